@@ -4,6 +4,7 @@
     python benchmarks/input_pipeline.py PHOTOGRAPHS [FILE.json]     # tables in Markdown
     python benchmarks/input_pipeline.py --bytes                     # batches: bytes, float32
     python benchmarks/input_pipeline.py PHOTOGRAPHS --kept          # what decoded images save
+    python benchmarks/input_pipeline.py PHOTOGRAPHS --stored        # each format of stored images
 
 PHOTOGRAPHS is a folder of JPEG files, at any depth. They are repeated until there are 4,096, in ten
 classes, and prepared as ImageNet is. All are read in training: decoded, cropped at random, resized
@@ -23,6 +24,8 @@ With ``--bytes`` it is what becomes of a batch of 448 images that were decoded, 
 ``torch`` can compute on them: bytes that it normalises where it computes, beside float32 that the
 host normalises first. On a GPU, where there is one, that is with the pinned copy and the transfer.
 
+With ``--stored`` our readers read each format of ``aiperf data prepare imagenet --stored``.
+
 With ``--kept`` it is the processor time of one image with and without its decoding, which is what
 an image that ``dataset.decoded_gib`` keeps costs in the first epoch and in those after it.
 """
@@ -37,10 +40,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 import psutil
@@ -55,6 +58,7 @@ from aiperf_hpc.replica.data.imagenet.sample_order import (
     STD,
 )
 from aiperf_hpc.replica.data.staging import Options
+from aiperf_hpc.trial import Stored
 
 IMAGES, CLASSES, SHARDS = 4096, 10, 16
 SIZE, BATCH = 224, 16
@@ -64,23 +68,28 @@ FILLING, MEASURED = 30, 100
 TRAIN_STEPS = 40
 
 
-def lay_out(photographs: Path, folder: Path) -> None:
-    """Make a source in ImageNet's layout out of photographs, and prepare it."""
+def lay_out(photographs: Path, folder: Path, formats: Sequence[Stored]) -> None:
+    """Make a source in ImageNet's layout out of photographs, and prepare it in each format."""
     found = sorted(p for p in photographs.rglob("*") if p.suffix.lower() in (".jpg", ".jpeg"))
     for part, number in (("train", IMAGES), ("val", CLASSES)):
         for place in range(number):
             path = folder / "source" / part / f"n{place % CLASSES}" / f"{place}.JPEG"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(found[place % len(found)].read_bytes())
-    options = Options(shards=SHARDS, cores=len(os.sched_getaffinity(0)))
-    imagenet.prepare(folder / "source", folder / "prepared", options)
+    for stored in formats:
+        options = Options(shards=SHARDS, stored=stored, cores=len(os.sched_getaffinity(0)))
+        busy = time.process_time()
+        imagenet.prepare(folder / "source", folder / stored, options)
+        busy = 1e3 * (time.process_time() - busy) / (IMAGES + CLASSES)
+        print(f"prepared as {stored}: {busy:.3g} processor ms an image", flush=True)
 
 
-def ours(engine: str) -> Callable[[Path], Iterator[int]]:
+def ours(engine: str, stored: Stored = "jpeg") -> Callable[[Path], Iterator[int]]:
     """Return our reader for an engine: the sizes of its batches."""
 
     def batches(folder: Path) -> Iterator[int]:
-        config = DatasetConfig(name="imagenet", path=folder / "prepared", image_size=SIZE)
+        path = folder / stored
+        config = DatasetConfig(name="imagenet", path=path, stored=stored, image_size=SIZE)
         dataset = load_dataset(config, len(os.sched_getaffinity(0)), engine)
         for batch in dataset.train(0, BATCH, 0):
             yield batch.size
@@ -116,7 +125,7 @@ def plain_tf_data(folder: Path) -> Iterator[int]:
         image = tf.image.random_flip_left_right(image)
         return (image - mean) / deviation, features["image/class/label"]
 
-    files = tf.data.Dataset.list_files(str(folder / "prepared" / "train-*"), shuffle=True)
+    files = tf.data.Dataset.list_files(str(folder / "jpeg" / "train-*"), shuffle=True)
     batches = (
         files.interleave(
             tf.data.TFRecordDataset,
@@ -195,6 +204,15 @@ PAIRS = (
 )
 
 
+FORMATS: tuple[Stored, ...] = get_args(Stored)
+STORED = {
+    f"{stored}, engine {engine}": ours(engine, stored)
+    for engine in ("tensorflow", "torch")
+    for stored in FORMATS
+}
+"""Our readers of each format."""
+
+
 class Rate(NamedTuple):
     """How fast a case is, once its pipeline is full."""
 
@@ -230,7 +248,7 @@ def wait(folder: Path) -> float:
     from aiperf_hpc.trial import Hyperparameters
 
     cores = len(os.sched_getaffinity(0))
-    config = DatasetConfig(name="imagenet", path=folder / "prepared", image_size=SIZE)
+    config = DatasetConfig(name="imagenet", path=folder / "jpeg", image_size=SIZE)
     graph = resnet50((SIZE, SIZE, 3), CLASSES)
     used = Hyperparameters(batch_size=BATCH, learning_rate=0.01)
     network = load_engine("tensorflow", cores).build(
@@ -316,6 +334,12 @@ def kept_images(photographs: Path, rounds: int) -> None:
         print(f"| {name} | {spread([busy / len(files) for _, busy in times])} |")
 
 
+def sizes(folder: Path) -> str:
+    """Return the bytes of a training image in each format, in the mean."""
+    totals = {f: sum(p.stat().st_size for p in (folder / f).glob("train-*")) for f in FORMATS}
+    return ", ".join(f"{stored} {total / IMAGES / 1e3:.3g}" for stored, total in totals.items())
+
+
 def milliseconds(action: Callable[[], object]) -> tuple[float, float]:
     """Return how long it takes, and how much of the processor."""
     began, busy = time.perf_counter(), time.process_time()
@@ -340,6 +364,7 @@ def main() -> None:
     parser.add_argument("--wait", action="store_true", help="the trainer's wait for data instead")
     parser.add_argument("--bytes", action="store_true", help="bytes and float32 to the device")
     parser.add_argument("--kept", action="store_true", help="with and without decoding")
+    parser.add_argument("--stored", action="store_true", help="each format of stored images")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.bytes:
@@ -351,16 +376,16 @@ def main() -> None:
     elif options.case == "wait":
         print(wait(options.photographs))
     elif options.case:
-        print(*rate(CASES[options.case](options.photographs)))
+        print(*rate({**CASES, **STORED}[options.case](options.photographs)))
     else:
         with tempfile.TemporaryDirectory() as folder:
-            lay_out(options.photographs, Path(folder))
+            lay_out(options.photographs, Path(folder), FORMATS if options.stored else ("jpeg",))
             compare(Path(folder), options)
 
 
 def compare(folder: Path, options: argparse.Namespace) -> None:
     """Measure in turns and print the tables."""
-    names = ["wait"] if options.wait else list(CASES)
+    names = ["wait"] if options.wait else list(STORED if options.stored else CASES)
     found = in_turns({name: partial(measured, name, folder) for name in names}, options.rounds)
     cores = len(os.sched_getaffinity(0))
     print(f"{machine()}, {cores} cores; {options.rounds} rounds, median (least to most)\n")
@@ -374,13 +399,23 @@ def compare(folder: Path, options: argparse.Namespace) -> None:
         print("| reader | images a second and core | processor ms an image |\n|---|---|---|")
         for name in names:
             print(f"| {name} | {spread(images[name])} | {spread(processor[name])} |")
-        print("\n| ours | peer | images a second: ratio, of each round | per processor second |")
-        print("|---|---|---|---|")
-        for own, peer in PAIRS:
-            faster = [a / b for a, b in zip(images[own], images[peer], strict=True)]
-            cheaper = [b / a for a, b in zip(processor[own], processor[peer], strict=True)]
-            print(f"| {own} | {peer} | {spread(faster)} | {spread(cheaper)} |")
+        if options.stored:
+            print(f"\nKB an image: {sizes(folder)}")
+        else:
+            print_ratios(images, processor)
     save(options.file, machine(), found)
+
+
+def print_ratios(
+    images: Mapping[str, Sequence[float]], processor: Mapping[str, Sequence[float]]
+) -> None:
+    """Print how our readers compare with their peers, round by round."""
+    print("\n| ours | peer | images a second: ratio, of each round | per processor second |")
+    print("|---|---|---|---|")
+    for own, peer in PAIRS:
+        faster = [a / b for a, b in zip(images[own], images[peer], strict=True)]
+        cheaper = [b / a for a, b in zip(processor[own], processor[peer], strict=True)]
+        print(f"| {own} | {peer} | {spread(faster)} | {spread(cheaper)} |")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from aiperf_hpc.primary.preparation import run_shown
+from aiperf_hpc.trial import Stored
 
 KILLED = 137
 
@@ -23,6 +24,9 @@ def prepare(
     shards: Annotated[
         str | None, Option("--shards", metavar="N", help="Training shards (not cifar10).")
     ] = None,
+    stored: Annotated[
+        Stored, Option("--stored", metavar="FORMAT", help="jpeg, resized or raw (imagenet).")
+    ] = "jpeg",
     restart: Annotated[
         bool, Option("--restart", help="Keep nothing of an interrupted preparation.")
     ] = False,
@@ -36,12 +40,14 @@ def prepare(
     Examples:
       $ aiperf data prepare cifar10 --from cifar-10-binary.tar.gz
       $ aiperf data prepare imagenet --from /archives/imagenet --to /data/imagenet
+      $ aiperf data prepare imagenet --from /archives/imagenet --to /data/raw --stored raw
       $ aiperf data prepare cosmoflow --from /archives/cosmoUniverse --to /data/cosmoflow
       $ aiperf data prepare extremeweather --from /archives/climo --to /data/extremeweather
     """
     target = target or f"data/{name}"
     arguments = ["prepare", name, "--from", source, "--to", target]
     arguments += ["--shards", shards] if shards else []
+    arguments += ["--stored", stored]
     status = run_shown([*arguments, "--restart"] if restart else arguments)
     if status == KILLED:
         sys.stderr.write(

@@ -7,20 +7,20 @@ from typing import Final
 
 from aiperf_hpc.datasets.official import why_unofficial
 from aiperf_hpc.ops_counter.divisions.rule import RuleCheck
-from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.trial import DatasetInfo, Stored
 
 OFFICIAL: Final = "imagenet"
 SHAPE: Final = (224, 224, 3)
 COUNTS: Final = {"classes": 1000, "train_samples": 1_281_167, "validation_samples": 50_000}
 
 
-def dataset_rule(seen: Collection[DatasetInfo]) -> RuleCheck:
-    """Return whether all replicas had ImageNet, by its name and numbers."""
+def dataset_rule(seen: Collection[DatasetInfo], stored: Stored) -> RuleCheck:
+    """Return whether all replicas had ImageNet, by its name, numbers and configured format."""
     value = ", ".join(sorted(dataset.name for dataset in seen)) or "none"
-    return RuleCheck.of("dataset", value, "ImageNet", _reasons(seen))
+    return RuleCheck.of("dataset", value, "ImageNet", _reasons(seen, stored))
 
 
-def _reasons(seen: Collection[DatasetInfo]) -> Iterator[str]:
+def _reasons(seen: Collection[DatasetInfo], stored: Stored) -> Iterator[str]:
     if not seen:
         yield "no replica loaded a dataset"
         return
@@ -34,6 +34,8 @@ def _reasons(seen: Collection[DatasetInfo]) -> Iterator[str]:
     spec = dataset.inputs.get("image")
     if spec is None or spec.shape != SHAPE:
         yield f"images of {None if spec is None else spec.shape}; {SHAPE} is required"
+    if dataset.stored != stored:
+        yield f"images stored as {dataset.stored}; dataset.stored is {stored}"
     for key, value in COUNTS.items():
         if getattr(dataset, key) != value:
             has = getattr(dataset, key)

@@ -29,7 +29,7 @@ def _seen(run: RunEvidence) -> set[DatasetInfo]:
 
 
 def _dataset(run: RunEvidence) -> RuleCheck:
-    return dataset_rule(_seen(run))
+    return dataset_rule(_seen(run), run.config.dataset.stored)
 
 
 def _content(run: RunEvidence) -> RuleCheck:

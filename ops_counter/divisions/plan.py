@@ -11,7 +11,7 @@ from aiperf_hpc.ops_counter.divisions.dataset import content_rule, dataset_rule
 from aiperf_hpc.ops_counter.divisions.release import release_rule
 from aiperf_hpc.ops_counter.divisions.rule import Division, RuleCheck, violations_of
 from aiperf_hpc.ops_counter.divisions.settings import closed_settings, fixed_settings
-from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.trial import DatasetInfo, Stored
 
 LEAST_HOURS = 1.0
 
@@ -63,12 +63,12 @@ def check_plan(
         asked_hours(hours),
         release_rule(code.versions, code.changes),
         environment_rule([variables], config.training.precision),
-        *(_datasets(dataset) if dataset is not None else ()),
+        *(_datasets(dataset, config.dataset.stored) if dataset is not None else ()),
     ]
 
 
-def _datasets(dataset: DatasetInfo) -> Iterator[RuleCheck]:
-    yield dataset_rule([dataset])
+def _datasets(dataset: DatasetInfo, stored: Stored) -> Iterator[RuleCheck]:
+    yield dataset_rule([dataset], stored)
     yield content_rule([dataset])
 
 

@@ -83,6 +83,7 @@ _SIZES: Final = {"choices": None, "low": 256, "high": 448, "step": 64}
 _KERNELS: Final = {"choices": None, "low": 3, "high": 7, "step": 2}
 
 CLOSED: Final[Settings] = {
+    "dataset.stored": "jpeg",
     "training.batch_size": 448,
     "training.optimizer": "sgd",
     "training.momentum": 0.9,

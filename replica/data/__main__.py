@@ -8,10 +8,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, NoReturn, cast
+from typing import NoReturn, get_args
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.datasets.manifest import dataset_name
+from aiperf_hpc.datasets.manifest import dataset_name, load_dataset_manifest
 from aiperf_hpc.errors import AIPerfError, DatasetError, UsageError, did_you_mean
 from aiperf_hpc.host.signals import Interruption, interruptible
 from aiperf_hpc.replica.data import (
@@ -28,7 +28,7 @@ from aiperf_hpc.replica.data.reporting import Reporter, reporter
 from aiperf_hpc.replica.data.sharded.verification import Verification
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.streams import ascii_json, print_in_any_locale
-from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.trial import DatasetInfo, Stored
 
 _PREPARERS: dict[str, Callable[[Path, Path, Options], DatasetInfo]] = {
     "cifar10": cifar10.prepare,
@@ -91,6 +91,12 @@ def _parser() -> argparse.ArgumentParser:
     prepare.add_argument("--to", dest="target", type=Path, required=True, metavar="FOLDER")
     prepare.add_argument("--shards", type=int, metavar="N", help="training shards (imagenet)")
     prepare.add_argument(
+        "--stored",
+        choices=get_args(Stored),
+        default="jpeg",
+        help="format of stored images (imagenet)",
+    )
+    prepare.add_argument(
         "--restart", action="store_true", help="keep nothing of an interrupted one"
     )
     prepare.set_defaults(run=_prepare)
@@ -120,6 +126,8 @@ def _prepare(arguments: argparse.Namespace, told: Reporter) -> int:
             f"no dataset '{name}'{did_you_mean(name, _PREPARERS)}; "
             f"datasets to prepare: {', '.join(_PREPARERS)}"
         )
+    if arguments.stored != "jpeg" and name != "imagenet":
+        raise UsageError(f"--stored is for imagenet; dataset '{name}' has one format")
     if not source.exists():
         raise DatasetError(
             f"--from {source}: no such file or folder in {Path.cwd()}; name what was downloaded"
@@ -127,6 +135,7 @@ def _prepare(arguments: argparse.Namespace, told: Reporter) -> int:
     began = time.monotonic()
     options = Options(
         shards=arguments.shards,
+        stored=arguments.stored,
         cores=_cores(),
         restart=arguments.restart,
         report=told.say,
@@ -200,12 +209,14 @@ def _describe(arguments: argparse.Namespace, told: Reporter) -> int:
         config = DatasetConfig.model_validate_json(sys.stdin.buffer.read())
         told.say(ascii_json(load_dataset(config, _cores()).info.model_dump_json()))
         return 0
-    name = cast('Literal["cifar10", "digits", "imagenet", "synthetic"]', arguments.name)
-    if arguments.path is None and name in _PREPARERS:
+    name, path = arguments.name, arguments.path
+    if path is None and name in _PREPARERS:
         raise DatasetError(f"dataset '{name}': give its folder with --path FOLDER")
-    dataset = load_dataset(DatasetConfig(name=name, path=arguments.path), _cores())
+    stored = load_dataset_manifest(path, name).stored if name in _PREPARERS else "jpeg"
+    settings = {"name": name, "path": path, "stored": stored}
+    dataset = load_dataset(DatasetConfig.model_validate(settings), _cores())
     if arguments.verify and name in _VERIFIERS:
-        _VERIFIERS[name](arguments.path, _cores())
+        _VERIFIERS[name](path, _cores())
     told.say(ascii_json(dataset.info.model_dump_json(indent=1)))
     return 0
 

@@ -14,6 +14,7 @@ from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.host.processes import ProcessId, this_process
 from aiperf_hpc.replica.data.progress import Show, not_shown
 from aiperf_hpc.system.words import size
+from aiperf_hpc.trial import Stored
 
 HEAD = 65_536
 """Bytes at the start of a file that are checked whenever its dataset is opened."""
@@ -28,12 +29,14 @@ class Options:
     """How a dataset is prepared.
 
     ``shards`` is the number of training shards where a dataset has shards, chosen by the dataset
-    when not given; ``cores`` bounds the threads; ``restart`` is to begin anew where an interrupted
-    preparation has left something; ``report`` takes lines for people, ``complain`` a line for each
-    thing that is wrong where there may be many, ``progress`` is told how far it is.
+    when not given; ``stored`` is the format of ImageNet's images; ``cores`` bounds the threads;
+    ``restart`` is to begin anew where an interrupted preparation has left something; ``report``
+    takes lines for people, ``complain`` a line for each thing that is wrong where there may be
+    many, ``progress`` is told how far it is.
     """
 
     shards: int | None = None
+    stored: Stored = "jpeg"
     cores: int = 1
     restart: bool = False
     report: Callable[[str], None] = _silent

@@ -26,7 +26,7 @@ from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.host.processes import ProcessId, this_process
 from aiperf_hpc.replica.data.staging import Options, refuse_filled
 from aiperf_hpc.run.paths import write_whole
-from aiperf_hpc.trial import Value
+from aiperf_hpc.trial import Stored, Value
 
 SIGN_SECONDS = 5.0
 """How often an owner gives a sign of life."""
@@ -45,6 +45,8 @@ class Plan(Value):
     """Of the names and labels of all samples, in their order."""
     shards: tuple[int, int]
     """Of training and validation."""
+    stored: Stored = "jpeg"
+    """Format of stored images."""
 
     def difference(self, other: Plan) -> str | None:
         """Return in what the other is not a preparation of the same, in words."""
@@ -52,6 +54,8 @@ class Plan(Value):
             return f"of other samples than {other.source} has now"
         if self.shards != other.shards:
             return f"with {self.shards[0]} training shards, not {other.shards[0]}"
+        if self.stored != other.stored:
+            return f"with --stored {self.stored}, not {other.stored}"
         return None
 
 

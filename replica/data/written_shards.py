@@ -39,7 +39,7 @@ class Written(Value):
     sizes: tuple[int, ...]
     """The bytes of each record."""
     sources: tuple[str, ...]
-    """The SHA-256 of each source file."""
+    """The SHA-256 of each source file; of each stored image if the format resizes images."""
     converted: dict[str, int] = {}
     """How many samples are not stored as they were, by what they were."""
 

@@ -248,6 +248,9 @@ class TensorSpec(Value):
 LABEL = TensorSpec(shape=(), dtype="int32")
 """A class, by its number."""
 
+Stored = Literal["jpeg", "resized", "raw"]
+"""Formats of stored images: their JPEG files, JPEG files of smaller images, or their pixels."""
+
 
 class DatasetInfo(Value):
     """What a dataset is, as recorded by who read it."""
@@ -266,6 +269,8 @@ class DatasetInfo(Value):
     archives: Annotated[dict[str, str], Field(exclude_if=operator.not_)] = {}
     """The MD5 of the official archives that it was prepared from, by their files; in records only
     where it was."""
+    stored: Annotated[Stored, Field(exclude_if=lambda stored: stored == "jpeg")] = "jpeg"
+    """Format of the stored images; recorded only if it is not ``jpeg``."""
 
     def __hash__(self) -> int:
         """Hash by the content, since mappings have no hash."""

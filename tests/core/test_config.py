@@ -109,6 +109,7 @@ def test_a_dataset_that_needs_no_folder_needs_no_path(tmp_path: Path, name: str)
             ["dataset.name=imagenet", "dataset.path=/d", "dataset.decoded_gib=1"],
             "dataset.decoded_gib is for images that Pillow decodes",
         ),
+        (["dataset.stored=raw"], "stored is a format of imagenet's images"),
         (["dataset.name=digits", "dataset.cache=memory"], "cache memory is for a dataset in a fo"),
     ],
 )

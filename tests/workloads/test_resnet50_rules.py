@@ -123,6 +123,7 @@ def test_rules_on_records(
     [
         ("dataset.augment=false", "images are not augmented (dataset.augment)"),
         ("dataset.least_crop=0.08", "dataset.least_crop is 0.08; 0.05 is required"),
+        ("dataset.stored=resized", "dataset.stored is resized; jpeg is required"),
     ],
 )
 def test_another_augmentation_is_told(assignment: str, reason: str, tmp_path: Path) -> None:

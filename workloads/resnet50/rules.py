@@ -89,6 +89,8 @@ def data(run: RunEvidence) -> RuleCheck:
 def _augmented(config: RunConfig) -> Iterator[str]:
     if not config.dataset.augment:
         yield "images are not augmented (dataset.augment)"
+    if config.dataset.stored != "jpeg":
+        yield f"dataset.stored is {config.dataset.stored}; jpeg is required"
     if config.dataset.least_crop != LEAST_CROP:
         yield f"dataset.least_crop is {config.dataset.least_crop:g}; {LEAST_CROP:g} is required"
 

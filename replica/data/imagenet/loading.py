@@ -7,9 +7,11 @@ from pathlib import Path
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets.manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data.imagenet import sample_order
 from aiperf_hpc.replica.data.imagenet.archives import load_archives
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset, Reader
 from aiperf_hpc.replica.data.imagenet.decoded_images import DecodedImages
+from aiperf_hpc.replica.data.imagenet.stored_image import SIDE
 from aiperf_hpc.replica.data.shards import (
     ShardIndex,
     load_index,
@@ -25,12 +27,14 @@ def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
     The engine ``tensorflow`` reads it by tf.data; what every other one gets is made by Pillow.
 
     Raises:
-        DatasetError: no folder is given, it was not prepared, or a shard is missing, truncated
-            or not the one that was prepared.
+        DatasetError: no folder is given, it was not prepared, it stores images in another format
+            than the configured one, or a shard is missing, truncated or not the one that was
+            prepared.
     """
     if config.path is None:
         raise DatasetError("dataset 'imagenet': no folder is given; pass --set dataset.path=FOLDER")
     info, index = open_index(config.path)
+    _check_format(info, config)
     shards = (*index.train, *index.validation)
     verify_shards(config.path, shards, max(1, cores), "imagenet", whole=False)
     size = (config.image_size, config.image_size, 3)
@@ -49,6 +53,26 @@ def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
         DecodedImages(int(config.decoded_gib * 2**30)),
         config.least_crop,
     )
+
+
+def _check_format(info: DatasetInfo, config: DatasetConfig) -> None:
+    """Require that a folder stores images in the configured format, and large enough.
+
+    Raises:
+        DatasetError: it does not.
+    """
+    if info.stored != config.stored:
+        raise DatasetError(
+            f"dataset 'imagenet': the images in {config.path} are stored as {info.stored}, and "
+            f"dataset.stored is {config.stored}; pass --set dataset.stored={info.stored}"
+        )
+    shorter = sample_order.resized_side(config.image_size)
+    if info.stored != "jpeg" and shorter > SIDE:
+        raise DatasetError(
+            f"dataset 'imagenet': image_size {config.image_size} needs images with a shorter side "
+            f"of {shorter} pixels, and those in {config.path} are resized to {SIDE}; prepare "
+            "them with --stored jpeg, or choose a smaller image_size"
+        )
 
 
 def verify(folder: Path, cores: int) -> None:

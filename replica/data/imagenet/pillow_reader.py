@@ -196,12 +196,12 @@ def _decoded(sample: _Sample) -> DecodedImage:
 
 
 def colours_of(encoded: bytes) -> Image.Image:
-    """Return a JPEG image in RGB. How it says that it is to be turned (Exif) is not looked at.
+    """Return a stored image in RGB. Exif's orientation is ignored.
 
     Raises:
         OSError, SyntaxError, ValueError: the file is damaged.
     """
-    with Image.open(io.BytesIO(encoded), formats=("JPEG", "MPO")) as image:
+    with Image.open(io.BytesIO(encoded), formats=("JPEG", "PPM")) as image:
         image.load()
         return image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
 

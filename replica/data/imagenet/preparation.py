@@ -6,7 +6,9 @@ all that describes them, depend on the images, their names and the number of sha
 The dataset's SHA-256 says which images it is made of, whatever the number of shards. It is taken
 over one line an image, the training images first, each part sorted by name:
 ``<part> <wnid>/<file> <label> <SHA-256 of the source file>`` with tabs between and a newline at
-the end; part is train or validation.
+the end; part is train or validation. If images are stored ``resized`` or ``raw``, the first line
+is ``stored <format>``, and the SHA-256 of an image is that of what is stored, unless it was only
+converted to JPEG.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.imagenet.archives import save_archives
 from aiperf_hpc.replica.data.imagenet.shard_writer import Job, ShardWriter, sha256_of
 from aiperf_hpc.replica.data.imagenet.sources import Image, Listing, Source, open_source
+from aiperf_hpc.replica.data.imagenet.stored_image import SIDE, stored_bytes
 from aiperf_hpc.replica.data.progress import Meter
 from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.replica.data.shards import (
@@ -32,7 +35,7 @@ from aiperf_hpc.replica.data.shards import (
 from aiperf_hpc.replica.data.staging import Options, check_space
 from aiperf_hpc.replica.data.unfinished import Plan, Unfinished, check_target, resumed
 from aiperf_hpc.replica.data.written_shards import Refusals, Written, finished
-from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.trial import DatasetInfo, Stored
 
 SHARD_SAMPLES = 1252
 """Images in a shard when the number of shards is not given: 1,024 shards for ILSVRC 2012."""
@@ -46,8 +49,9 @@ def prepare(source: Path, target: Path, options: Options | None = None) -> Datas
 
     Every image is decoded once, by a decoder that takes and refuses what those of a run do. Grey
     and RGB JPEG files are stored as they are; others (CMYK, PNG under a JPEG name) are converted
-    to RGB JPEG. Shards that are finished are kept when the preparation is interrupted; the next
-    one of the same ``target`` goes on with them.
+    to RGB JPEG. Other formats of ``options.stored`` resize images (``stored_image``). Shards that
+    are finished are kept when the preparation is interrupted; the next one of the same ``target``
+    goes on with them.
 
     Args:
         source: the folder of a layout (``sources``).
@@ -70,7 +74,11 @@ def prepare(source: Path, target: Path, options: Options | None = None) -> Datas
     shards = _shard_counts(len(listing.training), len(listing.validation), options.shards)
     jobs = _jobs(listing, shards)
     plan = Plan(
-        dataset="imagenet", source=str(source), names_sha256=_names_sha256(jobs), shards=shards
+        dataset="imagenet",
+        source=str(source),
+        names_sha256=_names_sha256(jobs),
+        shards=shards,
+        stored=options.stored,
     )
     with resumed(target, plan, options) as work:
         options.report(
@@ -78,8 +86,8 @@ def prepare(source: Path, target: Path, options: Options | None = None) -> Datas
             f"images of {len(listing.wnids)} classes, for {shards[0]} + {shards[1]} shards"
         )
         written = _write(work, found, jobs, options)
-        info = _describe(work.dataset, found, jobs, written)
-    options.report(_conversions(written.values()))
+        info = _describe(work.dataset, found, jobs, written, options.stored)
+    options.report(_conversions(written.values(), options.stored))
     return info
 
 
@@ -90,13 +98,13 @@ def _write(
     written = _kept(work, jobs, options)
     left = [job for job in jobs if job.file not in written]
     images = sum(len(job.images) for job in jobs)
-    todo = sum(image.size for job in left for image in job.images)
+    todo = sum(stored_bytes(image.size, options.stored) for job in left for image in job.images)
     check_space(work.root, todo + (_to_unpack(work, source) if left else 0))
     refusals = Refusals(options.complain)
     with source.opened(work.unpacked, options.cores, options.progress) as read:
         kept = images - sum(len(job.images) for job in left)
         meter = Meter(options.progress, "preparing", images, "images", kept=kept)
-        writer = ShardWriter(work, read, meter)
+        writer = ShardWriter(work, read, options.stored, meter)
         for job, shard in writer.write(left, options.cores, refusals):
             written[job.file] = shard
     refusals.check(images)
@@ -122,19 +130,24 @@ def _to_unpack(work: Unfinished, source: Source) -> int:
 
 
 def _describe(
-    folder: Path, source: Source, jobs: Sequence[Job], written: Mapping[str, Written]
+    folder: Path,
+    source: Source,
+    jobs: Sequence[Job],
+    written: Mapping[str, Written],
+    stored: Stored,
 ) -> DatasetInfo:
     """Write what says what the shards in a folder hold, and what they were made from."""
     listing = source.listing
     in_order = [(job, written[job.file]) for job in jobs]
+    parts = ((part, _digests(part, in_order)) for part in ("train", "validation"))
     info = DatasetInfo.of_labelled_images(
         name="imagenet",
-        sha256=sha256_of((part, _digests(part, in_order)) for part in ("train", "validation")),
+        sha256=sha256_of(parts, stored),
         classes=len(listing.wnids),
         shape=SAMPLE_SHAPE,
         train_samples=len(listing.training),
         validation_samples=len(listing.validation),
-    )
+    ).model_copy(update={"stored": stored})
     training, held_out = (
         tuple(each.shard for job, each in in_order if job.part == part)
         for part in ("train", "validation")
@@ -202,11 +215,14 @@ def _names_sha256(jobs: Sequence[Job]) -> str:
     return digest.hexdigest()
 
 
-def _conversions(written: Iterable[Written]) -> str:
+def _conversions(written: Iterable[Written], stored: Stored) -> str:
     converted: Counter[str] = Counter()
     for shard in written:
         converted.update(shard.converted)
-    if not converted:
-        return "all images are stored as they are"
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(converted.items()))
-    return f"converted to RGB JPEG: {kinds}"
+    if stored == "raw":
+        return f"stored as pixels, the shorter side resized to {SIDE} if it is longer"
+    at_size = f"converted to RGB JPEG: {kinds}" if converted else "stored as they are"
+    if stored == "resized":
+        return f"resized to a shorter side of {SIDE} pixels if it is longer; others {at_size}"
+    return at_size if converted else f"all images are {at_size}"

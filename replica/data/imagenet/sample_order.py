@@ -139,9 +139,14 @@ def central_box(height: int, width: int, size: int) -> Box:
     will be the centre is cut out first, to the pixel, and it alone is resized: the same result for
     less work.
     """
-    share = size / round(size * RESIZED_RATIO)
+    share = size / resized_side(size)
     side = max(1, int(np.rint(min(height, width) * share)))
     return Box((height - side) // 2, (width - side) // 2, side, side)
+
+
+def resized_side(size: int) -> int:
+    """Return the shorter side of a validation image that is resized before its crop of a size."""
+    return round(size * RESIZED_RATIO)
 
 
 def mirrored(crop: NDArray[np.float32]) -> bool:

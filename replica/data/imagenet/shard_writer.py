@@ -10,13 +10,14 @@ from typing import BinaryIO, NamedTuple
 
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.imagenet import tfrecord
-from aiperf_hpc.replica.data.imagenet.jpeg import as_jpeg
 from aiperf_hpc.replica.data.imagenet.sources import Image, ReadImage
+from aiperf_hpc.replica.data.imagenet.stored_image import encode
 from aiperf_hpc.replica.data.jobs import in_threads
 from aiperf_hpc.replica.data.progress import Meter
 from aiperf_hpc.replica.data.shards import describe_shard
 from aiperf_hpc.replica.data.unfinished import Unfinished
 from aiperf_hpc.replica.data.written_shards import Refusals, Written, note
+from aiperf_hpc.trial import Stored
 
 
 class Job(NamedTuple):
@@ -36,19 +37,21 @@ class Job(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """The bytes of an image's record, its source's digest, and what it was if it was no JPEG."""
+    """The bytes of an image's record, its digest, and what it was if it was converted."""
 
     size: int
-    source_sha256: str
+    sha256: str
+    """Digest of the source file if that is stored or was converted, else of the stored image."""
     converted: str | None
 
 
 class ShardWriter:
     """Writes shards, and looks at every image even where some cannot be stored."""
 
-    def __init__(self, work: Unfinished, read: ReadImage, meter: Meter) -> None:
+    def __init__(self, work: Unfinished, read: ReadImage, stored: Stored, meter: Meter) -> None:
         self._work = work
         self._read = read
+        self._format: Stored = stored
         self._meter = meter
 
     def write(
@@ -78,7 +81,7 @@ class ShardWriter:
             shard=describe_shard(path, len(stored), _converted(stored)),
             stamp=job.stamp(),
             sizes=tuple(each.size for each in stored),
-            sources=tuple(each.source_sha256 for each in stored),
+            sources=tuple(each.sha256 for each in stored),
             converted=Counter(each.converted for each in stored if each.converted),
         )
         note(self._work, written)
@@ -100,7 +103,8 @@ class ShardWriter:
                 content = tfrecord.pack(tfrecord.LabelledImage(encoded, image.label, image.name))
                 tfrecord.write_record(file, content)
                 size = len(content) + tfrecord.OVERHEAD
-                yield _Stored(size, hashlib.sha256(source).hexdigest(), kind)
+                digest = hashlib.sha256(source if kind else encoded).hexdigest()
+                yield _Stored(size, digest, kind)
 
     def _image(self, image: Image) -> tuple[bytes, bytes, str | None]:
         """Return an image's file, what is stored of it, and what it was. Raises DatasetError."""
@@ -109,19 +113,20 @@ class ShardWriter:
         except OSError as error:
             raise DatasetError(f"cannot read {image.place}: {reason_of(error)}") from None
         try:
-            return source, *as_jpeg(source)
+            return source, *encode(source, self._format)
         except ValueError as error:
             raise DatasetError(f"{image.place} is corrupt: {error}") from None
 
 
 def _converted(stored: Sequence[_Stored]) -> dict[int, str]:
-    """Return the digests of source files that are not stored as they were, by their places."""
-    return {place: each.source_sha256 for place, each in enumerate(stored) if each.converted}
+    """Return the digests of source files that were converted, by their places."""
+    return {place: each.sha256 for place, each in enumerate(stored) if each.converted}
 
 
-def sha256_of(parts: Iterable[tuple[str, Iterable[tuple[str, int, str]]]]) -> str:
-    """Return the SHA-256 of a dataset: of the name, label and digest of each image of its parts."""
-    digest = hashlib.sha256()
+def sha256_of(parts: Iterable[tuple[str, Iterable[tuple[str, int, str]]]], stored: Stored) -> str:
+    """Return the SHA-256 of a dataset: of its format, unless that is ``jpeg``, and of the name,
+    label and digest of each image of its parts."""
+    digest = hashlib.sha256(b"" if stored == "jpeg" else f"stored\t{stored}\n".encode())
     for part, images in parts:
         for name, label, sha256 in sorted(images):
             line = f"{part}\t{name}\t{label}\t{sha256}\n"

@@ -17,6 +17,7 @@ from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
 from aiperf_hpc.replica.data.imagenet import sample_order, tfrecord
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.sample_order import ATTEMPTS, MEAN, OPEN_SHARDS, STD
+from aiperf_hpc.replica.data.imagenet.stored_image import PPM_SIZE
 from aiperf_hpc.replica.data.shards import Shard, verify_shards
 from aiperf_hpc.replica.tensorflow_import import tf
 
@@ -35,7 +36,9 @@ FEATURES = {
     "image/class/label": tf.io.FixedLenFeature([], tf.int64),
 }
 Cut = Callable[[Tensor, Tensor], Tensor]
-"""What makes pixels, (size, size, 3), of a JPEG file and its crop."""
+"""What makes pixels, (size, size, 3), of an image and its crop.
+
+An image is a JPEG file, a string, or pixels, uint8 (height, width, 3)."""
 
 
 def as_written(function: F) -> F:
@@ -58,8 +61,8 @@ def train(
     records = _part(records, dataset.info.train_samples, batch_size, part)
     size = dataset.info.input_shape("image")[0]
 
-    def random(encoded: Tensor, crop: Tensor) -> Tensor:
-        return _random(encoded, crop, size)
+    def random(image: Tensor, crop: Tensor) -> Tensor:
+        return _random(image, crop, size)
 
     cut = random if dataset.augment else _centre(size)
     return _batches(dataset, _Reading(shards, together), records, cut, batch_size, part)
@@ -153,7 +156,8 @@ def _batches(
     @as_written
     def prepared(record: Tensor, crop: Tensor) -> tuple[Tensor, Tensor]:
         features = tf.io.parse_single_example(record, FEATURES)
-        pixels = cut(features["image/encoded"], crop)
+        encoded = features["image/encoded"]
+        pixels = cut(_raw(encoded) if dataset.info.stored == "raw" else encoded, crop)
         label = tf.cast(features["image/class/label"], tf.int32)
         return pixels * tf.constant(SCALE) + tf.constant(SHIFT), label
 
@@ -225,9 +229,22 @@ def _damage(path: Path) -> str | None:
     return None
 
 
-def _random(encoded: Tensor, crop: Tensor, size: int) -> Tensor:
+def _raw(encoded: Tensor) -> Tensor:
+    """Return the pixels of a PPM file that ``stored_image`` wrote."""
+    content = tf.io.decode_raw(encoded, tf.uint8)
+    digits = tf.strings.substr([encoded, encoded], [3, 9], [5, 5])
+    width, height = tf.unstack(tf.strings.to_number(digits, tf.int32))
+    return tf.reshape(content[PPM_SIZE:], (height, width, 3))
+
+
+def _shape(image: Tensor) -> Tensor:
+    """Return the height and width of an image, int32 (2,)."""
+    return (tf.io.extract_jpeg_shape(image) if image.dtype == tf.string else tf.shape(image))[:2]
+
+
+def _random(image: Tensor, crop: Tensor, size: int) -> Tensor:
     """Cut a training crop out of an image as ``sample_order.random_box`` says, and resize it."""
-    shape = tf.io.extract_jpeg_shape(encoded)[:2]
+    shape = _shape(image)
     height, width = tf.cast(shape[0], tf.float64), tf.cast(shape[1], tf.float64)
     numbers = tf.cast(crop, tf.float64)
     root = tf.sqrt(height * width)
@@ -240,29 +257,32 @@ def _random(encoded: Tensor, crop: Tensor, size: int) -> Tensor:
     )
     top = tf.floor(numbers[-3] * (height - tall + 1))
     left = tf.floor(numbers[-2] * (width - wide + 1))
-    pixels = _resized(encoded, tf.cast(tf.stack([top, left, tall, wide]), tf.int32), size)
+    pixels = _resized(image, tf.cast(tf.stack([top, left, tall, wide]), tf.int32), size)
     return tf.cond(crop[-1] < 0.5, lambda: tf.reverse(pixels, [1]), lambda: pixels)
 
 
 def _centre(size: int) -> Cut:
     """Return what cuts the part for validation as ``sample_order.central_box`` says."""
-    share = size / round(size * sample_order.RESIZED_RATIO)
+    share = size / sample_order.resized_side(size)
 
-    def cut(encoded: Tensor, crop: Tensor) -> Tensor:
+    def cut(image: Tensor, crop: Tensor) -> Tensor:
         del crop
-        shape = tf.io.extract_jpeg_shape(encoded)[:2]
+        shape = _shape(image)
         shorter = tf.cast(tf.reduce_min(shape), tf.float64)
         side = tf.maximum(1, tf.cast(tf.round(shorter * share), tf.int32))
         corner = (shape - side) // 2
-        return _resized(encoded, tf.stack([corner[0], corner[1], side, side]), size)
+        return _resized(image, tf.stack([corner[0], corner[1], side, side]), size)
 
     return cut
 
 
-def _resized(encoded: Tensor, window: Tensor, size: int) -> Tensor:
-    pixels = tf.image.decode_and_crop_jpeg(
-        encoded, window, channels=3, dct_method="INTEGER_ACCURATE"
-    )
+def _resized(image: Tensor, window: Tensor, size: int) -> Tensor:
+    if image.dtype == tf.string:
+        pixels = tf.image.decode_and_crop_jpeg(
+            image, window, channels=3, dct_method="INTEGER_ACCURATE"
+        )
+    else:
+        pixels = tf.slice(image, [window[0], window[1], 0], [window[2], window[3], 3])
     return tf.ensure_shape(tf.image.resize(pixels, (size, size)), (size, size, 3))
 
 

@@ -14,10 +14,10 @@ from aiperf_hpc.datasets.manifest import MANIFEST
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.imagenet import tfrecord
 from aiperf_hpc.replica.data.imagenet.archives import ARCHIVES, load_archives
-from aiperf_hpc.replica.data.imagenet.jpeg import as_jpeg
 from aiperf_hpc.replica.data.imagenet.loading import open_index
 from aiperf_hpc.replica.data.imagenet.shard_writer import sha256_of
 from aiperf_hpc.replica.data.imagenet.sources.base import and_more
+from aiperf_hpc.replica.data.imagenet.stored_image import encode
 from aiperf_hpc.replica.data.jobs import in_threads
 from aiperf_hpc.replica.data.progress import Meter, Show, not_shown
 from aiperf_hpc.replica.data.shards import (
@@ -76,7 +76,7 @@ def verify_folder(
     broken = list(_problems(lambda: load_sizes(folder, index, "imagenet")))
 
     def verified(shard: Shard, stopped: threading.Event) -> _Found:
-        found = _shard(folder / shard.file, shard, info.classes or 0, decode, stopped)
+        found = _shard(folder / shard.file, shard, info, decode, stopped)
         meter.add()
         return found
 
@@ -98,7 +98,7 @@ def verify_folder(
 def _another_digest(folder: Path, info: DatasetInfo, images: list[Digested]) -> Iterator[str]:
     """Yield what is wrong where dataset.json states another SHA-256 than the images have."""
     parts = {"train": images[: info.train_samples], "validation": images[info.train_samples :]}
-    found = sha256_of(parts.items())
+    found = sha256_of(parts.items(), info.stored)
     if found != info.sha256:
         yield (
             f"{folder / MANIFEST} states the SHA-256 {info.sha256[:12]}, that of the images is "
@@ -114,7 +114,7 @@ def _problems(look: Callable[[], object]) -> Iterator[str]:
 
 
 def _shard(
-    path: Path, shard: Shard, classes: int, decode: bool, stopped: threading.Event
+    path: Path, shard: Shard, info: DatasetInfo, decode: bool, stopped: threading.Event
 ) -> _Found:
     found: dict[int, str] = {}
     verified = partial(verify_shards, path.parent, [shard], 1, "imagenet", whole=True)
@@ -125,7 +125,7 @@ def _shard(
     images: list[Digested] = []
     wrong: list[str] = []
     for place, image in enumerate(_images(path, stopped)):
-        problem = _image(image, classes, found, decode)
+        problem = _image(image, info, found, decode)
         if problem is not None or isinstance(image, str):
             wrong.append(problem or str(image))
             continue
@@ -153,23 +153,23 @@ def _images(path: Path, stopped: threading.Event) -> Iterator[tfrecord.LabelledI
 
 
 def _image(
-    image: tfrecord.LabelledImage | str, classes: int, found: dict[int, str], decode: bool
+    image: tfrecord.LabelledImage | str, info: DatasetInfo, found: dict[int, str], decode: bool
 ) -> str | None:
     """Return what is wrong with an image, if anything is, and note its class."""
     if isinstance(image, str):
         return image
-    if not 0 <= image.label < classes:
-        return f"{image.name} has the label {image.label}, of {classes} classes"
+    if not 0 <= image.label < (info.classes or 0):
+        return f"{image.name} has the label {image.label}, of {info.classes} classes"
     wnid = image.name.partition("/")[0]
     if found.setdefault(image.label, wnid) != wnid:
         return f"{image.name} has the label {image.label}, which is that of {found[image.label]}"
     if decode:
         try:
-            _, kind = as_jpeg(image.encoded)
+            again, _ = encode(image.encoded, info.stored)
         except ValueError as error:
             return f"{image.name} does not decode: {error}"
-        if kind is not None:
-            return f"{image.name} is a {kind}, no grey or RGB JPEG"
+        if again != image.encoded:
+            return f"{image.name} is not stored as {info.stored}"
     return None
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from aiperf_hpc.config.section import Section
+from aiperf_hpc.trial import Stored
 
 
 class DatasetConfig(Section):
@@ -28,6 +29,7 @@ class DatasetConfig(Section):
         "weather_masks",
     ] = Field("imagenet", description="the dataset; only imagenet's runs can be VALID")
     path: Path | None = Field(None, description="folder made by `aiperf data prepare`")
+    stored: Stored = Field("jpeg", description="format in which the folder stores images; imagenet")
     augment: bool = Field(True, description="the dataset's standard augmentation in training")
     least_crop: float = Field(
         0.08, gt=0.0, le=1.0, description="least share of an image that a training crop covers; "
@@ -75,5 +77,10 @@ class DatasetConfig(Section):
             raise ValueError(
                 f"decoded_gib keeps what JPEG files hold, and dataset '{self.name}' has none; "
                 "leave it out"
+            )
+        if self.stored != "jpeg" and self.name != "imagenet":
+            raise ValueError(
+                f"stored is a format of imagenet's images, and the dataset is '{self.name}'; leave "
+                "it out"
             )
         return self

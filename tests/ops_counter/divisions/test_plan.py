@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 from tests.support.official_run import RELEASED, VERSION
 
+from aiperf_hpc.config import load_config
 from aiperf_hpc.datasets.official import ARCHIVES
 from aiperf_hpc.integrity.release import FILES
+from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.ops_counter.divisions.arithmetic import environment_rule, precision_rule
 from aiperf_hpc.ops_counter.divisions.dataset import content_rule, dataset_rule
-from aiperf_hpc.ops_counter.divisions.plan import asked_hours
+from aiperf_hpc.ops_counter.divisions.plan import asked_hours, division_of
 from aiperf_hpc.ops_counter.divisions.release import release_rule, versions_rule
+from aiperf_hpc.ops_counter.divisions.settings import closed_settings, declared
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
 IMAGENET = DatasetInfo.of_labelled_images(
@@ -107,7 +110,7 @@ def test_an_hour_is_to_be_asked_for() -> None:
 
 
 def test_the_dataset_is_known_by_its_content() -> None:
-    assert dataset_rule([IMAGENET]).passed
+    assert dataset_rule([IMAGENET], "jpeg").passed
     assert content_rule([IMAGENET]).reasons == (
         "it was not prepared from the official archives, nor is SHA-256 abababababab known as "
         "theirs; prepare it from the folder that has them",
@@ -127,8 +130,21 @@ def test_the_dataset_is_known_by_its_content() -> None:
         ({"inputs": {"voxels": TensorSpec(shape=(64, 64))}}, "images of None; "),
         ({"classes": None}, "None classes; ImageNet has 1,000"),
         ({"train_samples": 120}, "120 train samples; ImageNet has 1,281,167"),
+        ({"stored": "raw"}, "images stored as raw; dataset.stored is jpeg"),
     ],
 )
 def test_numbers_of_another_dataset_are_no_imagenet(change: dict[str, object], reason: str) -> None:
-    (said,) = dataset_rule([IMAGENET.model_copy(update=change)]).reasons
+    (said,) = dataset_rule([IMAGENET.model_copy(update=change)], "jpeg").reasons
     assert said.startswith(reason)
+
+
+@pytest.mark.parametrize("stored", ["resized", "raw"])
+def test_resized_images_are_declared_in_the_open_division(stored: str) -> None:
+    config = load_config("imagenet", [f"dataset.stored={stored}"])
+    assert division_of(config) is Division.OPEN
+    (reason,) = closed_settings(config).reasons
+    assert reason == f"dataset.stored is {stored}; jpeg is required"
+    assert [str(each) for each in declared(config)] == [f"dataset.stored {stored} (closed: jpeg)"]
+    info = IMAGENET.model_copy(update={"stored": stored})
+    assert dataset_rule([info], config.dataset.stored).passed
+    assert not dataset_rule([IMAGENET], config.dataset.stored).passed

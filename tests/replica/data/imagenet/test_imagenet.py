@@ -5,17 +5,17 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from PIL import Image
+from tests.support.imagenet_readers import agree, open_folder, pixels_of
 
-from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets.manifest import save_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import Batch, imagenet
@@ -30,20 +30,13 @@ from aiperf_hpc.replica.tensorflow_import import tf
 Floats = NDArray[np.float32]
 
 
-def _load(
-    folder: Path | None, *, cores: int = 2, engine: str = "torch", **values: object
-) -> ImageNetDataset:
-    settings = {"name": "imagenet", "path": folder, "image_size": 32, **values}
-    return imagenet.load(DatasetConfig.model_validate(settings), cores, engine)
-
-
 Load = Callable[..., ImageNetDataset]
 
 
 @pytest.fixture(params=["tensorflow", "torch"])
 def load(request: pytest.FixtureRequest) -> Load:
     """Open a prepared folder for each reader."""
-    return partial(_load, engine=request.param)
+    return partial(open_folder, engine=request.param)
 
 
 def _epoch(dataset: ImageNetDataset, epoch: int = 0, seed: int = 0) -> Floats:
@@ -69,7 +62,7 @@ def test_what_was_prepared_is_loaded(load: Load, imagenet_folder: Path) -> None:
 def test_batches_are_what_the_engine_takes(
     engine: str, images: type[object], labels: type[object], imagenet_folder: Path
 ) -> None:
-    batch = next(_load(imagenet_folder, engine=engine).train(0, 5, 0))
+    batch = next(open_folder(imagenet_folder, engine=engine).train(0, 5, 0))
     assert isinstance(batch.inputs["image"], images)
     assert isinstance(batch.targets["label"], labels)
     assert batch.size == 5
@@ -78,7 +71,7 @@ def test_batches_are_what_the_engine_takes(
 def test_bytes_are_those_of_the_decoder_and_normalised_as_floats_were(
     imagenet_folder: Path,
 ) -> None:
-    pixels: Pixels = next(_load(imagenet_folder).validation(5)).inputs["image"]
+    pixels: Pixels = next(open_folder(imagenet_folder).validation(5)).inputs["image"]
     assert pixels.bytes.dtype == np.uint8
     deviation = np.array(sample_order.STD)
     scale = (1 / deviation).astype(np.float32)
@@ -98,7 +91,7 @@ def test_decoding_is_bounded(
 
 def test_tensorflow_writes_no_python(imagenet_folder: Path) -> None:
     """What it writes of functions in the temporary folder stays there where a process is killed."""
-    dataset = _load(imagenet_folder, engine="tensorflow")
+    dataset = open_folder(imagenet_folder, engine="tensorflow")
     before = _written_by_tensorflow()
     part = Part(0, 2)
     assert sum(batch.size for batch in dataset.train(0, 6, 0, part)) == 14
@@ -175,22 +168,9 @@ def test_windows_are_shuffled_apart(
 
 
 def _both(folder: Path, size: int = 32) -> tuple[ImageNetDataset, ImageNetDataset]:
-    return _load(folder, engine="tensorflow", image_size=size), _load(folder, image_size=size)
-
-
-def _agree(theirs: Iterable[Batch], ours: Iterable[Batch]) -> None:
-    """Require the same samples in the same order, each with the same pixels.
-
-    Pillow's are whole numbers. At the edges of a crop the colours differ, because TensorFlow's
-    decoder does not look behind them; so half of the pixels say that it is the same crop.
-    """
-    for one, other in zip(theirs, ours, strict=True):
-        assert np.array_equal(one.targets["label"], other.targets["label"])
-        difference = _pixels(one.inputs["image"]) - _pixels(other.inputs["image"])
-        for sample in np.abs(difference):
-            assert np.median(sample) < 0.51
-            assert np.quantile(sample, 0.9) < 1.5
-        assert abs(difference.mean()) < 0.51
+    return open_folder(folder, engine="tensorflow", image_size=size), open_folder(
+        folder, image_size=size
+    )
 
 
 @pytest.mark.parametrize("part", [Part(), Part(1, 3)])
@@ -202,8 +182,8 @@ def test_both_readers_give_the_same_samples(
     monkeypatch.setattr(sample_order, "WINDOW", 10)
     theirs, ours = _both(imagenet_folder)
     for epoch in range(3):
-        _agree(theirs.train(epoch, 5, 7, part), ours.train(epoch, 5, 7, part))
-    _agree(theirs.validation(5, part), ours.validation(5, part))
+        agree(theirs.train(epoch, 5, 7, part), ours.train(epoch, 5, 7, part))
+    agree(theirs.validation(5, part), ours.validation(5, part))
 
 
 def test_both_readers_give_the_same_samples_of_true_photographs(
@@ -216,8 +196,8 @@ def test_both_readers_give_the_same_samples_of_true_photographs(
             path.write_bytes(content)
     imagenet.prepare(tmp_path / "source", tmp_path / "prepared", Options(shards=2, cores=2))
     theirs, ours = _both(tmp_path / "prepared", 224)
-    _agree(theirs.train(0, 8, 1), ours.train(0, 8, 1))
-    _agree(theirs.validation(8), ours.validation(8))
+    agree(theirs.train(0, 8, 1), ours.train(0, 8, 1))
+    agree(theirs.validation(8), ours.validation(8))
 
 
 def test_without_tensorflow_images_are_prepared_and_read(
@@ -250,7 +230,7 @@ def test_images_that_are_kept_are_read_once_and_are_the_same_samples(
     kept: int, imagenet_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 27 images of training and 12 of validation; those of one size are kept in one place."""
-    plain = _load(imagenet_folder)
+    plain = open_folder(imagenet_folder)
     largest = 4 * max(_sizes(imagenet_folder))
     dataset = replace(plain, decoded=DecodedImages(kept * largest), parallel=1)
     reads: list[int] = []
@@ -312,17 +292,10 @@ def ramps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "prepared"
 
 
-def _pixels(inputs: ArrayLike) -> NDArray[np.float64]:
-    """Undo the normalisation."""
-    numbers = np.asarray(inputs, np.float64)
-    pixels: NDArray[np.float64] = numbers * np.array(sample_order.STD) + np.array(sample_order.MEAN)
-    return pixels
-
-
 def test_validation_is_a_resize_and_a_centre_crop(load: Load, ramps: Path) -> None:
     """Of 240x120 pixels the shorter side becomes 37, of which 32 are kept: 104 source pixels."""
     batch = next(load(ramps).validation(2))
-    pixels = _pixels(batch.inputs["image"])[0]
+    pixels = pixels_of(batch.inputs["image"])[0]
     side = 120 * 32 / 37
     across = (WIDTH - side) / 2 + (np.arange(32) + 0.5) * side / 32
     down = (HEIGHT - side) / 2 + (np.arange(32) + 0.5) * side / 32
@@ -338,7 +311,7 @@ def _windows(load: Load, ramps: Path, **values: object) -> NDArray[np.float64]:
     """
     places = (np.arange(32) + 0.5) / 32
     windows = []
-    for sample in _pixels(_epoch(load(ramps, **values))):
+    for sample in pixels_of(_epoch(load(ramps, **values))):
         edges: list[float] = []
         for channel, extent in ((0, WIDTH), (1, HEIGHT)):
             profile = sample[..., channel].mean(channel)
@@ -397,7 +370,7 @@ def folder(imagenet_folder: Path, tmp_path: Path) -> Path:
 
 def _not_loaded(folder: Path | None, message: str) -> None:
     with pytest.raises(DatasetError, match=message) as error:
-        _load(folder)
+        open_folder(folder)
     assert "\n" not in str(error.value)
 
 
@@ -497,7 +470,7 @@ def test_an_error_of_reading_holds_nothing_of_tensorflows_iterator(
 ) -> None:
     """Which would be left to the garbage collector, and that may run in the iterator's thread."""
     folder = Path(shutil.copytree(ramps, tmp_path / "copy"))
-    dataset = _load(folder, engine="tensorflow")
+    dataset = open_folder(folder, engine="tensorflow")
     _damage(folder / "train-00002-of-00003")
     with pytest.raises(DatasetError) as error:
         _epoch(dataset)
@@ -538,12 +511,12 @@ def test_an_index_of_another_preparation(folder: Path, ramps: Path) -> None:
 
 
 def test_a_manifest_with_other_counts(folder: Path) -> None:
-    info = _load(folder).info.model_copy(update={"train_samples": 26})
+    info = open_folder(folder).info.model_copy(update={"train_samples": 26})
     save_dataset_manifest(folder, info)
     _not_loaded(folder, "of two preparations")
 
 
 def test_another_datasets_folder(folder: Path, make_source: Callable[[Path], Path]) -> None:
-    save_dataset_manifest(folder, _load(folder).info.model_copy(update={"name": "cifar10"}))
+    save_dataset_manifest(folder, open_folder(folder).info.model_copy(update={"name": "cifar10"}))
     _not_loaded(folder, "holds 'cifar10'")
     assert load_index(folder, "imagenet").train

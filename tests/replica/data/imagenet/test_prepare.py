@@ -16,7 +16,7 @@ from tests.replica.data.conftest import Photo, jpeg
 from aiperf_hpc.datasets.manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import imagenet
-from aiperf_hpc.replica.data.imagenet.jpeg import as_jpeg
+from aiperf_hpc.replica.data.imagenet.stored_image import encode
 from aiperf_hpc.replica.data.shards import load_index
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.tensorflow_import import tf
@@ -143,7 +143,7 @@ def test_cmyk_keeps_its_colours() -> None:
     red = Image.new("RGB", (16, 16), (250, 10, 20))
     content = io.BytesIO()
     red.convert("CMYK").save(content, "JPEG", quality=95)
-    encoded, kind = as_jpeg(content.getvalue())
+    encoded, kind = encode(content.getvalue())
     assert kind == "CMYK JPEG"
     pixel = Image.open(io.BytesIO(encoded)).getpixel((8, 8))
     assert isinstance(pixel, tuple)
@@ -163,7 +163,7 @@ def _taken(encoded: bytes) -> NDArray[np.uint8] | None:
 def _kept(encoded: bytes) -> NDArray[np.uint8] | None:
     """What Pillow decodes of what preparation takes."""
     try:
-        kept, _ = as_jpeg(encoded)
+        kept, _ = encode(encoded)
     except ValueError:
         return None
     with Image.open(io.BytesIO(kept)) as image:

@@ -1,0 +1,402 @@
+"""The formats in which a prepared folder stores images: read alike, verified, resumed."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_sample_images
+from tests.replica.data.conftest import jpeg, png
+from tests.support.imagenet_readers import agree, open_folder, pixels_of
+
+from aiperf_hpc.datasets.manifest import load_dataset_manifest
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data import imagenet
+from aiperf_hpc.replica.data.__main__ import main
+from aiperf_hpc.replica.data.base import Part
+from aiperf_hpc.replica.data.imagenet import tfrecord
+from aiperf_hpc.replica.data.imagenet.stored_image import encode
+from aiperf_hpc.replica.data.imagenet.tfrecord import LabelledImage
+from aiperf_hpc.replica.data.shards import describe_shard, load_index, save_index, save_sizes
+from aiperf_hpc.replica.data.staging import Options
+from aiperf_hpc.trial import Stored
+
+RESIZED: tuple[Stored, ...] = ("resized", "raw")
+SHARDS = 3
+
+
+def _photo(number: int) -> Image.Image:
+    """Return a cut-out of a photograph, 300 to 420 pixels wide and 270 to 390 high."""
+    whole = load_sample_images().images[number % 2]
+    width, height = 300 + 37 * number % 120, 270 + 53 * number % 120
+    return Image.fromarray(whole[:height, 20 * number % 200 :][:, :width])
+
+
+def _files() -> list[bytes]:
+    """Photographs, most of them larger than a stored image; grey, CMYK, PNG and small ones."""
+    return [
+        *(jpeg(_photo(number)) for number in range(8)),
+        jpeg(_photo(8), progressive=True, subsampling=2),
+        jpeg(_photo(9).convert("L")),
+        jpeg(_photo(10).convert("CMYK")),
+        png(_photo(11)),
+        jpeg(_photo(12).resize((80, 256))),
+        jpeg(_photo(13).resize((1, 1))),
+        png(_photo(14).resize((60, 40))),
+        jpeg(_photo(15).resize((2000, 3))),
+    ]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stored") / "source"
+    for part, files in (("train", _files()), ("val", _files()[::3])):
+        for number, content in enumerate(files):
+            path = folder / part / f"n{number % 2}" / f"{part}_{number}.JPEG"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(source: Path) -> dict[Stored, Path]:
+    """The source, prepared in each format. Not to be changed."""
+    made: dict[Stored, Path] = {}
+    for stored in ("jpeg", *RESIZED):
+        made[stored] = source.parent / stored
+        imagenet.prepare(source, made[stored], _options(stored))
+    return made
+
+
+def _options(stored: Stored) -> Options:
+    return Options(shards=SHARDS, stored=stored, cores=2)
+
+
+@pytest.fixture(params=RESIZED)
+def stored(request: pytest.FixtureRequest) -> Stored:
+    found: Stored = request.param
+    return found
+
+
+@pytest.fixture
+def copied(stored: Stored, folders: dict[Stored, Path], tmp_path: Path) -> Path:
+    """A folder of a format, to be changed."""
+    return Path(shutil.copytree(folders[stored], tmp_path / "prepared"))
+
+
+def _content(path: Path) -> list[LabelledImage]:
+    with path.open("rb") as file:
+        return [tfrecord.unpack(content) for content in tfrecord.contents(file.fileno())]
+
+
+def _images(folder: Path, part: str) -> list[LabelledImage]:
+    return [image for path in sorted(folder.glob(f"{part}-*")) for image in _content(path)]
+
+
+# What is stored
+
+
+def _opened(encoded: bytes) -> Image.Image:
+    image = Image.open(io.BytesIO(encoded))
+    image.load()
+    return image
+
+
+def test_a_raw_image_is_what_torchvision_resizes_to(
+    source: Path, folders: dict[Stored, Path]
+) -> None:
+    """The shorter side to 256 by Pillow's antialiased bilinear filter; small ones as they are."""
+    for image in _images(folders["raw"], "train"):
+        with Image.open(source / "train" / image.name) as file:
+            wanted = file.convert("RGB")
+        shorter = min(wanted.size)
+        if shorter > 256:
+            size = (int(256 * wanted.width / shorter), int(256 * wanted.height / shorter))
+            wanted = wanted.resize(size, Image.Resampling.BILINEAR)
+        found = _opened(image.encoded)
+        assert found.format == "PPM"
+        assert found.size == wanted.size
+        assert found.tobytes() == wanted.tobytes()
+
+
+def test_a_resized_image_is_a_jpeg_file_of_these_pixels(
+    source: Path, folders: dict[Stored, Path]
+) -> None:
+    raw = {image.name: image for image in _images(folders["raw"], "train")}
+    kept = 0
+    for image in _images(folders["resized"], "train"):
+        found, pixels = _opened(image.encoded), _opened(raw[image.name].encoded)
+        assert (found.format, found.size) == ("JPEG", pixels.size)
+        difference = np.asarray(found.convert("RGB"), np.int16) - np.asarray(pixels)
+        assert np.abs(difference).mean() < 2
+        kept += image.encoded == (source / "train" / image.name).read_bytes()
+    assert kept == 3  # of those that are small, all but the PNG file
+
+
+def test_what_is_stored_is_stored_unchanged_again(
+    stored: Stored, folders: dict[Stored, Path]
+) -> None:
+    for image in _images(folders[stored], "validation"):
+        assert encode(image.encoded, stored) == (image.encoded, None)
+
+
+def test_an_image_too_long_for_the_header_is_refused() -> None:
+    long = io.BytesIO()
+    Image.new("RGB", (100_000, 1)).save(long, "PNG")
+    with pytest.raises(ValueError, match="a side of more than 99,999 pixels"):
+        encode(long.getvalue(), "raw")
+
+
+# Reading
+
+
+@pytest.mark.parametrize("size", [32, 224])
+@pytest.mark.parametrize("part", [Part(), Part(1, 2)])
+def test_both_readers_give_the_same_samples(
+    size: int, part: Part, stored: Stored, folders: dict[Stored, Path]
+) -> None:
+    theirs, ours = (
+        open_folder(folders[stored], engine=engine, stored=stored, image_size=size)
+        for engine in ("tensorflow", "torch")
+    )
+    for epoch in range(2):
+        agree(theirs.train(epoch, 4, 7, part), ours.train(epoch, 4, 7, part))
+    agree(theirs.validation(4, part), ours.validation(4, part))
+
+
+def test_raw_pixels_differ_between_readers_by_rounding_alone(
+    folders: dict[Stored, Path],
+) -> None:
+    """No decoder is in between, so that edges of crops are equal too."""
+    theirs, ours = (
+        open_folder(folders["raw"], engine=engine, stored="raw", image_size=64)
+        for engine in ("tensorflow", "torch")
+    )
+    for one, other in zip(theirs.train(0, 4, 7), ours.train(0, 4, 7), strict=True):
+        difference = pixels_of(one.inputs["image"]) - pixels_of(other.inputs["image"])
+        assert np.abs(difference).max() < 0.51
+
+
+def test_a_sample_is_the_same_part_of_an_image_in_each_format(
+    stored: Stored, folders: dict[Stored, Path]
+) -> None:
+    """Resized before it is cropped: other pixels, of the same part, class and order."""
+    files = open_folder(folders["jpeg"], image_size=64)
+    smaller = open_folder(folders[stored], stored=stored, image_size=64)
+    for one, other in zip(files.train(0, 4, 7), smaller.train(0, 4, 7), strict=True):
+        assert np.array_equal(one.targets["label"], other.targets["label"])
+        difference = pixels_of(one.inputs["image"]) - pixels_of(other.inputs["image"])
+        assert np.median(np.abs(difference)) < 8
+
+
+def test_a_folder_in_another_format_than_the_configured_one_is_refused(
+    stored: Stored, folders: dict[Stored, Path]
+) -> None:
+    message = f"are stored as {stored}, and dataset.stored is jpeg; pass --set dataset.stored="
+    with pytest.raises(DatasetError, match=message):
+        open_folder(folders[stored])
+    with pytest.raises(DatasetError, match="are stored as jpeg, and dataset.stored is raw"):
+        open_folder(folders["jpeg"], stored="raw")
+
+
+def test_images_that_are_too_small_for_the_image_size_are_refused(
+    stored: Stored, folders: dict[Stored, Path]
+) -> None:
+    open_folder(folders[stored], stored=stored, image_size=224)
+    with pytest.raises(DatasetError, match="image_size 225 needs .* a shorter side of 257"):
+        open_folder(folders[stored], stored=stored, image_size=225)
+
+
+@pytest.mark.parametrize("engine", ["tensorflow", "torch"])
+def test_raw_images_without_all_their_pixels_are_named(
+    engine: str, folders: dict[Stored, Path], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(folders["raw"], tmp_path / "prepared"))
+    name = f"train-00001-of-{SHARDS:05d}"
+    images = _content(folder / name)
+    _forge(folder, name, [*images[:-1], images[-1]._replace(encoded=images[-1].encoded[:-1])])
+    dataset = open_folder(folder, engine=engine, stored="raw")
+    with pytest.raises(DatasetError, match=f"reading {folder} failed: "):
+        list(dataset.train(0, 4, 7))
+    (line,) = imagenet.verify_folder(folder, 2, decode=True).broken
+    assert line.startswith(f"{folder / name}: {images[-1].name} does not decode: ")
+
+
+def _forge(folder: Path, name: str, images: Sequence[LabelledImage]) -> None:
+    """Make a shard of other images, with an index that agrees."""
+    with (folder / name).open("wb") as file:
+        for image in images:
+            tfrecord.write_record(file, tfrecord.pack(image))
+    index = load_index(folder, "imagenet")
+    train = tuple(
+        shard if shard.file != name else describe_shard(folder / name, shard.samples)
+        for shard in index.train
+    )
+    save_index(folder, index.model_copy(update={"train": train}))
+    shards = (*train, *index.validation)
+    save_sizes(
+        folder,
+        [
+            len(tfrecord.pack(image)) + tfrecord.OVERHEAD
+            for shard in shards
+            for image in _content(folder / shard.file)
+        ],
+    )
+
+
+# The digest and its verification
+
+
+def test_the_digest_is_as_documented(
+    source: Path, stored: Stored, folders: dict[Stored, Path]
+) -> None:
+    folder = folders[stored]
+    lines = f"stored\t{stored}\n"
+    for part in ("train", "validation"):
+        for image in sorted(_images(folder, part), key=lambda each: each.name):
+            small_png = stored == "resized" and image.name.endswith("_14.JPEG")
+            file = source / part / image.name if small_png else None
+            content = file.read_bytes() if file else image.encoded
+            digest = hashlib.sha256(content).hexdigest()
+            lines += f"{part}\t{image.name}\t{image.label}\t{digest}\n"
+    info = load_dataset_manifest(folder, "imagenet")
+    assert info.sha256 == hashlib.sha256(lines.encode()).hexdigest()
+    assert info.stored == stored
+
+
+def test_formats_have_different_digests_and_files_that_are_kept_the_one_of_before(
+    folders: dict[Stored, Path],
+) -> None:
+    found = {load_dataset_manifest(folder, "imagenet").sha256 for folder in folders.values()}
+    assert len(found) == 3
+    assert "stored" not in json.loads((folders["jpeg"] / "dataset.json").read_text())
+
+
+@pytest.mark.parametrize("decode", [False, True])
+def test_a_folder_is_verified(decode: bool, stored: Stored, folders: dict[Stored, Path]) -> None:
+    found = imagenet.verify_folder(folders[stored], 2, decode=decode)
+    assert (found.images, found.broken) == (22, ())
+
+
+def test_every_byte_of_a_shard_is_verified(copied: Path) -> None:
+    shard = copied / f"train-00001-of-{SHARDS:05d}"
+    content = bytearray(shard.read_bytes())
+    for place in (0, len(content) // 2, len(content) - 1):
+        shard.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        (line,) = imagenet.verify_folder(copied, 2).broken
+        assert f"{shard} is not the shard that was prepared" in line
+
+
+def test_pixels_that_were_exchanged_with_their_checksums_are_another_dataset(copied: Path) -> None:
+    name = f"train-00001-of-{SHARDS:05d}"
+    first, *others = _content(copied / name)
+    _forge(copied, name, [first._replace(encoded=others[0].encoded), *others])
+    (line,) = imagenet.verify_folder(copied, 2).broken
+    assert f"{copied / 'dataset.json'} states the SHA-256" in line
+
+
+def test_a_manifest_of_another_format_is_not_that_of_the_images(copied: Path) -> None:
+    manifest = json.loads((copied / "dataset.json").read_text())
+    del manifest["stored"]
+    (copied / "dataset.json").write_text(json.dumps(manifest))
+    (line,) = imagenet.verify_folder(copied, 2).broken
+    assert f"{copied / 'dataset.json'} states the SHA-256" in line
+
+
+def test_larger_images_than_the_format_has_are_named(copied: Path, stored: Stored) -> None:
+    name = f"train-00001-of-{SHARDS:05d}"
+    first, *others = _content(copied / name)
+    _forge(copied, name, [first._replace(encoded=jpeg(_photo(0))), *others])
+    (line,) = imagenet.verify_folder(copied, 2, decode=True).broken
+    assert line == f"{copied / name}: {first.name} is not stored as {stored}"
+
+
+# Preparing
+
+
+@pytest.fixture
+def own_source(source: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(source, tmp_path / "source"))
+
+
+def test_an_interrupted_preparation_is_resumed_in_its_format_alone(
+    stored: Stored, own_source: Path, folders: dict[Stored, Path], tmp_path: Path
+) -> None:
+    last = sorted((own_source / "val").glob("*/*"))[-1]
+    content = last.read_bytes()
+    last.write_bytes(b"")
+    with pytest.raises(DatasetError, match="is corrupt"):
+        imagenet.prepare(own_source, tmp_path / "x", _options(stored))
+    last.write_bytes(content)
+    for other in {"jpeg", *RESIZED} - {stored}:
+        message = f"an interrupted preparation with --stored {stored}, not {other}"
+        with pytest.raises(DatasetError, match=message):
+            imagenet.prepare(own_source, tmp_path / "x", _options(other))
+    lines: list[str] = []
+    options = Options(shards=SHARDS, stored=stored, cores=2, report=lines.append)
+    imagenet.prepare(own_source, tmp_path / "x", options)
+    assert lines[1].endswith("3 of 4 shards are kept")
+    mine, theirs = (
+        {path.name: path.read_bytes() for path in folder.iterdir()}
+        for folder in (tmp_path / "x", folders[stored])
+    )
+    assert mine == theirs
+
+
+def test_the_room_for_pixels_is_looked_for_before_anything_is_written(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = sum(path.stat().st_size for path in source.glob("*/*/*"))
+    free = shutil._ntuple_diskusage(10**9, 10**9 - files, files)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
+    with pytest.raises(DatasetError, match="no space for the dataset"):
+        imagenet.prepare(source, tmp_path / "raw", _options("raw"))
+    imagenet.prepare(source, tmp_path / "resized", _options("resized"))
+
+
+def test_the_command(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--from", str(source), "--to", str(tmp_path / "raw"), "--shards", "1"]
+    assert main(["prepare", "imagenet", *where, "--stored", "raw"]) == 0
+    said = capsys.readouterr().out
+    assert "stored as pixels, the shorter side resized to 256 if it is longer" in said
+    assert main(["describe", "imagenet", "--path", str(tmp_path / "raw")]) == 0
+    assert json.loads(capsys.readouterr().out)["stored"] == "raw"
+    assert main(["prepare", "cifar10", *where, "--stored", "raw"]) == 2
+    assert "--stored is for imagenet" in capsys.readouterr().err
+    assert main(["prepare", "imagenet", *where, "--stored", "png"]) == 2
+    assert "invalid choice: 'png'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ("jpeg", "converted to RGB JPEG: 1 CMYK JPEG, 2 PNG"),
+        (
+            "resized",
+            "resized to a shorter side of 256 pixels if it is longer; others converted to RGB "
+            "JPEG: 1 PNG",
+        ),
+    ],
+)
+def test_the_last_line_says_what_became_of_the_images(
+    chosen: Stored, said: str, make_line: Callable[[Stored], str]
+) -> None:
+    assert make_line(chosen) == said
+
+
+@pytest.fixture
+def make_line(source: Path, tmp_path: Path) -> Callable[[Stored], str]:
+    def last_line(chosen: Stored) -> str:
+        lines: list[str] = []
+        options = Options(shards=1, stored=chosen, report=lines.append)
+        imagenet.prepare(source, tmp_path / "x", options)
+        return lines[-1]
+
+    return last_line

@@ -1,0 +1,43 @@
+"""Prepared ImageNet folders as each engine's reader reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.replica.data import Batch, imagenet
+from aiperf_hpc.replica.data.imagenet import sample_order
+from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
+
+
+def open_folder(
+    folder: Path | None, *, cores: int = 2, engine: str = "torch", **values: object
+) -> ImageNetDataset:
+    settings = {"name": "imagenet", "path": folder, "image_size": 32, **values}
+    return imagenet.load(DatasetConfig.model_validate(settings), cores, engine)
+
+
+def agree(theirs: Iterable[Batch], ours: Iterable[Batch]) -> None:
+    """Require the same samples in the same order, each with the same pixels.
+
+    Pillow's are whole numbers. At the edges of a crop the colours differ, because TensorFlow's
+    decoder does not look behind them; so half of the pixels say that it is the same crop.
+    """
+    for one, other in zip(theirs, ours, strict=True):
+        assert np.array_equal(one.targets["label"], other.targets["label"])
+        difference = pixels_of(one.inputs["image"]) - pixels_of(other.inputs["image"])
+        for sample in np.abs(difference):
+            assert np.median(sample) < 0.51
+            assert np.quantile(sample, 0.9) < 1.5
+        assert abs(difference.mean()) < 0.51
+
+
+def pixels_of(inputs: ArrayLike) -> NDArray[np.float64]:
+    """Undo the normalisation."""
+    numbers = np.asarray(inputs, np.float64)
+    pixels: NDArray[np.float64] = numbers * np.array(sample_order.STD) + np.array(sample_order.MEAN)
+    return pixels
