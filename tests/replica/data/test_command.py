@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from PIL import Image
-from tests.replica.data.conftest import jpeg
+from tests.support.imagenet_source import jpeg
 from tests.support.processes import in_a_group
 from tests.support.waiting import PATIENCE_SECONDS, until
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
-from tests.replica.data.conftest import Photo, jpeg
+from tests.replica.data.conftest import Photo
+from tests.support.imagenet_source import jpeg
 
 from aiperf_hpc.datasets.manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError

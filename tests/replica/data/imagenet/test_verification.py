@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.replica.data.conftest import Photo, jpeg, png
+from tests.replica.data.conftest import Photo
+from tests.support.imagenet_source import jpeg, png
 
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import imagenet
