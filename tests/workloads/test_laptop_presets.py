@@ -36,6 +36,8 @@ ONE_SHORT_TRAINING = (
     "training.max_epochs=1", "training.patience=1", "training.target=null", "search.trainings=1",
 )  # fmt: skip
 SMALL = ("dataset.train_samples=32", "dataset.validation_samples=8")
+THIN = ("model.base_width=4", "peaks.at_start_seconds=0")
+"""CIFAR-10 is trained whole, so that its network has to be small."""
 
 
 @pytest.mark.parametrize("preset", BOTH)
@@ -87,6 +89,7 @@ def test_a_preset_trains_with_tensorflow_alone(
     if preset == "resnet50_v15_laptop":
         settings = [
             *ONE_SHORT_TRAINING,
+            *THIN,
             f"dataset.path={request.getfixturevalue('cifar10_folder')}",
         ]
     done = aiperf_process(
