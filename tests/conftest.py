@@ -38,10 +38,12 @@ TOGETHER = {
          "tests/slurm/test_accelerators.py", "tests/chaos"),
         "SLURM: faults, hosts and accelerators",
     ),
+    "tests/slurm/test_tutorial.py": "SLURM: the tutorial",
     "tests/slurm": "SLURM", "tests/nfs": "NFS", "tests/end_to_end/test_nni.py": "NNI",
 }  # fmt: skip
 """Tests that share what takes long to start, or what a machine has once: what it is. Those of SLURM
-wait for most of their time, and are two of about the same length."""
+wait for most of their time. Two groups of them are of about the same length; the tutorial's is
+shorter and computes."""
 EACH = (
     "tests/end_to_end/test_ranks.py", "tests/end_to_end/test_resume.py",
     "tests/end_to_end/test_stop.py", "tests/end_to_end/test_bad_input.py",
