@@ -26,9 +26,12 @@ class BuildPy(build_py):
     """Builds the package's files; an editable installation has none of its own."""
 
     def run(self) -> None:
+        if self.editable_mode:
+            return super().run()
+        # setuptools keeps files of an earlier build that are no longer in the package.
+        shutil.rmtree(Path(self.build_lib, "aiperf_hpc"), ignore_errors=True)
         super().run()
-        if not self.editable_mode:
-            stamp(Path(self.build_lib, "aiperf_hpc"))
+        return stamp(Path(self.build_lib, "aiperf_hpc"))
 
 
 class Sdist(sdist):

@@ -127,6 +127,9 @@ def test_a_checkout_and_a_wheel_are_the_release_until_a_file_differs(tmp_path: P
     again = release(source)
     assert again.returncode == 2
     assert again.stderr.endswith(f"{__version__} is released; raise the version first\n")
+    stale = tmp_path / "tree" / "build" / "lib" / "aiperf_hpc" / "primary" / "stale.py"
+    stale.parent.mkdir(parents=True)
+    stale.touch()  # Of an earlier build.
     installed = unpack_wheel(tmp_path / "tree", tmp_path / "site-packages")
     assert file_digests(installed / "aiperf_hpc") == file_digests(source / "aiperf_hpc")
     (installed / "aiperf_hpc" / STAMP).write_text("0123\n")
@@ -147,3 +150,20 @@ def test_a_checkout_and_a_wheel_are_the_release_until_a_file_differs(tmp_path: P
         (package / "primary" / "more.py").touch()
         differences = "configs/simulated.yaml missing, primary/more.py added"
         assert judged(place) == [f"not release {__version__}: {differences}{ends}"]
+
+
+def test_only_a_checkout_without_changes_is_released(tmp_path: Path) -> None:
+    tree = copy_tree(tmp_path / "tree")
+    shutil.rmtree(tree / LINKED / "releases", ignore_errors=True)
+    own = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+    for command in (("init", "-q"), ("add", "-A"), (*own, "commit", "-qm", "all")):
+        subprocess.run(["git", "-C", str(tree), *command], check=True)
+    for name in ("primary/draft.py", "README.md"):
+        with (tree / name).open("a") as file:
+            file.write("# more\n")
+    done = release(tree / "src")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "README.md is not committed (2 in all); release a clean checkout\n"
+    (tree / "primary" / "draft.py").unlink()
+    subprocess.run(["git", "-C", str(tree), "checkout", "-q", "."], check=True)
+    assert release(tree / "src").returncode == 0

@@ -39,6 +39,13 @@ def commit_of(file: Path) -> str | None:
     return _git(top, "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+") or None
 
 
+def uncommitted(file: Path) -> list[str]:
+    """Return the paths that git reports as changed or untracked in the repository of ``file``."""
+    top = _top(file)
+    changes = _git(top, "status", "--porcelain") if top else None
+    return [line.split(maxsplit=1)[1] for line in (changes or "").splitlines()]
+
+
 def _top(file: Path) -> Path | None:
     """Return the repository whose copy of this file ``file`` is; None where it is in no other."""
     file = file.resolve()

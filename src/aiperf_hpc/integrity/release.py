@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from aiperf_hpc import __version__
-from aiperf_hpc.integrity.commit import STAMP
+from aiperf_hpc.integrity.commit import STAMP, uncommitted
 from aiperf_hpc.streams import print_in_any_locale
 
 PACKAGE = Path(__file__).parents[1]
@@ -100,7 +100,7 @@ def _differences(release: Mapping[str, str], files: Mapping[str, str]) -> Iterat
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the list of this version's files, unless this version is released already."""
+    """Write the list of this version's files, once, from a checkout without changes."""
     print_in_any_locale()
     parser = argparse.ArgumentParser(
         prog="python -m aiperf_hpc.integrity.release",
@@ -110,6 +110,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = RELEASES / f"{__version__}{SUFFIX}"
     if path.exists():
         sys.stderr.write(f"{path}: {__version__} is released; raise the version first\n")
+        return 2
+    if found := uncommitted(PACKAGE / "commit.py"):
+        sys.stderr.write(
+            f"{found[0]} is not committed ({len(found)} in all); release a clean checkout\n"
+        )
         return 2
     RELEASES.mkdir(exist_ok=True)
     path.write_text(listing(file_digests()), "utf-8")
