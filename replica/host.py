@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 import psutil
 from optuna.storages import BaseStorage
 
+from aiperf_hpc import __version__
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.host.machine import available_bytes, cpu_model
@@ -302,9 +303,12 @@ class ProcessHost:
 
 def package_versions() -> dict[str, str]:
     """Return the versions of what a replica's results may depend on, but for its engine."""
-    packages = ("aiperf-hpc", "numpy", "optuna")
-    versions = {name: metadata.version(name) for name in packages}
-    return versions | {FILES: package_digest(), "python": platform.python_version()}
+    return {
+        "aiperf-hpc": __version__,  # A checkout's own: on PYTHONPATH it has no metadata.
+        FILES: package_digest(),
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in ("numpy", "optuna")},
+    }
 
 
 SEARCH_THREADS = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1")

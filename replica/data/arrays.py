@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.replica.data import rng
-from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, Scaling, labelled_images
 from aiperf_hpc.replica.data.prefetch import prefetched
 from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.trial import DatasetInfo
@@ -42,6 +42,13 @@ class Normalisation:
         floats -= np.tile(np.asarray(self.mean, np.float32), width)
         floats /= np.tile(np.asarray(self.std, np.float32), width)
         return floats.reshape(images.shape)
+
+    @property
+    def scaling(self) -> Scaling:
+        """The same as a multiplication and an addition, to be done where an engine computes."""
+        factors = tuple(1.0 / deviation for deviation in self.std)
+        shifts = (-mean / deviation for mean, deviation in zip(self.mean, self.std, strict=True))
+        return Scaling(factors, tuple(shifts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ def test_a_dataset_that_needs_no_folder_needs_no_path(tmp_path: Path, name: str)
     [
         (["dataset.path=/d", "dataset.cache=disk"], "cache disk and cache_path go together"),
         (["dataset.path=/d", "dataset.cache_path=/c"], "cache disk and cache_path go together"),
-        (["dataset.decoded_gib=1"], "dataset 'digits' has none"),
+        (["dataset.decoded_gib=1"], "imagenet and synthetic, not 'digits'"),
         (
             ["dataset.name=imagenet", "dataset.path=/d", "dataset.decoded_gib=1"],
             "dataset.decoded_gib is for images that Pillow decodes",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from tests.support.clock import Clock
 
+from aiperf_hpc import __version__
 from aiperf_hpc.config import validate
 from aiperf_hpc.graph import (
     Conv3D,
@@ -27,6 +29,7 @@ from aiperf_hpc.host.machine import available_bytes
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
 from aiperf_hpc.replica import main
+from aiperf_hpc.replica.host import package_versions
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.memory_estimate import memory_bound
@@ -241,3 +244,17 @@ def test_a_thread_that_wants_pythons_lock_has_it_soon(monkeypatch: pytest.Monkey
         sys.setswitchinterval(before)
     assert found == [pytest.approx(50e-6)]
     assert before > found[0]
+
+
+def test_a_checkout_that_is_not_installed_has_its_source_s_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    installed = metadata.version
+
+    def version(name: str) -> str:
+        if name == "aiperf-hpc":
+            raise metadata.PackageNotFoundError(name)
+        return installed(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    assert package_versions()["aiperf-hpc"] == __version__

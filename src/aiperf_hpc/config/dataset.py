@@ -46,7 +46,7 @@ class DatasetConfig(Section):
         0.0,
         ge=0.0,
         le=65_536.0,
-        description="decoded images that each rank keeps in memory; imagenet, engine torch",
+        description="decoded images a rank keeps in memory; imagenet and synthetic, engine torch",
     )
     image_size: int = Field(
         224,
@@ -73,9 +73,9 @@ class DatasetConfig(Section):
             )
         if self.cache != "none" and self.path is None:
             raise ValueError(f"cache {self.cache} is for a dataset in a folder, and path is none")
-        if self.decoded_gib and self.name != "imagenet":
+        if self.decoded_gib and self.name not in ("imagenet", "synthetic"):
             raise ValueError(
-                f"decoded_gib keeps what JPEG files hold, and dataset '{self.name}' has none; "
+                f"decoded_gib is for the datasets imagenet and synthetic, not '{self.name}'; "
                 "leave it out"
             )
         if self.stored != "jpeg" and self.name != "imagenet":

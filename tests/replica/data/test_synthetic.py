@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data.base import Pixels
 from aiperf_hpc.replica.data.generated import GeneratedDataset
 from aiperf_hpc.replica.data.synthetic import load
 
 SHA256 = "40d83ec0d131773c0db4db06f95d3fe8562b373319698ad5aeacd1b30ef3bc7e"
 
 
-def _load(**values: int) -> GeneratedDataset:
+def _load(**values: float) -> GeneratedDataset:
     settings = {"image_size": 16, "classes": 4, "train_samples": 200, "validation_samples": 80}
     return load(DatasetConfig.model_validate({"name": "synthetic", **settings, **values}), 1)
 
@@ -69,3 +71,20 @@ def test_inputs_are_normal() -> None:
 @pytest.mark.parametrize("size", [8, 9, 31])
 def test_sizes_that_are_no_multiple_of_the_tiles(size: int) -> None:
     assert next(_load(image_size=size).validation(3)).inputs["image"].shape == (3, size, size, 3)
+
+
+def test_samples_in_memory_are_the_same_ones_as_bytes() -> None:
+    made, kept = _load(), _load(decoded_gib=0.001)
+    for one, other in zip(
+        [*made.train(1, 64, 3), *made.validation(64)],
+        [*kept.train(1, 64, 3), *kept.validation(64)],
+        strict=True,
+    ):
+        assert isinstance(other.inputs["image"], Pixels)
+        np.testing.assert_allclose(other.inputs["image"], one.inputs["image"], atol=1e-6)
+        np.testing.assert_array_equal(other.targets["label"], one.targets["label"])
+
+
+def test_samples_that_do_not_fit_in_memory_are_refused() -> None:
+    with pytest.raises(DatasetError, match=r"decoded_gib 0.01 is too small: .* need 0.04"):
+        _load(decoded_gib=0.01, image_size=224)
