@@ -2,7 +2,9 @@
 # Each makes its virtual environment first and needs only Python 3.11 or 3.12.
 
 PYTHON ?= python3
+INTERPRETER := $(if $(filter 3.%,$(PYTHON)),python3,$(PYTHON))
 VENV ?= .venv
+OFFLINE ?= build/offline
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAINTS := deploy/constraints.txt
@@ -33,7 +35,7 @@ else
 ANEW := --force-reinstall --no-cache-dir
 endif
 
-.PHONY: start test suite check quick horovod faults fuzz chaos slurm nfs nfs-packages benchmarks benchmarks-search \
+.PHONY: start test suite check quick horovod faults fuzz chaos slurm nfs nfs-packages offline benchmarks benchmarks-search \
 	benchmarks-training packages browser browser-packages scaling docs release trust clean
 
 start: $(VENV)/.installed
@@ -112,10 +114,22 @@ benchmarks-search: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/search_speed.py
 
-# Both engines beside plain loops, half an hour; on a GPU: python benchmarks/gpu.py FILE.
+# Both engines beside plain loops, half an hour; on a GPU: python benchmarks/gpu.py FOLDER.
 benchmarks-training: $(VENV)/.installed-test
 	mkdir -p runs
 	$(BIN)/python benchmarks/training.py runs/training.json
+
+# Wheels for a machine without internet, by its Python (deploy/README.md): this package, its
+# requirements and those of EXTRAS, without the files of WITHOUT. The machine brings PyTorch.
+offline: | $(VENV)/bin/python
+	@test -n "$(filter 3.11 3.12,$(PYTHON))" \
+	  || { echo "make: for which Python? make offline PYTHON=3.12, or 3.11"; exit 1; }
+	rm -f $(OFFLINE)/*.whl
+	$(PIP) wheel --quiet --no-deps --wheel-dir $(OFFLINE) .
+	set -- $(OFFLINE)/aiperf_hpc-*.whl && $(PIP) download --quiet --only-binary=:all: \
+	  --python-version $(PYTHON) --dest $(OFFLINE) --constraint $(CONSTRAINTS) "$$1$(if $(EXTRAS),[$(EXTRAS)])"
+	cd $(OFFLINE) && rm -f $(addsuffix -*.whl,$(WITHOUT))
+	@du -sh $(OFFLINE)
 
 # A real SLURM for the tests in tests/slurm, which start a cluster of their own. Installing
 # Debian's packages starts nothing. Where it cannot be done, those tests say why they do not run.
@@ -174,11 +188,11 @@ browser-packages:
 	fi
 
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' \
+	@$(INTERPRETER) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' \
 	  || { echo "make: Python 3.11 or 3.12 is needed; name one with make PYTHON=..."; exit 1; }
-	@$(PYTHON) -c 'import ensurepip' \
+	@$(INTERPRETER) -c 'import ensurepip' \
 	  || { echo "make: Python has no venv; apt-get install python3-venv"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(INTERPRETER) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
 	$(PIP) install --quiet --no-compile --constraint $(CONSTRAINTS) --editable '.[cpu]'
