@@ -1,18 +1,16 @@
-"""One GPU: the engine against a plain loop, its memory, its idle time, and where a step's goes.
+"""One GPU: the engine and its peers, its input, its memory, its idle time, and a whole run.
 
-    PYTHONPATH=src python benchmarks/gpu.py FILE               # all sections, then the tables
-    PYTHONPATH=src python benchmarks/gpu.py FILE --within 590  # what fits into so many seconds
-    PYTHONPATH=src python benchmarks/gpu.py FILE --report      # the tables alone
-    PYTHONPATH=src python benchmarks/gpu.py FILE --dry-cpu     # tiny, on the CPU: does it run?
+    PYTHONPATH=src python benchmarks/gpu.py FOLDER                # all sections, then the tables
+    PYTHONPATH=src python benchmarks/gpu.py FOLDER --within 580   # what fits into 580 seconds
+    PYTHONPATH=src python benchmarks/gpu.py FOLDER --report       # the tables alone
+    PYTHONPATH=src python benchmarks/gpu.py FOLDER --dry-cpu      # tiny sizes, on the CPU
 
-Each section is a process of less than nine minutes, so that one that hangs or is out of memory
-costs no other. What one gave is kept in FILE (JSON) as soon as it is over and is not measured
-again: the same command goes on where it was cut. ``--again NAME`` measures a section anew.
+Each section is a process with a time limit. A figure is appended to FOLDER/figures.jsonl as soon as
+it is measured, and the next call measures only what is missing. Compiled kernels are in
+FOLDER/kernels, for all sections but those that measure compilation.
 
-It needs PyTorch and no TensorFlow. A machine that has PyTorch and NumPy may lack wheels of pydantic
-(with pydantic-core, annotated-types and typing-inspection), PyYAML, safetensors and google-crc32c;
-the section ``run``, which starts ``aiperf``, needs all that `pip install .` brings. It needs a C
-compiler and Python's headers, too, for ``torch.compile``.
+It needs PyTorch, the dependencies of this package (`make offline` fetches them for a machine
+without internet, deploy/README.md), and for ``torch.compile`` a C compiler and Python's headers.
 """
 
 from __future__ import annotations
@@ -20,141 +18,241 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-try:
-    import torch
-    from gpu_report import report
-    from gpu_sections import DRY, GPU, SECTIONS, Row, signal_when_parent_ends
+from gpu_report import report
+from side_by_side import signal_when_parent_ends
 
-    from aiperf_hpc.replica.engines.torch.device import let_segments_grow
-    from aiperf_hpc.replica.runtime.kernel_caches import own_kernel_caches
-except ModuleNotFoundError as error:
-    sys.exit(
-        f"gpu.py: the package '{error.name}' is missing; pip install it, and set PYTHONPATH=src"
-    )
-
-Kept = dict[str, Any]
+STARTED = time.monotonic()
+"""PyTorch is imported by the sections only: their limits and ``--within`` include that."""
+ROOT = Path(__file__).resolve().parents[1]
 DRY_CPU = "--dry-cpu"
 DRY_LIMITS = 4
-"""How much longer a section may take on a CPU, which others may use."""
+"""How many times longer a section may run on a shared CPU."""
+REFUSED = 3
+"""The exit status of a section that cannot run on this machine or in this folder."""
+Row = dict[str, Any]
 
 
-def loaded(file: Path) -> Kept:
-    """Return what a file has kept so far. Exits where it cannot be read."""
-    try:
-        kept = json.loads(file.read_text("utf-8"))
-        return {"where": kept["where"], "sections": dict(kept["sections"])}
-    except OSError as error:
-        sys.exit(f"gpu.py: {file}: {error.strerror}")
-    except (ValueError, KeyError, TypeError):
-        sys.exit(f"gpu.py: {file} is not a file of this benchmark; name another one")
+class Section(NamedTuple):
+    """A part of the measurements that has a process of its own."""
+
+    predicted: int
+    """Seconds that it is expected to take on an NVIDIA H200, 16 cores and no cache."""
+    limit: int
+    """Seconds after its start at which it is killed."""
+    compiles: bool = False
+    """Whether it measures compilation, so that its compiled kernels are not kept."""
 
 
-def kept_here(file: Path, where: str) -> Kept:
-    """Return what a file has kept of this machine so far. Exits where that is of another one."""
-    if not file.exists():
-        return {"where": where, "sections": {}}
-    kept = loaded(file)
-    if kept["where"] != where:
-        sys.exit(f"gpu.py: {file} is of {kept['where']}, and this is {where}; name another file")
-    return kept
+SECTIONS = {
+    "peaks": Section(25, 60),
+    "448": Section(300, 420),
+    "host": Section(60, 120),
+    "profile": Section(100, 150),
+    "56": Section(110, 180),
+    "kernels": Section(180, 210, compiles=True),
+    "idle": Section(190, 210, compiles=True),
+    "run": Section(240, 270),
+}
+"""In order of importance; 20 minutes are predicted, and all limits together are 27."""
 
 
-def measured(name: str, arguments: Sequence[str]) -> Kept:
-    """Run one section in a process of its own; return the rows that it gave in its time."""
-    limit, begun = SECTIONS[name].limit, time.monotonic()
-    if DRY_CPU in arguments:
-        limit *= DRY_LIMITS
-    command = [sys.executable, __file__, "--section", name, "--parent", str(os.getpid())]
-    command += arguments
-    print(f"{name}: at most {limit} s", file=sys.stderr, flush=True)
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, timeout=limit, check=False)
-        output = done.stdout
-        ended = f"ended with status {done.returncode}" if done.returncode else ""
-    except subprocess.TimeoutExpired as error:
-        output, ended = error.stdout or b"", f"cut at {limit} s"
-    if ended:
-        print(f"{name}: {ended}", file=sys.stderr, flush=True)
-    rows = [json.loads(line) for line in output.splitlines() if line.startswith(b"{")]
-    return {"rows": rows, "seconds": time.monotonic() - begun, "ended": ended}
+class Figures:
+    """The measurements in a folder, one JSON object a line."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "figures.jsonl"
+        self.rows: list[Row] = []
+        self.read()
+
+    def read(self) -> None:
+        """Read what is there. Exits if that is no file of this benchmark."""
+        there = self.file.read_bytes() if self.file.exists() else b""
+        whole = there[: there.rfind(b"\n") + 1]
+        try:
+            self.rows = [json.loads(line) for line in whole.splitlines()]
+        except ValueError:
+            sys.exit(f"gpu.py: {self.file} is not a file of this benchmark; name another folder")
+        if whole != there:  # The process was killed while it wrote the last line.
+            self.file.write_bytes(whole)
+
+    def add(self, row: Row) -> None:
+        """Append a measurement."""
+        with self.file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        self.rows.append(row)
+
+    def of(self, section: str) -> list[Row]:
+        """Return a section's measurements."""
+        return [row for row in self.rows if row.get("section") == section and "what" in row]
+
+    def lacks(self, section: str, what: str, number: int = 0) -> bool:
+        """Return whether a section has no measurement of this name and number."""
+        return not any((r["what"], r.get("number", 0)) == (what, number) for r in self.of(section))
+
+    def ended(self, section: str) -> str:
+        """Return how a section last ended: nothing if it is complete."""
+        ends = [r["ended"] for r in self.rows if r.get("section") == section and "ended" in r]
+        return ends[-1] if ends else "not measured"
+
+    def seconds(self, section: str) -> float:
+        """Return the seconds that a section took in all its processes."""
+        return sum(r.get("seconds", 0.0) for r in self.rows if r.get("section") == section)
+
+    def where(self, here: str) -> None:
+        """Record the machine. Exits if the measurements are of another one."""
+        there = next((row["where"] for row in self.rows if "where" in row), None)
+        if there is None:
+            self.add({"where": here})
+        elif there != here:
+            refuse(f"{self.file} is of {there}, and this is {here}; name another folder")
 
 
-def end_with(parent: int) -> None:
-    """Have this process end if its parent is killed: nothing is measured beside what it left."""
-    signal_when_parent_ends(signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit("gpu.py: whoever began this section is gone")
+def refuse(problem: str) -> None:
+    """End a section, and with it all others."""
+    print(f"gpu.py: {problem}", file=sys.stderr)
+    sys.exit(REFUSED)
 
 
-def measure(file: Path, kept: Kept, options: argparse.Namespace) -> None:
-    """Measure the sections that a file does not have, and keep each in it."""
-    until = time.monotonic() + (options.within or float("inf"))
-    arguments = [DRY_CPU] if options.dry_cpu else []
+def missing_packages() -> list[str]:
+    """Return the distributions that are not installed, of PyTorch and all that this package needs.
+
+    Requirements that depend on the platform or on an extra are not followed.
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    wanted, seen, missing = ["torch", *project["dependencies"]], set(), []
+    while wanted:
+        name = re.split(r"[^\w.-]", wanted.pop(), maxsplit=1)[0]
+        if name in seen:
+            continue
+        seen.add(name)
+        try:
+            wanted += [each for each in metadata.requires(name) or () if ";" not in each]
+        except metadata.PackageNotFoundError:
+            missing.append(name)
+    return sorted(missing)
+
+
+def measure(figures: Figures, options: argparse.Namespace) -> None:
+    """Run the sections that are not complete, while there is time."""
+    until = STARTED + (options.within or float("inf"))
     for name in options.only or SECTIONS:
-        if name in kept["sections"] and name not in options.again:
+        if not figures.ended(name):
             continue
-        if time.monotonic() + SECTIONS[name].limit > until:
-            print(f"{name}: not in what is left of {options.within} s", file=sys.stderr)
+        predicted, limit, _ = SECTIONS[name]
+        seconds = min(limit * (DRY_LIMITS if options.dry_cpu else 1), until - time.monotonic())
+        if seconds < predicted:
+            print(f"{name}: needs more than is left of {options.within} s", file=sys.stderr)
             continue
-        kept["sections"][name] = measured(name, arguments)
-        partial = file.with_name(f"{file.name}.partial")
-        partial.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
-        partial.replace(file)
-
-
-def show(kept: Kept) -> None:
-    """Print the tables, and what is missing from them."""
-    print(kept["where"])
-    rows: dict[str, list[Row]] = {name: one["rows"] for name, one in kept["sections"].items()}
-    for line in report(rows):
-        print(line)
-    for name in SECTIONS:
-        ended = kept["sections"].get(name, {"ended": "not measured"})["ended"]
+        print(f"{name}: {predicted} s predicted, at most {seconds:.0f}", file=sys.stderr)
+        begun = time.monotonic()
+        ended = run_section(name, options, seconds)
+        figures.read()  # What the section has written.
+        figures.add({"section": name, "ended": ended, "seconds": time.monotonic() - begun})
         if ended:
-            print(f"\n{name}: {ended}")
+            print(f"{name}: {ended}", file=sys.stderr)
+
+
+def run_section(name: str, options: argparse.Namespace, seconds: float) -> str:
+    """Run a section in a process of its own; return why it is not complete."""
+    command = [sys.executable, __file__, str(options.folder), "--section", name]
+    command += ["--parent", str(os.getpid()), *([DRY_CPU] if options.dry_cpu else [])]
+    try:
+        done = subprocess.run(command, stdout=sys.stderr, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return f"cut at {seconds:.0f} s"
+    if done.returncode == REFUSED:
+        sys.exit(2)
+    return f"ended with status {done.returncode}" if done.returncode else ""
+
+
+@contextmanager
+def kernel_caches(folder: Path, section: Section) -> Iterator[None]:
+    """Keep compiled kernels in a folder, or those of a section that compiles in a copy of it."""
+    from aiperf_hpc.replica.runtime.kernel_caches import own_kernel_caches
+    from aiperf_hpc.system.environment import KERNEL_CACHES
+
+    shared = folder / "kernels"
+    shared.mkdir(exist_ok=True)
+    with own_kernel_caches(os.environ) as own:
+        if section.compiles:
+            shutil.copytree(shared, own, dirs_exist_ok=True)
+        else:
+            os.environ |= {name: str(shared / inside) for name, inside in KERNEL_CACHES.items()}
+        yield
+
+
+def run_here(name: str, figures: Figures, options: argparse.Namespace) -> None:
+    """Measure what a section lacks, in this process, which ends with its parent."""
+    signal_when_parent_ends(signal.SIGKILL)
+    if os.getppid() != options.parent:
+        sys.exit("gpu.py: the process that started this section has ended")
+    with kernel_caches(options.folder, SECTIONS[name]):
+        import torch
+        from gpu_sections import DRY, GPU, MEASURES
+
+        from aiperf_hpc.replica.engines.torch.device import let_segments_grow
+
+        let_segments_grow(os.environ)  # Before anything takes memory, as the engine does.
+        if not options.dry_cpu and not torch.cuda.is_available():
+            refuse(f"PyTorch {torch.__version__} sees no GPU; {DRY_CPU} tries it without")
+        device = "a dry run on the CPU" if options.dry_cpu else torch.cuda.get_device_name()
+        figures.where(f"PyTorch {torch.__version__}, {device}")
+
+        def lacks(what: str, number: int = 0) -> bool:
+            return figures.lacks(name, what, number)
+
+        for row in MEASURES[name](DRY if options.dry_cpu else GPU, lacks):
+            figures.add({"section": name, **row})
+
+
+def show(figures: Figures) -> None:
+    """Print the tables, and what is missing from them."""
+    print(*(row["where"] for row in figures.rows if "where" in row))
+    for line in report({name: figures.of(name) for name in SECTIONS}):
+        print(line)
+    print("\n| section | seconds | predicted for an H200 | |\n|---|---|---|---|")
+    for name, section in SECTIONS.items():
+        ended = figures.ended(name) or "complete"
+        print(f"| {name} | {figures.seconds(name):.0f} | {section.predicted} | {ended} |")
 
 
 def main() -> int:
-    """Run the command line; return 1 if a section did not end well."""
+    """Run the command line; return 1 if a section is not complete."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", type=Path, nargs="?", help="where the measurements are kept")
+    parser.add_argument("folder", type=Path, help="where the measurements are kept")
     parser.add_argument(DRY_CPU, action="store_true", help="tiny sizes, on the CPU")
     parser.add_argument("--report", action="store_true", help="only print the tables")
     parser.add_argument("--only", choices=SECTIONS, action="append", help="this section alone")
-    parser.add_argument("--again", choices=SECTIONS, action="append", default=[])
     parser.add_argument(
-        "--within", type=int, metavar="SECONDS", help="begin none that may last longer"
+        "--within", type=int, metavar="SECONDS", help="end so many seconds after the start"
     )
     parser.add_argument("--section", choices=SECTIONS, help=argparse.SUPPRESS)
     parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if not options.report and (missing := missing_packages()):
+        sys.exit(f"gpu.py: not installed: {', '.join(missing)}; see `make offline` in the Makefile")
+    options.folder.mkdir(parents=True, exist_ok=True)
+    figures = Figures(options.folder)
     if options.section:
-        end_with(options.parent)
-        let_segments_grow(os.environ)  # Before anything takes memory, as the engine does.
-        with own_kernel_caches(os.environ):  # None of another section is used.
-            for row in SECTIONS[options.section].measure(DRY if options.dry_cpu else GPU):
-                print(json.dumps(row), flush=True)
+        run_here(options.section, figures, options)
         return 0
-    if options.file is None:
-        parser.error("name a file to keep the measurements in")
-    if options.report:
-        show(loaded(options.file))
-        return 0
-    if not options.dry_cpu and not torch.cuda.is_available():
-        sys.exit(f"gpu.py: PyTorch {torch.__version__} sees no GPU; --dry-cpu tries it without")
-    device = "a dry run on the CPU" if options.dry_cpu else torch.cuda.get_device_name()
-    kept = kept_here(options.file, f"PyTorch {torch.__version__}, {device}")
-    measure(options.file, kept, options)
-    show(kept)
-    return int(any(one["ended"] for one in kept["sections"].values()))
+    if not options.report:
+        measure(figures, options)
+    show(figures)
+    return int(any(figures.ended(name) for name in SECTIONS))
 
 
 if __name__ == "__main__":

@@ -3,143 +3,140 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from statistics import harmonic_mean, median
+from statistics import median
 from typing import Any
 
 Rows = Sequence[Mapping[str, Any]]
-Said = Mapping[str, Rows]
+Found = Mapping[str, float]
+"""The peaks, and the engine's rate with the large batch, as far as they were measured."""
+ENGINE, EAGER, TENSORFLOW = "engine", "eager", "engine tensorflow"
+OVER_BEST, OVER_EAGER, WHOLE, MEMORY_WITHIN = 1.0, 1.15, 0.95, 0.15
+"""The goals: over the best peer, over the eager one, of the steady rate, and of the estimate."""
 
-LEAST_OVER_LOOP, LEAST_WHOLE, MEMORY_WITHIN = 1.0, 0.95, 0.15
-"""What is aimed at: over a plain loop (1.2 is better), of the steady rate, and of the estimate."""
-BUSY = ("train", "evaluate")
 
-
-def report(said: Said) -> Iterator[str]:
-    """Yield the lines of all tables, by the sections that there are."""
-    found = {row["what"]: row["rate"] for row in said.get("peaks", ())}
-    for name, table in TABLES.items():
-        rows = said.get(name, ())
+def report(sections: Mapping[str, Rows]) -> Iterator[str]:
+    """Yield the lines of all tables."""
+    found: dict[str, float] = {}
+    for row in sections["peaks"]:
+        found[row["what"]] = max(found.get(row["what"], 0.0), row["rate"])
+    if rates := by_name(sections["448"]).get(ENGINE):
+        found[ENGINE] = median(rates.values())
+    for name, rows in sections.items():
         if rows:
             yield f"\n{name}\n"
-            yield from table(rows, found)
+            yield from TABLES[name](rows, found)
 
 
-def peaks(rows: Rows, found: Mapping[str, float]) -> Iterator[str]:
+def by_name(rows: Rows) -> dict[str, dict[int, float]]:
+    """Return the images a second of the engine and its peers, by the number of the turn."""
+    found: dict[str, dict[int, float]] = {}
+    for row in rows:
+        if "joules" in row:
+            found.setdefault(row["what"], {})[row["number"]] = row["images"]
+    return found
+
+
+def peaks(rows: Rows, found: Found) -> Iterator[str]:
     """Yield what the device does at most."""
-    yield "| | a second |"
-    yield "|---|---|"
-    for row in rows:
-        unit = "GB, read and written" if row["what"] == "memory" else "tera-operations, bf16"
-        scale = 1e9 if row["what"] == "memory" else 1e12
-        yield f"| {row['what']} | {row['rate'] / scale:.4g} {unit} |"
+    units = {"memory": "GB, read and written", "all-reduce": "GB, by one rank"}
+    yield "| | a second |\n|---|---|"
+    for name, rate in found.items():
+        if name != ENGINE:
+            unit = units.get(name, "tera-operations, bf16")
+            yield f"| {name} | {rate / (1e9 if name in units else 1e12):.4g} {unit} |"
 
 
-def against(rows: Rows, found: Mapping[str, float]) -> Iterator[str]:
-    """Yield the engine beside a plain loop, and which share it is of what can be had."""
-    yield "| | images/s (least to most) | of the matrix peak | of attainable: separate | fused |"
-    yield "|---|---|---|---|---|"
-    for row in rows:
-        images = row["images"]
-        rate = median(images)
-        shares = [share(rate * row["operations"], found.get("matrix"))]
-        for bound in ("separate_bytes", "fused_bytes"):
-            most = attainable(row["operations"], row[bound], found)
-            shares.append(share(rate, most))
+def against(rows: Rows, found: Found) -> Iterator[str]:
+    """Yield the engine and its peers, and which share they are of what can be had."""
+    rates = by_name(rows)
+    limits = next((row for row in rows if "operations" in row), None)
+    yield "| | images/s (least to most) | J/image | of the matrix peak | attainable | if fused |"
+    yield "|---|---|---|---|---|---|"
+    for name, turns in rates.items():
+        energy = [row["joules"] for row in rows if row["what"] == name]
+        rate, joules = median(turns.values()), "" if None in energy else f"{median(energy):.3g}"
         yield (
-            f"| {row['what']}, batch {row['batch']} | {rate:,.1f} ({min(images):,.1f} to "
-            f"{max(images):,.1f}) | {' | '.join(shares)} |"
+            f"| {name} | {rate:,.1f} ({min(turns.values()):,.1f} to {max(turns.values()):,.1f}) | "
+            f"{joules} | {' | '.join(shares(rate, limits, found))} |"
         )
-    by_name = {row["what"]: row["images"] for row in rows}
-    if len(by_name) == 2:
-        ratios = sorted(a / b for a, b in zip(*by_name.values(), strict=True))
-        yield (
-            f"\n{' over '.join(by_name)}: {median(ratios):.2f} ({ratios[0]:.2f} to "
-            f"{ratios[-1]:.2f}); at least {LEAST_OVER_LOOP:g}, better 1.2"
-        )
-
-
-def attainable(operations: float, moved: float, found: Mapping[str, float]) -> float | None:
-    """Return the images a second at which either the arithmetic or the memory is at its peak."""
-    if not {"matrix", "memory"} <= found.keys():
-        return None
-    return 1.0 / max(operations / found["matrix"], moved / found["memory"])
-
-
-def share(part: float, whole: float | None) -> str:
-    """Return a share in percent."""
-    return "not measured" if whole is None else f"{part / whole:.1%}"
-
-
-def variants(rows: Rows, found: Mapping[str, float]) -> Iterator[str]:
-    """Yield the engine in other ways."""
-    yield "| precision | | batch | images/s |"
-    yield "|---|---|---|---|"
     for row in rows:
-        how = "compiled" if row["compiled"] else "eager"
-        if row["batch"] != row["whole"]:
-            how = f"compiled for {row['whole']}"
-        yield f"| {row['precision']} | {how} | {row['batch']} | {row['images']:,.1f} |"
+        if row["what"] == TENSORFLOW:
+            yield f"| {TENSORFLOW} | {row['images'] or 'not installed'} | | | | |"
+        if "estimate" in row:
+            yield f"\nmemory of {row['what']}: {memory(row)}"
+    yield from over_peers(rates)
 
 
-def memory(rows: Rows, found: Mapping[str, float]) -> Iterator[str]:
-    """Yield peaks beside their estimates."""
-    yield "| | batch | | measured, MiB | estimate, MiB | estimate over measured |"
+def over_peers(rates: Mapping[str, Mapping[int, float]]) -> Iterator[str]:
+    """Yield the engine's rate over that of the best peer and of the eager one, by turns."""
+    peers = {name: median(turns.values()) for name, turns in rates.items() if name != ENGINE}
+    if ENGINE in rates and peers:
+        best = max(peers, key=lambda name: peers[name])
+        for name, goal in ((best, OVER_BEST), (EAGER, OVER_EAGER)):
+            both = rates[ENGINE].keys() & rates.get(name, {}).keys()
+            ratios = sorted(rates[ENGINE][turn] / rates[name][turn] for turn in both)
+            if ratios:
+                spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+                yield f"\nengine over {name}: {median(ratios):.2f} ({spread}); goal {goal:g}"
+
+
+def shares(rate: float, limits: Mapping[str, Any] | None, found: Found) -> Iterator[str]:
+    """Yield shares of the matrix peak, and of what either arithmetic or memory allows."""
+    if limits is None or not {"matrix", "memory"} <= found.keys():
+        yield from [""] * 3
+        return
+    computing = limits["operations"] / found["matrix"]
+    yield f"{rate * computing:.1%}"
+    for moved in ("separate_bytes", "fused_bytes"):
+        yield f"{rate * max(computing, limits[moved] / found['memory']):.1%}"
+
+
+def memory(row: Mapping[str, Any]) -> str:
+    """Return a peak beside its estimate."""
+    measured, ratio = row["measured"] / 2**20, row["estimate"] / row["measured"]
+    verdict = "" if abs(ratio - 1.0) <= MEMORY_WITHIN else f", not within {MEMORY_WITHIN:.0%}"
+    return f"{measured:,.0f} MiB, the estimate is {ratio:.2f} times that{verdict}"
+
+
+def kernels(rows: Rows, found: Found) -> Iterator[str]:
+    """Yield what morphisms cost."""
+    yield "| network | images/s | tera-operations/s | of the peak | until ready, s | memory |"
     yield "|---|---|---|---|---|---|"
     for row in rows:
-        how = f"{row['precision']}, {'compiled' if row['compiled'] else 'eager'}"
-        ratio = row["estimate"] / row["measured"]
-        verdict = "" if abs(ratio - 1.0) <= MEMORY_WITHIN else f", not within {MEMORY_WITHIN:.0%}"
+        part = f"{row['ops'] / found['matrix']:.1%}" if "matrix" in found else ""
         yield (
-            f"| {row['what']} | {row['batch']} | {how} | {row['measured'] / 2**20:,.0f} | "
-            f"{row['estimate'] / 2**20:,.0f} | {ratio:.2f}{verdict} |"
+            f"| {row['what']} | {row['images']:,.1f} | {row['ops'] / 1e12:.4g} | {part} | "
+            f"{row['prepared']:.1f} | {memory(row)} |"
         )
 
 
-def kernels(rows: Rows, found: Mapping[str, float]) -> Iterator[str]:
-    """Yield what morphisms cost."""
-    yield "| network | batch | tera-operations/s | of the matrix peak | until ready, s |"
-    yield "|---|---|---|---|---|"
-    for row in rows:
-        yield (
-            f"| {row['what']} | {row['batch']} | {row['ops'] / 1e12:.4g} | "
-            f"{share(row['ops'], found.get('matrix'))} | {row['prepared']:.1f} |"
-        )
-    alike = harmonic_mean([row["ops"] for row in rows])
-    yield f"| all of them alike | | {alike / 1e12:.4g} | {share(alike, found.get('matrix'))} | |"
-
-
-def idle(rows: Rows, found: Mapping[str, float]) -> Iterator[str]:
+def idle(rows: Rows, found: Found) -> Iterator[str]:
     """Yield what training loses while the next network is compiled, and between the two."""
     yield "| the next network | step alone, ms | beside, ms | longest launch, ms | lost | gap, s |"
     yield "|---|---|---|---|---|---|"
     for row in rows:
-        if not row["steps"]:
-            continue  # It was ready before a single step.
         beside = row["seconds"] / row["steps"]
         yield (
             f"| {row['what']} | {1e3 * row['alone']:.1f} | {1e3 * beside:.1f} | "
             f"{1e3 * row['longest']:.1f} | {1.0 - row['alone'] / beside:.1%} | {row['gap']:.2f} |"
         )
-    gaps, whole = (sum(row[key] for row in rows) for key in ("gap", "seconds"))
-    yield f"\nidle between the networks: {gaps / (gaps + whole):.1%}"
 
 
-def host(rows: Rows, found: Mapping[str, float]) -> Iterator[str]:
-    """Yield what it costs that batches come from the host."""
-    yield "| images | batch | images/s |"
-    yield "|---|---|---|"
+def host(rows: Rows, found: Found) -> Iterator[str]:
+    """Yield what it costs that batches come from the host, and the rate of its JPEG decoder."""
+    yield "| images | images/s |\n|---|---|"
+    if ENGINE in found:
+        yield f"| on the device (section 448) | {found[ENGINE]:,.1f} |"
     for row in rows:
-        yield f"| {row['what']} | {row['batch']} | {row['images']:,.1f} |"
+        how = f", {row['threads']} threads, {row['bytes'] / 1e3:.0f} kB" if "bytes" in row else ""
+        yield f"| {row['what']}{how} | {row['images']:,.1f} |"
 
 
-def profile(rows: Rows, found: Mapping[str, float]) -> Iterator[str]:
+def profile(rows: Rows, found: Found) -> Iterator[str]:
     """Yield where the time of a step goes."""
     names = sorted({name for row in rows for name in row["categories"]})
-    yield (
-        f"| of the device's time, by {rows[0]['timed']} | "
-        + " | ".join(f"batch {row['batch']}" for row in rows)
-        + " |"
-    )
+    heads = " | ".join(f"batch {row['number']}" for row in rows)
+    yield f"| of the device's time, by {rows[0]['timed']} | {heads} |"
     yield "|---|" + "---|" * len(rows)
     for name in names:
         cells = (f"{row['categories'].get(name, 0.0):.1%}" for row in rows)
@@ -149,25 +146,20 @@ def profile(rows: Rows, found: Mapping[str, float]) -> Iterator[str]:
     yield f"| idle, of the time of steps that are not profiled | {' | '.join(cells)} |"
 
 
-def run(rows: Rows, found: Mapping[str, float]) -> Iterator[str]:
-    """Yield what a whole run makes of the rate of its fastest epochs."""
+def run(rows: Rows, found: Found) -> Iterator[str]:
+    """Yield where a run's time goes, and its steady rate over that of section 448."""
     (row,) = rows
     whole = sum(row["phases"].values())
-    yield "| phase | seconds | share |"
-    yield "|---|---|---|"
+    yield "| phase | seconds | share |\n|---|---|---|"
     for phase, seconds in row["phases"].items():
         yield f"| {phase} | {seconds:.1f} | {seconds / whole:.1%} |"
-    started = whole - row["phases"].get("start", 0.0)
-    yield (
-        f"\nthe run's rate over the steady rate: {row['steady'] / whole:.3f} of all "
-        f"{whole:.0f} s, {row['steady'] / started:.3f} after the start, {row['trials']} trials; "
-        f"at least {LEAST_WHOLE:g} of a run of hours"
-    )
+    if row["steady"] and ENGINE in found:
+        ratio = row["steady"] / found[ENGINE]
+        yield f"\nsteady: {row['steady']:,.1f} images/s, {ratio:.3f} of 448's; goal {WHOLE:g}"
 
 
-Table = Callable[[Rows, Mapping[str, float]], Iterator[str]]
+Table = Callable[[Rows, Found], Iterator[str]]
 TABLES: dict[str, Table] = {
-    "peaks": peaks, "448": against, "56": against, "variants": variants, "memory": memory,
-    "kernels": kernels, "idle 5 ms": idle, "idle 50 us": idle, "host": host, "profile": profile,
-    "run": run,
+    "peaks": peaks, "448": against, "host": host, "profile": profile, "56": against,
+    "kernels": kernels, "idle": idle, "run": run,
 }  # fmt: skip

@@ -1,30 +1,37 @@
-"""What ``gpu.py`` measures of one GPU: a function a section, each in a process of its own.
+"""What ``gpu.py`` measures of one GPU: a function a section, which yields figures one by one.
 
-A section yields rows as it finds them, so that one that is cut at its limit has said something.
+Each is asked whether a figure is lacking before it measures it, so that an interrupted section can
+be resumed. A figure is told from others of its section by ``what`` and, if there are several, a
+``number``.
 """
 
 from __future__ import annotations
 
-import ctypes
 import gc
+import json
+import os
 import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import count as numbers
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from side_by_side import in_turns
-from training import torch_model
+from gpu_peers import PEERS, joules, peer, tensorflow_rate
+from gpu_report import ENGINE, TENSORFLOW
+from input_pipeline import lay_out
+from side_by_side import signal_when_parent_ends
 
-from aiperf_hpc.config import EngineConfig
+from aiperf_hpc.config import DatasetConfig, EngineConfig
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.kernel_size import KernelSize
@@ -33,20 +40,28 @@ from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.memory import training_bytes
 from aiperf_hpc.ops_counter.traffic import traffic
+from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Batch, Pixels, Scaling, labelled_images
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.engines.torch.engine import TorchEngine, TorchNetwork
+from aiperf_hpc.replica.engines.peak_work import Images, Work
+from aiperf_hpc.replica.engines.torch.engine import BUCKET_BYTES, TorchEngine, TorchNetwork
+from aiperf_hpc.replica.engines.torch.peak_kernels import TorchDevice
+from aiperf_hpc.replica.parallel.collectives import join
 from aiperf_hpc.replica.runtime.background import lower_priority
 from aiperf_hpc.run.step_profile import by_category
 from aiperf_hpc.trial import Hyperparameters
 
 RATE = 0.01
 INITIAL = "ResNet-50"
+SWITCH_SECONDS = 5e-5
+"""How long a thread may hold Python's lock while another one waits for it, as in a replica."""
+JPEG_SECONDS = 5.0
+MOST_THREADS = 16
 SCALING = Scaling((1 / 64,) * 3, (-2.0,) * 3)
 """What the bytes of images stand for."""
 Row = dict[str, Any]
-_PR_SET_PDEATHSIG = 1
-"""Of prctl(2)."""
+Lacks = Callable[..., bool]
+"""Tells whether a figure, by ``what`` and ``number``, has not been measured yet."""
 
 
 class Sizes(NamedTuple):
@@ -64,38 +79,38 @@ class Sizes(NamedTuple):
     steps: int
     """Steps that are timed together."""
     rounds: int
-    half: str
-    """The precision beside bf16; on CPUs nothing trains in fp16."""
+    jpegs: int
+    """Images that are read as JPEG files."""
     run: tuple[str, ...]
     """Arguments of the whole run."""
 
 
 GPU = Sizes(
     device="cuda", image=224, classes=1000, width=64, batches=(448, 56), matrix=8192,
-    array=2**30, steps=12, rounds=5, half="fp16",
-    # Wide layers and small batches: one thread makes the images, a thousand a second.
+    array=2**30, steps=12, rounds=5, jpegs=4096,
+    # The official network and batch, for epochs of 6 s. The first trial's are measured.
     run=(
-        "--hours", "0.12", "--config", "imagenet_gpu", "--set", "dataset.train_samples=7680",
-        "--set", "dataset.validation_samples=640", "--set", "dataset.classes=1000",
-        "--set", "model.base_width=192", "--set", "training.batch_size=128",
-        # Trials longer than it takes to compile the next network beside one, as those of hours are.
-        "--set", "training.max_epochs=16", "--set", "rounds.warmup_epochs=[16,16,16]",
+        "--hours", "0.055", "--config", "imagenet_gpu", "--set", "dataset.train_samples=26880",
+        "--set", "dataset.validation_samples=2688", "--set", "dataset.classes=1000",
+        "--set", "dataset.decoded_gib=5", "--set", "training.max_epochs=10",
+        "--set", "rounds.warmup_epochs=[10,10,10]", "--set", "journal.progress_seconds=1",
     ),
 )  # fmt: skip
 DRY = Sizes(
-    device="cpu", image=32, classes=10, width=8, batches=(8, 4), matrix=256,
-    array=2**20, steps=2, rounds=2, half="fp32",
+    device="cpu", image=32, classes=10, width=8, batches=(4, 2), matrix=256,
+    array=2**20, steps=2, rounds=2, jpegs=32,
     run=(
-        "--hours", "0.01", "--set", "dataset.image_size=16", "--set", "dataset.train_samples=64",
-        "--set", "dataset.validation_samples=32", "--set", "model.base_width=4",
-        "--set", "model.blocks=[1,1,1,1]", "--set", "training.batch_size=16",
-        "--set", "training.max_epochs=2", "--set", "rounds.warmup_epochs=[2,2,2]",
+        "--hours", "0.01", "--set", "dataset.image_size=16", "--set", "dataset.train_samples=256",
+        "--set", "dataset.validation_samples=32", "--set", "dataset.decoded_gib=0.1",
+        "--set", "model.base_width=8", "--set", "model.blocks=[1,1,1,1]",
+        "--set", "training.batch_size=16", "--set", "training.max_epochs=2",
+        "--set", "rounds.warmup_epochs=[2,2,2]", "--set", "journal.progress_seconds=0.1",
     ),
 )  # fmt: skip
 
 
 def candidates(sizes: Sizes) -> dict[str, Graph]:
-    """Return ResNet-50 and what morphisms make of it: 5 x 5 and 7 x 7 kernels, wider layers."""
+    """Return ResNet-50 and what morphisms make of it: larger kernels, wider layers."""
     shape = (sizes.image, sizes.image, 3)
     initial = resnet50(shape, sizes.classes, base_width=sizes.width)
     spatial = [
@@ -103,24 +118,18 @@ def candidates(sizes: Sizes) -> dict[str, Graph]:
         for node in initial.nodes
         if getattr(node.layer, "kernel", 0) == 3 and node.layer.kind == "conv2d"
     ]
-
-    def sized(graph: Graph, kernel: int, names: list[str]) -> Graph:
-        for name in names:
-            graph = KernelSize(name, kernel).child(graph)
-        return graph
-
-    wider = initial
+    larger = wider = initial
     for name in spatial[::2]:
+        larger = KernelSize(name, 5).child(larger)
         wider = Wider(name, 2 * wider.shapes[name][-1]).child(wider)
     return {
         INITIAL: initial,
-        "half of its 3x3 kernels 5x5": sized(initial, 5, spatial[::2]),
-        "half of its 3x3 kernels 7x7": sized(initial, 7, spatial[1::2]),
+        "half of its 3x3 kernels 5x5": larger,
         "half of its 3x3 convolutions twice as wide": wider,
     }
 
 
-def synchronise(sizes: Sizes) -> None:
+def synchronize(sizes: Sizes) -> None:
     """Wait for all that is queued on the device."""
     if sizes.device == "cuda":
         torch.cuda.synchronize()
@@ -130,43 +139,35 @@ def seconds_of(step: Callable[[], object], sizes: Sizes, warm: int = 3) -> float
     """Return the time of a step: the steps are queued, then waited for."""
     for _ in range(warm):
         step()
-    synchronise(sizes)
+    synchronize(sizes)
     start = time.perf_counter()
     for _ in range(sizes.steps):
         step()
-    synchronise(sizes)
+    synchronize(sizes)
     return (time.perf_counter() - start) / sizes.steps
 
 
-def peaks(sizes: Sizes) -> Iterator[Row]:
-    """Yield operations a second of a matrix product and of convolutions, and bytes of a copy."""
-    device, n = sizes.device, sizes.matrix
-    a, b = (torch.randn(n, n, device=device, dtype=torch.bfloat16) for _ in "ab")
-    yield {"what": "matrix", "rate": 2 * n**3 / seconds_of(lambda: a @ b, sizes)}
-    source = torch.ones(sizes.array // 4, device=device)
-    target = torch.empty_like(source)
-    yield {
-        "what": "memory",
-        "rate": 2 * sizes.array / seconds_of(partial(target.copy_, source), sizes),
-    }
+def peaks(sizes: Sizes, lacks: Lacks) -> Iterator[Row]:
+    """Yield operations and bytes a second at best, by the kernels of `aiperf peaks`; and NCCL's."""
+    device, batch = TorchDevice(sizes.device, 0, threads()), sizes.batches[0]
     torch.backends.cudnn.benchmark = True
-    best = 0.0
-    for channels, side in ((256, 56), (512, 28), (1024, 14)):
-        samples = sizes.batches[0]
-        x, kernel = (
-            torch.randn(first, channels, size, size, device=device, dtype=torch.bfloat16)
-            .to(memory_format=torch.channels_last)
-            .requires_grad_()
-            for first, size in ((samples, side), (channels, 3))
-        )
-        slope = torch.ones_like(x)
+    makes: dict[str, Callable[[], Work]] = {
+        "matrix": partial(device.product, sizes.matrix, "bf16"),
+        "memory": partial(dict(device.memory())["copy"], sizes.array),
+        "convolution": partial(device.convolution, Images(batch, 512, 28), "bf16"),
+        "all-reduce": partial(one_rank_reduction, sizes),
+    }
+    for name, make in makes.items():
+        if lacks(name):
+            work = make()
+            yield {"what": name, "rate": work.amount / seconds_of(work.run, sizes)}
 
-        def convolve(x: Any = x, kernel: Any = kernel, slope: Any = slope) -> None:  # noqa: ANN401
-            torch.autograd.grad(torch.conv2d(x, kernel, padding=1), (x, kernel), slope)
 
-        operations = 3 * 2 * samples * side**2 * channels**2 * 9
-        best = max(best, operations / seconds_of(convolve, sizes))
-    yield {"what": "convolution", "rate": best}
+def one_rank_reduction(sizes: Sizes) -> Work:
+    """Return the reduction of a bucket of gradients within a single rank, by NCCL on GPUs."""
+    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    collective, bucket = join("torch"), torch.ones(BUCKET_BYTES // 4, device=sizes.device)
+    return Work("", BUCKET_BYTES, lambda: collective.start_allreduce_sum(bucket).wait())
 
 
 def batch_of(sizes: Sizes, batch: int) -> Batch:
@@ -175,26 +176,18 @@ def batch_of(sizes: Sizes, batch: int) -> Batch:
     return labelled_images(images, torch.randint(0, sizes.classes, (batch,), device=sizes.device))
 
 
-def engine_of(sizes: Sizes, *, compiled: bool = True) -> TorchEngine:
+def engine_of(sizes: Sizes) -> TorchEngine:
     """Return the engine."""
-    settings = EngineConfig(
-        name="torch",
-        device="cpu" if sizes.device == "cpu" else "cuda",
-        compile="auto" if compiled else "never",
-    )
+    settings = EngineConfig(name="torch", device="cpu" if sizes.device == "cpu" else "cuda")
     engine = load_engine("torch", 2, settings=settings)
     assert isinstance(engine, TorchEngine)  # noqa: S101
     return engine
 
 
-def built(
-    engine: TorchEngine, graph: Graph, batch: int, *, precision: str = "bf16"
-) -> TorchNetwork:
+def built(engine: TorchEngine, graph: Graph, batch: int) -> TorchNetwork:
     """Build a network of the engine."""
     weights = initial_weights(graph, np.random.default_rng(0))
-    used = Hyperparameters.model_validate(
-        {"batch_size": batch, "learning_rate": RATE, "precision": precision}
-    )
+    used = Hyperparameters(batch_size=batch, learning_rate=RATE, precision="bf16")
     return engine.build(graph, weights, used)
 
 
@@ -205,104 +198,63 @@ def warmed(sizes: Sizes, graph: Graph, batch: int) -> TorchNetwork:
     return network
 
 
-def plain_loop(sizes: Sizes, graph: Graph, batch: int) -> Callable[[], None]:
-    """Return the step of a plain loop: nn modules, channels-last, autocast, torch.compile."""
-    model = torch_model(graph).to(sizes.device, memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
-    compiled = torch.compile(model) if sizes.device == "cuda" else model
-    torch.backends.cudnn.benchmark = True
-    data = batch_of(sizes, batch)
-    images = data.inputs["image"].permute(0, 3, 1, 2)
+def against(sizes: Sizes, batch: int, lacks: Lacks) -> Iterator[Row]:
+    """Yield images a second and joules an image of the engine and its peers, which take turns.
 
-    def step() -> None:
-        optimizer.zero_grad()
-        with torch.autocast(sizes.device, torch.bfloat16):
-            loss = torch.nn.functional.cross_entropy(
-                compiled(images).float(), data.targets["label"]
-            )
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-
-    return step
-
-
-def against(sizes: Sizes, batch: int) -> Iterator[Row]:
-    """Yield images a second of the engine and of a plain loop, which take turns."""
-    graph = candidates(sizes)[INITIAL]
-    network, data = warmed(sizes, graph, batch), batch_of(sizes, batch)
-    steps: dict[str, Callable[[], object]] = {
-        "engine": partial(network.train_step, data, RATE),
-        "plain loop": plain_loop(sizes, graph, batch),
-    }
-    found = in_turns(
-        {name: partial(seconds_of, step, sizes) for name, step in steps.items()}, sizes.rounds
-    )
-    moved = {
-        fused: traffic(graph, "bf16", fused=fused).training(batch, 1) for fused in (True, False)
-    }
-    for name, seconds in found.items():
-        yield {
-            "what": name,
-            "batch": batch,
-            "images": [batch / each for each in seconds],
-            "operations": count(graph).training,
-            "separate_bytes": moved[False] / batch,
-            "fused_bytes": moved[True] / batch,
-        }
+    The engine's first figure also has its peak of memory, which no peer shares yet.
+    """
+    graph, data = candidates(sizes)[INITIAL], batch_of(sizes, batch)
+    sizes = sizes._replace(steps=sizes.steps * sizes.batches[0] // batch)  # Seconds, for NVML.
+    made: dict[str, Callable[[], object]] = {}
+    # Autotuning takes minutes, so that it is measured with the large batch only.
+    names = [ENGINE, *list(PEERS)[: None if batch == sizes.batches[0] else 2]]
+    for number in range(sizes.rounds):
+        for name in names[:: -1 if number % 2 else 1]:
+            if not lacks(name, number):
+                continue
+            if name not in made:
+                made[name] = training_step(sizes, name, data)
+            row = {"what": name, "number": number, "batch": batch}
+            row |= steady(made[name], sizes, batch)
+            if list(made) == [ENGINE]:
+                row |= peak_memory(sizes, graph, batch) | bounds(graph, batch)
+            yield row
+    if batch == sizes.batches[0] and lacks(TENSORFLOW):
+        made.clear()
+        forget_peak(sizes)  # Its process needs the memory.
+        rate = tensorflow_rate((sizes.image, batch, "bf16", sizes.steps), threads())
+        yield {"what": TENSORFLOW, "images": rate}
 
 
-def variants(sizes: Sizes) -> Iterator[Row]:
-    """Yield images a second of the engine: eager, in fp16, and with a batch not compiled for."""
-    graph = candidates(sizes)[INITIAL]
-    for batch in sizes.batches:
-        data, part = batch_of(sizes, batch), batch_of(sizes, batch * 3 // 4)
-        for precision, compiled in (("bf16", True), ("bf16", False), (sizes.half, True)):
-            network = built(engine_of(sizes, compiled=compiled), graph, batch, precision=precision)
-            network.warm(batch)
-            for given in (data, part) if (precision, compiled) == ("bf16", True) else (data,):
-                seconds = seconds_of(partial(network.train_step, given, RATE), sizes)
-                yield {
-                    "precision": precision,
-                    "compiled": compiled,
-                    "batch": given.size,
-                    "whole": batch,
-                    "images": given.size / seconds,
-                }
-            network.close()
-
-
-def memory(sizes: Sizes) -> Iterator[Row]:
-    """Yield peaks of trainings beside a network that waits, and the estimates of them, in bytes."""
-    graphs = candidates(sizes)
-    wide = list(graphs)[-1]
-    large, small = sizes.batches
-    for name, batch, precision, compiled in (
-        (INITIAL, large, "bf16", True),
-        (INITIAL, large, "bf16", False),
-        (INITIAL, small, "bf16", True),
-        (INITIAL, small, "fp32", True),
-        (wide, large, "bf16", True),
-    ):
+def training_step(sizes: Sizes, name: str, data: Batch) -> Callable[[], object]:
+    """Return the step of the engine or of a peer."""
+    if name == ENGINE:
         forget_peak(sizes)
-        graph = graphs[name]
-        engine = engine_of(sizes, compiled=compiled)
-        network = built(engine, graph, batch, precision=precision)
-        network.warm(batch)
-        following = built(engine, graph, batch, precision=precision)
-        data = batch_of(sizes, batch)
-        for _ in range(3):
-            network.train_step(data, RATE)
-        network.drain_training()
-        yield {
-            "what": name,
-            "batch": batch,
-            "precision": precision,
-            "compiled": compiled,
-            "measured": peak_bytes(sizes),
-            "estimate": training_bytes(graph, batch, precision),
-        }
-        network.close()
-        following.close()
+        network = warmed(sizes, candidates(sizes)[INITIAL], data.size)
+        return partial(network.train_step, data, RATE)
+    return peer(name, data.inputs["image"], data.targets["label"], sizes.classes)
+
+
+def steady(step: Callable[[], object], sizes: Sizes, batch: int) -> Row:
+    """Return the images a second of a step, and its joules an image."""
+    seconds_of(step, sizes, warm=0)
+    before = joules(sizes.device)
+    seconds = seconds_of(step, sizes, warm=0)
+    after = joules(sizes.device)
+    energy = None if before is None or after is None else (after - before) / sizes.steps / batch
+    return {"images": batch / seconds, "joules": energy}
+
+
+def bounds(graph: Graph, batch: int) -> Row:
+    """Return what one image's training computes and moves, by separate and by fused layers."""
+    moved = [traffic(graph, "bf16", fused=fused).training(batch, 1) / batch for fused in (0, 1)]
+    operations = count(graph).training
+    return {"operations": operations, "separate_bytes": moved[0], "fused_bytes": moved[1]}
+
+
+def threads() -> int:
+    """Return the threads that read and compute on the host."""
+    return min(MOST_THREADS, len(os.sched_getaffinity(0)))
 
 
 def forget_peak(sizes: Sizes) -> None:
@@ -313,45 +265,54 @@ def forget_peak(sizes: Sizes) -> None:
         torch.cuda.reset_peak_memory_stats()
 
 
-def peak_bytes(sizes: Sizes) -> int:
-    """Return the most memory that was taken, with what CUDA takes for itself; on CPUs so far."""
-    if sizes.device != "cuda":
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    free, total = torch.cuda.mem_get_info()
-    own = total - free - torch.cuda.memory_reserved()
-    return own + torch.cuda.max_memory_reserved()
+def peak_memory(sizes: Sizes, graph: Graph, batch: int) -> Row:
+    """Return the most memory that was taken, and its estimate for a network's training, in bytes.
+
+    The former has what CUDA takes for itself; on CPUs it is the process's.
+    """
+    if sizes.device == "cuda":
+        free, total = torch.cuda.mem_get_info()
+        own = total - free - torch.cuda.memory_reserved()
+        measured = own + torch.cuda.max_memory_reserved()
+    else:
+        measured = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"measured": measured, "estimate": training_bytes(graph, batch, "bf16")}
 
 
-def kernels(sizes: Sizes) -> Iterator[Row]:
+def kernels(sizes: Sizes, lacks: Lacks) -> Iterator[Row]:
     """Yield the engine's speed on what morphisms make of the network, and how long it prepares."""
-    batch = sizes.batches[0] // 2
+    batch = sizes.batches[0]
     data = batch_of(sizes, batch)
-    for name, graph in candidates(sizes).items():
+    for name, graph in list(candidates(sizes).items())[1:]:
+        if not lacks(name):
+            continue
+        forget_peak(sizes)
         start = time.perf_counter()
         network = warmed(sizes, graph, batch)
         prepared = time.perf_counter() - start
         images = batch / seconds_of(partial(network.train_step, data, RATE), sizes)
+        peak = peak_memory(sizes, graph, batch)
         network.close()
-        operations = images * count(graph).training
-        yield {"what": name, "batch": batch, "ops": operations, "prepared": prepared}
+        yield {
+            "what": name,
+            "images": images,
+            "ops": images * count(graph).training,
+            "prepared": prepared,
+            **peak,
+        }
 
 
-def idle(sizes: Sizes, interval: float) -> Iterator[Row]:
+def idle(sizes: Sizes, lacks: Lacks) -> Iterator[Row]:
     """Yield trainings beside which the next network is made ready, as a replica does it.
 
     Another process compiles it, and a thread loads it. Each training lasts until then: its steps
     and seconds, the longest that the launching of one took, and a step's time while nothing was
     compiled; then the gap until the next network's first step was launched, in which it is warmed.
-
-    Args:
-        sizes: what is trained.
-        interval: how long a thread may keep Python's lock while another one wants it, in seconds.
     """
-    sys.setswitchinterval(interval)
-    batch = sizes.batches[0] // 2  # Two networks are in memory.
-    data = batch_of(sizes, batch)
-    first, *others = candidates(sizes).items()
-    engine = engine_of(sizes)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    batch = sizes.batches[0]
+    data, engine = batch_of(sizes, batch), engine_of(sizes)
+    (_, first), *others = candidates(sizes).items()
 
     def prepared(graph: Graph) -> TorchNetwork:
         engine.compile_ahead(graph, "bf16", batch)
@@ -360,14 +321,14 @@ def idle(sizes: Sizes, interval: float) -> Iterator[Row]:
             following.warm(batch)
         return following
 
-    network = warmed(sizes, first[1], batch)
+    network = warmed(sizes, first, batch)
     with ThreadPoolExecutor(1, initializer=lower_priority) as thread:
-        for name, graph in others:
+        for name, graph in (each for each in others if lacks(each[0])):
             alone = seconds_of(partial(network.train_step, data, RATE), sizes)
             start = time.perf_counter()
             coming = thread.submit(prepared, graph)
             launched = [start]
-            while not coming.done():
+            while len(launched) == 1 or not coming.done():
                 network.train_step(data, RATE)
                 launched.append(time.perf_counter())
             network.drain_training()
@@ -387,120 +348,134 @@ def idle(sizes: Sizes, interval: float) -> Iterator[Row]:
             }
 
 
-def host(sizes: Sizes) -> Iterator[Row]:
-    """Yield images a second from the host's memory, as float32 and as bytes."""
-    graph, rng = candidates(sizes)[INITIAL], np.random.default_rng(0)
-    batch = sizes.batches[0]
+def host(sizes: Sizes, lacks: Lacks) -> Iterator[Row]:
+    """Yield images a second of training from the host's memory, and of reading JPEG files."""
+    rng, batch = np.random.default_rng(0), sizes.batches[0]
     shape = (batch, sizes.image, sizes.image, 3)
     labels = rng.integers(0, sizes.classes, batch).astype(np.int32)
-    network = warmed(sizes, graph, batch)
     pixels = Pixels(rng.integers(0, 256, shape, np.uint8), SCALING)
-    images = {"float32": np.asarray(pixels), "uint8": pixels}
-    on_device = batch / seconds_of(partial(network.train_step, batch_of(sizes, batch), RATE), sizes)
-    yield {"what": "on the device", "batch": batch, "images": on_device}
-    for name, array in images.items():
-        given = labelled_images(array, labels)
-        rate = batch / seconds_of(partial(network.train_step, given, RATE), sizes)
-        yield {"what": name, "batch": batch, "images": rate}
-    network.close()
+    batches = {
+        "uint8": lambda: labelled_images(pixels, labels),
+        "float32": lambda: labelled_images(np.asarray(pixels), labels),
+    }
+    if any(map(lacks, batches)):
+        network = warmed(sizes, candidates(sizes)[INITIAL], batch)
+        for name, make in batches.items():
+            if lacks(name):
+                step = partial(network.train_step, make(), RATE)
+                yield {"what": name, "batch": batch, "images": batch / seconds_of(step, sizes)}
+        network.close()
+    if lacks("JPEG"):
+        yield {"what": "JPEG", "batch": batch, "threads": threads(), **jpeg_rate(sizes)}
 
 
-def profile(sizes: Sizes) -> Iterator[Row]:
+def jpeg_rate(sizes: Sizes) -> Row:
+    """Return the images a second that are read and decoded, and the mean size of their files."""
+    from PIL import Image
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "photographs").mkdir()
+        for number in range(32):
+            bands = (Image.effect_noise((500, 375), 32.0) for _ in "RGB")
+            Image.merge("RGB", list(bands)).save(folder / "photographs" / f"{number}.jpg")
+        files = list((folder / "photographs").iterdir())
+        lay_out(folder / "photographs", folder, sizes.jpegs)
+        config = DatasetConfig(name="imagenet", path=folder / "jpeg", image_size=sizes.image)
+        dataset = load_dataset(config, threads(), "torch")
+        read, epochs = 0, numbers()
+        for _ in dataset.train(next(epochs), sizes.batches[0], 0):
+            pass  # The files are in memory, and the threads are there.
+        begun = time.perf_counter()
+        while (passed := time.perf_counter() - begun) < JPEG_SECONDS:
+            for batch in dataset.train(next(epochs), sizes.batches[0], 0):
+                read += batch.size
+        mean = sum(file.stat().st_size for file in files) / len(files)
+    return {"images": read / passed, "bytes": mean}
+
+
+def profile(sizes: Sizes, lacks: Lacks) -> Iterator[Row]:
     """Yield where the time of steps goes, by category of kernel, and what nothing was done in."""
     from aiperf_hpc.replica.engines.torch.profiler import record
 
     graph = candidates(sizes)[INITIAL]
-    for batch in sizes.batches:
+    for batch in filter(partial(lacks, "profile"), sizes.batches):
         network, data = warmed(sizes, graph, batch), batch_of(sizes, batch)
-        took: list[float] = []
         step = partial(network.train_step, data, RATE)
         plain = sizes.steps * seconds_of(step, sizes)
-
-        def work(step: Callable[[], object] = step, took: list[float] = took) -> None:
-            took.append(sizes.steps * seconds_of(step, sizes, warm=0))
-
         with tempfile.TemporaryDirectory() as folder:
-            recording = record(work, Path(folder))
+            recording = record(partial(seconds_of, step, sizes, warm=0), Path(folder))
         network.close()
         shares = {
             each.category.value: each.share
             for each in by_category(recording.kernels, recording.total_seconds)
         }
         yield {
-            "batch": batch,
+            "what": "profile",
+            "number": batch,
             "timed": recording.timed,
-            "seconds": took[0],
             "plain": plain,
             "device": recording.total_seconds,
             "categories": shares,
         }
 
 
-def signal_when_parent_ends(number: signal.Signals) -> None:
-    """Have this process get a signal as soon as its parent has ended, however that did."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
-
-
-def run(sizes: Sizes) -> Iterator[Row]:
-    """Yield what a whole run's trainer did with its time: by a run of ``aiperf start``.
-
-    Its steady rate is that of each trial's fastest epoch, so that what slows training beside
-    other work counts as lost, as what stops it does.
-    """
+def run(sizes: Sizes, lacks: Lacks) -> Iterator[Row]:
+    """Yield what a run's trainer did with its time, and how fast it trains the first network."""
     from aiperf_hpc.run.history import RunHistory
     from aiperf_hpc.run.paths import RunPaths
 
+    if not lacks("run"):
+        return
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run"
+        paths = RunPaths(Path(folder) / "run")
         command = [
             sys.executable, "-m", "aiperf_hpc.cli", "start", "--nodes", "1", "--yes",
-            "--launcher", "local", "--run-dir", str(path), *sizes.run, "--set",
+            "--launcher", "local", "--run-dir", str(paths.root), *sizes.run, "--set",
             "engine.name=torch", "--set", "dataset.name=synthetic",
         ]  # fmt: skip
         # A section that is cut at its limit is killed; its run then stops in order.
         tell = partial(signal_when_parent_ends, signal.SIGTERM)
         subprocess.run(command, check=True, stdout=sys.stderr, preexec_fn=tell)
-        history = RunHistory(RunPaths(path))
+        history = RunHistory(paths)
         history.refresh()
+        lines = [line for path in paths.journals() for line in path.open(encoding="utf-8")]
     (replica,) = history.replicas.values()
-    trials = [trial for trial in history.trials.values() if trial.evaluations]
-    steady = 0.0
-    for trial in trials:
-        began = trial.training_utc or trial.started_utc
-        ends = [began, *(each.utc for each in trial.evaluations)]
-        fastest = min(float(seconds) for seconds in np.diff(ends))
-        # What an epoch that was cut had done counts by its samples.
-        steady += fastest * trial.train_samples / replica_samples(replica)
-    seconds = {str(phase): value for phase, value in replica.seconds.items()}
-    yield {"trials": len(trials), "steady": steady, "phases": seconds}
+    initial = {name for name, trial in history.trials.items() if trial.started.parent is None}
+    yield {
+        "what": "run",
+        "trials": len(history.trials),
+        "steady": steady_rate(map(json.loads, lines), initial),
+        "phases": {str(phase): seconds for phase, seconds in replica.seconds.items()},
+    }
 
 
-def replica_samples(replica: Any) -> int:  # noqa: ANN401 -- a history's
-    """Return the training samples of an epoch."""
-    samples = replica.dataset.train_samples
-    assert isinstance(samples, int)  # noqa: S101
-    return samples
+def steady_rate(records: Iterable[Row], trials: set[str]) -> float | None:
+    """Return the images a second between two records of progress in one epoch of some trials.
+
+    So neither evaluating and storing nor the start of an epoch's input counts. None if no epoch has
+    two such records.
+    """
+    progress = [
+        (record["mono"], event["trial"], event["epoch"], event["train_samples"])
+        for record in records
+        if (event := record["event"])["type"] == "progress" and event["train_samples"]
+    ]
+    samples = seconds = 0.0
+    for (before, *one, _), (after, *other, trained) in pairwise(progress):
+        if one == other and one[0] in trials:
+            samples, seconds = samples + trained, seconds + after - before
+    return samples / seconds if seconds else None
 
 
-class Section(NamedTuple):
-    """One part of what is measured."""
-
-    measure: Callable[[Sizes], Iterator[Row]]
-    limit: int
-    """Seconds that it may take."""
-
-
-SECTIONS: dict[str, Section] = {
-    "peaks": Section(peaks, 60),
-    "448": Section(lambda sizes: against(sizes, sizes.batches[0]), 530),
-    "56": Section(lambda sizes: against(sizes, sizes.batches[1]), 400),
-    "variants": Section(variants, 530),
-    "memory": Section(memory, 530),
-    "kernels": Section(kernels, 530),
-    "idle 5 ms": Section(lambda sizes: idle(sizes, 5e-3), 530),
-    "idle 50 us": Section(lambda sizes: idle(sizes, 5e-5), 530),
-    "host": Section(host, 200),
-    "profile": Section(profile, 300),
-    "run": Section(run, 535),
+MEASURES: dict[str, Callable[[Sizes, Lacks], Iterator[Row]]] = {
+    "peaks": peaks,
+    "448": lambda sizes, lacks: against(sizes, sizes.batches[0], lacks),
+    "host": host,
+    "profile": profile,
+    "56": lambda sizes, lacks: against(sizes, sizes.batches[1], lacks),
+    "kernels": kernels,
+    "idle": idle,
+    "run": run,
 }
-"""The sections by their names, the most telling first; each in less than nine minutes."""
+"""What measures each section of ``gpu.py``."""

@@ -68,10 +68,12 @@ FILLING, MEASURED = 30, 100
 TRAIN_STEPS = 40
 
 
-def lay_out(photographs: Path, folder: Path, formats: Sequence[Stored]) -> None:
+def lay_out(
+    photographs: Path, folder: Path, images: int = IMAGES, formats: Sequence[Stored] = ("jpeg",)
+) -> None:
     """Make a source in ImageNet's layout out of photographs, and prepare it in each format."""
     found = sorted(p for p in photographs.rglob("*") if p.suffix.lower() in (".jpg", ".jpeg"))
-    for part, number in (("train", IMAGES), ("val", CLASSES)):
+    for part, number in (("train", images), ("val", CLASSES)):
         for place in range(number):
             path = folder / "source" / part / f"n{place % CLASSES}" / f"{place}.JPEG"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +82,7 @@ def lay_out(photographs: Path, folder: Path, formats: Sequence[Stored]) -> None:
         options = Options(shards=SHARDS, stored=stored, cores=len(os.sched_getaffinity(0)))
         busy = time.process_time()
         imagenet.prepare(folder / "source", folder / stored, options)
-        busy = 1e3 * (time.process_time() - busy) / (IMAGES + CLASSES)
+        busy = 1e3 * (time.process_time() - busy) / (images + CLASSES)
         print(f"prepared as {stored}: {busy:.3g} processor ms an image", flush=True)
 
 
@@ -379,7 +381,8 @@ def main() -> None:
         print(*rate({**CASES, **STORED}[options.case](options.photographs)))
     else:
         with tempfile.TemporaryDirectory() as folder:
-            lay_out(options.photographs, Path(folder), FORMATS if options.stored else ("jpeg",))
+            formats = FORMATS if options.stored else ("jpeg",)
+            lay_out(options.photographs, Path(folder), formats=formats)
             compare(Path(folder), options)
 
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import platform
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
 Measured = TypeVar("Measured")
+_PR_SET_PDEATHSIG = 1
+"""Of prctl(2)."""
+
+
+def signal_when_parent_ends(number: signal.Signals) -> None:
+    """Have this process get a signal as soon as its parent has ended, however that did."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 def in_turns(cases: Mapping[str, Callable[[], Measured]], rounds: int) -> dict[str, list[Measured]]:

@@ -29,17 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from side_by_side import machine
 
-from aiperf_hpc.graph import (
-    Add,
-    BatchNorm,
-    Conv2D,
-    Dense,
-    GlobalAveragePool2D,
-    Graph,
-    Input,
-    MaxPool2D,
-    ReLU,
-)
+from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.ops_counter.count import count
@@ -110,35 +100,14 @@ def _engine(name: Engine, *, compiled: bool = False) -> Callable[[Case, int], St
 def _keras_model(case: Case) -> Any:  # noqa: ANN401
     """Return the same network of Keras's own layers, as its applications are built."""
     import keras
-    from keras import layers
+    from workload_peers import resnet50_keras
 
     keras.mixed_precision.set_global_policy(
         {"fp32": "float32", "bf16": "mixed_bfloat16"}[case.precision]
     )
-    graph = network(case)
-    made: dict[str, Any] = {}
-    for node in graph.nodes[:-1]:
-        read = [made[name] for name in node.inputs]
-        match node.layer:
-            case Input(shape=shape):
-                value = keras.Input(shape)
-            case Conv2D(channels=channels, kernel=kernel, stride=stride):
-                value = layers.Conv2D(channels, kernel, stride, "same", use_bias=False)(read[0])
-            case BatchNorm(momentum=momentum, epsilon=epsilon):
-                value = layers.BatchNormalization(momentum=momentum, epsilon=epsilon)(read[0])
-            case ReLU():
-                value = layers.ReLU()(read[0])
-            case Add():
-                value = layers.Add()(read)
-            case MaxPool2D(kernel=kernel, stride=stride):
-                value = layers.MaxPooling2D(kernel, stride, "same")(read[0])
-            case GlobalAveragePool2D():
-                value = layers.GlobalAveragePooling2D()(read[0])
-            case Dense(units=units):
-                value = layers.Dense(units)(read[0])
-        made[node.name] = value
-    last = layers.Activation("linear", dtype="float32")(made[graph.output.inputs[0]])
-    return keras.Model(made[graph.nodes[0].name], last)
+    model = resnet50_keras(case.size, strided_3x3=False)
+    last = keras.layers.Activation("linear", dtype="float32")(model.output)
+    return keras.Model(model.input, last)
 
 
 def _tensorflow_threads(cores: int) -> None:
@@ -182,54 +151,12 @@ def _tf_function(case: Case, cores: int) -> Step:
     return lambda: train(images, labels).numpy()
 
 
-def torch_model(graph: Graph) -> Any:  # noqa: ANN401
-    """Return a network of PyTorch's own modules, up to its softmax."""
-    from torch import nn
-
-    def module(name: str) -> nn.Module | None:
-        layer = graph.by_name[name].layer
-        channels = graph.input_shapes(name)[0][-1] if graph.input_shapes(name) else 0
-        match layer:
-            case Conv2D(channels=made, kernel=kernel, stride=stride):
-                return nn.Conv2d(channels, made, kernel, stride, (kernel - 1) // 2, bias=False)
-            case BatchNorm():
-                return nn.BatchNorm2d(channels)
-            case ReLU():
-                return nn.ReLU(inplace=True)
-            case MaxPool2D(kernel=kernel, stride=stride):
-                return nn.MaxPool2d(kernel, stride, (kernel - 1) // 2)
-            case GlobalAveragePool2D():
-                return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-            case Dense(units=units):
-                return nn.Linear(channels, units)
-        return None
-
-    class Net(nn.Module):
-        """The graph's layers as modules, in their order."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            made = {node.name: module(node.name) for node in graph.nodes}
-            self.layers = nn.ModuleDict({name: m for name, m in made.items() if m is not None})
-            self.reads = [(node.name, node.inputs) for node in graph.nodes[1:-1]]
-
-        def forward(self, images: Any) -> Any:  # noqa: ANN401
-            made = {graph.nodes[0].name: images}
-            for name, sources in self.reads:
-                if name in self.layers:
-                    made[name] = self.layers[name](made[sources[0]])
-                else:
-                    made[name] = made[sources[0]] + made[sources[1]]
-            return made[graph.output.inputs[0]]
-
-    return Net()
-
-
 def _torch_loop(case: Case, cores: int) -> Step:
     import torch
+    from torch_resnet50 import resnet50 as plain
 
     torch.set_num_threads(cores)
-    model = torch_model(network(case)).to(memory_format=torch.channels_last)
+    model = plain(CLASSES).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
     inputs, labels = samples(case)
     images = torch.from_numpy(inputs).permute(0, 3, 1, 2)

@@ -93,10 +93,11 @@ def resnet50(framework: str) -> Model:
             network(strided_3x3=True),
             lambda output, targets: cross_entropy(output, targets["label"].long()),
         )
-    return Model(_resnet50_keras(), _crossed_tensorflow)
+    return Model(resnet50_keras(224, strided_3x3=True), _crossed_tensorflow)
 
 
-def _resnet50_keras() -> Any:  # noqa: ANN401 -- a Keras model
+def resnet50_keras(side: int, *, strided_3x3: bool) -> Any:  # noqa: ANN401 -- a Keras model
+    """Return the network up to its softmax, for 1,000 classes; see ``torch_resnet50``."""
     import keras
     from keras import layers
 
@@ -104,14 +105,15 @@ def _resnet50_keras() -> Any:  # noqa: ANN401 -- a Keras model
         made = layers.Conv2D(channels, kernel, stride, padding="same", use_bias=False)(x)
         return layers.BatchNormalization()(made)
 
-    inputs = keras.Input((224, 224, 3))
+    inputs = keras.Input((side, side, 3))
     x = layers.ReLU()(conv_norm(inputs, 64, 7, 2))
     x = layers.MaxPool2D(3, 2, padding="same")(x)
     for stage, blocks in enumerate((3, 4, 6, 3)):
         for block in range(blocks):
             width, stride = 64 * 2**stage, 2 if stage and not block else 1
-            made = layers.ReLU()(conv_norm(x, width, 1))
-            made = layers.ReLU()(conv_norm(made, width, 3, stride))
+            first, second = (1, stride) if strided_3x3 else (stride, 1)
+            made = layers.ReLU()(conv_norm(x, width, 1, first))
+            made = layers.ReLU()(conv_norm(made, width, 3, second))
             made = conv_norm(made, 4 * width, 1)
             short = x if block else conv_norm(x, 4 * width, 1, stride)
             x = layers.ReLU()(layers.Add()([made, short]))
