@@ -158,3 +158,23 @@ def test_the_steady_rate_is_of_steps_within_epochs_of_the_first_network(gpu: Mod
     ]
     assert steady_rate(records, {"r0-t1"}) == (500 + 1000 + 300) / (1.0 + 2.0 + 1.0)
     assert steady_rate(records, {"r0-t3"}) is None
+
+
+def test_the_engine_is_compared_with_the_best_peer_and_the_eager_one(gpu: ModuleType) -> None:
+    from gpu_report import report
+
+    def turns(what: str, *images: float) -> list[dict[str, object]]:
+        return [
+            {"what": what, "number": number, "images": rate, "joules": 0.5}
+            for number, rate in enumerate(images)
+        ]
+
+    rows = [
+        *turns("engine", 110.0, 99.0, 120.0),
+        *turns("eager", 100.0, 90.0, 96.0),
+        *turns("torch.compile", 110.0, 110.0),  # The last turn is not measured yet.
+    ]
+    lines = list(report({name: rows if name == "448" else [] for name in gpu.SECTIONS}))
+    assert "engine over torch.compile: 0.95 (0.90 to 1.00); goal 1" in "\n".join(lines)
+    assert "engine over eager: 1.10 (1.10 to 1.25); goal 1.15" in "\n".join(lines)
+    assert "| engine | 110.0 (99.0 to 120.0) | 0.5 |  |  |  |" in lines
