@@ -47,7 +47,7 @@ def rows(folder: Path) -> list[dict[str, object]]:
 
 
 def test_all_packages_that_are_missing_are_named_at_once(tmp_path: Path) -> None:
-    bare = [sys.executable, "-S", PROGRAM, tmp_path / "figures"]  # Without site-packages.
+    bare = [sys.executable, "-S", str(PROGRAM), str(tmp_path / "figures")]  # Without site-packages.
     done = subprocess.run(bare, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
