@@ -124,7 +124,7 @@ benchmarks-training: $(VENV)/.installed-test
 offline: | $(VENV)/bin/python
 	@test -n "$(filter 3.11 3.12,$(PYTHON))" \
 	  || { echo "make: for which Python? make offline PYTHON=3.12, or 3.11"; exit 1; }
-	rm -f $(OFFLINE)/*.whl
+	rm -rf build/lib $(OFFLINE)/*.whl  # A wheel would have files in it that are gone.
 	$(PIP) wheel --quiet --no-deps --wheel-dir $(OFFLINE) .
 	set -- $(OFFLINE)/aiperf_hpc-*.whl && $(PIP) download --quiet --only-binary=:all: \
 	  --python-version $(PYTHON) --dest $(OFFLINE) --constraint $(CONSTRAINTS) "$$1$(if $(EXTRAS),[$(EXTRAS)])"
