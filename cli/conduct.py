@@ -19,7 +19,7 @@ from aiperf_hpc.primary.control.witnesses import forget, witnesses_of
 from aiperf_hpc.primary.launchers.registry import LAUNCHERS
 from aiperf_hpc.results.terminal.progress import ProgressDisplay
 from aiperf_hpc.results.views.cached_view import CachedView
-from aiperf_hpc.results.views.run_catalog import run_name
+from aiperf_hpc.results.views.run_catalog import run_argument
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.clocks import read_clocks
 from aiperf_hpc.run.digest import DigestWriter
@@ -187,7 +187,7 @@ def say_result(view: RunView, as_json: bool) -> None:
     """Print what went wrong in a run that has ended, where its report is, and last its score."""
     from aiperf_hpc.results.report.writer import summary_lines
 
-    name, failures = run_name(view.paths.root), list(_failures(view))
+    name, failures = run_argument(view.paths.root), list(_failures(view))
     for line in failures[:MOST_FAILURES]:
         sys.stderr.write(f"aiperf: {line}\n")
     if (more := len(failures) - MOST_FAILURES) > 0:

@@ -32,7 +32,7 @@ from aiperf_hpc.results.report.schema import schema_text
 from aiperf_hpc.results.report.signing import is_signed, put_signature
 from aiperf_hpc.results.views.clock import clock_lines
 from aiperf_hpc.results.views.models import model_lines
-from aiperf_hpc.results.views.run_catalog import RunRow, run_name
+from aiperf_hpc.results.views.run_catalog import RunRow, run_argument
 from aiperf_hpc.results.views.run_view import RunStatus, RunView, ScoreStatus
 from aiperf_hpc.results.views.telemetry import energy_line
 from aiperf_hpc.results.views.witnesses import witness_line
@@ -234,10 +234,12 @@ def _verdict(view: RunView) -> str:
         return f"INVALID: {'; '.join(map(str, broken))}"
     config, rules = view.manifest.config, list(dict.fromkeys(v.rule for v in broken))
     fixed = "settings" in rules and all(each.key == "preset" for each in differences(config))
-    what = config.preset if fixed else "this run"
+    what = f"{config.preset if fixed else 'this run'} is not official:"
+    if nothing := [each.reason for each in broken if each.rule == "engine"]:
+        what = f"{nothing[0]};"  # No other reason matters as much.
     return (
-        f"INVALID: {what} is not official: {len(rules)} rules violated ({', '.join(rules)}); "
-        f"`aiperf report {run_name(view.paths.root)}` lists the reasons"
+        f"INVALID: {what} {len(rules)} rules violated ({', '.join(rules)}); "
+        f"`aiperf report {run_argument(view.paths.root)}` lists the reasons"
     )
 
 

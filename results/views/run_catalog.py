@@ -171,10 +171,17 @@ def latest_run(folder: Path) -> Path:
 
 
 def run_name(run: Path) -> str:
-    """Return the name by which commands in this folder take a run: below ``runs``, or its path."""
-    folder = RUNS.resolve()
-    root = run.resolve()
-    return str(root.relative_to(folder) if folder in root.parents else run)
+    """Return a run's name, as `aiperf list` shows it: its folder's, below ``runs`` if it is there.
+
+    A run that is one of several, ``runs/series/1``, is ``series/1``.
+    """
+    folder, root = RUNS.resolve(), run.resolve()
+    return str(root.relative_to(folder)) if folder in root.parents else root.name
+
+
+def run_argument(run: Path) -> str:
+    """Return what commands take for a run in this working directory: its name, or its path."""
+    return run_name(run) if RUNS.resolve() in run.resolve().parents else str(run)
 
 
 def age_order(row: RunRow) -> tuple[bool, float, str]:

@@ -94,7 +94,7 @@ def test_its_status_goes_by_its_own_clock_and_says_that_it_is_simulated(
     assert {r.last_record_seconds for r in status.replicas} == {None}
     assert main(["status", str(view.paths.root)]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("simulated: ended (the run's time is over), simulated\n")
+    assert said.startswith("run: ended (the run's time is over), simulated\n")
     assert " ago" not in said
 
 
@@ -202,7 +202,9 @@ def test_the_command_simulates_reports_and_says_that_it_is_invalid(tmp_path: Pat
     folder = str(tmp_path / "run")
     done = command("simulate", folder, "--nodes", "2", "--hours", "0.2", "--set", "seed=3")
     assert done.returncode == 0, done.stderr
-    assert "engine: simulated engine: nothing was computed" in done.stdout
+    (verdict,) = (line for line in done.stdout.splitlines() if line.startswith("Result "))
+    assert "  INVALID: simulated engine: nothing was computed; " in verdict
+    assert f"`aiperf report {folder}` lists the reasons" in verdict
     assert json.loads((tmp_path / "run/report/report.json").read_text())["nodes"] == 2
     assert aiperf("verify", folder).returncode == 0
     said = " ".join(aiperf("status", folder).stdout.split())
