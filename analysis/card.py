@@ -19,6 +19,7 @@ from aiperf_hpc.analysis.training_log import Entry
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.results.formatting import duration, few, percent, si
 from aiperf_hpc.results.table import Table, number, reasons
+from aiperf_hpc.results.views.resources import Resources, counted
 from aiperf_hpc.trial import Value
 
 S = TypeVar("S", bound=Value)
@@ -49,7 +50,8 @@ class Card(Value):
     """The sheet."""
 
     machine: str
-    accelerator: str | None
+    resources: Resources | None
+    """Replicas, hosts and accelerators of the largest run."""
     framework: tuple[str, ...]
     runs: tuple[str, ...]
     invalid: tuple[str, ...]
@@ -86,11 +88,11 @@ def make_card(analysis: Analysis) -> Card:
         raise UsageError(
             f"a card is of one machine; these runs are of {few([str(a) for a in accelerators])}"
         )
-    largest = max(entries, key=lambda entry: entry.system.accelerators or 0)
+    largest = max(entries, key=_size)
     source = _Source(analysis, tuple(_workloads(entries)))
     return Card(
         machine=largest.system.name,
-        accelerator=largest.system.accelerator,
+        resources=largest.system.resources,
         framework=tuple(dict.fromkeys(e.system.framework for e in entries if e.system.framework)),
         runs=tuple(entry.name for entry in entries),
         invalid=tuple(dict.fromkeys(_invalid(entries))),
@@ -99,6 +101,11 @@ def make_card(analysis: Analysis) -> Card:
             for name, figures in BENCHMARKS.items()
         ),
     )
+
+
+def _size(entry: Entry) -> tuple[int, int]:
+    resources = entry.system.resources or Resources(replicas=0)
+    return resources.accelerator_count, resources.replicas
 
 
 def _workloads(entries: Sequence[Entry]) -> Iterator[_Runs]:
@@ -341,8 +348,8 @@ def _price_index(found: CostToAccuracy, runs: _Runs) -> tuple[str, str] | None:
 def lines(card: Card, columns: int = WIDTH) -> Iterator[str]:
     """Yield the sheet as lines of text."""
     yield card.machine
-    runs = f"{len(card.runs)} run{'s' * (len(card.runs) != 1)}"
-    facts = (card.accelerator or "", *card.framework, runs)
+    size = "" if card.resources is None else card.resources.line
+    facts = (size, *card.framework, counted(len(card.runs), "run"))
     yield from wrapped(", ".join(fact for fact in facts if fact), columns)
     for benchmark in card.benchmarks:
         yield ""

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from aiperf_hpc.analysis.analysis import MEASURES, Analysis, EntryMeasures, notes_on
 from aiperf_hpc.analysis.entry_rules import staging_place
 from aiperf_hpc.analysis.measured import Aggregate, Measure
-from aiperf_hpc.analysis.training_log import Entry
+from aiperf_hpc.analysis.training_log import Entry, System
 from aiperf_hpc.results.table import NONE, Table, reasons
+from aiperf_hpc.results.views.resources import counted
 
 PLACES = {"inside": "inside the run", "outside": "outside the run", "both": "inside and outside"}
 
@@ -44,9 +45,9 @@ def facts_of(entry: Entry) -> Iterator[str]:
     """Yield what an entry is."""
     system = entry.system
     trainings = f"{len(entry.logs)} training{'s' * (len(entry.logs) != 1)}"
-    machine = None
-    if system.accelerators is not None:
-        machine = f"{system.accelerators:,} accelerator{'s' * (system.accelerators != 1)}"
+    machine = None if system.resources is None else system.resources.line
+    if machine is None and system.accelerators is not None:
+        machine = counted(system.accelerators, "accelerator")
         machine += f" ({system.accelerator})" if system.accelerator else ""
     place = staging_place(entry)
     staged = None if place is None else f"staging {PLACES[place]}"
@@ -73,15 +74,15 @@ def _missing(of: EntryMeasures) -> dict[str, str]:
 def entries_table(analysis: Analysis) -> Table:
     """Return what all entries are, and what is wrong with each."""
     columns = (
-        "entry", "benchmark", "round", "trainings", "that count", "accelerators", "model",
-        "framework", "staging", "notes",
+        "entry", "benchmark", "round", "trainings", "that count", "replicas", "hosts",
+        "accelerators", "model", "framework", "staging", "notes",
     )  # fmt: skip
     pairs = list(zip(analysis.entries, analysis.measures, strict=True))
     return Table(
         columns,
         tuple(_entry_row(entry, of) for entry, of in pairs),
         notes=tuple(f"{entry.name}: {note}" for entry, of in pairs for note in notes_on(entry, of)),
-        words=(1, 2, 6, 7, 8),
+        words=(1, 2, 8, 9, 10),
     )
 
 
@@ -93,12 +94,20 @@ def _entry_row(entry: Entry, of: EntryMeasures) -> tuple[str, ...]:
         ", ".join(_rules(entry)),
         str(len(entry.logs)),
         str(_counting(of)) if of.valid else "too many failed",
+        "" if system.resources is None else f"{system.resources.replicas:,}",
+        "" if system.nodes is None else f"{system.nodes:,}",
         "" if system.accelerators is None else f"{system.accelerators:,}",
-        system.accelerator or "",
+        _model(system),
         system.framework or "",
         "" if place is None else PLACES[place],
         str(notes) if notes else "",
     )
+
+
+def _model(system: System) -> str:
+    """Return the model of what an entry's system computes on."""
+    without = system.resources is not None and not system.accelerators
+    return f"CPU: {system.accelerator}" if without else system.accelerator or ""
 
 
 def measures_table(analysis: Analysis) -> Table:

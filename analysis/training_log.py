@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import Field, InstanceOf
 
+from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.trial import Value
 
 T = TypeVar("T")
@@ -94,10 +95,12 @@ class System(Value):
     accelerators: int | None = None
     """Of all nodes together."""
     accelerator: str | None = None
-    """The model of the accelerator."""
+    """The model of the accelerator; of the processor, if a run of ours had no accelerators."""
     framework: str | None = None
     cost_per_hour: float | None = None
     """Of all nodes together, US dollars."""
+    resources: Resources | None = None
+    """Replicas, hosts and accelerators of a run of ours; None of other entries."""
 
 
 class Inference(Value):

@@ -17,8 +17,8 @@ from aiperf_hpc.results.table import NONE, Table
 from aiperf_hpc.results.views.run_catalog import RUNS, RunCatalog, RunList, RunRow
 from aiperf_hpc.results.views.run_view import RunState, outcome
 
-COLUMNS = ("run", "state", "started", "hours", "nodes", "score", "error", "valid")
-OPTIONAL = ("started", "nodes", "hours")
+COLUMNS = ("run", "state", "started", "hours", "replicas", "hosts", "score", "error", "valid")
+OPTIONAL = ("started", "hosts", "replicas", "hours")
 """Columns that narrow windows have no room for; names of runs are never shortened."""
 INDENT = 2
 """What tables are set in by, elsewhere."""
@@ -99,7 +99,8 @@ def _cells(row: RunRow, folder: Path) -> tuple[str, ...]:
         f"{outcome(row.state, row.reason)}{', simulated' * row.simulated}",
         NONE if started is None else started[: len("2026-11-21 10:15")].replace("T", " "),
         _hours(row),
-        str(row.nodes),
+        f"{row.resources.replicas:,}",
+        f"{row.resources.hosts:,}" if row.resources.hosts else NONE,
         si(row.score.ops, "OPS") if row.score.operations else NONE,
         _error(row),
         row.division or ("yes" if row.valid else "no"),

@@ -61,6 +61,7 @@ def _headline(name: str, status: RunStatus) -> str:
 
 def _lines(status: RunStatus) -> Iterator[str]:
     yield status_line(status)
+    yield f"  {status.resources.line}"
     if status.served_at is not None:
         yield f"  {where_served(status.served_at)}"
     for line in clock_lines(status.clock):

@@ -143,7 +143,12 @@ def _of_rows(rows: Iterable[RunRow]) -> Iterator[Metric]:
             "Seconds since the run's start.",
             {r.name: r.score.elapsed_seconds for r in rows},
         ),
-        ("nodes", "Nodes of the run.", {r.name: r.nodes for r in rows}),
+        ("hosts", "Hosts that ran its replicas.", {r.name: r.resources.hosts for r in rows}),
+        (
+            "accelerators",
+            "Accelerators of its hosts.",
+            {r.name: r.resources.accelerator_count for r in rows},
+        ),
         ("broken_rules", "Rules it does not keep.", {r.name: len(r.broken) for r in rows}),
     ):
         known = {(run,): value for run, value in values.items() if value is not None}

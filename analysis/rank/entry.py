@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.results.formatting import utc_text
+from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.results.views.telemetry import telemetry_status
 from aiperf_hpc.results.views.witnesses import UNWITNESSED, witness_line, witnesses_of
-from aiperf_hpc.run.history import ReplicaHistory
-from aiperf_hpc.system.summary import MachineSummary
 from aiperf_hpc.trial import Value
 
 NOBODY = "nobody"
@@ -27,14 +24,8 @@ class RankEntry(Value):
     """The system's name; empty where nobody said it."""
     submitter: str
     """Who submits it; empty where nobody said it."""
-    nodes: int
-    processors: tuple[str, ...]
-    """The models of the nodes' processors."""
-    cores: int | None
-    """Physical cores of all nodes; the logical CPUs given to replicas where nodes did not tell;
-    None where neither is known."""
-    accelerators: dict[str, int]
-    """How many of all nodes, by model."""
+    resources: Resources
+    """Its replicas, hosts, accelerators and processors."""
     preset: str
     dataset: str
     started: str | None
@@ -63,9 +54,7 @@ class RankEntry(Value):
     @classmethod
     def of(cls, view: RunView, name: str, signed_by: str = NOBODY) -> RankEntry:
         """Return the entry of a run that has been read."""
-        machine, final, config = view.machine.summary(), view.final(), view.manifest.config
-        replicas = list(view.history.replicas.values())
-        site = machine.site
+        final, config, site = view.final(), view.manifest.config, view.machine.summary().site
         telemetry = telemetry_status(view.history, view.manifest, view.until, final.ops)
         energy, judgement = telemetry.energy, view.judgement()
         unsigned = (UNSIGNED,) if signed_by == NOBODY else ()
@@ -74,10 +63,7 @@ class RankEntry(Value):
             run_id=view.manifest.run_id,
             system="" if site is None else site.system_name,
             submitter="" if site is None else site.submitter,
-            nodes=view.manifest.nodes,
-            processors=_processors(machine, replicas),
-            cores=_cores(machine, replicas),
-            accelerators=_accelerators(machine, replicas),
+            resources=view.resources(),
             preset=config.preset,
             dataset=config.dataset.name,
             started=utc_text(view.history.start_utc),
@@ -94,39 +80,3 @@ class RankEntry(Value):
             declared=tuple(map(str, judgement.declared)),
             broken=(*map(str, judgement.violations), *unsigned),
         )
-
-    @property
-    def accelerator_count(self) -> int:
-        return sum(self.accelerators.values())
-
-
-def _processors(machine: MachineSummary, replicas: list[ReplicaHistory]) -> tuple[str, ...]:
-    described = [group.node.processors for group in machine.nodes]
-    models = [each.model or each.architecture for each in described if each is not None]
-    if not models:
-        models = [each.machine.cpu for each in replicas if each.machine is not None]
-    return tuple(dict.fromkeys(models))
-
-
-def _cores(machine: MachineSummary, replicas: list[ReplicaHistory]) -> int | None:
-    groups = [(group.count, group.node.processors) for group in machine.nodes]
-    known = [count * each.cores for count, each in groups if each is not None and each.cores]
-    if known and len(known) == len(groups):
-        return sum(known)
-    given = [len(each.machine.cores) for each in replicas if each.machine is not None]
-    return sum(given) or None
-
-
-def _accelerators(machine: MachineSummary, replicas: list[ReplicaHistory]) -> dict[str, int]:
-    found: Counter[str] = Counter()
-    for group in machine.nodes:
-        for each in group.node.accelerators:
-            found[each.model] += group.count
-    if not machine.nodes:
-        found.update(
-            model
-            for each in replicas
-            if each.machine is not None
-            for model in each.machine.accelerators
-        )
-    return dict(found)

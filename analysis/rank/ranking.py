@@ -81,7 +81,7 @@ def rank_runs(
         try:
             entry = _entry(name, paths, trusted)
             if (same := entries.get(entry.run_id)) is not None:
-                raise _NotRankedError(f"it is the run of {same.name} again, {entry.run_id}")
+                raise _NotRankedError(f"it is the run of {same.name} again")
             entries[entry.run_id] = entry
         except _NotRankedError as why:
             left_out.append(LeftOut(name=name, reasons=why.args))

@@ -11,8 +11,8 @@ from aiperf_hpc.results.formatting import percent, si
 from aiperf_hpc.results.table import NONE, Table, optional
 from aiperf_hpc.system.words import times
 
-COLUMNS = ("rank", "system", "score", "regulated", "error", "nodes", "accelerators", "cores",
-           "power", "OPS per watt", "hours", "signed by", "run")  # fmt: skip
+COLUMNS = ("rank", "system", "score", "regulated", "error", "replicas", "hosts", "accelerators",
+           "cores", "power", "OPS per watt", "hours", "signed by", "run")  # fmt: skip
 APART = COLUMNS[1:]
 RANKED = "Verified, and valid by the benchmark's rules"
 WITHOUT_A_NAME = "no name given"
@@ -21,7 +21,7 @@ WITHOUT_A_NAME = "no name given"
 def tables_of(ranking: Ranking) -> list[Table]:
     """Return the ranked runs, those that are not valid, and those that are left out."""
     ranked = [_ranked(division, entries) for division, entries in ranking.divisions.items()]
-    none = Table(COLUMNS, (), title=RANKED, words=(1, 6, 11), notes=("No run.",))
+    none = Table(COLUMNS, (), title=RANKED, words=(1, 7, 12), notes=("No run.",))
     return [*(ranked or [none]), *_invalid(ranking.invalid), *_left_out(ranking)]
 
 
@@ -30,7 +30,7 @@ def _ranked(division: Division, entries: Sequence[RankEntry]) -> Table:
         COLUMNS,
         tuple((f"{place}", *_cells(each)) for place, each in enumerate(entries, 1)),
         title=f"{RANKED}, {division} division",
-        words=(1, 6, 11),
+        words=(1, 7, 12),
         notes=(
             *(f"{e.name} declares {'; '.join(e.declared)}." for e in entries if e.declared),
             *(f"{e.name}: {e.witness}." for e in entries),
@@ -43,7 +43,7 @@ def _invalid(entries: Iterable[RankEntry]) -> Iterable[Table]:
     if rows:
         title = "Verified, and not valid by the benchmark's rules: without a rank"
         notes = ("How a run did not keep a rule: its result.txt, or --json.",)
-        yield Table((*APART, "rules not kept"), rows, title=title, words=(5, 10, 12), notes=notes)
+        yield Table((*APART, "rules not kept"), rows, title=title, words=(6, 11, 13), notes=notes)
 
 
 def _rules(entry: RankEntry) -> str:
@@ -58,15 +58,17 @@ def _left_out(ranking: Ranking) -> Iterable[Table]:
 
 
 def _cells(entry: RankEntry) -> tuple[str, ...]:
-    models = ", ".join(times(count, model) for model, count in entry.accelerators.items())
+    resources = entry.resources
+    models = ", ".join(times(count, model) for model, count in resources.accelerators.items())
     return (
         system_of(entry),
         si(entry.ops, "OPS"),
         optional(lambda value: si(value, "OPS"), entry.regulated),
         percent(entry.error),
-        f"{entry.nodes:,}",
+        f"{resources.replicas:,}",
+        f"{resources.hosts:,}",
         models or "none",
-        NONE if entry.cores is None else f"{entry.cores:,}",
+        NONE if resources.cores is None else f"{resources.cores:,}",
         power_of(entry),
         optional(lambda value: si(value, "OPS"), entry.ops_per_watt),
         f"{entry.hours:.3g}",
@@ -85,4 +87,4 @@ def power_of(entry: RankEntry) -> str:
 def system_of(entry: RankEntry) -> str:
     """Return a system's name and submitter; its processors' where nobody named it."""
     named = ", ".join(filter(None, [entry.system, entry.submitter]))
-    return named or ", ".join(entry.processors) or WITHOUT_A_NAME
+    return named or ", ".join(entry.resources.processors) or WITHOUT_A_NAME

@@ -30,7 +30,9 @@ from aiperf_hpc.analysis.training_log import (
     TrainingLog,
 )
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError, reason_of
+from aiperf_hpc.ops_counter.divisions.accelerators import hosts_of
 from aiperf_hpc.ops_counter.divisions.work import MOST_ERROR
+from aiperf_hpc.results.views.resources import Resources, counted
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths
@@ -67,7 +69,7 @@ def _entry(view: RunView) -> Entry:
     manifest = view.manifest
     logs, problems = _searched(view) if _searches(view) else trainings(view, _base(view))
     return Entry(
-        name=manifest.run_id,
+        name=manifest.title,
         format="aiperf",
         benchmark=_benchmark(view),
         scenario="weak" if manifest.replicas > 1 and not _searches(view) else "strong",
@@ -105,16 +107,26 @@ def _system(view: RunView) -> System:
     known = [r.started for r in view.history.replicas.values() if r.started is not None]
     machines = [started.machine for started in known]
     first = machines[0] if machines else None
-    kinds = {kind: None for m in machines for kind in (m.accelerators or (m.cpu,))}
+    resources = view.resources()
     version = first.versions.get(known[0].engine) if first else None
     engine = known[0].engine if known else manifest.config.engine.name
     return System(
-        name=f"{manifest.nodes} x {first.host}" if first else manifest.launcher,
-        nodes=manifest.nodes,
-        accelerators=manifest.replicas * manifest.config.replica.ranks,
-        accelerator=", ".join(kinds) or None,
+        name=_system_name(view, resources),
+        nodes=resources.hosts,
+        accelerators=resources.accelerator_count,
+        accelerator=", ".join(resources.accelerators or resources.processors) or None,
+        resources=resources,
         framework=f"{engine} {version}" if version else engine,
     )
+
+
+def _system_name(view: RunView, resources: Resources) -> str:
+    """Return the system's name, if people gave it one, or else that of its host or hosts."""
+    site = view.machine.summary().site
+    if site is not None and site.system_name:
+        return site.system_name
+    hosts = {host for each in view.history.replicas.values() for host in hosts_of(each)}
+    return next(iter(hosts)) if len(hosts) == 1 else counted(resources.hosts, "host")
 
 
 def _problems(view: RunView) -> Iterator[str]:

@@ -33,6 +33,7 @@ from aiperf_hpc.primary.launchers.slurm.client import Nodes
 from aiperf_hpc.primary.launchers.slurm.launcher import ARRAY
 from aiperf_hpc.primary.launchers.slurm.node_groups import require_none, require_total
 from aiperf_hpc.results.formatting import size
+from aiperf_hpc.results.views.run_catalog import run_name
 from aiperf_hpc.run.file_system import free_bytes, require_writable
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -162,7 +163,8 @@ def make_run_directory(manifest: RunManifest, folder: Path, dataset: DatasetInfo
         paths = RunPaths(folder.resolve())
         paths.candidates.mkdir()  # Of two that start at once in one folder, one fails here.
         try:
-            manifest.model_copy(update={"dataset": dataset}).save(paths)
+            update = {"dataset": dataset, "name": _name(manifest, paths)}
+            manifest.model_copy(update=update).save(paths)
             paths.replicas.mkdir()
         except BaseException:
             remove_run_directory(paths)
@@ -173,6 +175,12 @@ def make_run_directory(manifest: RunManifest, folder: Path, dataset: DatasetInfo
             "name another one with --run-dir"
         ) from None
     return paths
+
+
+def _name(manifest: RunManifest, paths: RunPaths) -> str:
+    """Return a run's name, by its folder; empty where that is its identifier."""
+    name = run_name(paths.root)
+    return "" if name == manifest.run_id else name
 
 
 def remove_run_directory(paths: RunPaths) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ConfigDict
 
 from aiperf_hpc.results.formatting import duration, percent
+from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.trial import Value
 
 LENGTHS = 0.05
@@ -39,7 +40,8 @@ class RunFacts(Value):
     """What its nodes are, by what is said of them."""
     versions: dict[str, str]
     """Of what it ran with, and the commit."""
-    nodes: int
+    resources: Resources
+    """Its replicas, hosts and accelerators."""
     seconds: float
     """How long it took."""
     ops: float
@@ -126,7 +128,7 @@ def compare(groups: Mapping[str, Sequence[RunFacts]]) -> Comparison:
         notes=(*(() if reasons else _changes(sides)), *_notes(sides, firsts)),
         sides=sides,
         configuration=differences([run.settings for run in firsts], INCIDENTAL),
-        hardware=differences([{"nodes": str(r.nodes), **r.machine} for r in firsts]),
+        hardware=differences([{"size": r.resources.line, **r.machine} for r in firsts]),
         versions=differences([run.versions for run in firsts]),
     )
 

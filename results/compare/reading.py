@@ -61,7 +61,7 @@ def facts_of(view: RunView) -> RunFacts:
         dataset=_dataset(view),
         machine=_machine(view),
         versions={**manifest.versions, "commit": manifest.commit or ""},
-        nodes=manifest.nodes,
+        resources=status.resources,
         seconds=final.elapsed,
         ops=final.ops,
         regulated=final.regulated,

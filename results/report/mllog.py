@@ -87,10 +87,10 @@ def _nodes(document: Report) -> Iterator[tuple[str, object]]:
     """
     machine = document.system
     if machine is None or not machine.nodes:
-        yield "number_of_nodes", document.nodes
+        yield "number_of_nodes", document.nodes_requested
         return
-    each = len(machine.nodes[0].node.accelerators)
-    yield "number_of_nodes", min(document.nodes, machine.node_count) if each else document.nodes
+    each, nodes = len(machine.nodes[0].node.accelerators), document.nodes_requested
+    yield "number_of_nodes", min(nodes, machine.node_count) if each else nodes
     yield "accelerators_per_node", each
 
 

@@ -40,6 +40,7 @@ from aiperf_hpc.results.views.clock import ClockStatus
 from aiperf_hpc.results.views.elasticity import ElasticityStatus
 from aiperf_hpc.results.views.kinds import KindStatus
 from aiperf_hpc.results.views.models import ModelsStatus
+from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.results.views.run_view import BaselineStatus, RunView, ScoreStatus
 from aiperf_hpc.results.views.trainings import TrainingTime
 from aiperf_hpc.results.views.witnesses import WitnessStatus
@@ -50,8 +51,11 @@ from aiperf_hpc.trial import DatasetInfo, Value
 class Report(Value):
     """A run, from its own records."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     run_id: str
+    """The run's identifier, which no other run has."""
+    name: str
+    """The run's name, of the folder that it was started in."""
     final: bool
     """Whether the run has ended; while it lasts, the numbers are those at its last record."""
     division: Division | None = None
@@ -71,7 +75,9 @@ class Report(Value):
     until: str | None
     """The end of the run or, while it lasts, its last record."""
     end_reason: str
-    nodes: int
+    nodes_requested: int
+    resources: Resources | None
+    """Its replicas, hosts and accelerators; None in reports of version 1."""
     hours: float
     """The hours that were asked for; ``score.elapsed_seconds`` is what it took."""
     launcher: str
@@ -137,10 +143,15 @@ def as_of_now(document: dict[str, Any]) -> dict[str, Any]:
     """Return a report.json as this version would write it; one of this version as it is.
 
     Before runs had measures, every report was of accuracies, of a dataset of labelled images.
+    Version 1 had neither names nor ``resources``.
 
     Raises:
         ValueError: its configuration or a dataset is none.
     """
+    if "nodes" in document:
+        named = {"name": document.get("run_id"), "nodes_requested": document["nodes"]}
+        kept = {key: value for key, value in document.items() if key != "nodes"}
+        document = {**kept, **named, "schema_version": 2}
     if "measure" in document:
         return document
     best = document.get("best")
@@ -189,6 +200,7 @@ def make_report(view: RunView) -> Report:
     datasets = {r.dataset: None for r in history.replicas.values() if r.dataset is not None}
     return Report(
         run_id=manifest.run_id,
+        name=manifest.title,
         final=history.end_utc is not None,
         division=judgement.division,
         asked_division=None if asked is None else Division(asked),
@@ -200,7 +212,8 @@ def make_report(view: RunView) -> Report:
         started=utc_text(history.start_utc),
         until=utc_text(None if history.start_utc is None else end),
         end_reason=status.reason if history.end_utc is not None else "",
-        nodes=manifest.nodes,
+        nodes_requested=manifest.nodes,
+        resources=status.resources,
         hours=manifest.hours,
         launcher=manifest.launcher,
         command=manifest.command,

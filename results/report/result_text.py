@@ -47,7 +47,7 @@ def _head(document: Report) -> Iterator[str]:
     version = document.versions.get("aiperf-hpc", "of an unknown version")
     yield DOUBLE
     yield f"AIPerf-HPC {version}  --  automated machine learning as a benchmark of AI-HPC machines"
-    yield f"Run {document.run_id}"
+    yield f"Run {document.name}"
     if document.started:
         yield f"started {document.started}, {'ended' if document.final else 'until'} " + (
             document.until or "-"
@@ -82,12 +82,13 @@ def _configuration(document: Report) -> Iterator[str]:
 
 def _size(document: Report) -> Iterator[tuple[str, str]]:
     config, machine = document.config, document.system
+    ranks = config.replica.ranks
     if machine is not None and (title := title_of(machine.site)):
         yield "System", title
     if machine is not None and (line := machine_line(machine)):
         yield "Nodes are", line
-    yield "Nodes", f"{document.nodes}"
-    yield "Replicas", f"{len(document.replicas)}, ranks of each: {config.replica.ranks}"
+    yield "Size", document.resources.line
+    yield "Nodes", f"{document.nodes_requested} requested, ranks of each replica: {ranks}"
     yield "Launcher", document.launcher
     yield "Hours", f"{document.hours:g} asked for"
     yield from (("Queue", line) for line in clock_lines(document.clock))
@@ -114,12 +115,12 @@ def _change(change: Difference) -> str:
 def _result_line(document: Report) -> Iterator[str]:
     score = document.score
     yield DOUBLE
-    yield _COLUMNS.format("T/V", "Nodes", "Replicas", "Time", "OPS", "Error", "Regulated")
+    yield _COLUMNS.format("T/V", "Hosts", "Replicas", "Time", "OPS", "Error", "Regulated")
     yield SINGLE
     yield _COLUMNS.format(
         "AIPERF",
-        document.nodes,
-        len(document.replicas),
+        document.resources.hosts,
+        document.resources.replicas,
         f"{score.elapsed_seconds:.2f}",
         f"{score.ops:.6e}",
         NONE if score.error is None else f"{score.error:.4e}",
@@ -200,7 +201,9 @@ def last_line(document: Report) -> str:
         "error": NONE if score.error is None else repr(score.error),
         "operations": score.operations,
         "seconds": repr(score.elapsed_seconds),
-        "nodes": document.nodes,
+        "replicas": document.resources.replicas,
+        "hosts": document.resources.hosts,
+        "accelerators": document.resources.accelerator_count,
         "division": document.division or NONE,
         "run": " ".join(document.run_id.split()),
     }

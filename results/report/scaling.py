@@ -23,7 +23,9 @@ class ScalingPoint(Value):
     """One run."""
 
     run_id: str
+    name: str
     nodes: int
+    """Nodes that were requested."""
     valid: bool
     elapsed_seconds: float
     ops: float
@@ -59,9 +61,10 @@ class Stated(BaseModel):
 
     model_config = ConfigDict(extra="ignore", from_attributes=True)
     run_id: str
+    name: str
     final: bool
     valid: bool
-    nodes: int
+    nodes_requested: int
     hours: float
     score: _Score
     time: _Time
@@ -94,14 +97,15 @@ def make_scaling(runs: Iterable[Stated]) -> Scaling:
     Raises:
         UsageError: their configurations or hours differ, or one did not compute anything.
     """
-    ordered = sorted({run.run_id: run for run in runs}.values(), key=lambda r: (r.nodes, r.run_id))
+    apart = {run.run_id: run for run in runs}
+    ordered = sorted(apart.values(), key=lambda run: (run.nodes_requested, run.run_id))
     least = ordered[0]
     for run in ordered:
         _require_alike(least, run)
     if least.score.ops <= 0.0:
-        raise UsageError(f"the run {least.run_id} has no score that others can be compared with")
+        raise UsageError(f"the run {least.name} has no score that others can be compared with")
     return Scaling(
-        points=tuple(_point(run, least.score.ops / least.nodes) for run in ordered),
+        points=tuple(_point(run, least.score.ops / least.nodes_requested) for run in ordered),
         simulated=least.config["engine"]["name"] == "simulated",
     )
 
@@ -112,10 +116,11 @@ def read_scaling(folders: Sequence[RunPaths]) -> Scaling:
 
 
 def _point(run: Stated, unit: float) -> ScalingPoint:
-    each = run.score.ops / run.nodes
+    each = run.score.ops / run.nodes_requested
     return ScalingPoint(
         run_id=run.run_id,
-        nodes=run.nodes,
+        name=run.name,
+        nodes=run.nodes_requested,
         valid=run.valid,
         elapsed_seconds=run.score.elapsed_seconds,
         ops=run.score.ops,
@@ -129,9 +134,7 @@ def _require_alike(one: Stated, other: Stated) -> None:
     differing = ["hours"] if one.hours != other.hours else []
     differing += _differences(one.config, other.config)
     if differing:
-        raise UsageError(
-            f"{one.run_id} and {other.run_id} cannot be compared: {differing[0]} differs"
-        )
+        raise UsageError(f"{one.name} and {other.name} cannot be compared: {differing[0]} differs")
 
 
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any], above: str = "") -> list[str]:

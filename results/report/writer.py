@@ -158,7 +158,7 @@ def report_files(view: RunView, document: Report) -> Files:
         paths.report_schema: schema_text(),
     }
     if document.final:
-        row = RunRow.of(view, document.run_id)
+        row = RunRow.of(view, document.name)
         files[paths.report_summary] = f"{row.model_dump_json(indent=1)}\n"
     return {path: text.encode() for path, text in files.items()}
 
@@ -187,7 +187,7 @@ def _require_its_sources(view: RunView) -> None:
 
 def _scaling(document: Report, others: Sequence[RunPaths]) -> Scaling:
     if not document.final:
-        raise UsageError(f"{document.run_id} has not ended; scaling needs runs that have")
+        raise UsageError(f"{document.name} has not ended; scaling needs runs that have")
     own = Stated.model_validate_json(document.model_dump_json())
     return make_scaling([own, *(Stated.read(paths) for paths in others)])
 

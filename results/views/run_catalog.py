@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError, reason_of
 from aiperf_hpc.ops_counter.divisions import Division
+from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.results.views.run_view import RunState, RunView, ScoreStatus
 from aiperf_hpc.run.journal import MOST_LINE_BYTES
 from aiperf_hpc.run.paths import RunPaths
@@ -43,7 +44,9 @@ class RunRow(Value):
     workload: str
     dataset: str
     launcher: str
-    nodes: int
+    nodes_requested: int
+    resources: Resources
+    """Its replicas, hosts and accelerators."""
     hours: float
     """The length that was asked for."""
     started_utc: float | None
@@ -82,7 +85,8 @@ class RunRow(Value):
             workload=manifest.config.workload,
             dataset=manifest.config.dataset.name,
             launcher=manifest.launcher,
-            nodes=status.nodes,
+            nodes_requested=status.nodes_requested,
+            resources=status.resources,
             hours=status.hours,
             started_utc=view.history.start_utc,
             score=score,
@@ -173,10 +177,12 @@ def latest_run(folder: Path) -> Path:
 def run_name(run: Path) -> str:
     """Return a run's name, as `aiperf list` shows it: its folder's, below ``runs`` if it is there.
 
-    A run that is one of several, ``runs/series/1``, is ``series/1``.
+    A run that is one of several that repeat each other, ``runs/series/1``, is ``series/1``.
     """
     folder, root = RUNS.resolve(), run.resolve()
-    return str(root.relative_to(folder)) if folder in root.parents else root.name
+    if folder in root.parents:
+        return str(root.relative_to(folder))
+    return f"{root.parent.name}/{root.name}" if root.name.isdecimal() else root.name
 
 
 def run_argument(run: Path) -> str:

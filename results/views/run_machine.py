@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from operator import is_
 
-from aiperf_hpc.ops_counter.divisions.accelerators import accelerator_use
+from aiperf_hpc.ops_counter.divisions.accelerators import AcceleratorUse, accelerator_use
 from aiperf_hpc.ops_counter.kinds import kinds_of
+from aiperf_hpc.results.views.resources import Resources, resources_of
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.system.site import SiteDescription
@@ -24,7 +25,7 @@ class RunMachine:
         self._history = history
         self._site = site
         self._on_cpus = on_cpus
-        self._idle = ""
+        self._use = AcceleratorUse({}, {}, {})
         self._kinds: Mapping[str, str] = {}
         self._of: list[RankDescription | None] | None = None
         self._summary = MachineSummary()
@@ -41,7 +42,7 @@ class RunMachine:
         if self._of is None or not _the_same(told, self._of):
             self._summary = summarize(ranks, primary, self._site)
             replicas = self._history.replicas.values()
-            self._idle = accelerator_use(replicas, on_cpus=self._on_cpus).line()
+            self._use = accelerator_use(replicas, on_cpus=self._on_cpus)
             self._kinds = kinds_of(replicas)
             self._of = told
         return self._summary
@@ -49,7 +50,12 @@ class RunMachine:
     def idle(self) -> str:
         """Return which accelerators no rank computes on, in a line; empty where there are none."""
         self.summary()
-        return self._idle
+        return self._use.line()
+
+    def resources(self, requested: int) -> Resources:
+        """Return what the run runs on, of so many replicas that were requested."""
+        machine, replicas = self.summary(), self._history.replicas.values()
+        return resources_of(replicas, requested, machine, self._use)
 
     def kinds(self) -> Mapping[str, str]:
         """Return the kind of node of each replica; none where all nodes are of one kind."""

@@ -39,6 +39,7 @@ from aiperf_hpc.results.views.consistency import clock_problems, disagreements, 
 from aiperf_hpc.results.views.elasticity import ElasticityStatus, elasticity_status
 from aiperf_hpc.results.views.kinds import KindStatus, kinds_status
 from aiperf_hpc.results.views.models import ModelsStatus, models_status
+from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.results.views.run_graphs import RunGraphs
 from aiperf_hpc.results.views.run_machine import RunMachine
 from aiperf_hpc.results.views.telemetry import TelemetryStatus, telemetry_status
@@ -205,7 +206,9 @@ class RunStatus(Value):
     simulated: bool = False
     """Whether its time is that of a simulation, and not this machine's."""
     reason: str
-    nodes: int
+    nodes_requested: int
+    resources: Resources
+    """Its replicas, hosts and accelerators."""
     hours: float
     elapsed_seconds: float
     remaining_seconds: float
@@ -398,7 +401,8 @@ class RunView:
             state=state,
             simulated=self.manifest.simulated,
             reason=reason,
-            nodes=self.manifest.nodes,
+            nodes_requested=self.manifest.nodes,
+            resources=self.resources(),
             hours=self.manifest.hours,
             elapsed_seconds=elapsed,
             remaining_seconds=remaining,
@@ -439,6 +443,10 @@ class RunView:
             kinds=kinds_status(history, self.machine.kinds(), self.manifest, recorded, until),
             models=self.models(until),
         )
+
+    def resources(self) -> Resources:
+        """Return how many replicas it has, on how many hosts, with which accelerators."""
+        return self.machine.resources(self.manifest.replicas)
 
     def models(self, until: float) -> ModelsStatus | None:
         """Return how many models were trained until a time, UTC seconds; None of a search."""

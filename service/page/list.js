@@ -3,11 +3,11 @@
 import { text } from "./api.js";
 import { obey, possible, queue, submitting, waiting } from "./changes.js";
 import { bar, h, show, table } from "./dom.js";
-import { duration, measureLabel, moment, number, percent, quality, si } from "./words.js";
+import { duration, measureLabel, moment, number, percent, quality, si, whole } from "./words.js";
 
 const EVERY_MILLISECONDS = 1000;
 const COLUMNS = [["Run", "names"], ["State"], ["Score", "number"], ["Regulated", "number"], ["Reached", "number"],
-  ["Time", "number"], ["Progress"], ["Nodes", "number"], ["Workload"], ["Started", "short"], ["Rules"]];
+  ["Time", "number"], ["Progress"], ["Replicas", "number"], ["Hosts", "number"], ["Workload"], ["Started", "short"], ["Rules"]];
 
 /** Return the view of the list. */
 export function listView(main, frame) {
@@ -79,7 +79,7 @@ function row(run) {
     si(ops, "OPS"), si(regulated, "OPS"), run.best_quality === null ? "–" : h("span", {}, reached[0], h("span", { class: "of" }, ` ${reached[1]}`)),
     `${duration(elapsed)} of ${duration(run.hours * 3600)}`,
     bar(elapsed / (run.hours * 3600), `Time of ${run.name}`),
-    run.nodes, run.workload, moment(run.started_utc),
+    whole(run.resources.replicas), run.resources.hosts ? whole(run.resources.hosts) : "–", run.workload, moment(run.started_utc),
     run.broken.length ? h("span", { class: "reason" }, `breaks ${run.broken.join(", ")}`) : "keeps all",
   ];
 }

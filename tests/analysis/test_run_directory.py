@@ -76,7 +76,10 @@ def test_an_earlier_run_has_the_score_of_its_report(
     assert log.run is not None
     assert log.run.seconds == pytest.approx(score["elapsed_seconds"])
     assert entry.problems == ()
-    assert entry.system.nodes == report["nodes"]
+    assert entry.system.resources is not None
+    assert entry.system.resources.replicas == report["nodes"]
+    assert " on 1 host, no accelerators (CPU: Intel" in entry.system.resources.line
+    assert (entry.system.nodes, entry.system.accelerators) == (1, 0)
 
 
 def test_a_search_is_one_training_of_all_its_replicas(tmp_path: Path) -> None:

@@ -42,7 +42,10 @@ def test_what_differs_is_named_and_what_does_not_compare_too(tmp_path: Path) -> 
     other.manifest.write_text(yaml.safe_dump(values))
     found = _compared(tmp_path, "a", "b")
     assert found["configuration"]["training.batch_size"][1] == 17
-    assert found["hardware"]["nodes"] == ["1", "2"]
+    assert [line.partition(" on ")[0] for line in found["hardware"]["size"]] == [
+        "1 replica",
+        "2 replicas",
+    ]
     assert not found["comparable"]
     assert "b has not ended" in found["reasons"]
 

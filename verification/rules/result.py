@@ -26,9 +26,9 @@ from aiperf_hpc.verification.evidence import Evidence, Failures, Note, best_qual
 Json = dict[str, Any]
 
 STATED = (
-    "run_id", "final", "valid", "invalid", "started", "until", "end_reason", "nodes", "hours",
-    "launcher", "measure", "baseline", "score", "series", "interval_hours", "operations", "best",
-    "datasets", "versions", "commit", "config",
+    "run_id", "name", "final", "valid", "invalid", "started", "until", "end_reason",
+    "nodes_requested", "resources", "hours", "launcher", "measure", "baseline", "score", "series",
+    "interval_hours", "operations", "best", "datasets", "versions", "commit", "config",
 )  # fmt: skip
 """What of a report must follow from the records until the run's end. (A replica that was cut off
 may have written on after it; that changes nothing of these.)"""
@@ -114,7 +114,9 @@ def report(run: Evidence) -> Failures:
         yield "report.json is no report"
         return
     try:
-        stated = as_of_now(stated)
+        # Version 1 did not state them.
+        unstated = {"resources": made["resources"]} if "nodes" in stated else {}
+        stated = unstated | as_of_now(stated)
     except ValueError as error:
         yield f"report.json is damaged: {error}"
         return

@@ -60,11 +60,14 @@ def _result_text(run: Evidence, text: str) -> Failures:
     verdict, pairs, run_id = found[0]
     said = dict(pair.partition("=")[::2] for pair in pairs.split())
     said |= {"verdict": verdict, "run": run_id}
+    resources = run.view.resources()
     wanted = _score(run) | {
         "verdict": "INVALID" if broken else "VALID",
         "error": run.view.final().error,
         "seconds": _seconds(run),
-        "nodes": run.view.manifest.nodes,
+        "replicas": resources.replicas,
+        "hosts": resources.hosts,
+        "accelerators": resources.accelerator_count,
         "run": " ".join(run.view.manifest.run_id.split()),
     }
     if run.view.manifest.rules > 1:

@@ -19,7 +19,7 @@ from aiperf_hpc.untrusted.files import MOST_YAML_BYTES, bytes_inside, parsed_yam
 
 RULES = 2
 """The version of the rules that runs of this version are judged by; 1 was without divisions."""
-_UNSAID = ("site", "command", "release_changes", "division", "nodes_max", "devices")
+_UNSAID = ("name", "site", "command", "release_changes", "division", "nodes_max", "devices")
 """What is in the file only where there is something to say."""
 
 
@@ -32,6 +32,9 @@ class RunManifest(Value):
 
     schema_version: Literal[1] = 1
     run_id: str
+    """The run's identifier, which no other run has."""
+    name: str = ""
+    """The run's name, of its folder; in the file only where it is not the identifier."""
     nodes: Annotated[int, Field(ge=1, le=MOST_NODES)]
     """How many nodes it begins with."""
     nodes_max: Annotated[int, Field(ge=1, le=MOST_NODES)] | None = None
@@ -69,6 +72,11 @@ class RunManifest(Value):
     def _in_numbers(cls, config: RunConfig) -> RunConfig:
         """Let everything after the start of a run know how many ranks a replica has."""
         return config.settled()
+
+    @property
+    def title(self) -> str:
+        """The name by which people know the run."""
+        return self.name or self.run_id
 
     @property
     def replicas(self) -> int:

@@ -79,8 +79,9 @@ def test_verified_runs_are_ranked_by_their_recounted_score(ranking: Ranking) -> 
     assert [entry.run_id for entry in ranking.valid] == ["synthetic-2n", "synthetic-1n"]
     first = ranking.valid[0]
     assert first.ops > ranking.valid[1].ops
-    assert (first.nodes, first.cores, first.accelerators) == (2, 16, {"Example A": 16})
-    assert first.processors == ("Example CPU 9000",)
+    assert first.resources.accelerators == {"Example A": 16}
+    assert (first.resources.replicas, first.resources.hosts, first.resources.cores) == (2, 2, 16)
+    assert first.resources.processors == ("Example CPU 9000",)
     assert first.regulated is not None
 
 
@@ -92,7 +93,7 @@ def test_every_other_run_is_apart_with_its_reason(ranking: Ranking) -> None:
             "not verified, files: report/report.json is not what the report was made from",
         ),
         "lasts": ("it has not ended",),
-        "nodes2-again": ("it is the run of nodes2 again, synthetic-2n",),
+        "nodes2-again": ("it is the run of nodes2 again",),
     }
     (broken,) = (each for each in ranking.left_out if each.name == "broken")
     assert "run.yaml" in broken.reasons[0]

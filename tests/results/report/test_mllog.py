@@ -68,7 +68,7 @@ def test_nodes_that_are_shares_of_accelerators_are_not_counted_twice(
     )
     machine = MachineSummary(nodes=(NodeGroup(count=2, hosts=("a", "b"), node=node),))
     view = refreshed(reported)
-    document = make_report(view).model_copy(update={"nodes": 16, "system": machine})
+    document = make_report(view).model_copy(update={"nodes_requested": 16, "system": machine})
     told = [line for line in mllog_text(view, document).splitlines() if "_node" in line]
     values = dict(_of_line(line) for line in told)
     assert values == {"number_of_nodes": nodes, "accelerators_per_node": there}

@@ -88,6 +88,7 @@ def scaled(values: Iterable[tuple[int, float]]) -> list[ScalingPoint]:
     return [
         ScalingPoint(
             run_id=f"n{nodes}-{ops}",
+            name=f"n{nodes}",
             nodes=nodes,
             valid=True,
             elapsed_seconds=3600.0,

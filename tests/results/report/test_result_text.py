@@ -36,7 +36,7 @@ def test_the_result_line_has_the_score_beneath_its_names(reported: RunPaths) -> 
     names = next(line.split() for line in lines if line.startswith("T/V"))
     values = next(line.split() for line in lines if line.startswith("AIPERF  "))
     row = dict(zip(names, values, strict=True))
-    assert (row["Nodes"], row["Replicas"]) == ("2", "2")
+    assert (row["Hosts"], row["Replicas"]) == ("2", "2")
     assert float(row["Time"]) == pytest.approx(score.elapsed, abs=0.005)
     assert float(row["OPS"]) == pytest.approx(score.ops, rel=1e-6)
     assert float(row["Error"]) == pytest.approx(score.error, rel=1e-4)
@@ -65,7 +65,9 @@ def test_the_last_line_is_for_grep_and_has_every_digit(reported: RunPaths) -> No
     (line,) = re.findall("^AIPERF RESULT: .*$", reported.result_text.read_text("utf-8"), re.M)
     score = refreshed(reported).final()
     assert line.startswith(f"AIPERF RESULT: INVALID ops={score.ops!r} ")
-    assert line.endswith(" nodes=2 division=none run=digits-2n-20250615T150640")
+    assert line.endswith(
+        " replicas=2 hosts=2 accelerators=0 division=none run=digits-2n-20250615T150640"
+    )
 
 
 def test_a_run_that_lasts_has_no_final_result(tmp_path: Path) -> None:
@@ -98,6 +100,7 @@ def test_a_result_is_checked_and_a_run_of_before_may_have_none(run: RunPaths) ->
         (r" ops=\S+", " ops=9e15", "result.txt states ops 9e15, the records give"),
         (r" ops=\S+", " ops=much", "result.txt states ops much, the records give"),
         (r" error=\S+", "", "result.txt states error None, the records give"),
+        (r" hosts=\S+", " hosts=9", "result.txt states hosts 9, the records give 2"),
         ("RESULT: INVALID", "RESULT: VALID", "result.txt states verdict VALID, the records give"),
         ("1 h  (.*)FAILED", r"1 h  \1PASSED", "another verdict on the rule 'duration'"),
         ("(AIPERF RESULT.*\n)", r"\1\1", "result.txt has 2 lines of a result; it must have one"),

@@ -35,9 +35,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunPaths]:
 def stated(nodes: int, ops: float, **changed: object) -> Stated:
     values = {
         "run_id": f"n{nodes}",
+        "name": f"n{nodes}",
         "final": True,
         "valid": False,
-        "nodes": nodes,
+        "nodes_requested": nodes,
         "hours": 1.0,
         "score": {"ops": ops, "elapsed_seconds": 3600.0},
         "time": {"train_evaluate_share": 0.9},

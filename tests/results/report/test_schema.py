@@ -51,7 +51,10 @@ def test_reports_keep_their_schema_which_lies_beside_them(
 
 @pytest.mark.parametrize(
     ("key", "value", "told"),
-    [("nodes", "two", "'two' is not of type 'integer'"), ("tpye", 1, "'tpye' was unexpected")],
+    [
+        ("nodes_requested", "two", "'two' is not of type 'integer'"),
+        ("tpye", 1, "'tpye' was unexpected"),
+    ],
 )
 def test_what_is_no_report_is_refused(
     validator: Draft202012Validator, tmp_path: Path, key: str, value: object, told: str

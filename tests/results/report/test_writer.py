@@ -295,7 +295,7 @@ def test_samples_after_the_end_have_no_credit_and_are_a_problem(tmp_path: Path) 
 def test_the_document_says_what_the_run_was(tmp_path: Path) -> None:
     document, _, paths = _reported(tmp_path)
     manifest = RunView(paths).manifest
-    assert document["schema_version"] == 1
+    assert document["schema_version"] == 2
     assert document["run_id"] == manifest.run_id
     assert document["final"] is True
     assert document["end_reason"] == TIME_OVER

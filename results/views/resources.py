@@ -1,0 +1,134 @@
+"""How many replicas a run had, on how many hosts, with which accelerators.
+
+The one source of these numbers: status, list, report, ranking, comparison and analysis show them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from aiperf_hpc.ops_counter.divisions.accelerators import AcceleratorUse, hosts_of
+from aiperf_hpc.run.history import ReplicaHistory
+from aiperf_hpc.system.summary import MachineSummary
+from aiperf_hpc.trial import Machine, Value
+
+UNNAMED = "unknown model"
+"""The model of accelerators that a node's scheduler counts and no vendor's tool names."""
+
+
+class Resources(Value):
+    """What a run ran on, by its records. Replicas may share a host, and span several."""
+
+    replicas: int
+    """Replicas that were launched; the requested ones before any was."""
+    hosts: int = 0
+    """Distinct hosts that ran them; 0 before one has started."""
+    accelerators: dict[str, int] = {}
+    """Accelerators of these hosts, by model; empty if they have none."""
+    accelerators_used: int = 0
+    """Accelerators that a rank computed on."""
+    processors: tuple[str, ...] = ()
+    """Models of these hosts' processors."""
+    cores: int | None = None
+    """Physical cores of these hosts; if they did not report them, the logical CPUs that replicas
+    were given; None if neither is known."""
+    line: str = ""
+    """All of it for people: ``2 replicas on 1 host, no accelerators (CPU: EPYC, 2 cores)``."""
+
+    @property
+    def accelerator_count(self) -> int:
+        return sum(self.accelerators.values())
+
+    def with_line(self) -> Resources:
+        """Return the same with its line."""
+        return self.model_copy(update={"line": self._line()})
+
+    def _line(self) -> str:
+        replicas = counted(self.replicas, "replica")
+        if not self.hosts:
+            return f"{replicas}, none started yet"
+        return f"{replicas} on {counted(self.hosts, 'host')}, {self.accelerator_text}"
+
+    @property
+    def accelerator_text(self) -> str:
+        """The accelerators for people; the processors if there are none."""
+        if not self.accelerators:
+            return f"no accelerators{self._processor_text}"
+        text = f"{counted(self.accelerator_count, 'accelerator')} ({self.models})"
+        if self.accelerators_used < self.accelerator_count:
+            text += f", {self.accelerators_used:,} of them used"
+        return text
+
+    @property
+    def models(self) -> str:
+        """The models of the accelerators for people, with their numbers if there are several."""
+        if len(self.accelerators) == 1:
+            return next(iter(self.accelerators))
+        return ", ".join(f"{count:,} × {model}" for model, count in self.accelerators.items())
+
+    @property
+    def _processor_text(self) -> str:
+        cores = "" if self.cores is None else counted(self.cores, "core")
+        known = ", ".join(filter(None, [*self.processors, cores]))
+        return f" (CPU: {known})" if known else ""
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 host``, ``1,024 hosts``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def resources_of(
+    replicas: Iterable[ReplicaHistory], requested: int, machine: MachineSummary, use: AcceleratorUse
+) -> Resources:
+    """Return what a run ran on.
+
+    Args:
+        replicas: all of the run.
+        requested: how many replicas were requested.
+        machine: what its processes reported of their nodes.
+        use: what they use of their nodes' accelerators.
+    """
+    known = list(replicas)
+    started = [replica.started.machine for replica in known if replica.started is not None]
+    silent = [each for each in started if each.host not in use.there]
+    accelerators = _accelerators(machine, use, silent)
+    found = Resources(
+        replicas=len(known) or requested,
+        hosts=len({host for replica in known for host in hosts_of(replica)}),
+        accelerators=accelerators,
+        accelerators_used=sum(use.used.values()) + sum(len(each.accelerators) for each in silent),
+        processors=_processors(machine, started),
+        cores=_cores(machine, started),
+    )
+    return found.with_line()
+
+
+def _accelerators(
+    machine: MachineSummary, use: AcceleratorUse, silent: Iterable[Machine]
+) -> dict[str, int]:
+    """Return all accelerators by model; of hosts that told nothing else, those that ranks saw."""
+    found: Counter[str] = Counter()
+    for group in machine.nodes:
+        for each in group.node.accelerators:
+            found[each.model] += group.count
+    if (unnamed := sum(use.there.values()) - found.total()) > 0:
+        found[UNNAMED] += unnamed
+    for one in silent:
+        found.update(one.accelerators)
+    return dict(found)
+
+
+def _processors(machine: MachineSummary, started: Iterable[Machine]) -> tuple[str, ...]:
+    described = [group.node.processors for group in machine.nodes]
+    models = [each.model or each.architecture for each in described if each is not None]
+    return tuple(dict.fromkeys(models or (each.cpu for each in started)))
+
+
+def _cores(machine: MachineSummary, started: Iterable[Machine]) -> int | None:
+    groups = [(group.count, group.node.processors) for group in machine.nodes]
+    known = [count * each.cores for count, each in groups if each is not None and each.cores]
+    if known and len(known) == len(groups):
+        return sum(known)
+    return sum(len(each.cores) for each in started) or None
