@@ -7,7 +7,7 @@ import { duration, measureLabel, moment, number, percent, quality, si, whole } f
 
 const EVERY_MILLISECONDS = 1000;
 const COLUMNS = [["Run", "names"], ["State"], ["Score", "number"], ["Regulated", "number"], ["Reached", "number"],
-  ["Time", "number"], ["Progress"], ["Replicas", "number"], ["Hosts", "number"], ["Workload"], ["Started", "short"], ["Rules"]];
+  ["Time", "number"], ["Progress"], ["Replicas", "number"], ["Workload"], ["Started", "short"], ["Rules"]];
 
 /** Return the view of the list. */
 export function listView(main, frame) {
@@ -79,9 +79,13 @@ function row(run) {
     si(ops, "OPS"), si(regulated, "OPS"), run.best_quality === null ? "–" : h("span", {}, reached[0], h("span", { class: "of" }, ` ${reached[1]}`)),
     `${duration(elapsed)} of ${duration(run.hours * 3600)}`,
     bar(elapsed / (run.hours * 3600), `Time of ${run.name}`),
-    whole(run.resources.replicas), run.resources.hosts ? whole(run.resources.hosts) : "–", run.workload, moment(run.started_utc),
+    placed(run.resources), run.workload, moment(run.started_utc),
     run.broken.length ? h("span", { class: "reason" }, `breaks ${run.broken.join(", ")}`) : "keeps all",
   ];
+}
+
+function placed({ replicas, hosts }) {
+  return hosts ? `${whole(replicas)} on ${number(hosts, "host")}` : whole(replicas);
 }
 
 /** Return a run's state as a word with a mark. */

@@ -4,7 +4,7 @@ import { bar, h, table } from "./dom.js";
 import { number, percent, si, size, whole } from "./words.js";
 
 const MOST = 64;
-const COLUMNS = [["Node", "short"], ["Replicas"], ["Processors", "load"], ["Memory", "number"], ["Accelerators", "load"],
+const COLUMNS = [["Host", "short"], ["Replicas"], ["Processors", "load"], ["Memory", "number"], ["Accelerators", "load"],
   ["Power", "number"], ["Last record", "number"]];
 
 /** Return a row for each node: those that telemetry tells, and those that replicas run on. */
@@ -71,7 +71,7 @@ function sum(values) {
 function summary(telemetry, total) {
   const energy = telemetry?.energy;
   return [
-    total > MOST ? `Of ${whole(total)} nodes ${MOST} are shown, those in trouble first. ` : null,
+    total > MOST ? `Of ${whole(total)} hosts ${MOST} are shown, those in trouble first. ` : null,
     telemetry?.why_none ? `No telemetry: ${telemetry.why_none}. What replicas say of their own processes is shown. ` : null,
     energy && energy.joules !== null ? `Energy so far ${si(energy.joules, "J")}, ${energy.label}. ` : null,
     telemetry && telemetry.overhead !== null ? `Sampling takes ${percent(telemetry.overhead)} of a core.` : null,

@@ -3,13 +3,11 @@
 import { h, s } from "./dom.js";
 import { duration, percent } from "./words.js";
 
-const WORDS = { unrecorded: "not recorded yet", start: "start", "search wait": "waiting for the search" };
-
 /** Return the bar and its parts. */
 export function timeSplit({ phases, elapsed_seconds: elapsed }) {
   if (elapsed <= 0) return h("p", { class: "none" }, "No time has passed yet.");
   const shown = phases.filter(({ share }) => share > 0);
-  const said = shown.map(({ name, share }) => `${words(name)} ${percent(share, 1)}`).join(", ");
+  const said = shown.map(({ name, share }) => `${name} ${percent(share, 1)}`).join(", ");
   let left = 0;
   const parts = shown.map(({ name, share }) => {
     left += share;
@@ -19,13 +17,9 @@ export function timeSplit({ phases, elapsed_seconds: elapsed }) {
     s("svg", { class: "strip split", viewBox: "0 0 1000 18", preserveAspectRatio: "none", role: "img", "aria-label": `Time of all replicas: ${said}` }, parts),
     h("dl", { class: "shares" }, shown.map(({ name, seconds, share }) =>
       h("div", { "data-phase": name },
-        h("dt", {}, s("svg", { class: "key", viewBox: "0 0 10 10", "aria-hidden": "true" }, s("rect", { class: kind(name), width: 10, height: 10 })), words(name)),
+        h("dt", {}, s("svg", { class: "key", viewBox: "0 0 10 10", "aria-hidden": "true" }, s("rect", { class: kind(name), width: 10, height: 10 })), name),
         h("dd", {}, percent(share, 1), h("span", { class: "exact" }, duration(seconds)))))),
   ];
-}
-
-function words(name) {
-  return WORDS[name] ?? name;
 }
 
 function kind(name) {

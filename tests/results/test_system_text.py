@@ -53,7 +53,7 @@ def test_a_run_says_what_machine_it_had(told: RunPaths, capsys: pytest.CaptureFi
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Booster <3>, A centre"
     assert lines[1].split() == ["status", "Preview"]
-    assert lines[2] == "2 nodes: n0, n1"
+    assert lines[2] == "2 hosts: n0, n1"
     rows = {line[2:24].strip(): line[24:] for line in lines[2:]}
     assert rows["accelerators"].startswith("8 × NVIDIA H100, 80 GiB, at most 1.98 GHz, 650 W")
     assert rows["not known"] == "AMD: rocm-smi is not installed"

@@ -193,10 +193,10 @@ def absences(node: NodeDescription) -> Iterator[tuple[str, str]]:
 
 
 def group_title(group: NodeGroup) -> str:
-    """Return how many nodes of which names a group has."""
+    """Return how many hosts of which names a group has."""
     hosts = group.hosts
     shown = ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more" if len(hosts) > 4 else "")
-    return f"{nodes(group.count)}: {shown}"
+    return f"{group.count} host{'s' * (group.count != 1)}: {shown}"
 
 
 def nodes(count: int) -> str:
