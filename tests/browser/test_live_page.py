@@ -276,6 +276,10 @@ def test_machines_time_and_the_course_of_the_score_are_the_interface_s(
         }
 
     page.agrees(said)
+    page.shows("[data-phase='unrecorded'] dt", "unrecorded")  # As the report calls it.
+    broken = {rule for rule, _ in page.api(f"runs/{ADDRESS}/status")["invalid"]}
+    page.shows("details.verdict summary", f"{len(broken)} rules not kept")
+    page.shows("#subtitle", "2 replicas on 2 hosts, no accelerators (CPU: Example CPU 9000")
     assert {"build", "train", "unrecorded"} <= {key.split("'")[1] for key in said()}
     score = page.api(f"runs/{ADDRESS}/score")
     label = page.browser.evaluate("document.querySelector('[data-part=score] svg').ariaLabel")

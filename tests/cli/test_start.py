@@ -263,3 +263,14 @@ def test_an_official_run_keeps_its_nodes(
 ) -> None:
     assert released("--nodes", "1-2", "--division", "closed") == 2
     assert "  nodes: 1-2 nodes; official runs keep theirs" in capsys.readouterr().err
+
+
+def test_a_run_has_the_name_of_the_folder_that_it_is_made_in(tmp_path: Path) -> None:
+    manifest = make_manifest(load_config("quickstart"), 1, 0.1, "local", dry=True)
+    mine = make_run_directory(manifest, tmp_path / "mine", DATASET)
+    assert (RunManifest.load(mine).name, RunManifest.load(mine).title) == ("mine", "mine")
+    one = make_run_directory(manifest, tmp_path / "series" / "1", DATASET)
+    assert RunManifest.load(one).title == "series/1"
+    own = make_run_directory(manifest, tmp_path / manifest.run_id, DATASET)
+    assert RunManifest.load(own).title == manifest.run_id
+    assert "\nname:" not in own.manifest.read_text("utf-8")

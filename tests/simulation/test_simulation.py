@@ -205,7 +205,7 @@ def test_the_command_simulates_reports_and_says_that_it_is_invalid(tmp_path: Pat
     (verdict,) = (line for line in done.stdout.splitlines() if line.startswith("Result "))
     assert "  INVALID: simulated engine: nothing was computed; " in verdict
     assert f"`aiperf report {folder}` lists the reasons" in verdict
-    assert json.loads((tmp_path / "run/report/report.json").read_text())["nodes"] == 2
+    assert json.loads((tmp_path / "run/report/report.json").read_text())["nodes_requested"] == 2
     assert aiperf("verify", folder).returncode == 0
     said = " ".join(aiperf("status", folder).stdout.split())
     assert "INVALID: simulated engine: nothing was computed" in said
