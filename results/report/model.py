@@ -76,8 +76,8 @@ class Report(Value):
     """The end of the run or, while it lasts, its last record."""
     end_reason: str
     nodes_requested: int
-    resources: Resources | None
-    """Its replicas, hosts and accelerators; None in reports of version 1."""
+    resources: Resources
+    """Its replicas, hosts and accelerators; of reports of version 1, its replicas alone."""
     hours: float
     """The hours that were asked for; ``score.elapsed_seconds`` is what it took."""
     launcher: str
@@ -149,7 +149,11 @@ def as_of_now(document: dict[str, Any]) -> dict[str, Any]:
         ValueError: its configuration or a dataset is none.
     """
     if "nodes" in document:
-        named = {"name": document.get("run_id"), "nodes_requested": document["nodes"]}
+        named: dict[str, Any] = {
+            "name": document.get("run_id"),
+            "nodes_requested": document["nodes"],
+        }
+        named["resources"] = {"replicas": len(document.get("replicas", ()))}
         kept = {key: value for key, value in document.items() if key != "nodes"}
         document = {**kept, **named, "schema_version": 2}
     if "measure" in document:

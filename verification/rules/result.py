@@ -116,7 +116,7 @@ def report(run: Evidence) -> Failures:
     try:
         # Version 1 did not state them.
         unstated = {"resources": made["resources"]} if "nodes" in stated else {}
-        stated = unstated | as_of_now(stated)
+        stated = as_of_now(stated) | unstated
     except ValueError as error:
         yield f"report.json is damaged: {error}"
         return
