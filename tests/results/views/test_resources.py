@@ -111,9 +111,14 @@ def test_every_page_and_document_says_the_same(
     assert LINE in said("card", name)
     view = RunView(write_run(run.parent / "other", Plan(replicas=2, trials=1)))
     assert LINE in said("compare", name, str(view.paths.root))
+    (listed,) = (
+        each
+        for each in json.loads(said("list", str(run.parent), "--json"))["runs"]
+        if each["name"] == "mine"
+    )
     documents = [
         json.loads(said("status", name, "--json")),
-        json.loads(said("list", str(run.parent), "--json"))["runs"][0],
+        listed,
         json.loads((run / "report/report.json").read_text()),
         json.loads((run / "report/summary.json").read_text()),
     ]
