@@ -7,7 +7,6 @@ process is in the way of building one network while another one trains.
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,54 +28,42 @@ from aiperf_hpc.replica.engines.base import (
     OptimizerState,
     empty_batch,
     evaluated,
-    shrinking,
     step_in_halves,
 )
 from aiperf_hpc.replica.engines.checksum import PendingChecksum
-from aiperf_hpc.replica.engines.tensorflow.checksum import summed
-from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS, STATISTICS_RATE, Pass
-from aiperf_hpc.replica.engines.tensorflow.objectives import QUALITIES, weighted
-from aiperf_hpc.replica.engines.tensorflow.optimizers import OPTIMIZERS
+from aiperf_hpc.replica.engines.tensorflow.layers import STATISTICS_RATE
+from aiperf_hpc.replica.engines.tensorflow.steps import (
+    COMPUTE,
+    EVALUATED,
+    LOSS_STEPS,
+    LOSS_SUM,
+    Arrays,
+    KeptSteps,
+    Step,
+    Steps,
+)
 from aiperf_hpc.replica.tensorflow_import import tf
 from aiperf_hpc.system.accelerators import find_accelerators, least_memory
 from aiperf_hpc.trial import Hyperparameters
 
-_COMPUTE = {"fp32": tf.float32, "bf16": tf.bfloat16}
+_IDLE_PASSES = (
+    "layout_optimizer",
+    "constant_folding",
+    "shape_optimization",
+    "arithmetic_optimization",
+    "loop_optimization",
+    "function_optimization",
+    "scoped_allocator_optimization",
+    "pin_to_host_optimization",
+    "implementation_selector",
+    "auto_mixed_precision",
+    "debug_stripper",
+)
+"""Passes of TensorFlow's graph optimizer that make no step faster on CPUs, and take longer than ten
+steps of a small network. Those that stay fuse operations and remove what nothing reads."""
 
 _ALIGNED_BYTES = 64
 """The alignment of memory, in bytes, that TensorFlow takes as it is; other arrays it copies."""
-
-
-Arrays = Mapping[str, tf.Tensor]
-
-
-def execute(
-    graph: Graph,
-    variables: Mapping[str, tf.Variable],
-    given: Arrays,
-    precision: str,
-    *,
-    training: bool = False,
-) -> tf.Tensor:
-    """Return the network's output, of a softmax what that reads, in float32.
-
-    In training mode running statistics move on, as a step moves them.
-    """
-    run = Pass(variables, training, _COMPUTE[precision])
-    tensors: dict[str, tf.Tensor] = {}
-    for node in graph.nodes:
-        inputs = [tensors[source] for source in node.inputs] or [given[node.name]]
-        tensors[node.name] = OPERATIONS[type(node.layer)](run, node, node.layer, inputs)
-    return tf.cast(tensors[graph.output.name], tf.float32)
-
-
-def _check_layers(graph: Graph) -> None:
-    """Raise EngineError, with the node's name, for a layer that is not known here."""
-    for node in graph.nodes:
-        if type(node.layer) not in OPERATIONS:
-            raise EngineError(
-                f"node '{node.name}': the tensorflow engine has no layer '{node.layer.kind}'"
-            )
 
 
 class TensorFlowNetwork:
@@ -84,119 +71,54 @@ class TensorFlowNetwork:
 
     def __init__(
         self,
-        graph: Graph,
+        steps: Steps,
         weights: Weights,
-        hyperparameters: Hyperparameters,
         optimizer_state: OptimizerState | None,
         objective: Objective,
     ) -> None:
+        self._steps = steps
+        self._graph = graph = steps.graph
         check_weights(graph, weights)
-        _check_layers(graph)
         self._objective = objective
         self._measure = objective.quality
-        self._loss_of = weighted(objective)
-        self._quality_of = QUALITIES[objective.measure]
+        self._transparent = transparent(graph, weights)
+        self._statistics = list(graph.statistics)
+        self._rows: list[Sequence[tf.Tensor]] = []
+        self._predicted: list[tf.Tensor] = []
+        self._samples = 0
+        self._zeros: tf.Tensor | None = None
         with _named_errors():
-            self._variables = {name: tf.Variable(array) for name, array in weights.items()}
-            self._graph = graph
-            self._used = hyperparameters
-            self._transparent = transparent(graph, weights)
-            parameters = {name: self._variables[name] for name in graph.parameters}
-            small = shrinking(graph, hyperparameters)
-            self._optimizer = OPTIMIZERS[hyperparameters.optimizer](
-                parameters, small.decayed, small.used
-            )
-            self._optimizer.penalise(small.penalties)
+            own = {name: tf.Variable(array) for name, array in weights.items()}
+            self._optimizer = steps.optimizer(own)
             self._optimizer.load(optimizer_state)
-            self._evaluated_variables = self._variables | dict(self._optimizer.evaluated)
-            self._sizes = [math.prod(shape) for shape in graph.parameters.values()]
-            self._statistics = list(graph.statistics)
-            self._smoothing = hyperparameters.label_smoothing
-            self._loss_sum = tf.Variable(0.0, dtype=tf.float64)
-            self._steps = tf.Variable(0, dtype=tf.int64)
-            added = 0 if self._measure.rows else len(self._measure.sums)
-            self._evaluated = tf.Variable(tf.zeros(1 + added, tf.float64))
-            self._rows: list[Sequence[tf.Tensor]] = []
-            self._predicted: list[tf.Tensor] = []
-            self._samples = 0
-            self._zeros: tf.Tensor | None = None
-            self._trace()
+            self._variables = own | dict(self._optimizer.variables) | steps.sums()
+            self._evaluated = steps.evaluated(self._variables)
 
-    def _trace(self) -> None:
-        """Make what is traced once, for any batch size, when it is first called."""
-        inputs = {
-            name: tf.TensorSpec((None, *self._graph.shapes[name]), self._graph.dtype(name))
-            for name in self._graph.inputs
-        }
-        targets = {
-            name: tf.TensorSpec((None, *spec.shape), spec.dtype)
-            for name, spec in self._objective.targets.items()
-        }
-        rate = tf.TensorSpec((), tf.float32)
-        self._train = tf.function(self._train_step, [inputs, targets, rate], autograph=False)
-        self._gradients = tf.function(self._gradient_step, [inputs, targets, rate], autograph=False)
-        flat = tf.TensorSpec(self.buckets, tf.float32)
-        self._apply = tf.function(self._apply_step, [flat, rate], autograph=False)
-        self._evaluate = tf.function(self._evaluate_step, [inputs, targets], autograph=False)
-        self._infer = tf.function(self._outputs, [inputs], autograph=False)
-        self._summed = tf.function(self._sum, [], autograph=False)
-
-    def _outputs(self, inputs: Arrays, *, training: bool = False) -> tf.Tensor:
-        precision = self._used.precision
-        variables = self._variables if training else self._evaluated_variables
-        return execute(self._graph, variables, inputs, precision, training=training)
-
-    def _train_step(self, inputs: Arrays, targets: Arrays, rate: tf.Tensor) -> None:
-        gradients = self._backward(inputs, targets, 1.0)
-        self._optimizer.step(dict(zip(self._graph.parameters, gradients, strict=True)), rate)
-
-    def _backward(
-        self, inputs: Arrays, targets: Arrays, share: tf.Tensor | float
-    ) -> list[tf.Tensor]:
-        """Return the gradients of ``share`` of the mean loss, which is added to the sum of them."""
-        with tf.GradientTape() as tape:
-            output = self._outputs(inputs, training=True)
-            loss = share * tf.reduce_mean(self._loss_of(output, targets, self._smoothing))
-        self._loss_sum.assign_add(tf.cast(loss, tf.float64))
-        self._steps.assign_add(1)
-        gradients = tape.gradient(loss, [self._variables[name] for name in self._graph.parameters])
-        return [_dense(gradient) for gradient in gradients]
-
-    def _gradient_step(self, inputs: Arrays, targets: Arrays, share: tf.Tensor) -> tf.Tensor:
-        return tf.concat([tf.reshape(g, [-1]) for g in self._backward(inputs, targets, share)], 0)
-
-    def _apply_step(self, flat: tf.Tensor, rate: tf.Tensor) -> None:
-        """Cut by slices: unlike ``tf.split`` they share memory with what they are cut from."""
-        gradients: dict[str, tf.Tensor] = {}
-        start = 0
-        for (name, shape), size in zip(self._graph.parameters.items(), self._sizes, strict=True):
-            gradients[name] = tf.reshape(tf.slice(flat, [start], [size]), shape)
-            start += size
-        self._optimizer.step(gradients, rate)
-
-    def _evaluate_step(
-        self, inputs: Arrays, targets: Arrays
-    ) -> tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]:
-        """Add to the running sums; return the measure's rows, and the classes if asked for."""
-        output = self._outputs(inputs)
-        loss = tf.reduce_sum(self._loss_of(output, targets, 0.0))
-        parts = self._quality_of(output, targets)
-        added = () if self._measure.rows else parts
-        sums = [tf.cast(value, tf.float64) for value in (loss, *added)]
-        self._evaluated.assign_add(tf.stack(sums))
-        predicted = (tf.argmax(output, axis=-1),) if self._objective.predictions else ()
-        return parts if self._measure.rows else (), predicted
+    def _call(self, step: Step, *arguments: Any) -> Any:  # noqa: ANN401 -- a step's own
+        return self._steps.call(step, self._variables, *arguments)
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
         with _named_errors():
             rate = tf.constant(learning_rate, tf.float32)
-            self._train(*self._of(batch), rate)
+            self._call(Step.TRAIN, *self._of(batch), rate)
 
     def _of(self, batch: Batch) -> tuple[Arrays, Arrays]:
-        """Return those arrays of a batch that the network and its objective read."""
-        given = ((name, batch.inputs[name]) for name in self._graph.inputs)
-        inputs = {name: np.asarray(x) if isinstance(x, Pixels) else x for name, x in given}
-        return inputs, {name: batch.targets[name] for name in self._objective.targets}
+        """Return those arrays of a batch that the network and its objective read, as tensors."""
+        targets = {
+            name: tf.convert_to_tensor(batch.targets[name], spec.dtype)
+            for name, spec in self._objective.targets.items()
+        }
+        return self._inputs(batch.inputs), targets
+
+    def _inputs(self, arrays: Mapping[str, Any]) -> Arrays:
+        """Return the arrays that the network reads, as tensors."""
+        given = ((name, arrays[name]) for name in self._graph.inputs)
+        return {
+            name: tf.convert_to_tensor(
+                np.asarray(x) if isinstance(x, Pixels) else x, self._graph.dtype(name)
+            )
+            for name, x in given
+        }
 
     def warm(self, batch_size: int, *, halves: bool = False) -> None:
         """Graphs are optimised, and kernels chosen for the batch's shape, when they first run."""
@@ -211,8 +133,8 @@ class TensorFlowNetwork:
         self._predicted.clear()
         self._samples = 0
         with _named_errors():
-            for variable in (self._loss_sum, self._steps, self._evaluated):
-                variable.assign(tf.zeros_like(variable))
+            for name in (LOSS_SUM, LOSS_STEPS, EVALUATED):
+                self._reset(name)
         self.assign(weights)
         with _named_errors():
             self._optimizer.load(optimizer_state)
@@ -229,11 +151,7 @@ class TensorFlowNetwork:
         self.set_statistics(np.zeros_like(kept))
         try:
             with _named_errors():
-                inputs, _ = self._of(batch)
-                self._outputs(
-                    {name: tf.convert_to_tensor(array) for name, array in inputs.items()},
-                    training=True,
-                )
+                self._steps.forward(self._variables, self._inputs(batch.inputs))
             seen = self.statistics()
         finally:
             self.set_statistics(kept)
@@ -263,7 +181,7 @@ class TensorFlowNetwork:
     @property
     def buckets(self) -> tuple[int, ...]:
         """All parameters at once: one call of a ``tf.function`` makes them."""
-        return (sum(self._sizes),)
+        return (sum(self._steps.sizes),)
 
     def await_room(self) -> None:
         """TensorFlow itself says when its queue is full."""
@@ -272,9 +190,9 @@ class TensorFlowNetwork:
         with _named_errors():
             if batch.size:
                 share = tf.constant(share, tf.float32)
-                ready(self._gradients(*self._of(batch), share))
+                ready(self._call(Step.GRADIENTS, *self._of(batch), share))
             else:
-                self._steps.assign_add(1)
+                self._variables[LOSS_STEPS].assign_add(1)
                 ready(self.zeros(0))
 
     def zeros(self, bucket: int) -> tf.Tensor:
@@ -286,14 +204,11 @@ class TensorFlowNetwork:
     def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
         (flat,) = buckets
         with _named_errors():
-            self._apply(_tensor(flat), tf.constant(learning_rate, tf.float32))
-
-    def _sum(self) -> tf.Tensor:
-        return summed([self._evaluated_variables[name] for name in self._graph.parameters])
+            self._call(Step.APPLY, _tensor(flat), tf.constant(learning_rate, tf.float32))
 
     def checksum(self) -> PendingChecksum:
         with _named_errors():
-            total = self._summed()
+            total = self._call(Step.CHECKSUM)
 
         def wait() -> int:
             with _named_errors():
@@ -316,18 +231,23 @@ class TensorFlowNetwork:
 
     def drain_training(self) -> float:
         with _named_errors():
-            loss, steps = float(self._loss_sum.numpy()), int(self._steps.numpy())
-            self._loss_sum.assign(0.0)
-            self._steps.assign(0)
+            loss = float(self._variables[LOSS_SUM].numpy())
+            steps = int(self._variables[LOSS_STEPS].numpy())
+            self._reset(LOSS_SUM)
+            self._reset(LOSS_STEPS)
         if not np.isfinite(loss):
             raise NonFiniteLossError(
                 "the training loss is not finite; a lower training.learning_rate may help"
             )
         return loss / steps if steps else 0.0
 
+    def _reset(self, name: str) -> None:
+        """Begin a running sum anew."""
+        self._variables[name].assign(tf.zeros_like(self._variables[name]))
+
     def evaluate_step(self, batch: Batch) -> None:
         with _named_errors():
-            rows, predicted = self._evaluate(*self._of(batch))
+            rows, predicted = self._call(Step.EVALUATE, *self._of(batch))
         self._samples += batch.size
         self._predicted += predicted
         if self._measure.rows:
@@ -335,10 +255,10 @@ class TensorFlowNetwork:
 
     def drain_evaluation(self) -> EvaluationSums:
         with _named_errors():
-            loss, *added = (float(v) for v in self._evaluated.numpy())
+            loss, *added = (float(v) for v in self._variables[EVALUATED].numpy())
             rows = [tf.concat(part, 0).numpy() for part in zip(*self._rows, strict=True)]
             predicted = tf.concat(self._predicted, 0).numpy() if self._predicted else None
-            self._evaluated.assign(tf.zeros_like(self._evaluated))
+            self._reset(EVALUATED)
         samples = self._samples
         self._samples = 0
         self._rows.clear()
@@ -351,28 +271,19 @@ class TensorFlowNetwork:
 
     def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         with _named_errors():
-            return cast("NDArray[np.float32]", self._infer(dict(inputs)).numpy())
+            found = self._call(Step.INFER, self._inputs(inputs))
+            return cast("NDArray[np.float32]", found.numpy())
 
     def weights(self) -> Weights:
         with _named_errors():
-            return _arrays(self._evaluated_variables)
+            return _arrays(self._evaluated)
 
     def optimizer_state(self) -> OptimizerState:
         with _named_errors():
             return self._optimizer.arrays()
 
     def close(self) -> None:
-        del self._variables, self._evaluated_variables, self._optimizer
-        del self._train, self._evaluate, self._infer, self._gradients, self._apply, self._summed
-        gc.collect()  # What was traced refers to itself.
-
-
-def _dense(gradient: tf.Tensor) -> tf.Tensor:
-    """Return a gradient that may be of some rows alone as that of the whole array."""
-    if not isinstance(gradient, tf.IndexedSlices):
-        return gradient
-    rows = gradient.dense_shape[0]
-    return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
+        del self._variables, self._evaluated, self._optimizer, self._steps
 
 
 def _tensor(flat: Buffer) -> tf.Tensor:
@@ -413,6 +324,7 @@ class TensorFlowEngine:
 
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
+        self._kept = KeptSteps(objective)
 
     @property
     def versions(self) -> dict[str, str]:
@@ -444,12 +356,13 @@ class TensorFlowEngine:
         hyperparameters: Hyperparameters,
         optimizer_state: OptimizerState | None = None,
     ) -> TensorFlowNetwork:
-        if hyperparameters.precision not in _COMPUTE:
+        if hyperparameters.precision not in COMPUTE:
             raise EngineError(
                 f"training.precision={hyperparameters.precision}: the tensorflow engine does not "
                 "scale the loss; use bf16, or engine.name=torch"
             )
-        return TensorFlowNetwork(graph, weights, hyperparameters, optimizer_state, self.objective)
+        steps = self._kept.of(graph, hyperparameters)
+        return TensorFlowNetwork(steps, weights, optimizer_state, self.objective)
 
     def probe(self) -> tf.Tensor:
         with _named_errors():
@@ -481,7 +394,9 @@ def make_engine(
     accelerators = tf.config.list_physical_devices("GPU")
     if settings.device == "cpu":
         tf.config.set_visible_devices([], "GPU")
-    elif accelerators:
+    if settings.device == "cpu" or not accelerators:
+        tf.config.optimizer.set_experimental_options(dict.fromkeys(_IDLE_PASSES, False))
+    else:
         own = accelerators[device % len(accelerators)]
         tf.config.set_visible_devices(own, "GPU")
         tf.config.experimental.set_memory_growth(own, True)

@@ -183,20 +183,19 @@ def _batch_norm(run: Pass, node: Node, layer: layers.BatchNorm, inputs: Tensors)
     gamma, beta, mean, variance = (
         run.variables[f"{node.name}/{key}"] for key in ("gamma", "beta", "mean", "variance")
     )
-    empty = tf.zeros([0], tf.float32)
     result = tf.raw_ops.FusedBatchNormV3(
         x=images,
         scale=gamma,
         offset=beta,
-        mean=empty if run.training else mean,
-        variance=empty if run.training else variance,
+        mean=mean,
+        variance=variance,
         epsilon=layers.BatchNorm.epsilon,
+        exponential_avg_factor=STATISTICS_RATE,
         is_training=run.training,
     )
-    if run.training:
-        keep = layers.BatchNorm.momentum
-        mean.assign(mean * keep + result.batch_mean * (1.0 - keep))
-        variance.assign(variance * keep + result.batch_variance * (1.0 - keep))
+    if run.training:  # The kernel has moved them; operations of our own were 16 a normalization.
+        mean.assign(result.batch_mean)
+        variance.assign(result.batch_variance)
     return result.y if images is source else tf.reshape(result.y, [-1, *source.shape[1:]])
 
 

@@ -5,7 +5,8 @@ What a step does to a parameter is one kernel of TensorFlow's where it has one t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -13,15 +14,17 @@ from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
 from aiperf_hpc.replica.engines.base import (
     ITERATE,
     OptimizerState,
+    Shrinking,
     slots,
     step_count,
     step_state,
 )
 from aiperf_hpc.replica.tensorflow_import import tf
-from aiperf_hpc.trial import Hyperparameters
 
 Variables = Mapping[str, tf.Variable]
 Gradients = Mapping[str, tf.Tensor]
+
+_STEP, _AVERAGE = "step", "average"
 
 _ROW = 1024
 """Numbers that are added up before their sums are."""
@@ -34,32 +37,44 @@ class Optimizer:
     """What there is of each parameter besides itself."""
 
     def __init__(
-        self, parameters: Variables, decayed: Collection[str], used: Hyperparameters
+        self, parameters: Variables, shrinking: Shrinking, state: Variables | None = None
     ) -> None:
-        """Begin without a history.
+        """Begin without a history, or work on the variables of one.
 
         Args:
             parameters: what steps change.
-            decayed: those that weight decay applies to.
-            used: the trial's hyperparameters.
+            shrinking: the trial's hyperparameters, and what keeps parameters small.
+            state: the ``variables`` of an optimizer of the same parameters; None for new ones.
         """
         self._parameters = parameters
-        self._decayed = frozenset(decayed) if used.weight_decay else frozenset()
-        self._used = used
-        self._penalties: Mapping[str, float] = {}
-        self._slots = {
-            slot: {name: tf.Variable(tf.zeros(v.shape)) for name, v in parameters.items()}
-            for slot in self.slot_names
-        }
+        self._used = shrinking.used
+        self._decayed = frozenset(shrinking.decayed if self._used.weight_decay else ())
+        self._penalties = shrinking.penalties
+        self._state: dict[str, tf.Variable] = {}
+        """All that is known besides the parameters, by the names in an ``OptimizerState``."""
+        for slot in self.slot_names:
+            for name, parameter in parameters.items():
+                self._add(f"{slot}:{name}", state, partial(tf.zeros, parameter.shape))
+
+    def _add(
+        self, name: str, state: Variables | None, first: Callable[[], tf.Tensor | tf.Variable]
+    ) -> None:
+        """Take a variable from a state, or make it, of a first value."""
+        self._state[name] = tf.Variable(first()) if state is None else state[name]
 
     @property
-    def evaluated(self) -> Variables:
-        """What is evaluated and handed out as the parameters."""
-        return self._parameters
+    def variables(self) -> Variables:
+        """What there is besides the parameters."""
+        return self._state
 
-    def penalise(self, penalties: Mapping[str, float]) -> None:
-        """Minimize these times the sums of parameters' squares too; before any step is traced."""
-        self._penalties = penalties
+    @staticmethod
+    def evaluated(name: str) -> str:
+        """Return the name of the variable that is evaluated and handed out as a parameter."""
+        return name
+
+    def _slot(self, slot: str) -> Variables:
+        """Return what there is of each parameter."""
+        return {name: self._state[f"{slot}:{name}"] for name in self._parameters}
 
     def step(self, gradients: Gradients, rate: tf.Tensor) -> None:
         """Update all parameters."""
@@ -81,11 +96,13 @@ class Optimizer:
         factor = 1.0 / tf.maximum(norm / limit, 1.0)
         return {name: gradient * factor for name, gradient in gradients.items()}
 
-    def _decay(self, name: str, rate: tf.Tensor) -> None:
-        """Shrink a parameter by decoupled weight decay."""
-        if name in self._decayed:
-            variable = self._parameters[name]
-            variable.assign(variable * (1.0 - rate * self._used.weight_decay))
+    def _decay(self, rate: tf.Tensor) -> None:
+        """Shrink the parameters by decoupled weight decay."""
+        if self._decayed:
+            kept = 1.0 - rate * self._used.weight_decay
+            for name in sorted(self._decayed):
+                variable = self._parameters[name]
+                variable.assign(variable * kept)
 
     def assign(self, weights: Weights) -> None:
         """Replace some parameters."""
@@ -96,8 +113,8 @@ class Optimizer:
         """Return a copy of the state."""
         return {
             f"{slot}:{name}": np.array(variable.numpy(), np.float32)
-            for slot, variables in self._slots.items()
-            for name, variable in variables.items()
+            for slot in self.slot_names
+            for name, variable in self._slot(slot).items()
         }
 
     def load(self, state: OptimizerState | None) -> None:
@@ -106,9 +123,9 @@ class Optimizer:
         Raises:
             EngineError: it is not a state of this optimizer.
         """
-        for slot, variables in self._slots.items():
+        for slot in self.slot_names:
             found = None if state is None else slots(state, slot, self._parameters)
-            for name, variable in variables.items():
+            for name, variable in self._slot(slot).items():
                 variable.assign(tf.zeros(variable.shape) if found is None else found[name])
 
 
@@ -118,14 +135,15 @@ class SGD(Optimizer):
     slot_names = ("momentum",)
 
     def _update(self, gradients: Gradients, rate: tf.Tensor) -> None:
+        self._decay(rate)
+        momenta, momentum = self._slot("momentum"), tf.constant(self._used.momentum)
         for name, gradient in gradients.items():
-            self._decay(name, rate)
             tf.raw_ops.ResourceApplyKerasMomentum(
                 var=self._parameters[name].handle,
-                accum=self._slots["momentum"][name].handle,
+                accum=momenta[name].handle,
                 lr=rate,
                 grad=gradient,
-                momentum=self._used.momentum,
+                momentum=momentum,
             )
 
 
@@ -133,10 +151,14 @@ class _Counting(Optimizer):
     """Base of those that count their steps."""
 
     def __init__(
-        self, parameters: Variables, decayed: Collection[str], used: Hyperparameters
+        self, parameters: Variables, shrinking: Shrinking, state: Variables | None = None
     ) -> None:
-        super().__init__(parameters, decayed, used)
-        self._steps = tf.Variable(0, dtype=tf.int64)
+        super().__init__(parameters, shrinking, state)
+        self._add(_STEP, state, partial(tf.zeros, (), tf.int64))
+
+    @property
+    def _steps(self) -> tf.Variable:
+        return self._state[_STEP]
 
     def step(self, gradients: Gradients, rate: tf.Tensor) -> None:
         self._steps.assign_add(1)
@@ -169,22 +191,26 @@ class Adam(_Counting):
         root = tf.sqrt(1.0 - self._kept(used.beta2))
         corrected = tf.cast(rate, tf.float64) * root / (1.0 - self._kept(used.beta1))
         corrected, epsilon = (tf.cast(x, tf.float32) for x in (corrected, used.epsilon * root))
+        first, second = (self._slot(slot) for slot in self.slot_names)
+        self._shrink(rate)
         for name, gradient in gradients.items():
             tf.raw_ops.ResourceApplyAdam(
                 var=self._parameters[name].handle,
-                m=self._slots["first_moment"][name].handle,
-                v=self._slots["second_moment"][name].handle,
+                m=first[name].handle,
+                v=second[name].handle,
                 beta1_power=0.0,
                 beta2_power=0.0,
                 lr=corrected,
                 beta1=used.beta1,
                 beta2=used.beta2,
                 epsilon=epsilon,
-                grad=self._with_decay(name, gradient, rate),
+                grad=self._with_decay(name, gradient),
             )
 
-    def _with_decay(self, name: str, gradient: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
-        del rate
+    def _shrink(self, rate: tf.Tensor) -> None:
+        """Apply what is decoupled of weight decay: here nothing."""
+
+    def _with_decay(self, name: str, gradient: tf.Tensor) -> tf.Tensor:
         if name not in self._decayed:
             return gradient
         return gradient + self._used.weight_decay * self._parameters[name]
@@ -193,8 +219,10 @@ class Adam(_Counting):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2)."""
 
-    def _with_decay(self, name: str, gradient: tf.Tensor, rate: tf.Tensor) -> tf.Tensor:
-        self._decay(name, rate)
+    def _shrink(self, rate: tf.Tensor) -> None:
+        self._decay(rate)
+
+    def _with_decay(self, name: str, gradient: tf.Tensor) -> tf.Tensor:
         return gradient
 
 
@@ -210,9 +238,9 @@ class LAMB(_Counting):
         used = self._used
         first_bias = tf.cast(1.0 - self._kept(used.beta1), tf.float32)
         second_bias = tf.cast(tf.sqrt(1.0 - self._kept(used.beta2)), tf.float32)
+        firsts, seconds = (self._slot(slot) for slot in self.slot_names)
         for name, gradient in gradients.items():
-            parameter = self._parameters[name]
-            first, second = (self._slots[slot][name] for slot in self.slot_names)
+            parameter, first, second = self._parameters[name], firsts[name], seconds[name]
             first.assign_add((1.0 - used.beta1) * (gradient - first))
             second.assign(used.beta2 * second + (1.0 - used.beta2) * gradient * gradient)
             update = first / first_bias / (tf.sqrt(second) / second_bias + used.epsilon)
@@ -233,21 +261,23 @@ class AveragedSGD(_Counting):
     """
 
     def __init__(
-        self, parameters: Variables, decayed: Collection[str], used: Hyperparameters
+        self, parameters: Variables, shrinking: Shrinking, state: Variables | None = None
     ) -> None:
-        super().__init__(parameters, decayed, used)
-        self._averages = {name: tf.Variable(v) for name, v in parameters.items()}
+        super().__init__(parameters, shrinking, state)
+        for name, parameter in parameters.items():
+            self._add(self.evaluated(name), state, partial(tf.identity, parameter))
 
-    @property
-    def evaluated(self) -> Variables:
-        return self._averages
+    @staticmethod
+    def evaluated(name: str) -> str:
+        return f"{_AVERAGE}:{name}"
 
     def _update(self, gradients: Gradients, rate: tf.Tensor) -> None:
         averaged = tf.maximum(self._steps - 1 - self._used.averaging_start, 1)
         share = 1.0 / tf.cast(averaged, tf.float32)
+        self._decay(rate)
+        averages = self._slot(_AVERAGE)
         for name, gradient in gradients.items():
-            self._decay(name, rate)
-            parameter, average = self._parameters[name], self._averages[name]
+            parameter, average = self._parameters[name], averages[name]
             parameter.assign_sub(rate * gradient)
             # The mean of one is itself, to the last bit.
             moved = average + share * (parameter - average)
@@ -255,8 +285,9 @@ class AveragedSGD(_Counting):
 
     def assign(self, weights: Weights) -> None:
         super().assign(weights)
+        averages = self._slot(_AVERAGE)
         for name, array in weights.items():
-            self._averages[name].assign(array)
+            averages[name].assign(array)
 
     def arrays(self) -> dict[str, Array]:
         iterates = {
@@ -268,8 +299,9 @@ class AveragedSGD(_Counting):
     def load(self, state: OptimizerState | None) -> None:
         super().load(state)
         iterates = None if state is None else slots(state, ITERATE, self._parameters)
+        averages = self._slot(_AVERAGE)
         for name, parameter in self._parameters.items():
-            self._averages[name].assign(parameter)
+            averages[name].assign(parameter)
             if iterates is not None:
                 parameter.assign(iterates[name])
 

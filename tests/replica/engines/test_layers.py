@@ -63,7 +63,7 @@ from aiperf_hpc.graph import (
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
 from aiperf_hpc.replica.data.base import Batch, labelled_images
 from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
-from aiperf_hpc.replica.engines.tensorflow import engine as tensorflow_engine
+from aiperf_hpc.replica.engines.tensorflow import steps as tensorflow_steps
 from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS
 from aiperf_hpc.replica.engines.torch.detection import layers as detection
 from aiperf_hpc.replica.engines.torch.graph import build_module
@@ -91,7 +91,7 @@ def executed(
     """What the layers of an engine give, without a loss; a softmax is left to the loss."""
     if engine == "tensorflow":
         variables = {name: tf.Variable(array) for name, array in weights.items()}
-        found = tensorflow_engine.execute(
+        found = tensorflow_steps.execute(
             graph, variables, {"image": inputs}, "fp32", training=training
         )
         return np.array(found.numpy())

@@ -13,14 +13,17 @@ from tests.support.engine_steps import given, hyperparameters, labelled, relativ
 from tests.support.networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
 
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
-from aiperf_hpc.graph import Graph
+from aiperf_hpc.graph import Dense, Flatten, Graph, Input, Node, Softmax
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
+from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.engines.tensorflow import engine as tensorflow_engine
 from aiperf_hpc.replica.engines.tensorflow.engine import TensorFlowEngine, TensorFlowNetwork
+from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS
+from aiperf_hpc.replica.engines.tensorflow.optimizers import OPTIMIZERS
+from aiperf_hpc.replica.engines.tensorflow.steps import MOST_KEPT, execute
 from aiperf_hpc.replica.parallel.collectives.memory import aligned
 from aiperf_hpc.replica.tensorflow_import import tf
 from aiperf_hpc.system.accelerators import Found
@@ -57,39 +60,112 @@ def test_random_chains_of_morphisms_keep_the_function(engine: RankEngine, part: 
 
 def _inference(graph: Graph, weights: Weights, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
     """The real engine's layers, without tracing its training step."""
-    from aiperf_hpc.replica.engines.tensorflow import engine
-
     variables = {name: tf.Variable(array) for name, array in weights.items()}
-    found: NDArray[np.float32] = engine.execute(graph, variables, {"image": inputs}, "fp32").numpy()
+    found: NDArray[np.float32] = execute(graph, variables, {"image": inputs}, "fp32").numpy()
     return found
 
 
-def test_nothing_of_a_network_outlives_it(engine: RankEngine) -> None:
+def test_the_weights_of_a_network_do_not_outlive_it(engine: RankEngine) -> None:
+    """What was traced does, for the next network of its graph."""
+    network = _used(engine, two_stems())
+    variables = [ref(variable) for variable in network._variables.values()]
+    network.close()
+    gc.collect()
+    assert [found() for found in variables if found() is not None] == []
+
+
+def test_what_was_traced_is_freed_when_other_graphs_are_built() -> None:
     """Traced functions are tens of megabytes; a replica makes hundreds of networks."""
-    graph = two_stems()
-    weights = initial_weights(graph, np.random.default_rng(10))
-    network = engine.build(graph, weights, hyperparameters())
+    engine = load_engine("tensorflow", 2)
+    before = {id(graph) for graph in _traced_graphs()}
+    _used(engine, two_stems()).close()
+    traced = [ref(graph) for graph in _traced_graphs() if id(graph) not in before]
+    assert len(traced) == 5
+    for channels in range(MOST_KEPT):
+        _used(engine, _perceptron(3 + channels)).close()
+    assert [found() for found in traced if found() is not None] == []
+
+
+def _used(engine: RankEngine, graph: Graph) -> TensorFlowNetwork:
+    """Return a network of which every step but the checksum was executed."""
+    network = engine.build(
+        graph, initial_weights(graph, np.random.default_rng(10)), hyperparameters()
+    )
+    assert isinstance(network, TensorFlowNetwork)
     batch = labelled(graph, 8)
     network.train_step(batch, 0.05)
     network.apply(given(network, batch, 1.0), 0.05)
     network.evaluate_step(batch)
     network.outputs(batch.inputs)
-    variables, traced = _held_by(network)
-    assert len(variables) == len(graph.parameters) + len(graph.statistics)
-    assert len(traced) == 5
-    network.close()
-    gc.collect()
-    assert [found() for found in (*variables, *traced) if found() is not None] == []
+    return network
 
 
-def _held_by(network: RankNetwork) -> tuple[list[ref[Any]], list[ref[Any]]]:
-    """Weak references to a network's variables and to what was traced with them, and no other."""
-    assert isinstance(network, TensorFlowNetwork)
-    variables = network._variables.values()
-    handles = {id(variable.handle) for variable in variables}
-    traced = [thing for thing in gc.get_objects() if type(thing).__name__ == "FuncGraph"]
-    own = (g for g in traced if not handles.isdisjoint(map(id, g.external_captures)))
-    return [ref(variable) for variable in variables], [ref(g) for g in own]
+def _traced_graphs() -> list[Any]:
+    return [thing for thing in gc.get_objects() if type(thing).__name__ == "FuncGraph"]
+
+
+def _perceptron(hidden: int) -> Graph:
+    nodes = (
+        Node("image", Input((4, 4, 2))),
+        Node("flat", Flatten(), ("image",)),
+        Node("hidden", Dense(hidden), ("flat",)),
+        Node("logits", Dense(3), ("hidden",)),
+        Node("probabilities", Softmax(), ("logits",)),
+    )
+    return Graph(nodes)
+
+
+def test_another_batch_size_or_rate_of_a_graph_is_not_traced_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another weight decay is: it is a number in what was traced."""
+    engine, graph = load_engine("tensorflow", 2), _perceptron(5)
+    traces = _counted_traces(monkeypatch)
+    counts = []
+    for changed in ({}, {"batch_size": 4, "learning_rate": 0.1}, {"weight_decay": 0.1}):
+        weights = initial_weights(graph, np.random.default_rng(3))
+        network = engine.build(graph, weights, hyperparameters(**changed))
+        network.warm(4)
+        network.train_step(labelled(graph, 6), 0.1)
+        network.evaluate_step(labelled(graph, 2))
+        counts.append(len(traces))
+        network.close()
+    assert counts == [2, 2, 4]  # A training and an evaluation step.
+
+
+def _counted_traces(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A list that grows with each execution of a softmax in Python, which is once a trace."""
+    traces: list[str] = []
+    computed = OPERATIONS[Softmax]
+
+    def counting(*given: Any) -> Any:  # noqa: ANN401 -- as the operation has it
+        traces.append(given[1].name)
+        return computed(*given)
+
+    monkeypatch.setitem(OPERATIONS, Softmax, counting)
+    return traces
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_networks_that_share_what_was_traced_share_nothing_else(optimizer: str) -> None:
+    """Two are trained in turns, each with its own weights, as if there were no other."""
+    graph = residual()
+    used = hyperparameters(optimizer=optimizer, weight_decay=0.01)
+    weights = [trained_weights(graph, np.random.default_rng(seed)) for seed in (1, 2)]
+    shared = load_engine("tensorflow", 2)
+    together = [shared.build(graph, given, used) for given in weights]
+    alone = [load_engine("tensorflow", 2).build(graph, given, used) for given in weights]
+    for step in range(3):
+        for networks in (together, alone):
+            for number, network in enumerate(networks):
+                network.train_step(labelled(graph, 4 + 4 * number, step), 0.05)
+    for one, other in zip(together, alone, strict=True):
+        assert one.drain_training() == other.drain_training()
+        expected = other.weights()
+        for name, array in one.weights().items():
+            np.testing.assert_array_equal(array, expected[name])
+    for network in (*together, *alone):
+        network.close()
 
 
 def test_gradients_are_taken_from_aligned_memory_as_from_any_other(engine: RankEngine) -> None:
@@ -121,7 +197,7 @@ def test_a_step_that_does_not_fit_in_memory_is_said_to_be_so(
     def exhausted(*_: object) -> None:
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
-    monkeypatch.setattr(network, "_train", exhausted)
+    monkeypatch.setattr(network, "_call", exhausted)
     with pytest.raises(OutOfMemoryError, match="OOM when allocating"):
         network.train_step(labelled(graph, 8), 0.05)
     network.close()
