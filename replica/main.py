@@ -18,7 +18,12 @@ from functools import partial
 from pathlib import Path
 
 from aiperf_hpc.clock import SYSTEM
-from aiperf_hpc.errors import UNEXPECTED_STATUS, AIPerfError, RunDirectoryError
+from aiperf_hpc.errors import (
+    UNEXPECTED_STATUS,
+    AIPerfError,
+    DeviceLostError,
+    RunDirectoryError,
+)
 from aiperf_hpc.host.visible_devices import VisibleDevices
 from aiperf_hpc.replica.engines.rank_peak import rank_peak
 from aiperf_hpc.replica.host import ProcessHost, package_versions
@@ -164,13 +169,21 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
 
 def _lead(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> int:
     """Be the replica, or its rank 0."""
-    try:
-        return _replica(options, manifest, ranks)
-    finally:
-        if ranks.ready and ranks.several:
-            Announce(ranks.collective)(Command.END)
-        else:
-            ranks.decline()
+    with ExitStack() as others:
+        others.callback(_dismiss, ranks)
+        try:
+            return _replica(options, manifest, ranks)
+        except DeviceLostError:
+            others.pop_all()  # They wait for this rank's device, and are ended by the caller.
+            raise
+
+
+def _dismiss(ranks: Ranks) -> None:
+    """Let the ranks that follow end."""
+    if ranks.ready and ranks.several:
+        Announce(ranks.collective)(Command.END)
+    else:
+        ranks.decline()
 
 
 def _replica(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> int:

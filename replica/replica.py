@@ -11,7 +11,7 @@ from functools import partial
 from optuna.storages import BaseStorage
 
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.errors import AIPerfError, DeviceLostError
 from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data.base import Dataset
@@ -124,6 +124,9 @@ class Replica:
             except AIPerfError as error:
                 reason, status = f"failed: {error}", error.exit_status
                 sys.stderr.write(f"aiperf: {who.replica}: {error}\n")
+            except DeviceLostError as error:
+                reason = f"failed: {error}"
+                raise  # The other ranks, which wait for this one, are ended too.
             except Exception as error:
                 # Recorded for whoever reads the run; the traceback goes to the replica's log.
                 reason = f"failed: unexpected {type(error).__name__}: {error}"

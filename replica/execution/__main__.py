@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.errors import AIPerfError, DeviceLostError, UsageError
 from aiperf_hpc.replica.execution.epochs import execute
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.reexecution import ExecutionRequest
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         result = execute(_request(sys.stdin.read()))
-    except AIPerfError as error:
+    except (AIPerfError, DeviceLostError) as error:
         sys.stderr.write(f"aiperf: {error}\n")
         return error.exit_status
     write_whole(options.out, result.model_dump_json(indent=1))

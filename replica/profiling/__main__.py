@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from aiperf_hpc.errors import AIPerfError, OutOfMemoryError, UsageError
+from aiperf_hpc.errors import AIPerfError, DeviceLostError, OutOfMemoryError, UsageError
 from aiperf_hpc.replica.profiling.steps import profile_steps
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.step_profile import ProfileRequest
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         why = " ".join(str(error).split()) or "the host has no memory left"
         sys.stderr.write(f"aiperf: {why}; lower --batch-size\n")
         return OutOfMemoryError.exit_status
-    except AIPerfError as error:
+    except (AIPerfError, DeviceLostError) as error:
         sys.stderr.write(f"aiperf: {error}\n")
         return error.exit_status
     write_whole(options.out / "profile.json", profile.model_dump_json(indent=1))

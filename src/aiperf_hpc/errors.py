@@ -127,3 +127,13 @@ class OutOfMemoryError(EngineError):
 
 class NonFiniteLossError(EngineError):
     """The training loss became NaN or infinite."""
+
+
+class DeviceLostError(Exception):
+    """This process can no longer use its accelerator; a new process can.
+
+    Not an ``AIPerfError``, which fails a trial and lets the next one begin: every trial would fail.
+    The attempt of the replica ends, with a status for which its launcher starts another one.
+    """
+
+    exit_status = UNEXPECTED_STATUS

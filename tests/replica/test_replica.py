@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from tests.replica.parallel.threads import Table, Threads
 from tests.support.clock import START, Clock
 from tests.support.nodes import node, rank
@@ -15,7 +17,9 @@ from tests.support.run_factory import Plan, Primary, configuration, write_manife
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.errors import PREFLIGHT_STATUS, PreflightError
+from aiperf_hpc.errors import PREFLIGHT_STATUS, UNEXPECTED_STATUS, DeviceLostError, PreflightError
+from aiperf_hpc.primary.launchers.base import died
+from aiperf_hpc.replica import main
 from aiperf_hpc.replica.host import ProcessHost
 from aiperf_hpc.replica.parallel.collectives import ALONE
 from aiperf_hpc.replica.parallel.handshake import Ranks
@@ -81,6 +85,45 @@ def life_on(host: Host, folder: Path) -> tuple[Replica, RunPaths]:
     with Primary(paths, plan, host.clock) as primary:
         primary.start()
     return Replica(paths, manifest, Identity("r0", FIRST), host, Ranks(ALONE)), paths
+
+
+LOST = "PyTorch: CUDA error: an illegal memory access was encountered; this process is done"
+
+
+class LosingHost(Host):
+    """A host whose accelerator is lost."""
+
+    def check(self, manifest: RunManifest) -> None:
+        raise DeviceLostError(LOST)
+
+
+def test_a_replica_without_its_device_says_why_and_is_started_again(tmp_path: Path) -> None:
+    life, paths = life_on(LosingHost(), tmp_path)
+    with pytest.raises(DeviceLostError):
+        life.run()
+    *_, last = JournalReader(paths.replica_journal("r0")).read()
+    assert last.event == records.ReplicaEnded(reason=f"failed: {LOST}")
+    assert DeviceLostError.exit_status == UNEXPECTED_STATUS  # That of whatever main() raises.
+    assert died(UNEXPECTED_STATUS)
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_ranks_that_wait_for_a_lost_device_are_not_spoken_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, lost: bool
+) -> None:
+    """To announce the end to them would be to wait for them."""
+    dismissed: list[Ranks] = []
+    monkeypatch.setattr(main, "_dismiss", dismissed.append)
+    error = DeviceLostError(LOST) if lost else RuntimeError("a fault")
+
+    def replica(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(main, "_replica", replica)
+    ranks, paths = Ranks(ALONE), RunPaths(tmp_path)
+    with pytest.raises(type(error)):
+        main._lead(argparse.Namespace(), write_manifest(paths, Plan(replicas=1)), ranks)
+    assert dismissed == ([] if lost else [ranks])
 
 
 PEAK = DevicePeak(

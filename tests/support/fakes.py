@@ -58,9 +58,9 @@ class Script:
 
     losses: Sequence[float] = (1.0,)
     accuracies: Sequence[float] = (0.5,)
-    build_error: AIPerfError | None = None
+    build_error: Exception | None = None
     build_seconds: float = 0.0
-    step_errors: dict[int, AIPerfError] = field(default_factory=dict)
+    step_errors: dict[int, Exception] = field(default_factory=dict)
     """Errors that the training step with this number raises, counted from 0 over all epochs."""
     drain_errors: dict[int, AIPerfError] = field(default_factory=dict)
     """Errors that the n-th draining of training raises."""

@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
-from aiperf_hpc.errors import AIPerfError, EngineError, OutOfMemoryError
+from aiperf_hpc.errors import DeviceLostError, EngineError, OutOfMemoryError
+
+_FULL = re.compile(
+    "out of memory|not enough memory|can't allocate memory|_ALLOC_FAILED|_ALLOCATION_FAILED"
+)
+"""What PyTorch, Triton and the vendors' libraries call a lack of memory: cuBLAS and cuDNN 8
+``..._STATUS_ALLOC_FAILED``, cuDNN 9 ``..._DEVICE_ALLOCATION_FAILED``. A kernel that wants more
+registers or shared memory than a device has is Triton's ``out of resource``: it wants as much of
+them in smaller batches."""
+_LOST = re.compile(
+    "illegal memory access|illegal address|illegal instruction|misaligned address"
+    "|invalid program counter|invalid address space|launch failure|device-side assert"
+    "|hardware stack error|uncorrectable|launch timed out"
+)
+"""Errors of CUDA and HIP after which every call of the process fails, by CUDA's descriptions
+(``cudaError_t`` in its runtime API): libraries pass them on in errors of their own types."""
 
 
 @contextmanager
 def named_errors() -> Iterator[None]:
-    """Raise what PyTorch raises within the block as an EngineError or an OutOfMemoryError."""
+    """Raise what PyTorch raises within the block as one of this package's errors.
+
+    Raises:
+        OutOfMemoryError: the memory of the host or of the device is full.
+        DeviceLostError: this process can no longer use its device.
+        EngineError: anything else that PyTorch, or Triton by way of it, raised.
+    """
     try:
         yield
-    except (RuntimeError, MemoryError) as error:
+    except Exception as error:
+        if not (isinstance(error, RuntimeError | MemoryError) or _is_of_triton(error)):
+            raise
         raise _named(_cause(error)) from error
+
+
+def _is_of_triton(error: Exception) -> bool:
+    """Return whether Triton raised an error of its own types, which are no RuntimeError."""
+    return type(error).__module__.partition(".")[0] == "triton"
 
 
 def _cause(error: Exception) -> Exception:
@@ -25,11 +54,12 @@ def _cause(error: Exception) -> Exception:
     return inner if isinstance(inner, Exception) else error
 
 
-def _named(error: Exception) -> AIPerfError:
+def _named(error: Exception) -> Exception:
     if isinstance(error, MemoryError):
         return OutOfMemoryError("the host has no memory left")
     told = next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
-    full = "not enough memory" in told or "can't allocate memory" in told
-    if full or isinstance(error, torch.OutOfMemoryError):
+    if isinstance(error, torch.OutOfMemoryError) or _FULL.search(told):
         return OutOfMemoryError(told)
+    if isinstance(error, torch.AcceleratorError) or _LOST.search(told):
+        return DeviceLostError(f"PyTorch: {told}; this process can no longer use its accelerator")
     return EngineError(f"PyTorch: {told}")

@@ -25,7 +25,7 @@ from tests.support.waiting import until
 
 from aiperf_hpc.clock import SYSTEM, SystemClock
 from aiperf_hpc.config import RunConfig, SearchConfig, validate
-from aiperf_hpc.errors import EngineError, JournalError, OutOfMemoryError
+from aiperf_hpc.errors import DeviceLostError, EngineError, JournalError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.lineage import Lineage
 from aiperf_hpc.morphism.operators.deeper import Deeper
@@ -925,6 +925,29 @@ def test_a_batch_that_the_estimate_halved_is_halved_again_when_it_does_not_fit(
     assert first.hyperparameters.batch_size == 8
     assert again.hyperparameters.batch_size == 4
     assert "in batches of 8; 4 with" in again.notes[0]
+
+
+@pytest.mark.parametrize("background", [None, Immediate()])
+def test_without_its_device_a_replica_trains_nothing_more(
+    tmp_path: Path, background: Executor | None
+) -> None:
+    """Every trial would fail; the one under way has not ended, and another life resumes it."""
+    lost = Script(step_errors={2: DeviceLostError("an illegal memory access")})
+    bench = Bench(tmp_path, lost, Script(), background=background)
+    with pytest.raises(DeviceLostError):
+        bench.run(3)
+    assert [t.trial for t in bench.events(records.TrialStarted)] == ["r0-t1"]
+    assert bench.events(records.TrialEnded) == []
+
+
+def test_a_network_that_cannot_be_built_for_want_of_a_device_ends_the_replica_too(
+    tmp_path: Path,
+) -> None:
+    lost = Script(build_error=DeviceLostError("an illegal memory access"))
+    bench = Bench(tmp_path, lost, background=Immediate())
+    with pytest.raises(DeviceLostError):
+        bench.run(3)
+    assert bench.events(records.TrialStarted) == []
 
 
 def test_where_no_batch_may_shrink_a_trial_that_does_not_fit_has_failed(tmp_path: Path) -> None:
