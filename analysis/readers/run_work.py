@@ -64,6 +64,8 @@ class RunWork(NamedTuple):
     collective: str
     machine: Machine
     """The first replica's first worker's."""
+    tf32: bool
+    """Whether its framework may compute products of fp32 in TF32."""
     epoch_samples: int
     sample: SampleBytes | None
     """None where samples differ in size."""
@@ -121,12 +123,24 @@ def _work(view: RunView) -> RunWork:
         several_hosts=len(set(started.hosts)) > 1,
         collective=config.replica.collective,
         machine=started.machine,
+        tf32=_uses_tf32(known[0], started.engine),
         epoch_samples=dataset.train_samples,
         sample=_sample_bytes(dataset, known[0]),
         from_storage=_from_storage(view, dataset),
         trials=trials,
         problems=tuple(_problems(view, known)),
     )
+
+
+def _uses_tf32(replica: ReplicaHistory, engine: str) -> bool:
+    """Return whether fp32 is TF32 where the device can, by what the ranks reported.
+
+    Runs of versions that did not report it left TensorFlow its default, which is TF32.
+    """
+    reported = [rank.process.arithmetic for rank in replica.described.values()]
+    if not reported:
+        return engine == "tensorflow"
+    return any("tf32" in each.values() for each in reported)
 
 
 def _timed(trial: Trial) -> bool:

@@ -249,8 +249,7 @@ def _ceilings(work: RunWork, peaks: Peaks, notes: list[str]) -> Ceilings:
     for sweep in peaks.products(engine, accelerator=on_accelerator):
         best = share * max(reading.best for reading in sweep.readings)
         compute[sweep.precision] = max(best, compute.get(sweep.precision, 0.0))
-    if work.engine == "tensorflow" and "tf32" in compute:
-        # TensorFlow multiplies fp32 in tf32 where the device can.
+    if work.tf32 and "tf32" in compute:
         compute["fp32"] = max(compute["tf32"], compute.get("fp32", 0.0))
     sweeps = peaks.memory(engine, accelerator=on_accelerator)
     memory = max((share * r.best for sweep in sweeps for r in sweep.readings), default=None)

@@ -55,6 +55,7 @@ FREE: Final[Mapping[str, Limit]] = {
     "engine.name": _one_of("tensorflow", "torch"),
     "engine.device": ANY,
     "engine.compile": ANY,
+    "engine.tf32": ANY,
     "engine.memory_gib": ANY,
     "engine.on_memory": ANY,
     "replica.nodes": ANY,

@@ -384,7 +384,8 @@ def make_engine(
     Args:
         cores: the threads it computes on, where it computes on CPUs.
         device: which of the host's accelerators it computes on, where there are any.
-        settings: whether it computes on the CPU although there are accelerators.
+        settings: whether it computes on the CPU although there are accelerators, and whether in
+            TF32.
         objective: what its networks are trained for.
         ranks: those that train one network together, all the same to it.
     """
@@ -400,4 +401,5 @@ def make_engine(
         own = accelerators[device % len(accelerators)]
         tf.config.set_visible_devices(own, "GPU")
         tf.config.experimental.set_memory_growth(own, True)
+    tf.config.experimental.enable_tensor_float_32_execution(settings.tf32)
     return TensorFlowEngine(objective)

@@ -81,6 +81,15 @@ def let_segments_grow(environment: MutableMapping[str, str]) -> None:
         environment[ALLOCATOR_SETTINGS[0]] = "expandable_segments:True"
 
 
+def allow_tf32(allowed: bool) -> None:
+    """Let NVIDIA GPUs compute convolutions and products of fp32 in TF32, or not.
+
+    By default cuDNN may and cuBLAS may not.
+    """
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed
+
+
 def seen_accelerators(kind: DeviceKind) -> tuple[str, int]:
     """Return the vendor and the number of the accelerators that PyTorch sees here.
 

@@ -42,6 +42,7 @@ from aiperf_hpc.replica.engines.torch.compiler import Compiler, CompileRequest
 from aiperf_hpc.replica.engines.torch.compiler_check import check_compiler
 from aiperf_hpc.replica.engines.torch.device import (
     Feed,
+    allow_tf32,
     channels_first,
     choose_device,
     compute_on,
@@ -751,7 +752,7 @@ def placement_of(cores: int, device: int, settings: EngineConfig, ranks: int) ->
     if chosen.type == "cpu":
         keep_freed_memory()
     if chosen.type == "cuda":
-        torch.backends.cudnn.allow_tf32 = False  # fp32 is what the records say.
+        allow_tf32(settings.tf32)
     compiled = settings.compile == "always" or (
         settings.compile == "auto" and chosen.type == "cuda"
     )

@@ -16,6 +16,7 @@ from aiperf_hpc.host.machine import cpu_model
 from aiperf_hpc.replica.engines.peak_work import Images, Work, product_operations
 from aiperf_hpc.replica.engines.torch.device import (
     DeviceKind,
+    allow_tf32,
     choose_device,
     give_back_freed_memory,
     keep_freed_memory,
@@ -59,13 +60,9 @@ class TorchDevice:
 
     def _random(self, shape: tuple[int, ...], precision: str) -> Tensor:
         """Return what is not zeros: these would let a processor run cooler, and so faster."""
-        self._allow_tf32(precision == "tf32")
-        return torch.randn(shape, device=self._device).to(_TYPES[precision])
-
-    def _allow_tf32(self, allowed: bool) -> None:
         if self._device.type == "cuda":
-            torch.backends.cuda.matmul.allow_tf32 = allowed
-            torch.backends.cudnn.allow_tf32 = allowed
+            allow_tf32(precision == "tf32")
+        return torch.randn(shape, device=self._device).to(_TYPES[precision])
 
     def product(self, n: int, precision: str) -> Work:
         a, b = (self._random((n, n), precision) for _ in range(2))
@@ -127,19 +124,23 @@ def devices(cores: int) -> Iterator[TorchDevice]:
 def device_of_rank(kind: DeviceKind, index: int, cores: int) -> Iterator[TorchDevice]:
     """Give the device that a rank's engine has chosen, and leave everything as it was.
 
+    cuDNN times its kernels for each convolution, as it does for a training's.
+
     Args:
         kind: ``engine.device``.
         index: which of the host's accelerators is the rank's.
         cores: the threads that it computes on, where it computes on CPUs.
     """
     cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    allowed = cuda.allow_tf32, cudnn.allow_tf32
+    allowed, tuned = (cuda.allow_tf32, cudnn.allow_tf32), cudnn.benchmark
     chosen = choose_device(kind, index)
     device = TorchDevice(chosen.type, chosen.index or 0, cores)
+    cudnn.benchmark = True
     try:
         yield device
     finally:
         cuda.allow_tf32, cudnn.allow_tf32 = allowed
+        cudnn.benchmark = tuned
         device.give_back_memory()
 
 

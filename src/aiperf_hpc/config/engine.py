@@ -63,6 +63,11 @@ class EngineConfig(Section):
     compile: Literal["auto", "never", "always"] = Field(
         "auto", description="torch only; auto: on cuda; elsewhere it costs more than it gives"
     )
+    tf32: bool = Field(
+        False,
+        description="compute convolutions and matrix products of fp32 in TF32, on NVIDIA GPUs; "
+        "torch and tensorflow",
+    )
     simulation: SimulationConfig = SimulationConfig()
     memory_gib: float | None = Field(
         None, gt=0.0, description="memory a replica may use; the machine's share when not given"

@@ -64,6 +64,23 @@ def test_nothing_is_measured_where_it_is_not_asked_for_or_nothing_is_computed(
     assert rank_peak(config(sections), 1, 0) is None
 
 
+def test_convolutions_are_by_kernels_that_are_tuned_as_a_trainings_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a training could be faster than its device's peak. Afterwards all is as it was."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    tuned: list[bool] = []
+
+    def sweep(makes: Sequence[Callable[[], Any]], finish: object, seconds: float) -> list[Rates]:
+        tuned.append(torch.backends.cudnn.benchmark)
+        return [Rates(makes[0](), [1.0], 1.0)]
+
+    monkeypatch.setattr(module, "sweep", sweep)
+    measured()
+    assert tuned == [True, True]
+    assert not torch.backends.cudnn.benchmark
+
+
 def test_what_has_no_rate_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def sweep(makes: Sequence[Callable[[], Any]], finish: object, seconds: float) -> list[Rates]:
         if len(makes) > len(module.KERNELS) and makes[0]().size.startswith("256"):
