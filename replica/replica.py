@@ -37,6 +37,7 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import (
     AnyEvent,
     ClockSeen,
+    CompilerFailed,
     DatasetLoaded,
     FileProblem,
     Heartbeat,
@@ -289,7 +290,11 @@ class Replica:
         own = self._paths.incarnation(self._who.replica, self._who.incarnation)
         seconds = context.config.replica.rank_timeout_seconds
         together = self._ranks.watched(own, seconds, context.journal)
-        leading = LeadingEngine(engine, together)
+        leading = LeadingEngine(
+            engine,
+            together,
+            lambda problem: context.journal.append(CompilerFailed(problem=problem)),
+        )
         together_data = LeadingDataset(dataset, together)
         baseline = LeadingBaseline(objective, dataset.info, together) if measured else None
         trainer = Trainer(context, leading, together_data, memory, checkpoints, baseline)

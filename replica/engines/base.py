@@ -215,11 +215,14 @@ class Engine(Protocol):
         """
         ...
 
-    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> None:
+    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
         """Have compiled, by another process, what steps of batches of one size execute.
 
         So that what warms such a network does not keep the thread that trains another one from
         launching its steps. Of engines that compile nothing, and with one sample, nothing is.
+
+        Returns:
+            Why it is not compiled, in one line; empty if it is, or if nothing is to be.
         """
         ...
 

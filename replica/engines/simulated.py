@@ -55,8 +55,9 @@ class SimulatedEngine:
         self._clock = clock
         self.accelerators = ("simulated accelerator",) if model.accelerators else ()
 
-    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> None:
+    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
         """Nothing is compiled."""
+        return ""
 
     def build(
         self,

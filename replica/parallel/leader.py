@@ -19,7 +19,7 @@ from aiperf_hpc.replica.data.baseline import Tally
 from aiperf_hpc.replica.engines.base import EvaluationSums, OptimizerState, RankEngine
 from aiperf_hpc.replica.parallel.collectives.base import Collective
 from aiperf_hpc.replica.parallel.data_parallel import DataParallelNetwork
-from aiperf_hpc.replica.parallel.network_builder import NetworkBuilder
+from aiperf_hpc.replica.parallel.network_builder import NetworkBuilder, Uncompiled, ignored
 from aiperf_hpc.replica.parallel.protocol import Announce, BuildRequest, Command, Warmup
 from aiperf_hpc.replica.parallel.rank_dataset import RankDataset
 from aiperf_hpc.replica.parallel.step_clock import PARTS
@@ -99,10 +99,19 @@ class LeadingNetwork:
 class LeadingEngine:
     """Rank 0's engine: builds on all ranks."""
 
-    def __init__(self, engine: RankEngine, collective: Collective) -> None:
+    def __init__(
+        self, engine: RankEngine, collective: Collective, uncompiled: Uncompiled = ignored
+    ) -> None:
+        """Lead all ranks.
+
+        Args:
+            engine: this rank's.
+            collective: of all ranks.
+            uncompiled: told why this rank's part of a network was not compiled ahead.
+        """
         self._collective = collective
         self._announce = Announce(collective)
-        self._builder = NetworkBuilder(engine, collective)
+        self._builder = NetworkBuilder(engine, collective, uncompiled)
         self._numbers = itertools.count()
         self._step_times = np.zeros(1 + len(PARTS))
         self.name = engine.name
@@ -112,8 +121,9 @@ class LeadingEngine:
         self.memory_bytes = engine.memory_bytes
         self.warms_alone = engine.warms_alone
 
-    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> None:
+    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
         """Do nothing: each rank has its own part compiled when it builds a network."""
+        return ""
 
     def build(
         self,

@@ -25,11 +25,22 @@ LOOK_SECONDS = 0.5
 """The longest pause before ranks that build ask each other again whether all are ready."""
 
 
+Uncompiled = Callable[[str], object]
+"""Told why a network was not compiled ahead."""
+
+
+def ignored(_: str) -> None:
+    """Leave it at the line in this rank's log."""
+
+
 class NetworkBuilder:
     """One rank's builder of networks; every rank makes the same calls of its own, in order."""
 
-    def __init__(self, engine: RankEngine, collective: Collective) -> None:
+    def __init__(
+        self, engine: RankEngine, collective: Collective, uncompiled: Uncompiled = ignored
+    ) -> None:
         self._engine = engine
+        self._uncompiled = uncompiled
         self._collective = collective
         self._thread = ThreadPoolExecutor(1, "builder", lower_priority)
         self._begun: dict[int, tuple[BuildRequest, Future[RankNetwork]]] = {}
@@ -47,9 +58,11 @@ class NetworkBuilder:
 
     def _build(self, request: BuildRequest, *, beside: bool) -> RankNetwork:
         if beside and request.warmup is not Warmup.NEVER:
-            self._engine.compile_ahead(
+            problem = self._engine.compile_ahead(
                 request.graph, request.hyperparameters.precision, self._samples(request)
             )
+            if problem:
+                self._uncompiled(problem)
         # A rank trains in batches of its part.
         own = request.hyperparameters.model_copy(update={"batch_size": self._samples(request)})
         network = self._engine.build(request.graph, request.weights, own, request.optimizer_state)

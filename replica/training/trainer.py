@@ -30,7 +30,7 @@ from aiperf_hpc.replica.training.trial import (
     TrialProgress,
     TrialResult,
 )
-from aiperf_hpc.run.records import Calibrated, TrainingStarted, TrialStarted
+from aiperf_hpc.run.records import Calibrated, CompilerFailed, TrainingStarted, TrialStarted
 from aiperf_hpc.trial import Hyperparameters, TimePhase, TrialState
 
 LEAD_SECONDS = 60.0
@@ -116,7 +116,7 @@ class Trainer:
             used = self.memory.fit(graph, used)
             beside = self.warms_beside(graph, used.batch_size, taken)
             if taken:
-                self._engine.compile_ahead(graph, used.precision, used.batch_size)
+                self._compile_ahead(graph, used)
             network = self._engine.build(
                 graph, trial.candidate.weights, used, trial.optimizer_state
             )
@@ -127,6 +127,11 @@ class Trainer:
         if beside:
             return self._built(trial, used, lambda: network)
         return lambda: self._built(trial, used, lambda: _warmed(network, used.batch_size))
+
+    def _compile_ahead(self, graph: Graph, used: Hyperparameters) -> None:
+        problem = self._engine.compile_ahead(graph, used.precision, used.batch_size)
+        if problem:
+            self._journal.append(CompilerFailed(problem=problem))
 
     def begin(
         self,

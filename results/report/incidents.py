@@ -54,6 +54,8 @@ class Problems(Value):
     """Times that do not fit the run's."""
     files: tuple[str, ...] = ()
     """Files that were damaged or gone, and what was done without them."""
+    compiler: tuple[str, ...] = ()
+    """Networks that the process that compiles ahead did not compile."""
     idle: tuple[str, ...] = ()
     """Accelerators that no rank computed on."""
 
@@ -108,6 +110,7 @@ def problems_of(view: RunView, end: float, elapsed: float) -> Problems:
         ),
         clock=tuple(_clock_problems(view, end, elapsed)),
         files=(*history.file_problems, *view.run_graphs.problems),
+        compiler=tuple(history.compiler_failures),
         idle=tuple(filter(None, [view.machine.idle()])),
     )
 

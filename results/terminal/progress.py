@@ -194,6 +194,7 @@ class ProgressDisplay:
                 *disagreements(history),
                 *clock_problems(history),
                 *history.file_problems,
+                *history.compiler_failures,
                 *rejections(history),
             )
             if text not in self._complained

@@ -125,6 +125,7 @@ EVENTS: tuple[AnyEvent, ...] = (
     records.StepTimes(
         trial="t1", collective="mpi", ranks=2, steps=10, seconds={StepPart.COMPUTE: 1.5}
     ),
+    records.CompilerFailed(problem="the process that compiles was ended after 600 s"),
     records.RanksLost(ranks=(1,), reason="rank 1 on n2 died or hangs"),
     records.Heartbeat(phase=TimePhase.TRAIN, cpu_percent=99.5, memory_bytes=1),
     records.TelemetryStarted(equipment=equipment()),

@@ -75,6 +75,7 @@ def events_of(name: str) -> list[AnyEvent | bytes]:
         records.TelemetrySampled(sample=sample((12_000.0, 15_000.0))),
         records.FileProblem(file="f", problem="gone", remedy="without"),
         records.StorageWaited(began_utc=START, seconds=1.0, why="full"),
+        records.CompilerFailed(problem="ended after 600 s"),
         records.RanksLost(ranks=(1,), reason="gone"),
         records.ReplicaEnded(reason="stop"),
         b'{"v":1}',

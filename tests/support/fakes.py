@@ -157,9 +157,12 @@ class FakeEngine:
         self.states: list[OptimizerState | None] = []
         self.built: list[tuple[Graph, Hyperparameters]] = []
         self.compiled_ahead: list[tuple[Graph, str, int]] = []
+        self.compiler_problem = ""
+        """Why nothing is compiled ahead."""
 
-    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> None:
+    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
         self.compiled_ahead.append((graph, precision, samples))
+        return self.compiler_problem
 
     def build(
         self,

@@ -52,6 +52,7 @@ WRITERS: Mapping[type[records.Event], tuple[str, ...]] = {
     records.CheckpointDropped: (TRAINER,),
     records.TimeSpent: (TRAINER,),
     records.StepTimes: (TRAINER,),
+    records.CompilerFailed: (TRAINER,),
     records.RanksLost: (TRAINER,),
     records.Heartbeat: (TRAINER,),
     records.PrimaryHeadSeen: (TRAINER,),

@@ -346,8 +346,9 @@ class TensorFlowEngine:
             return None
         return least_memory(find_accelerators().accelerators)
 
-    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> None:
+    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
         """Do nothing: a trace cannot be made by another process, and a step is a single launch."""
+        return ""
 
     def build(
         self,

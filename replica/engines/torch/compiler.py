@@ -9,10 +9,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import weakref
+from contextlib import suppress
+
+import psutil
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.trial import Value
+
+LIMIT_SECONDS = 600.0
+"""The longest compilation that is waited for: a network as large as those of a search takes one or
+two minutes."""
 
 
 class CompileRequest(Value):
@@ -53,29 +61,44 @@ class Compiler:
         self._command += ["--settings", settings.model_dump_json()]
         self._process: subprocess.Popen[str] | None = None
 
-    def compile(self, request: CompileRequest) -> None:
-        """Wait until it is compiled.
+    def compile(self, request: CompileRequest) -> str:
+        """Wait until it is compiled, or until the time limit; return why it is not, or nothing.
 
-        Why it is not is said on standard error: then whoever executes the network compiles it.
+        Then whoever executes the network compiles it, which standard error says too.
         """
         problem = self._ask(request)
         if problem:
             sys.stderr.write(f"aiperf: the next network is compiled beside its steps: {problem}\n")
             sys.stderr.flush()
+        return problem
 
     def _ask(self, request: CompileRequest) -> str:
         """Return what went wrong."""
         process = self._process = self._process or self._started()
         assert process.stdin is not None  # noqa: S101 -- it is a pipe
         assert process.stdout is not None  # noqa: S101 -- it is a pipe
+        expired = threading.Event()
+
+        def expire() -> None:
+            expired.set()
+            _kill_tree(process)
+
+        # A process that hangs may read no request, too: its end ends both waits.
+        timer = threading.Timer(LIMIT_SECONDS, expire)
+        timer.start()
         try:
             process.stdin.write(request.model_dump_json() + "\n")
             process.stdin.flush()
             line = process.stdout.readline()
         except BrokenPipeError:
             line = ""
+        finally:
+            timer.cancel()
         if not line:
             self._process = None  # The next request starts another one.
+            if expired.is_set():
+                process.wait()
+                return f"the process that compiles was ended after {LIMIT_SECONDS:g} s"
             return f"the process that compiles ended with status {process.wait()}"
         return CompileAnswer.model_validate_json(line).error
 
@@ -85,6 +108,15 @@ class Compiler:
         )
         weakref.finalize(self, _end, process)
         return process
+
+
+def _kill_tree(process: subprocess.Popen[str]) -> None:
+    """End a process and those that it started, such as a C compiler that hangs."""
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+    process.kill()
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -676,11 +676,12 @@ class TorchEngine:
     def warms_alone(self) -> bool:
         return self._placement.tuned
 
-    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> None:
-        if self._compiler is not None and samples > 1:  # As ``warm``, which compiles for no one.
-            text = graph.to_json()
-            request = CompileRequest(graph=text, precision=precision, samples=samples)
-            self._compiler.compile(request)
+    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
+        if self._compiler is None or samples <= 1:  # As ``warm``, which compiles for no one.
+            return ""
+        text = graph.to_json()
+        request = CompileRequest(graph=text, precision=precision, samples=samples)
+        return self._compiler.compile(request)
 
     def build(
         self,

@@ -593,6 +593,17 @@ class StepTimes(Event):
     seconds: dict[StepPart, Time]
 
 
+class CompilerFailed(Event):
+    """The process that compiles the next network did not: it failed, or was ended after its limit.
+
+    The network is compiled in the rank itself, which may slow down the trial under way. Of several
+    ranks, the first one's alone is recorded; each has a line in its log.
+    """
+
+    type: Literal["compiler_failed"] = "compiler_failed"
+    problem: str
+
+
 class RanksLost(Event):
     """Ranks no longer answer: the life of the replica ends, and with it the trial under way."""
 
@@ -794,6 +805,7 @@ AnyEvent = Annotated[
     | CheckpointDropped
     | TimeSpent
     | StepTimes
+    | CompilerFailed
     | RanksLost
     | Heartbeat
     | PrimaryHeadSeen

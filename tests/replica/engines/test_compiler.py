@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from tests.support.detectors import detector
 from tests.support.engine_steps import GRADIENTS_BETWEEN_PARTS, hyperparameters, labelled
 from tests.support.networks import cosmoflow, trained_weights, two_stems
+from tests.support.waiting import until
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.engines.base import RankNetwork
+from aiperf_hpc.replica.engines.torch import compiler as compiler_module
 from aiperf_hpc.replica.engines.torch import engine as torch_engine
 from aiperf_hpc.replica.engines.torch.compiler import Compiler, CompileRequest
 from aiperf_hpc.replica.engines.torch.compiler_check import check_compiler
@@ -137,6 +144,59 @@ def test_a_process_that_ended_is_said_and_another_one_is_asked_next(
     answering(compiler, "input(); print('{}', flush=True); input()")
     compiler.compile(REQUEST)
     assert capsys.readouterr().err == ""
+
+
+HANGS = (
+    "import os, subprocess, sys; "
+    "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1e6)']); "
+    "print(child.pid, file=open(os.environ['SAYS'], 'w'), flush=True); child.wait()"
+)
+"""Waits for a process of its own, as a compiler does, and never reads a request."""
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_process_that_hangs_is_ended_with_what_it_started_and_another_one_is_asked_next(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    reads: bool,
+) -> None:
+    """A request that is not read fills the pipe, so that even to write it is to wait."""
+    said, limits = tmp_path / "child", list[float]()
+
+    class Expiring:
+        """A timer that ends when the process has got where it hangs."""
+
+        def __init__(self, seconds: float, expire: Callable[[], None]) -> None:
+            limits.append(seconds)
+            self._thread = threading.Thread(target=self._run, args=(expire,))
+
+        def _run(self, expire: Callable[[], None]) -> None:
+            until(lambda: said.exists() and said.read_text("ascii").endswith("\n"))
+            expire()
+
+        def start(self) -> None:
+            self._thread.start()
+
+        def cancel(self) -> None:
+            """Too late."""
+
+    monkeypatch.setattr(compiler_module, "threading", SimpleNamespace(Timer=Expiring, Event=Event))
+    monkeypatch.setenv("SAYS", str(said))
+    compiler = Compiler(1, 0, SETTINGS, 1)
+    answering(compiler, ("input(); " if reads else "") + HANGS)
+    large = REQUEST.model_copy(update={"graph": "x" * (10 if reads else 2**20)})
+    problem = compiler.compile(large)
+    assert problem == "the process that compiles was ended after 600 s"
+    assert problem in capsys.readouterr().err
+    assert compiler._process is None
+    child = int(said.read_text("ascii"))
+    until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == "zombie")
+    answering(compiler, "input(); print('{}', flush=True); input()")
+    monkeypatch.undo()
+    assert compiler.compile(REQUEST) == ""
+    assert limits == [600.0]
 
 
 def test_the_process_ends_with_whoever_asks() -> None:

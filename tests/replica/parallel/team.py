@@ -179,9 +179,11 @@ class Engine:
         self.build_errors: list[Exception] = []
         self.prepare: Callable[[Quadratic], None] = lambda _: None
         self.compiled_ahead: list[int] = []
+        self.compiler_problem = ""
 
-    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> None:
+    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
         self.compiled_ahead.append(samples)
+        return self.compiler_problem
 
     def build(
         self,

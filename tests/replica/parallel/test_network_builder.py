@@ -39,6 +39,18 @@ def test_what_one_rank_cannot_build_fails_on_all_and_the_next_network_is_built(r
         assert (last.closed, last.steps) == (False, 1)
 
 
+def test_why_the_first_rank_did_not_compile_ahead_is_told_to_whoever_leads() -> None:
+    told: list[str] = []
+    with Team(2) as team:
+        for rank in (0, 1):
+            team.engines[rank].compiler_problem = f"rank {rank}'s was ended"
+        team.engine = LeadingEngine(team.engines[0], team.collectives[0], told.append)
+        weights = initial_weights(GRAPH, np.random.default_rng(0))
+        for _ in range(2):  # The first network has nothing to be kept from.
+            team.engine.begin(GRAPH, weights, USED, None, Warmup.BUILT)().close()
+    assert told == ["rank 0's was ended"]
+
+
 def test_a_rank_that_built_something_else_is_named() -> None:
     def prepare(network: Quadratic) -> None:
         network.w = network.w + 1.0

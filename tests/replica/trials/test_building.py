@@ -35,8 +35,9 @@ from aiperf_hpc.replica.training.trial import (
 )
 from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder, TrialBuilder
 from aiperf_hpc.run.identity import Identity
-from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.paths import FIRST, RunPaths
+from aiperf_hpc.run.records import CompilerFailed
 from aiperf_hpc.trial import RoundPhase
 
 GRAPH = two_stems()
@@ -173,14 +174,29 @@ def test_nothing_is_left_of_a_step_that_did_not_fit(
         gc.enable()
 
 
+@pytest.mark.parametrize("problem", ["", "the process that compiles was ended after 600 s"])
+def test_a_network_that_is_not_compiled_ahead_is_recorded_and_made_ready_all_the_same(
+    tmp_path: Path, problem: str
+) -> None:
+    engine = FakeEngine(Script())
+    engine.compiler_problem = problem
+    context = context_in(tmp_path)
+    trainer = Trainer(context, engine, FakeDataset(), MemoryLimit(CONFIG, 2**40))
+    trainer.running_bytes = 1
+    assert OneRankBuilder(trainer, Immediate()).begin(planned("r0-t2", NEXT))().failure is None
+    context.journal.close()
+    said = [record.event for record in JournalReader(tmp_path / "journal.jsonl").read()]
+    assert said == ([CompilerFailed(problem=problem)] if problem else [])
+
+
 def test_a_trial_goes_on_while_the_next_network_is_compiled(tmp_path: Path) -> None:
     """Compiling is held until all steps of the trial under way are done."""
     trained = threading.Event()
 
     class Held(FakeEngine):
-        def compile_ahead(self, graph: Graph, precision: str, samples: int) -> None:
+        def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
             assert trained.wait(60.0)
-            super().compile_ahead(graph, precision, samples)
+            return super().compile_ahead(graph, precision, samples)
 
     engine = Held(Script())
     trainer = Trainer(context_in(tmp_path), engine, FakeDataset(), MemoryLimit(CONFIG, 2**40))

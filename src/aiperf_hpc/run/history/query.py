@@ -220,6 +220,10 @@ class RunHistory:
         return self._state.file_problems
 
     @property
+    def compiler_failures(self) -> list[str]:
+        return self._state.compiler_failures
+
+    @property
     def fenced(self) -> int:
         return self._state.fenced
 

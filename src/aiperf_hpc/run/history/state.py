@@ -338,6 +338,8 @@ class HistoryState:
     """Proposals that could not be loaded, and why."""
     file_problems: list[str] = field(default_factory=list)
     """Files that were found damaged or gone, and what was done without them."""
+    compiler_failures: list[str] = field(default_factory=list)
+    """Networks that the process that compiles ahead did not compile, and why."""
     lost_journals: list[str] = field(default_factory=list)
     """Journals of replicas that the primary found gone, by their paths below the run directory."""
     orphans: list[Problem] = field(default_factory=list)
@@ -425,6 +427,7 @@ class HistoryState:
         self._samplers.update(other._samplers)
         self.storage_waits += other.storage_waits
         self.file_problems += other.file_problems
+        self.compiler_failures += other.compiler_failures
         self.orphans += other.orphans
         self.last_utc = max(self.last_utc, other.last_utc)
         return True
@@ -607,6 +610,9 @@ class HistoryState:
     def _replica_file_problem(self, _: float, event: records.FileProblem, by: _Writer) -> None:
         self._file_problem(by.replica.id, event)
 
+    def _compiler_failed(self, _: float, event: records.CompilerFailed, by: _Writer) -> None:
+        self.compiler_failures.append(f"{by.replica.id}: {event.problem}")
+
     def _replica_started(self, utc: float, event: records.ReplicaStarted, by: _Writer) -> None:
         by.replica.started = event
         by.replica.started_utc = by.replica.alive_utc = utc
@@ -783,6 +789,7 @@ _CHANGES: Final[dict[type, Callable[[HistoryState, float, Any, _Writer], None]]]
     records.DatasetLoaded: HistoryState._dataset_loaded,
     records.TimeSpent: HistoryState._time_spent,
     records.StepTimes: HistoryState._step_times,
+    records.CompilerFailed: HistoryState._compiler_failed,
     records.RanksLost: HistoryState._ranks_lost,
     records.Heartbeat: HistoryState._heartbeat,
     records.ClocksRead: HistoryState._clocks_read,
