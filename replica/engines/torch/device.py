@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensor
 from torch.nn import functional
 
 from aiperf_hpc.errors import EngineError
@@ -158,9 +159,26 @@ class Feed:
         wide = [t.long() if t.dtype is torch.int32 else t for t in there]
         return dict(zip(batch.targets, wide, strict=True))
 
+    def brought(self, *buffers: Tensor) -> list[Tensor]:
+        """Return buffers of the host on the device, once they are there; a CPU's as they are.
+
+        An accelerator's are copied from pinned memory by a stream of their own, so that they wait
+        for none of the steps in its queue: for a network that is built during a training.
+        """
+        if self._module is None or any(isinstance(buffer, FakeTensor) for buffer in buffers):
+            return [buffer.to(self._device) for buffer in buffers]
+        copies = self._copied(*buffers)
+        self._stream.synchronize()
+        return list(copies)
+
     def _there(self, arrays: list[Any]) -> tuple[Tensor, ...]:
         tensors = tuple(_tensor(array) for array in arrays)
-        return tensors if self._module is None else self._copied(*tensors)
+        if self._module is None:
+            return tensors
+        self.await_room()
+        copies = self._copied(*tensors)
+        self._module.current_stream(self._device).wait_stream(self._stream)
+        return copies
 
     def await_room(self) -> None:
         """Wait until one more step may be put into the device's queue."""
@@ -168,7 +186,7 @@ class Feed:
             self._done.popleft().synchronize()
 
     def _copied(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        self.await_room()
+        """Begin to copy tensors; return the copies, which the current stream is to read."""
         with self._module.stream(self._stream):
             copies = tuple(
                 (t.pin_memory() if t.device.type == "cpu" else t).to(
@@ -177,7 +195,6 @@ class Feed:
                 for t in tensors
             )
         current = self._module.current_stream(self._device)
-        current.wait_stream(self._stream)
         for copy in copies:
             copy.record_stream(current)
         return copies

@@ -21,9 +21,9 @@ from torch._functorch import config as functorch_config
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError, NonFiniteLossError
-from aiperf_hpc.graph import Graph, Shape
+from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
-from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, check_weights
+from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch
@@ -51,9 +51,10 @@ from aiperf_hpc.replica.engines.torch.device import (
     keep_freed_memory,
     seen_accelerators,
 )
+from aiperf_hpc.replica.engines.torch.flat_layout import LEAST_AXES, FlatLayout
 from aiperf_hpc.replica.engines.torch.graph import build_module, in_parts
 from aiperf_hpc.replica.engines.torch.layers import MomentsInterpreter
-from aiperf_hpc.replica.engines.torch.loading import Loading
+from aiperf_hpc.replica.engines.torch.loading import Loading, forget_compiled_code
 from aiperf_hpc.replica.engines.torch.module_code import attribute
 from aiperf_hpc.replica.engines.torch.named_errors import named_errors
 from aiperf_hpc.replica.engines.torch.objective_rows import loss_of, quality_of
@@ -70,67 +71,12 @@ ALIGNED = 128
 accelerator reads what begins at no multiple of 16 in smaller pieces, by slower kernels."""
 COMPILER_BYTES = 2**30
 """What the context of the process that compiles takes of an accelerator, at most."""
+TUNING_BYTES = 2 * 2**30
+"""Workspace for cuDNN while it times its kernels for a shape. Some want a few GiB; PyTorch leaves
+out those that do not get theirs, and the fastest may be among them."""
 Modules = tuple[Callable[..., Tensor], Callable[..., Tensor]]
 """What gives outputs of a graph's inputs in training, and in inference."""
-_LEAST_AXES = 4
-"""The axes of a convolution's kernel in two dimensions; no other parameter has as many."""
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-class _Layout:
-    """Where each of some arrays lies in a flat buffer.
-
-    A convolution's kernel lies there as (out, k, ..., in): channels-last to PyTorch.
-    """
-
-    def __init__(self, shapes: Mapping[str, Shape], aligned: int = 1) -> None:
-        """Lay out arrays one behind the other.
-
-        Args:
-            shapes: of each array.
-            aligned: the elements by whose multiples they begin; what is between two stays zero.
-        """
-        self.shapes = dict(shapes)
-        self._aligned = aligned
-        self.size = 0
-        self.places: dict[str, slice] = {}
-        for name, shape in shapes.items():
-            place = self.places[name] = slice(self.size, self.size + math.prod(shape))
-            self.size = self.end(place)
-
-    def end(self, place: slice) -> int:
-        """Return where the next array begins behind a place."""
-        return -(-int(place.stop) // self._aligned) * self._aligned
-
-    def views(self, flat: Tensor) -> dict[str, Tensor]:
-        """Return each array as a view of a buffer, kernels as (out, in, k, ...)."""
-        views = {}
-        for name, shape in self.shapes.items():
-            view = flat[self.places[name]]
-            if len(shape) >= _LEAST_AXES:
-                view = view.view(shape[-1], *shape[:-1]).movedim(-1, 1)
-            else:
-                view = view.view(shape)
-            views[name] = view
-        return views
-
-    def write(self, flat: Tensor, arrays: Weights) -> None:
-        """Put some arrays into a buffer."""
-        for name, array in arrays.items():
-            ordered = np.moveaxis(array, -1, 0) if array.ndim >= _LEAST_AXES else array
-            own = np.array(ordered, np.float32).ravel()
-            flat[self.places[name]].copy_(torch.from_numpy(own))
-
-    def read(self, flat: Tensor) -> dict[str, Array]:
-        """Return copies of all arrays of a buffer."""
-        values = flat.cpu().numpy()
-        arrays = {}
-        for name, shape in self.shapes.items():
-            part = values[self.places[name]]
-            if len(shape) >= _LEAST_AXES:
-                part = np.moveaxis(part.reshape(shape[-1], *shape[:-1]), 0, -1)
-            arrays[name] = np.array(part.reshape(shape), np.float32, order="C")
-        return arrays
 
 
 class Placement(NamedTuple):
@@ -176,14 +122,12 @@ class TorchNetwork:
         self._type = _TYPES[hyperparameters.precision]
         # The backward pass reaches the last parameters first.
         reached = dict(reversed(list(graph.parameters.items())))
-        self._layout = _Layout(reached, ALIGNED)
-        self._statistics_layout = _Layout(graph.statistics)
+        self._layout = FlatLayout(reached, ALIGNED)
+        self._statistics_layout = FlatLayout(graph.statistics)
         with named_errors():
-            self._flat = torch.zeros(self._layout.size, device=device)
-            self._layout.write(self._flat, {name: weights[name] for name in graph.parameters})
-            self._statistics = torch.empty(self._statistics_layout.size, device=device)
-            self._statistics_layout.write(
-                self._statistics, {name: weights[name] for name in graph.statistics}
+            self._feed = Feed(device)
+            self._flat, self._statistics = self._feed.brought(
+                self._layout.host_buffer(weights), self._statistics_layout.host_buffer(weights)
             )
             self._views = self._layout.views(self._flat)
             small = shrinking(graph, hyperparameters)
@@ -191,7 +135,7 @@ class TorchNetwork:
                 self._flat, self._layout, small.decayed, small.used
             )
             self._optimizer.penalise(small.penalties)
-            self._optimizer.load(optimizer_state)
+            self._optimizer.load(optimizer_state, self._feed.brought)
             self._build_modules(on_cpu=device.type == "cpu" and not placement.compiled)
         self._cores, self._tuned = placement.cores, placement.tuned
         self._operations = count(graph).training
@@ -202,7 +146,6 @@ class TorchNetwork:
         self._compiled_size: int | None = None
         """The samples of a batch that is computed by compiled code; 0 for none, None until the
         first batch of all."""
-        self._feed = Feed(device)
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
         self._steps = 0
         added = 0 if self._measure.rows else len(self._measure.sums)
@@ -436,6 +379,9 @@ class TorchNetwork:
             self._rows.clear()
             self._predicted.clear()
             self._scaler.load_state_dict(scale)
+        if self._device.type != "cpu":
+            # Peaks are a training's from here on, not those of the tuning of its kernels.
+            torch.get_device_module(self._device.type).reset_peak_memory_stats(self._device)
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         return calibrate(self._graph, self._transparent, lambda: self.moments(batch), self.assign)
@@ -547,6 +493,7 @@ class TorchNetwork:
         self._flat = self._statistics = torch.empty(0)
         self._low = self._gradients = None
         self._gradient_views = []
+        forget_compiled_code()
         if self._device.type == "cpu":
             give_back_freed_memory()
         else:
@@ -558,14 +505,14 @@ def _flattened(gradient: Tensor) -> Tensor:
 
     The fused kernel copies what is not contiguous, which channels-last kernels are not.
     """
-    return (gradient.movedim(1, -1) if gradient.ndim >= _LEAST_AXES else gradient).reshape(-1)
+    return (gradient.movedim(1, -1) if gradient.ndim >= LEAST_AXES else gradient).reshape(-1)
 
 
 def _is_of_norm(name: str) -> bool:
     return name.endswith(("/gamma", "/beta"))
 
 
-def _buckets(layout: _Layout) -> list[slice]:
+def _buckets(layout: FlatLayout) -> list[slice]:
     """Return the places of the buckets: whole parameters, in the order of the layout."""
     buckets = []
     start = size = 0
@@ -589,7 +536,7 @@ class _Giving:
     """Gives buckets of gradients away while the backward pass is still going on."""
 
     def __init__(
-        self, leaves: Mapping[str, nn.Parameter], layout: _Layout, buckets: Sequence[slice]
+        self, leaves: Mapping[str, nn.Parameter], layout: FlatLayout, buckets: Sequence[slice]
     ) -> None:
         self._buckets = buckets
         self._active = False
@@ -670,7 +617,8 @@ class TorchEngine:
         if self._device.type == "cpu":
             return None
         free, _ = torch.get_device_module(self._device.type).mem_get_info(self._device)
-        return int(free) - (COMPILER_BYTES if self._compiler is not None else 0)
+        compiling = COMPILER_BYTES if self._compiler is not None else 0
+        return int(free) - compiling - (TUNING_BYTES if self._placement.tuned else 0)
 
     @property
     def warms_alone(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
@@ -79,6 +80,21 @@ def _given(module: fx.GraphModule) -> list[Callable[[], Any]]:
     (output,) = module.graph.find_nodes(op="output")
     nodes = cast("Sequence[fx.Node]", output.args[0])
     return [_like(node.meta["example_value"]) for node in nodes]
+
+
+def forget_compiled_code() -> None:
+    """Let go of what inductor keeps of all that it has compiled in this process.
+
+    Networks that are in use keep their own code. For what is compiled again there are its files.
+    """
+    codecache = sys.modules.get("torch._inductor.codecache")
+    if codecache is None:
+        return
+    cache = codecache.PyCodeCache
+    for module in list(cache.modules):
+        sys.modules.pop(module.__name__, None)
+    cache.linemaps.clear()
+    cache.cache_clear()
 
 
 def _like(value: Any) -> Callable[[], Any]:  # noqa: ANN401 -- a tensor, or a number

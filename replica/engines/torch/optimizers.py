@@ -40,9 +40,17 @@ class Layout(Protocol):
         """Put arrays into a buffer."""
         ...
 
+    def host_buffer(self, arrays: Weights) -> Tensor:
+        """Return a buffer of all arrays in the host's memory."""
+        ...
+
     def read(self, flat: Tensor) -> dict[str, Array]:
         """Return copies of all arrays of a buffer."""
         ...
+
+
+Bring = Callable[..., list[Tensor]]
+"""What returns tensors of some buffers where the parameters are: ``device.Feed.brought``."""
 
 
 class FlatOptimizer(torch.optim.Optimizer):
@@ -182,15 +190,21 @@ class FlatOptimizer(torch.optim.Optimizer):
             for name, array in self._layout.read(flat).items()
         }
 
-    def load(self, state: OptimizerState | None) -> None:
+    def load(self, state: OptimizerState | None, bring: Bring) -> None:
         """Go on from a state, the parameters being what was handed out with it; None: begin.
+
+        Args:
+            state: the arrays of the state.
+            bring: brings them to where the parameters are.
 
         Raises:
             EngineError: it is not a state of this optimizer.
         """
-        if state is not None:
-            for slot, flat in self._slots.items():
-                self._layout.write(flat, slots(state, slot, self._layout.places))
+        if state is not None and self._slots:
+            of_slots = [slots(state, slot, self._layout.places) for slot in self._slots]
+            brought = bring(*map(self._layout.host_buffer, of_slots))
+            for flat, values in zip(self._slots.values(), brought, strict=True):
+                flat.copy_(values)
 
 
 class SGD(FlatOptimizer):
@@ -254,8 +268,8 @@ class SGD(FlatOptimizer):
     def arrays(self) -> dict[str, Array]:
         return {name: -array for name, array in super().arrays().items()}
 
-    def load(self, state: OptimizerState | None) -> None:
-        super().load(state)
+    def load(self, state: OptimizerState | None, bring: Bring) -> None:
+        super().load(state, bring)
         self._slots["momentum"].neg_()
 
 
@@ -332,8 +346,8 @@ class Adam(FlatOptimizer):
     def arrays(self) -> dict[str, Array]:
         return super().arrays() | step_state(int(self._counts[0].item()))
 
-    def load(self, state: OptimizerState | None) -> None:
-        super().load(state)
+    def load(self, state: OptimizerState | None, bring: Bring) -> None:
+        super().load(state, bring)
         if state is not None:
             self._counts.fill_(step_count(state))
 
@@ -365,8 +379,8 @@ class _Counting(FlatOptimizer):
     def arrays(self) -> dict[str, Array]:
         return super().arrays() | step_state(self._steps)
 
-    def load(self, state: OptimizerState | None) -> None:
-        super().load(state)
+    def load(self, state: OptimizerState | None, bring: Bring) -> None:
+        super().load(state, bring)
         if state is not None:
             self._steps = step_count(state)
 
@@ -465,13 +479,15 @@ class AveragedSGD(_Counting):
         named = {f"{ITERATE}:{name}": array for name, array in iterates.items()}
         return named | super().arrays()
 
-    def load(self, state: OptimizerState | None) -> None:
-        super().load(state)
+    def load(self, state: OptimizerState | None, bring: Bring) -> None:
+        super().load(state, bring)
         self._averaged = state is not None
         if state is None:
             self._other.copy_(self._flat)
         else:
-            self._layout.write(self._other, slots(state, ITERATE, self._layout.places))
+            iterates = slots(state, ITERATE, self._layout.places)
+            (brought,) = bring(self._layout.host_buffer(iterates))
+            self._other.copy_(brought)
 
 
 OPTIMIZERS: dict[str, type[FlatOptimizer]] = {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -279,3 +281,22 @@ def test_what_a_compiler_says_is_told_and_not_that_it_said_something(
         network.warm(8)
     assert str(raised.value).removeprefix("PyTorch: ") == str(error).splitlines()[0]
     network.close()
+
+
+def test_what_a_closed_network_was_compiled_to_is_not_kept() -> None:
+    """Inductor keeps every module, in three places: 10 to 20 MB a network."""
+    codecache = pytest.importorskip("torch._inductor.codecache")
+    loaded = codecache.PyCodeCache.load("number = 1\n", extra="of a network")
+    kept = weakref.ref(loaded)
+    name, path = loaded.__name__, loaded.__file__
+    assert sys.modules[name] is loaded
+    assert path in codecache.PyCodeCache.linemaps
+    del loaded
+    graph = two_stems()
+    placement = Placement(torch.device("cpu"), 1, True, "eager")
+    weights = trained_weights(graph, np.random.default_rng(0))
+    TorchEngine(placement, CLASSIFICATION).build(graph, weights, hyperparameters()).close()
+    gc.collect()
+    assert kept() is None
+    assert name not in sys.modules
+    assert path not in codecache.PyCodeCache.linemaps

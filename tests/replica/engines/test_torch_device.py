@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,12 @@ from aiperf_hpc.replica.data.base import Batch, Pixels, Scaling, labelled_images
 from aiperf_hpc.replica.engines.base import RankNetwork, step_in_halves
 from aiperf_hpc.replica.engines.torch import optimizers
 from aiperf_hpc.replica.engines.torch.device import Feed
-from aiperf_hpc.replica.engines.torch.engine import Placement, TorchNetwork
+from aiperf_hpc.replica.engines.torch.engine import (
+    TUNING_BYTES,
+    Placement,
+    TorchEngine,
+    TorchNetwork,
+)
 from aiperf_hpc.replica.engines.torch.objectives import LOSSES, QUALITIES
 
 META = torch.device("meta")
@@ -42,28 +47,44 @@ DONE_IN_PLACE = ("_fused_", "_amp_")
 """The beginnings of kernels that have no form for meta tensors; all that they do is in place."""
 
 
-class Accelerator:
-    """A module of PyTorch's like ``torch.cuda``, whose streams and events are itself."""
+class SideStream:
+    """A stream beside the current one."""
 
     def __init__(self) -> None:
         self.waits = 0
 
-    def Stream(self, device: torch.device) -> Accelerator:  # noqa: N802 -- its name in PyTorch
-        return self
+    def synchronize(self) -> None:
+        self.waits += 1
+
+
+class Accelerator:
+    """A module of PyTorch's like ``torch.cuda``, whose current stream and events are itself."""
+
+    def __init__(self) -> None:
+        self.waits = self.waits_of_current = self.resets = 0
+        self.streams: list[SideStream] = []
+        self.active: SideStream | None = None
+
+    def Stream(self, device: torch.device) -> SideStream:  # noqa: N802 -- its name in PyTorch
+        self.streams.append(SideStream())
+        return self.streams[-1]
 
     def Event(self, *, blocking: bool) -> Accelerator:  # noqa: N802
         """Refuse an event that a thread would wait for by spinning on a core."""
         assert blocking
         return self
 
-    def stream(self, stream: Accelerator) -> AbstractContextManager[None]:
-        return nullcontext()
+    @contextmanager
+    def stream(self, stream: SideStream) -> Iterator[None]:
+        self.active = stream
+        yield
+        self.active = None
 
     def current_stream(self, device: torch.device) -> Accelerator:
         return self
 
-    def wait_stream(self, stream: Accelerator) -> None:
-        pass
+    def wait_stream(self, stream: SideStream) -> None:
+        self.waits_of_current += 1
 
     def record(self, stream: Accelerator) -> None:
         pass
@@ -73,6 +94,9 @@ class Accelerator:
 
     def empty_cache(self) -> None:
         pass
+
+    def reset_peak_memory_stats(self, device: torch.device) -> None:
+        self.resets += 1
 
 
 class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -283,3 +307,82 @@ def test_bytes_are_what_is_brought_to_the_device(
     assert pinned == [torch.uint8]
     assert (found.device, found.dtype, found.shape) == (META, torch.float32, (2, 3, 4, 4))
     assert accelerator.waits == 0
+
+
+class Copies(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes what is copied from the host to the device: how many numbers, from where, by what."""
+
+    def __init__(self, accelerator: Accelerator, pinned: Sequence[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._accelerator = accelerator
+        self._pinned = pinned
+        self.found: list[tuple[int, bool, bool]] = []
+        """The numbers, whether from pinned memory, and whether by a stream beside the current."""
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 -- PyTorch's
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        made = func(*args, **(kwargs or {}))
+        given = [t for t in tree_leaves((args, kwargs or {})) if isinstance(t, Tensor)]
+        there = any(t.device == META for t in tree_leaves(made) if isinstance(t, Tensor))
+        for tensor in given:
+            if there and tensor.device.type == "cpu" and tensor.ndim:
+                pinned = any(tensor is each for each in self._pinned)
+                beside = self._accelerator.active is not None
+                self.found.append((tensor.numel(), pinned, beside))
+        return made
+
+
+@pytest.mark.parametrize("optimizer", optimizers.OPTIMIZERS)
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_network_is_brought_in_one_copy_a_buffer_that_waits_for_no_step(
+    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch, optimizer: str, *, resumed: bool
+) -> None:
+    """By the current stream, each copy would wait for the steps of the training under way."""
+    pinned: list[Tensor] = []
+
+    def pin(tensor: Tensor) -> Tensor:
+        pinned.append(tensor)
+        return tensor
+
+    monkeypatch.setattr(Tensor, "pin_memory", pin)
+    weights = trained_weights(GRAPH, np.random.default_rng(0))
+    used = hyperparameters(optimizer=optimizer)
+    cpu = Placement(torch.device("cpu"), cores=1, compiled=False)
+    state = TorchNetwork(GRAPH, weights, used, None, CLASSIFICATION, cpu).optimizer_state()
+    slots = {name.split(":")[0] for name in state if ":" in name}
+    there = Placement(META, cores=1, compiled=False)
+    with Copies(accelerator, pinned) as copies:
+        made = TorchNetwork(GRAPH, weights, used, state if resumed else None, CLASSIFICATION, there)
+    (stream,) = accelerator.streams
+    parameters, statistics = made._layout.size, made._statistics_layout.size
+    buffers = [parameters, statistics, *([parameters] * len(slots) if resumed else [])]
+    assert sorted(copies.found) == sorted((size, True, True) for size in buffers)
+    assert stream.waits >= 1
+    assert accelerator.waits == accelerator.waits_of_current == 0
+
+
+def test_peaks_are_those_of_a_training_and_not_of_what_was_tuned_before_it(
+    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = network()
+    monkeypatch.setattr(TorchNetwork, "train_step", lambda *_: None)
+    monkeypatch.setattr(TorchNetwork, "evaluate_step", lambda *_: None)
+    monkeypatch.setattr(Tensor, "item", lambda _: 0.0)
+    trained.warm(4)
+    assert accelerator.resets == 1
+
+
+@pytest.mark.parametrize("tuned", [False, True])
+def test_what_tuning_needs_of_the_memory_no_training_is_given(
+    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch, *, tuned: bool
+) -> None:
+    monkeypatch.setattr(accelerator, "mem_get_info", lambda _: (2**35, 2**36), raising=False)
+    where = Placement(META, cores=1, compiled=False, tuned=tuned)
+    engine = TorchEngine(where, CLASSIFICATION)
+    assert engine.memory_bytes == 2**35 - (TUNING_BYTES if tuned else 0)
+    assert TUNING_BYTES == 2 * 2**30
