@@ -146,6 +146,8 @@ class LeadingEngine:
         hyperparameters: Hyperparameters,
         optimizer_state: OptimizerState | None,
         warmup: Warmup,
+        *,
+        built: Callable[[object], None] = ignored,
     ) -> Callable[[], LeadingNetwork]:
         """Have a graph built on all ranks, by a thread of each, while they do other things.
 
@@ -155,6 +157,7 @@ class LeadingEngine:
             hyperparameters: as for ``build``.
             optimizer_state: as for ``build``.
             warmup: when each rank warms its network.
+            built: called when this rank's network is built, by the thread that builds it.
 
         Returns:
             What waits for all ranks and returns the network, or raises EngineError.
@@ -162,7 +165,7 @@ class LeadingEngine:
         number = next(self._numbers)
         request = BuildRequest(graph, weights, hyperparameters, optimizer_state, warmup)
         request.send(self._collective, number)
-        self._builder.begin(number, request)
+        self._builder.begin(number, request, built)
 
         def take() -> LeadingNetwork:
             self._announce(Command.TAKE_NETWORK, number)

@@ -29,8 +29,8 @@ Uncompiled = Callable[[str], object]
 """Told why a network was not compiled ahead."""
 
 
-def ignored(_: str) -> None:
-    """Leave it at the line in this rank's log."""
+def ignored(_: object) -> None:
+    """Do nothing."""
 
 
 class NetworkBuilder:
@@ -45,11 +45,21 @@ class NetworkBuilder:
         self._thread = ThreadPoolExecutor(1, "builder", lower_priority)
         self._begun: dict[int, tuple[BuildRequest, Future[RankNetwork]]] = {}
 
-    def begin(self, number: int, request: BuildRequest) -> None:
-        """Begin to build this rank's network, which is taken by its number."""
+    def begin(
+        self, number: int, request: BuildRequest, built: Callable[[object], None] = ignored
+    ) -> None:
+        """Begin to build this rank's network, which is taken by its number.
+
+        Args:
+            number: of the network.
+            request: what to build.
+            built: called when it is built or has failed.
+        """
         beside = number > 0  # The first network has nothing to be kept from.
         job = partial(self._build, request, beside=beside)
-        self._begun[number] = request, self._submit(job)
+        future = self._submit(job)
+        future.add_done_callback(built)
+        self._begun[number] = request, future
 
     def _submit(self, job: Callable[[], RankNetwork]) -> Future[RankNetwork]:
         future = self._thread.submit(job)

@@ -21,6 +21,7 @@ from aiperf_hpc.replica.runtime.background import IMMEDIATE
 from aiperf_hpc.replica.training.best_epoch import BestEpochSoFar, keeps_best_epochs
 from aiperf_hpc.replica.training.checkpoint import EpochEnd, TrialCheckpoints
 from aiperf_hpc.replica.training.credit import EvaluationCredit, TrainingCredit, TrialStopped
+from aiperf_hpc.replica.training.lead import Lead
 from aiperf_hpc.replica.training.schedule import Schedule
 from aiperf_hpc.replica.training.trial import (
     BestEpoch,
@@ -32,9 +33,6 @@ from aiperf_hpc.replica.training.trial import (
 )
 from aiperf_hpc.run.records import Calibrated, CompilerFailed, TrainingStarted, TrialStarted
 from aiperf_hpc.trial import Hyperparameters, TimePhase, TrialState
-
-LEAD_SECONDS = 60.0
-"""The time before a trial's possible end from which on the next one is made ready."""
 
 
 class Trainer:
@@ -70,6 +68,8 @@ class Trainer:
         self._clock = context.clock
         self._stop = context.stop
         self._watch = context.stopwatch
+        self.lead = Lead(context.clock)
+        """How early the next trial's preparation begins."""
         self._epoch_seconds = 0.0
         """The time that the last epoch took, of whichever trial."""
         self._course = TrialProgress(trial="")
@@ -176,7 +176,7 @@ class Trainer:
 
         Args:
             built: the trial; its network is left to the caller to close.
-            meanwhile: called after each step once the trial may end within ``LEAD_SECONDS``.
+            meanwhile: called after each step once the trial may end within the lead.
         """
         trial, network = built.trial, built.network
         self._course, self._predictions = trial.course, None
@@ -327,7 +327,7 @@ class Trainer:
         """
         patience = self._context.config.training.patience - self._course.since_lowest
         epochs = min(trial.epoch_limit - epoch + 1, patience)
-        return epochs <= 1 or epochs * self._epoch_seconds <= LEAD_SECONDS
+        return epochs <= 1 or epochs * self._epoch_seconds <= self.lead.seconds
 
     def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Yield the batches; the time spent waiting for them is data time."""

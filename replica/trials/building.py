@@ -35,7 +35,9 @@ class OneRankBuilder:
 
     def begin(self, trial: PlannedTrial) -> Callable[[], BuiltTrial]:
         taken = self._trainer.running_bytes
+        ended = self._trainer.lead.begin()
         preparing = self._background.submit(self._trainer.prepare, trial, taken)
+        preparing.add_done_callback(ended)
 
         def take() -> BuiltTrial:
             prepared = preparing.result()
@@ -68,7 +70,10 @@ class SeveralRanksBuilder:
             taken = self._trainer.running_bytes
             beside = self._trainer.warms_beside(graph, used.batch_size, taken)
             warmup = Warmup.BUILT if beside else Warmup.TAKEN
-            return self._engine.begin(graph, weights, used, trial.optimizer_state, warmup)
+            ended = self._trainer.lead.begin()
+            return self._engine.begin(
+                graph, weights, used, trial.optimizer_state, warmup, built=ended
+            )
 
         return self._trainer.begin(trial, begin_network)
 

@@ -35,7 +35,14 @@ from aiperf_hpc.results.report.rules import Broken, DeclaredSetting, RuleReport
 from aiperf_hpc.results.report.scaling import Scaling
 from aiperf_hpc.results.report.search_replay import SearchReplay, replay_search
 from aiperf_hpc.results.report.telemetry import TelemetryReport, telemetry_report
-from aiperf_hpc.results.report.time_split import StepSplit, TimeSplit, split_steps, total_time
+from aiperf_hpc.results.report.time_split import (
+    NetworkWait,
+    StepSplit,
+    TimeSplit,
+    network_wait,
+    split_steps,
+    total_time,
+)
 from aiperf_hpc.results.views.clock import ClockStatus
 from aiperf_hpc.results.views.elasticity import ElasticityStatus
 from aiperf_hpc.results.views.kinds import KindStatus
@@ -98,6 +105,8 @@ class Report(Value):
     best: GraphReport | None
     time: TimeSplit
     """Where the time of all replicas together went."""
+    network_wait: NetworkWait | None = None
+    """How long accelerators waited for a network; None in runs without accelerators."""
     trainings: tuple[TrainingTime, ...] = ()
     """Where nothing was searched for: the time of each training that came to its end."""
     models: ModelsStatus | None = None
@@ -230,6 +239,7 @@ def make_report(view: RunView) -> Report:
         operations=split,
         best=best_graph(view, end),
         time=total_time(view, final.elapsed),
+        network_wait=network_wait(history.replicas.values()),
         trainings=view.training_times(end),
         models=status.models,
         step=split_steps([t for r in history.replicas.values() for t in r.step_times]),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.history import ReplicaHistory
 from aiperf_hpc.run.history.presence import presences
 from aiperf_hpc.run.records import StepTimes
 from aiperf_hpc.trial import StepPart, TimePhase, Value
@@ -41,6 +42,38 @@ class StepSplit(Value):
     seconds: dict[StepPart, float]
     """Seconds of a step by part, as the mean over steps and ranks."""
     shares: dict[StepPart, float]
+
+
+class NetworkWait(Value):
+    """How long accelerators waited for a network: for a candidate, or for its preparation."""
+
+    accelerators: int
+    seconds: float
+    """Accelerator-seconds: of all accelerators together."""
+    share: float
+    """The fraction of their recorded time, from 0 to 1."""
+
+
+def network_wait(replicas: Iterable[ReplicaHistory]) -> NetworkWait | None:
+    """Return how long accelerators waited for a network; None for a run without accelerators.
+
+    A replica's ranks wait together. The first network of a replica, which nothing is trained
+    before, counts too.
+    """
+    accelerators, waited, recorded = 0, 0.0, 0.0
+    for replica in replicas:
+        if replica.started is None:
+            continue
+        # The record has the devices of the first rank; a host is named for each of several ranks.
+        own = len(replica.started.machine.accelerators) * max(1, len(replica.started.hosts))
+        accelerators += own
+        recorded += own * sum(replica.seconds.values())
+        for phase in (TimePhase.SEARCH_WAIT, TimePhase.BUILD):
+            waited += own * replica.seconds.get(phase, 0.0)
+    if not accelerators:
+        return None
+    share = waited / recorded if recorded else 0.0
+    return NetworkWait(accelerators=accelerators, seconds=waited, share=share)
 
 
 def split_time(seconds: Mapping[TimePhase, float], elapsed: float) -> TimeSplit:

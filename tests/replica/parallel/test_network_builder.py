@@ -39,6 +39,17 @@ def test_what_one_rank_cannot_build_fails_on_all_and_the_next_network_is_built(r
         assert (last.closed, last.steps) == (False, 1)
 
 
+def test_whoever_leads_is_told_when_its_network_is_built_though_nobody_takes_it() -> None:
+    built = threading.Event()
+    with Team(2) as team:
+        weights = initial_weights(GRAPH, np.random.default_rng(0))
+        take = team.engine.begin(
+            GRAPH, weights, USED, None, Warmup.BUILT, built=lambda _: built.set()
+        )
+        assert built.wait(PATIENCE_SECONDS)
+        take().close()
+
+
 def test_why_the_first_rank_did_not_compile_ahead_is_told_to_whoever_leads() -> None:
     told: list[str] = []
     with Team(2) as team:

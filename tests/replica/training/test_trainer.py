@@ -326,7 +326,7 @@ def test_the_next_trial_is_looked_for_once_this_one_may_end_before_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An epoch has 4 steps and 2 evaluation steps, and takes longer than the lead."""
-    monkeypatch.setattr("aiperf_hpc.replica.training.trainer.LEAD_SECONDS", 0.01)
+    monkeypatch.setattr("aiperf_hpc.replica.training.lead.LEAST_SECONDS", 0.01)
     bench = Bench(tmp_path, Script(step_seconds=0.02, losses=(0.5, 0.4, 0.6)), patience=2)
     bench.run(epochs=9)
     # How long the first epoch takes is unknown; the fourth is the last that patience allows.

@@ -6,10 +6,13 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.clock import Clock
 from tests.support.fakes import FakeDataset, FakeEngine, FakeNetwork, Script
 from tests.support.networks import two_stems
 
@@ -25,6 +28,7 @@ from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, Le
 from aiperf_hpc.replica.parallel.protocol import Warmup
 from aiperf_hpc.replica.runtime.background import Immediate, background_thread
 from aiperf_hpc.replica.runtime.stopping import StopFlag
+from aiperf_hpc.replica.training.lead import Lead
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.training.trial import (
     BuiltTrial,
@@ -112,7 +116,7 @@ def test_ranks_warm_the_next_network_when_it_fits_beside_the_one_that_trains(
     trainer.memory = MemoryLimit(CONFIG, running + following - (not both_fit))
     trainer.running_bytes = running
     asked: list[Warmup] = []
-    monkeypatch.setattr(LeadingEngine, "begin", lambda *given: asked.append(given[-1]))
+    monkeypatch.setattr(LeadingEngine, "begin", lambda *given, **_: asked.append(given[-1]))
     builder.begin(planned("r0-t2", NEXT))
     assert asked == [Warmup.BUILT if both_fit else Warmup.TAKEN]
 
@@ -172,6 +176,42 @@ def test_nothing_is_left_of_a_step_that_did_not_fit(
         assert len(computed) == (3 if several else 2)
     finally:
         gc.enable()
+
+
+def test_how_long_a_preparation_took_is_learned_and_not_how_long_it_waited_to_be_taken(
+    tmp_path: Path,
+) -> None:
+    clock = Clock()
+
+    class Slow(FakeEngine):
+        def build(self, *given: Any) -> FakeNetwork:  # noqa: ANN401 -- its parent's
+            clock.advance(100.0)
+            return super().build(*given)
+
+    context = replace(context_in(tmp_path), clock=clock)
+    trainer = Trainer(context, Slow(Script()), FakeDataset(), MemoryLimit(CONFIG, 2**40))
+    assert trainer.lead.seconds == 60.0
+    OneRankBuilder(trainer, Immediate()).begin(planned("r0-t1", NEXT))
+    clock.advance(1_000.0)
+    assert trainer.lead.seconds == 150.0
+
+
+def test_how_long_the_first_rank_built_is_learned_of_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    trainer, builder = builder_of(tmp_path, several=True)
+    trainer.lead = Lead(clock)
+    told: list[Callable[[object], None]] = []
+
+    def begin(*_: object, built: Callable[[object], None]) -> None:
+        told.append(built)
+
+    monkeypatch.setattr(LeadingEngine, "begin", begin)
+    builder.begin(planned("r0-t2", NEXT))
+    clock.advance(100.0)
+    told[0](None)
+    assert trainer.lead.seconds == 150.0
 
 
 @pytest.mark.parametrize("problem", ["", "the process that compiles was ended after 600 s"])
