@@ -18,7 +18,8 @@ from aiperf_hpc.cli import main
 from aiperf_hpc.errors import SchedulerSilentError
 from aiperf_hpc.extras import pip_install
 from aiperf_hpc.primary import cuda_packages, doctor
-from aiperf_hpc.primary.doctor import PACKAGES, Check, energy_checks, examine, readiness
+from aiperf_hpc.primary.check import Check
+from aiperf_hpc.primary.doctor import PACKAGES, energy_checks, examine, readiness
 from aiperf_hpc.primary.launchers.slurm.client import Nodes, SlurmCommands
 from aiperf_hpc.system.tools import AbsentError
 from aiperf_hpc.telemetry.rapl import rapl_zones

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError
-from aiperf_hpc.slurm import outside_of_a_job, with_epoch_times
+from aiperf_hpc.primary.launchers.slurm.environment import outside_of_a_job, with_epoch_times
 
 TIMEOUT_SECONDS = 30.0
 """How long one call may take; a controller that is down is given up by SLURM after about 4 s."""

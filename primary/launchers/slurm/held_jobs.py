@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError
 from aiperf_hpc.primary.launchers.slurm.client import Call, error_of, run_command
-from aiperf_hpc.slurm import outside_of_a_job, with_epoch_times
+from aiperf_hpc.primary.launchers.slurm.environment import outside_of_a_job, with_epoch_times
 
 INFINITY = float("inf")
 FORMAT = "%A|%i|%T|%V|%S|%e|%D|%b|%r|%P|%f|%N"

@@ -12,6 +12,8 @@ from itertools import groupby
 
 from aiperf_hpc.errors import (
     PREFLIGHT_STATUS,
+    UNSEEN_PYTHON_STATUS,
+    UNSEEN_RUN_STATUS,
     SchedulerError,
     SchedulerSilentError,
     UsageError,
@@ -25,8 +27,10 @@ from aiperf_hpc.primary.launchers.slurm.batch_script import (
     batch_script,
     group_options,
     job_name,
+    wait_limit,
 )
 from aiperf_hpc.primary.launchers.slurm.client import Element, SlurmClient
+from aiperf_hpc.primary.launchers.slurm.environment import NO_OUTPUT, SHELL_SIGNAL
 from aiperf_hpc.primary.launchers.slurm.node_groups import (
     NodeGroup,
     by_group,
@@ -37,7 +41,6 @@ from aiperf_hpc.run.identity import replica_name, replica_number
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import Retry, no_retry
-from aiperf_hpc.slurm import NO_OUTPUT, SHELL_SIGNAL, UNSEEN_PYTHON_STATUS, UNSEEN_RUN_STATUS
 from aiperf_hpc.trial import JobPhase
 
 LONGEST_SECONDS = 30.0
@@ -122,7 +125,6 @@ class SlurmLauncher:
     """
 
     exact = False
-    queues = True
 
     def __init__(
         self,
@@ -145,6 +147,7 @@ class SlurmLauncher:
             retry: how to write the batch script.
         """
         self.name = manifest.launcher
+        self.wait_limit = wait_limit(manifest.config.slurm)
         self._manifest = manifest
         self._paths = paths
         self._launch = launch

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeVar
 
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
-from aiperf_hpc.extras import PYSLURM
+from aiperf_hpc.extras import Package, pip_install
 from aiperf_hpc.primary.launchers.slurm.client import (
     Call,
     Element,
@@ -25,6 +25,7 @@ from aiperf_hpc.primary.launchers.slurm.client import (
     silence_in,
 )
 
+PYSLURM = Package("pyslurm", pip_install("pyslurm"))
 ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE",
          "OUT_OF_MEMORY")  # fmt: skip
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from aiperf_hpc.primary.launchers.base import (
     ReplicaState,
     died,
 )
-from aiperf_hpc.primary.launchers.slurm.batch_script import job_name, time_limit_minutes
+from aiperf_hpc.primary.launchers.slurm.batch_script import job_name, time_limit_minutes, wait_limit
 from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs, Job
 from aiperf_hpc.primary.launchers.slurm.launcher import BACK_OFF, LONGEST_SECONDS, unfit_node
 from aiperf_hpc.primary.launchers.slurm.node_groups import (
@@ -163,6 +163,7 @@ class StepLauncher:
             clock: the clock of pauses.
         """
         self.name, self.queues = holding.name, holding.queues
+        self.wait_limit = wait_limit(manifest.config.slurm) if self.queues else None
         self._manifest = manifest
         self._paths = paths
         self._holding = holding

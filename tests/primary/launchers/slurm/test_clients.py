@@ -17,7 +17,7 @@ import pytest
 
 from aiperf_hpc.config import SlurmConfig
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
-from aiperf_hpc.primary.launchers.registry import slurm_client
+from aiperf_hpc.primary.launchers.slurm.backend import slurm_client
 from aiperf_hpc.primary.launchers.slurm.client import (
     Answer,
     Element,
