@@ -6,8 +6,7 @@ import importlib
 import sys
 
 from aiperf_hpc.host.schedulers import SCHEDULERS, Scheduler
-from aiperf_hpc.primary.launchers.backend import Backend, Choice, Request
-from aiperf_hpc.primary.launchers.local import LOCAL, LocalChoice
+from aiperf_hpc.primary.launchers.backend import Backend, Choice, LocalBackend, Request
 
 
 def load(scheduler: Scheduler) -> Backend:
@@ -19,7 +18,7 @@ def load(scheduler: Scheduler) -> Backend:
 def backend_of(launcher: str) -> Backend:
     """Return what launches by the launcher of this name."""
     found = (load(each) for each in SCHEDULERS if launcher in each.launchers)
-    return next(found, LOCAL)
+    return next(found, LocalBackend())
 
 
 def choose_launcher(request: Request) -> Choice:
@@ -32,7 +31,7 @@ def choose_launcher(request: Request) -> Choice:
     """
     if request.launcher != "auto":
         return backend_of(request.launcher).choose(request)
-    choice: Choice = LocalChoice(request)
+    choice = Choice(request)
     for scheduler in SCHEDULERS:
         choice = load(scheduler).choose(request)
         if choice.launcher != "local":

@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from aiperf_hpc.config import RunConfig
-from aiperf_hpc.primary.check import Check
-from aiperf_hpc.primary.launchers.backend import Request
+from aiperf_hpc.primary.launchers.backend import Backend, Choice, Request
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState, WaitLimit
-from aiperf_hpc.primary.launchers.local import LocalChoice
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.storage import Retry
@@ -55,13 +52,11 @@ class ToyLauncher:
         self._process.wait()
 
 
-class ToyBackend:
-    """Launches jobs of the toy. It is a ``Backend``."""
+class ToyBackend(Backend):
+    """Launches jobs of the toy."""
 
-    needs: tuple[str, ...] = ()
-
-    def choose(self, request: Request) -> LocalChoice:
-        return LocalChoice(request, launcher=NAME)
+    def choose(self, request: Request) -> Choice:
+        return Choice(request, launcher=NAME)
 
     def launcher(
         self, manifest: RunManifest, paths: RunPaths, launch: int, retry: Retry
@@ -69,18 +64,7 @@ class ToyBackend:
         return ToyLauncher(paths)
 
     def dry_run(self, manifest: RunManifest, paths: RunPaths) -> str:
-        return ""
-
-    def runs_this_python(self, config: RunConfig, launcher: str) -> bool:
-        return True
-
-    def wait(self) -> None: ...
-
-    def release(self, manifest: RunManifest) -> str | None:
-        return None
-
-    def checks(self) -> Iterator[Check]:
-        return iter(())
+        return JOB
 
 
 BACKEND = ToyBackend()

@@ -15,7 +15,6 @@ from aiperf_hpc.host.schedulers import job_variable
 from aiperf_hpc.primary.check import Check
 from aiperf_hpc.primary.launchers.backend import Backend, Choice, Request
 from aiperf_hpc.primary.launchers.base import Launcher
-from aiperf_hpc.primary.launchers.local import LocalChoice
 from aiperf_hpc.primary.launchers.ranks import Settled
 from aiperf_hpc.primary.launchers.slurm.allocation import Allocation, release_jobs, salloc_command
 from aiperf_hpc.primary.launchers.slurm.batch_script import (
@@ -53,12 +52,9 @@ def slurm_client(config: SlurmConfig) -> SlurmClient:
 
 
 @dataclass(frozen=True, slots=True)
-class SlurmChoice:
-    """One of SLURM's launchers, and what the cluster has. It is a ``Choice``."""
+class SlurmChoice(Choice):
+    """One of SLURM's launchers, and what the cluster has."""
 
-    request: Request
-    launcher: str
-    why: str = ""
     nodes: Sequence[Nodes] = ()
     """What ``SlurmClient.partitions`` returned or, in an allocation, what that is made of; empty
     where SLURM was not asked."""
@@ -72,10 +68,10 @@ class SlurmChoice:
         return settle_on_cluster(config, self.request.most, self.nodes, inside=inside)
 
 
-class SlurmBackend:
-    """Launches by SLURM. It is a ``Backend``."""
+class SlurmBackend(Backend):
+    """Launches by SLURM."""
 
-    needs: tuple[str, ...] = NEEDS
+    needs = NEEDS
 
     def __init__(
         self, client: SlurmClient | None = None, rate_limit: RateLimit = RATE_LIMIT
@@ -92,14 +88,14 @@ class SlurmBackend:
         """
         asked, job = request.launcher, job_variable("id")
         if request.dry and asked != "auto":
-            return SlurmChoice(request, _resolved(request))
+            return SlurmChoice(request, launcher=_resolved(request))
         if asked == "inside" or (asked == "auto" and job and shutil.which("srun")):
             why = f"this is in job {job}, whose nodes it takes"
-            return SlurmChoice(request, "inside", why, self._look_inside(request, job))
+            return SlurmChoice(request, why, "inside", self._look_inside(request, job))
         where = shutil.which("sbatch")
         if where is None:
             if asked == "auto":
-                return LocalChoice(request, "there is no sbatch on the PATH")
+                return Choice(request, "there is no sbatch on the PATH")
             raise UsageError(
                 f"--launcher {asked}: there is no sbatch on the PATH; load your site's SLURM, "
                 "or use --launcher local"
@@ -113,7 +109,7 @@ class SlurmBackend:
             )
         check_cluster(request.config.slurm, request.most, request.hours, partitions)
         why = "SLURM answers, and this is in none of its jobs"
-        return SlurmChoice(request, _resolved(request), why, partitions)
+        return SlurmChoice(request, why, _resolved(request), partitions)
 
     def _look_inside(self, request: Request, job: str | None) -> list[Nodes]:
         """Require of the allocation what is requested; return what it is made of."""
@@ -166,7 +162,7 @@ class SlurmBackend:
         return checks()
 
 
-BACKEND: Backend = SlurmBackend()
+BACKEND = SlurmBackend()
 
 
 def _resolved(request: Request) -> str:
@@ -175,10 +171,10 @@ def _resolved(request: Request) -> str:
     return request.launcher if named else request.config.slurm.mode
 
 
-def _without_answer(request: Request, silent: str) -> LocalChoice:
+def _without_answer(request: Request, silent: str) -> Choice:
     """Return the launcher where SLURM is installed and silent. Raises UsageError: there is none."""
     if request.launcher == "auto" and request.most <= len(os.sched_getaffinity(0)):
-        return LocalChoice(request, f"{silent}; the run is on this machine")
+        return Choice(request, f"{silent}; the run is on this machine")
     raise UsageError(
         f"--launcher {request.launcher}: {silent}; start its controller, or use --launcher local "
         "to run on this machine"
