@@ -23,7 +23,7 @@ from aiperf_hpc.primary.launchers.slurm.batch_script import (
     time_limit_minutes,
 )
 from aiperf_hpc.primary.launchers.slurm.checks import NEEDS, checks
-from aiperf_hpc.primary.launchers.slurm.client import Nodes, SlurmClient, SlurmCommands
+from aiperf_hpc.primary.launchers.slurm.client import Nodes, SlurmClient
 from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs
 from aiperf_hpc.primary.launchers.slurm.inside import Inside, check_allocation, nodes_inside
 from aiperf_hpc.primary.launchers.slurm.launcher import ARRAY, SlurmLauncher, array_of
@@ -48,7 +48,7 @@ from aiperf_hpc.run.storage import Retry
 
 def slurm_client(config: SlurmConfig) -> SlurmClient:
     """Return what speaks to SLURM. Raises UsageError where it is not there."""
-    return PyslurmClient() if config.client == "pyslurm" else SlurmCommands()
+    return PyslurmClient() if config.client == "pyslurm" else SlurmClient()
 
 
 @dataclass(frozen=True, slots=True)

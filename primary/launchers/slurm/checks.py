@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from aiperf_hpc.errors import SchedulerError
 from aiperf_hpc.host.schedulers import SLURM
 from aiperf_hpc.primary.check import CONTROLLER, Check, output_of, package_check
-from aiperf_hpc.primary.launchers.slurm.client import SlurmCommands
+from aiperf_hpc.primary.launchers.slurm.client import SlurmClient
 from aiperf_hpc.primary.launchers.slurm.pyslurm_client import PYSLURM
 
 COMMANDS = ("sbatch", "squeue", "srun")
@@ -38,7 +38,7 @@ def checks() -> Iterator[Check]:
 
 def _controller() -> Check:
     try:
-        found = sorted({group.partition for group in SlurmCommands().partitions()})
+        found = sorted({group.partition for group in SlurmClient().partitions()})
     except SchedulerError as error:
         return Check(
             area=SLURM.title,

@@ -21,7 +21,7 @@ from aiperf_hpc.primary.launchers.slurm.client import (
     Call,
     Element,
     Nodes,
-    SlurmCommands,
+    SlurmClient,
     silence_in,
 )
 
@@ -31,7 +31,7 @@ ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL"
 T = TypeVar("T")
 
 
-class PyslurmClient(SlurmCommands):
+class PyslurmClient(SlurmClient):
     """SLURM by its library, as far as looking goes."""
 
     def __init__(self, call: Call | None = None) -> None:

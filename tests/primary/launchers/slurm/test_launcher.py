@@ -39,7 +39,7 @@ from aiperf_hpc.primary.launchers.slurm.client import (
     Answer,
     Element,
     Nodes,
-    SlurmCommands,
+    SlurmClient,
     limit_minutes,
     run_command,
 )
@@ -121,7 +121,7 @@ class Cluster:
             self.sleep(seconds)
 
     def launcher(self, folder: Path, nodes: int = 3, launch: int = 0) -> SlurmLauncher:
-        client, rate_limit = SlurmCommands(self), RateLimit(self)
+        client, rate_limit = SlurmClient(self), RateLimit(self)
         return SlurmLauncher(manifest(nodes), RunPaths(folder), client, rate_limit, launch=launch)
 
     @property
@@ -663,7 +663,7 @@ def test_on_a_full_disk_the_batch_script_is_waited_for(
     monkeypatch.setattr(slurm_launcher, "write_whole", full)
     paths, patience = RunPaths(tmp_path), BackoffRetry(lambda: False, clock=cluster)
     launcher = SlurmLauncher(
-        manifest(1), paths, SlurmCommands(cluster), RateLimit(cluster), retry=patience
+        manifest(1), paths, SlurmClient(cluster), RateLimit(cluster), retry=patience
     )
     assert launcher.start() == {"r0": "17_0"}
     assert troubles == []
@@ -809,7 +809,7 @@ def test_time_limits_are_read() -> None:
 def test_partitions_are_read(cluster: Cluster) -> None:
     out = "bench*|up|idle|3|gpu:h100:8(S:0-1)|infinite\nold|down|drained*|2|(null)|5:00\n"
     cluster.answers["sinfo"] = [Answer(0, out, "")]
-    assert SlurmCommands(cluster).partitions() == [
+    assert SlurmClient(cluster).partitions() == [
         BENCH,
         Nodes("old", False, False, "drained*", 2, "", 5.0),
     ]
@@ -818,7 +818,7 @@ def test_partitions_are_read(cluster: Cluster) -> None:
 def choose(asked: str, cluster: Cluster) -> str:
     config = RunConfig.model_validate({"dataset": {"name": "synthetic"}})
     with pytest.MonkeyPatch.context() as patch:
-        slurm = SlurmBackend(SlurmCommands(cluster), RateLimit(cluster))
+        slurm = SlurmBackend(SlurmClient(cluster), RateLimit(cluster))
         patch.setattr(backend, "BACKEND", slurm)
         return registry.choose_launcher(Request(asked, config, 3, 3, 1.0)).launcher
 
@@ -873,7 +873,7 @@ def test_commands_are_really_run() -> None:
 def test_an_error_without_words_is_still_an_error(cluster: Cluster) -> None:
     cluster.answers["sinfo"] = [Answer(3, "", "")]
     with pytest.raises(SchedulerError, match="sinfo: exit status 3 without a word"):
-        SlurmCommands(cluster).partitions()
+        SlurmClient(cluster).partitions()
 
 
 # More and fewer nodes while a run lasts.

@@ -15,7 +15,7 @@ from aiperf_hpc.config import SlurmConfig
 from aiperf_hpc.errors import ConfigError, UsageError
 from aiperf_hpc.primary.launchers.ranks import Settled
 from aiperf_hpc.primary.launchers.slurm.backend import BACKEND
-from aiperf_hpc.primary.launchers.slurm.client import Answer, Nodes, SlurmCommands
+from aiperf_hpc.primary.launchers.slurm.client import Answer, Nodes, SlurmClient
 from aiperf_hpc.primary.launchers.slurm.held_jobs import Job
 from aiperf_hpc.primary.launchers.slurm.launcher import SlurmLauncher
 from aiperf_hpc.primary.launchers.slurm.node_groups import (
@@ -70,7 +70,7 @@ def cluster() -> test_launcher.Cluster:
 
 
 def array(cluster: test_launcher.Cluster, folder: Path) -> SlurmLauncher:
-    client = SlurmCommands(cluster)
+    client = SlurmClient(cluster)
     return SlurmLauncher(two_kinds(), RunPaths(folder), client, RateLimit(cluster))
 
 
