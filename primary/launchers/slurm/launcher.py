@@ -36,7 +36,7 @@ from aiperf_hpc.primary.launchers.slurm.node_groups import (
     by_group,
 )
 from aiperf_hpc.primary.launchers.slurm.partitions import check_cluster
-from aiperf_hpc.primary.launchers.slurm.rate_limit import SHORTEST_SECONDS, RateLimit
+from aiperf_hpc.primary.launchers.slurm.rate_limit import AGAIN, SHORTEST_SECONDS, RateLimit
 from aiperf_hpc.run.identity import replica_name, replica_number
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
@@ -209,10 +209,8 @@ class SlurmLauncher:
         return {name: f"{job}_{replica_number(name)}" for name in names}
 
     def check(self, nodes: int) -> None:
-        try:
-            found = self._rate_limit.call(self._client.partitions)
-        except SchedulerError as error:
-            raise UsageError(f"--nodes {nodes}: SLURM does not say what it has: {error}") from None
+        what = f"--nodes {nodes}: SLURM does not say what it has"
+        found = self._rate_limit.require(self._client.partitions, what)
         check_cluster(self._manifest.config.slurm, nodes, self._manifest.hours, found)
 
     def add(self, replicas: Sequence[str]) -> dict[str, str]:
@@ -261,13 +259,8 @@ class SlurmLauncher:
 
     def _cancel_earlier(self) -> None:
         """Cancel the job of an earlier primary, whose replicas this one's replace."""
-        try:
-            self._rate_limit.call(lambda: self._client.cancel_named(job_name(self._manifest)))
-        except SchedulerError as error:
-            raise UsageError(
-                f"the run's earlier job cannot be cancelled: {error}; nothing was started; "
-                "try again when SLURM answers"
-            ) from None
+        name, what = job_name(self._manifest), "the run's earlier job cannot be cancelled"
+        self._rate_limit.require(lambda: self._client.cancel_named(name), what, AGAIN)
 
     def _submit(self, replicas: Sequence[str], *options: str) -> str:
         script = self._paths.batch_script

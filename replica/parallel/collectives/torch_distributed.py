@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.host.schedulers import task
+from aiperf_hpc.host.schedulers import SCHEDULERS, current, task
 from aiperf_hpc.replica.parallel.collectives.base import (
     Array,
     Buffer,
@@ -149,9 +149,10 @@ def meeting_point() -> dict[str, str]:
     try:
         place = task()
     except KeyError as error:
+        title = (current() or SCHEDULERS[0]).title
         raise EngineError(
-            f"collective 'torch': neither {names[0]} nor a scheduler's {error.args[0]} is set; "
-            "ranks are started by `aiperf start`, by a scheduler or by torchrun"
+            f"collective 'torch': neither {names[0]} nor {title}'s {error.args[0]} is set; ranks "
+            "are started by `aiperf start`, by srun or by torchrun"
         ) from None
     port = FIRST_PORT + (place.job + place.step) % PORTS
     return {
