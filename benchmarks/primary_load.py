@@ -60,7 +60,7 @@ class AllRun:
 
     name = "told"
     exact = False
-    queues = False
+    wait_limit = None
     problem = None
 
     def __init__(self, replicas: int) -> None:

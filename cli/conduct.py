@@ -16,7 +16,7 @@ from aiperf_hpc.primary.control.context import PrimaryContext
 from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.control.heads import HeadsTaker
 from aiperf_hpc.primary.control.witnesses import forget, witnesses_of
-from aiperf_hpc.primary.launchers.registry import LAUNCHERS
+from aiperf_hpc.primary.launchers.registry import backend_of
 from aiperf_hpc.results.terminal.progress import ProgressDisplay
 from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.run_catalog import run_argument
@@ -92,7 +92,7 @@ def conduct_run(
     retry = BackoffRetry(interrupts.at_once)
     # Of a run that goes on, as many are started as it was to have.
     asked = manifest.model_copy(update={"nodes": asked_nodes(view.history, manifest.nodes)})
-    launcher = LAUNCHERS[manifest.launcher](asked, paths, launch, retry)
+    launcher = backend_of(manifest.launcher).launcher(asked, paths, launch, retry)
     claimed = Claimed(claim, retry)
     with (
         JournalWriter(paths.primary_journal, retry=claimed, recorded=claim.recorded) as journal,

@@ -105,7 +105,7 @@ def event_line(record: Record, who: str) -> str:
 
 
 def _outputs(paths: RunPaths, only: str | None) -> Iterator[Path]:
-    """Yield the files in which processes' output is kept, SLURM's too, as far as there are some."""
+    """Yield the files of processes' output, a scheduler's too, as far as there are some."""
     if only is not None:
         yield paths.replica_log(only)
         return

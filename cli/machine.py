@@ -126,7 +126,7 @@ def doctor(
 ) -> int:
     """Say what this machine has and what is missing.
 
-    The last sentence states whether it is ready for local runs, SLURM and GPUs, and what to do
+    The last sentence states whether it is ready for local runs, schedulers and GPUs, and what to do
     first. The exit status is 1 if no run is possible here.
 
     Examples:

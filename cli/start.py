@@ -28,6 +28,7 @@ from aiperf_hpc.cli.serving import Protection, endpoint_of, free_endpoint, words
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import AIPerfError, EndedEarlyError, UsageError
 from aiperf_hpc.host.machine import available_bytes
+from aiperf_hpc.host.schedulers import SCHEDULERS
 from aiperf_hpc.host.signals import Interruption, interruptible
 from aiperf_hpc.primary.control.background import in_background
 from aiperf_hpc.primary.control.eligibility import require_eligible
@@ -38,8 +39,7 @@ from aiperf_hpc.primary.control.prepare import (
     remove_run_directory,
 )
 from aiperf_hpc.primary.launchers.base import crowding
-from aiperf_hpc.primary.launchers.registry import dry_run, named
-from aiperf_hpc.primary.launchers.slurm.rate_limit import RATE_LIMIT
+from aiperf_hpc.primary.launchers.registry import backend_of
 from aiperf_hpc.results.site_file import read_site
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import RunHistory
@@ -74,8 +74,9 @@ class Asked:
         Option(
             "--launcher",
             metavar="WAY",
-            help="What starts the replicas: local; in SLURM slurm, array, allocation or inside "
-            "one; auto: inside a job, else SLURM where it is, else local.",
+            help=f"What starts the replicas: local; {'; '.join(s.help for s in SCHEDULERS)}; "
+            f"auto: inside a job, else {' or '.join(s.title for s in SCHEDULERS)} where it is, "
+            "else local.",
         ),
     ] = "auto"
     run_dir: Annotated[
@@ -153,14 +154,15 @@ def start(asked: Asked, manner: Manner, protection: Protection, repetition: Repe
     folder = asked.run_dir or Path("runs") / manifest.run_id
     configs = repetition.configurations(source, asked.assignments or ())
     if manner.dry_run:
-        say(dry_run(manifest, RunPaths(folder.resolve())).rstrip())
+        backend = backend_of(manifest.launcher)
+        say(backend.dry_run(manifest, RunPaths(folder.resolve())).rstrip())
         if repetition.repeat is not None:
             say(repetition.seeds_line(configs))
         return 0
     if repetition.repeat is None:
         return _start_manifest(manner, protection, manifest, folder)
 
-    same = replace(asked, launcher=named(manifest.launcher))  # Said once.
+    same = replace(asked, launcher=manifest.launcher)  # Said once.
 
     def start_one(config: RunConfig, folder: Path, *, asks: bool) -> int:
         each = replace(manner, yes=manner.yes or not asks)
@@ -214,8 +216,7 @@ def _prepare_and_conduct(
     endpoint = None if manner.serve is None else free_endpoint(manner.serve, protection)
     paths = make_run_directory(manifest, folder, dataset)
     try:
-        if manifest.launcher != "local":
-            RATE_LIMIT.wait()  # Before the run starts: the clock of some starts with it.
+        backend_of(manifest.launcher).wait()  # The clock of some runs starts with the run.
         if manner.detach:
             return _detach(paths, manner, protection)
         with take_run(RunHistory(paths), manifest, "start") as claim:

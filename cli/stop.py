@@ -19,7 +19,7 @@ from aiperf_hpc.primary.control.resume import (
     all_have_ended,
 )
 from aiperf_hpc.primary.control.run_clock import start_at_the_end
-from aiperf_hpc.primary.launchers.slurm.allocation import release_jobs
+from aiperf_hpc.primary.launchers.registry import backend_of
 from aiperf_hpc.results.formatting import few
 from aiperf_hpc.results.report.provenance import is_whole
 from aiperf_hpc.results.terminal.screen import Screen, one_line
@@ -132,5 +132,5 @@ def _end_for_its_primary(view: RunView) -> None:
 
 def _release_nodes(view: RunView) -> None:
     """Give back the nodes that the dead primary held."""
-    if view.manifest.launcher == "allocation" and (problem := release_jobs(view.manifest)):
+    if problem := backend_of(view.manifest.launcher).release(view.manifest):
         sys.stderr.write(f"aiperf: {problem}\n")

@@ -6,24 +6,24 @@ import ctypes.util
 import os
 import platform
 import shutil
-import subprocess
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
-from importlib import metadata
 from pathlib import Path
 
 import psutil
 
 from aiperf_hpc import __version__
-from aiperf_hpc.errors import RunDirectoryError, SchedulerError, reason_of
-from aiperf_hpc.extras import COLLECTIVES, ENGINES, NNI, PYSLURM, SIMULATION, pip_install
+from aiperf_hpc.errors import RunDirectoryError, reason_of
+from aiperf_hpc.extras import COLLECTIVES, ENGINES, NNI, SIMULATION, pip_install
 from aiperf_hpc.host.machine import available_bytes
+from aiperf_hpc.host.schedulers import SCHEDULERS
 from aiperf_hpc.integrity.release import FILES, changes, package_digest
 from aiperf_hpc.ops_counter.divisions.arithmetic import environment_rule
 from aiperf_hpc.ops_counter.divisions.release import release_rule
 from aiperf_hpc.primary import cuda_packages
+from aiperf_hpc.primary.check import CONTROLLER, Check, output_of, package_check
 from aiperf_hpc.primary.launchers.base import find_mpirun
-from aiperf_hpc.primary.launchers.slurm.client import SlurmCommands
+from aiperf_hpc.primary.launchers.registry import load
 from aiperf_hpc.results.formatting import size
 from aiperf_hpc.run.file_system import (
     file_system_of,
@@ -37,7 +37,6 @@ from aiperf_hpc.system.tools import AbsentError
 from aiperf_hpc.telemetry.rapl import rapl_zones
 from aiperf_hpc.telemetry.reading import Asker
 from aiperf_hpc.telemetry.sampler import SOURCES
-from aiperf_hpc.trial import Value
 
 NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "lustre", "beegfs", "gpfs", "ceph", "cifs", "9p", "fuse.")
 
@@ -48,24 +47,10 @@ OWN, SCRIPT_BYTES = b"aiperf_hpc", 65_536
 """What a program that starts this package has in it, and how far into it that is looked for."""
 
 
-SLURM_NEEDS = ("sbatch", "squeue", "srun", "controller")
 CPU_BUILDS = "the installed frameworks are builds for CPUs"
 CUDA = "CUDA"
 """The area of NVIDIA's packages and driver."""
 APART = "create a new virtual environment for each of [cuda] and [torch]"
-
-
-class Check(Value):
-    """One thing that was looked for."""
-
-    area: str
-    name: str
-    found: bool
-    detail: str
-    remedy: str = ""
-    """The command that installs it, where there is one."""
-    required: bool = False
-    """Whether no run is possible without it."""
 
 
 PACKAGES = (
@@ -74,12 +59,10 @@ PACKAGES = (
     ("collective", "mpi4py", COLLECTIVES["mpi"]),
     ("collective", "horovod", COLLECTIVES["horovod"]),
     ("simulation", "greenlet", SIMULATION),
-    ("SLURM", "pyslurm", PYSLURM),
     ("NNI", "nni", NNI),
 )
 OPTIONAL = {
     "greenlet": "for aiperf simulate",
-    "pyslurm": "for slurm.client=pyslurm",
     "nni": "for NNI's experiments, with our search as the tuner; no run needs it",
 }
 """What is needed for one thing that many never do."""
@@ -95,7 +78,7 @@ def examine(folder: Path) -> list[Check]:
         *energy_checks(),
         *_packages(),
         *_official(),
-        *_slurm(),
+        *(check for each in SCHEDULERS for check in load(each).checks()),
         *examine_storage(folder),
     ]
 
@@ -104,11 +87,15 @@ def readiness(checks: Sequence[Check]) -> str:
     """Return for which runs this machine is ready, what the others lack, and what to do first."""
     if missing := [check for check in checks if check.required and not check.found]:
         return f"Not ready for any run ({_lack(missing[0])}). First: {missing[0].remedy}."
-    lacks = {"local runs": "", "SLURM": "", "GPUs": _lack_for_accelerators(checks)}
-    slurm = [check for check in checks if check.area == "SLURM" and check.name in SLURM_NEEDS]
-    unmet = [check for check in slurm if not check.found]
-    if unmet or not slurm:
-        lacks["SLURM"] = _lack(unmet[0]) if unmet else "no client found"
+    lacks, silent = {"local runs": ""}, list[Check]()
+    for scheduler in SCHEDULERS:
+        needs = load(scheduler).needs
+        needed = [c for c in checks if c.area == scheduler.title and c.name in needs]
+        unmet = [check for check in needed if not check.found]
+        absent = "" if needed else "no client found"
+        lacks[scheduler.title] = _lack(unmet[0]) if unmet else absent
+        silent += [check for check in unmet[:1] if check.name == CONTROLLER]
+    lacks["GPUs"] = _lack_for_accelerators(checks)
     ready = " and ".join(", ".join(name for name in lacks if not lacks[name]).rsplit(", ", 1))
     others = " or ".join(f"{name} ({why})" for name, why in lacks.items() if why)
     first = "Start with `aiperf start --nodes 1 --hours 0.05`"
@@ -116,8 +103,8 @@ def readiness(checks: Sequence[Check]) -> str:
         first = f"First: {pip_install('cuda')}, or PyTorch's build for your accelerator"
     elif broken := _broken_cuda(checks):
         first = f"First: {broken.remedy}"
-    elif unmet and unmet[0].name == "controller":
-        first = f"First: {unmet[0].remedy}"
+    elif silent:
+        first = f"First: {silent[0].remedy}"
     return f"Ready for {ready}{f'; not for {others}' if others else ''}. {first}."
 
 
@@ -184,7 +171,7 @@ def _accelerators() -> Iterator[Check]:
         "Ascend": ["npu-smi", "info", "-l"],
     }
     for maker, command in tools.items():
-        output = _output(command)
+        output = output_of(command)
         if output is None:
             yield Check(area="accelerator", name=maker, found=False, detail=f"no {command[0]}")
         else:
@@ -244,15 +231,7 @@ def energy_checks() -> Iterator[Check]:
 
 def _packages() -> Iterator[Check]:
     for area, name, package in PACKAGES:
-        found = package.installed
-        purpose = f"  ({OPTIONAL[name]})" if name in OPTIONAL else ""
-        yield Check(
-            area=area,
-            name=name,
-            found=found,
-            detail=_version(package.package) if found else "not installed",
-            remedy="" if found else f"{package.remedy}{purpose}",
-        )
+        yield package_check(area, name, package, OPTIONAL.get(name, ""))
     yield _engines()
     mpi = find_mpirun() or ctypes.util.find_library("mpi")
     yield Check(
@@ -293,43 +272,6 @@ def _official() -> Iterator[Check]:
         )
 
 
-def _slurm() -> Iterator[Check]:
-    for command in ("sbatch", "squeue", "srun"):
-        where = shutil.which(command)
-        yield Check(
-            area="SLURM",
-            name=command,
-            found=where is not None,
-            detail=where or "not on the PATH",
-            remedy=""
-            if where
-            else "your site's SLURM client; on Debian: apt-get install slurm-client",
-        )
-    answer = _output(["sinfo", "--version"])
-    if answer is not None:
-        yield Check(area="SLURM", name="version", found=True, detail=answer.strip())
-    if shutil.which("sinfo") is not None:
-        yield _controller()
-
-
-def _controller() -> Check:
-    try:
-        found = sorted({group.partition for group in SlurmCommands().partitions()})
-    except SchedulerError as error:
-        return Check(
-            area="SLURM",
-            name="controller",
-            found=False,
-            detail=f"does not answer: {error}",
-            remedy="set SLURM_CONF or use --launcher local"
-            if "configuration" in str(error)
-            else "start it, or use --launcher local",
-        )
-    return Check(
-        area="SLURM", name="controller", found=True, detail="partitions: " + ", ".join(found)
-    )
-
-
 def examine_storage(folder: Path) -> Iterator[Check]:
     """Look at ``folder`` as a place for runs."""
     place = nearest_existing(folder)
@@ -357,26 +299,3 @@ def examine_storage(folder: Path) -> Iterator[Check]:
         detail=f"{kind} is {'a' if shared else 'no'} network file system",
         remedy="" if shared else "needed for several nodes only: a folder on NFS or the like",
     )
-
-
-def _version(module: str) -> str:
-    name = metadata.packages_distributions().get(module, [module])[0]
-    try:
-        return f"{name} {metadata.version(name)}"
-    except metadata.PackageNotFoundError:  # Put there by hand, e.g. on PYTHONPATH.
-        return f"{name}, of unknown version"
-
-
-def _output(command: list[str]) -> str | None:
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            encoding="locale",
-            errors="replace",
-            check=False,
-            timeout=10,
-        )
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None

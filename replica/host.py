@@ -23,6 +23,7 @@ from aiperf_hpc import __version__
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.host.machine import available_bytes, cpu_model
+from aiperf_hpc.host.schedulers import job_variable
 from aiperf_hpc.integrity.release import FILES, package_digest
 from aiperf_hpc.morphism.weights.checked_file import Tell
 from aiperf_hpc.replica.engines.base import Engine
@@ -44,7 +45,6 @@ from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.run.storage import BackoffRetry, Retry, to_stable_storage
-from aiperf_hpc.slurm import job_id
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.system.node import describe_rank
 from aiperf_hpc.trial import DevicePeak, Machine
@@ -194,7 +194,7 @@ class ProcessHost:
         self._sharing = sharing
         self.cores = tuple(sorted(os.sched_getaffinity(0)))
         self.pid = os.getpid()
-        self.job = job_id()
+        self.job = job_variable("id")
         self._tree = replica_tree(several_ranks)
         self._cpu_seconds = self._tree.totals().cpu_seconds
         self._looked = self.clock.monotonic()

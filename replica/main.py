@@ -20,15 +20,17 @@ from pathlib import Path
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import (
     UNEXPECTED_STATUS,
+    UNSEEN_RUN_STATUS,
     AIPerfError,
     DeviceLostError,
     RunDirectoryError,
 )
+from aiperf_hpc.host.schedulers import job_variable, node_name
 from aiperf_hpc.host.visible_devices import VisibleDevices
 from aiperf_hpc.replica.engines.rank_peak import rank_peak
 from aiperf_hpc.replica.host import ProcessHost, package_versions
 from aiperf_hpc.replica.node_check import check_node, checked_dataset, checked_engine
-from aiperf_hpc.replica.parallel.binding import bind, slurm_devices
+from aiperf_hpc.replica.parallel.binding import bind, devices_of_job
 from aiperf_hpc.replica.parallel.collectives import load_collective
 from aiperf_hpc.replica.parallel.collectives.base import Buffer, RankLostError
 from aiperf_hpc.replica.parallel.cores import Cores, near_cores, share_cores
@@ -43,7 +45,6 @@ from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.storage import BackoffRetry, Retry
-from aiperf_hpc.slurm import UNSEEN_RUN_STATUS, node_name, restart_count
 from aiperf_hpc.streams import print_in_any_locale
 from aiperf_hpc.system.node import describe_rank
 
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--restart",
         type=int,
-        default=restart_count(),
+        default=int(job_variable("restarts") or 0),
         help="restarts of it since that launch",
     )
     parser.add_argument("--sharing", type=int, default=1, help="replicas on this machine")
@@ -108,7 +109,7 @@ def _run(options: argparse.Namespace, own: ExitStack) -> int:
 
 
 def _bind(options: argparse.Namespace, manifest: RunManifest) -> list[Cores]:
-    """Let this rank see one accelerator: of those that its launcher named, or that SLURM gave.
+    """Let this rank see one accelerator: of those its launcher named or the scheduler gave.
 
     Returns:
         The cores near the accelerator of each rank of this node, where there are several.
@@ -116,7 +117,7 @@ def _bind(options: argparse.Namespace, manifest: RunManifest) -> list[Cores]:
     if not manifest.config.engine.uses_accelerators:
         return []
     local = VisibleDevices.parse(options.devices) if options.devices else None
-    given = local if options.cores else slurm_devices(os.environ)
+    given = local if options.cores else devices_of_job(os.environ)
     if given is None:
         return []
     bind(given, manifest.config.replica, os.environ)

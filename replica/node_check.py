@@ -17,6 +17,7 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.datasets.manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError, EngineError, PreflightError
 from aiperf_hpc.host.machine import available_bytes
+from aiperf_hpc.host.schedulers import SCHEDULERS, node_name
 from aiperf_hpc.host.visible_devices import BOUND
 from aiperf_hpc.integrity.release import FILES, package_digest
 from aiperf_hpc.replica.data import load_dataset
@@ -25,7 +26,6 @@ from aiperf_hpc.replica.data.local_copy import local_copy
 from aiperf_hpc.replica.engines import engine_for
 from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.slurm import node_name
 from aiperf_hpc.system.accelerators import computing_on_bus
 from aiperf_hpc.system.words import size
 from aiperf_hpc.trial import DatasetInfo
@@ -82,10 +82,11 @@ def checked_engine(manifest: RunManifest, cores: int, clock: Clock, device: int)
 def _require_none_on_bus(engine: str) -> None:
     """Refuse to train on the CPU beside accelerators, unless that is asked for."""
     if there := computing_on_bus():
+        settings = " or ".join(each.accelerators for each in SCHEDULERS)
         counted = ", ".join(f"{count} of {vendor}" for vendor, count in there.items())
         raise PreflightError(
             f"node {node_name()}: it has accelerators ({counted}) that engine '{engine}' does not "
-            "see: it would train on the CPU; ask the scheduler for them (slurm.gres), install the "
+            f"see: it would train on the CPU; ask the scheduler for them ({settings}), install the "
             "engine's build for them, or set engine.device=cpu"
         )
 

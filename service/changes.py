@@ -74,7 +74,7 @@ def change_routes(runs: FolderOfRuns, conductor: Conductor) -> APIRouter:
     async def submit(submission: Submission) -> Submitted:
         """Submit a run: it is checked as `aiperf start` does, and waits for its turn.
 
-        One run at a time goes on on this machine; SLURM is handed what it is to run at once.
+        One run at a time goes on on this machine; a scheduler is handed what it is to run at once.
         """
         return await run_in_threadpool(conductor.submit, submission)
 

@@ -1,7 +1,7 @@
 """The queue of a folder: runs are started from it, one at a time on this machine.
 
 Each submission is a file, written whole whenever its state changes, so that a service that is
-started again goes on with the queue. SLURM has a queue of its own: what it is to run is handed to
+started again goes on with the queue. A scheduler has its own queue: what it is to run is handed to
 it at once.
 """
 

@@ -17,7 +17,7 @@ from aiperf_hpc.primary.control.prepare import (
 )
 from aiperf_hpc.primary.control.resume import check_resumable
 from aiperf_hpc.primary.control.scaling import ask_for_nodes
-from aiperf_hpc.primary.launchers.slurm.rate_limit import RATE_LIMIT
+from aiperf_hpc.primary.launchers.registry import backend_of
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
@@ -59,8 +59,7 @@ class Primaries:
         """Start a run in a new folder. Raises UsageError where that cannot be made."""
         assert manifest.dataset is not None  # noqa: S101 -- planned
         paths = make_run_directory(manifest, folder, manifest.dataset)
-        if manifest.launcher != "local":
-            RATE_LIMIT.wait()  # Before the run starts: the clock of some starts with it.
+        backend_of(manifest.launcher).wait()  # The clock of some runs starts with the run.
         return in_background("conduct", paths)
 
     def stop(self, paths: RunPaths) -> Process | None:

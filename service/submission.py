@@ -32,7 +32,7 @@ class Submission(Answer):
     settings: dict[str, Any] = Field({}, examples=[{"training": {"batch_size": 64}}])
     """Sections and keys of the configuration that replace the preset's."""
     launcher: RequestedLauncher = "auto"
-    """What starts the replicas; `auto` is SLURM where it is."""
+    """What starts the replicas; `auto` is a scheduler where there is one."""
     start_when: Literal["first", "all"] = "first"
     """Whether the clock starts with the first node, or once all replicas are ready to train."""
     division: Literal["closed", "open"] | None = None

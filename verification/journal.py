@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.heads import Head
+from aiperf_hpc.run.liveness import PAUSE_SECONDS, STOPPED_SECONDS
 from aiperf_hpc.run.records import RECORD, Record
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.trial import DevicePeak
@@ -22,8 +23,6 @@ CLOCK_TOLERANCE = 1.0
 """Seconds by which two clocks, or a sum of durations and its whole, may differ."""
 BEGINNINGS = records.TrialStarted | records.TrainingStarted
 """What a trial records before it executes anything."""
-MOST_SILENCE = 600.0
-"""Seconds between two signs of life of a process that is at work; it is stopped in a longer one."""
 STARTS: frozenset[type[records.Event]] = frozenset(
     {records.RunStarted, records.TakenOver, records.ReplicaStarted, records.SearchStarted}
 )
@@ -34,8 +33,6 @@ ENDS: frozenset[type[records.Event]] = frozenset(
 """What a process writes last; one that recorded its clocks, right behind them."""
 BEHIND = (records.Witnessed, records.TimeStamped, records.WitnessState)
 """What comes behind the end of a run: witnesses are shown that, too."""
-MOST_PAUSE = 60.0
-"""Seconds between two records of a process that is at work; in a longer one it may be stopped."""
 BOUNDS = records.RunStarted | records.RunEnded
 """What may not follow the end of a run."""
 KEPT: frozenset[type[records.Event]] = frozenset(
@@ -95,7 +92,7 @@ class Process:
         self.records += 1
         self._last_mono = record.mono
         if before is not None:
-            self._unread += min(record.mono - before, MOST_SILENCE)
+            self._unread += min(record.mono - before, STOPPED_SECONDS)
             self.longest_unread = max(self.longest_unread, self._unread)
         if isinstance(event, records.ClocksRead):
             self.readings.append(Reading(record.seq, record.utc, record.mono, event.clocks))
@@ -313,7 +310,7 @@ class Journal:
             self._mute = 0.0
             return
         # A pause in which nothing was recorded at all is no work.
-        self._mute += min(max(record.utc - before.utc, 0.0), MOST_PAUSE)
+        self._mute += min(max(record.utc - before.utc, 0.0), PAUSE_SECONDS)
         self.longest_mute = max(self.longest_mute, self._mute)
 
     def _compare_clocks(self, record: Record) -> None:

@@ -21,13 +21,14 @@ from aiperf_hpc.analysis.measures.communication import (
 from aiperf_hpc.analysis.measures.scaling import efficiency, speedup
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.training_log import Entry
+from aiperf_hpc.host.schedulers import SCHEDULERS
 from aiperf_hpc.results.formatting import percent, si
 from aiperf_hpc.results.table import Table, optional
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import StepPart, TimePhase, Value
 
-NOT_OF_THE_STEP = ("replica", "seed", "journal", "slurm", "score", "preset")
+NOT_OF_THE_STEP = ("replica", "seed", "journal", "score", "preset", *(s.name for s in SCHEDULERS))
 """Sections of a configuration that do not change what a step computes."""
 NOT_COMPUTED = {
     "dataset": ("path", "parallel_transforms", "cache", "cache_path"),

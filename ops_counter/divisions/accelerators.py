@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from aiperf_hpc.host.schedulers import job_variable
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence, told
 from aiperf_hpc.ops_counter.divisions.rule import RuleCheck
 from aiperf_hpc.run.history import ReplicaHistory
@@ -99,7 +100,7 @@ def hosts_of(replica: ReplicaHistory) -> tuple[str, ...]:
 def _accelerators(description: RankDescription) -> int:
     """Return how many there are: by vendors' tools, on the bus, or by what the scheduler gave."""
     node, process = description.node or NodeDescription(), description.process
-    given = process.environment.get("SLURM_GPUS_ON_NODE", "")
+    given = job_variable("node_gpus", process.environment) or ""
     on_bus = sum((node.pci_accelerators or {}).values())
     return max(len(node.accelerators), on_bus, int(given) if given.isdecimal() else 0)
 
@@ -112,7 +113,7 @@ def _bound(descriptions: Iterable[RankDescription]) -> int:
     processes: Iterable[ProcessDescription] = (each.process for each in descriptions)
     return len(
         {
-            (process.environment.get("SLURM_STEP_GPUS"), process.accelerator)
+            (job_variable("step_gpus", process.environment), process.accelerator)
             for process in processes
             if process.accelerator is not None
         }

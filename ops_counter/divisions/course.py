@@ -14,11 +14,10 @@ from aiperf_hpc.ops_counter.divisions.rule import RuleCheck
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.history import ReplicaHistory
 from aiperf_hpc.run.history.state import WINDOW_SECONDS
+from aiperf_hpc.run.liveness import own_limit
 
 LEAST_SHARE: Final = 0.99
 """The share of the hours asked for that a run has to last."""
-MOST_PERIODS: Final = 3.0
-"""Heartbeats that may be missing, in periods between two."""
 MOST_DRIFT: Final = 1.0
 """Seconds an hour by which two clocks of a host may come apart."""
 LEAST_READINGS: Final = 2
@@ -88,11 +87,11 @@ def _in_order(replica: ReplicaHistory) -> bool:
 def heartbeats(run: RunEvidence) -> RuleCheck:
     """No life of a replica was silent for long."""
     period = run.config.journal.heartbeat_seconds
-    most = MOST_PERIODS * period
+    most = own_limit(period)
     silent = {each.id: _silence(run, each) for each in run.replicas if each.started is not None}
     longest = max(silent.values(), default=0.0)
     broken = (f"{name} was silent for {s:.1f} s" for name, s in silent.items() if s > most)
-    limit = f"<= {most:g} s, {MOST_PERIODS:g} periods"
+    limit = f"<= {most:g} s, {most / period:g} periods"
     return RuleCheck.of("heartbeats", f"{longest:.1f} s apart", limit, told(broken))
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from aiperf_hpc.config import Integers, Reals, RunConfig
+from aiperf_hpc.host.schedulers import SCHEDULERS
 from aiperf_hpc.ops_counter.divisions.rule import RuleCheck
 
 Settings = Mapping[str, Any]
@@ -63,7 +64,7 @@ FREE: Final[Mapping[str, Limit]] = {
     "replica.collective": ANY,
     "replica.rank_timeout_seconds": ANY,
     "search.workers": ANY,
-    "slurm": ANY,
+    **{each.name: ANY for each in SCHEDULERS},
     # What is kept to execute trials again: of all, and more than by default, never less.
     "keep.gib": Limit("at least 8", lambda value: value >= 8.0),
     # How often something is written: more often than by default, never less.

@@ -22,18 +22,15 @@ from typing import Literal, Self, TypeVar
 from pydantic import ValidationError
 
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError, UsageError
-from aiperf_hpc.host.processes import ProcessId, runs_aiperf, this_process
+from aiperf_hpc.host.processes import ProcessId, this_process
 from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.liveness import LAG_SECONDS, gone_limit, own_limit, primary_is_gone
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.storage import Retry, no_retry, to_stable_storage
 from aiperf_hpc.trial import Value
 
 T = TypeVar("T")
 
-ALIVE_BEATS = 3.0
-"""How many heartbeats a holder on another host may miss and still be taken for alive."""
-LAG_SECONDS = 60.0
-"""How late another host's files may become visible."""
 LOOK_SECONDS = 0.5
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 """What file systems without hard links answer."""
@@ -181,7 +178,7 @@ def take(
         number += 1
         publish = partial(_publish, folder, number, _holder(command))
         if retry(publish, f"a claim in {folder}"):
-            claim = Claim(folder, number, command, ALIVE_BEATS * heartbeat_seconds)
+            claim = Claim(folder, number, command, own_limit(heartbeat_seconds))
             try:
                 history.refresh()  # Who had it may have written, and let go of it, meanwhile.
             except BaseException:
@@ -229,7 +226,7 @@ def _check_gone(holder: Holder, history: RunHistory, heartbeat_seconds: float) -
 
 def _check_silent(who: str, since: float, history: RunHistory, heartbeat_seconds: float) -> None:
     quiet = time.time() - max(since, history.primary_utc or 0.0)
-    patience = ALIVE_BEATS * heartbeat_seconds + LAG_SECONDS
+    patience = gone_limit(heartbeat_seconds)
     if quiet < patience:
         raise ClaimedError(
             f"{history.paths.root}: {who}; it wrote {quiet:.0f} s ago, and is taken for alive "
@@ -241,9 +238,10 @@ def _check_last_start(history: RunHistory, heartbeat_seconds: float) -> None:
     """Require that the primary of a run from before there were claims is gone."""
     since, last = history.run_starts[-1]
     who = f"its primary is running, as process {last.pid} on {last.host}"
-    if last.host != socket.gethostname():
+    gone = primary_is_gone(last)
+    if gone is None:
         _check_silent(who, since, history, heartbeat_seconds)
-    elif runs_aiperf(last.pid):
+    elif not gone:
         raise ClaimedError(f"{history.paths.root}: {who}")
 
 

@@ -13,6 +13,7 @@ from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.file_clock import FileClock, read_clock
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.liveness import LAG_SECONDS
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.system.description import RankDescription
@@ -72,6 +73,6 @@ class Timing:
     """The time that replicas may take to end in order before they are killed."""
     kill: float = 60.0
     """The time for which a killed replica whose end nobody confirms is waited for."""
-    lost: float = 60.0
+    lost: float = LAG_SECONDS
     """The time for which a lost replica is waited for: its last records may become visible that
     late, and its scheduler may run it again."""

@@ -15,7 +15,7 @@ from aiperf_hpc.host.signals import Interrupts, ending_signals, handled
 from aiperf_hpc.primary.control.claim import LostClaimError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.preflight import Preflight
-from aiperf_hpc.primary.control.run_clock import RunClock, most_wait
+from aiperf_hpc.primary.control.run_clock import RunClock
 from aiperf_hpc.primary.control.scaling import Scaling
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
 from aiperf_hpc.results.formatting import few
@@ -143,7 +143,7 @@ class Controller:
                 manifest.replicas,
                 self._clock,
                 grace=self._timing.lost,
-                most_wait=most_wait(manifest.config.slurm) if self._launcher.queues else math.inf,
+                wait_limit=self._launcher.wait_limit,
             )
         if started.mono >= self._deadline:
             self._journal.append(RunEnded(reason=TIME_OVER))
@@ -176,7 +176,7 @@ class Controller:
             return self._history.clock_starts
         if self._manifest.start_when == "all":
             return "all"
-        return "first" if self._launcher.queues else "now"
+        return "now" if self._launcher.wait_limit is None else "first"
 
     def _close_after(self, start_utc: float, at: Record) -> None:
         """Let the run's time be over so many hours after its clock's start; ``at`` is now."""

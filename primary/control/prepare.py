@@ -8,7 +8,6 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -24,14 +23,12 @@ from aiperf_hpc.errors import (
 )
 from aiperf_hpc.integrity.commit import source_commit
 from aiperf_hpc.integrity.release import FILES, changes, package_digest
-from aiperf_hpc.primary.control.ranks import Settled, settle_here, settle_on_cluster
 from aiperf_hpc.primary.control.scaling import require_nodes
-from aiperf_hpc.primary.control.working_side import ask
+from aiperf_hpc.primary.launchers.backend import Request
 from aiperf_hpc.primary.launchers.base import divide_cores
-from aiperf_hpc.primary.launchers.registry import Chosen, choose_launcher, resolved
-from aiperf_hpc.primary.launchers.slurm.client import Nodes
-from aiperf_hpc.primary.launchers.slurm.launcher import ARRAY
-from aiperf_hpc.primary.launchers.slurm.node_groups import require_none, require_total
+from aiperf_hpc.primary.launchers.ranks import Settled
+from aiperf_hpc.primary.launchers.registry import backend_of, choose_launcher
+from aiperf_hpc.primary.working_side import ask
 from aiperf_hpc.results.formatting import size
 from aiperf_hpc.results.views.run_catalog import run_name
 from aiperf_hpc.run.file_system import free_bytes, require_writable
@@ -73,15 +70,11 @@ def make_manifest(
     if not 0 < hours <= 24 * 365:
         raise UsageError(f"--hours {hours:g}: a run lasts more than 0 and at most 8760 hours")
     replicas = most // config.replica.nodes
-    if dry and launcher != "auto":
-        chosen, found = Chosen(resolved(launcher, config))
-    else:
-        chosen, found = choose_launcher(launcher, config, most, hours)
-    if chosen == "inside":
-        require_none(config.slurm)
-    elif chosen in (*ARRAY, "allocation"):
-        require_total(config.slurm, nodes)
-    settled = _settled(config, most, chosen, found)
+    choice = choose_launcher(Request(launcher, config, nodes, most, hours, dry))
+    chosen = choice.launcher
+    settled = Settled(config.settled()) if chosen == "simulated" else choice.settle()
+    for remark in settled.remarks:
+        sys.stderr.write(f"aiperf: {remark}\n")
     if chosen == "local" or not dry:
         require_packages(settled.config, chosen)
     created = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
@@ -106,33 +99,16 @@ def make_manifest(
     )
 
 
-def _settled(config: RunConfig, nodes: int, launcher: str, found: Sequence[Nodes]) -> Settled:
-    """Return the configuration with numbers, and say what of the machine stays idle."""
-    match launcher:
-        case "local":
-            if lacking := missing(config):  # Whom to ask how many there are.
-                raise UsageError("; ".join(lacking))
-            settled = settle_here(config, nodes)
-        case "simulated":
-            settled = Settled(config.settled())
-        case _:
-            settled = settle_on_cluster(config, nodes, found, inside=launcher == "inside")
-    for remark in settled.remarks:
-        sys.stderr.write(f"aiperf: {remark}\n")
-    return settled
-
-
 def require_packages(config: RunConfig, launcher: str) -> None:
     """Require the packages of the engine and of the collective.
 
-    SLURM's nodes run this very Python, so that what is missing here is missing there. Only a batch
-    script of the site's own may start another one: then the nodes find out, before they train.
+    Nodes that run this very Python lack what is missing here. Others find out before they train.
 
     Raises:
         UsageError: some are not installed.
     """
-    elsewhere = launcher in ARRAY and config.slurm.template is not None
-    if not elsewhere and (lacking := missing(config)):
+    here = backend_of(launcher).runs_this_python(config, launcher)
+    if here and (lacking := missing(config)):
         raise UsageError("; ".join(lacking))
 
 

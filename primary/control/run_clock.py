@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from aiperf_hpc.clock import SYSTEM, Clock
-from aiperf_hpc.config import SlurmConfig
+from aiperf_hpc.primary.launchers.base import WaitLimit
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
 from aiperf_hpc.run.records import ClockStarted, ClockStarts
 
 TOLERANCE = 1.0
-"""Seconds by which two clocks may differ without a complaint; SLURM tells whole seconds."""
+"""Seconds by which two clocks may differ without a complaint; schedulers tell whole seconds."""
 
 
 class _Grant(NamedTuple):
@@ -37,7 +37,7 @@ class RunClock:
         clock: Clock,
         *,
         grace: float,
-        most_wait: float = math.inf,
+        wait_limit: WaitLimit | None = None,
     ) -> None:
         """Look at nothing yet.
 
@@ -48,14 +48,14 @@ class RunClock:
             clock: the primary's.
             grace: seconds for which either of the scheduler and the first node is waited for when
                 the other has said that it runs.
-            most_wait: seconds that a node may wait for the others.
+            wait_limit: how long a node may wait for the others; None for ever.
         """
         self._history = history
         self._starts = starts
         self._replicas = replicas
         self._clock = clock
         self._grace = grace
-        self._most_wait = most_wait
+        self._wait_limit = wait_limit or WaitLimit()
         self._since: float | None = None
 
     def due(self, *, last: bool = False) -> ClockStarted | None:
@@ -91,12 +91,12 @@ class RunClock:
         first = _first("granted_utc", replicas)
         if self._starts == "first" or first is None:
             return None
-        if self._clock.utc() - first.utc < self._most_wait:
+        if self._clock.utc() - first.utc < self._wait_limit.seconds:
             return None
-        ready, minutes = len(self._history.ready), self._most_wait / 60.0
+        ready, minutes = len(self._history.ready), self._wait_limit.seconds / 60.0
         return (
             f"{ready} of {self._replicas} replicas were ready {minutes:.0f} min after the first "
-            "node was granted; raise slurm.time_margin_minutes, or take --start-when first"
+            f"node was granted; raise {self._wait_limit.setting}, or take --start-when first"
         )
 
     def _patience_is_over(self) -> bool:
@@ -131,12 +131,6 @@ def start_at_the_end(history: RunHistory, replicas: int) -> list[ClockStarted]:
     clock = RunClock(history, history.clock_starts, replicas, SYSTEM, grace=0.0)
     due = clock.due(last=True)
     return [] if due is None else [due]
-
-
-def most_wait(slurm: SlurmConfig) -> float:
-    """Return the seconds that a node may wait for others without being cut by its time limit."""
-    # SLURM sends the signal up to a minute early.
-    return slurm.time_margin_minutes * 60.0 - slurm.signal_seconds - 60.0
 
 
 def _first(what: str, replicas: list[ReplicaHistory]) -> _Grant | None:

@@ -29,7 +29,7 @@ from aiperf_hpc.untrusted.bounds import MOST_NODES
 
 WAITS = (JobPhase.PENDING, JobPhase.REQUEUED)
 PREEMPTED = "PREEMPTED"
-"""What SLURM calls a job whose node it gave to another and that it does not queue again."""
+"""What a scheduler calls a job whose node it gave to another and that it does not queue again."""
 LAST_SECONDS, LAST_SHARE = 60.0, 0.02
 """Before the run's end replicas that still wait are taken out of the queue: so many seconds, at
 most this share of the run."""

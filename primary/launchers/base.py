@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -11,16 +12,20 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
-from aiperf_hpc.errors import PREFLIGHT_STATUS, UsageError
+from aiperf_hpc.errors import (
+    PREFLIGHT_STATUS,
+    UNSEEN_PYTHON_STATUS,
+    UNSEEN_RUN_STATUS,
+    UsageError,
+)
 from aiperf_hpc.extras import COLLECTIVES, pip_install
 from aiperf_hpc.host.process_session import end_session
 from aiperf_hpc.results.formatting import size
 from aiperf_hpc.run.identity import replica_name
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.slurm import UNSEEN_PYTHON_STATUS, UNSEEN_RUN_STATUS
 from aiperf_hpc.trial import JobPhase
 
 FORESEEN_STATUSES = frozenset(
@@ -64,6 +69,15 @@ class ReplicaState:
     """When the scheduler gave the job its nodes, likewise; None while it waits for them."""
 
 
+class WaitLimit(NamedTuple):
+    """How long nodes that were granted may wait for the others of a run."""
+
+    seconds: float = math.inf
+    """Before their time limit would cut the run."""
+    setting: str = ""
+    """The setting that raises it."""
+
+
 class Launcher(Protocol):
     """Starts all replicas of a run."""
 
@@ -76,9 +90,9 @@ class Launcher(Protocol):
         ...
 
     @property
-    def queues(self) -> bool:
-        """Whether replicas may wait for their nodes after ``start``: then the run's clock does not
-        run until the first node is granted."""
+    def wait_limit(self) -> WaitLimit | None:
+        """How long granted nodes may wait for others; None if no replica waits after ``start``.
+        Else the run's clock does not run until the first node is granted."""
         ...
 
     @property
@@ -147,7 +161,7 @@ class LocalLauncher:
 
     name = "local"
     exact = True
-    queues = False
+    wait_limit = None
     problem = None
 
     def __init__(self, manifest: RunManifest, paths: RunPaths, launch: int = 0) -> None:

@@ -25,13 +25,12 @@ from pydantic import ValidationError
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.host.processes import ProcessId, this_process
 from aiperf_hpc.replica.data.staging import Options, refuse_filled
+from aiperf_hpc.run.liveness import LAG_SECONDS
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import Stored, Value
 
 SIGN_SECONDS = 5.0
 """How often an owner gives a sign of life."""
-SILENT_SECONDS = 60.0
-"""After so long without one, an owner on another machine is taken for dead."""
 
 
 class Plan(Value):
@@ -253,7 +252,7 @@ def _refuse_living(work: Unfinished, target: Path) -> None:
         gone, who = None, "another process"  # It is just writing who it is.
     if gone is False:
         raise DatasetError(f"{who} is preparing {target}; wait for its end")
-    if gone is None and (silent := _silence(work)) < SILENT_SECONDS:
+    if gone is None and (silent := _silence(work)) < LAG_SECONDS:
         raise DatasetError(
             f"{who} is preparing {target}: it gave a sign of life {max(0.0, silent):.0f} s ago; "
             "wait for its end, or a minute if it was killed"

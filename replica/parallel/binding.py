@@ -1,6 +1,6 @@
 """Binding a rank to one accelerator: it sees that one, and no other, before anything looks.
 
-By the variable that its framework reads, and not by SLURM's ``--gpu-bind``: that would hide a
+By the variable that its framework reads, and not by the scheduler's binding: that would hide a
 rank's accelerator from its neighbours, which NCCL and RCCL copy to directly.
 """
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from aiperf_hpc.config import ReplicaConfig
 from aiperf_hpc.errors import PreflightError
+from aiperf_hpc.host.schedulers import SCHEDULERS, current, node_name
 from aiperf_hpc.host.visible_devices import BOUND, NONE, VARIABLES, VisibleDevices
-from aiperf_hpc.slurm import node_name
 from aiperf_hpc.system.kernel_files import ROOT
 
 LOCAL_RANKS = (
@@ -20,15 +20,15 @@ LOCAL_RANKS = (
     "HOROVOD_LOCAL_RANK",
     "LOCAL_RANK",
     "MPI_LOCALRANKID",
-    "SLURM_LOCALID",
+    *(each.variables["local_rank"] for each in SCHEDULERS if "local_rank" in each.variables),
 )
 """What tells a process its number among the ranks of its replica on this node: variables of Open
 MPI's mpirun, Horovod, torchrun (and ``start_ranks.py``), MPICH's mpirun and, last because one of
-the others may be within its step, srun."""
+the others may be within its step, the scheduler."""
 
 _ORDER, _BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
-"""How CUDA numbers GPUs: by itself the fastest first, where SLURM and NVIDIA's tools go by the bus,
-by which cores and readings are found."""
+"""How CUDA numbers GPUs: by itself the fastest first, where schedulers and NVIDIA's tools go by the
+bus, by which cores and readings are found."""
 
 
 def bind(
@@ -69,13 +69,13 @@ def local_rank(environment: Mapping[str, str]) -> int:
     return next((int(value) for value in told if value is not None), 0)
 
 
-def slurm_devices(environment: Mapping[str, str], root: Path = ROOT) -> VisibleDevices | None:
-    """Return the accelerators that SLURM has given to this step on this node; None for none.
+def devices_of_job(environment: Mapping[str, str], root: Path = ROOT) -> VisibleDevices | None:
+    """Return the accelerators that the scheduler gave this step on this node; None for none.
 
     It names them by the variables of several vendors, whichever they are: AMD's own is meant where
     the kernel has AMD's driver.
     """
-    if "SLURM_JOB_ID" not in environment:
+    if current(environment) is None:
         return None
     vendors = ("AMD", "NVIDIA") if (root / "dev/kfd").exists() else ("NVIDIA", "AMD")
     names = [name for vendor in (*vendors, "Huawei") for name in VARIABLES[vendor][:1]]

@@ -47,8 +47,8 @@ def node_tree() -> ProcessTree:
     """Return the run's processes on this host, as far as they hang together.
 
     Those are all under whoever started this one: the primary, ``mpirun``, ``start_ranks`` or
-    SLURM's daemon of the step. Where that is gone or not to be seen, they are this process and what
-    it started.
+    the scheduler's daemon of the step. Where that is gone or not to be seen, they are this process
+    and what it started.
     """
     own = psutil.Process()
     with suppress(psutil.Error):
@@ -64,7 +64,7 @@ def replica_tree(several_ranks: bool) -> ProcessTree:
 
     Those are this process, its search workers and what they start. Where the replica has several
     ranks, whoever started this one started the others here too: ``mpirun``, ``start_ranks`` or
-    SLURM's daemon of the step.
+    the scheduler's daemon of the step.
     """
     own = psutil.Process()
     starter = own.parent() if several_ranks else None

@@ -8,10 +8,8 @@ from aiperf_hpc.morphism.weights.checkpoint import load_checkpoint
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.training.trial import Candidate
 from aiperf_hpc.run.history import Proposal, RunHistory
+from aiperf_hpc.run.liveness import LISTING_SECONDS
 from aiperf_hpc.run.records import FileProblem, ProposalRejected
-
-LAG_SECONDS = 90.0
-"""How long a file may stay invisible to another client after it was written; NFS shows 60."""
 
 
 class CandidateQueue:
@@ -35,7 +33,7 @@ class CandidateQueue:
         for proposal in self._history.pending(self._replica):
             path = self._paths.candidate(proposal.id)
             there = self._retry(path.exists, str(path), "read")
-            if not there and self._clock.utc() - proposal.utc < LAG_SECONDS:
+            if not there and self._clock.utc() - proposal.utc < LISTING_SECONDS:
                 continue
             try:
                 return self._load(proposal)

@@ -83,7 +83,7 @@ def process_rows(machine: MachineSummary) -> Iterator[tuple[str, str]]:
     if machine.libraries:
         yield "libraries", versions_words(machine.libraries)
     if machine.jobs:
-        yield "SLURM", _jobs(machine.jobs)
+        yield machine.jobs[0].scheduler.upper(), _jobs(machine.jobs)
     if machine.environment_differs:
         yield "differing variables", ", ".join(machine.environment_differs)
 

@@ -10,12 +10,11 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.lineage import Lineage
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.liveness import LISTING_SECONDS
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.storage import no_retry
 from aiperf_hpc.workloads.registry import initial_graph
 
-LAG_SECONDS = 90.0
-"""How late a new file may be listed on another client; NFS shows 60."""
 LOOK_SECONDS = 60.0
 """The time between two listings of the stored graphs, of which there may be 100,000."""
 
@@ -67,7 +66,7 @@ class RunGraphs:
             StorageError: they cannot be listed.
         """
         known = self._names()
-        before = time.time() - LAG_SECONDS
+        before = time.time() - LISTING_SECONDS
         trials = self._history.trials.values()
         gone = sorted({t.started.graph for t in trials if t.started_utc < before} - known)
         if not gone:

@@ -7,9 +7,7 @@ number of them may look at a run at once, from any node that sees the run direct
 from __future__ import annotations
 
 import math
-import os
 import re
-import socket
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +17,6 @@ from operator import attrgetter
 from typing import Literal
 
 from aiperf_hpc.errors import JournalError, RunDirectoryError
-from aiperf_hpc.host.processes import runs_aiperf
 from aiperf_hpc.objective import ACCURACY, MEASURES, Measure
 from aiperf_hpc.ops_counter.divisions import Violation, violations_of
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
@@ -47,6 +44,7 @@ from aiperf_hpc.results.views.trainings import TrainingTime, training_times
 from aiperf_hpc.results.views.witnesses import WitnessStatus, witnesses_of
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.history import PRIMARY, Evaluation, ReplicaHistory, RunHistory, Trial
+from aiperf_hpc.run.liveness import primary_is_gone, silent_limit
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import TIME_OVER, TRAININGS_DONE, StorageWaited
@@ -56,9 +54,6 @@ from aiperf_hpc.trial import JobPhase, MorphismData, Value
 from aiperf_hpc.untrusted.files import bytes_inside
 from aiperf_hpc.workloads.registry import workload_of
 
-SILENT_AFTER, SILENT_BEATS = 60.0, 3.0
-"""Seconds (NFS may lag by 60 s), but at least so many heartbeats, without a record after which
-its writer is called silent."""
 CURVE_POINTS = 720
 """Points of a plotted score."""
 NOTHING = (0, 0)
@@ -551,14 +546,13 @@ class RunView:
         if self.history.primary_failure is not None:
             return f"the primary failed: {self.history.primary_failure}"
         last = self.history.last_start
-        here = last.host == socket.gethostname()
-        if here and last.pid != os.getpid() and not runs_aiperf(last.pid):
+        if primary_is_gone(last):
             return f"the primary, process {last.pid} on this machine, is gone"
         return None
 
     @property
     def _patience(self) -> float:
-        return max(SILENT_AFTER, SILENT_BEATS * self.manifest.config.journal.heartbeat_seconds)
+        return silent_limit(self.manifest.config.journal.heartbeat_seconds)
 
     def _by_state(self) -> dict[str, int]:
         states = Counter(trial.state.value for trial in self.history.trials.values())

@@ -13,6 +13,10 @@ UNEXPECTED_STATUS = 70
 """Exit status of a replica that ended by an error that nobody foresaw (EX_SOFTWARE)."""
 PREFLIGHT_STATUS = 78
 """Exit status of a replica whose node is not like the others (EX_CONFIG)."""
+UNSEEN_RUN_STATUS, UNSEEN_PYTHON_STATUS = 79, 80
+"""Exit statuses of the batch script on a node that does not see the run directory, or Python.
+
+They may not change: a site's own template may have the numbers from an earlier script."""
 
 
 def reason_of(error: OSError | UnicodeError) -> str:

@@ -80,7 +80,6 @@ DETECTION = Package("pycocotools", pip_install("detection"))
 HDF5 = Package("h5py", pip_install("hdf5"))
 PARQUET = Package("pyarrow", pip_install("parquet"))
 NNI = Package("nni", pip_install("nni"))
-PYSLURM = Package("pyslurm", pip_install("pyslurm"))
 
 
 def lacking(needed: Iterable[tuple[str, Package]]) -> list[str]:

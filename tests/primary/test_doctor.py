@@ -18,8 +18,9 @@ from aiperf_hpc.cli import main
 from aiperf_hpc.errors import SchedulerSilentError
 from aiperf_hpc.extras import pip_install
 from aiperf_hpc.primary import cuda_packages, doctor
-from aiperf_hpc.primary.doctor import PACKAGES, Check, energy_checks, examine, readiness
-from aiperf_hpc.primary.launchers.slurm.client import Nodes, SlurmCommands
+from aiperf_hpc.primary.check import Check
+from aiperf_hpc.primary.doctor import PACKAGES, energy_checks, examine, readiness
+from aiperf_hpc.primary.launchers.slurm.client import Nodes, SlurmClient
 from aiperf_hpc.system.tools import AbsentError
 from aiperf_hpc.telemetry.rapl import rapl_zones
 
@@ -38,10 +39,10 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a folder of one's own, as the doctor tries to write there, and without a scheduler."""
     monkeypatch.chdir(tmp_path)
 
-    def silent(_: SlurmCommands) -> list[Nodes]:
+    def silent(_: SlurmClient) -> list[Nodes]:
         raise SchedulerSilentError("sinfo: Could not establish a configuration source")
 
-    monkeypatch.setattr(SlurmCommands, "partitions", silent)
+    monkeypatch.setattr(SlurmClient, "partitions", silent)
 
 
 def test_each_package_that_is_missing_has_a_way_to_install_it(

@@ -10,7 +10,8 @@ import pytest
 
 from aiperf_hpc.cli import main
 from aiperf_hpc.errors import RunDirectoryError
-from aiperf_hpc.primary.doctor import Check, examine_storage
+from aiperf_hpc.primary.check import Check
+from aiperf_hpc.primary.doctor import examine_storage
 from aiperf_hpc.run.file_system import nearest_existing, require_writable
 
 

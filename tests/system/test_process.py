@@ -12,7 +12,7 @@ import torch
 from tests.system.trees import write
 
 from aiperf_hpc.system.environment import MOST, recorded_variables
-from aiperf_hpc.system.node import describe_node, describe_process, describe_rank, slurm_job
+from aiperf_hpc.system.node import describe_node, describe_process, describe_rank, job_of
 from aiperf_hpc.system.software import installed, loaded
 
 
@@ -55,7 +55,7 @@ def test_long_values_are_cut() -> None:
 
 
 def test_a_job_of_slurm() -> None:
-    job = slurm_job({
+    job = job_of({
         "SLURM_JOB_ID": "4711", "SLURM_JOB_PARTITION": "booster", "SLURM_JOB_NUM_NODES": "16",
         "SLURM_JOB_NODELIST": "jwb[0001-0016]", "SLURM_GPUS_ON_NODE": "4",
         "SLURM_CLUSTER_NAME": "juwels",
@@ -63,7 +63,7 @@ def test_a_job_of_slurm() -> None:
     assert job is not None
     assert (job.id, job.partition, job.nodes) == ("4711", "booster", "jwb[0001-0016]")
     assert (job.node_count, job.gpus, job.cluster) == (16, "4", "juwels")
-    assert slurm_job({"SLURM_CONF": "/etc/slurm.conf"}) is None
+    assert job_of({"SLURM_CONF": "/etc/slurm.conf"}) is None
 
 
 def test_this_process_may_use_its_cores() -> None:

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from aiperf_hpc.run import records
+from aiperf_hpc.run.liveness import STOPPED_SECONDS
 from aiperf_hpc.verification.evidence import Evidence, Failures
-from aiperf_hpc.verification.journal import CLOCK_TOLERANCE, MOST_SILENCE, Journal
+from aiperf_hpc.verification.journal import CLOCK_TOLERANCE, Journal
 
 
 class _Time(NamedTuple):
@@ -129,7 +130,7 @@ def _worked_on(journal: Journal, said: float) -> bool:
     """Return whether a life trained long after it could read of the clock's start."""
     begun = journal.begins_a_life or 0.0
     last = journal.executed[-1].utc if journal.executed else 0.0
-    return last > max(begun, said) + MOST_SILENCE
+    return last > max(begun, said) + STOPPED_SECONDS
 
 
 def _grants(run: Evidence, until: float) -> list[_Time]:

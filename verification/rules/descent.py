@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.run.history import Proposal, Trial
+from aiperf_hpc.run.liveness import LISTING_SECONDS
 from aiperf_hpc.verification.evidence import Evidence, Failures
-
-LAG_SECONDS = 90.0
-"""How long deleted weights may still be seen by another client; NFS shows 60."""
 
 
 def candidates(run: Evidence) -> Failures:
@@ -67,7 +65,7 @@ def _parent(run: Evidence, proposal: Proposal) -> Failures:
         yield f"it grew from {name} {ended - proposal.utc:.3f} s before that had ended"
     began = proposal.utc - proposal.proposed.seconds
     dropped = told.dropped.get(name, float("inf"))
-    if dropped < began - apart - LAG_SECONDS:
+    if dropped < began - apart - LISTING_SECONDS:
         yield f"it grew from {name} {began - dropped:.3f} s after its weights were deleted"
 
 

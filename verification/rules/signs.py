@@ -6,15 +6,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from aiperf_hpc.run import records
+from aiperf_hpc.run.liveness import PAUSE_SECONDS, TOLERATED_BEATS, tolerated_limit
 from aiperf_hpc.system.description import NodeDescription
 from aiperf_hpc.trial import Machine
 from aiperf_hpc.verification.evidence import Evidence, Failures, Note
-from aiperf_hpc.verification.journal import MOST_PAUSE, Journal
-
-MISSED = 10
-"""Signs of life in a row that an honest process may miss: it was stopped, or waited for storage."""
-LEAST_SECONDS = 60.0
-"""The least time between two of them that is reckoned with."""
+from aiperf_hpc.verification.journal import Journal
 
 
 def signs(run: Evidence) -> Failures:
@@ -23,18 +19,18 @@ def signs(run: Evidence) -> Failures:
     A pause in which a process recorded nothing is no work: it may have been suspended.
     """
     beat = run.config.journal.heartbeat_seconds
-    every = max(beat, LEAST_SECONDS)
+    most = tolerated_limit(beat)
     for replica in run.history.replicas.values():
         for life, journal in run.lives(replica).items():
-            if journal.longest_mute > MISSED * every:
+            if journal.longest_mute > most:
                 mute = f"{journal.longest_mute:.0f} s without a sign of life"
                 yield f"{replica.id}, life {life}: at work for {mute}"
     for times, beats in _primaries(run.primary):
         gaps = [later - earlier for earlier, later in pairwise(times)]
-        worked = sum(min(max(gap, 0.0), MOST_PAUSE, MISSED * beat) for gap in gaps)
-        if beats < worked / beat / MISSED - 1.0:
+        worked = sum(min(max(gap, 0.0), PAUSE_SECONDS, TOLERATED_BEATS * beat) for gap in gaps)
+        if beats < worked / beat / TOLERATED_BEATS - 1.0:
             yield f"the primary gave {beats} signs of life in {worked:.0f} s of work"
-        if (longest := max(gaps, default=0.0)) > MISSED * every:
+        if (longest := max(gaps, default=0.0)) > most:
             yield Note(f"the primary recorded nothing for {longest:.0f} s")
 
 

@@ -14,7 +14,6 @@ from aiperf_hpc.primary.launchers.slurm.client import (
     TIMEOUT_SECONDS,
     Answer,
     SlurmClient,
-    SlurmCommands,
     error_of,
 )
 from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs, Job
@@ -74,7 +73,7 @@ class Allocation:
         clock: Clock = SYSTEM,
     ) -> None:
         """Ask for nothing yet."""
-        self._client = client or SlurmCommands()
+        self._client = client or SlurmClient()
         self._manifest = manifest
         self._log = paths.allocation_log
         self._held_jobs = held_jobs

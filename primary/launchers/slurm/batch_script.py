@@ -10,10 +10,15 @@ from importlib import resources
 from pathlib import Path
 
 from aiperf_hpc.config import ReplicaConfig, SlurmConfig
-from aiperf_hpc.errors import ConfigError, reason_of
+from aiperf_hpc.errors import (
+    UNSEEN_PYTHON_STATUS,
+    UNSEEN_RUN_STATUS,
+    ConfigError,
+    reason_of,
+)
+from aiperf_hpc.primary.launchers.base import WaitLimit
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.slurm import UNSEEN_PYTHON_STATUS, UNSEEN_RUN_STATUS
 
 NEEDED = ("last_replica", "run_dir")
 """Names without which a template would not run the replicas of the run."""
@@ -64,6 +69,13 @@ def job_name(manifest: RunManifest) -> str:
 def time_limit_minutes(hours: float, slurm: SlurmConfig) -> int:
     """Return the job's time limit: that of the run, and the margin."""
     return math.ceil(hours * 60.0) + slurm.time_margin_minutes
+
+
+def wait_limit(slurm: SlurmConfig) -> WaitLimit:
+    """Return how long a node may wait for others without being cut by its time limit."""
+    # SLURM sends the signal up to a minute early.
+    seconds = slurm.time_margin_minutes * 60.0 - slurm.signal_seconds - 60.0
+    return WaitLimit(seconds, "slurm.time_margin_minutes")
 
 
 def job_options(slurm: SlurmConfig) -> list[str]:

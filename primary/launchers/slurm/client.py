@@ -1,7 +1,7 @@
 """Talking to SLURM: one method is one call of one of its commands, and nothing else is here.
 
-The command line is the one interface that every site has. ``SlurmClient`` is what the launcher
-needs; other back ends have the same methods (``pyslurm_client.py``).
+The command line is the one interface that every site has; ``pyslurm_client.py`` looks at SLURM in
+another way.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError
-from aiperf_hpc.slurm import outside_of_a_job, with_epoch_times
+from aiperf_hpc.primary.launchers.slurm.environment import outside_of_a_job, with_epoch_times
 
 TIMEOUT_SECONDS = 30.0
 """How long one call may take; a controller that is down is given up by SLURM after about 4 s."""
@@ -85,66 +85,38 @@ Parsed = TypeVar("Parsed")
 Call = Callable[[Sequence[str], Mapping[str, str] | None], Answer]
 
 
-class SlurmClient(Protocol):
-    """What the launcher asks of SLURM. Each method is one request.
+class Commands:
+    """SLURM's command line. Each method is one request.
 
     All raise SchedulerSilentError when SLURM does not answer and SchedulerError, in SLURM's own
     words, when it refuses.
     """
 
-    def partitions(self) -> list[Nodes]:
-        """Return what nodes there are, by partition."""
-        ...
-
-    def submit(self, script: Path, *options: str) -> str:
-        """Submit a batch script, with options over its own; return the job's number."""
-        ...
-
-    def find(self, name: str, known: Collection[str] = ()) -> str | None:
-        """Return the number of this user's job of that name, but for known ones; None for none."""
-        ...
-
-    def elements(self, *jobs: str) -> list[Element]:
-        """Return the elements that SLURM still lists, ended ones too; none when it forgot all."""
-        ...
-
-    def account(self, *jobs: str) -> list[Element]:
-        """Return what the accounting says; refused where there is none."""
-        ...
-
-    def signal(self, job: str, name: str) -> None:
-        """Send a signal to the steps of all running elements."""
-        ...
-
-    def cancel(self, job: str, *, waiting_only: bool = False) -> None:
-        """Cancel all elements, or only those that have not started."""
-        ...
-
-    def cancel_named(self, name: str) -> None:
-        """Cancel this user's job of that name, if there is one."""
-        ...
-
-    def requeue(self, job: str, numbers: Sequence[int]) -> None:
-        """Queue elements again that have ended."""
-        ...
-
-    def largest_array(self) -> int:
-        """Return how many elements an array may have."""
-        ...
-
-
-class SlurmCommands:
-    """SLURM by its command line."""
-
     def __init__(self, call: Call | None = None) -> None:
         """Use ``call`` to run commands: the place where tests put a cluster of their own."""
         self._run = call or run_command
 
+    def cancel_named(self, name: str) -> None:
+        """Cancel this user's job of that name, if there is one."""
+        self._lines("scancel", "--me", f"--name={name}")
+
+    def _lines(self, *command: str, environment: Mapping[str, str] | None = None) -> list[str]:
+        answer = self._run(command, environment)
+        if answer.status != 0:
+            raise error_of(command[0], answer)
+        return [line for line in answer.out.splitlines() if line.strip()]
+
+
+class SlurmClient(Commands):
+    """What the launcher of arrays asks of SLURM."""
+
     def partitions(self) -> list[Nodes]:
+        """Return what nodes there are, by partition."""
         lines = self._lines("sinfo", "--noheader", "--format=%P|%a|%T|%D|%G|%l")
         return _parsed("sinfo", lines, _nodes)
 
     def submit(self, script: Path, *options: str) -> str:
+        """Submit a batch script, with options over its own; return the job's number."""
         # A primary that itself runs in a job must not pass that job's sizes on.
         environment = outside_of_a_job()
         lines = self._lines("sbatch", "--parsable", *options, str(script), environment=environment)
@@ -154,10 +126,12 @@ class SlurmCommands:
         return job
 
     def find(self, name: str, known: Collection[str] = ()) -> str | None:
+        """Return the number of this user's job of that name, but for known ones; None for none."""
         lines = self._lines("squeue", "--noheader", "--me", f"--name={name}", "--format=%F")
         return next((job for line in lines if (job := line.strip()) not in known), None)
 
     def elements(self, *jobs: str) -> list[Element]:
+        """Return the elements that SLURM still lists, ended ones too; none when it forgot all."""
         try:
             lines = self._lines(
                 "squeue", "--noheader", "--states=all", "--array", f"--jobs={','.join(jobs)}",
@@ -174,6 +148,7 @@ class SlurmCommands:
         return _parsed("squeue", lines, _element)
 
     def account(self, *jobs: str) -> list[Element]:
+        """Return what the accounting says; refused where there is none."""
         lines = self._lines(
             "sacct", "--noheader", "--parsable2", "--allocations", "--array",
             f"--jobs={','.join(jobs)}",
@@ -183,29 +158,24 @@ class SlurmCommands:
         return _parsed("sacct", lines, _element)
 
     def signal(self, job: str, name: str) -> None:
+        """Send a signal to the steps of all running elements."""
         self._lines("scancel", f"--signal={name}", job)
 
     def cancel(self, job: str, *, waiting_only: bool = False) -> None:
+        """Cancel all elements, or only those that have not started."""
         self._lines("scancel", *(("--state=PENDING",) if waiting_only else ()), job)
 
-    def cancel_named(self, name: str) -> None:
-        self._lines("scancel", "--me", f"--name={name}")
-
     def requeue(self, job: str, numbers: Sequence[int]) -> None:
+        """Queue elements again that have ended."""
         self._lines("scontrol", "requeue", ",".join(f"{job}_{number}" for number in numbers))
 
     def largest_array(self) -> int:
+        """Return how many elements an array may have."""
         for line in self._lines("scontrol", "show", "config"):
             name, _, value = line.partition("=")
             if name.strip() == "MaxArraySize":
                 return int(value)
         raise SchedulerError("scontrol: its configuration has no MaxArraySize")
-
-    def _lines(self, *command: str, environment: Mapping[str, str] | None = None) -> list[str]:
-        answer = self._run(command, environment)
-        if answer.status != 0:
-            raise error_of(command[0], answer)
-        return [line for line in answer.out.splitlines() if line.strip()]
 
 
 def run_command(command: Sequence[str], environment: Mapping[str, str] | None) -> Answer:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError
-from aiperf_hpc.primary.launchers.slurm.client import Call, error_of, run_command
-from aiperf_hpc.slurm import outside_of_a_job, with_epoch_times
+from aiperf_hpc.primary.launchers.slurm.client import Commands
+from aiperf_hpc.primary.launchers.slurm.environment import outside_of_a_job, with_epoch_times
 
 INFINITY = float("inf")
 FORMAT = "%A|%i|%T|%V|%S|%e|%D|%b|%r|%P|%f|%N"
@@ -69,16 +69,8 @@ class RunningStep(NamedTuple):
     """Those that it has."""
 
 
-class HeldJobs:
-    """SLURM's commands about them. Each method is one request, but for the names of nodes.
-
-    All raise SchedulerSilentError when SLURM does not answer and SchedulerError, in SLURM's own
-    words, when it refuses.
-    """
-
-    def __init__(self, call: Call | None = None) -> None:
-        """Use ``call`` to run commands: the place where tests put a cluster of their own."""
-        self._run = call or run_command
+class HeldJobs(Commands):
+    """SLURM's commands about them. What asks for names of nodes makes further requests."""
 
     def jobs(self, job: str) -> list[Job]:
         """Return a job, or the components of a heterogeneous one; none where SLURM forgot it."""
@@ -148,22 +140,12 @@ class HeldJobs:
             if not all(any(sign in each for sign in ENDED) for each in said):
                 raise
 
-    def cancel_named(self, name: str) -> None:
-        """End this user's jobs of that name."""
-        self._lines("scancel", "--me", f"--name={name}")
-
     def try_step(self, command: Sequence[str]) -> list[str]:
         """Run a step to its end; return what it said.
 
         It is no question, but the work itself, and is refused in the same words.
         """
         return self._lines(*command, environment=outside_of_a_job())
-
-    def _lines(self, *command: str, environment: Mapping[str, str] | None = None) -> list[str]:
-        answer = self._run(command, environment)
-        if answer.status != 0:
-            raise error_of(command[0], answer)
-        return [line for line in answer.out.splitlines() if line.strip()]
 
 
 def _number(job: Job) -> tuple[int, ...]:

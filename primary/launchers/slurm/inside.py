@@ -11,7 +11,6 @@ from aiperf_hpc.primary.launchers.slurm.client import Nodes
 from aiperf_hpc.primary.launchers.slurm.held_jobs import INFINITY, HeldJobs, Job
 from aiperf_hpc.primary.launchers.slurm.node_groups import NodeGroup
 from aiperf_hpc.primary.launchers.slurm.step_launcher import held_nodes
-from aiperf_hpc.slurm import gpus_given
 
 END_SECONDS = 60.0
 """What a run needs of its allocation after its last second: last records, score and report."""
@@ -60,8 +59,8 @@ def nodes_inside(jobs: Sequence[Job], environment: Mapping[str, str] = os.enviro
 
     What was not asked for by node, but came with whole nodes, is told to a batch script's first.
     """
-    given = gpus_given(environment)
-    here = f"gpu:{given}" if given else ""
+    given = environment.get("SLURM_JOB_GPUS", "")
+    here = f"gpu:{given.count(',') + 1}" if given else ""
     return [
         Nodes(f"job {job.id}", True, True, "allocated", len(job.nodes), job.gres or here, INFINITY)
         for job in jobs

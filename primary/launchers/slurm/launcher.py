@@ -12,6 +12,8 @@ from itertools import groupby
 
 from aiperf_hpc.errors import (
     PREFLIGHT_STATUS,
+    UNSEEN_PYTHON_STATUS,
+    UNSEEN_RUN_STATUS,
     SchedulerError,
     SchedulerSilentError,
     UsageError,
@@ -25,19 +27,20 @@ from aiperf_hpc.primary.launchers.slurm.batch_script import (
     batch_script,
     group_options,
     job_name,
+    wait_limit,
 )
 from aiperf_hpc.primary.launchers.slurm.client import Element, SlurmClient
+from aiperf_hpc.primary.launchers.slurm.environment import NO_OUTPUT, SHELL_SIGNAL
 from aiperf_hpc.primary.launchers.slurm.node_groups import (
     NodeGroup,
     by_group,
 )
 from aiperf_hpc.primary.launchers.slurm.partitions import check_cluster
-from aiperf_hpc.primary.launchers.slurm.rate_limit import SHORTEST_SECONDS, RateLimit
+from aiperf_hpc.primary.launchers.slurm.rate_limit import AGAIN, SHORTEST_SECONDS, RateLimit
 from aiperf_hpc.run.identity import replica_name, replica_number
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import Retry, no_retry
-from aiperf_hpc.slurm import NO_OUTPUT, SHELL_SIGNAL, UNSEEN_PYTHON_STATUS, UNSEEN_RUN_STATUS
 from aiperf_hpc.trial import JobPhase
 
 LONGEST_SECONDS = 30.0
@@ -122,7 +125,6 @@ class SlurmLauncher:
     """
 
     exact = False
-    queues = True
 
     def __init__(
         self,
@@ -145,6 +147,7 @@ class SlurmLauncher:
             retry: how to write the batch script.
         """
         self.name = manifest.launcher
+        self.wait_limit = wait_limit(manifest.config.slurm)
         self._manifest = manifest
         self._paths = paths
         self._launch = launch
@@ -206,10 +209,8 @@ class SlurmLauncher:
         return {name: f"{job}_{replica_number(name)}" for name in names}
 
     def check(self, nodes: int) -> None:
-        try:
-            found = self._rate_limit.call(self._client.partitions)
-        except SchedulerError as error:
-            raise UsageError(f"--nodes {nodes}: SLURM does not say what it has: {error}") from None
+        what = f"--nodes {nodes}: SLURM does not say what it has"
+        found = self._rate_limit.require(self._client.partitions, what)
         check_cluster(self._manifest.config.slurm, nodes, self._manifest.hours, found)
 
     def add(self, replicas: Sequence[str]) -> dict[str, str]:
@@ -258,13 +259,8 @@ class SlurmLauncher:
 
     def _cancel_earlier(self) -> None:
         """Cancel the job of an earlier primary, whose replicas this one's replace."""
-        try:
-            self._rate_limit.call(lambda: self._client.cancel_named(job_name(self._manifest)))
-        except SchedulerError as error:
-            raise UsageError(
-                f"the run's earlier job cannot be cancelled: {error}; nothing was started; "
-                "try again when SLURM answers"
-            ) from None
+        name, what = job_name(self._manifest), "the run's earlier job cannot be cancelled"
+        self._rate_limit.require(lambda: self._client.cancel_named(name), what, AGAIN)
 
     def _submit(self, replicas: Sequence[str], *options: str) -> str:
         script = self._paths.batch_script

@@ -16,21 +16,22 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeVar
 
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
-from aiperf_hpc.extras import PYSLURM
+from aiperf_hpc.extras import Package, pip_install
 from aiperf_hpc.primary.launchers.slurm.client import (
     Call,
     Element,
     Nodes,
-    SlurmCommands,
+    SlurmClient,
     silence_in,
 )
 
+PYSLURM = Package("pyslurm", pip_install("pyslurm"))
 ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE",
          "OUT_OF_MEMORY")  # fmt: skip
 T = TypeVar("T")
 
 
-class PyslurmClient(SlurmCommands):
+class PyslurmClient(SlurmClient):
     """SLURM by its library, as far as looking goes."""
 
     def __init__(self, call: Call | None = None) -> None:

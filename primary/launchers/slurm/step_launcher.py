@@ -6,7 +6,7 @@ import math
 import signal
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Protocol, TypeVar
@@ -20,7 +20,7 @@ from aiperf_hpc.primary.launchers.base import (
     ReplicaState,
     died,
 )
-from aiperf_hpc.primary.launchers.slurm.batch_script import job_name, time_limit_minutes
+from aiperf_hpc.primary.launchers.slurm.batch_script import job_name, time_limit_minutes, wait_limit
 from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs, Job
 from aiperf_hpc.primary.launchers.slurm.launcher import BACK_OFF, LONGEST_SECONDS, unfit_node
 from aiperf_hpc.primary.launchers.slurm.node_groups import (
@@ -29,7 +29,12 @@ from aiperf_hpc.primary.launchers.slurm.node_groups import (
     group_of,
     groups_of,
 )
-from aiperf_hpc.primary.launchers.slurm.rate_limit import SHORTEST_SECONDS, RateLimit
+from aiperf_hpc.primary.launchers.slurm.rate_limit import (
+    AGAIN,
+    SHORTEST_SECONDS,
+    RateLimit,
+    answered,
+)
 from aiperf_hpc.primary.launchers.slurm.stale_steps import StaleSteps
 from aiperf_hpc.primary.launchers.slurm.steps import (
     Life,
@@ -163,6 +168,7 @@ class StepLauncher:
             clock: the clock of pauses.
         """
         self.name, self.queues = holding.name, holding.queues
+        self.wait_limit = wait_limit(manifest.config.slurm) if self.queues else None
         self._manifest = manifest
         self._paths = paths
         self._holding = holding
@@ -208,7 +214,7 @@ class StepLauncher:
         self._waiting = list(names)
         if self._launch or not self.queues:
             what = "SLURM does not tell of the allocation"
-            self._jobs = list(self._ask(self._holding.look, what))
+            self._jobs = list(self._rate_limit.require(self._holding.look, what, AGAIN))
         if self.queues:
             jobs = self._queue()
             return {name: jobs[self._group(name)] for name in names}
@@ -231,10 +237,7 @@ class StepLauncher:
 
     def check(self, nodes: int) -> None:
         what = f"--nodes {nodes}: SLURM does not say what it has"
-        try:
-            self._rate_limit.call(lambda: self._holding.check(nodes))
-        except SchedulerError as error:
-            raise UsageError(f"{what}: {error}") from None
+        self._rate_limit.require(lambda: self._holding.check(nodes), what)
 
     def add(self, replicas: Sequence[str]) -> dict[str, str]:
         if not self.queues and len(self._places(replicas)) < len(replicas):
@@ -303,19 +306,10 @@ class StepLauncher:
     def _request(self, nodes: int, minutes: int, group: NodeGroup) -> Job:
         return self._rate_limit.call(lambda: self._holding.request(nodes, minutes, group))
 
-    def _ask(self, request: Callable[[], T], what: str) -> T:
-        try:
-            return self._rate_limit.call(request)
-        except SchedulerError as error:
-            raise _not_answered(what, error) from None
-
     def _end_earlier(self) -> None:
         """End the steps of an earlier primary, whose replicas this one's replace."""
         end_sruns(step_prefix(self._manifest))  # One that waits would start its step later.
-        try:
-            self._stale.end_earlier()
-        except SchedulerError as error:
-            raise _not_answered("the run's earlier steps cannot be ended", error) from None
+        answered(self._stale.end_earlier, "the run's earlier steps cannot be ended", AGAIN)
 
     def _try(self, place: Place, count: int = 0) -> list[str]:
         """Start a step that does nothing on these nodes, so that a refusal is said in one line.
@@ -643,10 +637,6 @@ class StepLauncher:
         for name, step in self._steps.items():
             if name in replicas:
                 step.process.send_signal(number)
-
-
-def _not_answered(what: str, error: SchedulerError) -> UsageError:
-    return UsageError(f"{what}: {error}; nothing was started; try again when SLURM answers")
 
 
 def held_nodes(jobs: Sequence[Job]) -> int:

@@ -13,11 +13,12 @@ from typing import Protocol
 
 import psutil
 
+from aiperf_hpc.errors import UNSEEN_PYTHON_STATUS, UNSEEN_RUN_STATUS
 from aiperf_hpc.primary.launchers.slurm.batch_script import job_name, rank_options
+from aiperf_hpc.primary.launchers.slurm.environment import outside_of_a_job
 from aiperf_hpc.primary.launchers.slurm.node_groups import groups_of
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.slurm import UNSEEN_PYTHON_STATUS, UNSEEN_RUN_STATUS, outside_of_a_job
 
 ON_THE_NODE = (
     f"trap '' USR1; [ -s \"$0\" ] || exit {UNSEEN_RUN_STATUS}; "

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from aiperf_hpc import slurm
 from aiperf_hpc.errors import EngineError
+from aiperf_hpc.host.schedulers import SCHEDULERS, current, task
 from aiperf_hpc.replica.parallel.collectives.base import (
     Array,
     Buffer,
@@ -27,7 +27,7 @@ DEVICE_BACKENDS = {"cuda": "nccl", "npu": "hccl"}
 """The back end of each type of device; AMD's are called cuda too, and their NCCL is RCCL."""
 T = TypeVar("T")
 FIRST_PORT, PORTS = 20_000, 20_000
-"""The ports at one of which, by their job's number, ranks under SLURM meet: first and number."""
+"""The ports at one of which ranks of a scheduler's job meet, by its number: first and number."""
 
 
 class _Sum:
@@ -137,7 +137,7 @@ def _started(tensor: torch.Tensor, group: dist.ProcessGroup | None) -> dist.Work
 
 
 def meeting_point() -> dict[str, str]:
-    """Return rank, size and where to meet, as torchrun's variables say it, or else SLURM's.
+    """Return rank, size and where to meet, as torchrun's variables say it, or else a scheduler's.
 
     Raises:
         EngineError: neither is set.
@@ -147,17 +147,18 @@ def meeting_point() -> dict[str, str]:
     if all(name in environment for name in names):
         return {name: environment[name] for name in names}
     try:
-        task = slurm.task()
+        place = task()
     except KeyError as error:
+        title = (current() or SCHEDULERS[0]).title
         raise EngineError(
-            f"collective 'torch': neither {names[0]} nor SLURM's {error.args[0]} is set; ranks "
+            f"collective 'torch': neither {names[0]} nor {title}'s {error.args[0]} is set; ranks "
             "are started by `aiperf start`, by srun or by torchrun"
         ) from None
-    port = FIRST_PORT + (task.job + task.step) % PORTS
+    port = FIRST_PORT + (place.job + place.step) % PORTS
     return {
-        "RANK": str(task.rank),
-        "WORLD_SIZE": str(task.tasks),
-        "MASTER_ADDR": environment.get("MASTER_ADDR", task.first_address),
+        "RANK": str(place.rank),
+        "WORLD_SIZE": str(place.ranks),
+        "MASTER_ADDR": environment.get("MASTER_ADDR", place.first_address),
         "MASTER_PORT": environment.get("MASTER_PORT", str(port)),
     }
 

@@ -15,7 +15,7 @@ of what the one before has left."""
 BOUND: Final = "AIPERF_ACCELERATOR"
 """The variable that keeps which one a process was bound to, as ``str`` of it writes it."""
 NONE: Final = frozenset({"", "-1", "NoDevFiles"})
-"""Values for no accelerator at all; the last is SLURM's."""
+"""Values for no accelerator at all; the last is of a scheduler."""
 
 
 class VisibleDevices(NamedTuple):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import yaml
 from pydantic import Field, ValidationError, field_validator
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import RunDirectoryError, StorageError, UsageError
+from aiperf_hpc.host.schedulers import launcher_names
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import Retry, no_retry
 from aiperf_hpc.system.site import SiteDescription
@@ -21,10 +22,11 @@ RULES = 2
 """The version of the rules that runs of this version are judged by; 1 was without divisions."""
 _UNSAID = ("name", "site", "command", "release_changes", "division", "nodes_max", "devices")
 """What is in the file only where there is something to say."""
-
-
-RequestedLauncher = Literal["auto", "slurm", "local", "array", "allocation", "inside"]
-"""The launchers that a user may request; ``slurm`` is the one that ``slurm.mode`` names."""
+if TYPE_CHECKING:
+    RequestedLauncher = str
+else:
+    RequestedLauncher = Literal[launcher_names()]
+    """The launchers that a user may request."""
 
 
 class RunManifest(Value):

@@ -172,7 +172,7 @@ class JobState(Event):
     phase: JobPhase
     node: str | None = None
     detail: str = ""
-    """The launcher's own words, e.g. SLURM's reason for a job that waits."""
+    """The launcher's own words, e.g. the scheduler's reason for a job that waits."""
     submitted_utc: Utc | None = None
     """When the scheduler took the job, by the scheduler's clock."""
     started_utc: Utc | None = None

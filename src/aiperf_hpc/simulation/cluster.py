@@ -20,6 +20,7 @@ from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.morphism.lineage import Grown
 from aiperf_hpc.morphism.weights.checked_file import Tell
 from aiperf_hpc.primary.launchers.base import ReplicaState
+from aiperf_hpc.primary.launchers.slurm.batch_script import wait_limit
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.engines.base import Engine
@@ -325,7 +326,7 @@ class SimulatedLauncher:
             cluster: what the replicas share.
             queue: when they are given their nodes; at once when not given.
         """
-        self.queues = queue is not None
+        self.wait_limit = wait_limit(cluster.manifest.config.slurm) if queue else None
         self._cluster = cluster
         self._queue = queue or Queue()
         self._waits = self._queue.waits(cluster.manifest.most_replicas)
@@ -374,11 +375,11 @@ class SimulatedLauncher:
         timeline, number, lived = self._cluster.timeline, replica_number(name), self._lives[name]
         self._lives[name] += 1
         host = self._hosts[name] = SimulatedHost(self._cluster, number)
-        since = timeline.utc() if self.queues else None
+        since = timeline.utc() if self.wait_limit else None
         waiting = self._states[name] = waits or ReplicaState(JobPhase.PENDING, submitted_utc=since)
 
         def live() -> None:
-            granted = timeline.utc() if self.queues else None
+            granted = timeline.utc() if self.wait_limit else None
             node = f"n{number}"
             state = replace(waiting, phase=JobPhase.RUNNING, node=node, started_utc=granted)
             self._states[name] = state

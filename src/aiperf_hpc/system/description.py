@@ -162,7 +162,7 @@ class NodeDescription(Value):
 class Job(Value):
     """A scheduler's job, as it tells its processes by variables."""
 
-    scheduler: Literal["slurm"] = "slurm"
+    scheduler: str = "slurm"
     id: str
     partition: str | None = None
     nodes: str | None = None

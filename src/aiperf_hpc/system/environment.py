@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from aiperf_hpc.host.schedulers import SCHEDULERS
+
 PREFIXES: Final[tuple[str, ...]] = (
     "AIPERF_",
     # Threads and mathematics on the host.
@@ -21,7 +23,7 @@ PREFIXES: Final[tuple[str, ...]] = (
     # Clocks that are made up.
     "FAKETIME", "FAKE_MONOTONIC", "DONT_FAKE_MONOTONIC",
     # The scheduler.
-    "SLURM_",
+    *(each.prefix for each in SCHEDULERS),
 )  # fmt: skip
 """What the names of the recorded variables begin with. No others are recorded."""
 NAMES: Final[frozenset[str]] = frozenset({"LD_PRELOAD", "PYTHONHASHSEED"})

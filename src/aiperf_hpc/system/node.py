@@ -7,8 +7,8 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
+from aiperf_hpc.host.schedulers import current, job_variable
 from aiperf_hpc.host.visible_devices import BOUND
-from aiperf_hpc.slurm import job_variables
 from aiperf_hpc.system.accelerators import find_accelerators, pci_accelerators
 from aiperf_hpc.system.description import (
     Job,
@@ -75,16 +75,27 @@ def describe_process(environment: Mapping[str, str] = os.environ) -> ProcessDesc
         accelerator=environment.get(BOUND),
         libraries=libraries or {},
         arithmetic=question.ask("arithmetic", arithmetic) or {},
-        job=slurm_job(environment),
+        job=job_of(environment),
         environment=recorded_variables(environment),
         absent=question.absent,
     )
 
 
-def slurm_job(environment: Mapping[str, str]) -> Job | None:
-    """Return the job that SLURM's variables tell of; None outside of one."""
-    told = job_variables(environment)
-    if not told.get("id"):
+def job_of(environment: Mapping[str, str]) -> Job | None:
+    """Return the job that a scheduler's variables describe; None outside of one."""
+    scheduler = current(environment)
+    if scheduler is None or not environment[scheduler.variables["id"]]:
         return None
+    told = {
+        field: environment[variable]
+        for field, variable in scheduler.variables.items()
+        if field in Job.model_fields and variable in environment
+    }
     count = told.pop("node_count", "")
-    return Job.model_validate({**told, "node_count": count if count.isdecimal() else None})
+    gpus = told.pop("gpus", "") or job_variable("node_gpus", environment)
+    return Job(
+        scheduler=scheduler.name,
+        node_count=int(count) if count.isdecimal() else None,
+        gpus=gpus,
+        **told,
+    )

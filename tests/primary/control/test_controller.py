@@ -22,7 +22,7 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.control.heads import HeadsTaker
-from aiperf_hpc.primary.launchers.base import ReplicaState
+from aiperf_hpc.primary.launchers.base import ReplicaState, WaitLimit
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks
@@ -57,7 +57,7 @@ class Told:
         self.left = list(states)
         self.calls: list[str] = []
         self.refuses = False
-        self.queues = False
+        self.wait_limit: WaitLimit | None = None
 
     def start(self) -> dict[str, str]:
         if self.refuses:
@@ -249,7 +249,7 @@ def test_the_clock_of_a_run_stands_while_it_is_in_the_queue(tmp_path: Path) -> N
     submitted = SYSTEM.utc()
     waiting = ReplicaState(JobPhase.PENDING, None, "Resources", submitted_utc=submitted)
     told = Told({"r0": waiting})
-    told.queues = True
+    told.wait_limit = WaitLimit()
     begun = SYSTEM.monotonic()
 
     def watch() -> None:
@@ -287,7 +287,7 @@ def test_a_run_that_is_resumed_in_the_queue_has_one_clock(tmp_path: Path) -> Non
         journal.append(begun)
     replica_says(tmp_path, "SIGTERM", later=-60.0)
     told = Told({"r0": RUNNING}, {"r0": RUNNING}, {"r0": DONE})
-    told.queues = True
+    told.wait_limit = WaitLimit()
     _, events = run(tmp_path, told)
     assert {e.clock_starts for e in events if isinstance(e, records.RunStarted)} == {"first"}
     (clock,) = (e for e in events if isinstance(e, records.ClockStarted))
@@ -296,7 +296,7 @@ def test_a_run_that_is_resumed_in_the_queue_has_one_clock(tmp_path: Path) -> Non
 
 def test_a_run_that_ends_in_the_queue_took_no_time(tmp_path: Path) -> None:
     told = Told({"r0": ReplicaState(JobPhase.PENDING)})
-    told.queues = True
+    told.wait_limit = WaitLimit()
 
     def watch() -> None:
         write_whole(RunPaths(tmp_path).stop_request, "asked by a test\n")

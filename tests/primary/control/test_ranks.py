@@ -11,10 +11,11 @@ import pytest
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.host.visible_devices import VisibleDevices
-from aiperf_hpc.primary.control.ranks import Machine, Settled, settle_here, settle_on_cluster
+from aiperf_hpc.primary.launchers.ranks import Machine, Settled, settle_here
 from aiperf_hpc.primary.launchers.slurm.client import Nodes
 from aiperf_hpc.primary.launchers.slurm.held_jobs import Job
 from aiperf_hpc.primary.launchers.slurm.inside import nodes_inside
+from aiperf_hpc.primary.launchers.slurm.ranks import settle_on_cluster
 
 
 def config(**sections: Any) -> RunConfig:  # noqa: ANN401 -- sections, as in a file

@@ -17,6 +17,7 @@ from tests.support.run_writer import (
 )
 
 from aiperf_hpc.primary.control.run_clock import RunClock, start_at_the_end
+from aiperf_hpc.primary.launchers.base import WaitLimit
 from aiperf_hpc.run.records import ClockStarts, JobState, ReplicaReady, ReplicaStarted
 from aiperf_hpc.trial import JobPhase
 
@@ -48,7 +49,8 @@ def clock_of(
     run: RunWriter, starts: ClockStarts = "first", replicas: int = 2, now: float = 0.0
 ) -> tuple[RunClock, Clock]:
     clock = Clock(START + now)
-    return RunClock(run.history(), starts, replicas, clock, grace=GRACE, most_wait=420.0), clock
+    limit = WaitLimit(420.0, "slurm.time_margin_minutes")
+    return RunClock(run.history(), starts, replicas, clock, grace=GRACE, wait_limit=limit), clock
 
 
 def test_nothing_starts_it_while_all_wait(tmp_path: Path) -> None:

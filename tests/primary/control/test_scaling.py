@@ -12,7 +12,7 @@ from tests.support.run_factory import configuration
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.scaling import Scaling, ask_for_nodes
-from aiperf_hpc.primary.launchers.base import ElasticLauncher, ReplicaState
+from aiperf_hpc.primary.launchers.base import ElasticLauncher, ReplicaState, WaitLimit
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.digest import DigestWriter
@@ -35,7 +35,7 @@ class Remembering:
 
     name = "remembering"
     exact = True
-    queues = True
+    wait_limit = WaitLimit()
     problem: str | None = None
 
     def __init__(self, states: dict[str, ReplicaState], most: int = 8) -> None:

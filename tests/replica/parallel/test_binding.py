@@ -11,9 +11,9 @@ import pytest
 from aiperf_hpc.config import ReplicaConfig, validate
 from aiperf_hpc.errors import PreflightError
 from aiperf_hpc.host.visible_devices import BOUND, VisibleDevices, devices_seen
-from aiperf_hpc.primary.control.ranks import Machine, settle_here
 from aiperf_hpc.primary.launchers.base import local_commands
-from aiperf_hpc.replica.parallel.binding import LOCAL_RANKS, bind, local_rank, slurm_devices
+from aiperf_hpc.primary.launchers.ranks import Machine, settle_here
+from aiperf_hpc.replica.parallel.binding import LOCAL_RANKS, bind, devices_of_job, local_rank
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 
@@ -128,10 +128,10 @@ STEP = {"SLURM_JOB_ID": "1", "CUDA_VISIBLE_DEVICES": "0,1", "ROCR_VISIBLE_DEVICE
 
 
 def test_what_slurm_gave_is_the_vendors(tmp_path: Path) -> None:
-    assert str(slurm_devices(STEP, tmp_path)) == "CUDA_VISIBLE_DEVICES=0,1"
+    assert str(devices_of_job(STEP, tmp_path)) == "CUDA_VISIBLE_DEVICES=0,1"
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / "kfd").touch()
-    assert str(slurm_devices(STEP, tmp_path)) == "ROCR_VISIBLE_DEVICES=0,1"
+    assert str(devices_of_job(STEP, tmp_path)) == "ROCR_VISIBLE_DEVICES=0,1"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_what_slurm_gave_is_the_vendors(tmp_path: Path) -> None:
     ],
 )
 def test_where_slurm_gave_none_there_is_none(environment: dict[str, str]) -> None:
-    assert slurm_devices(environment) is None
+    assert devices_of_job(environment) is None
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,10 @@ from tests.support.run_factory import (
 )
 
 from aiperf_hpc.errors import RunDirectoryError
-from aiperf_hpc.results.views.run_view import SILENT_AFTER, ReplicaStatus, RunState, RunView
+from aiperf_hpc.results.views.run_view import ReplicaStatus, RunState, RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.liveness import LAG_SECONDS
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import JobPhase, RoundPhase, TimePhase, TrialState
 
@@ -92,7 +93,7 @@ def test_the_states_of_a_run(tmp_path: Path) -> None:
         primary.start()
         view.refresh()
         assert view.status(START + 10.0).state is RunState.RUNNING
-        silent = view.status(START + SILENT_AFTER + 5.0)
+        silent = view.status(START + LAG_SECONDS + 5.0)
         assert (silent.state, silent.reason) == (
             RunState.SILENT,
             "the primary has written nothing for 65 s",
@@ -171,9 +172,9 @@ def test_the_states_of_a_replica(tmp_path: Path) -> None:
         assert state() == "starting"
         worker.start()
         assert state() == TimePhase.TRAIN
-        assert state(SILENT_AFTER + 1.0) == "silent"
+        assert state(LAG_SECONDS + 1.0) == "silent"
         worker.write(records.ReplicaEnded(reason="asked to stop"))
-        assert state(SILENT_AFTER + 1.0) == "ended"
+        assert state(LAG_SECONDS + 1.0) == "ended"
         primary.write(records.ReplicaExited(replica="r0", status=-9))
         assert state() == "failed (-9)"
     (replica,) = refreshed(paths).status(clock.now + 5.0).replicas
@@ -203,13 +204,13 @@ def test_a_schedulers_states_of_a_replica(tmp_path: Path) -> None:
         assert (replica().state, replica().node) == ("starting", "n1")
         worker.start()
         assert replica().state == TimePhase.TRAIN
-        assert replica(SILENT_AFTER + 1.0).state == "silent"
+        assert replica(LAG_SECONDS + 1.0).state == "silent"
         primary.write(records.SchedulerState(answers=False, detail="connect failure"))
         assert replica().state == TimePhase.TRAIN  # Its own records say that it is alive.
-        assert replica(SILENT_AFTER + 1.0).state == "unknown"
+        assert replica(LAG_SECONDS + 1.0).state == "unknown"
         assert refreshed(paths).status(clock.now).scheduler_problem == "connect failure"
         primary.write(records.SchedulerState(answers=True))
-        assert replica(SILENT_AFTER + 1.0).state == "silent"
+        assert replica(LAG_SECONDS + 1.0).state == "silent"
         job(JobPhase.LOST, "n1", "NODE_FAIL")
         assert replica().state == "lost"
         worker.write(records.ReplicaEnded(reason="SIGTERM"))

@@ -17,13 +17,12 @@ import pytest
 
 from aiperf_hpc.config import SlurmConfig
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
-from aiperf_hpc.primary.launchers.registry import slurm_client
+from aiperf_hpc.primary.launchers.slurm.backend import slurm_client
 from aiperf_hpc.primary.launchers.slurm.client import (
     Answer,
     Element,
     Nodes,
     SlurmClient,
-    SlurmCommands,
 )
 from aiperf_hpc.primary.launchers.slurm.pyslurm_client import PyslurmClient
 
@@ -110,7 +109,7 @@ def commands(command: Sequence[str], _: Mapping[str, str] | None) -> Answer:
 def client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SlurmClient:
     """Each of the clients."""
     if request.param == "commands":
-        return SlurmCommands(commands)
+        return SlurmClient(commands)
     monkeypatch.setitem(sys.modules, "pyslurm", fake_module())
     return PyslurmClient(commands)
 
@@ -161,7 +160,7 @@ def test_no_answer_is_told_from_a_refusal(
     module.Jobs = module.Partitions = SimpleNamespace(load=refuse)
     monkeypatch.setitem(sys.modules, "pyslurm", module)
     clients: list[SlurmClient] = [
-        SlurmCommands(lambda *_: Answer(1, "", f"slurm_load_jobs error: {said}")),
+        SlurmClient(lambda *_: Answer(1, "", f"slurm_load_jobs error: {said}")),
         PyslurmClient(commands),
     ]
     asked: list[Callable[[SlurmClient], object]] = [
@@ -178,7 +177,7 @@ def test_no_answer_is_told_from_a_refusal(
 def test_the_configuration_chooses_and_a_missing_pyslurm_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert type(slurm_client(SlurmConfig())) is SlurmCommands
+    assert type(slurm_client(SlurmConfig())) is SlurmClient
     monkeypatch.setitem(sys.modules, "pyslurm", None)
     with pytest.raises(UsageError, match=r"pyslurm cannot be loaded .*set slurm.client=commands"):
         slurm_client(SlurmConfig(client="pyslurm"))
@@ -214,17 +213,17 @@ REFUSED = (
 )
 def test_silence_is_told_by_its_last_word(said: str, told: str) -> None:
     with pytest.raises(SchedulerSilentError) as caught:
-        SlurmCommands(lambda *_: Answer(1, "", said)).partitions()
+        SlurmClient(lambda *_: Answer(1, "", said)).partitions()
     assert str(caught.value) == told
 
 
 def test_silence_is_short_and_a_refusal_is_whole() -> None:
     long = f"slurm_load_partitions: {NO_CONTACT} of {'many ' * 100}"
     with pytest.raises(SchedulerSilentError) as caught:
-        SlurmCommands(lambda *_: Answer(1, "", long)).partitions()
+        SlurmClient(lambda *_: Answer(1, "", long)).partitions()
     assert len(str(caught.value)) < 100
     with pytest.raises(SchedulerError) as refused:
-        SlurmCommands(lambda *_: Answer(1, "", REFUSED)).submit(Path("batch.sh"))
+        SlurmClient(lambda *_: Answer(1, "", REFUSED)).submit(Path("batch.sh"))
     assert str(refused.value) == (
         "sbatch: Memory specification can not be satisfied; Batch job submission failed: "
         "Requested node configuration is not available"

@@ -20,21 +20,26 @@ from aiperf_hpc.config import ReplicaConfig, RunConfig, SlurmConfig, validate
 from aiperf_hpc.errors import (
     PREFLIGHT_STATUS,
     UNEXPECTED_STATUS,
+    UNSEEN_PYTHON_STATUS,
+    UNSEEN_RUN_STATUS,
     ConfigError,
     SchedulerError,
     SchedulerSilentError,
     StorageError,
     UsageError,
 )
+from aiperf_hpc.primary.launchers import registry
+from aiperf_hpc.primary.launchers.backend import Request
 from aiperf_hpc.primary.launchers.base import ReplicaState
-from aiperf_hpc.primary.launchers.registry import choose_launcher, dry_run
+from aiperf_hpc.primary.launchers.slurm import backend
 from aiperf_hpc.primary.launchers.slurm import launcher as slurm_launcher
+from aiperf_hpc.primary.launchers.slurm.backend import SlurmBackend
 from aiperf_hpc.primary.launchers.slurm.batch_script import batch_script
 from aiperf_hpc.primary.launchers.slurm.client import (
     Answer,
     Element,
     Nodes,
-    SlurmCommands,
+    SlurmClient,
     limit_minutes,
     run_command,
 )
@@ -52,7 +57,6 @@ from aiperf_hpc.primary.launchers.slurm.rate_limit import SHORTEST_SECONDS, Rate
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import BackoffRetry
-from aiperf_hpc.slurm import UNSEEN_PYTHON_STATUS, UNSEEN_RUN_STATUS
 from aiperf_hpc.trial import JobPhase
 
 INFINITY = float("inf")
@@ -117,7 +121,7 @@ class Cluster:
             self.sleep(seconds)
 
     def launcher(self, folder: Path, nodes: int = 3, launch: int = 0) -> SlurmLauncher:
-        client, rate_limit = SlurmCommands(self), RateLimit(self)
+        client, rate_limit = SlurmClient(self), RateLimit(self)
         return SlurmLauncher(manifest(nodes), RunPaths(folder), client, rate_limit, launch=launch)
 
     @property
@@ -300,18 +304,20 @@ def test_a_dry_run_shows_what_would_be_done(
 ) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     paths = RunPaths(tmp_path / "run")
-    assert dry_run(manifest(), paths) == batch_script(manifest(), paths)
+    assert registry.backend_of(manifest().launcher).dry_run(manifest(), paths) == batch_script(
+        manifest(), paths
+    )
     local = manifest().model_copy(update={"launcher": "local", "cores": ((0,), (1,))})
-    lines = dry_run(local, paths).splitlines()
+    lines = registry.backend_of(local.launcher).dry_run(local, paths).splitlines()
     assert len(lines) == 2
     assert "--replica r1 --cores 1 --sharing 2" in lines[1]
     inside = manifest(nodes=2).model_copy(update={"launcher": "inside"})
-    steps = dry_run(inside, paths).splitlines()
+    steps = registry.backend_of(inside.launcher).dry_run(inside, paths).splitlines()
     assert [line.split()[:6][1::4] for line in steps] == [
         ["--jobid=JOB", "--nodelist=NODE0"], ["--jobid=JOB", "--nodelist=NODE1"],
     ]  # fmt: skip
     allocation = inside.model_copy(update={"launcher": "allocation"})
-    asked, *same = dry_run(allocation, paths).splitlines()
+    asked, *same = registry.backend_of(allocation.launcher).dry_run(allocation, paths).splitlines()
     assert asked.startswith("salloc --no-shell --no-kill --job-name=aiperf-now --nodes=2 ")
     assert same == steps
     assert not paths.root.exists()
@@ -657,7 +663,7 @@ def test_on_a_full_disk_the_batch_script_is_waited_for(
     monkeypatch.setattr(slurm_launcher, "write_whole", full)
     paths, patience = RunPaths(tmp_path), BackoffRetry(lambda: False, clock=cluster)
     launcher = SlurmLauncher(
-        manifest(1), paths, SlurmCommands(cluster), RateLimit(cluster), retry=patience
+        manifest(1), paths, SlurmClient(cluster), RateLimit(cluster), retry=patience
     )
     assert launcher.start() == {"r0": "17_0"}
     assert troubles == []
@@ -803,7 +809,7 @@ def test_time_limits_are_read() -> None:
 def test_partitions_are_read(cluster: Cluster) -> None:
     out = "bench*|up|idle|3|gpu:h100:8(S:0-1)|infinite\nold|down|drained*|2|(null)|5:00\n"
     cluster.answers["sinfo"] = [Answer(0, out, "")]
-    assert SlurmCommands(cluster).partitions() == [
+    assert SlurmClient(cluster).partitions() == [
         BENCH,
         Nodes("old", False, False, "drained*", 2, "", 5.0),
     ]
@@ -811,8 +817,10 @@ def test_partitions_are_read(cluster: Cluster) -> None:
 
 def choose(asked: str, cluster: Cluster) -> str:
     config = RunConfig.model_validate({"dataset": {"name": "synthetic"}})
-    chosen = choose_launcher(asked, config, 3, 1.0, SlurmCommands(cluster), RateLimit(cluster))
-    return chosen.launcher
+    with pytest.MonkeyPatch.context() as patch:
+        slurm = SlurmBackend(SlurmClient(cluster), RateLimit(cluster))
+        patch.setattr(backend, "BACKEND", slurm)
+        return registry.choose_launcher(Request(asked, config, 3, 3, 1.0)).launcher
 
 
 def test_auto_is_slurm_where_its_client_is(
@@ -865,7 +873,7 @@ def test_commands_are_really_run() -> None:
 def test_an_error_without_words_is_still_an_error(cluster: Cluster) -> None:
     cluster.answers["sinfo"] = [Answer(3, "", "")]
     with pytest.raises(SchedulerError, match="sinfo: exit status 3 without a word"):
-        SlurmCommands(cluster).partitions()
+        SlurmClient(cluster).partitions()
 
 
 # More and fewer nodes while a run lasts.

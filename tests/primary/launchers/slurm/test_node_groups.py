@@ -13,9 +13,9 @@ from tests.primary.launchers.slurm.test_launcher import manifest
 
 from aiperf_hpc.config import SlurmConfig
 from aiperf_hpc.errors import ConfigError, UsageError
-from aiperf_hpc.primary.control.ranks import Settled, settle_on_cluster
-from aiperf_hpc.primary.launchers.registry import dry_run
-from aiperf_hpc.primary.launchers.slurm.client import Answer, Nodes, SlurmCommands
+from aiperf_hpc.primary.launchers.ranks import Settled
+from aiperf_hpc.primary.launchers.slurm.backend import BACKEND
+from aiperf_hpc.primary.launchers.slurm.client import Answer, Nodes, SlurmClient
 from aiperf_hpc.primary.launchers.slurm.held_jobs import Job
 from aiperf_hpc.primary.launchers.slurm.launcher import SlurmLauncher
 from aiperf_hpc.primary.launchers.slurm.node_groups import (
@@ -26,6 +26,7 @@ from aiperf_hpc.primary.launchers.slurm.node_groups import (
     require_none,
 )
 from aiperf_hpc.primary.launchers.slurm.partitions import check_cluster
+from aiperf_hpc.primary.launchers.slurm.ranks import settle_on_cluster
 from aiperf_hpc.primary.launchers.slurm.rate_limit import RateLimit
 from aiperf_hpc.primary.launchers.slurm.step_launcher import StepLauncher
 from aiperf_hpc.run.manifest import RunManifest
@@ -69,7 +70,7 @@ def cluster() -> test_launcher.Cluster:
 
 
 def array(cluster: test_launcher.Cluster, folder: Path) -> SlurmLauncher:
-    client = SlurmCommands(cluster)
+    client = SlurmClient(cluster)
     return SlurmLauncher(two_kinds(), RunPaths(folder), client, RateLimit(cluster))
 
 
@@ -104,10 +105,10 @@ def test_when_one_group_is_refused_nothing_is_started(
 
 def test_a_dry_run_shows_what_each_group_is_asked_for_by(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
-    *_, one, two = dry_run(two_kinds(), paths).splitlines()
+    *_, one, two = BACKEND.dry_run(two_kinds(), paths).splitlines()
     assert one == f"# sbatch --array=0-1 --partition=hopper --gres=gpu:h100:8 {paths.batch_script}"
     assert two.startswith("# sbatch --array=2 --partition=instinct --gres=gpu:mi300x:4 ")
-    one, two, *steps = dry_run(two_kinds("allocation"), paths).splitlines()
+    one, two, *steps = BACKEND.dry_run(two_kinds("allocation"), paths).splitlines()
     assert options(one, "nodes", "partition") == ["--nodes=2", "--partition=hopper"]
     assert options(two, "nodes", "constraint") == ["--nodes=1", "--constraint=new"]
     assert [re.findall("--gres=\\S+", step) for step in steps] == [

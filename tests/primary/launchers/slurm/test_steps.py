@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from tests.primary.launchers.slurm.test_launcher import manifest
 
-from aiperf_hpc.errors import SchedulerError, UsageError
-from aiperf_hpc.primary.launchers.base import MOST_RESTARTS, STOP_SIGNAL, ReplicaState
+from aiperf_hpc.errors import UNSEEN_RUN_STATUS, SchedulerError, UsageError
+from aiperf_hpc.primary.launchers.base import MOST_RESTARTS, STOP_SIGNAL, ReplicaState, WaitLimit
 from aiperf_hpc.primary.launchers.slurm.allocation import Allocation, release_jobs
 from aiperf_hpc.primary.launchers.slurm.client import Answer
 from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs, Job
@@ -23,7 +23,6 @@ from aiperf_hpc.primary.launchers.slurm.step_launcher import KILL_SECONDS, StepL
 from aiperf_hpc.primary.launchers.slurm.steps import Life, Place, step_command
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.slurm import UNSEEN_RUN_STATUS
 from aiperf_hpc.trial import JobPhase
 
 ENDED = {signal.SIGTERM: 143, signal.SIGKILL: 137}
@@ -427,7 +426,10 @@ def test_an_allocation_is_one_job_which_no_shell_holds(cluster: Cluster) -> None
         "--no-shell", "--no-kill", "--job-name=aiperf-now", "--nodes=2", "--ntasks-per-node=1",
         "--time=70", "--signal=TERM@120", "--partition=bench", "--exclusive", "--comment=two words",
     )  # fmt: skip
-    assert (launcher.name, launcher.queues) == ("allocation", True)
+    assert (launcher.name, launcher.wait_limit) == (
+        "allocation",
+        WaitLimit(420.0, "slurm.time_margin_minutes"),
+    )
 
 
 def test_replicas_wait_for_the_allocation_and_start_when_it_is_granted(cluster: Cluster) -> None:

@@ -1,0 +1,175 @@
+"""How many ranks a node has, and what sums their gradients, where the configuration says auto.
+
+A rank is one accelerator. What is settled here stands in ``run.yaml`` as numbers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from aiperf_hpc.config import RunConfig
+from aiperf_hpc.config.loading import validate
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.extras import COLLECTIVES
+from aiperf_hpc.host.visible_devices import VisibleDevices
+from aiperf_hpc.primary.working_side import ask
+from aiperf_hpc.system.accelerators import computing_on_bus, find_accelerators
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What this machine has; tests have one of their own."""
+
+    accelerators: Callable[[], Sequence[str]]
+    """Returns what the machine tells of its accelerators: a model each, whether usable or not."""
+    seen: Callable[[RunConfig], VisibleDevices | None]
+    """Asks a run's engine, which takes seconds. Raises UsageError: it has not what is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A configuration with numbers, and what there is to say about it."""
+
+    config: RunConfig
+    devices: tuple[str, ...] = ()
+    """As ``RunManifest.devices``."""
+    remarks: tuple[str, ...] = ()
+
+
+def accelerators_told() -> list[str]:
+    """Return the accelerators of this machine by their vendors' tools or, without, by its bus."""
+    told = [each.model for each in find_accelerators().accelerators]
+    return told or [f"{v} accelerator" for v, n in computing_on_bus().items() for _ in range(n)]
+
+
+def devices_seen_by_engine(config: RunConfig) -> VisibleDevices | None:
+    """Ask the working side what a run's engine sees on this machine. Raises UsageError."""
+    *_, said = ask(["aiperf_hpc.replica.engines"], config, UsageError).split("\n")[:-1]
+    return VisibleDevices.parse(said) if said else None  # Above it frameworks may have printed.
+
+
+THIS_MACHINE = Machine(accelerators_told, devices_seen_by_engine)
+
+
+def settle_here(config: RunConfig, nodes: int, machine: Machine = THIS_MACHINE) -> Settled:
+    """Settle a run whose replicas share this machine.
+
+    Args:
+        config: what is asked for.
+        nodes: as many nodes as the run is said to have.
+        machine: what is asked.
+
+    Raises:
+        UsageError: a replica would have more ranks than there are accelerators; or there are some
+            that the engine does not see, and nobody asked for the CPU.
+    """
+    told = machine.accelerators() if config.engine.uses_accelerators else ()
+    seen = machine.seen(config) if told or _is_picky(config) else None
+    if seen is None:
+        _require_none(config, told)
+        return Settled(with_ranks(config, ranks_of(config, 1), on_accelerators=False))
+    count = len(seen.names)
+    ranks = ranks_of(config, max(1, count // nodes))
+    of_a_replica = ranks * config.replica.nodes
+    if of_a_replica > count:
+        raise UsageError(
+            f"{asked_ranks(ranks)}: a replica has {of_a_replica} ranks, each with an accelerator "
+            f"of its own; engine '{config.engine.name}' sees {count} here ({seen}); give at most "
+            f"{max(1, count // config.replica.nodes)}, or engine.device=cpu"
+        )
+    devices = tuple(_devices(seen, nodes // config.replica.nodes, of_a_replica))
+    settled = with_ranks(config, ranks, on_accelerators=True)
+    remarks = (*_sharing(nodes, ranks, count), *through_host(settled))
+    return Settled(settled, devices, remarks)
+
+
+def _is_picky(config: RunConfig) -> bool:
+    """Return whether the engine may refuse, or see more than the machine tells."""
+    engine = config.engine
+    made_up = engine.name == "simulated" and engine.uses_accelerators
+    return made_up or engine.device in ("cuda", "npu") or config.training.precision == "fp16"
+
+
+def _require_none(config: RunConfig, told: Sequence[str]) -> None:
+    """Refuse to train beside accelerators that the engine does not see, unless that is asked."""
+    if told:
+        counted = ", ".join(f"{n} x {model}" for model, n in Counter(told).items())
+        raise UsageError(
+            f"this machine has {counted}, which engine '{config.engine.name}' does not see: it "
+            "would train on the CPU; install the engine's build for it (`aiperf doctor`), or "
+            "leave it idle with --set engine.device=cpu"
+        )
+
+
+def _devices(seen: VisibleDevices, replicas: int, each: int) -> Iterator[str]:
+    """Yield what each replica has: neighbours, from the first again where there are too few."""
+    for number in range(replicas):
+        places = range(number * each, (number + 1) * each)
+        names = tuple(seen.names[place % len(seen.names)] for place in places)
+        yield str(VisibleDevices(seen.variable, names))
+
+
+def _sharing(nodes: int, each: int, count: int) -> Iterator[str]:
+    ranks = nodes * each
+    if ranks > count:
+        yield (
+            f"{ranks} ranks share {count} accelerator{'s' * (count > 1)}: the score will be that "
+            "of a crowded machine, and no measure of it"
+        )
+    elif ranks < count:
+        more = f"; --nodes {count} makes a replica for each" if each == 1 else ""
+        yield idle(count - ranks, f"of this machine's {count}") + more
+
+
+def idle(count: int, whose: str) -> str:
+    """Return what is said about accelerators without a rank."""
+    which = "an accelerator is" if count == 1 else f"{count} accelerators are"
+    return f"{which} left idle, {whose}: the closed division wants every one used"
+
+
+def ranks_of(config: RunConfig, there: int) -> int:
+    """Return the ranks of a node: as many as are there, unless the configuration says."""
+    asked = config.replica.ranks_per_node
+    return there if asked == "auto" else asked
+
+
+def asked_ranks(ranks: int) -> str:
+    """Return what asks for so many ranks, for messages."""
+    return f"replica.ranks_per_node {ranks}"
+
+
+def with_ranks(
+    config: RunConfig, ranks: int, *, on_accelerators: bool, **sections: object
+) -> RunConfig:
+    """Return the configuration with numbers, and sections of it replaced.
+
+    Raises ConfigError: they make no run.
+    """
+    collective = config.replica.collective
+    if collective == "auto":
+        collective = _collective(config, config.replica.nodes * ranks, on_accelerators)
+    replica = config.replica.model_copy(update={"ranks_per_node": ranks, "collective": collective})
+    changed = config.model_copy(update={"replica": replica, **sections})
+    values: Mapping[str, Any] = changed.model_dump()
+    return config if changed == config else validate(values, f"with {ranks} ranks a node")
+
+
+def _collective(config: RunConfig, ranks: int, on_accelerators: bool) -> Literal["mpi", "torch"]:
+    if ranks > 1 and on_accelerators and config.engine.name == "torch":
+        return "torch"
+    several_by_torch = ranks > 1 and not COLLECTIVES["mpi"].installed
+    return "torch" if several_by_torch and COLLECTIVES["torch"].installed else "mpi"
+
+
+def through_host(config: RunConfig) -> Iterator[str]:
+    """Say where gradients cross the host's memory although they need not."""
+    replica = config.replica
+    if replica.ranks > 1 and replica.collective == "mpi" and config.engine.name != "simulated":
+        yield (
+            "the accelerators' gradients cross the host's memory in each step "
+            f"(replica.collective mpi, engine '{config.engine.name}'); engine.name=torch with "
+            "replica.collective=torch sums them where they are"
+        )

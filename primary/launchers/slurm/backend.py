@@ -1,0 +1,201 @@
+"""SLURM as the primary sees it: which of its launchers a run gets, and what that would do."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from aiperf_hpc.config import RunConfig, SlurmConfig
+from aiperf_hpc.errors import SchedulerError, UsageError
+from aiperf_hpc.host.schedulers import job_variable
+from aiperf_hpc.primary.check import Check
+from aiperf_hpc.primary.launchers.backend import Backend, Choice, Request
+from aiperf_hpc.primary.launchers.base import Launcher
+from aiperf_hpc.primary.launchers.ranks import Settled
+from aiperf_hpc.primary.launchers.slurm.allocation import Allocation, release_jobs, salloc_command
+from aiperf_hpc.primary.launchers.slurm.batch_script import (
+    batch_script,
+    group_options,
+    time_limit_minutes,
+)
+from aiperf_hpc.primary.launchers.slurm.checks import NEEDS, checks
+from aiperf_hpc.primary.launchers.slurm.client import Nodes, SlurmClient
+from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs
+from aiperf_hpc.primary.launchers.slurm.inside import Inside, check_allocation, nodes_inside
+from aiperf_hpc.primary.launchers.slurm.launcher import ARRAY, SlurmLauncher, array_of
+from aiperf_hpc.primary.launchers.slurm.node_groups import (
+    by_group,
+    group_of,
+    groups_of,
+    require_none,
+    require_total,
+)
+from aiperf_hpc.primary.launchers.slurm.partitions import check_cluster
+from aiperf_hpc.primary.launchers.slurm.pyslurm_client import PyslurmClient
+from aiperf_hpc.primary.launchers.slurm.ranks import settle_on_cluster
+from aiperf_hpc.primary.launchers.slurm.rate_limit import RATE_LIMIT, RateLimit
+from aiperf_hpc.primary.launchers.slurm.step_launcher import StepLauncher
+from aiperf_hpc.primary.launchers.slurm.steps import Life, Place, step_command
+from aiperf_hpc.run.identity import replica_name
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.storage import Retry
+
+
+def slurm_client(config: SlurmConfig) -> SlurmClient:
+    """Return what speaks to SLURM. Raises UsageError where it is not there."""
+    return PyslurmClient() if config.client == "pyslurm" else SlurmClient()
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmChoice(Choice):
+    """One of SLURM's launchers, and what the cluster has."""
+
+    nodes: Sequence[Nodes] = ()
+    """What ``SlurmClient.partitions`` returned or, in an allocation, what that is made of; empty
+    where SLURM was not asked."""
+
+    def settle(self) -> Settled:
+        config, inside = self.request.config, self.launcher == "inside"
+        if inside:
+            require_none(config.slurm)
+        else:
+            require_total(config.slurm, self.request.nodes)
+        return settle_on_cluster(config, self.request.most, self.nodes, inside=inside)
+
+
+class SlurmBackend(Backend):
+    """Launches by SLURM."""
+
+    needs = NEEDS
+
+    def __init__(
+        self, client: SlurmClient | None = None, rate_limit: RateLimit = RATE_LIMIT
+    ) -> None:
+        """Ask nothing yet; ``client`` is what speaks to SLURM, if not what a run's settings say."""
+        self._client = client
+        self._rate_limit = rate_limit
+
+    def choose(self, request: Request) -> Choice:
+        """Return the launcher; for ``auto`` it is ``inside`` in a job, else ``slurm.mode``.
+
+        But more replicas than this machine has cores are a cluster's run: on a login node whose
+        controller is away nobody wants 1,000 replicas.
+        """
+        asked, job = request.launcher, job_variable("id")
+        if request.dry and asked != "auto":
+            return SlurmChoice(request, launcher=_resolved(request))
+        if asked == "inside" or (asked == "auto" and job and shutil.which("srun")):
+            why = f"this is in job {job}, whose nodes it takes"
+            return SlurmChoice(request, why, "inside", self._look_inside(request, job))
+        where = shutil.which("sbatch")
+        if where is None:
+            if asked == "auto":
+                return Choice(request, "there is no sbatch on the PATH")
+            raise UsageError(
+                f"--launcher {asked}: there is no sbatch on the PATH; load your site's SLURM, "
+                "or use --launcher local"
+            )
+        client = self._client or slurm_client(request.config.slurm)
+        try:
+            partitions = self._rate_limit.call(client.partitions)
+        except SchedulerError as error:
+            return _without_answer(
+                request, f"{where} is installed, but SLURM does not answer ({error})"
+            )
+        check_cluster(request.config.slurm, request.most, request.hours, partitions)
+        why = "SLURM answers, and this is in none of its jobs"
+        return SlurmChoice(request, why, _resolved(request), partitions)
+
+    def _look_inside(self, request: Request, job: str | None) -> list[Nodes]:
+        """Require of the allocation what is requested; return what it is made of."""
+        holding = Inside(HeldJobs(), job)
+        try:
+            jobs = self._rate_limit.call(holding.look)
+        except SchedulerError as error:
+            raise UsageError(
+                f"--launcher inside: SLURM does not tell of the allocation ({error}); start its "
+                "controller, or use --launcher local to run on this machine"
+            ) from None
+        check_allocation(jobs, request.most, request.hours, time.time())
+        return nodes_inside(jobs)
+
+    def launcher(
+        self, manifest: RunManifest, paths: RunPaths, launch: int, retry: Retry
+    ) -> Launcher:
+        limit = self._rate_limit
+        if manifest.launcher in ARRAY:
+            client = self._client or slurm_client(manifest.config.slurm)
+            return SlurmLauncher(manifest, paths, client, limit, launch=launch, retry=retry)
+        held_jobs = HeldJobs()
+        holding = (
+            Inside(held_jobs, job_variable("id"))
+            if manifest.launcher == "inside"
+            else Allocation(manifest, paths, held_jobs)
+        )
+        return StepLauncher(manifest, paths, holding, held_jobs, limit, launch=launch)
+
+    def dry_run(self, manifest: RunManifest, paths: RunPaths) -> str:
+        if manifest.launcher == "inside":
+            return _steps_text(manifest, paths, job_variable("id") or "JOB")
+        if manifest.launcher == "allocation":
+            minutes = time_limit_minutes(manifest.hours, manifest.config.slurm)
+            asks = (salloc_command(manifest, g.nodes, minutes, g) for g in groups_of(manifest))
+            return "\n".join([*map(shlex.join, asks), _steps_text(manifest, paths, "JOB")])
+        return "\n".join([batch_script(manifest, paths), *_submissions(manifest, paths)])
+
+    def runs_this_python(self, config: RunConfig, launcher: str) -> bool:
+        # A batch script of the site's own may start another one: then the nodes find out.
+        return launcher not in ARRAY or config.slurm.template is None
+
+    def wait(self) -> None:
+        self._rate_limit.wait()
+
+    def release(self, manifest: RunManifest) -> str | None:
+        return release_jobs(manifest) if manifest.launcher == "allocation" else None
+
+    def checks(self) -> Iterator[Check]:
+        return checks()
+
+
+BACKEND = SlurmBackend()
+
+
+def _resolved(request: Request) -> str:
+    """Return the launcher that a requested one stands for."""
+    named = request.launcher not in ("auto", "slurm")
+    return request.launcher if named else request.config.slurm.mode
+
+
+def _without_answer(request: Request, silent: str) -> Choice:
+    """Return the launcher where SLURM is installed and silent. Raises UsageError: there is none."""
+    if request.launcher == "auto" and request.most <= len(os.sched_getaffinity(0)):
+        return Choice(request, f"{silent}; the run is on this machine")
+    raise UsageError(
+        f"--launcher {request.launcher}: {silent}; start its controller, or use --launcher local "
+        "to run on this machine"
+    )
+
+
+def _submissions(manifest: RunManifest, paths: RunPaths) -> Iterator[str]:
+    """Yield, as comments of the script, how it is submitted once for each group of nodes."""
+    if manifest.config.slurm.node_groups:
+        replicas = [replica_name(number) for number in range(manifest.replicas)]
+        for group, names in by_group(manifest, replicas):
+            options = [array_of(names), *group_options(group.slurm)]
+            yield f"# {shlex.join(['sbatch', *options, str(paths.batch_script)])}"
+
+
+def _steps_text(manifest: RunManifest, paths: RunPaths, job: str) -> str:
+    """Return the steps of a job, whose nodes are called NODE0, NODE1, ... as yet."""
+    each, lines = manifest.config.replica.nodes, []
+    for number in range(manifest.replicas):
+        nodes = tuple(f"NODE{n}" for n in range(number * each, (number + 1) * each))
+        life = Life(replica_name(number), 0, 0)
+        place = Place(job, nodes, group_of(manifest, life.replica))
+        lines.append(shlex.join(step_command(manifest, paths, life, place)))
+    return "\n".join(lines)
