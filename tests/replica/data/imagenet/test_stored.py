@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 from sklearn.datasets import load_sample_images
-from tests.replica.data.conftest import jpeg, png
 from tests.support.imagenet_readers import agree, open_folder, pixels_of
+from tests.support.imagenet_source import jpeg, png
 
 from aiperf_hpc.datasets.manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
