@@ -159,7 +159,8 @@ def test_an_engine_that_is_not_installed_is_named_with_its_remedy(
 ) -> None:
     monkeypatch.setitem(extras.ENGINES, "torch", extras.Package("no_such_package", "pip it"))
     line = refused(capsys, run, "--engine", "torch")
-    assert line == "engine 'torch' needs the package 'no_such_package': pip it; or use --set engine.name=tensorflow"
+    remedy = "pip it; or use --set engine.name=tensorflow"
+    assert line == f"engine 'torch' needs the package 'no_such_package': {remedy}"
 
 
 def test_a_batch_that_does_not_fit_says_what_it_needs(
