@@ -9,6 +9,7 @@ import os
 from collections import deque
 from collections.abc import Iterable, MutableMapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +27,8 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 """Numbers of glibc's parameters: see mallopt(3)."""
 _TOP_PAD = 256 * 2**20
 _NEVER = -1
+OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
+_HUGE_PAGE, _MADV_HUGEPAGE = 2 * 2**20, 14
 ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 """The variables that PyTorch's allocator of an accelerator's memory is set by."""
 _IN_FLIGHT = 2
@@ -117,7 +120,29 @@ def keep_freed_memory() -> bool:
     library.mallopt(_M_MMAP_MAX, 0)
     library.mallopt(_M_TRIM_THRESHOLD, _NEVER)
     library.mallopt(_M_TOP_PAD, _TOP_PAD)
+    _use_huge_pages(library)
     return True
+
+
+def _use_huge_pages(library: ctypes.CDLL) -> None:
+    """Let the kernel back the heap by huge pages, of which each needs one entry of the TLB.
+
+    Addresses for half of the host's memory are reserved at the heap's end, which takes no memory
+    unless the kernel promises no more than it has. There, and where a limit of the process forbids
+    it, the heap stays as it is.
+    """
+    if OVERCOMMIT.read_text("ascii").strip() == "2":
+        return
+    size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    library.free.argtypes = [ctypes.c_void_p]
+    library.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    block = library.malloc(size)
+    if block is not None:
+        start = -(-block // _HUGE_PAGE) * _HUGE_PAGE
+        length = (block + size - start) // _HUGE_PAGE * _HUGE_PAGE
+        library.madvise(start, length, _MADV_HUGEPAGE)
+        library.free(block)
 
 
 def give_back_freed_memory() -> None:
@@ -125,6 +150,7 @@ def give_back_freed_memory() -> None:
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)
+        _use_huge_pages(library)  # What was reserved has been given back, too.
 
 
 class Feed:

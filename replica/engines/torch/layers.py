@@ -291,7 +291,12 @@ def _tile(code: ModuleCode, node: Node, layer: layers.Tile) -> fx.Node:
 def _global_average_pool2d(
     code: ModuleCode, node: Node, layer: layers.GlobalAveragePool2D
 ) -> fx.Node:
-    return code.call(torch.mean, code.read(node), (2, 3))
+    return code.call(mean_of_pixels, code.read(node))
+
+
+def mean_of_pixels(x: Tensor) -> Tensor:
+    """Return the mean of each channel of each image, whose gradient lies channels-last as ``x``."""
+    return x.permute(0, 2, 3, 1).flatten(1, 2).mean(1)
 
 
 @builds(layers.Flatten)

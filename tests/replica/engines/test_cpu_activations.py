@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +26,9 @@ from aiperf_hpc.graph import (
 )
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.replica.engines.torch.cpu_activations import activate
+from aiperf_hpc.replica.engines.torch.device import OVERCOMMIT
 from aiperf_hpc.replica.engines.torch.graph import build_module
+from aiperf_hpc.replica.engines.torch.layers import mean_of_pixels
 from aiperf_hpc.replica.engines.torch.module_code import ModuleCode, every, every_copied
 
 
@@ -50,6 +53,15 @@ def test_an_activation_and_its_gradient_are_pytorchs(
     ours = gradient_through(lambda t: activate(t, negative, overwrite), x, slope)
     plain = gradient_through(lambda t: nn.functional.leaky_relu(t, negative), x, slope)
     assert all(torch.equal(own, theirs) for own, theirs in zip(ours, plain, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_relu_of_every_two_bytes_is_pytorchs(dtype: torch.dtype) -> None:
+    """Infinities, and numbers that are none, of either sign are among them."""
+    every_value = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
+    found, wanted = activate(every_value.clone(), 0.0, True), torch.relu(every_value)
+    assert torch.equal(found.isnan(), wanted.isnan())
+    assert torch.equal(found.nan_to_num(), wanted.nan_to_num())
 
 
 def test_the_gradient_is_written_over_the_one_received() -> None:
@@ -122,6 +134,19 @@ def test_what_a_stride_leaves_has_the_gradient_of_plain_slices() -> None:
     assert all(torch.equal(plain, own) for plain, own in zip(*results, strict=True))
 
 
+def test_the_gradient_of_a_mean_lies_as_the_images_do() -> None:
+    x = torch.randn(2, 3, 5, 6).contiguous(memory_format=torch.channels_last).requires_grad_()
+    gradients = []
+    for function in (mean_of_pixels, lambda t: t.mean((2, 3))):
+        made = function(x * 1.0)
+        torch.testing.assert_close(made, x.double().mean((2, 3)).float())
+        read = torch.autograd.grad(made.square().sum(), x)[0]
+        gradients.append(read)
+    torch.testing.assert_close(*gradients)
+    of_mean = torch.autograd.grad(mean_of_pixels(x).sum(), x)[0]
+    assert of_mean.is_contiguous(memory_format=torch.channels_last)
+
+
 def test_freed_memory_is_kept_however_much_it_is() -> None:
     """A step of a large network frees more than 2 GiB, mallopt's largest threshold."""
     code = (
@@ -135,5 +160,30 @@ def test_freed_memory_is_kept_however_much_it_is() -> None:
         "end = library.sbrk(0)\n"
         "library.free(block)\n"
         "assert library.sbrk(0) == end, 'given back'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@pytest.mark.skipif(
+    not THP.exists() or "[never]" in THP.read_text() or OVERCOMMIT.read_text().strip() == "2",
+    reason="the kernel gives no huge pages here",
+)
+def test_huge_pages_back_the_heap_also_after_memory_was_given_back() -> None:
+    code = (
+        "import torch\n"
+        "from pathlib import Path\n"
+        "from aiperf_hpc.replica.engines.torch import device\n"
+        "def huge():\n"
+        "    lines = Path('/proc/self/smaps_rollup').read_text().splitlines()\n"
+        "    return next(int(x.split()[1]) for x in lines if x.startswith('AnonHugePages'))\n"
+        "assert device.keep_freed_memory()\n"
+        "for _ in range(2):\n"
+        "    before, ones = huge(), torch.ones(2**24)\n"
+        "    assert huge() - before > 2**15, 'KiB of 2**16'\n"
+        "    del ones\n"
+        "    device.give_back_freed_memory()\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -14,6 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 from aiperf_hpc.replica.engines.torch import cpu_convolutions
 from aiperf_hpc.replica.engines.torch.cpu_convolutions import (
     LARGE_IMAGE,
+    MANY_CHANNELS,
     convolve,
     convolve_pixels,
     convolve_transposed,
@@ -103,3 +104,23 @@ def test_pixels_are_convolved_by_the_library_that_is_fast_on_one_thread_too(
         torch.set_num_threads(threads)
     assert torch.equal(found, torch.full((2, 8, 20, 25), 33.0))
     assert f"aten::{function}" in {event.key for event in profiled.key_averages()}
+
+
+@pytest.mark.skipif(not cpu_convolutions.HAS_PRODUCT, reason="PyTorch has no oneDNN here")
+def test_few_pixels_of_many_channels_are_multiplied_by_onednn_in_fp32(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cpu_convolutions, "AVX2", False)
+    generator = torch.Generator().manual_seed(0)
+    x, kernel = (
+        torch.randn(*shape, generator=generator).contiguous(memory_format=torch.channels_last)
+        for shape in ((3, MANY_CHANNELS, 2, 2), (9, MANY_CHANNELS, 1, 1))
+    )
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        found = gradients(convolve_pixels, x, kernel)
+    calls = {event.key: event.count for event in profiled.key_averages()}
+    assert calls["mkldnn::_linear_pointwise"] == 3
+    wanted = gradients(torch.conv2d, x.double(), kernel.double())
+    for mine, theirs in zip(found, wanted, strict=True):
+        assert mine.shape == theirs.shape
+        assert relative_error(mine.numpy(), theirs.float().numpy()) < 1e-5
