@@ -1,33 +1,36 @@
-"""Training side by side: both engines and the loops that somebody would write by hand.
+"""Training side by side: both engines and the fastest plain loop of each framework.
 
 python benchmarks/training.py FILE            # measures; JSON into FILE, then a table
 python benchmarks/training.py FILE --report   # the table of what was measured before
 python benchmarks/training.py FILE --quick    # fewer and shorter runs
 python benchmarks/training.py FILE --case 32 bf16    # one case, beside those in FILE already
+python benchmarks/training.py FILE --engine torch    # that engine and its loop alone
 
-Every subject trains the same network, ResNet-50, on the same images in memory. Each run is a
-process of its own, so that no framework's threads or memory are there while another one is
-measured; the subjects take turns, every other turn in the opposite order. The peak is the best of
-a few large convolutions by oneDNN in the same precision, forward and backward.
+Every subject trains the same network, ResNet-50, on the same images in memory, in a process of its
+own. The processes of a run take turns, a step each, every other turn in the opposite order, so
+that what else the machine does meets all of them; each run starts new ones. Freed memory is kept
+in all of them: the loops have that by KEEP_MEMORY. The peak is
+the best of a few large convolutions by oneDNN in the same precision, forward and backward.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import resource
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from side_by_side import machine
+from side_by_side import in_turns, machine
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50
@@ -45,12 +48,12 @@ class Case(NamedTuple):
     size: int
     batch: int
     precision: str
-    steps: int
+    turns: int
 
 
 CASES = tuple(
-    Case(size, batch, precision, steps)
-    for size, batch, steps in ((224, 16, 6), (32, 128, 12))
+    Case(size, batch, precision, turns)
+    for size, batch, turns in ((224, 16, 4), (32, 128, 10))
     for precision in ("fp32", "bf16")
 )
 Engine = Literal["tensorflow", "torch"]
@@ -71,9 +74,8 @@ def samples(case: Case) -> tuple[Images, Labels]:
     return images, rng.integers(0, CLASSES, case.batch).astype(np.int32)
 
 
-def _engine(name: Engine, *, compiled: bool = False) -> Callable[[Case, int], Step]:
+def _engine(name: Engine) -> Callable[[Case, int], Step]:
     def make(case: Case, cores: int) -> Step:
-        from aiperf_hpc.config import EngineConfig
         from aiperf_hpc.replica.data.base import labelled_images
         from aiperf_hpc.replica.engines import load_engine
 
@@ -84,8 +86,7 @@ def _engine(name: Engine, *, compiled: bool = False) -> Callable[[Case, int], St
         )
         graph = network(case)
         weights = initial_weights(graph, np.random.default_rng(0))
-        settings = EngineConfig(name=name, compile="always" if compiled else "auto")
-        built = load_engine(name, cores, settings=settings).build(graph, weights, used)
+        built = load_engine(name, cores).build(graph, weights, used)
         batch = labelled_images(*samples(case))
 
         def step() -> None:
@@ -110,30 +111,12 @@ def _keras_model(case: Case) -> Any:  # noqa: ANN401
     return keras.Model(model.input, last)
 
 
-def _tensorflow_threads(cores: int) -> None:
+def _tf_function(case: Case, cores: int) -> Step:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    import keras
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(cores)
-
-
-def _keras_fit(case: Case, cores: int) -> Step:
-    _tensorflow_threads(cores)
-    import keras
-    import tensorflow as tf
-
-    model = _keras_model(case)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.SGD(RATE, momentum=0.9), loss, jit_compile=False)
-    data = tf.data.Dataset.from_tensors(tuple(map(tf.constant, samples(case))))
-    return lambda: model.fit(data, shuffle=False, verbose=0)
-
-
-def _tf_function(case: Case, cores: int) -> Step:
-    _tensorflow_threads(cores)
-    import keras
-    import tensorflow as tf
-
     model = _keras_model(case)
     optimizer = keras.optimizers.SGD(RATE, momentum=0.9)
     optimizer.build(model.trainable_variables)
@@ -156,15 +139,18 @@ def _torch_loop(case: Case, cores: int) -> Step:
     from torch_resnet50 import resnet50 as plain
 
     torch.set_num_threads(cores)
-    model = plain(CLASSES).to(memory_format=torch.channels_last)
+    low = case.precision == "bf16"
+    # The faster way: conversions by autocast take a quarter of a step of small images.
+    dtype = torch.bfloat16 if low and case.size == 32 else torch.float32
+    model = plain(CLASSES).to(dtype, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
     inputs, labels = samples(case)
-    images = torch.from_numpy(inputs).permute(0, 3, 1, 2)
+    images = torch.from_numpy(inputs).permute(0, 3, 1, 2).to(dtype)
     wanted = torch.from_numpy(labels).long()
 
     def step() -> float:
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=case.precision == "bf16"):
+        with torch.autocast("cpu", torch.bfloat16, enabled=low and dtype is torch.float32):
             loss = torch.nn.functional.cross_entropy(model(images).float(), wanted)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -173,28 +159,16 @@ def _torch_loop(case: Case, cores: int) -> Step:
     return step
 
 
-def _torch_loop_with_memory(case: Case, cores: int) -> Step:
-    from aiperf_hpc.replica.engines.torch.device import keep_freed_memory
-
-    keep_freed_memory()
-    return _torch_loop(case, cores)
-
-
 SUBJECTS: dict[str, Callable[[Case, int], Step]] = {
     "engine tensorflow": _engine("tensorflow"),
-    "Keras fit": _keras_fit,
     "tf.function loop": _tf_function,
     "engine torch": _engine("torch"),
-    "engine torch, compiled": _engine("torch", compiled=True),
-    "PyTorch loop, channels-last": _torch_loop,
-    "that loop, freed memory kept": _torch_loop_with_memory,
+    "PyTorch loop": _torch_loop,
 }
-PEERS = {
-    "engine tensorflow": ("Keras fit", "tf.function loop"),
-    "engine torch": ("PyTorch loop, channels-last", "tf.function loop"),
-    "engine torch, compiled": ("engine torch",),
-    "that loop, freed memory kept": ("PyTorch loop, channels-last",),
-}
+SPAWN = multiprocessing.get_context("spawn")
+PEERS = {"engine tensorflow": "tf.function loop", "engine torch": "PyTorch loop"}
+KEEP_MEMORY = {f"MALLOC_{name}_THRESHOLD_": str(2**40) for name in ("TRIM", "MMAP")}
+"""Variables by which glibc keeps freed memory."""
 PEAK = "peak"
 SHAPES = ((256, 14), (128, 28), (256, 28), (512, 28))
 """Channels and side of 3 x 3 convolutions, of 16 images."""
@@ -226,39 +200,58 @@ def convolution_peak(precision: str, cores: int) -> list[float]:
     return found
 
 
-def run(subject: str, case: Case, cores: int) -> None:
-    """Measure one run in this process; print it as JSON."""
-    if subject == PEAK:
-        print(json.dumps(convolution_peak(case.precision, cores)))
-        return
+def serve(turns: Connection, subject: str, case: Case, cores: int) -> None:
+    """Execute a step whenever it is asked for; send its seconds and page faults."""
     step = SUBJECTS[subject](case, cores)
     for _ in range(WARM):
         step()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    seconds = []
-    for _ in range(case.steps):
-        start = time.perf_counter()
+    turns.send("ready")
+    while turns.recv():
+        faults, start = _page_faults(), time.perf_counter()
         step()
-        seconds.append(time.perf_counter() - start)
-    faults = (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // case.steps
-    print(f"{subject}: {faults} page faults a step", file=sys.stderr)
-    print(json.dumps(seconds))
+        seconds = time.perf_counter() - start
+        turns.send((seconds, _page_faults() - faults))
 
 
-def measure(file: Path, repeats: int, cases: tuple[Case, ...], cores: int) -> None:
-    """Run every subject in turn; keep what they say in a file, beside other cases."""
+def _page_faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+@contextmanager
+def started(subject: str, case: Case, cores: int) -> Iterator[Callable[[], Any]]:
+    """Start a process that waits for its turns; what is yielded has it execute one."""
+    here, there = SPAWN.Pipe()
+    os.environ.update(KEEP_MEMORY if subject in PEERS.values() else {})
+    process = SPAWN.Process(target=serve, args=(there, subject, case, cores))
+    process.start()
+    for name in KEEP_MEMORY:
+        os.environ.pop(name, None)
+    here.recv()
+
+    def take_turn() -> Any:  # noqa: ANN401 -- what a process sends
+        here.send(True)
+        return here.recv()
+
+    yield take_turn
+    here.send(False)
+    process.join()
+
+
+def measured(case: Case, subjects: Collection[str], cores: int) -> dict[str, list[Any]]:
+    """Return the seconds and page faults of each subject's steps, and the peak's operations."""
+    with SPAWN.Pool(1) as pool:
+        peak = pool.apply(convolution_peak, (case.precision, cores))
+    with ExitStack() as stack:
+        steps = {name: stack.enter_context(started(name, case, cores)) for name in subjects}
+        return {PEAK: peak} | in_turns(steps, case.turns)
+
+
+def measure(file: Path, repeats: int, cases: tuple[Case, ...], cores: int, engine: str) -> None:
+    """Measure some cases; keep the measurements in a file, beside other cases."""
+    subjects = [name for pair in PEERS.items() if pair[0].endswith(engine) for name in pair]
     results = json.loads(file.read_text("utf-8"))["results"] if file.exists() else []
     for case in cases:
-        runs: dict[str, list[list[float]]] = {name: [] for name in (PEAK, *SUBJECTS)}
-        for turn in range(repeats):
-            names = list(runs)
-            for name in reversed(names) if turn % 2 else names:
-                command = [sys.executable, __file__, "--run", name, json.dumps(case)]
-                done = subprocess.run(
-                    [*command, "--cores", str(cores)], stdout=subprocess.PIPE, check=True
-                )
-                runs[name].append(json.loads(done.stdout.splitlines()[-1]))
-                print(case, name, turn, file=sys.stderr, flush=True)
+        runs = [measured(case, subjects, cores) for _ in range(repeats)]
         results = [r for r in results if Case(**r["case"])[:3] != case[:3]]
         results.append({"case": case._asdict(), "runs": runs})
         said = {"machine": machine(), "cores": cores, "warm": WARM, "results": results}
@@ -266,35 +259,45 @@ def measure(file: Path, repeats: int, cases: tuple[Case, ...], cores: int) -> No
 
 
 def report(file: Path) -> None:
-    """Print a table: the median of all steps, the spread of the runs' medians, the best step.
+    """Print a table: medians of all turns; in brackets the medians of each run, least and most.
 
-    The best step says what a subject can do; on a machine that others use, the median also says
-    who was beside it. Shares of the peak are by the best step, as the peak is.
+    Fractions of the peak are by the best step, as the peak is; ratios are those of the turns.
     """
     said = json.loads(file.read_text("utf-8"))
     print(f"{said['machine']}, {said['cores']} cores\n")
-    print("| network, batch | | subject | images/s | runs | best | GOPS | of peak | median, best |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print(
+        "| network, batch | | subject | images/s | of peak | page faults a step | times its loop |"
+    )
+    print("|---|---|---|---|---|---|---|")
     for result in said["results"]:
         case, runs = Case(**result["case"]), result["runs"]
-        peak = max(max(run) for run in runs[PEAK])
-        operations = count(network(case)).training
-        steps = {name: [s for run in runs[name] for s in run] for name in SUBJECTS}
-        for name, seconds in steps.items():
-            median, best = statistics.median(seconds), min(seconds)
-            each = sorted(case.batch / statistics.median(run) for run in runs[name])
-            ratios = "; ".join(
-                f"{statistics.median(steps[peer]) / median:.2f}, {min(steps[peer]) / best:.2f} "
-                f"× {peer}"
-                for peer in PEERS.get(name, ())
-            )
-            done = case.batch * operations / best
+        peak = max(max(run[PEAK]) for run in runs)
+        operations = case.batch * count(network(case)).training
+        for name in (subject for subject in SUBJECTS if subject in runs[0]):
+            seconds = [[step[0] for step in run[name]] for run in runs]
+            faults = statistics.median(step[1] for run in runs for step in run[name])
+            best = operations / min(map(min, seconds)) / peak
             print(
                 f"| {case.size}², {case.batch} | {case.precision} | {name} | "
-                f"{case.batch / median:.1f} | {each[0]:.1f} to {each[-1]:.1f} | "
-                f"{case.batch / best:.1f} | {done / 1e9:.0f} | {done / peak:.0%} | {ratios} |"
+                f"{_medians([[case.batch / s for s in run] for run in seconds], 1)} | "
+                f"{best:.0%} | {faults:,.0f} | {_ratios(name, runs)} |"
             )
-        print(f"| | {case.precision} | convolution peak | | | | {peak / 1e9:.0f} | | |")
+        print(f"| | {case.precision} | convolution peak | | {peak / 1e9:.0f} GOPS | | |")
+
+
+def _ratios(subject: str, runs: list[dict[str, list[Any]]]) -> str:
+    """Return how many times as fast as its loop a subject is."""
+    if subject not in PEERS:
+        return ""
+    pairs = [zip(run[PEERS[subject]], run[subject], strict=True) for run in runs]
+    return _medians([[theirs[0] / own[0] for theirs, own in turns] for turns in pairs], 2)
+
+
+def _medians(runs: list[list[float]], digits: int) -> str:
+    each = [statistics.median(run) for run in runs]
+    shown = (statistics.median(value for run in runs for value in run), min(each), max(each))
+    middle, least, most = (f"{value:.{digits}f}" for value in shown)
+    return f"{middle} ({least} to {most})"
 
 
 def main() -> None:
@@ -304,13 +307,10 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="only print the table")
     parser.add_argument("--quick", action="store_true", help="one short run of each, at 32²")
     parser.add_argument("--case", nargs=2, metavar=("SIZE", "PRECISION"), help="this one alone")
+    parser.add_argument("--engine", choices=("tensorflow", "torch"), default="")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--run", nargs=2, metavar=("SUBJECT", "CASE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.run:
-        run(options.run[0], Case(*json.loads(options.run[1])), options.cores)
-        return
     if options.file is None:
         parser.error("name a file to keep the measurements in")
     if not options.report:
@@ -318,8 +318,8 @@ def main() -> None:
         if options.case:
             cases = tuple(c for c in CASES if [str(c.size), c.precision] == options.case)
         if options.quick:
-            repeats, cases = 1, tuple(c._replace(steps=3) for c in cases if c.size == 32)
-        measure(options.file, repeats, cases, options.cores)
+            repeats, cases = 1, tuple(c._replace(turns=3) for c in cases if c.size == 32)
+        measure(options.file, repeats, cases, options.cores, options.engine)
     report(options.file)
 
 

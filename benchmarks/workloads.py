@@ -6,9 +6,11 @@ Prints a table in Markdown. Both sides train in one process, a step each in turn
 in the opposite order, on the same samples in memory and on as many threads, so that what else the
 machine does meets both. What is compared is the median step; the ratio is the median of those of
 the turns, of the time that passed and of the processors' time, which says more where others want
-them too (``taskset -c 0``: on one core no thread waits for another). The loops are plain: PyTorch
-with and without channels-last memory, with autocast in bf16; TensorFlow's is a Keras model,
-``GradientTape`` in a ``tf.function``, and ``mixed_bfloat16``.
+them too (``taskset -c 0``: on one core no thread waits for another). The loops are plain and as
+fast as such loops get: PyTorch's in channels-last memory, with freed memory kept by the C library
+as the engine sets it, in bf16 once by autocast and once with parameters in bf16; TensorFlow's is a
+Keras model, ``GradientTape`` in a ``tf.function``, and ``mixed_bfloat16``. Page faults are those
+of a step, ours and the loop's.
 The load is that of the machine when a case begins.
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -34,8 +37,8 @@ from aiperf_hpc.replica.engines import load_engine
 PRECISIONS = ("fp32", "bf16")
 ENGINES = ("torch", "tensorflow")
 Step = Callable[[], object]
-Seconds = dict[str, list[tuple[float, float]]]
-"""What passed in each side's steps, and what the processors spent on it."""
+Seconds = dict[str, list[tuple[float, float, int]]]
+"""The time that passed in each side's steps, processors' time, and page faults."""
 
 
 def ours(case: Case, engine: str, precision: str, cores: int) -> Step:
@@ -52,24 +55,24 @@ def ours(case: Case, engine: str, precision: str, cores: int) -> Step:
     return step
 
 
-def plain_torch(case: Case, precision: str, cores: int, *, channels_last: bool) -> Step:
-    """Return a step of a loop as PyTorch's tutorials have it."""
+def plain_torch(case: Case, cores: int, *, autocast: bool, dtype: str = "float32") -> Step:
+    """Return a step of a loop as PyTorch's tutorials have it, in channels-last memory."""
     import torch
 
     model, batch = case.plain("torch"), case.samples(0)
     (array,) = batch.inputs.values()
+    used = getattr(torch, dtype)
     inputs = torch.from_numpy(np.moveaxis(array, -1, 1).copy())
     targets = {name: torch.from_numpy(array) for name, array in batch.targets.items()}
-    network = model.network.train()
-    if channels_last:
-        layout = torch.channels_last_3d if inputs.ndim == 5 else torch.channels_last
-        network, inputs = network.to(memory_format=layout), inputs.to(memory_format=layout)
+    layout = torch.channels_last_3d if inputs.ndim == 5 else torch.channels_last
+    network = model.network.train().to(used, memory_format=layout)
+    inputs = inputs.to(used, memory_format=layout)
     optimizer = torch.optim.SGD(network.parameters(), RATE, momentum=MOMENTUM)
 
     def step() -> None:
         torch.set_num_threads(cores)
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             output = network(inputs)
         loss = model.loss(output.float(), targets)
         loss.backward()
@@ -110,10 +113,12 @@ def sides(case: Case, engine: str, precision: str, cores: int) -> dict[str, Step
     """Return what takes turns."""
     own = {"ours": ours(case, engine, precision, cores)}
     if engine == "tensorflow":
-        return own | {"plain": plain_tensorflow(case, precision)}
+        return own | {"tf.function": plain_tensorflow(case, precision)}
+    if precision == "fp32":
+        return own | {"plain": plain_torch(case, cores, autocast=False)}
     return own | {
-        "plain": plain_torch(case, precision, cores, channels_last=False),
-        "channels-last": plain_torch(case, precision, cores, channels_last=True),
+        "autocast": plain_torch(case, cores, autocast=True),
+        "bfloat16": plain_torch(case, cores, autocast=False, dtype="bfloat16"),
     }
 
 
@@ -122,12 +127,18 @@ def steps_in_turns(steps: Mapping[str, Step], turns: int) -> Seconds:
     seconds: Seconds = {name: [] for name in steps}
     for turn in range(WARM + turns):
         for name in list(steps)[:: 1 if turn % 2 else -1]:
-            began = time.perf_counter(), time.process_time()
+            began = _counters()
             steps[name]()
-            passed = time.perf_counter() - began[0], time.process_time() - began[1]
             if turn >= WARM:
+                wall, processors, faults = _counters()
+                passed = wall - began[0], processors - began[1], faults - began[2]
                 seconds[name].append(passed)
     return seconds
+
+
+def _counters() -> tuple[float, float, int]:
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    return time.perf_counter(), time.process_time(), faults
 
 
 def measured(*arguments: str) -> Seconds:
@@ -152,21 +163,25 @@ def ratio(seconds: Seconds, other: str, clock: int) -> float:
 def compare(chosen: list[tuple[str, str, str]]) -> dict[str, Any]:
     """Print a row for each case, engine and precision, and side that it is compared with."""
     found: dict[str, Any] = {}
-    print("| network | engine | precision | ours, ms | plain, ms | ratio | of processors | load |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(
+        "| network | engine | precision | ours, ms | loop, ms | ratio | of processors "
+        "| page faults | load |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for name, engine, precision in chosen:
         load = os.getloadavg()[0]
         seconds = measured("--work", name, engine, precision)
         found[f"{name} {engine} {precision}"] = {"seconds": seconds, "load": load}
         for other in (side for side in seconds if side != "ours"):
             own, plain = (
-                1e3 * statistics.median(passed for passed, _ in seconds[side])
+                [statistics.median(column) for column in zip(*seconds[side], strict=True)]
                 for side in ("ours", other)
             )
             ratios = " | ".join(f"{ratio(seconds, other, clock):.2f}" for clock in (0, 1))
             print(
                 f"| {name}, batch {CASES[name].batch} | {engine}, {other} | {precision} "
-                f"| {own:,.0f} | {plain:,.0f} | {ratios} | {load:.1f} |",
+                f"| {1e3 * own[0]:,.0f} | {1e3 * plain[0]:,.0f} | {ratios} "
+                f"| {own[2]:,.0f}, {plain[2]:,.0f} | {load:.1f} |",
                 flush=True,
             )
     return found
