@@ -10,6 +10,7 @@ from aiperf_hpc.host.schedulers import job_variable
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence, told
 from aiperf_hpc.ops_counter.divisions.rule import RuleCheck
 from aiperf_hpc.run.history import ReplicaHistory
+from aiperf_hpc.run.records import ReplicaStarted
 from aiperf_hpc.system.description import NodeDescription, ProcessDescription, RankDescription
 
 
@@ -92,9 +93,12 @@ def accelerators(run: RunEvidence) -> RuleCheck:
 
 def hosts_of(replica: ReplicaHistory) -> tuple[str, ...]:
     """Return the host of each rank of a replica."""
-    if replica.started is None:
-        return ()
-    return replica.started.hosts or (replica.started.machine.host,)
+    return () if replica.started is None else started_hosts(replica.started)
+
+
+def started_hosts(started: ReplicaStarted) -> tuple[str, ...]:
+    """Return the host of each rank of an attempt."""
+    return started.hosts or (started.machine.host,)
 
 
 def _accelerators(description: RankDescription) -> int:

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print_in_any_locale()
     told = reporter(events=False)
     try:
-        with interruptible():
+        with interruptible(exits=True):
             parsed = _parser().parse_args(arguments)
             told = reporter(events=parsed.events)
             status: int = parsed.run(parsed, told)

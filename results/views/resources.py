@@ -5,10 +5,11 @@ The one source of these numbers: status, list, report, ranking, comparison and a
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 
-from aiperf_hpc.ops_counter.divisions.accelerators import AcceleratorUse, hosts_of
+from aiperf_hpc.ops_counter.divisions.accelerators import AcceleratorUse, started_hosts
 from aiperf_hpc.run.history import ReplicaHistory
 from aiperf_hpc.system.summary import MachineSummary
 from aiperf_hpc.trial import Machine, Value
@@ -80,7 +81,11 @@ def counted(number: int, noun: str) -> str:
 
 
 def resources_of(
-    replicas: Iterable[ReplicaHistory], requested: int, machine: MachineSummary, use: AcceleratorUse
+    replicas: Iterable[ReplicaHistory],
+    requested: int,
+    machine: MachineSummary,
+    use: AcceleratorUse,
+    until: float = math.inf,
 ) -> Resources:
     """Return what a run ran on.
 
@@ -89,14 +94,16 @@ def resources_of(
         requested: how many replicas were requested.
         machine: what its processes reported of their nodes.
         use: what they use of their nodes' accelerators.
+        until: UTC seconds after which an attempt of a replica belongs to no part of the run.
     """
     known = list(replicas)
-    started = [replica.started.machine for replica in known if replica.started is not None]
+    starts = [start for each in known if (start := each.started_by(until)) is not None]
+    started = [start.machine for start in starts]
     silent = [each for each in started if each.host not in use.there]
     accelerators = _accelerators(machine, use, silent)
     found = Resources(
         replicas=len(known) or requested,
-        hosts=len({host for replica in known for host in hosts_of(replica)}),
+        hosts=len({host for start in starts for host in started_hosts(start)}),
         accelerators=accelerators,
         accelerators_used=sum(use.used.values()) + sum(len(each.accelerators) for each in silent),
         processors=_processors(machine, started),

@@ -45,6 +45,7 @@ class RunRow(Value):
     dataset: str
     launcher: str
     nodes_requested: int
+    """The number of nodes that the user requested."""
     resources: Resources
     """Its replicas, hosts and accelerators."""
     hours: float

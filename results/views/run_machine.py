@@ -52,10 +52,10 @@ class RunMachine:
         self.summary()
         return self._use.line()
 
-    def resources(self, requested: int) -> Resources:
-        """Return what the run runs on, of so many replicas that were requested."""
+    def resources(self, requested: int, until: float) -> Resources:
+        """Return what the run ran on until a time, of so many replicas that were requested."""
         machine, replicas = self.summary(), self._history.replicas.values()
-        return resources_of(replicas, requested, machine, self._use)
+        return resources_of(replicas, requested, machine, self._use, until)
 
     def kinds(self) -> Mapping[str, str]:
         """Return the kind of node of each replica; none where all nodes are of one kind."""

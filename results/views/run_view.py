@@ -202,6 +202,7 @@ class RunStatus(Value):
     """Whether its time is that of a simulation, and not this machine's."""
     reason: str
     nodes_requested: int
+    """The number of nodes that the user requested."""
     resources: Resources
     """Its replicas, hosts and accelerators."""
     hours: float
@@ -441,7 +442,7 @@ class RunView:
 
     def resources(self) -> Resources:
         """Return how many replicas it has, on how many hosts, with which accelerators."""
-        return self.machine.resources(self.manifest.replicas)
+        return self.machine.resources(self.manifest.replicas, self.until)
 
     def models(self, until: float) -> ModelsStatus | None:
         """Return how many models were trained until a time, UTC seconds; None of a search."""

@@ -57,6 +57,22 @@ def test_the_first_signal_interrupts_and_those_that_follow_do_not() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_a_signal_after_the_interruption_does_not_disturb_the_exit() -> None:
+    """A terminal's Ctrl-C reaches a command and what it runs, to which the command passes it on."""
+    code = """
+import os, signal
+from aiperf_hpc.host.signals import Interruption, interruptible
+try:
+    with interruptible(exits=True):
+        os.kill(os.getpid(), signal.SIGINT)
+except Interruption as interruption:
+    os.kill(os.getpid(), signal.SIGINT)
+    raise SystemExit(interruption.exit_status)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 def test_nohup_is_respected() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

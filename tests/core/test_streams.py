@@ -78,8 +78,8 @@ def sources(*folders: str) -> list[Path]:
 
 
 PACKAGE = sources(
-    "primary", "replica", "workloads", "morphism", "ops_counter", "configs", "deploy", "src"
-)  # fmt: skip
+    "src", *(link.name for link in (ROOT / "src" / "aiperf_hpc").iterdir() if link.is_symlink())
+)
 
 
 def mains() -> Iterator[str]:

@@ -11,12 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "troubleshooting.md"
+LINKS = [link for link in (ROOT / "src" / "aiperf_hpc").iterdir() if link.is_symlink()]
 CODE = [
-    *(
-        file
-        for room in ("ops_counter", "primary", "replica")
-        for file in (ROOT / room).rglob("*.py")
-    ),
+    *(file for link in LINKS for file in link.resolve().rglob("*.py")),
     *(ROOT / "src" / "aiperf_hpc").rglob("*.py"),
 ]
 

@@ -20,16 +20,8 @@ def copy_tree(top: Path) -> Path:
     for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, top)
     unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info", STAMP)
-    for folder in (
-        "src",
-        "primary",
-        "replica",
-        "workloads",
-        "morphism",
-        "ops_counter",
-        "configs",
-        "deploy",
-    ):
+    links = [link.name for link in (ROOT / "src" / "aiperf_hpc").iterdir() if link.is_symlink()]
+    for folder in ("src", *links):
         shutil.copytree(ROOT / folder, top / folder, symlinks=True, ignore=unwanted)
     return top
 

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TextIO
+from typing import Any, TextIO
 
 Handler = Callable[[int, FrameType | None], None]
 
@@ -49,19 +49,31 @@ def ending_signals() -> tuple[signal.Signals, ...]:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Raise an Interruption in the block at the first signal; ignore those that follow."""
+def interruptible(*, exits: bool = False) -> Iterator[None]:
+    """Raise an Interruption in the block at the first signal; ignore those that follow.
+
+    Args:
+        exits: whether the process exits after an interruption. The signals are then ignored until
+            its end: a Ctrl-C that ``run_to_its_end`` passes on comes a second time, maybe late.
+    """
     numbers = ending_signals()
+    interrupted = False
 
     def ended(number: int, _: FrameType | None) -> None:
+        nonlocal interrupted
+        interrupted = True
         for each in numbers:
             signal.signal(each, _ignored)
         raise Interruption(number)
 
-    with handled(numbers, ended):
+    before = [signal.signal(number, ended) for number in numbers]
+    try:
         # Who started this process may have held them back until now.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
         yield
+    finally:
+        if not (exits and interrupted):
+            _restore(numbers, before)
 
 
 def run_to_its_end(command: Sequence[str], output: TextIO | None = None) -> int:
@@ -106,8 +118,12 @@ def handled(numbers: Sequence[signal.Signals], handler: Handler) -> Iterator[Non
     try:
         yield
     finally:
-        for number, handled in zip(numbers, before, strict=True):
-            signal.signal(number, handled)
+        _restore(numbers, before)
+
+
+def _restore(numbers: Sequence[signal.Signals], handlers: Sequence[Any]) -> None:
+    for number, handler in zip(numbers, handlers, strict=True):
+        signal.signal(number, handler)
 
 
 def _ignored(_: int, __: FrameType | None) -> None:

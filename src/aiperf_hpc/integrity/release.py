@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if path.exists():
         sys.stderr.write(f"{path}: {__version__} is released; raise the version first\n")
         return 2
-    if found := uncommitted(PACKAGE / "commit.py"):
+    if found := uncommitted(Path(__file__).with_name("commit.py")):
         sys.stderr.write(
             f"{found[0]} is not committed ({len(found)} in all); release a clean checkout\n"
         )

@@ -40,9 +40,14 @@ def test_torch_computes_fp32_as_it_is_told(
 @pytest.mark.parametrize(
     ("tf32", "wanted"), [(None, "fp32"), (False, "fp32"), (True, "tf32")], ids=str
 )
-def test_tensorflow_computes_fp32_as_it_is_told(tf32: bool | None, wanted: str) -> None:
+def test_tensorflow_computes_fp32_as_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, tf32: bool | None, wanted: str
+) -> None:
     """TensorFlow's default is TF32."""
     tensorflow = pytest.importorskip("tensorflow")
+    for kind in ("intra", "inter"):  # Fixed since an earlier test of this process.
+        name = f"set_{kind}_op_parallelism_threads"
+        monkeypatch.setattr(tensorflow.config.threading, name, lambda _: None)
     settable = tensorflow.config.experimental
     before = settable.tensor_float_32_execution_enabled()
     settable.enable_tensor_float_32_execution(tf32 is not True)

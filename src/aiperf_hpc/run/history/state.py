@@ -137,6 +137,8 @@ class ReplicaHistory:
     id: str
     started: records.ReplicaStarted | None = None
     started_utc: float | None = None
+    all_started: list[tuple[float, records.ReplicaStarted]] = field(default_factory=list)
+    """The start of each attempt in the order of its records, with its UTC seconds."""
     described: dict[int, RankDescription] = field(default_factory=dict)
     """What the ranks of its latest life told of themselves, by their numbers."""
     nodes: dict[Incarnation, list[NodeDescription]] = field(default_factory=dict)
@@ -234,6 +236,11 @@ class ReplicaHistory:
         if self.exit_status == 0 or done:
             return "ended in order"
         return "started" if self.checked is not None else ""
+
+    def started_by(self, utc: float) -> records.ReplicaStarted | None:
+        """Return the latest start until a time; None if there was none."""
+        until = [event for began, event in self.all_started if began <= utc]
+        return until[-1] if until else None
 
     def says_that_it_lives(self, utc: float) -> None:
         """Take a word of its latest life."""
@@ -615,6 +622,7 @@ class HistoryState:
 
     def _replica_started(self, utc: float, event: records.ReplicaStarted, by: _Writer) -> None:
         by.replica.started = event
+        by.replica.all_started.append((utc, event))
         by.replica.started_utc = by.replica.alive_utc = utc
         by.replica.ready_utc = None
         began = utc - event.alive_seconds
