@@ -72,7 +72,7 @@ def count(graph: Graph) -> GraphCount:
         inputs = tuple([shapes[source] for source in node.inputs])
         below = not trained.isdisjoint(node.inputs)
         try:
-            counted = _count_layer(layer.kind, layer, inputs, below)
+            counted = _count_layer(node.kind, layer, inputs, below)
         except CountError as error:
             raise CountError(f"node '{node.name}': {error}") from None
         if below or counted.parameters:

@@ -76,7 +76,6 @@ def counts(*layers: type[Layer]) -> Callable[[Formula], Formula]:
 
 @counts(
     layers.Input,
-    layers.IntegerInput,
     layers.Flatten,
     layers.Dropout,
     layers.Concat,
@@ -108,13 +107,10 @@ def embedding(context: LayerContext) -> Operations:
 
 @counts(
     layers.AtrousConv2D,
-    layers.BiasedConv2D,
     layers.Conv2D,
     layers.Conv3D,
     layers.DepthwiseConv2D,
-    layers.FanOutConv2D,
     layers.RegionConv2D,
-    layers.UniformConv2D,
 )
 def convolution(context: LayerContext) -> Operations:
     """Return 2 k² Ci Co, or 2 k³ Ci Co, at each place of the output, and as much for the update.
@@ -133,13 +129,13 @@ def transposed_convolution(context: LayerContext) -> Operations:
     return _trained(context, MAC * kernel * math.prod(context.inputs[0][:-1]))
 
 
-@counts(layers.Dense, layers.FanOutDense, layers.GlorotDense)
+@counts(layers.Dense)
 def dense(context: LayerContext) -> Operations:
     """Return 2 Ci Co forward, and 2 (Ci + 1) Co for the update of weights and bias."""
     return _trained(context, MAC * math.prod(context.parameters["kernel"]))
 
 
-@counts(layers.PositionwiseDense, layers.ClassScores, layers.BoxShifts)
+@counts(layers.PositionwiseDense)
 def positionwise_dense(context: LayerContext) -> Operations:
     """Return 2 Ci Co for each vector forward, and as ``dense`` for the update."""
     vectors = context.output[0]
@@ -226,7 +222,7 @@ def add(context: LayerContext) -> Operations:
     return Operations(ADD * (len(context.inputs) - 1) * context.elements)
 
 
-@counts(layers.MaxPool2D, layers.SameMaxPool2D, layers.MaxPool3D)
+@counts(layers.MaxPool2D, layers.MaxPool3D)
 def max_pool(context: LayerContext) -> Operations:
     """Return a comparison for each element of the window, k² or k³, an element."""
     axes = len(context.output) - 1
@@ -283,7 +279,7 @@ def _pointwise(context: LayerContext, fused: bool, forward: int, backward: int) 
     )
 
 
-@moves(layers.Input, layers.IntegerInput, layers.Flatten, layers.RegionFlatten)
+@moves(layers.Input, layers.Flatten, layers.RegionFlatten)
 def nothing_traffic(context: LayerContext, fused: bool) -> Moved:
     """Return zero: samples are read by the layers behind, and a view moves nothing."""
     del context, fused
@@ -292,21 +288,14 @@ def nothing_traffic(context: LayerContext, fused: bool) -> Moved:
 
 @moves(
     layers.AtrousConv2D,
-    layers.BiasedConv2D,
-    layers.BoxShifts,
-    layers.ClassScores,
     layers.Conv2D,
     layers.Conv3D,
     layers.ConvTranspose2D,
     layers.Dense,
     layers.DepthwiseConv2D,
-    layers.FanOutConv2D,
-    layers.FanOutDense,
-    layers.GlorotDense,
     layers.PositionwiseDense,
     layers.ProposalHead,
     layers.RegionConv2D,
-    layers.UniformConv2D,
 )
 def product_traffic(context: LayerContext, fused: bool) -> Moved:
     """Return input and output forward and for the gradient by the weights; again by the inputs.
@@ -380,7 +369,7 @@ def add_traffic(context: LayerContext, fused: bool) -> Moved:
     return Moved(_read(context) - context.elements if fused else _read(context) + context.elements)
 
 
-@moves(layers.MaxPool2D, layers.SameMaxPool2D, layers.MaxPool3D)
+@moves(layers.MaxPool2D, layers.MaxPool3D)
 def max_pool_traffic(context: LayerContext, fused: bool) -> Moved:
     """Return input and output forward; backward the input read again and its gradient written."""
     del fused

@@ -101,7 +101,7 @@ def traffic(
         again = max(0, uses[name] - 1) * context.elements if _needs_gradient(context) else 0
         parameters = sum(math.prod(shape) for shape in context.parameters.values())
         layers[name] = LayerTraffic(
-            kind=context.layer.kind,
+            kind=graph.by_name[name].kind,
             forward=size * moved.forward,
             # The gradients of all uses are added up: two are read and one is written.
             backward=size * (moved.backward + again * (1 if fused else 3)),

@@ -14,8 +14,7 @@ from aiperf_hpc.graph import (
     BatchNorm,
     Conv2D,
     Dense,
-    FanOutConv2D,
-    FanOutDense,
+    Distribution,
     GlobalAveragePool2D,
     Graph,
     Input,
@@ -23,7 +22,6 @@ from aiperf_hpc.graph import (
     MaxPool2D,
     Node,
     ReLU,
-    SameMaxPool2D,
     Shape,
     Softmax,
 )
@@ -38,14 +36,15 @@ class Version:
 
     strided_3x3: bool
     """Whether a stage's first 3x3 convolution has its stride, and not the 1x1 before it."""
-    conv: type[Conv2D]
-    dense: type[Dense]
-    pool: type[MaxPool2D]
+    initial: Distribution
+    """What kernels begin with."""
+    same: bool
+    """Whether the max-pool is padded as TensorFlow's SAME pads."""
 
 
-V1 = Version(strided_3x3=False, conv=Conv2D, dense=Dense, pool=MaxPool2D)
+V1 = Version(strided_3x3=False, initial=Distribution.HE_NORMAL, same=False)
 """As He et al. 2016 have it, and as it is grown: no window moves with a growing kernel."""
-V1_5 = Version(strided_3x3=True, conv=FanOutConv2D, dense=FanOutDense, pool=SameMaxPool2D)
+V1_5 = Version(strided_3x3=True, initial=Distribution.FAN_OUT_TRUNCATED_NORMAL, same=True)
 """NVIDIA's, in TensorFlow. A 1x1 convolution with a stride leaves three of four pixels unread;
 this one reads all, for 6 % more operations."""
 
@@ -62,7 +61,8 @@ class _GraphBuilder:
         return name
 
     def conv_norm(self, name: str, source: str, channels: int, kernel: int, stride: int) -> str:
-        conv = self.add(f"{name}_conv", self.version.conv(channels, kernel, stride), source)
+        layer = Conv2D(channels, kernel, stride, self.version.initial)
+        conv = self.add(f"{name}_conv", layer, source)
         return self.add(f"{name}_norm", BatchNorm(), conv)
 
     def conv_norm_relu(
@@ -111,7 +111,7 @@ def resnet50(
     last = net.add("image", Input(input_shape))
     if stem == "imagenet":
         last = net.conv_norm_relu("stem", last, base_width, 7, 2)
-        last = net.add("stem_pool", version.pool(3, 2), last)
+        last = net.add("stem_pool", MaxPool2D(3, 2, version.same), last)
     else:
         last = net.conv_norm_relu("stem", last, base_width, 3, 1)
     for stage, number in enumerate(blocks):
@@ -121,6 +121,6 @@ def resnet50(
             stride = 2 if first and stage > 0 else 1
             last = net.bottleneck(f"s{stage + 1}b{block + 1}", last, width, stride, first)
     last = net.add("pool", GlobalAveragePool2D(), last)
-    last = net.add("logits", version.dense(classes), last)
+    last = net.add("logits", Dense(classes, version.initial), last)
     net.add("probabilities", Softmax(), last)
     return Graph(tuple(net.nodes))

@@ -87,7 +87,7 @@ def node_of(graph: Graph, name: str, layer: type[Layer] | None = None) -> Node:
     if node is None:
         raise MorphismError(f"the graph has no node '{name}'")
     if layer is not None:
-        require(isinstance(node.layer, layer), f"'{name}' is {node.layer.kind}, not {layer.kind}")
+        require(isinstance(node.layer, layer), f"'{name}' is {node.kind}, not {layer.kind}")
     return node
 
 

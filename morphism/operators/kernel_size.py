@@ -33,7 +33,7 @@ class KernelSize(Morphism):
         node = node_of(graph, self.conv)
         require(
             node.layer.growable_kernel,
-            f"kernel: '{self.conv}' is {node.layer.kind}, which has no kernel that grows",
+            f"kernel: '{self.conv}' is {node.kind}, which has no kernel that grows",
         )
         now = self._now(graph)
         require(

@@ -84,14 +84,14 @@ def describe(graph: Graph) -> Vector:
         below = max([depth[source] for source in read], default=0)
         if layer.channel_role is ChannelRole.PRODUCES and len(shapes[name]) > 1:
             kernel, stride = layer.window.kernel, layer.window.stride
-            labels.append(_label(layer.kind, kernel, stride, stage))
+            labels.append(_label(node.kind, kernel, stride, stage))
             depth.append(below + 1)
             counts = stages[stage]
             counts[_LAYERS] += 1.0
             counts[_WIDTH] += math.log2(shapes[name][-1]) - 6.0 - stage
             counts[_KERNEL] += math.log2(kernel)
         else:
-            labels.append(_label(layer.kind, len(read), 0, stage))
+            labels.append(_label(node.kind, len(read), 0, stage))
             depth.append(below)
             stages[stage][_JOINS] += max(0.0, len(read) - 1.0)
     vector = np.zeros(SIZE, np.float32)

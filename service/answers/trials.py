@@ -169,7 +169,7 @@ def layers_of(graph: Graph) -> tuple[Layer, ...]:
     return tuple(
         Layer(
             name=node.name,
-            kind=node.layer.kind,
+            kind=node.kind,
             inputs=node.inputs,
             output=counted[node.name].output,
             parameters=counted[node.name].parameters,

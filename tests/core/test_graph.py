@@ -34,27 +34,26 @@ from aiperf_hpc.graph import (
     ConvTranspose2D,
     Dense,
     DepthwiseConv2D,
+    Distribution,
     Dropout,
     Embedding,
     Flatten,
     GlobalAveragePool2D,
-    GlorotDense,
     Graph,
     ImagePool2D,
     Input,
-    IntegerInput,
     Layer,
     LeakyReLU,
     MaxPool2D,
     MaxPool3D,
     Node,
+    PositionwiseDense,
     ReLU,
     Scale,
     Shape,
     Softmax,
     Tanh,
     Tile,
-    UniformConv2D,
 )
 
 IMAGE = Node("image", Input((8, 6, 3)))
@@ -148,8 +147,12 @@ def test_an_invalid_graph_is_refused_by_the_nodes_name(
         (lambda: LeakyReLU("0.3"), "slope"),  # type: ignore[arg-type]
         (lambda: Scale(float("inf")), "scale: factor must be a finite number, got inf"),
         (lambda: Scale(True), "factor"),
-        (lambda: GlorotDense(4, -0.1), "glorot_dense: l2 must be a number of at least 0, got -0.1"),
-        (lambda: GlorotDense(0), "glorot_dense: units"),
+        (lambda: Conv2D(4, 3, bias=1), "conv2d: bias must be true or false, got 1"),  # type: ignore[arg-type]
+        (lambda: Conv2D(4, 3, 1, "he"), "conv2d: initial .* he_normal, .* 'he'"),  # type: ignore[arg-type]
+        (lambda: MaxPool2D(3, 2, same=1), "max_pool2d: same must be true or false, got 1"),  # type: ignore[arg-type]
+        (lambda: Dense(4, l2=-0.1), "dense: l2 must be a number of at least 0, got -0.1"),
+        (lambda: Dense(4, initial=[]), r"dense: initial .* got \[\]"),  # type: ignore[arg-type]
+        (lambda: Input((4,), "int64"), "input: dtype must be float32 or int32, got 'int64'"),
         (lambda: Dropout(1.0), "dropout: rate must be a number from 0 to below 1, got 1.0"),
         (lambda: Dropout(-0.5), "rate"),
         (lambda: Dropout(False), "rate"),
@@ -247,6 +250,62 @@ def test_a_stored_graph_of_schema_1_can_be_read() -> None:
     assert graph.shapes["p"] == (2, 2, 2)
 
 
+NOT_FIELDS = ("name", "inputs")
+FAN_OUT, GLOROT = Distribution.FAN_OUT_TRUNCATED_NORMAL, Distribution.GLOROT_UNIFORM
+UNIFORM, THOUSANDTH = Distribution.FAN_IN_UNIFORM, Distribution.NORMAL_THOUSANDTH
+
+
+@pytest.mark.parametrize(
+    ("layer", "recorded"),
+    [
+        (Conv2D(4, 3, 2), "conv2d channels=4 kernel=3 stride=2"),
+        (Conv2D(4, 3, 2, FAN_OUT), "fan_out_conv2d channels=4 kernel=3 stride=2"),
+        (Conv2D(4, 3, 1, UNIFORM, True), "uniform_conv2d channels=4 kernel=3 bias=True"),
+        (Conv2D(4, 3, 1, GLOROT, True), "biased_conv2d channels=4 kernel=3"),
+        (Dense(4), "dense units=4"),
+        (Dense(4, FAN_OUT), "fan_out_dense units=4"),
+        (Dense(4, GLOROT, 0.5), "glorot_dense units=4 l2=0.5"),
+        (PositionwiseDense(4), "positionwise_dense units=4"),
+        (PositionwiseDense(4, Distribution.NORMAL_HUNDREDTH), "class_scores units=4"),
+        (PositionwiseDense(4, THOUSANDTH), "box_shifts units=4"),
+        (Input((4,)), "input shape=[4]"),
+        (Input((4,), "int32"), "integer_input shape=[4]"),
+        (MaxPool2D(3, 2), "max_pool2d kernel=3 stride=2"),
+        (MaxPool2D(3, 2, same=True), "same_max_pool2d kernel=3 stride=2"),
+        # Combinations that have no kind of their own.
+        (
+            Conv2D(4, 3, 2, GLOROT, True),
+            "conv2d channels=4 kernel=3 stride=2 initial=glorot_uniform bias=True",
+        ),
+        (Dense(4, FAN_OUT, 0.5), "dense units=4 initial=fan_out_truncated_normal l2=0.5"),
+    ],
+)
+def test_a_layer_is_recorded_by_the_kind_and_fields_of_earlier_versions(
+    layer: Layer, recorded: str
+) -> None:
+    shapes: dict[type[Layer], Shape] = {Dense: (6,), PositionwiseDense: (5, 6)}
+    shape = shapes.get(type(layer), (6, 6, 2))
+    source = (Node("image", Input(shape)),) if layer.inputs[0] else ()
+    graph = Graph((*source, Node("a", layer, tuple(node.name for node in source))))
+    (*_, stored) = json.loads(graph.to_json())["nodes"]
+    kind, *fields = (f"{key}={value}" for key, value in stored.items() if key not in NOT_FIELDS)
+    assert " ".join([kind.removeprefix("kind="), *fields]) == recorded
+    assert Graph.from_json(graph.to_json()) == graph
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ({"bias": True}, "node 'a' .fan_out_conv2d.: .* multiple values .* 'bias'"),
+        ({"stride": 0}, "node 'a' .fan_out_conv2d.: conv2d: stride"),
+    ],
+)
+def test_a_recorded_kind_has_its_own_fields_alone(field: dict[str, object], message: str) -> None:
+    node = {"name": "a", "kind": "fan_out_conv2d", "channels": 4, "kernel": 3, **field}
+    with pytest.raises(GraphError, match=message):
+        Graph.from_json(document(IMAGE_JSON, node))
+
+
 def test_shapes_round_up_behind_a_stride() -> None:
     graph = Graph(
         (
@@ -289,7 +348,6 @@ def test_shapes_of_volumes(layer: Layer, shape: Shape) -> None:
         (DepthwiseConv2D(3), (7, 9, 4)),
         (DepthwiseConv2D(5, 2, 6), (4, 5, 4)),
         (AtrousConv2D(6, 3, 18), (7, 9, 6)),
-        (UniformConv2D(6, 3), (7, 9, 6)),
         (ConvTranspose2D(6, 3, 2), (14, 18, 6)),
         (ConvTranspose2D(6, 5, 3), (21, 27, 6)),
         (ImagePool2D(), (1, 1, 4)),
@@ -314,7 +372,6 @@ def test_channels_are_put_behind_each_other_and_a_pixel_is_repeated() -> None:
     [
         (lambda: DepthwiseConv2D(4), "depthwise_conv2d: kernel must be odd, got 4"),
         (lambda: AtrousConv2D(4, 3, 0), "dilation must be a whole number of at least 1"),
-        (lambda: UniformConv2D(4, 2), "uniform_conv2d: kernel must be odd"),
         (lambda: ConvTranspose2D(4, 3, 3), "a kernel of 3 reaches not all places at stride 3"),
     ],
 )
@@ -344,20 +401,22 @@ def test_one_number_is_one_layer_and_one_hash_however_it_is_written() -> None:
 def test_every_layer_says_how_what_it_stores_begins_and_what_decays() -> None:
     """Of the arrays that layers really have, none without a beginning, and none besides."""
     words = Graph(
-        (Node("words", IntegerInput((6,))), Node("embedded", Embedding(11, 4), ("words",)))
+        (Node("words", Input((6,), "int32")), Node("embedded", Embedding(11, 4), ("words",)))
     )
     detectors = [detector(), detector(variant="c4")]
     others = [residual(), volumes(), flat_images(), cosmoflow(), words]
     graphs = [*others, *detectors, deepcam(), thin_resnet50_v15()]
     met: dict[type[Layer], set[str]] = {}
+    begun: dict[type[Layer], set[str]] = {}
     for graph in graphs:
         for node in graph.nodes:
             shapes = graph.input_shapes(node.name)
             names = {*node.layer.parameters(*shapes), *node.layer.statistics(*shapes)}
             met.setdefault(type(node.layer), set()).update(names)
+            begun.setdefault(type(node.layer), set()).update(node.layer.initial_values)
     assert met.keys() == set(LAYERS.values())
+    assert begun == met
     for layer, names in met.items():
-        assert set(layer.initial_values) == names
         assert layer.decayed <= names
         assert layer.channel_role is not ChannelRole.PRODUCES or "kernel" in names
         assert layer.normalises == (layer is BatchNorm)

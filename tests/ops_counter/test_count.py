@@ -34,7 +34,6 @@ from aiperf_hpc.graph import (
     Shape,
     Tanh,
     Tile,
-    UniformConv2D,
 )
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.layers import OPERATIONS
@@ -226,7 +225,7 @@ def test_a_convolution_of_volumes_is_counted_at_its_output(bias: bool) -> None:
         (DepthwiseConv2D(3, 2), 9 * 3, 3 * 4),
         (DepthwiseConv2D(3, 1, 2), 9 * 3, 5 * 7),
         (AtrousConv2D(4, 3, 6), 9 * 3 * 4, 5 * 7),
-        (UniformConv2D(4, 3), 9 * 3 * 4, 5 * 7),
+        (Conv2D(4, 3, bias=True), 9 * 3 * 4, 5 * 7),
         (ConvTranspose2D(4, 3, 2), 9 * 3 * 4, 5 * 7),
     ],
 )
@@ -237,7 +236,7 @@ def test_a_convolution_is_counted_at_the_places_where_its_kernel_lies(
     nodes = (IMAGE, Node("norm", BatchNorm(), ("image",)), Node("conv", layer, ("norm",)))
     found = count(Graph(nodes)).layers["conv"].operations
     assert found.forward == 2 * kernel * places
-    assert found.update == 2 * kernel
+    assert found.update == 2 * (kernel + 4 * getattr(layer, "bias", False))
     assert found.backward == 2 * found.forward + found.update
 
 

@@ -8,20 +8,17 @@ import pytest
 
 from aiperf_hpc.graph import (
     AtrousConv2D,
-    BiasedConv2D,
     Conv2D,
     Conv3D,
     ConvTranspose2D,
     Dense,
     DepthwiseConv2D,
-    FanOutConv2D,
     Layer,
     MaxPool2D,
     PositionwiseDense,
     ProposalHead,
     RegionConv2D,
     Shape,
-    UniformConv2D,
 )
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.ops_counter.count import count
@@ -37,9 +34,7 @@ from aiperf_hpc.ops_counter.least_executed import least_executed, share_inside
         (Conv2D(8, 3, 2), (8, 8, 4), Fraction(11, 12) ** 2),  # The first of 4 places lacks one.
         (Conv2D(8, 3), (8, 4, 4), Fraction(22, 24) * Fraction(10, 12)),
         (Conv3D(8, 2), (4, 4, 4, 2), Fraction(7, 8) ** 3),  # The last place lacks one, behind.
-        (FanOutConv2D(8, 7), (7, 7, 4), Fraction(37, 49) ** 2),
-        (UniformConv2D(8, 3), (4, 4, 4), Fraction(10, 12) ** 2),
-        (BiasedConv2D(8, 3), (4, 4, 4), Fraction(10, 12) ** 2),
+        (Conv2D(8, 3, bias=True), (4, 4, 4), Fraction(10, 12) ** 2),
         (DepthwiseConv2D(3, 2), (8, 8, 4), Fraction(11, 12) ** 2),
         (DepthwiseConv2D(3, 1, 2), (4, 4, 4), Fraction(8, 12) ** 2),  # 2 + 4 + 2 taps.
         (AtrousConv2D(8, 3, 18), (6, 9, 4), Fraction(1, 9)),  # The middle one alone.

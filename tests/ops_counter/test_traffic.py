@@ -28,7 +28,6 @@ from aiperf_hpc.graph import (
     Graph,
     ImagePool2D,
     Input,
-    IntegerInput,
     Node,
     ReLU,
     Tile,
@@ -144,7 +143,7 @@ def test_nothing_is_differentiated_below_what_is_trained() -> None:
 
 def test_an_embedding_moves_rows_with_samples_and_its_table_with_steps() -> None:
     """5 words of 3 numbers, of a table of 7 x 3: its gradient is written whole, and applied."""
-    graph = Graph((Node("words", IntegerInput((5,))), Node("table", Embedding(7, 3), ("words",))))
+    graph = Graph((Node("words", Input((5,), "int32")), Node("table", Embedding(7, 3), ("words",))))
     expected = LayerTraffic("embedding", 4 * (5 + 30), 4 * (5 + 45), 4 * 21, 4 * 5 * 21)
     assert of(graph, "table") == expected
 

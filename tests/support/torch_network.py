@@ -32,12 +32,10 @@ from aiperf_hpc.graph import (
     MaxPool3D,
     Node,
     ReLU,
-    SameMaxPool2D,
     Scale,
     Softmax,
     Tanh,
     Tile,
-    UniformConv2D,
 )
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
 
@@ -96,9 +94,10 @@ def _layer(
     match node.layer:
         case Input():
             return images
-        case Conv2D(kernel=kernel, stride=stride):
+        case Conv2D(kernel=kernel, stride=stride, bias=biased):
+            shift = tensors[f"{node.name}/bias"] if biased else None
             weight = tensors[f"{node.name}/kernel"]
-            return functional.conv2d(inputs[0], weight, stride=stride, padding=(kernel - 1) // 2)
+            return functional.conv2d(inputs[0], weight, shift, stride, (kernel - 1) // 2)
         case DepthwiseConv2D(kernel=kernel, stride=stride, dilation=dilation):
             weight, padding = tensors[f"{node.name}/kernel"], dilation * (kernel - 1) // 2
             groups = inputs[0].shape[1]
@@ -106,10 +105,6 @@ def _layer(
         case AtrousConv2D(kernel=kernel, dilation=dilation):
             weight, padding = tensors[f"{node.name}/kernel"], dilation * (kernel - 1) // 2
             return functional.conv2d(inputs[0], weight, None, 1, padding, dilation)
-        case UniformConv2D(kernel=kernel, bias=biased):
-            shift = tensors[f"{node.name}/bias"] if biased else None
-            weight = tensors[f"{node.name}/kernel"]
-            return functional.conv2d(inputs[0], weight, shift, padding=(kernel - 1) // 2)
         case ConvTranspose2D(kernel=kernel, stride=stride):
             weight, padding = tensors[f"{node.name}/kernel"], (kernel - 1) // 2
             return functional.conv_transpose2d(
@@ -156,7 +151,7 @@ def _layer(
             for addend in inputs[1:]:
                 total = total + addend
             return total
-        case SameMaxPool2D(kernel=kernel, stride=stride):
+        case MaxPool2D(kernel=kernel, stride=stride, same=True):
             (rows, columns) = node.layer.padding(*inputs[0].shape[2:])
             padded = functional.pad(inputs[0], (*columns, *rows), value=-torch.inf)
             return functional.max_pool2d(padded, kernel, stride)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from enum import StrEnum
 
-from aiperf_hpc.graph import LAYERS, Dropout, Graph
+from aiperf_hpc.graph import KINDS, Dropout, Graph
 from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.run.history import Evaluation, Trial
@@ -27,7 +27,7 @@ from aiperf_hpc.verification.execution.tolerance import (
 BASELINE_SHARE = 1e-9
 """By which a trivial predictor's quality may differ: ranks add numbers up in another order."""
 MATRIX_LAYERS = tuple(
-    kind for kind, layer in LAYERS.items() if any(name.endswith("kernel") for name in layer.decayed)
+    kind for kind, layer in KINDS.items() if any(name.endswith("kernel") for name in layer.decayed)
 )
 """The kinds of layers that have kernels, whose operations PyTorch's counter knows."""
 

@@ -15,9 +15,10 @@ from aiperf_hpc.config import CosmoFlowConfig
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import (
     Conv3D,
+    Dense,
+    Distribution,
     Dropout,
     Flatten,
-    GlorotDense,
     Graph,
     Input,
     Layer,
@@ -66,10 +67,10 @@ def cosmoflow(volume: Shape, outputs: int, settings: CosmoFlowConfig) -> Graph:
         add(f"conv{number}_pool", MaxPool3D(POOL, POOL))
     add("flat", Flatten())
     for number, units in enumerate(HIDDEN, 1):
-        add(f"dense{number}", GlorotDense(units, settings.l2))
+        add(f"dense{number}", Dense(units, Distribution.GLOROT_UNIFORM, settings.l2))
         add(f"dense{number}_relu", LeakyReLU(SLOPE))
         add(f"dense{number}_drop", Dropout(settings.dropout))
-    add("dense3", GlorotDense(outputs))
+    add("dense3", Dense(outputs, Distribution.GLOROT_UNIFORM))
     add("dense3_tanh", Tanh())
     add("parameters", Scale(RANGE))
     return Graph(tuple(nodes))

@@ -22,6 +22,7 @@ from aiperf_hpc.graph import (
     Conv2D,
     ConvTranspose2D,
     DepthwiseConv2D,
+    Distribution,
     Graph,
     ImagePool2D,
     Input,
@@ -31,7 +32,6 @@ from aiperf_hpc.graph import (
     Shape,
     Softmax,
     Tile,
-    UniformConv2D,
 )
 
 INPUT, TARGETS = "image", "mask"
@@ -126,12 +126,12 @@ class _Network:
             self._normed(f"aspp{number}", AtrousConv2D(channels, 3, rate), read)
             parts.append(self._relu(f"aspp{number}"))
         self._add("pool", ImagePool2D(), read)
-        self._add("pool_conv", UniformConv2D(channels, 1))
+        self._add("pool_conv", Conv2D(channels, 1, initial=Distribution.FAN_IN_UNIFORM))
         self._add("pool_affine", ChannelAffine())
         self._relu("pool")
         parts.append(self._add("pool_tile", Tile(*self._map)))
         self._add("aspp", Concat(), *parts)
-        self._normed("merge", UniformConv2D(channels, 1))
+        self._normed("merge", Conv2D(channels, 1, initial=Distribution.FAN_IN_UNIFORM))
         self._relu("merge")
 
     def decoder(self, low: str, classes: int) -> None:
@@ -139,12 +139,12 @@ class _Network:
         channels = self._scaled(DECODER)
         self._up("up1")
         high = self._up("up2")
-        self._normed("low", UniformConv2D(self._scaled(LOW), 1), low)
+        self._normed("low", Conv2D(self._scaled(LOW), 1, initial=Distribution.FAN_IN_UNIFORM), low)
         self._add("decoder", Concat(), high, self._relu("low"))
         for part in "ab":
-            self._normed(f"fuse{part}", UniformConv2D(channels, 3))
+            self._normed(f"fuse{part}", Conv2D(channels, 3, initial=Distribution.FAN_IN_UNIFORM))
             self._relu(f"fuse{part}")
-        self._add("fusec", UniformConv2D(channels, 1, bias=True))
+        self._add("fusec", Conv2D(channels, 1, initial=Distribution.FAN_IN_UNIFORM, bias=True))
         self._up("up3")
         self._add("logits", ConvTranspose2D(classes, 3, 2))
         self._add("probabilities", Softmax())

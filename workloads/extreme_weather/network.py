@@ -14,14 +14,11 @@ from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import (
     Add,
     BatchNorm,
-    BiasedConv2D,
-    BoxShifts,
-    ClassScores,
     Conv2D,
     Detector,
+    Distribution,
     Graph,
     Input,
-    IntegerInput,
     Layer,
     MaxPool2D,
     NearestResize2D,
@@ -81,7 +78,7 @@ class _Network:
     def __init__(self, image: Shape, boxes: Shape, settings: ExtremeWeatherConfig) -> None:
         self._settings = settings
         self._image = image
-        self.nodes = [Node(INPUT, Input(image)), Node(BOXES, IntegerInput(boxes))]
+        self.nodes = [Node(INPUT, Input(image)), Node(BOXES, Input(boxes, "int32"))]
         self._sizes: dict[str, tuple[int, int]] = {}
         """Rows and columns of what the stages give."""
 
@@ -146,16 +143,22 @@ class _Network:
 
     def _pyramid(self, stages: list[str]) -> list[str]:
         """Add the way back from coarse to fine features; return them, the finest first."""
-        channels, above, found = self._settings.pyramid, "", []
+        above, found = "", []
         for number, stage in reversed(list(enumerate(stages, 2))):
-            lateral = self._add(f"lateral{number}", BiasedConv2D(channels, 1), stage)
+            lateral = self._biased(f"lateral{number}", 1, stage)
             if above:
                 resized = NearestResize2D(*self._sizes[stage])
                 larger = self._add(f"larger{number}", resized, above)
                 lateral = self._add(f"merged{number}", Add(), lateral, larger)
             above = lateral
-            found.append(self._add(f"p{number}", BiasedConv2D(channels, 3), lateral))
+            found.append(self._biased(f"p{number}", 3, lateral))
         return found[::-1]
+
+    def _biased(self, name: str, kernel: int, source: str) -> str:
+        layer = Conv2D(
+            self._settings.pyramid, kernel, initial=Distribution.GLOROT_UNIFORM, bias=True
+        )
+        return self._add(name, layer, source)
 
     def with_fourth_stage(self, classes: int) -> None:
         """Add all of the variant on the fourth stage's features: the fifth is for each region."""
@@ -185,6 +188,7 @@ class _Network:
         return self._add("regions", proposals, rows, BOXES), rows
 
     def _detected(self, rows: str, regions: str, features: str, classes: int) -> None:
-        scores = self._add("scores", ClassScores(classes + 1), features)
-        shifts = self._add("shifts", BoxShifts(4 * (classes + 1)), features)
+        score = PositionwiseDense(classes + 1, Distribution.NORMAL_HUNDREDTH)
+        shift = PositionwiseDense(4 * (classes + 1), Distribution.NORMAL_THOUSANDTH)
+        scores, shifts = self._add("scores", score, features), self._add("shifts", shift, features)
         self._add("detected", Detector(), rows, regions, scores, shifts)

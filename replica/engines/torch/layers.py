@@ -45,25 +45,24 @@ def builds(
     return register
 
 
-@builds(layers.IntegerInput)
 @builds(layers.Input)
 def _input(code: ModuleCode, node: Node, layer: layers.Input) -> fx.Node:
     return code.placeholder(attribute(node.name))
 
 
-@builds(layers.FanOutConv2D)
 @builds(layers.Conv2D)
 def _conv2d(code: ModuleCode, node: Node, layer: layers.Conv2D) -> fx.Node:
     source, stride, weights = code.read(node), layer.stride, code.tensor(node, "kernel")
+    bias = code.tensor(node, "bias") if layer.bias else None
     (read,) = code.graph.input_shapes(node.name)
     pixels = code.on_cpu and layer.kernel == 1
     if pixels or overruns_onednn(layer.kernel, stride, read[-1]):
         source, stride = code.every(node.inputs[0], stride), 1
     if pixels:  # Given as a view, which autograd has to copy when it is overwritten.
-        return code.call(convolve_pixels, source, weights)
+        return code.call(convolve_pixels, source, weights, bias)
     code.allow_overwriting(node)
     function = convolve if code.on_cpu else torch.conv2d
-    return code.call(function, source, weights, None, stride, (layer.kernel - 1) // 2)
+    return code.call(function, source, weights, bias, stride, (layer.kernel - 1) // 2)
 
 
 @builds(layers.Conv3D)
@@ -96,17 +95,6 @@ def _atrous_conv2d(code: ModuleCode, node: Node, layer: layers.AtrousConv2D) -> 
     padding = layer.dilation * (layer.kernel - 1) // 2
     weights = code.tensor(node, "kernel")
     return code.call(torch.conv2d, code.read(node), weights, None, 1, padding, layer.dilation)
-
-
-@builds(layers.UniformConv2D)
-def _uniform_conv2d(code: ModuleCode, node: Node, layer: layers.UniformConv2D) -> fx.Node:
-    bias = code.tensor(node, "bias") if layer.bias else None
-    source, weights = code.read(node), code.tensor(node, "kernel")
-    if code.on_cpu and layer.kernel == 1:  # As above.
-        return code.call(convolve_pixels, source, weights, bias)
-    code.allow_overwriting(node)
-    function = convolve if code.on_cpu else torch.conv2d
-    return code.call(function, source, weights, bias, 1, (layer.kernel - 1) // 2)
 
 
 @builds(layers.ConvTranspose2D)
@@ -227,20 +215,13 @@ def _add(code: ModuleCode, node: Node, layer: layers.Add) -> fx.Node:
 
 @builds(layers.MaxPool2D)
 def _max_pool2d(code: ModuleCode, node: Node, layer: layers.MaxPool2D) -> fx.Node:
-    code.allow_overwriting(node)
-    padding = (layer.kernel - 1) // 2
-    return code.call(functional.max_pool2d, code.read(node), layer.kernel, layer.stride, padding)
-
-
-@builds(layers.SameMaxPool2D)
-def _same_max_pool2d(code: ModuleCode, node: Node, layer: layers.SameMaxPool2D) -> fx.Node:
     """Pool with what is added before both sides; an element more behind is no more than a last
     window that is not whole, which ``ceil_mode`` keeps."""
     code.allow_overwriting(node)
     (read,) = code.graph.input_shapes(node.name)
     before = tuple(edges[0] for edges in layer.padding(*read[:-1]))
     return code.call(
-        functional.max_pool2d, code.read(node), layer.kernel, layer.stride, before, 1, True
+        functional.max_pool2d, code.read(node), layer.kernel, layer.stride, before, 1, layer.same
     )
 
 
@@ -309,8 +290,6 @@ def flatten(x: Tensor) -> Tensor:
     return (x.movedim(1, -1) if x.ndim >= 4 else x).flatten(1)
 
 
-@builds(layers.GlorotDense)
-@builds(layers.FanOutDense)
 @builds(layers.Dense)
 def _dense(code: ModuleCode, node: Node, layer: layers.Dense) -> fx.Node:
     code.allow_overwriting(node)

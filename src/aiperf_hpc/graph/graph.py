@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
 
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph.hashing import hash_of
-from aiperf_hpc.graph.layers import LAYERS, Shape
+from aiperf_hpc.graph.layers import Shape
 from aiperf_hpc.graph.layers.base import require
 from aiperf_hpc.graph.node import SCHEMA_VERSION, Node
+from aiperf_hpc.graph.recording import KINDS, layer_from, recorded
 from aiperf_hpc.untrusted.files import parsed_json
 
 MOST_NODES = 20_000
@@ -62,7 +63,7 @@ class Graph:
             try:
                 shapes[node.name] = node.layer.output_shape(*[shapes[i] for i in node.inputs])
             except GraphError as error:
-                raise GraphError(f"node {node.name!r} ({node.layer.kind}): {error}") from None
+                raise GraphError(f"node {node.name!r} ({node.kind}): {error}") from None
         return shapes
 
     @cached_property
@@ -154,8 +155,8 @@ class Graph:
         nodes = [
             {
                 "name": node.name,
-                "kind": node.layer.kind,
-                **{f.name: getattr(node.layer, f.name) for f in fields(node.layer)},
+                "kind": node.kind,
+                **recorded(node.layer).fields,
                 "inputs": list(node.inputs),
                 **({"inserted": True} if node.inserted else {}),
             }
@@ -196,9 +197,7 @@ def _sorted_and_checked(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         count = len(node.inputs)
         if count < least or (most is not None and count > most):
             wanted = f"{least}" if most == least else f"at least {least}"
-            raise GraphError(
-                f"node {node.name!r} ({node.layer.kind}) has {count} inputs, needs {wanted}"
-            )
+            raise GraphError(f"node {node.name!r} ({node.kind}) has {count} inputs, needs {wanted}")
     read = {source for node in nodes for source in node.inputs}
     outputs = [node.name for node in nodes if node.name not in read]
     if len(outputs) != 1:
@@ -269,11 +268,10 @@ def _node_from_json(item: object) -> Node:
     name, kind = values.pop("name", None), values.pop("kind", None)
     sources, inserted = values.pop("inputs", []), values.pop("inserted", False)
     require(isinstance(name, str), f"a node's name must be text, got {name!r}")
-    layer = LAYERS.get(kind) if isinstance(kind, str) else None
-    if layer is None:
-        raise GraphError(f"node {name!r} has the unknown kind {kind!r}; known: {sorted(LAYERS)}")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise GraphError(f"node {name!r} has the unknown kind {kind!r}; known: {sorted(KINDS)}")
     try:
-        return Node(name, layer(**values), _names(sources), inserted is True)
+        return Node(name, layer_from(kind, values), _names(sources), inserted is True)
     except (TypeError, GraphError) as error:
         raise GraphError(f"node {name!r} ({kind}): {error}") from None
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 from aiperf_hpc.graph.layers import Layer
 from aiperf_hpc.graph.node import SCHEMA_VERSION, Node
-
-_text = lru_cache(maxsize=65_536)(repr)
-"""The text of a layer. A network has few different ones, and hashing asks for each often."""
+from aiperf_hpc.graph.recording import recorded
 
 
 def hash_of(nodes: Sequence[Node], consumers: Mapping[str, tuple[str, ...]]) -> str:
@@ -28,12 +25,13 @@ def hash_of(nodes: Sequence[Node], consumers: Mapping[str, tuple[str, ...]]) -> 
     above: dict[str, str] = {}
     for node in nodes:
         sources = [above[source] for source in node.inputs]
-        above[node.name] = _digest_of(f"({_text(node.layer)}, {_ordered(node.layer, sources)})")
+        text = recorded(node.layer).text
+        above[node.name] = _digest_of(f"({text}, {_ordered(node.layer, sources)})")
     below: dict[str, str] = {}
     for node in reversed(nodes):
         readers = (by_name[name] for name in consumers[node.name])
         places = [(below[r.name], _places(r, node.name)) for r in readers]
-        below[node.name] = _digest_of(f"({_text(node.layer)}, {sorted(places)})")
+        below[node.name] = _digest_of(f"({recorded(node.layer).text}, {sorted(places)})")
     colour = {name: _digest(above[name], below[name]) for name in above}
     for _ in range(2):
         colour = {

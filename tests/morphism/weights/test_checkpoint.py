@@ -13,7 +13,7 @@ from tests.support.clock import Clock
 from tests.support.networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
 
 from aiperf_hpc.errors import CheckpointError
-from aiperf_hpc.graph import FanOutConv2D, Graph, Input, Node
+from aiperf_hpc.graph import Conv2D, Distribution, Graph, Input, Node
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.weights.checkpoint import (
     Array,
@@ -195,7 +195,8 @@ def test_initial_weights_fit_and_come_from_the_generator() -> None:
 
 def test_kernels_by_fan_out_are_normal_but_for_their_tails() -> None:
     """Of 64 x 9 in and 256 out: 147,456 numbers, whose deviation is known to 0.3 %."""
-    nodes = (Node("image", Input((4, 4, 64))), Node("conv", FanOutConv2D(256, 3), ("image",)))
+    conv = Conv2D(256, 3, initial=Distribution.FAN_OUT_TRUNCATED_NORMAL)
+    nodes = (Node("image", Input((4, 4, 64))), Node("conv", conv, ("image",)))
     drawn = initial_weights(Graph(nodes), np.random.default_rng(2))["conv/kernel"]
     deviation = np.sqrt(2.0 / (9 * 256))
     assert drawn.std() == pytest.approx(deviation, rel=1e-2)

@@ -19,7 +19,6 @@ from aiperf_hpc.graph import (
     Flatten,
     Graph,
     Input,
-    IntegerInput,
     LeakyReLU,
     Node,
     Softmax,
@@ -145,7 +144,7 @@ def test_warming_leaves_nothing_behind_in_what_is_measured(name: str) -> None:
 
 SENTENCES = Graph(
     (
-        Node("words", IntegerInput((6,))),
+        Node("words", Input((6,), "int32")),
         Node("embedded", Embedding(11, 4), ("words",)),
         Node("flat", Flatten(), ("embedded",)),
         Node("values", Dense(1), ("flat",)),

@@ -11,9 +11,6 @@ from torch import Tensor, fx
 from torch.nn import functional
 
 from aiperf_hpc.graph import (
-    BiasedConv2D,
-    BoxShifts,
-    ClassScores,
     Detector,
     NearestResize2D,
     Node,
@@ -33,13 +30,6 @@ from aiperf_hpc.replica.engines.torch.module_code import ModuleCode
 
 PLACES = 14.0
 """The least places of a box's side on its level, where there is a finer one (Lin et al. 2017)."""
-
-
-@builds(BiasedConv2D)
-def _biased_conv2d(code: ModuleCode, node: Node, layer: BiasedConv2D) -> fx.Node:
-    code.allow_overwriting(node)
-    kernel, bias = code.tensor(node, "kernel"), code.tensor(node, "bias")
-    return code.call(torch.conv2d, code.read(node), kernel, bias, 1, layer.kernel // 2)
 
 
 @builds(NearestResize2D)
@@ -212,8 +202,6 @@ def flatten_regions(x: Tensor) -> Tensor:
     return x.movedim(1, -1).flatten(2)
 
 
-@builds(ClassScores)
-@builds(BoxShifts)
 @builds(PositionwiseDense)
 def _positionwise_dense(code: ModuleCode, node: Node, layer: PositionwiseDense) -> fx.Node:
     weight, bias = code.tensor(node, "kernel"), code.tensor(node, "bias")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 from aiperf_hpc.errors import GraphError
@@ -14,7 +14,7 @@ from aiperf_hpc.untrusted.bounds import MOST_SIZE
 Shape = tuple[int, ...]
 
 
-class Distribution(Enum):
+class Distribution(StrEnum):
     """A distribution from which a parameter's first values are drawn."""
 
     HE_NORMAL = "he_normal"
@@ -83,19 +83,16 @@ class Layer:
     """One operation of a network. Subclasses add their hyperparameters as fields."""
 
     kind: ClassVar[str]
-    """The layer's name in JSON and in counts."""
+    """The layer's name in JSON and in counts, unless ``graph/recording.py`` has another for its
+    parameters."""
     inputs: ClassVar[tuple[int, int | None]] = (1, 1)
     """Least and most number of inputs; ``None`` is unbounded."""
     commutative: ClassVar[bool] = False
     """Whether the order of its inputs does not matter."""
-    initial_values: ClassVar[Mapping[str, InitialValue]] = {}
-    """How each parameter and statistic that it can have begins, by its name."""
     decayed: ClassVar[frozenset[str]] = frozenset()
     """The names of the parameters that weight decay shrinks."""
     channel_role: ClassVar[ChannelRole] = ChannelRole.PASSES_ON
     """What it does with the channels of what it reads."""
-    growable_kernel: ClassVar[bool] = False
-    """Whether morphisms may enlarge its kernel, padded by zeros, and keep its function."""
     normalises: ClassVar[bool] = False
     """Whether it standardises each channel, by the statistics ``mean`` and ``variance``, and then
     scales it by ``gamma`` and shifts it by ``beta``."""
@@ -111,6 +108,16 @@ class Layer:
     def dtype(self) -> str:
         """The type of the numbers that it gives, before an engine lowers their precision."""
         return "float32"
+
+    @property
+    def initial_values(self) -> Mapping[str, InitialValue]:
+        """How each parameter and statistic that it can have begins, by its name."""
+        return {}
+
+    @property
+    def growable_kernel(self) -> bool:
+        """Whether morphisms may enlarge its kernel, padded by zeros, and keep its function."""
+        return False
 
     @property
     def window(self) -> SlidingWindow:
@@ -185,6 +192,13 @@ def require_sizes(layer: Layer, *names: str) -> None:
             is_size(value),
             f"{layer.kind}: {name} must be a whole number of at least 1, got {value!r}",
         )
+
+
+def distribution(kind: str, value: str) -> Distribution:
+    """Return the distribution ``value``. Raises GraphError if there is none."""
+    known = ", ".join(Distribution)
+    require(value in list(Distribution), f"{kind}: initial must be one of {known}, got {value!r}")
+    return Distribution(value)
 
 
 def is_size(value: object) -> bool:

@@ -13,6 +13,7 @@ from aiperf_hpc.graph.layers.base import (
     Layer,
     Shape,
     SlidingWindow,
+    distribution,
     image,
     layer_class,
     require,
@@ -29,7 +30,6 @@ class _OddConv2D(Layer):
     (k, k, in, out).
     """
 
-    initial_values: ClassVar[Mapping[str, InitialValue]] = {"kernel": Distribution.HE_NORMAL}
     decayed: ClassVar[frozenset[str]] = frozenset({"kernel"})
     channel_role: ClassVar[ChannelRole] = ChannelRole.PRODUCES
     unfolds_input: ClassVar[bool] = True
@@ -45,6 +45,10 @@ class _OddConv2D(Layer):
     def window(self) -> SlidingWindow:
         return SlidingWindow(self.kernel, 1)
 
+    @property
+    def initial_values(self) -> Mapping[str, InitialValue]:
+        return {"kernel": Distribution.HE_NORMAL}
+
     def output_shape(self, *inputs: Shape) -> Shape:
         height, width, _ = image(inputs[0])
         return height, width, self.channels
@@ -58,6 +62,10 @@ class _OddConv2D(Layer):
 
 def _require_odd(kind: str, kernel: int) -> None:
     require(kernel % 2 == 1, f"{kind}: kernel must be odd, got {kernel}")
+
+
+def _require_flag(kind: str, bias: object) -> None:
+    require(type(bias) is bool, f"{kind}: bias must be true or false, got {bias!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,7 @@ class _StridedConv2D(_OddConv2D):
 
 @layer_class
 class Conv2D(_StridedConv2D):
-    """Bias-free convolution, k x k with odd k, padded by (k - 1) / 2 on every side.
+    """Convolution, k x k with odd k, padded by (k - 1) / 2 on every side.
 
     The symmetric padding makes output positions independent of k, for every stride, so that
     growing a kernel by zeros keeps the function. (TensorFlow's SAME padding does not: with
@@ -89,17 +97,29 @@ class Conv2D(_StridedConv2D):
     """
 
     kind: ClassVar[str] = "conv2d"
-    growable_kernel: ClassVar[bool] = True
 
+    initial: Distribution = Distribution.HE_NORMAL
+    """The kernel's. A bias begins uniform with a kernel that does, as in PyTorch, or at 0."""
+    bias: bool = False
 
-@layer_class
-class FanOutConv2D(Conv2D):
-    """The same, with a kernel that begins as in TensorFlow's ResNets: by what it gives."""
+    def __post_init__(self) -> None:
+        _StridedConv2D.__post_init__(self)
+        object.__setattr__(self, "initial", distribution(self.kind, self.initial))
+        _require_flag(self.kind, self.bias)
 
-    kind: ClassVar[str] = "fan_out_conv2d"
-    initial_values: ClassVar[Mapping[str, InitialValue]] = {
-        "kernel": Distribution.FAN_OUT_TRUNCATED_NORMAL
-    }
+    @property
+    def initial_values(self) -> Mapping[str, InitialValue]:
+        uniform = self.initial is Distribution.FAN_IN_UNIFORM
+        return {"kernel": self.initial, "bias": self.initial if uniform else 0.0}
+
+    @property
+    def growable_kernel(self) -> bool:
+        # The others belong to networks that no search grows.
+        return not self.bias and self.initial is not Distribution.FAN_IN_UNIFORM
+
+    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
+        kernel = _StridedConv2D.parameters(self, *inputs)
+        return {**kernel, "bias": (self.channels,)} if self.bias else kernel
 
 
 @layer_class
@@ -124,7 +144,7 @@ class Conv3D(Layer):
 
     def __post_init__(self) -> None:
         require_sizes(self, "channels", "kernel", "stride")
-        require(type(self.bias) is bool, f"conv3d: bias must be true or false, got {self.bias!r}")
+        _require_flag(self.kind, self.bias)
 
     @property
     def window(self) -> SlidingWindow:
@@ -193,47 +213,6 @@ class AtrousConv2D(_OddConv2D):
     @property
     def window(self) -> SlidingWindow:
         return SlidingWindow(self.kernel, 1, self.dilation)
-
-
-@layer_class
-class UniformConv2D(_OddConv2D):
-    """A convolution as PyTorch makes it, k x k with odd k, at stride 1; kernel and bias begin
-    uniform.
-
-    Padded by (k - 1) / 2 on every side. Kernel layout: (k, k, in, out).
-    """
-
-    kind: ClassVar[str] = "uniform_conv2d"
-    initial_values: ClassVar[Mapping[str, InitialValue]] = {
-        "kernel": Distribution.FAN_IN_UNIFORM, "bias": Distribution.FAN_IN_UNIFORM
-    }  # fmt: skip
-
-    bias: bool = False
-
-    def __post_init__(self) -> None:
-        _OddConv2D.__post_init__(self)
-        require(type(self.bias) is bool, f"{self.kind}: bias must be true or false")
-
-    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
-        kernel = _OddConv2D.parameters(self, *inputs)
-        return {**kernel, "bias": (self.channels,)} if self.bias else kernel
-
-
-@layer_class
-class BiasedConv2D(_OddConv2D):
-    """A convolution of images with a bias, k x k with odd k, at stride 1, as a pyramid has them.
-
-    Padded by (k - 1) / 2 on every side; the kernel begins by Glorot's rule. Kernel layout:
-    (k, k, in, out).
-    """
-
-    kind: ClassVar[str] = "biased_conv2d"
-    initial_values: ClassVar[Mapping[str, InitialValue]] = {
-        "kernel": Distribution.GLOROT_UNIFORM, "bias": 0.0
-    }  # fmt: skip
-
-    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
-        return {**_OddConv2D.parameters(self, *inputs), "bias": (self.channels,)}
 
 
 @layer_class

@@ -12,6 +12,7 @@ from aiperf_hpc.graph.layers.base import (
     InitialValue,
     Layer,
     Shape,
+    distribution,
     layer_class,
     require,
     require_sizes,
@@ -21,19 +22,38 @@ from aiperf_hpc.untrusted.bounds import LARGEST
 
 @layer_class
 class Dense(Layer):
-    """x @ kernel + bias on vectors. Kernel layout: (in, out)."""
+    """x @ kernel + bias on vectors. Kernel layout: (in, out).
+
+    The kernel may be penalised: l2 times the sum of its squares is a part of what is minimized,
+    whose gradient is 2 l2 w. It is in no loss that is reported.
+    """
 
     kind: ClassVar[str] = "dense"
-    initial_values: ClassVar[Mapping[str, InitialValue]] = {
-        "kernel": Distribution.HE_NORMAL, "bias": 0.0
-    }  # fmt: skip
     decayed: ClassVar[frozenset[str]] = frozenset({"kernel"})
     channel_role: ClassVar[ChannelRole] = ChannelRole.PRODUCES
 
     units: int
+    initial: Distribution = Distribution.HE_NORMAL
+    """The kernel's; the bias begins at 0."""
+    l2: float = 0.0
 
     def __post_init__(self) -> None:
         require_sizes(self, "units")
+        object.__setattr__(self, "initial", distribution(self.kind, self.initial))
+        number = type(self.l2) is not bool and isinstance(self.l2, int | float)
+        require(
+            number and 0.0 <= self.l2 <= LARGEST,
+            f"{self.kind}: l2 must be a number of at least 0, got {self.l2!r}",
+        )
+        object.__setattr__(self, "l2", float(self.l2))  # One number, one hash.
+
+    @property
+    def initial_values(self) -> Mapping[str, InitialValue]:
+        return {"kernel": self.initial, "bias": 0.0}
+
+    @property
+    def penalties(self) -> Mapping[str, float]:
+        return {"kernel": self.l2} if self.l2 else {}
 
     def output_shape(self, *inputs: Shape) -> Shape:
         require(len(inputs[0]) == 1, f"needs an input (features,), got {inputs[0]}")
@@ -44,45 +64,6 @@ class Dense(Layer):
 
     def with_channels(self, channels: int) -> Self:
         return replace(self, units=channels)
-
-
-@layer_class
-class FanOutDense(Dense):
-    """The same, with a kernel that begins as in TensorFlow's ResNets: by what it gives."""
-
-    kind: ClassVar[str] = "fan_out_dense"
-    initial_values: ClassVar[Mapping[str, InitialValue]] = {
-        "kernel": Distribution.FAN_OUT_TRUNCATED_NORMAL, "bias": 0.0
-    }  # fmt: skip
-
-
-@layer_class
-class GlorotDense(Dense):
-    """A dense layer as Keras makes it: a kernel that begins by Glorot's rule, and may be penalised.
-
-    The penalty, l2 times the sum of the kernel's squares, is a part of what is minimized: its
-    gradient is 2 l2 w. It is in no loss that is reported.
-    """
-
-    kind: ClassVar[str] = "glorot_dense"
-    initial_values: ClassVar[Mapping[str, InitialValue]] = {
-        "kernel": Distribution.GLOROT_UNIFORM, "bias": 0.0
-    }  # fmt: skip
-
-    l2: float = 0.0
-
-    def __post_init__(self) -> None:
-        Dense.__post_init__(self)
-        number = type(self.l2) is not bool and isinstance(self.l2, int | float)
-        require(
-            number and 0.0 <= self.l2 <= LARGEST,
-            f"glorot_dense: l2 must be a number of at least 0, got {self.l2!r}",
-        )
-        object.__setattr__(self, "l2", float(self.l2))  # One number, one hash.
-
-    @property
-    def penalties(self) -> Mapping[str, float]:
-        return {"kernel": self.l2} if self.l2 else {}
 
 
 @layer_class

@@ -17,6 +17,8 @@ class Input(Layer):
     channel_role: ClassVar[ChannelRole] = ChannelRole.FIXED
 
     shape: Shape
+    dtype: str = "float32"
+    """``int32`` for samples that are integers, such as the numbers of words."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
@@ -24,17 +26,8 @@ class Input(Layer):
             0 < len(self.shape) <= MOST_AXES and all(is_size(n) for n in self.shape),
             f"input: every dimension must be at least 1, got {self.shape}"[:200],
         )
+        known = self.dtype in ("float32", "int32")
+        require(known, f"input: dtype must be float32 or int32, got {self.dtype!r}")
 
     def output_shape(self, *inputs: Shape) -> Shape:
         return self.shape
-
-
-@layer_class
-class IntegerInput(Input):
-    """Samples that are integers, such as the numbers of words."""
-
-    kind: ClassVar[str] = "integer_input"
-
-    @property
-    def dtype(self) -> str:
-        return "int32"

@@ -19,41 +19,40 @@ from aiperf_hpc.graph.layers.base import (
 
 @layer_class
 class MaxPool2D(Layer):
-    """Maximum over k x k windows with odd k, padded by (k - 1) / 2 on every side."""
+    """Maximum over k x k windows with odd k, padded by (k - 1) / 2 on every side.
+
+    With ``same`` padded as TensorFlow's SAME pads: as little as its windows need on each axis. Of
+    an odd number the element more is behind. So a window of 3 at stride 2 begins at the first
+    element of an axis of even length, instead of before it.
+    """
 
     kind: ClassVar[str] = "max_pool2d"
 
     kernel: int
     stride: int
+    same: bool = False
 
     def __post_init__(self) -> None:
         require_sizes(self, "kernel", "stride")
         require(self.kernel % 2 == 1, f"{self.kind}: kernel must be odd, got {self.kernel}")
+        fits = type(self.same) is bool
+        require(fits, f"{self.kind}: same must be true or false, got {self.same!r}")
 
     @property
     def window(self) -> SlidingWindow:
         return SlidingWindow(self.kernel, self.stride)
 
-    def output_shape(self, *inputs: Shape) -> Shape:
-        height, width, channels = image(inputs[0])
-        return math.ceil(height / self.stride), math.ceil(width / self.stride), channels
-
-
-@layer_class
-class SameMaxPool2D(MaxPool2D):
-    """The same, padded as TensorFlow's SAME pads: as little as its windows need on each axis.
-
-    Of an odd number the element more is behind. So a window of 3 at stride 2 begins at the first
-    element of an axis of even length, where ``MaxPool2D``'s begins before it.
-    """
-
-    kind: ClassVar[str] = "same_max_pool2d"
-
     def padding(self, *places: int) -> list[tuple[int, int]]:
         """Return what is added before and behind each axis of so many elements."""
+        if not self.same:
+            return [self.window.padding for _ in places]
         reached = [(n - 1) // self.stride * self.stride + self.kernel for n in places]
         added = [max(0, last - n) for last, n in zip(reached, places, strict=True)]
         return [(number // 2, number - number // 2) for number in added]
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        height, width, channels = image(inputs[0])
+        return math.ceil(height / self.stride), math.ceil(width / self.stride), channels
 
 
 @layer_class

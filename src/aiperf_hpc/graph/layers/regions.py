@@ -23,7 +23,6 @@ from aiperf_hpc.graph.layers.base import (
     require_sizes,
     volume,
 )
-from aiperf_hpc.graph.layers.dense import PositionwiseDense
 
 BOX = 4
 """Numbers of a box."""
@@ -227,26 +226,6 @@ class RegionFlatten(Layer):
     def output_shape(self, *inputs: Shape) -> Shape:
         regions, *rest = volume(inputs[0])
         return regions, math.prod(rest)
-
-
-@layer_class
-class ClassScores(PositionwiseDense):
-    """The scores of each region's classes, the background's last: dense, small to begin with."""
-
-    kind: ClassVar[str] = "class_scores"
-    initial_values: ClassVar[Mapping[str, InitialValue]] = {
-        "kernel": Distribution.NORMAL_HUNDREDTH, "bias": 0.0
-    }  # fmt: skip
-
-
-@layer_class
-class BoxShifts(PositionwiseDense):
-    """Where each class would shift a region's box to: dense, and smaller still to begin with."""
-
-    kind: ClassVar[str] = "box_shifts"
-    initial_values: ClassVar[Mapping[str, InitialValue]] = {
-        "kernel": Distribution.NORMAL_THOUSANDTH, "bias": 0.0
-    }  # fmt: skip
 
 
 @layer_class
