@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from dataclasses import replace
 
 from aiperf_hpc.errors import AIPerfError, EngineError, JournalError, without_frames
 from aiperf_hpc.graph import Graph
@@ -25,6 +26,7 @@ from aiperf_hpc.replica.training.lead import Lead
 from aiperf_hpc.replica.training.schedule import Schedule
 from aiperf_hpc.replica.training.trial import (
     BestEpoch,
+    BuildState,
     BuiltTrial,
     Learnt,
     PlannedTrial,
@@ -100,20 +102,28 @@ class Trainer:
 
         Nothing is recorded, and no other trial is disturbed: another thread may be in ``run``.
         """
-        prepared = self.prepare(trial, 0)
-        return prepared if isinstance(prepared, BuiltTrial) else prepared()
+        return self.supply(self.prepare(trial, 0))
 
-    def prepare(self, trial: PlannedTrial, taken: int) -> BuiltTrial | Callable[[], BuiltTrial]:
+    def fit(self, trial: PlannedTrial) -> BuiltTrial:
+        """Choose batches that fit in memory."""
+        built = BuiltTrial(trial, trial.hyperparameters)
+        try:
+            return replace(built, used=self.memory.fit(trial.candidate.graph, built.used))
+        except (AIPerfError, MemoryError) as error:
+            return built.failed(error)
+
+    def prepare(self, trial: PlannedTrial, taken: int) -> BuiltTrial:
         """As ``build``, beside a training that takes some bytes.
 
-        Returns:
-            The trial; where its steps do not fit beside that training, or have to be alone, what
-            makes it ready once that is over and its network closed, called by the thread that
-            trains it.
+        A trial whose steps do not fit beside that training, or have to be alone, is returned
+        pending: ``supply`` makes it ready once that is over and its network closed, called by the
+        thread that trains it.
         """
-        graph, used = trial.candidate.graph, trial.hyperparameters
+        built = self.fit(trial)
+        if built.state is BuildState.FAILED:
+            return built
+        graph, used = trial.candidate.graph, built.used
         try:
-            used = self.memory.fit(graph, used)
             beside = self.warms_beside(graph, used.batch_size, taken)
             if taken:
                 self._compile_ahead(graph, used)
@@ -121,46 +131,29 @@ class Trainer:
                 graph, trial.candidate.weights, used, trial.optimizer_state
             )
             if beside or not self._engine.warms_alone:
-                _warmed(network, used.batch_size if beside else 1)
+                _warm(network, used.batch_size if beside else 1)
         except (AIPerfError, MemoryError) as error:
-            return BuiltTrial(trial, used, failure=without_frames(error))
+            return built.failed(error)
         if beside:
-            return self._built(trial, used, lambda: network)
-        return lambda: self._built(trial, used, lambda: _warmed(network, used.batch_size))
+            return self.supply(built.awaiting(lambda: network))
+        return built.awaiting(lambda: _warm(network, used.batch_size))
 
     def _compile_ahead(self, graph: Graph, used: Hyperparameters) -> None:
         problem = self._engine.compile_ahead(graph, used.precision, used.batch_size)
         if problem:
             self._journal.append(CompilerFailed(problem=problem))
 
-    def begin(
-        self,
-        trial: PlannedTrial,
-        begin_network: Callable[[Hyperparameters], Callable[[], Network]],
-    ) -> Callable[[], BuiltTrial]:
-        """Begin to make a trial ready; return what waits until it is.
-
-        Args:
-            trial: what is to be trained.
-            begin_network: begins to build its network for the hyperparameters that fit in
-                memory; returns what waits for it, which may raise AIPerfError or MemoryError.
-        """
+    def supply(self, built: BuiltTrial) -> BuiltTrial:
+        """Take a pending trial's network, begin its first epoch's data, and fit to it what was
+        inserted. Any other trial is returned as it is."""
+        trial, used, take = built.trial, built.used, built.pending
+        if take is None:
+            return built
+        built = replace(built, pending=None)
         try:
-            used = self.memory.fit(trial.candidate.graph, trial.hyperparameters)
-        except AIPerfError as error:
-            unfit = BuiltTrial(trial, trial.hyperparameters, failure=error)
-            return lambda: unfit
-        take = begin_network(used)
-        return lambda: self._built(trial, used, take)
-
-    def _built(
-        self, trial: PlannedTrial, used: Hyperparameters, take: Callable[[], Network]
-    ) -> BuiltTrial:
-        """Wait for a network, begin its first epoch's data, and fit to it what was inserted."""
-        network, calibrated = None, None
-        try:
-            network = take()
+            built = replace(built, network=(network := take()))
             batches = self._dataset.train(trial.course.epochs + 1, used.batch_size, trial.seed)
+            calibrated = None
             if trial.course.epochs == 0:
                 first = next(batches)
                 layers = network.calibrate(first)
@@ -168,8 +161,8 @@ class Trainer:
                     calibrated = Calibrated(trial=trial.name, layers=layers, samples=first.whole)
                 batches = itertools.chain((first,), batches)
         except (AIPerfError, MemoryError) as error:
-            return BuiltTrial(trial, used, network, failure=without_frames(error))
-        return BuiltTrial(trial, used, network, batches, calibrated)
+            return built.failed(error)
+        return replace(built, batches=batches, calibrated=calibrated, state=BuildState.READY)
 
     def run(self, built: BuiltTrial, meanwhile: Callable[[], None] = lambda: None) -> TrialResult:
         """Train a trial to its end. What goes wrong with it is in the result, not raised.
@@ -373,7 +366,7 @@ class Trainer:
         )
 
 
-def _warmed(network: Network, batch_size: int) -> Network:
+def _warm(network: Network, batch_size: int) -> Network:
     """Warm a network; close it if that fails."""
     try:
         network.warm(batch_size)

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
 
 from pydantic import AliasChoices, Field
 
 from aiperf_hpc.config import TrainingConfig
-from aiperf_hpc.errors import OutOfMemoryError
+from aiperf_hpc.errors import OutOfMemoryError, without_frames
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.weights.checkpoint import Weights
@@ -129,9 +130,21 @@ class PlannedTrial:
     """What people should know of how it came about."""
 
 
+class BuildState(Enum):
+    """How far a trial is on its way to its first step."""
+
+    FITTED = "fitted"
+    """Its batches fit in memory."""
+    PENDING = "pending"
+    """Its network is to be waited for, or to be warmed once nothing trains beside it."""
+    READY = "ready"
+    """Its network and its first batch wait for the first step."""
+    FAILED = "failed"
+
+
 @dataclass(frozen=True, slots=True)
 class BuiltTrial:
-    """A trial that is ready for its first step, or what went wrong with it until there."""
+    """A trial on its way to its first step, or what went wrong with it until there."""
 
     trial: PlannedTrial
     used: Hyperparameters
@@ -143,6 +156,17 @@ class BuiltTrial:
     """The record of the normalisations that were fitted to the first batch, if there are any."""
     failure: Exception | None = None
     """Why it cannot be trained: an AIPerfError or a MemoryError."""
+    state: BuildState = BuildState.FITTED
+    pending: Callable[[], Network] | None = None
+    """Takes its network in the thread that trains; may raise AIPerfError or MemoryError."""
+
+    def awaiting(self, take: Callable[[], Network]) -> BuiltTrial:
+        """Return it with a network that is to be taken."""
+        return replace(self, pending=take, state=BuildState.PENDING)
+
+    def failed(self, error: Exception) -> BuiltTrial:
+        """Return it with the error, which keeps nothing of what was computed."""
+        return replace(self, failure=without_frames(error), state=BuildState.FAILED)
 
     def close(self) -> None:
         """Free its network, if it has one."""

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from typing import Protocol
 
-from aiperf_hpc.replica.parallel.leader import LeadingEngine, LeadingNetwork
+from aiperf_hpc.replica.parallel.leader import LeadingEngine
 from aiperf_hpc.replica.parallel.protocol import Warmup
 from aiperf_hpc.replica.training.trainer import Trainer
-from aiperf_hpc.replica.training.trial import BuiltTrial, PlannedTrial
+from aiperf_hpc.replica.training.trial import BuildState, BuiltTrial, PlannedTrial
 from aiperf_hpc.run.records import StepTimes
-from aiperf_hpc.trial import Hyperparameters
 
 
 class TrialBuilder(Protocol):
     """Makes trials ready. For the thread that trains."""
 
-    def begin(self, trial: PlannedTrial) -> Callable[[], BuiltTrial]:
-        """Begin to make a trial ready; return what waits until it is."""
+    def begin(self, trial: PlannedTrial) -> Future[BuiltTrial]:
+        """Begin to make a trial ready."""
+        ...
+
+    def finish(self, begun: Future[BuiltTrial]) -> BuiltTrial:
+        """Wait until a trial is ready or has failed."""
         ...
 
     def close(self, built: BuiltTrial) -> StepTimes | None:
@@ -27,27 +29,25 @@ class TrialBuilder(Protocol):
 
 
 class OneRankBuilder:
-    """A background thread does all of it."""
+    """A background thread does all of it but what has to wait for the end of a training."""
 
     def __init__(self, trainer: Trainer, background: Executor) -> None:
         self._trainer = trainer
         self._background = background
 
-    def begin(self, trial: PlannedTrial) -> Callable[[], BuiltTrial]:
+    def begin(self, trial: PlannedTrial) -> Future[BuiltTrial]:
         taken = self._trainer.running_bytes
         ended = self._trainer.lead.begin()
         preparing = self._background.submit(self._trainer.prepare, trial, taken)
         preparing.add_done_callback(ended)
+        return preparing
 
-        def take() -> BuiltTrial:
-            prepared = preparing.result()
-            if isinstance(prepared, BuiltTrial):
-                return prepared
+    def finish(self, begun: Future[BuiltTrial]) -> BuiltTrial:
+        built = begun.result()
+        if built.state is BuildState.PENDING:
             # Behind the closing of the network that it has to wait for.
             self._background.submit(_nothing).result()
-            return prepared()
-
-        return take
+        return self._trainer.supply(built)
 
     def close(self, built: BuiltTrial) -> None:
         self._background.submit(built.close)
@@ -63,19 +63,25 @@ class SeveralRanksBuilder:
         self._trainer = trainer
         self._engine = engine
 
-    def begin(self, trial: PlannedTrial) -> Callable[[], BuiltTrial]:
+    def begin(self, trial: PlannedTrial) -> Future[BuiltTrial]:
+        begun: Future[BuiltTrial] = Future()
+        begun.set_result(self._begun(self._trainer.fit(trial)))
+        return begun
+
+    def _begun(self, built: BuiltTrial) -> BuiltTrial:
+        if built.state is BuildState.FAILED:
+            return built
+        trial, used, taken = built.trial, built.used, self._trainer.running_bytes
         graph, weights = trial.candidate.graph, trial.candidate.weights
+        beside = self._trainer.warms_beside(graph, used.batch_size, taken)
+        warmup = Warmup.BUILT if beside else Warmup.TAKEN
+        ended = self._trainer.lead.begin()
+        return built.awaiting(
+            self._engine.begin(graph, weights, used, trial.optimizer_state, warmup, built=ended)
+        )
 
-        def begin_network(used: Hyperparameters) -> Callable[[], LeadingNetwork]:
-            taken = self._trainer.running_bytes
-            beside = self._trainer.warms_beside(graph, used.batch_size, taken)
-            warmup = Warmup.BUILT if beside else Warmup.TAKEN
-            ended = self._trainer.lead.begin()
-            return self._engine.begin(
-                graph, weights, used, trial.optimizer_state, warmup, built=ended
-            )
-
-        return self._trainer.begin(trial, begin_network)
+    def finish(self, begun: Future[BuiltTrial]) -> BuiltTrial:
+        return self._trainer.supply(begun.result())
 
     def close(self, built: BuiltTrial) -> StepTimes | None:
         built.close()

@@ -159,7 +159,7 @@ class TrialLoop:
             halving = self._background.submit(self._planner.halved, built.trial, result.used)
             halved = halving.result()
             with self._watch.during(TimePhase.BUILD):
-                built = self._builder.begin(halved)()
+                built = self._builder.finish(self._builder.begin(halved))
             result = self._trainer.run(built, self._prefetch.look)
         self._conclude(built, result, tell=True)
         self._failures = self._failures + 1 if result.state is TrialState.FAILED else 0

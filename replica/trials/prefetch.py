@@ -42,7 +42,7 @@ class Prefetch:
         self._watch = context.stopwatch
         self._clock = context.clock
         self._planning: Future[PlannedTrial | None] | None = None
-        self._making: tuple[PlannedTrial, Callable[[], BuiltTrial]] | None = None
+        self._making: tuple[PlannedTrial, Future[BuiltTrial]] | None = None
         self._look_at = 0.0
         self._pause = FIRST_PAUSE
 
@@ -67,15 +67,15 @@ class Prefetch:
                 if self._making is None:
                     self._wait()
         with self._watch.during(TimePhase.BUILD):
-            _, ready = self._making
+            _, begun = self._making
             self._making = None
-            return ready()
+            return self._builder.finish(begun)
 
     def close(self) -> PlannedTrial | None:
         """Free what was made ready and is not wanted any more; return what had been planned."""
         if self._making is not None:
-            planned, ready = self._making
-            self._builder.close(ready())
+            planned, begun = self._making
+            self._builder.close(self._builder.finish(begun))
             return planned
         return None if self._planning is None else self._planning.result()
 

@@ -6,6 +6,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,11 @@ from aiperf_hpc.replica.training.trial import (
     TrialProgress,
     configured_hyperparameters,
 )
-from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder, TrialBuilder
+from aiperf_hpc.replica.trials.building import (
+    OneRankBuilder,
+    SeveralRanksBuilder,
+    TrialBuilder,
+)
 from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.paths import FIRST, RunPaths
@@ -85,13 +90,13 @@ def test_the_next_network_is_warmed_with_what_fits_beside_the_one_that_trains(
     limit = MemoryLimit(CONFIG, together if both_fit else together - 1)
     trainer = Trainer(context_in(tmp_path), engine, FakeDataset(), limit)
     builder = OneRankBuilder(trainer, Immediate())
-    taken: list[Callable[[], BuiltTrial]] = []
+    taken: list[Future[BuiltTrial]] = []
 
     def meanwhile() -> None:
         if not taken:
             taken.append(builder.begin(planned("r0-t2", NEXT)))
 
-    first = builder.begin(planned("r0-t1", RUNNING))()
+    first = builder.finish(builder.begin(planned("r0-t1", RUNNING)))
     trainer.run(first, meanwhile)
     running, following = engine.networks
     assert running.warmed == [RUNNING]
@@ -101,7 +106,7 @@ def test_the_next_network_is_warmed_with_what_fits_beside_the_one_that_trains(
     assert engine.compiled_ahead == [(GRAPH, "fp32", NEXT)]
     builder.close(first)
     assert running.closed
-    taken[0]()
+    builder.finish(taken[0])
     assert following.warmed == ([NEXT] if both_fit else [1, NEXT])
     assert following.calibrated
 
@@ -152,17 +157,17 @@ def test_nothing_is_left_of_a_step_that_did_not_fit(
         computed.append(weakref.ref(output))
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
-    ready = builder.begin(planned("r0-t1", 8))()
+    ready = builder.finish(builder.begin(planned("r0-t1", 8)))
     real: Callable[..., object] = TorchNetwork._outputs
     monkeypatch.setattr(TorchNetwork, "_outputs", full)
     gc.collect()
     gc.disable()
     try:
-        take = builder.begin(planned("r0-t2", 8))
+        begun = builder.begin(planned("r0-t2", 8))
         if isinstance(builder, SeveralRanksBuilder):
             builder._engine._builder._thread.submit(int).result()  # That one has been built.
         assert [reference() for reference in computed] == [None]
-        unfit = take()
+        unfit = builder.finish(begun)
         assert isinstance(unfit.failure, OutOfMemoryError)
         result = trainer.run(ready)
         assert result.out_of_memory
@@ -223,7 +228,9 @@ def test_a_network_that_is_not_compiled_ahead_is_recorded_and_made_ready_all_the
     context = context_in(tmp_path)
     trainer = Trainer(context, engine, FakeDataset(), MemoryLimit(CONFIG, 2**40))
     trainer.running_bytes = 1
-    assert OneRankBuilder(trainer, Immediate()).begin(planned("r0-t2", NEXT))().failure is None
+    assert (
+        OneRankBuilder(trainer, Immediate()).begin(planned("r0-t2", NEXT)).result().failure is None
+    )
     context.journal.close()
     said = [record.event for record in JournalReader(tmp_path / "journal.jsonl").read()]
     assert said == ([CompilerFailed(problem=problem)] if problem else [])
@@ -240,7 +247,7 @@ def test_a_trial_goes_on_while_the_next_network_is_compiled(tmp_path: Path) -> N
 
     engine = Held(Script())
     trainer = Trainer(context_in(tmp_path), engine, FakeDataset(), MemoryLimit(CONFIG, 2**40))
-    taken: list[Callable[[], BuiltTrial]] = []
+    taken: list[Future[BuiltTrial]] = []
 
     def meanwhile() -> None:
         if not taken:
@@ -248,12 +255,12 @@ def test_a_trial_goes_on_while_the_next_network_is_compiled(tmp_path: Path) -> N
 
     with background_thread() as background:
         builder = OneRankBuilder(trainer, background)
-        first = builder.begin(planned("r0-t1", RUNNING))()
+        first = builder.finish(builder.begin(planned("r0-t1", RUNNING)))
         trainer.run(first, meanwhile)
         assert len(taken) == 1
         assert not engine.compiled_ahead
         trained.set()
-        second = taken[0]()
+        second = builder.finish(taken[0])
     assert engine.compiled_ahead == [(GRAPH, "fp32", NEXT)]
     assert second.failure is None
 
@@ -275,9 +282,9 @@ def test_where_steps_time_kernels_the_thread_that_trains_warms_with_nothing_besi
     trainer = Trainer(context_in(tmp_path), engine, FakeDataset(), MemoryLimit(CONFIG, 2**40))
     with background_thread() as background:
         builder = OneRankBuilder(trainer, background)
-        first = builder.begin(planned("r0-t1", RUNNING))()
+        first = builder.finish(builder.begin(planned("r0-t1", RUNNING)))
         following = builder.begin(planned("r0-t2", NEXT))
         trainer.run(first)
         builder.close(first)
-        assert following().failure is None
+        assert builder.finish(following).failure is None
     assert warming == [(threading.main_thread(), True)] * 2

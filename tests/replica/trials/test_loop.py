@@ -7,9 +7,8 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
@@ -95,8 +94,13 @@ class _InTurn:
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
 
-    def begin(self, trial: PlannedTrial) -> Callable[[], BuiltTrial]:
-        return partial(self._trainer.build, trial)
+    def begin(self, trial: PlannedTrial) -> Future[BuiltTrial]:
+        begun: Future[BuiltTrial] = Future()
+        begun.set_result(self._trainer.fit(trial))
+        return begun
+
+    def finish(self, begun: Future[BuiltTrial]) -> BuiltTrial:
+        return self._trainer.build(begun.result().trial)
 
     def close(self, built: BuiltTrial) -> None:
         built.close()
