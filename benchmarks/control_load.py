@@ -77,6 +77,9 @@ class AllRun:
     def kill(self) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
 
 class Terminal(io.StringIO):
     """A terminal, whose progress changes every second; a file's does every 15 s."""

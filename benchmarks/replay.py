@@ -49,7 +49,8 @@ def main() -> None:
             for name, arguments in READINGS.items():
                 command = [sys.executable, *arguments, folder]
                 costs = [cost(command) for _ in range(options.repeats)]
-                wall, processor = (spread([each[place] for each in costs]) for place in (0, 1))
+                wall = spread([each.wall for each in costs])
+                processor = spread([each.processor for each in costs])
                 memory = max(each.memory for each in costs)
                 row(name, replicas, f"{records:,}", wall, processor, f"{memory:.0f}")
 
