@@ -48,6 +48,8 @@ from aiperf_hpc.service.server import ServerThread
 from aiperf_hpc.trial import JobPhase
 
 RUNS = 100
+SETTLE_SECONDS = 15.0
+"""Seconds after the first reading, before anything is measured."""
 RATE = 10.0
 """Requests of the status a second."""
 ME = [sys.executable, __file__, "--role"]
@@ -147,7 +149,9 @@ def be_client(port: int, seconds: float, status: str, others: Sequence[str]) -> 
         code, took, _ = request(status)
         loading.append(took)
         time.sleep(0.5)
-    loaded = time.monotonic() - began
+    print(json.dumps([max(loading), time.monotonic() - began]), flush=True)
+    connection.close()  # The server would, and is connected to again.
+    time.sleep(SETTLE_SECONDS)
     times, ages, asked = [], [], []
     end = time.monotonic() + seconds
     while (now := time.monotonic()) < end:
@@ -162,7 +166,7 @@ def be_client(port: int, seconds: float, status: str, others: Sequence[str]) -> 
         elif turn % 3 == 0 and turn // 3 + 1 < len(others):
             asked.append(request(others[turn // 3 + 1])[1])
         time.sleep(max(0.0, now + 1.0 / RATE - time.monotonic()))
-    print(json.dumps([loading, loaded, times, asked, ages]))
+    print(json.dumps([times, asked, ages]))
 
 
 def lengthen(hours: float) -> None:
@@ -205,8 +209,11 @@ def measure(root: Path, server: Sequence[str], seconds: float, paths: Sequence[s
         port = service.stdout.readline().strip().rpartition(":")[2]
         command = [*ME, "client", port, str(seconds), *paths]
         client = subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8")
+        assert client.stdout is not None  # noqa: S101 -- for the type checker
+        loading = json.loads(client.stdout.readline())
+        time.sleep(SETTLE_SECONDS)
         watched = watch(service.pid, client)
-        return *watched, *json.loads(client.stdout.read())  # type: ignore[union-attr]
+        return *loading, *watched, *json.loads(client.stdout.read())
     finally:
         load.kill()
         service.terminate()
@@ -264,12 +271,12 @@ def compare() -> None:
             server = [sys.executable, "-m", "aiperf_hpc.cli", "serve", name]
             server += ["--address", "127.0.0.1:0"]
             paths = ["/api/v1/runs/big/status", *others]
-        share, memory, loading, loaded, times, asked, ages = measure(
+        longest, loaded, share, memory, times, asked, ages = measure(
             root, server, options.seconds, paths
         )
     heading(options.subject, "")
     row("records", f"{records:,}")
-    row("first reading, s; longest request meanwhile, ms", f"{loaded:.1f}; {max(loading):.0f}")
+    row("first reading, s; longest request meanwhile, ms", f"{loaded:.1f}; {longest:.0f}")
     row(f"{len(times)} status requests: p50, p99, longest, ms", slowest(times))
     if asked:
         row(f"{len(asked)} requests of the list and other runs, ms", slowest(asked))
