@@ -101,18 +101,14 @@ scaling: $(VENV)/.installed-test
 # What the control side costs at scale. Figures and machine: docs/performance.md.
 benchmarks: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/replay.py
-	$(BIN)/python benchmarks/primary_load.py
-	$(BIN)/python benchmarks/service.py
-	$(BIN)/python benchmarks/long_run.py runs/long
+	$(BIN)/python benchmarks/control_load.py primary
+	$(BIN)/python benchmarks/control_load.py service
 
-# Whether the search learns, by which kernel, and how long it takes; ten minutes or so. Real
-# trainings take half an hour more: benchmarks/search_digits.py.
+# Whether the search finds better graphs than its peers; ten minutes or so.
 benchmarks-search: $(VENV)/.installed-test
 	mkdir -p runs
 	rm -f runs/search_quality.json
 	$(BIN)/python benchmarks/search_quality.py runs/search_quality.json
-	$(BIN)/python benchmarks/kernels.py
-	$(BIN)/python benchmarks/search_speed.py
 
 # Both engines beside plain loops, half an hour; on a GPU: python benchmarks/gpu.py FOLDER.
 benchmarks-training: $(VENV)/.installed-test

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -23,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from side_by_side import in_turns, machine, save, spread
+from side_by_side import Cost, cost, heading, in_turns, machine, row, save, spread
 
 HERE = Path(__file__).resolve().parents[1]
 LEAST = 0.97
@@ -88,39 +86,18 @@ folder.rmdir()
 
 def printed(code: str, *arguments: str) -> Callable[[Path], float]:
     """Return what executes code by a checkout, and returns the seconds that it prints."""
-
-    def measure(checkout: Path) -> float:
-        done = _python(checkout, "-c", code, *arguments)
-        return float(done.stdout)
-
-    return measure
+    return lambda checkout: float(python(checkout, "-c", code, *arguments).output)
 
 
 def taken(*arguments: str) -> Callable[[Path], float]:
     """Return what runs Python by a checkout, and returns its processor seconds."""
-
-    def measure(checkout: Path) -> float:
-        before = _used()
-        _python(checkout, *arguments)
-        return _used() - before
-
-    return measure
+    return lambda checkout: python(checkout, *arguments).processor
 
 
-def _python(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def python(checkout: Path, *arguments: str) -> Cost:
+    """Run Python by a checkout."""
     environment = os.environ | {"PYTHONPATH": str(checkout / "src"), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    return subprocess.run(
-        [sys.executable, *arguments],
-        env=environment,
-        check=True,
-        capture_output=True,
-        encoding="utf-8",
-    )
-
-
-def _used() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return cost([sys.executable, *arguments], environment)
 
 
 def cases(run: Path) -> dict[str, Callable[[Path], float]]:
@@ -134,9 +111,7 @@ def cases(run: Path) -> dict[str, Callable[[Path], float]]:
         "`aiperf --help`": taken("-m", "aiperf_hpc.cli", "--help"),
         "importing a replica": taken("-c", "import aiperf_hpc.replica.replica"),
         "a candidate of ResNet-50": printed(CANDIDATE),
-        "reading the run, `aiperf status`": taken(
-            "-m", "aiperf_hpc.cli", "status", str(run), "--json"
-        ),
+        "`aiperf status`": taken("-m", "aiperf_hpc.cli", "status", str(run), "--json"),
     }
 
 
@@ -154,21 +129,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder, "run")
         writer = str(checkouts["other"] / "benchmarks" / "synthetic_run.py")
-        _python(checkouts["other"], writer, str(run), "--replicas", str(options.replicas))
-        sys.stdout.write(f"{machine()}, {options.rounds} rounds, processor seconds\n\n")
-        sys.stdout.write("| | other | this | other / this |\n|---|---|---|---|\n")
+        python(checkouts["other"], writer, str(run), "--replicas", str(options.replicas))
+        print(f"{machine()}, {options.rounds} rounds, processor seconds\n")
+        heading("", "other", "this", "other / this")
         for name, measure in cases(run).items():
-            if options.only not in name:
-                continue
-            each = {which: partial(measure, checkout) for which, checkout in checkouts.items()}
-            found[name] = in_turns(each, options.rounds)
-            other, this = found[name]["other"], found[name]["this"]
-            ratio = median(other) / median(this)
-            slower = "" if ratio >= LEAST else " slower"
-            sys.stdout.write(
-                f"| {name} | {spread(other)} | {spread(this)} | {ratio:.3f}{slower} |\n"
-            )
-            sys.stdout.flush()
+            if options.only in name:
+                each = {which: partial(measure, checkout) for which, checkout in checkouts.items()}
+                found[name] = in_turns(each, options.rounds)
+                other, this = found[name]["other"], found[name]["this"]
+                ratio = median(other) / median(this)
+                slower = "" if ratio >= LEAST else " slower"
+                row(name, spread(other), spread(this), f"{ratio:.3f}{slower}")
     save(options.file, machine(), found)
 
 

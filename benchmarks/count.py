@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -26,7 +25,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from side_by_side import in_turns, machine, save, spread
+from side_by_side import cost, heading, in_turns, machine, row, save, spread
 from torch.utils.flop_counter import FlopCounterMode
 from torch_resnet50 import resnet50 as torch_resnet50
 
@@ -36,8 +35,7 @@ from aiperf_hpc.ops_counter.count import count
 
 GRAPHS = 20
 SHAPE = (3, 224, 224)
-OURS, FIRST = "aiperf", "aiperf, the first of a process"
-PYTORCH = "PyTorch FlopCounterMode"
+OURS = "aiperf"
 FIRST_SCRIPT = """
 import time
 from aiperf_hpc.morphism.networks.resnet import resnet50
@@ -65,9 +63,7 @@ def ours() -> Callable[[], float]:
 
 def first() -> float:
     """Return the milliseconds of the first count of a new process."""
-    command = [sys.executable, "-c", FIRST_SCRIPT]
-    done = subprocess.run(command, check=True, capture_output=True, encoding="utf-8")
-    return float(done.stdout) * 1e3
+    return float(cost([sys.executable, "-c", FIRST_SCRIPT]).output) * 1e3
 
 
 def peer(count_flops: Callable[[], object]) -> Callable[[], float]:
@@ -127,7 +123,12 @@ def torchinfo() -> Callable[[], object]:
     return lambda: package.summary(network, input_data=images, verbose=0, device="meta")
 
 
-PEERS = {"fvcore": fvcore, "ptflops": ptflops, "torchinfo": torchinfo}
+PEERS = {
+    "torch FlopCounterMode": pytorch,
+    "fvcore": fvcore,
+    "ptflops": ptflops,
+    "torchinfo": torchinfo,
+}
 
 
 def _network(device: str) -> tuple[torch.nn.Module, torch.Tensor]:
@@ -141,22 +142,18 @@ def main() -> None:
     parser.add_argument("file", type=Path, nargs="?", help="where to write all figures as JSON")
     parser.add_argument("--rounds", type=int, default=21)
     options = parser.parse_args()
-    cases = {OURS: ours(), FIRST: first, PYTORCH: peer(pytorch())}
-    labels = {OURS: OURS, FIRST: FIRST, PYTORCH: f"{PYTORCH} {version('torch')}"}
+    cases = {OURS: ours(), "aiperf, the first of a process": first}
     for name, make in PEERS.items():
         try:
-            cases[name] = peer(make())
+            cases[f"{name} {version(name.split()[0])}"] = peer(make())
         except ModuleNotFoundError as error:
             print(f"{name} is not measured: the package {error.name} is not installed")
-            continue
-        labels[name] = f"{name} {version(name)}"
     in_turns(cases, 1)
     found = in_turns(cases, options.rounds)
     print(f"{machine()}; {options.rounds} rounds; milliseconds\n")
-    print("| counter | median (least to most) | times ours |\n|---|---|---|")
+    heading("counter", "median (least to most)", "times ours")
     for name, times in found.items():
-        ratio = median(times) / median(found[OURS])
-        print(f"| {labels[name]} | {spread(times)} | {ratio:,.0f} |")
+        row(name, spread(times), f"{median(times) / median(found[OURS]):,.0f}")
     save(options.file, machine(), found)
 
 

@@ -2,13 +2,11 @@
 
     python tests/fetch_photographs.py PHOTOGRAPHS
     python benchmarks/input_pipeline.py PHOTOGRAPHS [FILE.json]     # tables in Markdown
-    python benchmarks/input_pipeline.py --bytes                     # batches: bytes, float32
-    python benchmarks/input_pipeline.py PHOTOGRAPHS --kept          # what decoded images save
     python benchmarks/input_pipeline.py PHOTOGRAPHS --stored        # each format of stored images
 
 PHOTOGRAPHS is a folder of JPEG files, at any depth. They are repeated until there are 4,096, in ten
 classes, and prepared as ImageNet is. All are read in training: decoded, cropped at random, resized
-to 224x224, mirrored, normalised, in batches of 16 float32 images. Each measurement is a process of
+to 224x224, mirrored, normalized, in batches of 16 float32 images. Each measurement is a process of
 its own, with all cores for reading; cases take turns. Its first second or so, until the pipeline is
 full, does not count; nothing is done with the batches. On a shared machine images a second depend
 on what else is there; processor time, that of worker processes included, does so less.
@@ -17,17 +15,7 @@ The peers are written as their frameworks' tutorials and reference trainings do:
 same shards; the DataLoader has a worker process a core and reads the JPEG files with Pillow, with
 torchvision's RandomResizedCrop (antialiased, its default). Nothing that they do has a seed.
 
-With ``--wait`` it is not the pipeline alone that is measured: ResNet-50 is trained by the engine
-``tensorflow``, and the share of its time that it waits for data is printed.
-
-With ``--bytes`` it is what becomes of a batch of 448 images that were decoded, until the engine
-``torch`` can compute on them: bytes that it normalises where it computes, beside float32 that the
-host normalises first. On a GPU, where there is one, that is with the pinned copy and the transfer.
-
 With ``--stored`` our readers read each format of ``aiperf data prepare imagenet --stored``.
-
-With ``--kept`` it is the processor time of one image with and without its decoding, which is what
-an image that ``dataset.decoded_gib`` keeps costs in the first epoch and in those after it.
 """
 
 from __future__ import annotations
@@ -36,8 +24,6 @@ import argparse
 import math
 import os
 import random
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,8 +32,18 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 import numpy as np
-import psutil
-from side_by_side import in_turns, machine, save, spread
+from side_by_side import (
+    heading,
+    in_turns,
+    machine,
+    processor_seconds,
+    ratios,
+    report,
+    row,
+    save,
+    spread,
+    work,
+)
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import imagenet, load_dataset
@@ -62,10 +58,8 @@ from aiperf_hpc.trial import Stored
 
 IMAGES, CLASSES, SHARDS = 4096, 10, 16
 SIZE, BATCH = 224, 16
-WHOLE_BATCH = 448
 FILLING, MEASURED = 30, 100
 """Batches before the clock is started, and until it is stopped."""
-TRAIN_STEPS = 40
 
 
 def lay_out(
@@ -235,190 +229,59 @@ def rate(batches: Iterator[int]) -> Rate:
     return Rate(images / took / len(os.sched_getaffinity(0)), 1e3 * busy / images)
 
 
-def processor_seconds() -> float:
-    """Return the processor time so far of this process and of its children."""
-    own = psutil.Process()
-    times = [each.cpu_times() for each in (own, *own.children(recursive=True))]
-    return sum(each.user + each.system for each in times)
-
-
-def wait(folder: Path) -> float:
-    """Train ResNet-50; return the share of the time, in percent, that it waits for data."""
-    from aiperf_hpc.morphism.networks.resnet import resnet50
-    from aiperf_hpc.morphism.weights.checkpoint import initial_weights
-    from aiperf_hpc.replica.engines import load_engine
-    from aiperf_hpc.trial import Hyperparameters
-
-    cores = len(os.sched_getaffinity(0))
-    config = DatasetConfig(name="imagenet", path=folder / "jpeg", image_size=SIZE)
-    graph = resnet50((SIZE, SIZE, 3), CLASSES)
-    used = Hyperparameters(batch_size=BATCH, learning_rate=0.01)
-    network = load_engine("tensorflow", cores).build(
-        graph, initial_weights(graph, np.random.default_rng(0)), used
-    )
-    batches = load_dataset(config, cores, "tensorflow").train(0, BATCH, 0)
-    waited = 0.0
-    for step in range(TRAIN_STEPS + 1):
-        asked = time.perf_counter()
-        batch = next(batches)
-        waited += time.perf_counter() - asked
-        network.train_step(batch, 0.01)
-        if step == 0:
-            network.drain_training()
-            began, waited = time.perf_counter(), 0.0
-    network.drain_training()
-    return 100 * waited / (time.perf_counter() - began)
-
-
-def ready_batches(rounds: int) -> None:
-    """Print how long a batch takes from decoded bytes to normalised numbers on the device."""
-    import torch
-
-    from aiperf_hpc.replica.data.base import Batch, Pixels, labelled_images
-    from aiperf_hpc.replica.data.imagenet.pillow_reader import SCALING
-    from aiperf_hpc.replica.engines.torch.device import Feed, keep_freed_memory
-
-    cores = len(os.sched_getaffinity(0))
-    torch.set_num_threads(cores)
-    keep_freed_memory()  # As the engine does.
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    feed = Feed(device)
-    shape = (WHOLE_BATCH, SIZE, SIZE, 3)
-    images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-    pixels, labels = Pixels(images, SCALING), np.zeros(WHOLE_BATCH, np.int32)
-
-    def bring(batch: Batch) -> None:
-        feed.inputs(batch, ["image"])
-        feed.done()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-
-    floats = labelled_images(np.asarray(pixels), labels)
-    cases: dict[str, Callable[[], object]] = {
-        "float32: normalised by numpy, one core": partial(np.asarray, pixels),
-        "float32: brought to the device": partial(bring, floats),
-        "bytes: brought to the device and normalised there": partial(
-            bring, labelled_images(pixels, labels)
-        ),
-    }
-    found = in_turns({name: partial(milliseconds, case) for name, case in cases.items()}, rounds)
-    print(f"{machine()}, {cores} cores, on {device}; {rounds} rounds, median (least to most)\n")
-    print(f"| batch of {WHOLE_BATCH} | ms | processor ms |\n|---|---|---|")
-    for name, times in found.items():
-        wall, processor = zip(*times, strict=True)
-        print(f"| {name} | {spread(wall)} | {spread(processor)} |")
-
-
-def kept_images(photographs: Path, rounds: int) -> None:
-    """Print what it takes to decode and cut an image, and to cut one that was decoded."""
-    from aiperf_hpc.replica.data.imagenet.decoded_images import PIXEL_BYTES
-    from aiperf_hpc.replica.data.imagenet.pillow_reader import colours_of, cut
-    from aiperf_hpc.replica.data.imagenet.sample_order import crop_draws
-
-    files = [path.read_bytes() for path in sorted(photographs.rglob("*.jpg"))]
-    decoded = [colours_of(file).copy() for file in files]
-    crops = crop_draws(len(files), 0)
-
-    def whole() -> None:
-        for file, crop in zip(files, crops, strict=True):
-            cut(colours_of(file), SIZE, crop)
-
-    def of_kept() -> None:
-        for colours, crop in zip(decoded, crops, strict=True):
-            cut(colours, SIZE, crop)
-
-    cases: dict[str, Callable[[], object]] = {"decoded and cut": whole, "kept, and cut": of_kept}
-    found = in_turns({name: partial(milliseconds, case) for name, case in cases.items()}, rounds)
-    held = sum(PIXEL_BYTES * each.width * each.height for each in decoded) / len(decoded)
-    print(f"{machine()}; {len(files)} photographs, kept in {held / 2**20:.2f} MiB each;")
-    print(f"{rounds} rounds, median (least to most)\n\n| image | processor ms |\n|---|---|")
-    for name, times in found.items():
-        print(f"| {name} | {spread([busy / len(files) for _, busy in times])} |")
-
-
 def sizes(folder: Path) -> str:
     """Return the bytes of a training image in each format, in the mean."""
     totals = {f: sum(p.stat().st_size for p in (folder / f).glob("train-*")) for f in FORMATS}
     return ", ".join(f"{stored} {total / IMAGES / 1e3:.3g}" for stored, total in totals.items())
 
 
-def milliseconds(action: Callable[[], object]) -> tuple[float, float]:
-    """Return how long it takes, and how much of the processor."""
-    began, busy = time.perf_counter(), time.process_time()
-    action()
-    return 1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() - busy)
-
-
-def measured(case: str, folder: Path) -> list[float]:
-    """Measure a case in a process of its own."""
-    command = [sys.executable, __file__, "--case", case, str(folder)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, encoding="utf-8")
-    return [float(word) for word in done.stdout.splitlines()[-1].split()]
-
-
 def main() -> None:
     """Measure all, or one case for a process that does."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    parser = argparse.ArgumentParser()
-    parser.add_argument("photographs", type=Path, nargs="?")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("photographs", type=Path)
     parser.add_argument("file", type=Path, nargs="?", help="where to write all figures as JSON")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--wait", action="store_true", help="the trainer's wait for data instead")
-    parser.add_argument("--bytes", action="store_true", help="bytes and float32 to the device")
-    parser.add_argument("--kept", action="store_true", help="with and without decoding")
     parser.add_argument("--stored", action="store_true", help="each format of stored images")
-    parser.add_argument("--case", help=argparse.SUPPRESS)
+    parser.add_argument("--work", metavar="CASE", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.bytes:
-        ready_batches(options.rounds)
-    elif options.photographs is None:
-        parser.error("give a folder of photographs, or --bytes")
-    elif options.kept:
-        kept_images(options.photographs, options.rounds)
-    elif options.case == "wait":
-        print(wait(options.photographs))
-    elif options.case:
-        print(*rate({**CASES, **STORED}[options.case](options.photographs)))
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            formats = FORMATS if options.stored else ("jpeg",)
-            lay_out(options.photographs, Path(folder), formats=formats)
-            compare(Path(folder), options)
-
-
-def compare(folder: Path, options: argparse.Namespace) -> None:
-    """Measure in turns and print the tables."""
-    names = ["wait"] if options.wait else list(STORED if options.stored else CASES)
-    found = in_turns({name: partial(measured, name, folder) for name in names}, options.rounds)
-    cores = len(os.sched_getaffinity(0))
-    print(f"{machine()}, {cores} cores; {options.rounds} rounds, median (least to most)\n")
-    if options.wait:
-        shares = [share for (share,) in found["wait"]]
-        print(f"waiting for data: {spread(shares)} % of the time of training")
-    else:
-        images, processor = (
-            {name: [one[place] for one in each] for name, each in found.items()} for place in (0, 1)
-        )
-        print("| reader | images a second and core | processor ms an image |\n|---|---|---|")
-        for name in names:
-            print(f"| {name} | {spread(images[name])} | {spread(processor[name])} |")
+    if options.work:
+        report(rate({**CASES, **STORED}[options.work](options.photographs)))
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        lay_out(options.photographs, folder, formats=FORMATS if options.stored else ("jpeg",))
+        cases = STORED if options.stored else CASES
+        turns = {case: partial(work, __file__, case, folder) for case in cases}
+        found = {
+            case: [Rate(*each) for each in rates]
+            for case, rates in in_turns(turns, options.rounds).items()
+        }
+        cores = len(os.sched_getaffinity(0))
+        print(f"{machine()}, {cores} cores; {options.rounds} rounds, median (least to most)\n")
+        show(found)
         if options.stored:
             print(f"\nKB an image: {sizes(folder)}")
         else:
-            print_ratios(images, processor)
+            compare(found)
     save(options.file, machine(), found)
 
 
-def print_ratios(
-    images: Mapping[str, Sequence[float]], processor: Mapping[str, Sequence[float]]
-) -> None:
+def show(found: Mapping[str, Sequence[Rate]]) -> None:
+    """Print the rates."""
+    heading("reader", "images a second and core", "processor ms an image")
+    for name, rates in found.items():
+        row(name, spread([r.images for r in rates]), spread([r.processor for r in rates]))
+
+
+def compare(found: Mapping[str, Sequence[Rate]]) -> None:
     """Print how our readers compare with their peers, round by round."""
-    print("\n| ours | peer | images a second: ratio, of each round | per processor second |")
-    print("|---|---|---|---|")
+    print()
+    heading("ours", "peer", "images a second: ratio, of each round", "per processor second")
     for own, peer in PAIRS:
-        faster = [a / b for a, b in zip(images[own], images[peer], strict=True)]
-        cheaper = [b / a for a, b in zip(processor[own], processor[peer], strict=True)]
-        print(f"| {own} | {peer} | {spread(faster)} | {spread(cheaper)} |")
+        ours, theirs = found[own], found[peer]
+        faster = ratios([r.images for r in ours], [r.images for r in theirs])
+        cheaper = ratios([r.processor for r in theirs], [r.processor for r in ours])
+        row(own, peer, faster, cheaper)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ which is in the origin. Both landscapes are drawn by seed:
 
 They are not to be tuned to please a searcher. What they know of a graph is close to what the
 surrogate's description says of it, so that they judge how a search uses what it can learn, and
-not whether accuracy is learned as well; for that there are real trainings (search_digits.py).
+not whether accuracy is learned as well; for that there are real trainings
+(docs/decisions/search.md).
 """
 
 from __future__ import annotations

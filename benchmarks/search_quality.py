@@ -5,8 +5,7 @@
 
 From ResNet-50, on the landscapes of ``landscapes.py``: 64 evaluations, 30 seeds. The searcher is
 the one of the default configuration. Each peer is measured with 1 and with up to 3 morphisms a
-candidate, and the guided search is held against the variant that is better on average. Best is the
-true value of the best graph found, without noise.
+candidate. Best is the true value of the best graph found, without noise.
 
 The rank correlation is Spearman's, between what the surrogate predicts of each graph if it is left
 out and the truth. What is finished is kept in the file, and the benchmark goes on from there:
@@ -15,6 +14,7 @@ when the searcher has changed, begin a new file.
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 from pathlib import Path
@@ -22,12 +22,11 @@ from statistics import fmean, median
 from typing import Any
 
 import numpy as np
-from alone import measure_or_report
 from landscapes import LANDSCAPES, NOISE, Landscape
 from numpy.typing import NDArray
 from peers import RandomMorphing, RegularisedEvolution, Search, run
 from scipy.stats import spearmanr
-from side_by_side import machine
+from side_by_side import heading, machine, row
 
 from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.morphism.networks.resnet import resnet50
@@ -40,8 +39,6 @@ from aiperf_hpc.run.paths import write_whole
 SEEDS, EVALUATIONS = 30, 64
 STEPS = (1, 3)
 """Morphisms of a peer's candidate, at most."""
-TARGETS = {"random morphing": 0.8, "regularised evolution": 0.6}
-"""Shares of seeds in which guided morphing has to be better."""
 
 
 def searchers() -> list[Searcher]:
@@ -131,51 +128,47 @@ def _read(file: Path) -> list[dict[str, Any]]:
     return results
 
 
-def report(file: Path) -> None:
+def show(results: list[dict[str, Any]]) -> None:
     """Print the tables."""
-    results = _read(file)
-    names = [searcher.name for searcher in searchers()]
+    guided, *peers = [searcher.name for searcher in searchers()]
 
     def of(landscape: str, search: str, what: str) -> list[float]:
         own = [r for r in results if r["landscape"] == landscape and r["search"] == search]
         return [r[what] for r in sorted(own, key=lambda r: int(r["seed"]))]
 
-    def better(landscape: str, peer: str) -> float:
-        pairs = zip(of(landscape, names[0], "best"), of(landscape, peer, "best"), strict=True)
-        return fmean(ours > theirs for ours, theirs in pairs)
+    def better(landscape: str, peer: str) -> str:
+        pairs = zip(of(landscape, guided, "best"), of(landscape, peer, "best"), strict=True)
+        return f"{fmean(ours > theirs for ours, theirs in pairs):.0%}"
 
-    print(f"{machine()}; {EVALUATIONS} evaluations, {len(of('smooth', names[0], 'best'))} seeds\n")
-    print(
-        "| landscape | search | mean best | after half | guided is better in | rank correlation, "
-        "mean | least | processor ms a choice |"
-    )
-    print("|---" * 8 + "|")
+    print(f"{machine()}; {EVALUATIONS} evaluations, {len(of('smooth', guided, 'best'))} seeds\n")
+    heading("landscape", "search", "mean best", "after half", "guided is better in",
+            "rank correlation, mean", "least", "processor ms a choice")  # fmt: skip
     for landscape in LANDSCAPES:
-        start = fmean(of(landscape, names[0], "initial"))
-        print(f"| {landscape} | ResNet-50 | {start:.4f} | | | | | |")
-        for name in names:
+        row(landscape, "ResNet-50", f"{fmean(of(landscape, guided, 'initial')):.4f}", *[""] * 5)
+        for name in (guided, *peers):
             correlations = of(landscape, name, "correlation")
-            cells = (
+            row(
                 landscape,
                 name,
                 f"{fmean(of(landscape, name, 'best')):.4f}",
                 f"{fmean(of(landscape, name, 'half_way')):.4f}",
-                "" if name == names[0] else f"{better(landscape, name):.0%}",
+                "" if name == guided else better(landscape, name),
                 f"{fmean(correlations):.2f}",
                 f"{min(correlations):.2f}",
                 f"{1e3 * median(of(landscape, name, 'seconds')):.1f}",
             )
-            print(f"| {' | '.join(cells)} |")
-    print("\n| landscape | against | the better variant | share of seeds | target |")
-    print("|---" * 5 + "|")
-    for landscape in LANDSCAPES:
-        for peer, target in TARGETS.items():
-            variants = [name for name in names if name.startswith(peer)]
-            means = {name: fmean(of(landscape, name, "best")) for name in variants}
-            best = max(variants, key=means.__getitem__)
-            share = f"{better(landscape, best):.0%} | {target:.0%}"
-            print(f"| {landscape} | {peer} | {best} | {share} |")
+
+
+def main() -> None:
+    """Run the command line: measure what the file does not have yet, then print it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", type=Path, help="where finished searches are kept")
+    parser.add_argument("--report", action="store_true", help="only print the tables")
+    options = parser.parse_args()
+    if not options.report:
+        measure(options.file)
+    show(_read(options.file))
 
 
 if __name__ == "__main__":
-    measure_or_report(measure, report)
+    main()

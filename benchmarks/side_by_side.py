@@ -1,17 +1,23 @@
-"""Measuring one thing beside others: in turns, in one process tree, on the same cores."""
+"""The driver of all comparisons: cases take turns, each in a process of its own where it asks."""
 
 from __future__ import annotations
 
 import ctypes
 import json
+import os
 import platform
 import signal
-from collections.abc import Callable, Mapping, Sequence
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 Measured = TypeVar("Measured")
+MARK = "RESULT "
+"""What the line of a worker's result begins with: frameworks print lines of their own."""
 _PR_SET_PDEATHSIG = 1
 """Of prctl(2)."""
 
@@ -30,11 +36,85 @@ def in_turns(cases: Mapping[str, Callable[[], Measured]], rounds: int) -> dict[s
     return found
 
 
+def work(file: str, *arguments: object, starter: Sequence[str] = ()) -> Any:  # noqa: ANN401 -- JSON
+    """Run a benchmark's program as a worker; return the result that it reports."""
+    done = subprocess.run(
+        [*starter, sys.executable, file, "--work", *map(str, arguments)],
+        env={"TF_CPP_MIN_LOG_LEVEL": "3"} | os.environ,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        check=True,
+    )
+    return result_of(done.stdout)
+
+
+def report(result: object) -> None:
+    """Print a worker's result for the process that started it."""
+    sys.stdout.write(f"\n{MARK}{json.dumps(result)}\n")
+    sys.stdout.flush()
+
+
+def result_of(output: str) -> Any:  # noqa: ANN401 -- JSON
+    """Return the result in a worker's standard output."""
+    (line,) = (line for line in output.splitlines() if line.startswith(MARK))
+    return json.loads(line.removeprefix(MARK))
+
+
+class Cost(NamedTuple):
+    """The resources of a command from its start to its end."""
+
+    wall: float
+    processor: float
+    """Seconds of all threads and of the processes that it waited for."""
+    memory: float
+    """The most that was resident, in MB."""
+    output: str
+
+
+def cost(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Cost:
+    """Run a command to its end. Exits if it fails."""
+    began = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", env=environment)
+    assert process.stdout is not None  # noqa: S101 -- for the type checker
+    output = process.stdout.read()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(f"{' '.join(command)} ended with status {process.returncode}")
+    wall = time.perf_counter() - began
+    return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss * 1.024e-3, output)
+
+
+def processor_seconds() -> float:
+    """Return the processor time so far of this process and of its children."""
+    import psutil  # Here because gpu.py has to name the packages that are missing.
+
+    own = psutil.Process()
+    times = [each.cpu_times() for each in (own, *own.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
+
+
 def spread(values: Sequence[float], digits: int = 3) -> str:
     """Return the median, and in brackets the least and the most."""
     figures = (median(values), min(values), max(values))
     middle, low, high = (f"{float(f'{value:.{digits}g}'):,g}" for value in figures)
     return f"{middle} ({low} to {high})"
+
+
+def row(*cells: object) -> None:
+    """Print a row of a Markdown table."""
+    print(f"| {' | '.join(map(str, cells))} |", flush=True)
+
+
+def heading(*names: str) -> None:
+    """Print the first lines of a Markdown table."""
+    row(*names)
+    print("|---" * len(names) + "|")
+
+
+def ratios(others: Iterable[float], ours: Iterable[float]) -> str:
+    """Return the spread of the ratios of the rounds."""
+    return spread([other / own for other, own in zip(others, ours, strict=True)])
 
 
 def machine() -> str:

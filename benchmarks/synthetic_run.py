@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from aiperf_hpc.config import RunConfig, validate
+from aiperf_hpc.config import validate
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50
@@ -61,42 +61,24 @@ CLOSING = 4
 SECONDS = 10.0 + sum(EPOCHS) * EPOCH_SECONDS + len(EPOCHS) * BETWEEN_SECONDS
 
 
-def configuration() -> RunConfig:
-    """Return the configuration that the synthetic runs keep to."""
-    return validate(
-        {
-            "preset": "synthetic run",
-            "dataset": {"name": "digits"},
-            "model": {"stem": "cifar", "base_width": 4},
-            "training": {"batch_size": BATCH, "precision": "fp32", "max_epochs": EPOCHS[-1]},
-            "rounds": {"warmup_epochs": list(EPOCHS[:WARMUP])},
-            "hpo": {"space": {"batch_size": {"choices": [32, 64, 128]}}},
-            "journal": {"heartbeat_seconds": EPOCH_SECONDS},
-            "score": {"interval_hours": 0.05},
-        },
-        "synthetic_run",
-    )
-
-
-CONFIG = configuration()
+CONFIG = validate(
+    {
+        "preset": "synthetic run",
+        "dataset": {"name": "digits"},
+        "model": {"stem": "cifar", "base_width": 4},
+        "training": {"batch_size": BATCH, "precision": "fp32", "max_epochs": EPOCHS[-1]},
+        "rounds": {"warmup_epochs": list(EPOCHS[:WARMUP])},
+        "hpo": {"space": {"batch_size": {"choices": [32, 64, 128]}}},
+        "journal": {"heartbeat_seconds": EPOCH_SECONDS},
+        "score": {"interval_hours": 0.05},
+    },
+    "synthetic_run",
+)
 
 
 def proposal_name(number: int) -> str:
     """Return the name of the candidate that trial ``number``, from 0 on, trains."""
     return f"{NAME}-w0-{number}"
-
-
-def manifest(replicas: int, hours: float) -> RunManifest:
-    """Return the manifest of a synthetic run."""
-    return RunManifest(
-        run_id=f"synthetic-{replicas}n",
-        nodes=replicas,
-        hours=hours,
-        launcher="local",
-        versions={"aiperf-hpc": "0.1.0"},
-        commit=None,
-        config=CONFIG,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +98,11 @@ class Pattern:
     search: list[Moment]
 
 
-def play(config: RunConfig, graphs: GraphStore, number: int, digest: str) -> Pattern:
+def play(graphs: GraphStore, number: int, digest: str) -> Pattern:
     """Return the records of one replica that plays all its rounds, storing its graphs."""
     rng = np.random.default_rng(number)
     pattern = Pattern([], [])
-    player = Player(config, graphs, pattern)
+    player = Player(graphs, pattern)
     player.start(digest)
     graph = resnet50(DATASET.input_shape("image"), 10, stem="cifar", base_width=4)
     parent: str | None = None
@@ -140,8 +122,7 @@ def play(config: RunConfig, graphs: GraphStore, number: int, digest: str) -> Pat
 class Player:
     """Writes down what one replica would record, and when."""
 
-    def __init__(self, config: RunConfig, graphs: GraphStore, pattern: Pattern) -> None:
-        self.config = config
+    def __init__(self, graphs: GraphStore, pattern: Pattern) -> None:
         self.graphs = graphs
         self.pattern = pattern
         self.now = 0.0
@@ -154,10 +135,9 @@ class Player:
     def search(self, event: records.AnyEvent) -> None:
         self.pattern.search.append(Moment(self.now, event.model_dump_json()))
 
-    def start(self, digest: str = "") -> None:
+    def start(self, digest: str) -> None:
         """Record the first; ``digest``: the SHA-256 of ``run.yaml``."""
-        started = replica_started()
-        self.say(started.model_copy(update={"manifest_sha256": digest}), 3.0)
+        self.say(replica_started(digest), 3.0)
         self.search(records.SearchStarted(replica=NAME, worker=0, pid=400, searcher="bayesian"))
         self.say(records.DatasetLoaded(dataset=DATASET), 1.0)
 
@@ -168,7 +148,7 @@ class Player:
                 graph=self.graphs.save(graph),
                 parent=parent,
                 morphisms=(step.to_data(),),
-                seed=seed_of(self.config.seed, NAME, "search", 0, number),
+                seed=seed_of(CONFIG.seed, NAME, "search", 0, number),
                 seconds=1.5,
                 belief={"mean": 0.8, "deviation": 0.1},
             )
@@ -191,7 +171,9 @@ class Player:
         level = float(rng.uniform(0.7, 0.95))
         for epoch in range(1, limit + 1):
             correct = round(DATASET.validation_samples * level * (1.0 - 2.0**-epoch))
-            self.epoch(name, epoch, correct)
+            for event in epoch_events(name, epoch, correct):
+                self.say(event, EPOCH_SECONDS / 4)
+            self.say(heartbeat())
         self.say(
             records.TrialEnded(
                 trial=name,
@@ -206,12 +188,6 @@ class Player:
         self.say(records.TimeSpent(trial=name, seconds=spent))
         return name
 
-    def epoch(self, name: str, epoch: int, correct: int) -> None:
-        """Record one epoch of a trial."""
-        for event in epoch_events(name, epoch, correct):
-            self.say(event, EPOCH_SECONDS / 4)
-        self.say(heartbeat())
-
     def _started(
         self,
         name: str,
@@ -222,7 +198,7 @@ class Player:
         number: int,
         limit: int,
     ) -> records.TrialStarted:
-        counted, training = count(graph), self.config.training
+        counted, training = count(graph), CONFIG.training
         return records.TrialStarted(
             trial=name,
             round=min(number, WARMUP) + 1,
@@ -231,16 +207,10 @@ class Player:
             parent=parent,
             proposal=proposal,
             morphisms=tuple(step.to_data() for step in steps),
-            hyperparameters=Hyperparameters(
-                batch_size=training.batch_size,
-                optimizer=training.optimizer,
-                learning_rate=training.learning_rate,
-                momentum=training.momentum,
-                weight_decay=training.weight_decay,
-                label_smoothing=training.label_smoothing,
-                precision=training.precision,
+            hyperparameters=Hyperparameters.model_validate(
+                training.model_dump(include=set(Hyperparameters.model_fields))
             ),
-            seed=seed_of(self.config.seed, NAME, "trial", number + 1),
+            seed=seed_of(CONFIG.seed, NAME, "trial", number + 1),
             epoch_limit=limit,
             parameters=graph.parameter_count,
             depth=graph.depth,
@@ -255,7 +225,7 @@ class Player:
         self.say(records.ReplicaEnded(reason="asked to stop"))
 
 
-def replica_started() -> records.ReplicaStarted:
+def replica_started(digest: str) -> records.ReplicaStarted:
     """Return a replica's first record."""
     machine = Machine(
         host=f"node-{NAME}",
@@ -265,7 +235,9 @@ def replica_started() -> records.ReplicaStarted:
         accelerators=("Example A",) * 8,
         versions={"tensorflow": "2.18.1", "numpy": "2.0.2"},
     )
-    return records.ReplicaStarted(replica=NAME, pid=300, engine="tensorflow", machine=machine)
+    return records.ReplicaStarted(
+        replica=NAME, pid=300, engine="tensorflow", machine=machine, manifest_sha256=digest
+    )
 
 
 def epoch_events(trial: str, epoch: int, correct: int) -> Iterator[records.AnyEvent]:
@@ -419,13 +391,21 @@ def write_run(
         hours: how long the run is.
     """
     paths = RunPaths(root)
-    chosen = manifest(replicas, hours)
+    chosen = RunManifest(
+        run_id=f"synthetic-{replicas}n",
+        nodes=replicas,
+        hours=hours,
+        launcher="local",
+        versions={"aiperf-hpc": "0.1.0"},
+        commit=None,
+        config=CONFIG,
+    )
     chosen.save(paths)
     end = start + hours * 3600.0 if ended else float("inf")
     written = write_primary(paths, replicas, hours, start, end)
     graphs = GraphStore(paths)
     digest, played = paths.manifest_digest(), range(min(distinct, replicas))
-    patterns = [play(chosen.config, graphs, number, digest) for number in played]
+    patterns = [play(graphs, number, digest) for number in played]
     lines = {}
     for number in range(replicas):
         name, pattern = f"r{number}", patterns[number % len(patterns)]

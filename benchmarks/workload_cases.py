@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from side_by_side import report as tell
+from side_by_side import result_of as told
 from workload_peers import Plain, cosmoflow, deepcam, resnet50
 
 from aiperf_hpc.config import CosmoFlowConfig, DeepCAMConfig
@@ -21,8 +21,8 @@ from aiperf_hpc.trial import Hyperparameters
 from aiperf_hpc.workloads.cosmoflow.network import cosmoflow as cosmoflow_graph
 from aiperf_hpc.workloads.deepcam.network import deepcam as deepcam_graph
 
+__all__ = ["CASES", "MOMENTUM", "RATE", "WARM", "Case", "tell", "told"]
 RATE, MOMENTUM, WARM = 0.001, 0.9, 1
-MARK = "RESULT "
 CLASSES, PIXEL_CLASSES, PARAMETERS = 1000, 3, 4
 
 
@@ -46,18 +46,6 @@ class Case(NamedTuple):
             momentum=MOMENTUM,
             precision=precision,
         )
-
-
-def tell(found: object) -> None:
-    """Print what was measured, for who started this process."""
-    sys.stdout.write(f"\n{MARK}{json.dumps(found)}\n")
-    sys.stdout.flush()
-
-
-def told(output: str) -> Any:  # noqa: ANN401 -- JSON
-    """Return what a process told, of which this is the standard output."""
-    (line,) = (line for line in output.splitlines() if line.startswith(MARK))
-    return json.loads(line.removeprefix(MARK))
 
 
 def _volumes(side: int, batch: int, seed: int) -> Batch:

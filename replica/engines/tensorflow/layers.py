@@ -148,7 +148,7 @@ def _convolve_pixels(images: tf.Tensor, kernel: tf.Tensor, stride: int) -> tf.Te
     """Convolve 1 x 1.
 
     oneDNN is slow on images of a few pixels, so that these become one row of pixels, without a
-    copy (benchmarks/pointwise.py).
+    copy (docs/decisions/engines.md).
     """
     height, width, channels = images.shape[1:]
     few = math.ceil(height / stride) * math.ceil(width / stride) <= _FEW_PIXELS

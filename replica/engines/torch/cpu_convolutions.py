@@ -1,7 +1,7 @@
 """Convolutions of images on a CPU, the ways that they are fast there.
 
-What is fast depends on the processor's vectors: each way was measured (benchmarks/pointwise.py,
-docs/decisions/engines.md) and computes the same function by the same operations.
+What is fast depends on the processor's vectors: each way was measured
+(docs/decisions/engines.md) and computes the same function by the same operations.
 """
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ def test_tpe_learns_from_trials_whose_kernel_ranges_differ(tmp_path: Path) -> No
 
 
 def test_tpe_beats_random_draws_although_the_graphs_of_rounds_differ(tmp_path: Path) -> None:
-    """8 rounds of 3 trials in the paper's space, 30 seeds; benchmarks/hpo.py has more of them.
+    """8 rounds of 3 trials in the paper's space, 30 seeds; docs/decisions/search.md has more.
 
     A round's graph is worth up to 0.05 more or less than the one before, hyperparameters 0.024.
     """
