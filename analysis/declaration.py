@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.trial import Value
-from aiperf_hpc.untrusted.bounds import message_of
+from aiperf_hpc.untrusted.bounds import first_fault
 from aiperf_hpc.untrusted.files import yaml_of
 
 Level = Literal["hardware", "system", "free"]
@@ -117,10 +117,7 @@ def _declared(values: Mapping[Any, Any], path: Path) -> Declaration:
     try:
         return Declaration.model_validate(values)
     except ValidationError as error:
-        first: Mapping[str, Any] = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"] if part != "[key]")
-        said = message_of(first)
-        raise UsageError(f"{path}: {where + ': ' if where else ''}{said}") from None
+        raise UsageError(f"{path}: {first_fault(error)}") from None
 
 
 def _check(level: Level, name: LayerName, layer: Layer) -> None:

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.trial import Value
-from aiperf_hpc.untrusted.bounds import in_words, message_of
+from aiperf_hpc.untrusted.bounds import first_fault, in_words
 from aiperf_hpc.untrusted.files import yaml_of
 
 _CURRENCY = in_words("^[A-Z]{3}$", "a currency by ISO 4217, e.g. USD")
@@ -95,13 +95,10 @@ def load_prices(path: Path) -> PriceTable:
 
 
 def _described(error: ValidationError) -> str:
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"])
-    message = message_of(first)
-    given = first["input"]
+    given = error.errors()[0]["input"]
     shown = "" if isinstance(given, Mapping | list) else f" (got {str(given)[:40]!r})"
     more = f"; {error.error_count() - 1} more like it" if error.error_count() > 1 else ""
-    return f"{key[:80]}: {message[0].lower()}{message[1:]}{shown}{more}"
+    return f"{first_fault(error)}{shown}{more}"
 
 
 def _words(name: str) -> list[str]:

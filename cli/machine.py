@@ -9,7 +9,7 @@ from typing import Annotated
 from typer import Option
 
 from aiperf_hpc.cli.output import say, say_document, say_folded, say_json
-from aiperf_hpc.cli.parameters import Json
+from aiperf_hpc.cli.parameters import Json, Out
 from aiperf_hpc.host.machine import available_bytes
 from aiperf_hpc.run.file_system import require_writable
 
@@ -46,9 +46,7 @@ class Peaks:
 
 def allreduce(
     measured: Measured,
-    out: Annotated[
-        Path, Option("--out", metavar="DIR", parser=Path, help="A folder for the result.")
-    ] = Path("allreduce"),
+    out: Out = Path("allreduce"),
     json: Json = False,
 ) -> int:
     """Measure the all-reduce of every installed collective.
@@ -88,9 +86,7 @@ def allreduce(
 
 def peaks(
     asked: Peaks,
-    out: Annotated[
-        Path, Option("--out", metavar="DIR", parser=Path, help="A folder for the result.")
-    ] = Path("peaks"),
+    out: Out = Path("peaks"),
     json: Json = False,
 ) -> int:
     """Measure products, memory, all-reduce and storage at best.

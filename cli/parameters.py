@@ -85,6 +85,7 @@ SigningKey = Annotated[
         help="Sign the result with this private key (`aiperf keygen`).",
     ),
 ]
+Out = Annotated[Path, Option("--out", metavar="DIR", parser=Path, help="A folder for the result.")]
 FinalJson = Annotated[bool, Option("--json", help="Print the final status as JSON.")]
 Config = Annotated[
     str,

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from typer import Option
 
 from aiperf_hpc.cli.output import say, say_document
-from aiperf_hpc.cli.parameters import Json, PerhapsRun
+from aiperf_hpc.cli.parameters import Json, Out, PerhapsRun
 from aiperf_hpc.config import preset_names
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.run.file_system import require_writable
@@ -68,9 +68,7 @@ class Steps:
 def profile(
     trained: Trained,
     steps: Steps,
-    out: Annotated[
-        Path, Option("--out", metavar="DIR", parser=Path, help="A folder for the result.")
-    ] = Path("profile"),
+    out: Out = Path("profile"),
     json: Json = False,
 ) -> int:
     """Break training steps of a network down by kernels, with the framework's profiler.

@@ -11,6 +11,15 @@ from typer import Option
 if TYPE_CHECKING:
     from aiperf_hpc.service.endpoint import Endpoint
 
+Certificate = Annotated[
+    Path | None,
+    Option("--tls-certificate", metavar="FILE", parser=Path, help="Serve HTTPS; in PEM."),
+]
+CertificateKey = Annotated[
+    Path | None,
+    Option("--tls-key", metavar="FILE", parser=Path, help="The certificate's key, in PEM."),
+]
+
 
 @dataclass(frozen=True)
 class Protection:
@@ -25,14 +34,8 @@ class Protection:
             help="Tokens, one a line. Needed to change anything, and off loopback to read.",
         ),
     ] = None
-    tls_certificate: Annotated[
-        Path | None,
-        Option("--tls-certificate", metavar="FILE", parser=Path, help="Serve HTTPS; in PEM."),
-    ] = None
-    tls_key: Annotated[
-        Path | None,
-        Option("--tls-key", metavar="FILE", parser=Path, help="The certificate's key, in PEM."),
-    ] = None
+    tls_certificate: Certificate = None
+    tls_key: CertificateKey = None
 
 
 def endpoint_of(text: str, protection: Protection) -> Endpoint:

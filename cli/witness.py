@@ -10,6 +10,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from aiperf_hpc.cli.output import say
+from aiperf_hpc.cli.serving import Certificate, CertificateKey, Protection, endpoint_of
 from aiperf_hpc.errors import UsageError, reason_of
 
 
@@ -20,14 +21,8 @@ class Listening:
     address: Annotated[
         str, Option("--address", metavar="HOST:PORT", help="Default: a port of loopback.")
     ] = ""
-    tls_certificate: Annotated[
-        Path | None,
-        Option("--tls-certificate", metavar="FILE", parser=Path, help="Serve HTTPS; in PEM."),
-    ] = None
-    tls_key: Annotated[
-        Path | None,
-        Option("--tls-key", metavar="FILE", parser=Path, help="The certificate's key, in PEM."),
-    ] = None
+    tls_certificate: Certificate = None
+    tls_key: CertificateKey = None
 
 
 def witness(
@@ -59,15 +54,12 @@ def witness(
       $ aiperf witness /var/lib/aiperf-witness --address 0.0.0.0:8766
       $ aiperf witness /var/lib/aiperf-witness --check
     """
-    from aiperf_hpc.service.address import parse_address
-    from aiperf_hpc.service.endpoint import Endpoint
     from aiperf_hpc.service.witness_server.log import WitnessLog
 
     if check:
         return _check(folder)
-    certificate, key = listening.tls_certificate, listening.tls_key
-    files = (None if each is None else each.absolute() for each in (certificate, key))
-    endpoint = Endpoint(*parse_address(listening.address), None, *files)
+    protection = Protection(None, listening.tls_certificate, listening.tls_key)
+    endpoint = endpoint_of(listening.address, protection)
     log = WitnessLog(folder, most_bytes=int(most_gib * 2**30))
     from aiperf_hpc.service.witness_server.server import serve
 

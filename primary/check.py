@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from importlib import metadata
 
 from aiperf_hpc.extras import Package
+from aiperf_hpc.system import tools
 from aiperf_hpc.trial import Value
 
 CONTROLLER = "controller"
@@ -41,17 +41,9 @@ def package_check(area: str, name: str, package: Package, purpose: str = "") -> 
 def output_of(command: list[str]) -> str | None:
     """Return what a command prints; None if it is not there, fails or takes too long."""
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            encoding="locale",
-            errors="replace",
-            check=False,
-            timeout=10,
-        )
-    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return tools.output_of(*command)
+    except tools.AbsentError:
         return None
-    return done.stdout if done.returncode == 0 else None
 
 
 def _version(module: str) -> str:

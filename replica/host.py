@@ -24,6 +24,7 @@ from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.host.machine import available_bytes, cpu_model
 from aiperf_hpc.host.schedulers import job_variable
+from aiperf_hpc.host.threads import in_background
 from aiperf_hpc.integrity.release import FILES, package_digest
 from aiperf_hpc.morphism.weights.checked_file import Tell
 from aiperf_hpc.replica.engines.base import Engine
@@ -263,9 +264,8 @@ class ProcessHost:
         self, seconds: float, action: Callable[[], None], failed: Callable[[str], None]
     ) -> Iterator[None]:
         """Do ``action`` every so often, from a thread of its own, while the block runs."""
-        over = threading.Event()
 
-        def repeat() -> None:
+        def repeat(over: threading.Event) -> None:
             while not over.wait(seconds):
                 try:
                     action()
@@ -274,13 +274,8 @@ class ProcessHost:
                     failed(f"its pulse failed: {type(error).__name__}: {error}")
                     raise
 
-        thread = threading.Thread(target=repeat, name="pulse", daemon=True)
-        thread.start()
-        try:
+        with in_background(repeat, "pulse"):
             yield
-        finally:
-            over.set()
-            thread.join()
 
     def telemetry(
         self, paths: RunPaths, seconds: float, append: Callable[[AnyEvent], object]

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.system.site import SiteDescription
-from aiperf_hpc.untrusted.bounds import message_of
+from aiperf_hpc.untrusted.bounds import first_fault
 from aiperf_hpc.untrusted.files import yaml_of
 
 MOST_BYTES = 1 << 20
@@ -24,10 +24,9 @@ def read_site(path: Path) -> SiteDescription:
     try:
         return SiteDescription.model_validate(yaml_of(path, MOST_BYTES))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"]) or "the file"
+        fault = first_fault(error, "the file")
         raise UsageError(
-            f"{path}: {key}: {message_of(first)}; `aiperf system --template` prints all entries"
+            f"{path}: {fault}; `aiperf system --template` prints all entries"
         ) from None
     except UsageError as error:
         raise UsageError(

@@ -14,7 +14,14 @@ from pydantic import Field
 
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError
 from aiperf_hpc.results.views.cached_view import CachedView
-from aiperf_hpc.results.views.run_catalog import LASTING, RunRow, age_order, find_runs, read_summary
+from aiperf_hpc.results.views.run_catalog import (
+    LASTING,
+    RunRow,
+    age_order,
+    bytes_written,
+    find_runs,
+    read_summary,
+)
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.service.answers.base import Answer
@@ -234,7 +241,7 @@ class FolderOfRuns:
             return None
         row = row.model_copy(update={"name": name})
         if row.state not in LASTING:
-            self._rows[name] = _bytes_written(paths), row
+            self._rows[name] = bytes_written(paths), row
         return row
 
     def _remembered(self, name: str, paths: RunPaths) -> RunRow | None:
@@ -242,7 +249,7 @@ class FolderOfRuns:
         if (row := self._stated(name, paths)) is not None:
             return row
         written, row = self._rows.get(name, (-1, None))
-        return row if written == _bytes_written(paths) else None
+        return row if written == bytes_written(paths) else None
 
     def _stated(self, name: str, paths: RunPaths) -> RunRow | None:
         """Return the row that a run's report states; None where there is none."""
@@ -325,10 +332,6 @@ def _version(file: Path) -> tuple[int, ...] | None:
     except OSError:
         return None  # As for a run that has no report yet.
     return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _bytes_written(paths: RunPaths) -> int:
-    return sum(Path(journal).stat().st_size for journal in paths.journal_files())
 
 
 def _list(

@@ -12,9 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Self
+from typing import Literal, Self
 
 import uvicorn
+from fastapi import FastAPI
 
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.service.access import Policy
@@ -154,21 +155,29 @@ def _server(
     endpoint.check_tls()
     app = create_app(runs, policy, log, conductor)
     logging.getLogger("uvicorn.error").addFilter(_worth_saying)
-    return _Server(
-        uvicorn.Config(
-            app,
-            loop="asyncio",
-            http="h11",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            ssl_certfile=endpoint.certificate,
-            ssl_keyfile=endpoint.key,
-            timeout_graceful_shutdown=2,
-        ),
-        app.state.ending,
+    return _Server(quiet_config(app, endpoint), app.state.ending)
+
+
+def quiet_config(
+    app: FastAPI,
+    endpoint: Endpoint,
+    http: type[asyncio.Protocol] | Literal["h11"] = "h11",
+    most_connections: int | None = None,
+) -> uvicorn.Config:
+    """Return how to serve an application and leave the process's logging and output alone."""
+    return uvicorn.Config(
+        app,
+        loop="asyncio",
+        http=http,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=most_connections,
+        ssl_certfile=endpoint.certificate,
+        ssl_keyfile=endpoint.key,
+        timeout_graceful_shutdown=2,
     )
 
 

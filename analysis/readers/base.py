@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 from aiperf_hpc.analysis.training_log import Entry
@@ -20,3 +21,8 @@ class Reading(NamedTuple):
 
     entries: tuple[Entry, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
+
+    @classmethod
+    def failed(cls, path: Path, reason: object) -> Reading:
+        """Return what came of a source that cannot be read."""
+        return cls(unreadable=(Unreadable(path=str(path), reason=str(reason)),))

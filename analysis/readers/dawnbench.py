@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from aiperf_hpc.analysis.readers.base import Reading, Unreadable
+from aiperf_hpc.analysis.readers.base import Reading
 from aiperf_hpc.analysis.readers.descriptions import one_line, read_object
 from aiperf_hpc.analysis.readers.numbers import finite_number
 from aiperf_hpc.analysis.training_log import (
@@ -82,12 +82,12 @@ def read_entry(json: Path, tsv: Path) -> Reading:
     try:
         described = read_object(json)
     except AIPerfError as error:
-        return _unreadable(json, error)
+        return Reading.failed(json, error)
     try:
         table = _table(text_of(tsv))
         entry = _training(json, tsv, described, table)
     except AIPerfError as error:
-        return _unreadable(tsv, error)
+        return Reading.failed(tsv, error)
     return Reading(entries=(entry,))
 
 
@@ -96,12 +96,8 @@ def read_inference(json: Path) -> Reading:
     try:
         entry = _inference(json, read_object(json))
     except AIPerfError as error:
-        return _unreadable(json, error)
+        return Reading.failed(json, error)
     return Reading(entries=(entry,))
-
-
-def _unreadable(path: Path, error: AIPerfError) -> Reading:
-    return Reading(unreadable=(Unreadable(path=str(path), reason=str(error)),))
 
 
 # --- The progress of a training -----------------------------------------------------------------

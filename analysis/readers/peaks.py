@@ -19,6 +19,7 @@ from aiperf_hpc.analysis.training_log import Rates
 from aiperf_hpc.config import TrainingConfig
 from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.run.peaks import Rate, listed
+from aiperf_hpc.untrusted.bounds import first_fault
 from aiperf_hpc.untrusted.files import text_of
 
 PRECISIONS: tuple[str, ...] = (
@@ -54,9 +55,7 @@ def read_peaks(path: Path, precision: str) -> tuple[Rates, ...]:
     except UsageError as error:
         raise RunDirectoryError(f"{path}: {error}") from None
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise RunDirectoryError(f"{path}: {where}: {first['msg']}") from None
+        raise RunDirectoryError(f"{path}: {first_fault(error)}") from None
     return tuple(Rates(utc=each.utc, rates=_own(each.rates, precision)) for each in measured)
 
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from aiperf_hpc.analysis.readers.base import Reading, Unreadable
+from aiperf_hpc.analysis.readers.base import Reading
 from aiperf_hpc.analysis.readers.fixed_trials import init_of, staging_of, trainings
 from aiperf_hpc.analysis.readers.kept_predictions import best_kept, predicted_by
 from aiperf_hpc.analysis.readers.peaks import read_peaks
@@ -53,16 +53,12 @@ def read_run(path: Path) -> Reading:
         view = RunView(RunPaths(path))
         view.refresh()
         if view.history.start_utc is None:
-            return _unreadable(path, "the run has not started: it has no records")
+            return Reading.failed(path, "the run has not started: it has no records")
         return Reading(entries=(_entry(view),))
     except AIPerfError as error:
-        return _unreadable(path, str(error))
+        return Reading.failed(path, error)
     except OSError as error:
-        return _unreadable(path, reason_of(error))
-
-
-def _unreadable(path: Path, reason: str) -> Reading:
-    return Reading(unreadable=(Unreadable(path=str(path), reason=reason),))
+        return Reading.failed(path, reason_of(error))
 
 
 def _entry(view: RunView) -> Entry:

@@ -246,7 +246,7 @@ def _read_one(read: Callable[[Unit], Reading], unit: Unit) -> Reading:
     try:
         return read(unit)
     except AIPerfError as error:
-        return Reading(unreadable=(Unreadable(path=str(unit[0]), reason=str(error)),))
+        return Reading.failed(unit[0], error)
 
 
 def _read_results(units: Sequence[Unit], options: Options) -> Reading:

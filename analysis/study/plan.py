@@ -14,7 +14,7 @@ from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import ConfigError, UsageError
 from aiperf_hpc.run.manifest import RequestedLauncher
 from aiperf_hpc.trial import Value
-from aiperf_hpc.untrusted.bounds import message_of
+from aiperf_hpc.untrusted.bounds import first_fault
 from aiperf_hpc.untrusted.files import yaml_of
 
 MOST_BYTES = 1_000_000
@@ -91,9 +91,7 @@ def read_study(path: Path) -> Study:
     try:
         study = Study.model_validate(values)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{path}: {key}: {message_of(first)}") from None
+        raise ConfigError(f"{path}: {first_fault(error)}") from None
     if (study.measure == "time_to_quality") != (study.quality is not None):
         raise ConfigError(f"{path}: 'quality' goes with 'measure: time_to_quality', and it alone")
     beside = path.parent / study.config

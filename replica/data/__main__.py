@@ -155,14 +155,17 @@ def _prepare(arguments: argparse.Namespace, told: Reporter) -> int:
 
 def _verify(arguments: argparse.Namespace, told: Reporter) -> int:
     folder: Path = arguments.folder
-    name = dataset_name(folder)
+    name, began = dataset_name(folder), time.monotonic()
+    what, decode = f"{name}: {folder}", arguments.decode
     if name == "imagenet":
-        return _verify_imagenet(folder, told, decode=arguments.decode)
-    if name in _SHARDED and not arguments.decode:
-        return _verify_shards(name, folder, told)
+        found = imagenet.verify_folder(folder, _cores(), decode=decode, progress=told.progress)
+        return _say(what, "images, decoded" if decode else "images", found, began, told)
+    if name in _SHARDED and not decode:
+        found = _SHARDED[name](folder, _cores(), told.progress)
+        return _say(what, "samples", found, began, told)
     if name not in _PREPARERS:
         raise DatasetError(f"{folder} holds dataset '{name}', which needs no preparation")
-    if arguments.decode:
+    if decode:
         raise UsageError(f"--decode: the samples of dataset '{name}' are stored decoded")
     config = DatasetConfig.model_validate({"name": name, "path": folder})
     try:
@@ -171,35 +174,19 @@ def _verify(arguments: argparse.Namespace, told: Reporter) -> int:
         told.complain(str(error))
         return BROKEN
     samples = info.train_samples + info.validation_samples
-    told.say(f"{name}: {folder} is as it was prepared, {samples} samples")
+    told.say(f"{what} is as it was prepared, {samples} samples")
     return 0
 
 
-def _verify_imagenet(folder: Path, told: Reporter, *, decode: bool) -> int:
-    began = time.monotonic()
-    found = imagenet.verify_folder(folder, _cores(), decode=decode, progress=told.progress)
-    images = f"{found.images} images{', decoded' if decode else ''}"
-    return _say(f"imagenet: {folder}", images, found.files, found.broken, began, told)
-
-
-def _verify_shards(name: str, folder: Path, told: Reporter) -> int:
-    began = time.monotonic()
-    found = _SHARDED[name](folder, _cores(), told.progress)
-    samples = f"{found.samples} samples"
-    return _say(f"{name}: {folder}", samples, found.files, found.broken, began, told)
-
-
-def _say(
-    what: str, samples: str, files: int, broken: Sequence[str], began: float, told: Reporter
-) -> int:
+def _say(what: str, unit: str, found: Verification, began: float, told: Reporter) -> int:
     """Say what a verification found; return the exit status."""
     took = f"({time.monotonic() - began:.1f} s)"
-    for problem in broken:
+    for problem in found.broken:
         told.complain(problem)
-    if broken:
-        told.complain(f"{what}: {len(broken)} of {files} files are broken: those above {took}")
+    if broken := len(found.broken):
+        told.complain(f"{what}: {broken} of {found.files} files are broken: those above {took}")
         return BROKEN
-    told.say(f"{what} is as it was prepared: {files} files, {samples} {took}")
+    told.say(f"{what} is as it was prepared: {found.files} files, {found.samples} {unit} {took}")
     return 0
 
 

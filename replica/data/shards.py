@@ -16,10 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
+from aiperf_hpc.datasets.manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.staging import HEAD
 from aiperf_hpc.run.paths import write_whole
-from aiperf_hpc.trial import Value
+from aiperf_hpc.trial import DatasetInfo, Value
+from aiperf_hpc.untrusted.bounds import first_fault
 
 INDEX = "shards.json"
 SIZES = "sizes.npy"
@@ -86,10 +88,28 @@ def load_index(folder: Path, dataset: str) -> ShardIndex:
     except OSError as error:
         raise DatasetError(f"dataset '{dataset}': cannot read {path}: {reason_of(error)}") from None
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
         raise DatasetError(
-            f"dataset '{dataset}': {path} is damaged: {first['msg']}; prepare it again"
+            f"dataset '{dataset}': {path} is damaged: {first_fault(error)}; prepare it again"
         ) from None
+
+
+def open_index(folder: Path, name: str) -> tuple[DatasetInfo, ShardIndex]:
+    """Read what describes a prepared folder.
+
+    Raises:
+        DatasetError: it was not prepared, or its descriptions are of two preparations.
+    """
+    info, index = load_dataset_manifest(folder, name), load_index(folder, name)
+    counts = [sum(s.samples for s in part) for part in (index.train, index.validation)]
+    if index.dataset_sha256 != info.sha256 or counts != [
+        info.train_samples,
+        info.validation_samples,
+    ]:
+        raise DatasetError(
+            f"dataset '{name}': dataset.json and shards.json of {folder} are of two preparations; "
+            "prepare it again"
+        )
+    return info, index
 
 
 def save_sizes(folder: Path, sizes: Sequence[int]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import google_crc32c
 import numpy as np
@@ -27,6 +27,7 @@ _BYTES_LIST, _FLOAT_LIST, _INTEGER_LIST = 1, 2, 3
 """The fields of a ``tf.train.Feature``."""
 
 Buffer = bytes | memoryview
+AnyBuffer = TypeVar("AnyBuffer", bytes, memoryview)
 
 
 class Feature(NamedTuple):
@@ -71,19 +72,11 @@ def read_record(file: int, offset: int, size: int) -> bytes:
         ValueError: there is no such record, or it is damaged.
     """
     record = os.pread(file, size, offset)
-    if len(record) < size:
-        raise ValueError(f"it ends within the record at byte {offset}")
-    header, content, checksum = (
-        record[:_HEADER],
-        record[_HEADER : -_CHECKSUM.size],
-        record[-_CHECKSUM.size :],
-    )
-    length = header[: _LENGTH.size]
-    if length + _masked(length) != header or _LENGTH.unpack(length)[0] != len(content):
+    header, length = record[:_HEADER], record[: _LENGTH.size]
+    begins = length + _masked(length) == header and _LENGTH.unpack(length)[0] == size - OVERHEAD
+    if len(record) == size and not begins:
         raise ValueError(f"there is no record of {size} bytes at byte {offset}")
-    if _masked(content) != checksum:
-        raise ValueError(f"the record at byte {offset} is damaged: its checksum is another")
-    return content
+    return _content(record, size, offset)
 
 
 def scan(file: int) -> Iterator[int]:
@@ -109,13 +102,7 @@ def records(file: Buffer) -> Iterator[memoryview]:
     view, offset = memoryview(file), 0
     while offset < len(view):
         size = _size(bytes(view[offset : offset + _HEADER]), offset)
-        record = view[offset : offset + size]
-        if len(record) < size:
-            raise ValueError(f"it ends within the record at byte {offset}")
-        content = record[_HEADER : -_CHECKSUM.size]
-        if _masked(content) != record[-_CHECKSUM.size :]:
-            raise ValueError(f"the record at byte {offset} is damaged: its checksum is another")
-        yield content
+        yield _content(view[offset : offset + size], size, offset)
         offset += size
 
 
@@ -125,6 +112,16 @@ def only_record(file: Buffer) -> memoryview:
     if len(found) != 1:
         raise ValueError(f"it has {len(found)} records, not 1")
     return found[0]
+
+
+def _content(record: AnyBuffer, size: int, offset: int) -> AnyBuffer:
+    """Return what a record of ``size`` bytes holds. Raises ValueError where it is not all there."""
+    if len(record) < size:
+        raise ValueError(f"it ends within the record at byte {offset}")
+    content = record[_HEADER : -_CHECKSUM.size]
+    if _masked(content) != record[-_CHECKSUM.size :]:
+        raise ValueError(f"the record at byte {offset} is damaged: its checksum is another")
+    return content
 
 
 def _size(header: bytes, offset: int) -> int:

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +25,7 @@ from pydantic import ValidationError
 
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.host.processes import ProcessId, this_process
+from aiperf_hpc.host.threads import in_background
 from aiperf_hpc.replica.data.staging import Options, refuse_filled
 from aiperf_hpc.run.liveness import LAG_SECONDS
 from aiperf_hpc.run.paths import write_whole
@@ -213,14 +215,10 @@ def _owned(work: Unfinished, target: Path) -> Iterator[None]:
     work.owner.unlink(missing_ok=True)
     with work.owner.open("x", encoding="utf-8") as file:  # Of two that begin at once, one fails.
         file.write(me.model_dump_json() + "\n")
-    over = threading.Event()
-    thread = threading.Thread(target=_give_signs, args=(work.owner, over), daemon=True)
-    thread.start()
     try:
-        yield
+        with in_background(partial(_give_signs, work.owner), "signs of life"):
+            yield
     finally:
-        over.set()
-        thread.join()
         work.owner.unlink(missing_ok=True)
         if created and not work.plan.exists():
             shutil.rmtree(work.root, ignore_errors=True)

@@ -27,6 +27,7 @@ from aiperf_hpc.replica.training.trial import PlannedTrial, TrialProgress
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.storage import Retry, no_retry
 from aiperf_hpc.trial import TimePhase
+from aiperf_hpc.untrusted.bounds import first_fault
 
 HOLD_SECONDS = 10.0
 """The least time between two snapshots in memory of a trial under way."""
@@ -79,8 +80,7 @@ def load_training(path: Path, retry: Retry = no_retry, tell: Tell = ignore) -> I
     try:
         course = TrialProgress.model_validate_json(texts["course"])
     except ValidationError as error:
-        what = error.errors(include_url=False)[0]["msg"]
-        raise damaged(path, f"its course: {what}") from None
+        raise damaged(path, f"its course: {first_fault(error)}") from None
     try:
         named = expected_shapes(Graph.from_json(texts["graph"])).keys()
     except GraphError as error:

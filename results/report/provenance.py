@@ -28,6 +28,7 @@ from aiperf_hpc.run.journal import MOST_LINE_BYTES, JournalReader
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import RECORD
 from aiperf_hpc.trial import Value
+from aiperf_hpc.untrusted.bounds import first_fault
 from aiperf_hpc.untrusted.files import bytes_inside, open_inside, parsed_json
 
 LOG = "output.log"
@@ -327,4 +328,4 @@ def _read(view: RunView) -> tuple[bytes, ReportManifest]:
     except OSError as error:
         raise RunDirectoryError(f"manifest.json cannot be read: {reason_of(error)}") from None
     except ValidationError as error:
-        raise RunDirectoryError(f"manifest.json is damaged: {error.errors()[0]['msg']}") from None
+        raise RunDirectoryError(f"manifest.json is damaged: {first_fault(error)}") from None

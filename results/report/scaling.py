@@ -16,6 +16,7 @@ from aiperf_hpc.results.report.stated import report_bytes
 from aiperf_hpc.run.manifest import no_run
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import Value
+from aiperf_hpc.untrusted.bounds import first_fault
 from aiperf_hpc.untrusted.files import NotRegularError
 
 
@@ -84,8 +85,7 @@ class Stated(BaseModel):
                 f"{paths.root} has no report; `aiperf report {paths.root}` writes it"
             ) from None
         except ValidationError as error:
-            what = error.errors(include_url=False)[0]["msg"]
-            raise UsageError(f"{paths.report_json} is damaged: {what}") from None
+            raise UsageError(f"{paths.report_json} is damaged: {first_fault(error)}") from None
         if not stated.final:
             raise UsageError(f"{paths.root}: its report is not final; scaling needs ended runs")
         return stated

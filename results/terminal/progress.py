@@ -14,6 +14,7 @@ from typing import TextIO
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.host.signals import Interrupts
+from aiperf_hpc.host.threads import in_background
 from aiperf_hpc.results.formatting import duration
 from aiperf_hpc.results.terminal.live_block import block, shown
 from aiperf_hpc.results.terminal.screen import Fitted, Screen, one_line
@@ -80,20 +81,14 @@ class ProgressDisplay:
     @contextmanager
     def alert(self, interrupts: Interrupts, retry: BackoffRetry) -> Iterator[None]:
         """Say at once what the controller cannot in the block, while it is busy or waits."""
-        over = threading.Event()
         alerts = _Alerts(self, self._screen, interrupts, retry)
 
-        def watch() -> None:
+        def watch(over: threading.Event) -> None:
             while not over.wait(ALERT_SECONDS):
                 self._try(alerts.look)
 
-        thread = threading.Thread(target=watch, name="alert", daemon=True)
-        thread.start()
-        try:
+        with in_background(watch, "alert"):
             yield
-        finally:
-            over.set()
-            thread.join()
 
     def end(self) -> None:
         """Show what is new, the last time, and leave the terminal as it was found."""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from pydantic import BaseModel
 
 from aiperf_hpc.errors import AIPerfError, JournalError
+from aiperf_hpc.host.threads import in_background
 from aiperf_hpc.results.views.run_view import RunView
 
 FRESH_SECONDS = 1.0
@@ -126,14 +127,8 @@ class CachedView:
     @contextlib.contextmanager
     def renewed(self) -> Iterator[None]:
         """Make answers that are in demand anew before they are too old, while the block runs."""
-        over = threading.Event()
-        thread = threading.Thread(target=self._renew_until, args=(over,), name="look", daemon=True)
-        thread.start()
-        try:
+        with in_background(self._renew_until, "look"):
             yield
-        finally:
-            over.set()
-            thread.join()
 
     def _renew_until(self, over: threading.Event) -> None:
         while not over.wait(self._until_due()):

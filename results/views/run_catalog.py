@@ -247,7 +247,7 @@ def _row(known: _Known, paths: RunPaths, name: str) -> RunRow:
         known.row = ended.model_copy(update={"name": name})
     if known.row is not None and known.row.state is RunState.ENDED:
         return known.row
-    written = _bytes_written(paths)
+    written = bytes_written(paths)
     if known.row is None or known.view is not None or written != known.written:
         view = known.view or RunView(paths)
         view.refresh()
@@ -264,7 +264,8 @@ def read_summary(paths: RunPaths) -> RunRow | None:
         return None  # The journals say the same.
 
 
-def _bytes_written(paths: RunPaths) -> int:
+def bytes_written(paths: RunPaths) -> int:
+    """Return the bytes of a run's journals. Raises OSError."""
     return sum(os.stat(journal).st_size for journal in paths.journal_files())
 
 

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from aiperf_hpc.service.endpoint import Endpoint
-from aiperf_hpc.service.server import listen, url_of
+from aiperf_hpc.service.server import listen, quiet_config, url_of
 from aiperf_hpc.service.witness_server.app import create_app
 from aiperf_hpc.service.witness_server.limits import RateLimit
 from aiperf_hpc.service.witness_server.log import WitnessLog
@@ -61,19 +61,4 @@ def serve(
 
 def make_server(app: FastAPI, endpoint: Endpoint) -> uvicorn.Server:
     """Return what serves a witness, and leaves the process's logging and output alone."""
-    return uvicorn.Server(
-        uvicorn.Config(
-            app,
-            loop="asyncio",
-            http=_Brief,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            limit_concurrency=MOST_CONNECTIONS,
-            ssl_certfile=endpoint.certificate,
-            ssl_keyfile=endpoint.key,
-            timeout_graceful_shutdown=2,
-        )
-    )
+    return uvicorn.Server(quiet_config(app, endpoint, _Brief, MOST_CONNECTIONS))

@@ -8,7 +8,15 @@ from typing import Annotated
 import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
-from aiperf_hpc.untrusted.bounds import LATEST_UTC, MOST_REAL, MOST_WHOLE, Bounded, Name, Utc
+from aiperf_hpc.untrusted.bounds import (
+    LATEST_UTC,
+    MOST_REAL,
+    MOST_WHOLE,
+    Bounded,
+    Name,
+    Utc,
+    first_fault,
+)
 
 
 class _Values(Bounded):
@@ -49,3 +57,20 @@ def test_a_time_is_a_date_and_a_name_is_a_file_name() -> None:
     for name in ("", ".", "..", "../x", "a/b", "a\0b", "a\n", ".hidden", "\ud800", "x" * 201):
         with pytest.raises(ValidationError):
             names.validate_python(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('{"whole": "x", "finite": "y"}', "whole: should be a whole number"),
+        ('{"several": {"a": [1, "x"]}}', "several.a.1: should be a whole number"),
+        ('{"at_least": 0}', "at_least: should be greater than or equal to 1"),
+        ("[]", "the file: should be a mapping of keys to values"),
+        ("{", "the file: invalid JSON: EOF while parsing an object at line 1 column 1"),
+    ],
+)
+def test_the_first_fault_is_described_with_its_place(text: str, fault: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        _Values.model_validate_json(text)
+    assert first_fault(caught.value, "the file") == fault
+    assert first_fault(caught.value).removeprefix("the file: ") == fault.removeprefix("the file: ")

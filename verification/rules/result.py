@@ -20,6 +20,7 @@ from aiperf_hpc.results.report.stated import MOST_REPORT_BYTES, stated_report
 from aiperf_hpc.results.report.writer import report_files
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.records import PredictionsKept
+from aiperf_hpc.untrusted.bounds import first_fault
 from aiperf_hpc.untrusted.files import bytes_inside
 from aiperf_hpc.verification.evidence import Evidence, Failures, Note, best_quality, quality
 
@@ -145,7 +146,7 @@ def _bytes(run: Evidence, document: Report, stated: Json) -> Failures:
         try:
             scaling = Scaling.model_validate(stated["scaling"])
         except ValidationError as error:
-            yield f"report.json is damaged: scaling: {error.errors()[0]['msg']}"
+            yield f"report.json is damaged: scaling: {first_fault(error)}"
             return
         document = document.model_copy(update={"scaling": scaling})
     for path, content in report_files(run.view, document).items():

@@ -106,6 +106,18 @@ class Commands:
             raise error_of(command[0], answer)
         return [line for line in answer.out.splitlines() if line.strip()]
 
+    def _listed(self, *options: str) -> list[str]:
+        """Return what squeue prints of jobs, ended ones too; nothing where SLURM forgot them."""
+        command = ("squeue", "--noheader", "--states=all", *options)
+        try:
+            return self._lines(*command, environment=with_epoch_times())
+        except SchedulerSilentError:
+            raise
+        except SchedulerError as error:
+            if "invalid job id" in str(error).lower():
+                return []  # SLURM forgets ended jobs after MinJobAge.
+            raise
+
 
 class SlurmClient(Commands):
     """What the launcher of arrays asks of SLURM."""
@@ -132,19 +144,11 @@ class SlurmClient(Commands):
 
     def elements(self, *jobs: str) -> list[Element]:
         """Return the elements that SLURM still lists, ended ones too; none when it forgot all."""
-        try:
-            lines = self._lines(
-                "squeue", "--noheader", "--states=all", "--array", f"--jobs={','.join(jobs)}",
-                "--Format=JobArrayID:64|,State:32|,Reason:64|,NodeList:256|,exit_code:16|,"
-                "SubmitTime:32|,StartTime:32",
-                environment=with_epoch_times(),
-            )  # fmt: skip
-        except SchedulerSilentError:
-            raise
-        except SchedulerError as error:
-            if "invalid job id" in str(error).lower():
-                return []  # SLURM forgets ended jobs after MinJobAge.
-            raise
+        lines = self._listed(
+            "--array", f"--jobs={','.join(jobs)}",
+            "--Format=JobArrayID:64|,State:32|,Reason:64|,NodeList:256|,exit_code:16|,"
+            "SubmitTime:32|,StartTime:32",
+        )  # fmt: skip
         return _parsed("squeue", lines, _element)
 
     def account(self, *jobs: str) -> list[Element]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError
 from aiperf_hpc.primary.launchers.slurm.client import Commands
-from aiperf_hpc.primary.launchers.slurm.environment import outside_of_a_job, with_epoch_times
+from aiperf_hpc.primary.launchers.slurm.environment import outside_of_a_job
 
 INFINITY = float("inf")
 FORMAT = "%A|%i|%T|%V|%S|%e|%D|%b|%r|%P|%f|%N"
@@ -81,17 +81,7 @@ class HeldJobs(Commands):
         return self._jobs("--me", f"--name={name}")
 
     def _jobs(self, *which: str) -> list[Job]:
-        try:
-            lines = self._lines(
-                "squeue", "--noheader", "--states=all", *which, f"--format={FORMAT}",
-                environment=with_epoch_times(),
-            )  # fmt: skip
-        except SchedulerSilentError:
-            raise
-        except SchedulerError as error:
-            if "invalid job id" in str(error).lower():
-                return []  # SLURM forgets ended jobs after MinJobAge.
-            raise
+        lines = self._listed(*which, f"--format={FORMAT}")
         return sorted((self._job(line) for line in lines), key=_number)
 
     def _job(self, line: str) -> Job:

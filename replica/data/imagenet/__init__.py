@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from aiperf_hpc.replica.data.imagenet.loading import load, verify
 
 if TYPE_CHECKING:
-    from aiperf_hpc.replica.data.imagenet.verification import Verification
     from aiperf_hpc.replica.data.progress import Show
+    from aiperf_hpc.replica.data.sharded.verification import Verification
     from aiperf_hpc.replica.data.staging import Options
     from aiperf_hpc.trial import DatasetInfo
 

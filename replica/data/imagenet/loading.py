@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.datasets.manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.imagenet import sample_order
 from aiperf_hpc.replica.data.imagenet.archives import load_archives
@@ -13,9 +12,8 @@ from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset, Reader
 from aiperf_hpc.replica.data.imagenet.decoded_images import DecodedImages
 from aiperf_hpc.replica.data.imagenet.stored_image import SIDE
 from aiperf_hpc.replica.data.shards import (
-    ShardIndex,
-    load_index,
     load_sizes,
+    open_index,
     verify_shards,
 )
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
@@ -33,7 +31,7 @@ def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
     """
     if config.path is None:
         raise DatasetError("dataset 'imagenet': no folder is given; pass --set dataset.path=FOLDER")
-    info, index = open_index(config.path)
+    info, index = open_index(config.path, "imagenet")
     _check_format(info, config)
     shards = (*index.train, *index.validation)
     verify_shards(config.path, shards, max(1, cores), "imagenet", whole=False)
@@ -81,7 +79,7 @@ def verify(folder: Path, cores: int) -> None:
     Raises:
         DatasetError: naming the first shard that is not the one that was prepared.
     """
-    _, index = open_index(folder)
+    _, index = open_index(folder, "imagenet")
     verify_shards(folder, (*index.train, *index.validation), max(1, cores), "imagenet", whole=True)
 
 
@@ -95,23 +93,3 @@ def _pillow() -> Reader:
     from aiperf_hpc.replica.data.imagenet import pillow_reader
 
     return pillow_reader
-
-
-def open_index(folder: Path) -> tuple[DatasetInfo, ShardIndex]:
-    """Read what describes a prepared folder.
-
-    Raises:
-        DatasetError: it was not prepared, or its descriptions are of two preparations.
-    """
-    info = load_dataset_manifest(folder, "imagenet")
-    index = load_index(folder, "imagenet")
-    counts = [sum(s.samples for s in part) for part in (index.train, index.validation)]
-    if index.dataset_sha256 != info.sha256 or counts != [
-        info.train_samples,
-        info.validation_samples,
-    ]:
-        raise DatasetError(
-            f"dataset 'imagenet': dataset.json and shards.json of {folder} are of two "
-            "preparations; prepare it again"
-        )
-    return info, index

@@ -24,10 +24,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.replica.data import tfrecord
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, Pixels, Scaling, labelled_images
-from aiperf_hpc.replica.data.imagenet import sample_order, tfrecord
+from aiperf_hpc.replica.data.imagenet import sample_order
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.decoded_images import DecodedImage, DecodedImages
+from aiperf_hpc.replica.data.imagenet.labelled_image import unpack
 from aiperf_hpc.replica.data.imagenet.sample_order import MEAN, STD
 from aiperf_hpc.replica.data.shards import Shard
 
@@ -185,7 +187,7 @@ def _decoded(sample: _Sample) -> DecodedImage:
     """Read and decode one sample. Raises DatasetError, with its shard, when it is damaged."""
     try:
         content = tfrecord.read_record(sample.shard.file, sample.offset, sample.size)
-        found = tfrecord.unpack(content)
+        found = unpack(content)
         return DecodedImage(colours_of(found.encoded), found.label)
     except (OSError, SyntaxError, ValueError) as error:
         problem = reason_of(error) if isinstance(error, OSError) else error

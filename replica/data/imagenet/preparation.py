@@ -13,28 +13,29 @@ converted to JPEG.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from aiperf_hpc.datasets.manifest import save_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.imagenet.archives import save_archives
-from aiperf_hpc.replica.data.imagenet.shard_writer import Job, ShardWriter, sha256_of
-from aiperf_hpc.replica.data.imagenet.sources import Image, Listing, Source, open_source
-from aiperf_hpc.replica.data.imagenet.stored_image import SIDE, stored_bytes
-from aiperf_hpc.replica.data.progress import Meter
+from aiperf_hpc.replica.data.imagenet.shard_samples import Job, samples_of, sha256_of
+from aiperf_hpc.replica.data.imagenet.sources import Listing, Source, open_source
+from aiperf_hpc.replica.data.imagenet.stored_image import SIDE
 from aiperf_hpc.replica.data.rng import Purpose
-from aiperf_hpc.replica.data.shards import (
-    ShardIndex,
-    save_index,
-    save_sizes,
+from aiperf_hpc.replica.data.sharded.preparation import cut, shard_counts
+from aiperf_hpc.replica.data.sharded.writing import (
+    PARTS,
+    kept_shards,
+    save_description,
+    write_missing,
 )
+from aiperf_hpc.replica.data.sharded.writing import sha256_of as dataset_sha256
 from aiperf_hpc.replica.data.staging import Options, check_space
 from aiperf_hpc.replica.data.unfinished import Plan, Unfinished, check_target, resumed
-from aiperf_hpc.replica.data.written_shards import Refusals, Written, finished
+from aiperf_hpc.replica.data.written_shards import Written
 from aiperf_hpc.trial import DatasetInfo, Stored
 
 SHARD_SAMPLES = 1252
@@ -71,8 +72,9 @@ def prepare(source: Path, target: Path, options: Options | None = None) -> Datas
     found = open_source(source, options.cores, options.progress)
     listing = found.listing
     _refuse_inside(listing, target)
-    shards = _shard_counts(len(listing.training), len(listing.validation), options.shards)
-    jobs = _jobs(listing, shards)
+    counts = len(listing.training), len(listing.validation)
+    shards = shard_counts(*counts, options.shards, SHARD_SAMPLES, "images")
+    jobs = _jobs(listing, shards, options.stored)
     plan = Plan(
         dataset="imagenet",
         source=str(source),
@@ -82,8 +84,8 @@ def prepare(source: Path, target: Path, options: Options | None = None) -> Datas
     )
     with resumed(target, plan, options) as work:
         options.report(
-            f"{source}: {listing.layout}; {len(listing.training)} + {len(listing.validation)} "
-            f"images of {len(listing.wnids)} classes, for {shards[0]} + {shards[1]} shards"
+            f"{source}: {listing.layout}; {counts[0]} + {counts[1]} images of "
+            f"{len(listing.wnids)} classes, for {shards[0]} + {shards[1]} shards"
         )
         written = _write(work, found, jobs, options)
         info = _describe(work.dataset, found, jobs, written, options.stored)
@@ -95,33 +97,12 @@ def _write(
     work: Unfinished, source: Source, jobs: Sequence[Job], options: Options
 ) -> dict[str, Written]:
     """Write all shards that are not kept from before; return all of them by their files."""
-    written = _kept(work, jobs, options)
-    left = [job for job in jobs if job.file not in written]
-    images = sum(len(job.images) for job in jobs)
-    todo = sum(stored_bytes(image.size, options.stored) for job in left for image in job.images)
-    check_space(work.root, todo + (_to_unpack(work, source) if left else 0))
-    refusals = Refusals(options.complain)
+    kept = kept_shards(work, jobs, "images", options)
+    left = [job for job in jobs if job.file not in kept]
+    to_unpack = _to_unpack(work, source) if left else 0
+    check_space(work.root, sum(job.size for job in left) + to_unpack)
     with source.opened(work.unpacked, options.cores, options.progress) as read:
-        kept = images - sum(len(job.images) for job in left)
-        meter = Meter(options.progress, "preparing", images, "images", kept=kept)
-        writer = ShardWriter(work, read, options.stored, meter)
-        for job, shard in writer.write(left, options.cores, refusals):
-            written[job.file] = shard
-    refusals.check(images)
-    return written
-
-
-def _kept(work: Unfinished, jobs: Sequence[Job], options: Options) -> dict[str, Written]:
-    noted = len(work.finished())
-    if not noted:
-        return {}
-    meter = Meter(options.progress, "checking", noted, "finished shards")
-    kept = finished(work, jobs, options.cores, meter)
-    line = f"going on in {work.root}: {len(kept)} of {len(jobs)} shards are kept"
-    if len(kept) < noted:
-        line += f"; {noted - len(kept)} with changed images or damage made anew"
-    options.report(line)
-    return kept
+        return write_missing(work, jobs, kept, partial(samples_of, read), "images", options)
 
 
 def _to_unpack(work: Unfinished, source: Source) -> int:
@@ -139,7 +120,7 @@ def _describe(
     """Write what says what the shards in a folder hold, and what they were made from."""
     listing = source.listing
     in_order = [(job, written[job.file]) for job in jobs]
-    parts = ((part, _digests(part, in_order)) for part in ("train", "validation"))
+    parts = ((part, _digests(part, in_order)) for part in PARTS)
     info = DatasetInfo.of_labelled_images(
         name="imagenet",
         sha256=sha256_of(parts, stored),
@@ -148,15 +129,9 @@ def _describe(
         train_samples=len(listing.training),
         validation_samples=len(listing.validation),
     ).model_copy(update={"stored": stored})
-    training, held_out = (
-        tuple(each.shard for job, each in in_order if job.part == part)
-        for part in ("train", "validation")
-    )
-    save_sizes(folder, [size for _, each in in_order for size in each.sizes])
-    save_index(folder, ShardIndex(dataset_sha256=info.sha256, train=training, validation=held_out))
     if source.archives:
         save_archives(folder, source.archives)
-    save_dataset_manifest(folder, info)
+    save_description(folder, info, in_order)
     return info
 
 
@@ -185,34 +160,17 @@ def _refuse_inside(listing: Listing, target: Path) -> None:
             )
 
 
-def _shard_counts(training: int, held_out: int, wanted: int | None) -> tuple[int, int]:
-    shards = wanted if wanted is not None else -(-training // SHARD_SAMPLES)
-    if not 1 <= shards <= training:
-        raise DatasetError(f"--shards {shards}: for {training} training images, 1 to {training}")
-    return shards, min(held_out, max(1, round(held_out * shards / training)))
-
-
-def _jobs(listing: Listing, shards: tuple[int, int]) -> list[Job]:
+def _jobs(listing: Listing, shards: tuple[int, int], stored: Stored) -> list[Job]:
     # Images are listed class by class; unmixed, 16 open shards would hold some 16 classes.
     order = rng.permutation(len(listing.training), Purpose.SPLIT).tolist()
     mixed = [listing.training[place] for place in order]
-    return [*_cut("train", mixed, shards[0]), *_cut("validation", listing.validation, shards[1])]
-
-
-def _cut(part: str, images: Sequence[Image], shards: int) -> Iterator[Job]:
-    """Cut the images into shards whose sizes differ by one at most."""
-    for shard in range(shards):
-        start, end = (len(images) * edge // shards for edge in (shard, shard + 1))
-        yield Job(part, f"{part}-{shard:05d}-of-{shards:05d}", images[start:end])
+    parts = zip(PARTS, (mixed, listing.validation), shards, strict=True)
+    return [Job(*each, stored) for part in parts for each in cut(*part)]
 
 
 def _names_sha256(jobs: Sequence[Job]) -> str:
-    digest = hashlib.sha256()
-    for job in jobs:
-        for image in job.images:
-            line = f"{job.part}\t{image.name}\t{image.label}\n"
-            digest.update(line.encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
+    images = ((job.part, image) for job in jobs for image in job.images)
+    return dataset_sha256((part, f"{image.name}\t{image.label}") for part, image in images)
 
 
 def _conversions(written: Iterable[Written], stored: Stored) -> str:

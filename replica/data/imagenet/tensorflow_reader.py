@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data import tfrecord
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
-from aiperf_hpc.replica.data.imagenet import sample_order, tfrecord
+from aiperf_hpc.replica.data.imagenet import sample_order
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.sample_order import ATTEMPTS, MEAN, OPEN_SHARDS, STD
 from aiperf_hpc.replica.data.imagenet.stored_image import PPM_SIZE

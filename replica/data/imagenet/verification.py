@@ -5,40 +5,28 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from aiperf_hpc.datasets.manifest import MANIFEST
 from aiperf_hpc.errors import DatasetError, reason_of
-from aiperf_hpc.replica.data.imagenet import tfrecord
+from aiperf_hpc.replica.data import tfrecord
 from aiperf_hpc.replica.data.imagenet.archives import ARCHIVES, load_archives
-from aiperf_hpc.replica.data.imagenet.loading import open_index
-from aiperf_hpc.replica.data.imagenet.shard_writer import sha256_of
+from aiperf_hpc.replica.data.imagenet.labelled_image import LabelledImage, unpack
+from aiperf_hpc.replica.data.imagenet.shard_samples import sha256_of
 from aiperf_hpc.replica.data.imagenet.sources.base import and_more
 from aiperf_hpc.replica.data.imagenet.stored_image import encode
 from aiperf_hpc.replica.data.jobs import in_threads
 from aiperf_hpc.replica.data.progress import Meter, Show, not_shown
+from aiperf_hpc.replica.data.sharded.verification import Verification
 from aiperf_hpc.replica.data.shards import (
     Shard,
     load_sizes,
+    open_index,
     verify_shards,
 )
 from aiperf_hpc.trial import DatasetInfo
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """What a look at a prepared folder found."""
-
-    files: int
-    """Files that were looked at."""
-    images: int
-    """Images in them that are as they should be, as far as was looked."""
-    broken: tuple[str, ...]
-    """What is wrong, a line for each broken file."""
-
 
 Digested = tuple[str, int, str]
 """An image's name, label and the SHA-256 of its source file."""
@@ -70,7 +58,7 @@ def verify_folder(
     Raises:
         DatasetError: dataset.json or shards.json cannot be read, or they are of two preparations.
     """
-    info, index = open_index(folder)
+    info, index = open_index(folder, "imagenet")
     shards = (*index.train, *index.validation)
     meter = Meter(progress, "verifying", len(shards), "shards")
     broken = list(_problems(lambda: load_sizes(folder, index, "imagenet")))
@@ -138,14 +126,14 @@ def _shard(
     return _Found(found, images, None)
 
 
-def _images(path: Path, stopped: threading.Event) -> Iterator[tfrecord.LabelledImage | str]:
+def _images(path: Path, stopped: threading.Event) -> Iterator[LabelledImage | str]:
     """Yield the images of a shard, and at last what is wrong with its records, if anything is."""
     try:
         with path.open("rb") as file:
             for content in tfrecord.contents(file.fileno()):
                 if stopped.is_set():
                     return
-                yield tfrecord.unpack(content)
+                yield unpack(content)
     except ValueError as error:
         yield str(error)
     except OSError as error:
@@ -153,7 +141,7 @@ def _images(path: Path, stopped: threading.Event) -> Iterator[tfrecord.LabelledI
 
 
 def _image(
-    image: tfrecord.LabelledImage | str, info: DatasetInfo, found: dict[int, str], decode: bool
+    image: LabelledImage | str, info: DatasetInfo, found: dict[int, str], decode: bool
 ) -> str | None:
     """Return what is wrong with an image, if anything is, and note its class."""
     if isinstance(image, str):

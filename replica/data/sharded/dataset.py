@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.datasets.manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
@@ -24,10 +23,9 @@ from aiperf_hpc.replica.data.file_parts import read_part
 from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.replica.data.shards import (
     Shard,
-    ShardIndex,
     Sizes,
-    load_index,
     load_sizes,
+    open_index,
     verify_shards,
 )
 from aiperf_hpc.trial import DatasetInfo
@@ -83,25 +81,6 @@ def load(codec: Codec, config: DatasetConfig, cores: int) -> ShardedDataset:
         Files(name, config.path, index.validation, held_out),
         max(1, min(config.parallel_transforms, cores)),
     )
-
-
-def open_index(folder: Path, name: str) -> tuple[DatasetInfo, ShardIndex]:
-    """Read what describes a prepared folder.
-
-    Raises:
-        DatasetError: it was not prepared, or its descriptions are of two preparations.
-    """
-    info, index = load_dataset_manifest(folder, name), load_index(folder, name)
-    counts = [sum(s.samples for s in part) for part in (index.train, index.validation)]
-    if index.dataset_sha256 != info.sha256 or counts != [
-        info.train_samples,
-        info.validation_samples,
-    ]:
-        raise DatasetError(
-            f"dataset '{name}': dataset.json and shards.json of {folder} are of two preparations; "
-            "prepare it again"
-        )
-    return info, index
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import os
 from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol, TypeVar
 
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.sharded.writing import (
@@ -29,6 +29,8 @@ from aiperf_hpc.replica.data.sharded.writing import (
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.data.unfinished import Plan, check_target, resumed
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
+
+T = TypeVar("T")
 
 
 class Kind(Protocol):
@@ -138,8 +140,8 @@ def prepare(
     counts = len(files["train"]), len(files["validation"])
     shards = shard_counts(*counts, options.shards, form.shard_samples)
     jobs = [
-        job for part, number in zip(PARTS, shards, strict=True)
-        for job in _cut(part, files[part], number)
+        _Job(*each) for part, number in zip(PARTS, shards, strict=True)
+        for each in cut(part, files[part], number)
     ]  # fmt: skip
     plan = Plan(
         dataset=form.name, source=str(source), names_sha256=_names_sha256(jobs), shards=shards
@@ -154,7 +156,9 @@ def prepare(
         return describe(work.dataset, jobs, written, all_have)
 
 
-def shard_counts(training: int, held_out: int, wanted: int | None, each: int) -> tuple[int, int]:
+def shard_counts(
+    training: int, held_out: int, wanted: int | None, each: int, unit: str = "samples"
+) -> tuple[int, int]:
     """Return how many shards the training and the validation samples have.
 
     Raises:
@@ -162,7 +166,7 @@ def shard_counts(training: int, held_out: int, wanted: int | None, each: int) ->
     """
     shards = wanted if wanted is not None else -(-training // each)
     if not 1 <= shards <= training:
-        raise DatasetError(f"--shards {shards}: for {training} training samples, 1 to {training}")
+        raise DatasetError(f"--shards {shards}: for {training} training {unit}, 1 to {training}")
     return shards, min(held_out, max(1, round(held_out * shards / training)))
 
 
@@ -198,11 +202,11 @@ def _stat(path: Path) -> os.stat_result:
         raise DatasetError(f"cannot read {path}: {reason_of(error)}") from None
 
 
-def _cut(part: str, files: Sequence[Path], shards: int) -> Iterator[_Job]:
-    """Cut the files into shards whose sizes differ by one sample at most."""
+def cut(part: str, samples: Sequence[T], shards: int) -> Iterator[tuple[str, str, Sequence[T]]]:
+    """Cut samples into shards whose sizes differ by one at most: part, file and samples of each."""
     for shard in range(shards):
-        start, end = (len(files) * edge // shards for edge in (shard, shard + 1))
-        yield _Job(part, f"{part}-{shard:05d}-of-{shards:05d}", files[start:end])
+        start, end = (len(samples) * edge // shards for edge in (shard, shard + 1))
+        yield part, f"{part}-{shard:05d}-of-{shards:05d}", samples[start:end]
 
 
 def _names_sha256(jobs: Sequence[_Job]) -> str:

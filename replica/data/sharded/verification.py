@@ -11,16 +11,18 @@ from aiperf_hpc.datasets.manifest import MANIFEST
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.jobs import in_threads
 from aiperf_hpc.replica.data.progress import Meter, Show, not_shown
-from aiperf_hpc.replica.data.sharded.dataset import Codec, Files, open_index
+from aiperf_hpc.replica.data.sharded.dataset import Codec, Files
 from aiperf_hpc.replica.data.sharded.writing import PARTS, sha256_of
-from aiperf_hpc.replica.data.shards import Shard, load_sizes, verify_shards
+from aiperf_hpc.replica.data.shards import Shard, load_sizes, open_index, verify_shards
 
 
 class Verification(NamedTuple):
     """What a look at a prepared folder found."""
 
     files: int
+    """Files that were looked at."""
     samples: int
+    """Samples in them that are as they should be, as far as was looked."""
     broken: tuple[str, ...]
     """What is wrong, a line for each broken file."""
 

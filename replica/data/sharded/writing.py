@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -54,6 +55,8 @@ class Stored(NamedTuple):
     """Bytes of its record."""
     sha256: str
     """Of its numbers."""
+    converted: str | None = None
+    """What its source was, where that is not stored as it is."""
 
 
 Store = Callable[[BinaryIO], Stored]
@@ -80,13 +83,38 @@ def write_shards(
     Raises:
         DatasetError: samples cannot be stored, each of which is named, or there is no space.
     """
-    written: dict[str, Written] = {}
-    if noted := len(work.finished()):
-        meter = Meter(options.progress, "checking", noted, "finished shards")
-        written = finished(work, jobs, options.cores, meter)
-        options.report(f"going on in {work.root}: {len(written)} of {len(jobs)} shards are kept")
+    written = kept_shards(work, jobs, unit, options)
+    check_space(work.root, sum(job.size for job in jobs if job.file not in written))
+    return write_missing(work, jobs, written, samples_of, unit, options)
+
+
+def kept_shards(
+    work: Unfinished, jobs: Sequence[RecordJob], unit: str, options: Options
+) -> dict[str, Written]:
+    """Return the shards that an interrupted preparation has finished, by their files."""
+    noted = len(work.finished())
+    if not noted:
+        return {}
+    meter = Meter(options.progress, "checking", noted, "finished shards")
+    kept = finished(work, jobs, options.cores, meter)
+    line = f"going on in {work.root}: {len(kept)} of {len(jobs)} shards are kept"
+    if len(kept) < noted:
+        line += f"; {noted - len(kept)} with changed {unit} or damage made anew"
+    options.report(line)
+    return kept
+
+
+def write_missing(
+    work: Unfinished,
+    jobs: Sequence[J],
+    kept: Mapping[str, Written],
+    samples_of: Callable[[J], Generator[Store, None, None]],
+    unit: str,
+    options: Options,
+) -> dict[str, Written]:
+    """Write the shards that are not kept; return all. Raises and takes as ``write_shards``."""
+    written = dict(kept)
     left = [job for job in jobs if job.file not in written]
-    check_space(work.root, sum(job.size for job in left))
     total, missing = (sum(job.samples for job in some) for some in (jobs, left))
     meter = Meter(options.progress, "preparing", total, unit, kept=total - missing)
     refusals = Refusals(options.complain, unit)
@@ -124,11 +152,13 @@ def _write(
     if refused:
         path.unlink()
         return None, refused
+    converted = {place: each.sha256 for place, each in enumerate(stored) if each.converted}
     written = Written(
-        shard=describe_shard(path, len(stored)),
+        shard=describe_shard(path, len(stored), converted),
         stamp=job.stamp(),
         sizes=tuple(each.size for each in stored),
         sources=tuple(each.sha256 for each in stored),
+        converted=Counter(each.converted for each in stored if each.converted),
     )
     note(work, written)
     return written, refused
@@ -160,13 +190,20 @@ def describe(
         train_samples=counts["train"],
         validation_samples=counts["validation"],
     )
+    save_description(folder, info, in_order)
+    return info
+
+
+def save_description(
+    folder: Path, info: DatasetInfo, in_order: Sequence[tuple[RecordJob, Written]]
+) -> None:
+    """Write what says what the shards in a folder hold, all of them in their order."""
     training, held_out = (
         tuple(each.shard for job, each in in_order if job.part == part) for part in PARTS
     )
     save_sizes(folder, [size for _, each in in_order for size in each.sizes])
     save_index(folder, ShardIndex(dataset_sha256=info.sha256, train=training, validation=held_out))
     save_dataset_manifest(folder, info)
-    return info
 
 
 def sha256_of(lines: Iterable[tuple[str, str]]) -> str:

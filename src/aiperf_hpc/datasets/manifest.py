@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.untrusted.bounds import first_fault
 
 MANIFEST = "dataset.json"
 
@@ -54,7 +55,5 @@ def _read_manifest(folder: Path, which: str, prepare: str) -> DatasetInfo:
     except OSError as error:
         raise DatasetError(f"{which}cannot read {error.filename}: {error.strerror}") from None
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise DatasetError(
-            f"{which}{folder / MANIFEST} is damaged: {first['msg']}; {prepare}"
-        ) from None
+        damaged = f"{which}{folder / MANIFEST} is damaged: {first_fault(error)}"
+        raise DatasetError(f"{damaged}; {prepare}") from None

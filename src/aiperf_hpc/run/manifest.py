@@ -15,7 +15,7 @@ from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import Retry, no_retry
 from aiperf_hpc.system.site import SiteDescription
 from aiperf_hpc.trial import DatasetInfo, Value
-from aiperf_hpc.untrusted.bounds import MOST_HOURS, MOST_NODES, message_of
+from aiperf_hpc.untrusted.bounds import MOST_HOURS, MOST_NODES, first_fault
 from aiperf_hpc.untrusted.files import MOST_YAML_BYTES, bytes_inside, parsed_yaml
 
 RULES = 2
@@ -121,9 +121,8 @@ class RunManifest(Value):
         except StorageError as error:
             raise RunDirectoryError(str(error)) from None
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            key = ".".join(str(part) for part in first["loc"]) or "the file"
-            raise RunDirectoryError(f"{paths.manifest}: {key[:200]}: {message_of(first)}") from None
+            fault = first_fault(error, "the file")
+            raise RunDirectoryError(f"{paths.manifest}: {fault}") from None
         except RunDirectoryError:
             raise
         except (UsageError, UnicodeDecodeError) as error:

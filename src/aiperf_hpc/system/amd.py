@@ -66,31 +66,32 @@ def _by_library() -> tuple[Accelerator, ...]:
 
 
 def _describe(library: Library, handle: Handle, index: int) -> Accelerator:
-    question = Question(library.AmdSmiException)
-    ask, kinds = question.ask, library.AmdSmiClkType
-    caps: Mapping[str, Any] = ask("caps", lambda: library.amdsmi_get_power_cap_info(handle)) or {}
+    smi, question = library, Question(library.AmdSmiException)
+    kinds = smi.AmdSmiClkType
+    caps: Mapping[str, Any] = (
+        question.ask("caps", lambda: smi.amdsmi_get_power_cap_info(handle)) or {}
+    )
     if why := question.absent.pop("caps", None):
         question.absent |= dict.fromkeys(_CAPS, why)
+    told = question.ask_each(
+        {
+            "uuid": lambda: str(smi.amdsmi_get_gpu_device_uuid(handle)),
+            "pci_address": lambda: str(smi.amdsmi_get_gpu_device_bdf(handle)),
+            "driver": lambda: _told(smi.amdsmi_get_gpu_driver_info(handle), "driver_version"),
+            "memory_bytes": (
+                lambda: int(_told(smi.amdsmi_get_gpu_vram_info(handle), "vram_size")) * 2**20
+            ),
+            "max_clock_mhz": lambda: _clock(smi, handle, kinds.GFX),
+            "max_memory_clock_mhz": lambda: _clock(smi, handle, kinds.MEM),
+        }
+    )
+    told |= {name: caps[key] / 1e6 if key in caps else None for name, key in _CAPS.items()}
     return Accelerator(
         vendor=VENDOR,
-        model=_told(library.amdsmi_get_gpu_asic_info(handle), "market_name"),
+        model=_told(smi.amdsmi_get_gpu_asic_info(handle), "market_name"),
         index=index,
-        uuid=ask("uuid", lambda: str(library.amdsmi_get_gpu_device_uuid(handle))),
-        pci_address=ask("pci_address", lambda: str(library.amdsmi_get_gpu_device_bdf(handle))),
-        driver=ask(
-            "driver",
-            lambda: _told(library.amdsmi_get_gpu_driver_info(handle), "driver_version"),
-        ),
-        memory_bytes=ask(
-            "memory_bytes",
-            lambda: int(_told(library.amdsmi_get_gpu_vram_info(handle), "vram_size")) * 2**20,
-        ),
-        max_clock_mhz=ask("max_clock_mhz", lambda: _clock(library, handle, kinds.GFX)),
-        max_memory_clock_mhz=ask(
-            "max_memory_clock_mhz", lambda: _clock(library, handle, kinds.MEM)
-        ),
-        **{name: caps[key] / 1e6 if key in caps else None for name, key in _CAPS.items()},
         absent=_UNASKED | question.absent,
+        **told,
     )
 
 
@@ -137,18 +138,25 @@ def parse_rocm_smi(text: str) -> tuple[Accelerator, ...]:
     Raises:
         AbsentError: it is no JSON object.
     """
+    cards, driver = rocm_smi_cards(text)
+    return tuple(_of_card(number, card, driver) for number, card in cards.items())
+
+
+def rocm_smi_cards(text: str) -> tuple[dict[int, dict[str, str]], str | None]:
+    """Return the values of each card by its number, and the driver's version.
+
+    Names of values are in lower case: releases differ in it. Raises as ``parse_rocm_smi``.
+    """
     try:
         document = json.loads(text)
-        cards = {key: card for key, card in document.items() if _CARD.fullmatch(key)}
+        found = {int(m[1]): v for k, v in document.items() if (m := _CARD.fullmatch(k))}
     except (ValueError, AttributeError):
         raise AbsentError("rocm-smi did not print JSON") from None
-    driver = document.get("system", {}).get("Driver version")
-    return tuple(_of_card(key, card, driver) for key, card in cards.items())
+    cards = {n: {name.lower(): value for name, value in v.items()} for n, v in found.items()}
+    return cards, document.get("system", {}).get("Driver version")
 
 
-def _of_card(key: str, card: Mapping[str, str], driver: str | None) -> Accelerator:
-    # Releases differ in the case of the names.
-    values = {name.lower(): value for name, value in card.items()}
+def _of_card(index: int, values: Mapping[str, str], driver: str | None) -> Accelerator:
     question = Question(ValueError)
     ask = question.ask
     question.absent |= dict.fromkeys(
@@ -158,7 +166,7 @@ def _of_card(key: str, card: Mapping[str, str], driver: str | None) -> Accelerat
     return Accelerator(
         vendor=VENDOR,
         model=values.get("card series") or values.get("device name") or "unknown",
-        index=int(key.removeprefix("card")),
+        index=index,
         driver=driver or ask("driver", lambda: _told({}, "driver version")),
         uuid=ask("uuid", lambda: _told(values, "unique id")),
         pci_address=ask("pci_address", lambda: _told(values, "pci bus")),

@@ -35,20 +35,26 @@ def nvml() -> Iterator[Library]:
 def accelerators() -> tuple[Accelerator, ...]:
     """Return all of this node, by NVML's numbers. Raises AbsentError where there are none."""
     with nvml() as library:
+        handles = handles_of(library)
         try:
             driver = library.nvmlSystemGetDriverVersion()
-            handles = [
-                library.nvmlDeviceGetHandleByIndex(index)
-                for index in range(library.nvmlDeviceGetCount())
-            ]
-            found = tuple(
+            return tuple(
                 _describe(library, handle, index, driver) for index, handle in enumerate(handles)
             )
         except library.NVMLError as error:
             raise AbsentError(f"NVML: {error}") from None
-    if not found:
+
+
+def handles_of(library: Library) -> list[Handle]:
+    """Return the handle of each accelerator. Raises AbsentError where there are none."""
+    try:
+        count = library.nvmlDeviceGetCount()
+        handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+    except library.NVMLError as error:
+        raise AbsentError(f"NVML: {error}") from None
+    if not handles:
         raise AbsentError("NVML counts no accelerator")
-    return found
+    return handles
 
 
 def cuda_version() -> str:
@@ -62,37 +68,33 @@ def cuda_version() -> str:
 
 
 def _describe(library: Library, handle: Handle, index: int, driver: str) -> Accelerator:
-    question = Question(library.NVMLError)
-    ask = question.ask
+    nv, question = library, Question(library.NVMLError)
+    told = question.ask_each(
+        {
+            "uuid": lambda: str(nv.nvmlDeviceGetUUID(handle)),
+            "pci_address": lambda: str(nv.nvmlDeviceGetPciInfo(handle).busId),
+            "memory_bytes": lambda: int(nv.nvmlDeviceGetMemoryInfo(handle).total),
+            "max_clock_mhz": lambda: _clock(nv, handle, nv.NVML_CLOCK_SM),
+            "max_memory_clock_mhz": lambda: _clock(nv, handle, nv.NVML_CLOCK_MEM),
+            "power_limit_watts": lambda: nv.nvmlDeviceGetPowerManagementLimit(handle) / 1000,
+            "default_power_limit_watts": (
+                lambda: nv.nvmlDeviceGetPowerManagementDefaultLimit(handle) / 1000
+            ),
+            "max_power_limit_watts": (
+                lambda: nv.nvmlDeviceGetPowerManagementLimitConstraints(handle)[1] / 1000
+            ),
+            "pcie": lambda: _pcie(nv, handle),
+            "links": lambda: _links(nv, handle),
+            "partitioned": lambda: _partitioned(nv, handle),
+        }
+    )
     return Accelerator(
         vendor=VENDOR,
-        model=library.nvmlDeviceGetName(handle),
+        model=nv.nvmlDeviceGetName(handle),
         index=index,
         driver=driver,
-        uuid=ask("uuid", lambda: str(library.nvmlDeviceGetUUID(handle))),
-        pci_address=ask("pci_address", lambda: str(library.nvmlDeviceGetPciInfo(handle).busId)),
-        memory_bytes=ask(
-            "memory_bytes", lambda: int(library.nvmlDeviceGetMemoryInfo(handle).total)
-        ),
-        max_clock_mhz=ask("max_clock_mhz", lambda: _clock(library, handle, library.NVML_CLOCK_SM)),
-        max_memory_clock_mhz=ask(
-            "max_memory_clock_mhz", lambda: _clock(library, handle, library.NVML_CLOCK_MEM)
-        ),
-        power_limit_watts=ask(
-            "power_limit_watts", lambda: library.nvmlDeviceGetPowerManagementLimit(handle) / 1000
-        ),
-        default_power_limit_watts=ask(
-            "default_power_limit_watts",
-            lambda: library.nvmlDeviceGetPowerManagementDefaultLimit(handle) / 1000,
-        ),
-        max_power_limit_watts=ask(
-            "max_power_limit_watts",
-            lambda: library.nvmlDeviceGetPowerManagementLimitConstraints(handle)[1] / 1000,
-        ),
-        pcie=ask("pcie", lambda: _pcie(library, handle)),
-        links=ask("links", lambda: _links(library, handle)),
-        partitioned=ask("partitioned", lambda: _partitioned(library, handle)),
         absent=question.absent,
+        **told,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from aiperf_hpc.errors import AIPerfError
@@ -66,6 +66,10 @@ class Question:
         except self._refusals as error:
             self.absent[name] = _reason(error)
             return None
+
+    def ask_each(self, reads: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+        """Return what each of ``reads`` returns by its name, as ``ask`` does."""
+        return {name: self.ask(name, read) for name, read in reads.items()}
 
 
 def _reason(error: Exception) -> str:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from aiperf_hpc.system.amd import VENDOR, amd_smi
+from aiperf_hpc.system.amd import VENDOR, amd_smi, rocm_smi_cards
 from aiperf_hpc.system.tools import AbsentError, Handle, Library, output_of
-from aiperf_hpc.telemetry.reading import AcceleratorSource, Asker, Reading
+from aiperf_hpc.telemetry.reading import AcceleratorSource, Asker, LibrarySource, Reading
 from aiperf_hpc.telemetry.values import AcceleratorName
 
-_CARD = re.compile(r"card(\d+)")
 _ROCM_SMI = ("--showuse", "--showmeminfo", "vram", "--showpower", "--showtemp", "--json")
 
 
@@ -32,60 +29,36 @@ def amd_source() -> Iterator[AcceleratorSource]:
         yield source
 
 
-class _AmdSmi:
-    tool = "amdsmi"
-    cheap = True
+class _AmdSmi(LibrarySource):
+    tool, vendor = "amdsmi", VENDOR
 
     def __init__(self, library: Library) -> None:
-        self._library = library
-        self.asker = Asker((library.AmdSmiException,))
         try:
-            self._handles = list(library.amdsmi_get_processor_handles())
+            handles = list(library.amdsmi_get_processor_handles())
         except library.AmdSmiException as error:
             raise AbsentError(f"amdsmi: {' '.join(str(error).split())}") from None
-        if not self._handles:
+        if not handles:
             raise AbsentError("amdsmi counts no accelerator")
-        count = len(self._handles)
-        self.names = [AcceleratorName(vendor=VENDOR, index=index) for index in range(count)]
+        super().__init__(handles, library.AmdSmiException)
+        self._library = library
 
-    def read(self) -> list[Reading]:
-        return [
-            self._read(str(name), handle)
-            for name, handle in zip(self.names, self._handles, strict=True)
-        ]
-
-    def _read(self, name: str, handle: Handle) -> Reading:
-        ask, smi = self.asker.ask, self._library
-        kinds, where = smi.AmdSmiClkType, smi.AmdSmiTemperatureType
+    def reads(self, handle: Handle) -> Mapping[str, Callable[[], float]]:
+        smi, power = self._library, ("current_socket_power", "average_socket_power")
+        kinds = smi.AmdSmiClkType
         # Its counter of energy is not used: on some models it stands still (amdsmi's issue 22).
-        return Reading(
-            utilisation=ask(
-                f"{name}: utilisation",
-                lambda: _number(smi.amdsmi_get_gpu_activity(handle), "gfx_activity"),
-            ),
-            memory=ask(
-                f"{name}: memory",
-                lambda: _number(smi.amdsmi_get_gpu_vram_usage(handle), "vram_used") * 2**20,
-            ),
-            watts=ask(
-                f"{name}: power",
-                lambda: _number(
-                    smi.amdsmi_get_power_info(handle),
-                    "current_socket_power",
-                    "average_socket_power",
-                ),
-            ),
-            celsius=ask(
-                f"{name}: temperature",
-                lambda: float(
-                    smi.amdsmi_get_temp_metric(
-                        handle, where.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT
-                    )
-                ),
-            ),
-            mhz=ask(f"{name}: clock", lambda: self._clock(handle, kinds.GFX)),
-            memory_mhz=ask(f"{name}: memory clock", lambda: self._clock(handle, kinds.MEM)),
-        )
+        return {
+            "utilisation": lambda: _number(smi.amdsmi_get_gpu_activity(handle), "gfx_activity"),
+            "memory": lambda: _number(smi.amdsmi_get_gpu_vram_usage(handle), "vram_used") * 2**20,
+            "watts": lambda: _number(smi.amdsmi_get_power_info(handle), *power),
+            "celsius": lambda: self._hottest(handle),
+            "mhz": lambda: self._clock(handle, kinds.GFX),
+            "memory_mhz": lambda: self._clock(handle, kinds.MEM),
+        }
+
+    def _hottest(self, handle: Handle) -> float:
+        smi = self._library
+        kind, metric = smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT
+        return float(smi.amdsmi_get_temp_metric(handle, kind, metric))
 
     def _clock(self, handle: Handle, kind: object) -> float:
         return _number(self._library.amdsmi_get_clock_info(handle, kind), "clk", "cur_clk")
@@ -107,37 +80,27 @@ class _RocmSmi:
         return [self._read(f"{VENDOR} {n}", cards.get(n, {})) for n in self._numbers]
 
     def _cards(self) -> dict[int, dict[str, str]]:
-        text = output_of("rocm-smi", *_ROCM_SMI)
-        try:
-            document = json.loads(text)
-            found = {int(m[1]): v for k, v in document.items() if (m := _CARD.fullmatch(k))}
-        except (ValueError, AttributeError):
-            raise AbsentError("rocm-smi did not print JSON") from None
-        # Releases differ in the case of the names.
-        return {n: {name.lower(): value for name, value in v.items()} for n, v in found.items()}
+        return rocm_smi_cards(output_of("rocm-smi", *_ROCM_SMI))[0]
 
     def _read(self, name: str, card: Mapping[str, str]) -> Reading:
-        ask = self.asker.ask
-        ask(f"{name}: clock", _no_clock)
-        ask(f"{name}: memory clock", _no_clock)
-        return Reading(
-            utilisation=ask(f"{name}: utilisation", lambda: _number(card, "gpu use (%)")),
-            memory=ask(f"{name}: memory", lambda: _number(card, "vram total used memory (b)")),
-            watts=ask(
-                f"{name}: power",
-                lambda: _number(
-                    card,
-                    "average graphics package power (w)",
-                    "current socket graphics package power (w)",
-                ),
-            ),
-            celsius=ask(
-                f"{name}: temperature",
-                lambda: _number(
-                    card, "temperature (sensor junction) (c)", "temperature (sensor edge) (c)"
-                ),
-            ),
+        return self.asker.reading(
+            name,
+            {
+                "utilisation": lambda: _number(card, "gpu use (%)"),
+                "memory": lambda: _number(card, "vram total used memory (b)"),
+                "watts": lambda: _number(card, *_POWERS),
+                "celsius": lambda: _number(card, *_TEMPERATURES),
+                "mhz": _no_clock,
+                "memory_mhz": _no_clock,
+            },
         )
+
+
+_POWERS = (
+    "average graphics package power (w)",
+    "current socket graphics package power (w)",
+)
+_TEMPERATURES = ("temperature (sensor junction) (c)", "temperature (sensor edge) (c)")
 
 
 def _no_clock() -> float:

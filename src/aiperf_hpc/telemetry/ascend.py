@@ -39,20 +39,19 @@ class _NpuSmi:
         ]
 
     def _read(self, name: str, row: ChipRow | None) -> Reading:
-        ask = self.asker.ask
         if row is None:
-            ask(name, lambda: _told(None, "this chip"))
+            self.asker.ask(name, lambda: _told(None, "this chip"))
             return Reading()
-        ask(f"{name}: clock", lambda: _told(None, "its clock"))
-        ask(f"{name}: memory clock", lambda: _told(None, "the clock of its memory"))
-        memory = row.memory_used_bytes
-        return Reading(
-            utilisation=ask(f"{name}: utilisation", lambda: _told(row.load_percent, "the load")),
-            memory=ask(f"{name}: memory", lambda: float(_told(memory, "the memory in use"))),
-            watts=ask(f"{name}: power", lambda: _told(row.power_watts, "its power")),
-            celsius=ask(
-                f"{name}: temperature", lambda: _told(row.temperature_celsius, "its temperature")
-            ),
+        return self.asker.reading(
+            name,
+            {
+                "utilisation": lambda: _told(row.load_percent, "the load"),
+                "memory": lambda: float(_told(row.memory_used_bytes, "the memory in use")),
+                "watts": lambda: _told(row.power_watts, "its power"),
+                "celsius": lambda: _told(row.temperature_celsius, "its temperature"),
+                "mhz": lambda: _told(None, "its clock"),
+                "memory_mhz": lambda: _told(None, "the clock of its memory"),
+            },
         )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from aiperf_hpc.system.nvidia import VENDOR, nvml
-from aiperf_hpc.system.tools import AbsentError, Handle, Library
-from aiperf_hpc.telemetry.reading import AcceleratorSource, Asker, Reading
-from aiperf_hpc.telemetry.values import AcceleratorName
+from aiperf_hpc.system.nvidia import VENDOR, handles_of, nvml
+from aiperf_hpc.system.tools import Handle, Library
+from aiperf_hpc.telemetry.reading import AcceleratorSource, LibrarySource
 
 
 @contextmanager
@@ -18,50 +17,21 @@ def nvidia_source() -> Iterator[AcceleratorSource]:
         yield _Nvml(library)
 
 
-class _Nvml:
-    tool = "NVML"
-    cheap = True
+class _Nvml(LibrarySource):
+    tool, vendor = "NVML", VENDOR
 
     def __init__(self, library: Library) -> None:
+        super().__init__(handles_of(library), library.NVMLError)
         self._library = library
-        self.asker = Asker((library.NVMLError,))
-        try:
-            count = library.nvmlDeviceGetCount()
-            self._handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
-        except library.NVMLError as error:
-            raise AbsentError(f"NVML: {error}") from None
-        if not self._handles:
-            raise AbsentError("NVML counts no accelerator")
-        self.names = [AcceleratorName(vendor=VENDOR, index=index) for index in range(count)]
 
-    def read(self) -> list[Reading]:
-        return [
-            self._read(str(name), handle)
-            for name, handle in zip(self.names, self._handles, strict=True)
-        ]
-
-    def _read(self, name: str, handle: Handle) -> Reading:
-        ask, nv = self.asker.ask, self._library
-        return Reading(
-            utilisation=ask(
-                f"{name}: utilisation", lambda: float(nv.nvmlDeviceGetUtilizationRates(handle).gpu)
-            ),
-            memory=ask(f"{name}: memory", lambda: float(nv.nvmlDeviceGetMemoryInfo(handle).used)),
-            watts=ask(f"{name}: power", lambda: nv.nvmlDeviceGetPowerUsage(handle) / 1000.0),
-            celsius=ask(
-                f"{name}: temperature",
-                lambda: float(nv.nvmlDeviceGetTemperature(handle, nv.NVML_TEMPERATURE_GPU)),
-            ),
-            mhz=ask(
-                f"{name}: clock",
-                lambda: float(nv.nvmlDeviceGetClockInfo(handle, nv.NVML_CLOCK_SM)),
-            ),
-            memory_mhz=ask(
-                f"{name}: memory clock",
-                lambda: float(nv.nvmlDeviceGetClockInfo(handle, nv.NVML_CLOCK_MEM)),
-            ),
-            millijoules=ask(
-                f"{name}: energy counter",
-                lambda: int(nv.nvmlDeviceGetTotalEnergyConsumption(handle)),
-            ),
-        )
+    def reads(self, handle: Handle) -> Mapping[str, Callable[[], float]]:
+        nv = self._library
+        return {
+            "utilisation": lambda: float(nv.nvmlDeviceGetUtilizationRates(handle).gpu),
+            "memory": lambda: float(nv.nvmlDeviceGetMemoryInfo(handle).used),
+            "watts": lambda: nv.nvmlDeviceGetPowerUsage(handle) / 1000.0,
+            "celsius": lambda: float(nv.nvmlDeviceGetTemperature(handle, nv.NVML_TEMPERATURE_GPU)),
+            "mhz": lambda: float(nv.nvmlDeviceGetClockInfo(handle, nv.NVML_CLOCK_SM)),
+            "memory_mhz": lambda: float(nv.nvmlDeviceGetClockInfo(handle, nv.NVML_CLOCK_MEM)),
+            "millijoules": lambda: int(nv.nvmlDeviceGetTotalEnergyConsumption(handle)),
+        }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from aiperf_hpc.system.tools import Question
+from aiperf_hpc.system.tools import Handle, Question
 from aiperf_hpc.telemetry.values import AcceleratorName
 
 T = TypeVar("T")
@@ -24,6 +24,18 @@ class Reading(NamedTuple):
     memory_mhz: float | None = None
     millijoules: int | None = None
     """A counter of energy, since some moment."""
+
+
+_LABELS: Final = {
+    "utilisation": "utilisation",
+    "memory": "memory",
+    "watts": "power",
+    "celsius": "temperature",
+    "mhz": "clock",
+    "memory_mhz": "memory clock",
+    "millijoules": "energy counter",
+}
+"""What people call the values of a reading."""
 
 
 class Asker:
@@ -55,6 +67,11 @@ class Asker:
         else:
             self.absent.pop(name, None)
         return told
+
+    def reading(self, name: str, reads: Mapping[str, Callable[[], Any]]) -> Reading:
+        """Return an accelerator's reading, of what each of ``reads`` returns by its field."""
+        told = {field: self.ask(f"{name}: {_LABELS[field]}", read) for field, read in reads.items()}
+        return Reading(**told)
 
     def again(self) -> None:
         """Let everything be asked for once more."""
@@ -89,3 +106,28 @@ class AcceleratorSource(Protocol):
             AbsentError: it tells nothing any more.
         """
         ...
+
+
+class LibrarySource:
+    """Accelerators of one vendor, whose library asks each by its handle."""
+
+    tool: str
+    vendor: str
+    cheap = True
+
+    def __init__(self, handles: Sequence[Handle], refusal: type[Exception]) -> None:
+        """Take what the library calls each of them, and the error by which it refuses."""
+        self.asker = Asker((refusal,))
+        self._handles = handles
+        self.names = [
+            AcceleratorName(vendor=self.vendor, index=index) for index in range(len(handles))
+        ]
+
+    def reads(self, handle: Handle) -> Mapping[str, Callable[[], Any]]:
+        """Return what asks the library for each field of a ``Reading``."""
+        raise NotImplementedError
+
+    def read(self) -> list[Reading]:
+        """Return each accelerator as it is now, in the order of ``names``."""
+        each = zip(self.names, self._handles, strict=True)
+        return [self.asker.reading(str(name), self.reads(handle)) for name, handle in each]

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from aiperf_hpc.clock import Clock
 from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.host.threads import in_background
 from aiperf_hpc.system.kernel_files import ROOT
 from aiperf_hpc.telemetry.node import Processes
 from aiperf_hpc.telemetry.sampler import READ_SECONDS, sampler
@@ -68,9 +69,8 @@ def sampled(
         record: called from the thread.
         root: above ``/sys``.
     """
-    over = threading.Event()
 
-    def work() -> None:
+    def work(over: threading.Event) -> None:
         try:
             with claimed_host(name, over, every=seconds) as ours:
                 if ours:
@@ -86,13 +86,8 @@ def sampled(
                 host = socket.gethostname()
                 record(Equipment(host=host, seconds=seconds, absent={"telemetry": why}))
 
-    thread = threading.Thread(target=work, name="telemetry", daemon=True)
-    thread.start()
-    try:
+    with in_background(work, "telemetry", END_SECONDS):
         yield
-    finally:
-        over.set()
-        thread.join(END_SECONDS)
 
 
 @contextmanager

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import (
+    BaseModel,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails
 
@@ -66,6 +72,18 @@ def message_of(error: ErrorDetails | Mapping[str, Any]) -> str:
         return _PRESENCE[error["type"]]
     said = str(error["msg"]).removeprefix("Value error, ").removeprefix("Input ")
     return f"{said[:1].lower()}{said[1:]}"
+
+
+def first_fault(error: ValidationError, whole: str = "") -> str:
+    """Return where the first rejected value is and what is wrong with it: "key.part: is missing".
+
+    Args:
+        error: why the values were rejected.
+        whole: the name of all of them, for a fault that is of no single one.
+    """
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"] if part != "[key]") or whole
+    return f"{where[:200]}: {message_of(first)}" if where else message_of(first)
 
 
 NAME: Final = in_words(

@@ -18,11 +18,12 @@ from tests.support.imagenet_readers import agree, open_folder, pixels_of
 
 from aiperf_hpc.datasets.manifest import save_dataset_manifest
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data import Batch, imagenet
+from aiperf_hpc.replica.data import Batch, imagenet, tfrecord
 from aiperf_hpc.replica.data.base import Part, Pixels
-from aiperf_hpc.replica.data.imagenet import sample_order, tensorflow_reader, tfrecord
+from aiperf_hpc.replica.data.imagenet import sample_order, tensorflow_reader
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.decoded_images import DecodedImages
+from aiperf_hpc.replica.data.imagenet.labelled_image import unpack
 from aiperf_hpc.replica.data.shards import load_index
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.tensorflow_import import tf
@@ -260,7 +261,7 @@ def _sizes(folder: Path) -> list[int]:
     for shard in (*index.train, *index.validation):
         with (folder / shard.file).open("rb") as file:
             for content in tfrecord.contents(file.fileno()):
-                with Image.open(io.BytesIO(tfrecord.unpack(content).encoded)) as image:
+                with Image.open(io.BytesIO(unpack(content).encoded)) as image:
                     sizes.append(image.width * image.height)
     return sizes
 

@@ -18,12 +18,11 @@ from tests.support.imagenet_source import jpeg, png
 
 from aiperf_hpc.datasets.manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data import imagenet
+from aiperf_hpc.replica.data import imagenet, tfrecord
 from aiperf_hpc.replica.data.__main__ import main
 from aiperf_hpc.replica.data.base import Part
-from aiperf_hpc.replica.data.imagenet import tfrecord
+from aiperf_hpc.replica.data.imagenet.labelled_image import LabelledImage, pack, unpack
 from aiperf_hpc.replica.data.imagenet.stored_image import encode
-from aiperf_hpc.replica.data.imagenet.tfrecord import LabelledImage
 from aiperf_hpc.replica.data.shards import describe_shard, load_index, save_index, save_sizes
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.trial import Stored
@@ -93,7 +92,7 @@ def copied(stored: Stored, folders: dict[Stored, Path], tmp_path: Path) -> Path:
 
 def _content(path: Path) -> list[LabelledImage]:
     with path.open("rb") as file:
-        return [tfrecord.unpack(content) for content in tfrecord.contents(file.fileno())]
+        return [unpack(content) for content in tfrecord.contents(file.fileno())]
 
 
 def _images(folder: Path, part: str) -> list[LabelledImage]:
@@ -233,7 +232,7 @@ def _forge(folder: Path, name: str, images: Sequence[LabelledImage]) -> None:
     """Make a shard of other images, with an index that agrees."""
     with (folder / name).open("wb") as file:
         for image in images:
-            tfrecord.write_record(file, tfrecord.pack(image))
+            tfrecord.write_record(file, pack(image))
     index = load_index(folder, "imagenet")
     train = tuple(
         shard if shard.file != name else describe_shard(folder / name, shard.samples)
@@ -244,7 +243,7 @@ def _forge(folder: Path, name: str, images: Sequence[LabelledImage]) -> None:
     save_sizes(
         folder,
         [
-            len(tfrecord.pack(image)) + tfrecord.OVERHEAD
+            len(pack(image)) + tfrecord.OVERHEAD
             for shard in shards
             for image in _content(folder / shard.file)
         ],
@@ -282,7 +281,7 @@ def test_formats_have_different_digests_and_files_that_are_kept_the_one_of_befor
 @pytest.mark.parametrize("decode", [False, True])
 def test_a_folder_is_verified(decode: bool, stored: Stored, folders: dict[Stored, Path]) -> None:
     found = imagenet.verify_folder(folders[stored], 2, decode=decode)
-    assert (found.images, found.broken) == (22, ())
+    assert (found.samples, found.broken) == (22, ())
 
 
 def test_every_byte_of_a_shard_is_verified(copied: Path) -> None:

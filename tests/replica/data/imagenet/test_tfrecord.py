@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiperf_hpc.replica.data.imagenet import tfrecord
-from aiperf_hpc.replica.data.imagenet.tfrecord import LabelledImage
+from aiperf_hpc.replica.data import tfrecord
+from aiperf_hpc.replica.data.imagenet.labelled_image import LabelledImage, pack, unpack
 from aiperf_hpc.replica.tensorflow_import import tf
 
 IMAGES = st.builds(
@@ -34,32 +34,32 @@ def _example(image: LabelledImage) -> tf.train.Example:
 
 @given(IMAGES)
 def test_tensorflow_understands_what_is_packed(image: LabelledImage) -> None:
-    assert tf.train.Example.FromString(tfrecord.pack(image)) == _example(image)
+    assert tf.train.Example.FromString(pack(image)) == _example(image)
 
 
 @given(IMAGES)
 def test_what_tensorflow_packs_is_understood(image: LabelledImage) -> None:
-    assert tfrecord.unpack(_example(image).SerializeToString()) == image
+    assert unpack(_example(image).SerializeToString()) == image
 
 
 def test_a_name_that_is_no_text_is_kept() -> None:
     image = LabelledImage(b"", 0, os.fsdecode(b"n1/\xff.JPEG"))
-    assert tfrecord.unpack(tfrecord.pack(image)) == image
+    assert unpack(pack(image)) == image
 
 
 @given(st.binary(max_size=100))
 def test_what_is_no_example_is_refused_in_words(content: bytes) -> None:
     with pytest.raises(ValueError, match="a record holds no labelled image"):
-        tfrecord.unpack(content)
+        unpack(content)
 
 
 def test_an_example_of_something_else_is_refused() -> None:
     other = _example(LabelledImage(b"x", 1, "x"))
     del other.features.feature["image/encoded"]
     with pytest.raises(ValueError, match="a record holds no labelled image"):
-        tfrecord.unpack(other.SerializeToString())
+        unpack(other.SerializeToString())
     with pytest.raises(ValueError, match="a record holds no labelled image"):
-        tfrecord.unpack(tf.train.Example().SerializeToString())
+        unpack(tf.train.Example().SerializeToString())
 
 
 CONTENTS = [b"", b"a", bytes(range(256)) * 40, b"last"]

@@ -11,10 +11,9 @@ from tests.replica.data.conftest import Photo
 from tests.support.imagenet_source import jpeg, png
 
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data import imagenet
+from aiperf_hpc.replica.data import imagenet, tfrecord
 from aiperf_hpc.replica.data.__main__ import main
-from aiperf_hpc.replica.data.imagenet import tfrecord
-from aiperf_hpc.replica.data.imagenet.tfrecord import LabelledImage
+from aiperf_hpc.replica.data.imagenet.labelled_image import LabelledImage, pack, unpack
 from aiperf_hpc.replica.data.shards import (
     describe_shard,
     load_index,
@@ -38,7 +37,7 @@ def _broken(folder: Path, *, decode: bool = False) -> tuple[str, ...]:
 
 def _content(path: Path) -> list[LabelledImage]:
     with path.open("rb") as file:
-        return [tfrecord.unpack(content) for content in tfrecord.contents(file.fileno())]
+        return [unpack(content) for content in tfrecord.contents(file.fileno())]
 
 
 def _forge(folder: Path, name: str, images: Sequence[LabelledImage]) -> None:
@@ -46,7 +45,7 @@ def _forge(folder: Path, name: str, images: Sequence[LabelledImage]) -> None:
     path = folder / name
     with path.open("wb") as file:
         for image in images:
-            tfrecord.write_record(file, tfrecord.pack(image))
+            tfrecord.write_record(file, pack(image))
     index = load_index(folder, "imagenet")
     shards = [*index.train, *index.validation]
     train = tuple(s if s.file != name else describe_shard(path, s.samples) for s in index.train)
@@ -62,7 +61,7 @@ def _forge(folder: Path, name: str, images: Sequence[LabelledImage]) -> None:
 @pytest.mark.parametrize("decode", [False, True])
 def test_a_whole_folder(decode: bool, imagenet_folder: Path) -> None:
     found = imagenet.verify_folder(imagenet_folder, 2, decode=decode)
-    assert (found.files, found.images, found.broken) == (9, 39, ())
+    assert (found.files, found.samples, found.broken) == (9, 39, ())
 
 
 def test_each_broken_file_is_named(folder: Path) -> None:

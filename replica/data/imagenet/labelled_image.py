@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from aiperf_hpc.replica.data.tfrecord import OVERHEAD as OVERHEAD
-from aiperf_hpc.replica.data.tfrecord import contents as contents
 from aiperf_hpc.replica.data.tfrecord import example, features_of, of_bytes, of_integer
-from aiperf_hpc.replica.data.tfrecord import read_record as read_record
-from aiperf_hpc.replica.data.tfrecord import scan as scan
-from aiperf_hpc.replica.data.tfrecord import write_record as write_record
 
 _ENCODED, _LABEL, _NAME = b"image/encoded", b"image/class/label", b"image/filename"
 

@@ -1,0 +1,50 @@
+"""A process that answers one request: JSON from standard input, its results in ``--out``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from aiperf_hpc.errors import AIPerfError, DeviceLostError, UsageError
+from aiperf_hpc.streams import print_in_any_locale
+from aiperf_hpc.untrusted.bounds import first_fault
+
+Request = TypeVar("Request", bound=BaseModel)
+
+
+def answer(
+    arguments: Sequence[str] | None,
+    kind: type[Request],
+    module: str,
+    work: Callable[[Request, Path], None],
+) -> int:
+    """Do what standard input requests, and return the exit status.
+
+    Args:
+        arguments: the command line; the process's own when not given.
+        kind: what is requested.
+        module: by what name the process was started, for its usage.
+        work: called with the request and the path given as ``--out``.
+    """
+    print_in_any_locale()
+    parser = argparse.ArgumentParser(prog=f"python -m {module}")
+    parser.add_argument("--out", type=Path, required=True, help="the file or folder of results")
+    options = parser.parse_args(arguments)
+    try:
+        work(_request(sys.stdin.read(), kind), options.out)
+    except (AIPerfError, DeviceLostError) as error:
+        sys.stderr.write(f"aiperf: {error}\n")
+        return error.exit_status
+    return 0
+
+
+def _request(text: str, kind: type[Request]) -> Request:
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        raise UsageError(f"standard input: {first_fault(error, 'the request')}") from None
