@@ -77,17 +77,19 @@ def _missing(of: EntryMeasures, measures: Sequence[Measure]) -> dict[str, str]:
 
 
 def entries_table(analysis: Analysis) -> Table:
-    """Return what all entries are, and what is wrong with each."""
+    """Return what all entries are, and what is wrong with each; without empty columns."""
     columns = (
         "entry", "benchmark", "round", "trainings", "that count", "replicas", "hosts",
         "accelerators", "model", "framework", "staging", "notes",
     )  # fmt: skip
     pairs = list(zip(analysis.entries, analysis.measures, strict=True))
+    rows = [_entry_row(entry, of) for entry, of in pairs]
+    shown = [place for place in range(len(columns)) if any(row[place] for row in rows)]
     return Table(
-        columns,
-        tuple(_entry_row(entry, of) for entry, of in pairs),
+        tuple(columns[place] for place in shown),
+        tuple(tuple(row[place] for place in shown) for row in rows),
         notes=tuple(f"{entry.name}: {note}" for entry, of in pairs for note in notes_on(entry, of)),
-        words=(1, 2, 8, 9, 10),
+        words=tuple(shown.index(place) for place in (1, 2, 8, 9, 10) if place in shown),
     )
 
 
