@@ -323,7 +323,7 @@ def _stopped(paths: RunPaths) -> str:
         return ""
     history = RunHistory(paths)
     history.refresh()
-    asked = [request.reason for request in history.stop_requests]
+    asked = [request.reason for _, request in history.stop_requests]
     return next((reason for reason in asked if reason != TIME_OVER), "")
 
 

@@ -235,7 +235,7 @@ def test_ctrl_c_ends_a_simulation_in_order(tmp_path: Path) -> None:
     assert "Report " in said
     history = RunHistory(paths)
     history.refresh()
-    assert history.stop_requests[-1].reason == "interrupted by the user"
+    assert history.stop_requests[-1][1].reason == "interrupted by the user"
     assert {replica.ended for replica in history.replicas.values()} == {"interrupted by the user"}
 
 
