@@ -15,7 +15,7 @@ from aiperf_hpc.analysis.sections.repeatability import Repeatability
 from aiperf_hpc.analysis.sections.roofline import Rooflines
 from aiperf_hpc.analysis.sections.valid_flops import ValidFlopsTable
 from aiperf_hpc.analysis.sections.weak_scaling import WeakScalings
-from aiperf_hpc.analysis.training_log import Entry
+from aiperf_hpc.analysis.training_log import Entry, any_of
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.results.formatting import duration, few, percent, si
 from aiperf_hpc.results.table import Table, number, reasons
@@ -57,6 +57,12 @@ class Card(Value):
     invalid: tuple[str, ...]
     """Why runs are no official results of AIPerf, a line for each reason."""
     benchmarks: tuple[BenchmarkFigures, ...]
+
+    @property
+    def unofficial(self) -> str:
+        """Which rules its runs violate, for people; empty if they violate none."""
+        rules = dict.fromkeys(reason.partition(": ")[0] for reason in self.invalid)
+        return f"{counted(len(rules), 'rule')} violated ({', '.join(rules)})" if rules else ""
 
 
 class _Runs(NamedTuple):
@@ -170,8 +176,9 @@ def _best_of(
     source: _Source, name: str, best: Callable[[Iterable[float]], float]
 ) -> Iterator[Figure]:
     """Yield the best run's value of a measure for each workload, or why there is none at all."""
-    (measure,) = (each for each in MEASURES if each.name == name)
     runs = frozenset[str]().union(*(each.names for each in source.workloads))
+    of_runs = any_of(e.system.device for e in source.analysis.entries if e.name in runs)
+    (measure,) = (each.counted_by(of_runs) for each in MEASURES if each.name == name)
     measured = [of for of in source.analysis.measures if of.entry in runs]
     known = {of.entry: of.measures[name].mean for of in measured if name in of.measures}
     for workload, names in source.workloads:
@@ -357,7 +364,8 @@ def lines(card: Card, columns: int = WIDTH) -> Iterator[str]:
         yield from tables_as_lines([_table(benchmark)], columns)
     if card.invalid:
         yield ""
-        official = f"No official result of AIPerf: {'; '.join(card.invalid)}"
+        where = "`aiperf report RUN` lists the reasons"
+        official = f"No official result of AIPerf: {card.unofficial}; {where}"
         yield from wrapped(official, columns, indent=0)
 
 

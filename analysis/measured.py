@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from aiperf_hpc.analysis.training_log import TrainingLog
+from aiperf_hpc.analysis.training_log import ACCELERATOR, TrainingLog
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.results.formatting import si
 from aiperf_hpc.results.table import number
@@ -30,6 +30,11 @@ class Measure:
     """Raises NotMeasuredError."""
     si: bool = False
     """Whether its unit takes SI prefixes: GOPS."""
+
+    def counted_by(self, device: str) -> Measure:
+        """Return the same, with what its trainings are counted by in title and unit."""
+        title, unit = (s.replace(ACCELERATOR, device) for s in (self.title, self.unit))
+        return replace(self, title=title, unit=unit)
 
     def said(self, value: float) -> str:
         """Return a value as people read it; with its unit where that has a prefix."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from aiperf_hpc.analysis.analysis import MEASURES, Analysis, EntryMeasures, notes_on
 from aiperf_hpc.analysis.entry_rules import staging_place
 from aiperf_hpc.analysis.measured import Aggregate, Measure
-from aiperf_hpc.analysis.training_log import Entry, System
+from aiperf_hpc.analysis.training_log import RANK, Entry, System, any_of
 from aiperf_hpc.results.table import NONE, Table, reasons
 from aiperf_hpc.results.views.resources import counted
 
@@ -16,16 +16,17 @@ PLACES = {"inside": "inside the run", "outside": "outside the run", "both": "ins
 
 def entry_table(entry: Entry, of: EntryMeasures) -> Table:
     """Return one entry: its measures, and what is missing and wrong."""
+    measures = _counted_by(entry.system.device)
     rows = tuple(
         _row(measure, of.measures[measure.name])
-        for measure in MEASURES
+        for measure in measures
         if measure.name in of.measures
     )
     return Table(
         ("", "", ""),
         rows,
         notes=tuple(f"! {note}" for note in notes_on(entry, of)),
-        missing=tuple(reasons(_missing(of), most=len(MEASURES))),
+        missing=tuple(reasons(_missing(of, measures), most=len(MEASURES))),
         words=(1, 2),
     )
 
@@ -61,28 +62,34 @@ def _rules(entry: Entry) -> Iterator[str]:
     yield from (part for part in (entry.round, entry.division, scaling) if part)
 
 
-def _missing(of: EntryMeasures) -> dict[str, str]:
+def _counted_by(device: str) -> list[Measure]:
+    return [measure.counted_by(device) for measure in MEASURES]
+
+
+def _missing(of: EntryMeasures, measures: Sequence[Measure]) -> dict[str, str]:
     """Return why measures are missing, by their titles.
 
     What qualifies another measure, and begins with an ellipsis, is not missed where it is not.
     """
-    titles = {measure.name: measure.title for measure in MEASURES}
+    titles = {measure.name: measure.title for measure in measures}
     named = {titles[name]: reason for name, reason in of.missing.items()}
     return {title: reason for title, reason in named.items() if not title.startswith("…")}
 
 
 def entries_table(analysis: Analysis) -> Table:
-    """Return what all entries are, and what is wrong with each."""
+    """Return what all entries are, and what is wrong with each; without empty columns."""
     columns = (
         "entry", "benchmark", "round", "trainings", "that count", "replicas", "hosts",
         "accelerators", "model", "framework", "staging", "notes",
     )  # fmt: skip
     pairs = list(zip(analysis.entries, analysis.measures, strict=True))
+    rows = [_entry_row(entry, of) for entry, of in pairs]
+    shown = [place for place in range(len(columns)) if any(row[place] for row in rows)]
     return Table(
-        columns,
-        tuple(_entry_row(entry, of) for entry, of in pairs),
+        tuple(columns[place] for place in shown),
+        tuple(tuple(row[place] for place in shown) for row in rows),
         notes=tuple(f"{entry.name}: {note}" for entry, of in pairs for note in notes_on(entry, of)),
-        words=(1, 2, 8, 9, 10),
+        words=tuple(shown.index(place) for place in (1, 2, 8, 9, 10) if place in shown),
     )
 
 
@@ -106,18 +113,19 @@ def _entry_row(entry: Entry, of: EntryMeasures) -> tuple[str, ...]:
 
 def _model(system: System) -> str:
     """Return the model of what an entry's system computes on."""
-    without = system.resources is not None and not system.accelerators
+    without = system.device == RANK
     return f"CPU: {system.accelerator}" if without else system.accelerator or ""
 
 
 def measures_table(analysis: Analysis) -> Table:
     """Return all measures that any entry has, side by side: a row an entry."""
-    shown = [m for m in MEASURES if any(m.name in of.measures for of in analysis.measures)]
+    measures = _counted_by(any_of(entry.system.device for entry in analysis.entries))
+    shown = [m for m in measures if any(m.name in of.measures for of in analysis.measures)]
     columns = (
         "entry", *(f"{m.title}, {m.unit}" if m.unit and not m.si else m.title for m in shown)
     )  # fmt: skip
     rows = tuple((of.entry, *(_cell(of, measure) for measure in shown)) for of in analysis.measures)
-    return Table(columns, rows, missing=tuple(_missing_of_all(analysis.measures)))
+    return Table(columns, rows, missing=tuple(_missing_of_all(analysis.measures, measures)))
 
 
 def _cell(of: EntryMeasures, measure: Measure) -> str:
@@ -134,11 +142,11 @@ def _counting(of: EntryMeasures) -> int:
     return max((len(aggregate.kept) for aggregate in of.measures.values()), default=0)
 
 
-def _missing_of_all(measures: Sequence[EntryMeasures]) -> Iterator[str]:
+def _missing_of_all(entries: Sequence[EntryMeasures], measures: Sequence[Measure]) -> Iterator[str]:
     """Yield why measures are missing, of all entries that miss them for one reason."""
     told: dict[str, dict[str, str]] = {}
-    for of in measures:
-        for title, reason in _missing(of).items():
+    for of in entries:
+        for title, reason in _missing(of, measures).items():
             told.setdefault(title, {})[of.entry] = reason
     for title, missing in told.items():
         yield from (f"{title} of {said}" for said in reasons(missing))

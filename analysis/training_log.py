@@ -5,7 +5,7 @@ All times are UTC in seconds. What a log does not say is None, never a default.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, wraps
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
@@ -87,6 +87,19 @@ class Quality(Value):
         return value >= aim if self.higher_is_better else value <= aim
 
 
+ACCELERATOR, RANK = "accelerator", "rank"
+
+
+def any_of(devices: Iterable[str]) -> str:
+    """Return what the trainings of several machines are counted by: ``accelerator or rank``."""
+    return " or ".join(sorted(set(devices))) or ACCELERATOR
+
+
+def plural(device: str) -> str:
+    """Return ``accelerators``, ``ranks`` or ``accelerators or ranks``."""
+    return f"{device.replace(' or ', 's or ')}s"
+
+
 class System(Value):
     """The machine, as its description tells it."""
 
@@ -101,6 +114,12 @@ class System(Value):
     """Of all nodes together, US dollars."""
     resources: Resources | None = None
     """Replicas, hosts and accelerators of a run of ours; None of other entries."""
+
+    @property
+    def device(self) -> str:
+        """What the machine's trainings are counted by: ranks, if a run had no accelerators."""
+        without = self.resources is not None and not self.accelerators
+        return RANK if without else ACCELERATOR
 
 
 class Inference(Value):

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, BadParameter, Option
 
-from aiperf_hpc.cli.output import say, say_document, window_columns
+from aiperf_hpc.cli.output import say, say_document
 from aiperf_hpc.cli.parameters import Json, SomeRuns, run_named
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.results.formatting import few
+from aiperf_hpc.streams import window_columns
 
 if TYPE_CHECKING:
     from aiperf_hpc.analysis.analysis import Analysis

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 MOST_FAILURES = 2
 """Replicas whose failure is printed at the end of a run: the score is to stay on the screen."""
-RESULT_INDENT = 17
-"""Columns before the values of a result."""
 MOST_LAST_WORDS = 500
 """Bytes at the end of a replica's output in which its last words are looked for."""
 
@@ -185,7 +183,7 @@ def finish(view: RunView, as_json: bool, key: PrivateKey | None = None) -> int:
 
 def say_result(view: RunView, as_json: bool) -> None:
     """Print what went wrong in a run that has ended, where its report is, and last its score."""
-    from aiperf_hpc.results.report.writer import summary_lines
+    from aiperf_hpc.results.report.writer import RESULT_INDENT, summary_lines
 
     name, failures = run_argument(view.paths.root), list(_failures(view))
     for line in failures[:MOST_FAILURES]:

@@ -17,7 +17,10 @@ def prepare(
     name: Annotated[
         str, Argument(metavar="NAME", help="cifar10, cosmoflow, deepcam, extremeweather, imagenet.")
     ],
-    source: Annotated[str, Option("--from", metavar="ARCHIVE_OR_DIR", help="What was downloaded.")],
+    source: Annotated[
+        str | None,
+        Option("--from", metavar="ARCHIVE_OR_DIR", help="What was downloaded. [required]"),
+    ] = None,
     target: Annotated[
         str | None, Option("--to", metavar="FOLDER", help="Default: data/NAME.")
     ] = None,
@@ -45,7 +48,8 @@ def prepare(
       $ aiperf data prepare extremeweather --from /archives/climo --to /data/extremeweather
     """
     target = target or f"data/{name}"
-    arguments = ["prepare", name, "--from", source, "--to", target]
+    arguments = ["prepare", name, "--to", target]
+    arguments += ["--from", source] if source else []  # The name is checked first.
     arguments += ["--shards", shards] if shards else []
     arguments += ["--stored", stored]
     status = run_shown([*arguments, "--restart"] if restart else arguments)

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 
-from aiperf_hpc.streams import ascii_json, without_controls
-
-UNLIMITED = 1_000_000
-"""Columns where the output is no terminal: a row of a table is one line for other programs."""
-
-
-def window_columns() -> int:
-    """Return the columns of the variable COLUMNS or else of the terminal's window."""
-    if "COLUMNS" not in os.environ and not sys.stdout.isatty():
-        return UNLIMITED
-    return shutil.get_terminal_size().columns
+from aiperf_hpc.streams import ascii_json, folded, without_controls
 
 
 def say(text: str) -> None:
@@ -42,14 +30,7 @@ def say_folded(text: str, indent: int) -> None:
         text: the line.
         indent: columns by which the further lines are indented.
     """
-    lines = textwrap.wrap(
-        text,
-        window_columns(),
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    say("\n".join(lines))
+    say(folded(text, indent))
 
 
 def say_json(value: object) -> None:

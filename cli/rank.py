@@ -8,8 +8,9 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from aiperf_hpc.cli.output import say, say_document, window_columns
+from aiperf_hpc.cli.output import say, say_document
 from aiperf_hpc.cli.parameters import Json, Trusted
+from aiperf_hpc.streams import window_columns
 
 
 def rank(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 from typer import Option
 
-from aiperf_hpc.cli.output import say, say_document, window_columns
+from aiperf_hpc.cli.output import say, say_document
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import (
     AIPerfError,
@@ -36,6 +36,7 @@ from aiperf_hpc.run.file_system import require_writable
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import TIME_OVER
+from aiperf_hpc.streams import window_columns
 from aiperf_hpc.trial import Value
 
 if TYPE_CHECKING:
@@ -322,7 +323,7 @@ def _stopped(paths: RunPaths) -> str:
         return ""
     history = RunHistory(paths)
     history.refresh()
-    asked = [request.reason for request in history.stop_requests]
+    asked = [request.reason for _, request in history.stop_requests]
     return next((reason for reason in asked if reason != TIME_OVER), "")
 
 

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from aiperf_hpc.cli.output import say, say_document, say_folded, say_json
+from aiperf_hpc.cli.output import (
+    say,
+    say_document,
+    say_folded,
+    say_json,
+    shown_path,
+)
 from aiperf_hpc.cli.parameters import Json, Run, SigningKey, Trusted, key_of, run_named
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.results.views.run_view import RunView
@@ -39,13 +45,14 @@ def report(
 ) -> int:
     """Write a run's report, also while it lasts.
 
-    Prints the rules of the benchmark that the run violates, and the path of the page.
+    Prints the path of the page, the rules of the benchmark that the run violates, each with its
+    first reason, and last the score. All reasons are on the page and in `report/result.txt`.
 
     Examples:
       $ aiperf report 20261121-101500-imagenet-3f2a
       $ aiperf report runs/16nodes --scaling runs/1node runs/4nodes
     """  # fmt: skip
-    from aiperf_hpc.results.report.writer import write_report
+    from aiperf_hpc.results.report.writer import RESULT_INDENT, reason_lines, write_report
 
     own = key_of(key)
     view = RunView(RunPaths(run))
@@ -53,9 +60,8 @@ def report(
     if json:
         say_document(view.paths.report_json.read_text("utf-8").rstrip())
         return 0
-    for violation in view.violations():
-        say_folded(f"violated rule: {violation}", 4)
-    say(str(page))
+    for line in (f"Report           {shown_path(page)}", *reason_lines(view)):
+        say_folded(line, RESULT_INDENT)
     return 0
 
 

@@ -7,7 +7,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from aiperf_hpc.cli.conduct import RESULT_INDENT
 from aiperf_hpc.cli.output import say_folded
 from aiperf_hpc.cli.parameters import Run
 from aiperf_hpc.errors import AIPerfError, EndedEarlyError
@@ -63,7 +62,7 @@ def _until_over(live: CachedView) -> RunStatus:
 def _say_result(view: RunView, last: RunStatus, run: Path) -> int:
     if last.state is RunState.GONE:
         raise AIPerfError(f"{run}: {last.reason}")
-    from aiperf_hpc.results.report.writer import summary_lines
+    from aiperf_hpc.results.report.writer import RESULT_INDENT, summary_lines
 
     view.refresh()
     for line in summary_lines(view):

@@ -105,4 +105,4 @@ def _parts(analysis: Analysis) -> Iterator[Part]:
 def _definition(measure: Measure) -> str:
     """Return the first paragraph of what defines a measure: its function's docstring."""
     text = inspect.getdoc(measure.of) or ""
-    return " ".join(text.split("\n\n")[0].split())
+    return " ".join(text.split("\n\n")[0].replace("``", "").split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aiperf_hpc.analysis.sections.scaling_study import ScalingPoint, ScalingStudies, Spread
+from aiperf_hpc.analysis.training_log import plural
 from aiperf_hpc.results.report.plots.figure import Plot
 from aiperf_hpc.results.report.plots.scaling_study import Scale, scaling_study_plot
 
@@ -11,7 +12,10 @@ def scaling_plots(studies: ScalingStudies) -> list[Plot]:
     """Draw the four panels of each study."""
     return [
         scaling_study_plot(
-            study.subject, [_scale(point) for point in study.points], f"study{place}"
+            study.subject,
+            [_scale(point) for point in study.points],
+            f"study{place}",
+            plural(study.device),
         )
         for place, study in enumerate(studies.studies)
     ]

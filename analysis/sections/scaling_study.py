@@ -28,8 +28,9 @@ from aiperf_hpc.analysis.measures.scaling import (
 )
 from aiperf_hpc.analysis.measures.time_to_solution import epochs_to_converge, time_to_solution
 from aiperf_hpc.analysis.options import Options
-from aiperf_hpc.analysis.training_log import Entry, TrainingLog
+from aiperf_hpc.analysis.training_log import Entry, TrainingLog, any_of
 from aiperf_hpc.results.table import reasons
+from aiperf_hpc.results.views.resources import counted
 from aiperf_hpc.trial import Value
 
 T = TypeVar("T")
@@ -121,6 +122,8 @@ class EqualWork(Value):
 class ScalingStudy(Value):
     """The entries of one benchmark, fewest accelerators first."""
 
+    device: str
+    """What ``accelerators`` counts: ``accelerator``; ``rank`` for runs without accelerators."""
     subject: str
     """Benchmark, round, division and, where several are compared apart, the accelerator."""
     points: tuple[ScalingPoint, ...]
@@ -188,7 +191,7 @@ def scaling_studies(entries: Sequence[Entry], options: Options) -> ScalingStudie
     studies: list[ScalingStudy] = []
     for subject, samples in groups.items():
         if len(_scales(samples)) < 2:
-            reason = f"no other scale of {subject} than {samples[0].accelerators} accelerators"
+            reason = f"no other scale of {subject} than {_size(samples[0])}"
             left_out |= {sample.entry.name: reason for sample in samples}
         else:
             studies += _studies(subject, samples, options)
@@ -197,8 +200,14 @@ def scaling_studies(entries: Sequence[Entry], options: Options) -> ScalingStudie
     return ScalingStudies(studies=tuple(studies), left_out=left_out)
 
 
+def _size(sample: _Sample) -> str:
+    return counted(sample.accelerators, sample.entry.system.device)
+
+
 def _why_none(left_out: dict[str, str]) -> str:
-    needed = "scaling needs entries of one benchmark with different numbers of accelerators"
+    needed = (
+        "scaling needs entries of one benchmark with different numbers of accelerators or ranks"
+    )
     found = "; ".join(reasons(left_out))
     return f"{needed}; {found}" if found else needed
 
@@ -277,7 +286,8 @@ def _studies(subject: str, samples: list[_Sample], options: Options) -> Iterator
         models[sample.entry.system.accelerator or UNNAMED].append(sample)
     notes: tuple[str, ...] = ()
     if len(models) > 1 or UNNAMED in models:
-        notes = (f"accelerators may differ, and efficiency with them: {', '.join(sorted(models))}",)
+        names = ", ".join(sorted(models))
+        notes = (f"the hardware may differ, and efficiency with it: {names}",)
     yield _study(subject, samples, options, notes)
     for model, own in sorted(models.items()):
         if len(models) > 1 and model != UNNAMED and len(_scales(own)) > 1:
@@ -294,6 +304,7 @@ def _study(
     component = _unless_missing("component", lambda: _component(ordered), missing)
     work = _unless_missing("equal_work", lambda: _equal_work(ordered, options), missing)
     return ScalingStudy(
+        device=any_of(sample.entry.system.device for sample in ordered),
         subject=subject,
         points=tuple(_point(sample, ordered[0]) for sample in ordered),
         epochs_by_batch=by_batch,

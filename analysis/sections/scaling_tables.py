@@ -12,6 +12,7 @@ from aiperf_hpc.analysis.sections.scaling_study import (
     ScalingStudy,
     Spread,
 )
+from aiperf_hpc.analysis.training_log import plural
 from aiperf_hpc.results.formatting import few, percent
 from aiperf_hpc.results.table import NONE, Table, optional, reasons
 
@@ -27,14 +28,15 @@ def tables(found: ScalingStudies) -> Iterator[Table]:
     for study in found.studies:
         yield _throughput(study)
         yield _convergence(study)
-        yield from (_predictions(study.subject, work) for work in study.equal_work)
+        yield from (_predictions(study, work) for work in study.equal_work)
     left_out = (f"in no study: {said}" for said in reasons(found.left_out))
     yield Table(notes=tuple(left_out))
 
 
 def _throughput(study: ScalingStudy) -> Table:
     columns = (
-        "entry", "accelerators", "batch", "samples/s", "each", "speed-up", "ideal", "efficiency",
+        "entry", plural(study.device), "batch", "samples/s", "each",
+        "speed-up", "ideal", "efficiency",
     )  # fmt: skip
     rows = tuple(
         (
@@ -48,7 +50,8 @@ def _throughput(study: ScalingStudy) -> Table:
 
 def _convergence(study: ScalingStudy) -> Table:
     columns = (
-        "entry", "accelerators", "batch", "epochs", "minutes", "speed-up", "ideal", "efficiency",
+        "entry", plural(study.device), "batch", "epochs", "minutes",
+        "speed-up", "ideal", "efficiency",
     )  # fmt: skip
     rows = tuple(
         (
@@ -88,8 +91,15 @@ def _in_words(component: PrincipalComponent) -> str:
     )
 
 
-def _predictions(subject: str, work: EqualWork) -> Table:
-    columns = ("accelerators", "batch", "samples/s", "epochs", "training alone, min", "minutes")
+def _predictions(study: ScalingStudy, work: EqualWork) -> Table:
+    columns = (
+        plural(study.device),
+        "batch",
+        "samples/s",
+        "epochs",
+        "training alone, min",
+        "minutes",
+    )
     rows = tuple(
         (
             f"{p.accelerators:,}", _digits(p.global_batch_size), _estimate(p.throughput),
@@ -97,7 +107,8 @@ def _predictions(subject: str, work: EqualWork) -> Table:
         )
         for p in work.predictions
     )  # fmt: skip
-    title = f"{subject}: predicted at {work.local_batch_size:g} samples an accelerator and step"
+    each = f"{work.local_batch_size:g} samples per {study.device} and step"
+    title = f"{study.subject}: predicted at {each}"
     return Table(columns, rows, title, tuple(_laws(work)))
 
 
@@ -112,7 +123,7 @@ def _laws(work: EqualWork) -> Iterator[str]:
         yield "in brackets: where one more entry would lie with a probability of 95 %"
     if work.superlinear:
         yield (
-            "throughput outgrows the accelerators, so more differs than the scale: "
+            "throughput grows faster than the scale, so more differs than the scale: "
             "do not rely on these predictions"
         )
 

@@ -8,7 +8,7 @@ from aiperf_hpc.analysis.measured import NotMeasuredError
 from aiperf_hpc.analysis.measures import weak_scaling as measures
 from aiperf_hpc.analysis.measures.olympic import required_runs
 from aiperf_hpc.analysis.options import Options
-from aiperf_hpc.analysis.training_log import Entry
+from aiperf_hpc.analysis.training_log import Entry, any_of, plural
 from aiperf_hpc.results.table import Table, number, optional, reasons
 from aiperf_hpc.trial import Value
 
@@ -23,6 +23,8 @@ class WeakScaling(Value):
     pruned: int
     """Models that the submitter left out, as the rules allow."""
     accelerators_per_instance: int | None
+    device: str
+    """What these are: ``accelerator``; ``rank`` for runs without accelerators."""
     minutes: float | None
     """From the first start to the last end of the models that reached their target."""
     models_per_minute: float | None
@@ -60,6 +62,7 @@ def _weak(entry: Entry) -> WeakScaling:
         failed=len(entry.logs) - len(trained) + entry.lost,
         pruned=entry.pruned,
         accelerators_per_instance=sizes.pop() if len(sizes) == 1 else None,
+        device=entry.system.device,
         minutes=minutes,
         models_per_minute=rate,
         missing=missing,
@@ -72,7 +75,7 @@ def _problems(entry: Entry, trained: int) -> Iterator[str]:
     if seeds:
         yield f"equal seeds, which the rules forbid: {', '.join(seeds[:5])}"
     if len({log.accelerators for log in entry.logs}) > 1:
-        yield "its models are not trained on equally many accelerators"
+        yield f"its models are not trained on equally many {plural(entry.system.device)}"
     wanted = required_runs(entry.benchmark, entry.round)
     if wanted is not None and trained < wanted:
         yield f"{trained} models reached their target, and the rules want {wanted}"
@@ -80,8 +83,9 @@ def _problems(entry: Entry, trained: int) -> Iterator[str]:
 
 def tables(found: WeakScalings) -> Iterator[Table]:
     """Yield models per minute, and what is wrong with the entries."""
+    each = plural(any_of(entry.device for entry in found.entries))
     columns = (
-        "entry", "models", "failed", "pruned", "accelerators each", "minutes", "models/min",
+        "entry", "models", "failed", "pruned", f"{each} each", "minutes", "models/min",
     )  # fmt: skip
     rows = tuple(
         (

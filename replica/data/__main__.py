@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, parser_class=_Parser)
     prepare = commands.add_parser("prepare", help="make a dataset's folder from its source")
     prepare.add_argument("name", metavar="NAME")
-    prepare.add_argument("--from", dest="source", type=Path, required=True, metavar="SOURCE")
+    prepare.add_argument("--from", dest="source", type=Path, metavar="SOURCE")
     prepare.add_argument("--to", dest="target", type=Path, required=True, metavar="FOLDER")
     prepare.add_argument("--shards", type=int, metavar="N", help="training shards (imagenet)")
     prepare.add_argument(
@@ -128,6 +128,8 @@ def _prepare(arguments: argparse.Namespace, told: Reporter) -> int:
         )
     if arguments.stored != "jpeg" and name != "imagenet":
         raise UsageError(f"--stored is for imagenet; dataset '{name}' has one format")
+    if source is None:
+        raise UsageError("missing option '--from'; see `aiperf data prepare --help`")
     if not source.exists():
         raise DatasetError(
             f"--from {source}: no such file or folder in {Path.cwd()}; name what was downloaded"

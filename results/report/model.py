@@ -83,6 +83,7 @@ class Report(Value):
     """The end of the run or, while it lasts, its last record."""
     end_reason: str
     nodes_requested: int
+    """The number of nodes that the user requested."""
     resources: Resources
     """Its replicas, hosts and accelerators; of reports of version 1, its replicas alone."""
     hours: float

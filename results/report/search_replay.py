@@ -12,7 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from aiperf_hpc.results.formatting import duration, exact, in_words, percent
+from aiperf_hpc.results.formatting import duration, in_words, percent
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import Proposal, Trial
 from aiperf_hpc.trial import TrialState, Value
@@ -185,7 +185,7 @@ def _row(candidate: CandidateOutcome) -> tuple[str, ...]:
         candidate.parent,
         percent(candidate.parent_accuracy),
         expected,
-        "–" if candidate.acquisition is None else exact(candidate.acquisition),
+        "–" if candidate.acquisition is None else f"{candidate.acquisition:.4f}",
         percent(candidate.reached),
         percent(candidate.predicted),
         candidate.state,

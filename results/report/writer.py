@@ -39,6 +39,9 @@ from aiperf_hpc.results.views.witnesses import witness_line
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.untrusted.files import bytes_inside, require_no_link
 
+RESULT_INDENT = 17
+"""Columns before the values of the summary's lines."""
+
 Files = dict[Path, bytes]
 """The content of files."""
 
@@ -205,7 +208,6 @@ def summary_lines(view: RunView) -> list[str]:
     score = ScoreStatus.of(view.final())
     status = view.status(view.until)
     states = status.trials_by_state
-    why = view.without_error(view.until)
     counted = [f"{number} {state}" for state, number in states.items() if number]
     return [
         f"Time             {duration(score.elapsed_seconds)}",
@@ -219,6 +221,27 @@ def summary_lines(view: RunView) -> list[str]:
         f"Witness          {_witness(view, status)}",
         f"Result           {_verdict(view)}",
         *_baseline_lines(status),
+        *_score_lines(view, score, status),
+    ]
+
+
+def reason_lines(view: RunView) -> list[str]:
+    """Return the violated rules, a line each with its first reason, and the score below them."""
+    status, final = view.status(view.until), view.history.end_utc is not None
+    broken = [each for each in view.judgement().checks if not each.passed]
+    result = f"VALID{_division_of(view)}"
+    if broken:
+        result = f"INVALID: {len(broken)} rules violated; every reason is in report/result.txt"
+    return [
+        *(f"{each.rule:<16} {each.reasons[0]}{'; …' * (len(each.reasons) > 1)}" for each in broken),
+        f"Result           {'' if final else 'so far '}{result}",
+        *_score_lines(view, ScoreStatus.of(view.final()), status),
+    ]
+
+
+def _score_lines(view: RunView, score: ScoreStatus, status: RunStatus) -> list[str]:
+    why = view.without_error(view.until)
+    return [
         *_quality_lines(score, status, why),
         _regulated_line(score, why),
         f"Score            {si(score.ops, 'OPS')}  ({exact(score.ops)} operations/s)",

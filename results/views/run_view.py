@@ -526,7 +526,7 @@ class RunView:
         if quiet > self._patience:
             return RunState.SILENT, f"the primary has written nothing for {age(quiet)}"
         if history.stop_requests:
-            return RunState.STOPPING, history.stop_requests[-1].reason
+            return RunState.STOPPING, history.stop_requests[-1][1].reason
         if history.start_utc is None:
             return RunState.QUEUED, queue_reason(history, self.manifest.replicas)
         return RunState.RUNNING, ""

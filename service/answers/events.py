@@ -150,9 +150,9 @@ def _of_run(view: RunView) -> Iterator[_Happening]:
         what = "the run goes on" if number else "the run started"
         text = f"{what}: process {start.pid} on {start.host}"
         yield _Happening(utc, EventKind.RUN, "primary", text)
-    for request in history.stop_requests:
+    for utc, request in history.stop_requests:
         text = f"the replicas were asked to stop: {request.reason}"
-        yield _Happening(None, EventKind.RUN, "primary", text)
+        yield _Happening(utc, EventKind.RUN, "primary", text)
     if history.primary_failure is not None:
         text = f"the primary failed: {history.primary_failure}"
         yield _Happening(None, EventKind.RUN, "primary", text)

@@ -74,6 +74,6 @@ function summary(telemetry, total) {
     total > MOST ? `Of ${whole(total)} hosts ${MOST} are shown, those in trouble first. ` : null,
     telemetry?.why_none ? `No telemetry: ${telemetry.why_none}. What replicas say of their own processes is shown. ` : null,
     energy && energy.joules !== null ? `Energy so far ${si(energy.joules, "J")}, ${energy.label}. ` : null,
-    telemetry && telemetry.overhead !== null ? `Sampling takes ${percent(telemetry.overhead)} of a core.` : null,
+    telemetry && telemetry.overhead !== null ? `Sampling takes ${percent(telemetry.overhead, 3)} of a core at most.` : null,
   ];
 }

@@ -103,7 +103,7 @@ function rules({ invalid, state: now }) {
   if (!invalid.length) return h("p", { class: "verdict good" }, h("strong", {}, `VALID${sofar}`), " The run keeps every rule.");
   const broken = new Set(invalid.map(([rule]) => rule)).size;
   return h("details", { class: "verdict bad" },
-    h("summary", {}, h("strong", {}, `INVALID${sofar}`), ` ${number(broken, "rule")} not kept`),
+    h("summary", {}, h("strong", {}, `INVALID${sofar}`), ` ${number(broken, "rule")} violated`),
     h("dl", {}, invalid.map(([rule, why]) => [h("dt", {}, rule), h("dd", {}, why)])));
 }
 

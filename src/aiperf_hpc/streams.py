@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import codecs
+import os
 import re
+import shutil
 import sys
+import textwrap
 import unicodedata
 from io import TextIOWrapper
 from typing import TextIO
 
 READABLE = "aiperf.readable"
 """The name of the way to write what a locale's encoding does not have."""
+UNLIMITED = 1_000_000
+"""Columns where the output is no terminal: a row of a table is one line for other programs."""
 _PLAIN = str.maketrans(
     {"–": "-", "—": "-", "−": "-", "×": "x", "±": "+-", "²": "2", "·": "*", "…": "...", "’": "'"}
 )
@@ -95,3 +100,27 @@ def cut(text: str, columns: int) -> str:
             break
         kept.append(character)
     return "".join(kept)
+
+
+def window_columns() -> int:
+    """Return the columns of the variable COLUMNS or else of the terminal's window."""
+    if "COLUMNS" not in os.environ and not sys.stdout.isatty():
+        return UNLIMITED
+    return shutil.get_terminal_size().columns
+
+
+def folded(text: str, indent: int) -> str:
+    """Return a line, folded between words where a terminal's window ends.
+
+    Args:
+        text: the line.
+        indent: columns by which the further lines are indented.
+    """
+    lines = textwrap.wrap(
+        text,
+        window_columns(),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines)

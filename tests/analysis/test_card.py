@@ -66,7 +66,12 @@ def test_what_was_not_measured_says_why(runs: Path) -> None:
     assert "aiperf peaks --out" in roofline.detail
     text = list(lines(card))
     assert any("not measured: " in line for line in text)
-    assert any(line.startswith("No official result of AIPerf: ") for line in text)
+    official = " ".join(" ".join(text).partition("No official result of AIPerf: ")[2].split())
+    rules = list(dict.fromkeys(reason.partition(": ")[0] for reason in card.invalid))
+    assert len(card.invalid) > len(rules)
+    where = "`aiperf report RUN` lists the reasons"
+    assert official == f"{len(rules)} rules violated ({', '.join(rules)}); {where}"
+    assert figure(card, "MLPerf HPC", "training, per rank").value == ""
 
 
 def test_a_search_has_a_time_to_accuracy_and_no_time_to_solution(runs: Path) -> None:

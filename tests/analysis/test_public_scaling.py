@@ -113,7 +113,7 @@ def test_the_analysis_has_both_sections_as_text_and_json(
 ) -> None:
     assert main(["analyze", str(folder), "--scale", "128", "--vflops-exponent", "1"]) == 0
     said = capsys.readouterr().out
-    assert "predicted at 1 samples an accelerator and step" in said
+    assert "predicted at 1 samples per accelerator and step" in said
     assert any(line.split()[:2] == ["128", "128"] for line in said.splitlines())
     assert "n = 1 (chosen)" in said
     assert main(["analyze", str(folder), "--json"]) == 0

@@ -29,6 +29,7 @@ from tests.support.run_factory import (
 from aiperf_hpc.analysis.analysis import measures_of
 from aiperf_hpc.analysis.measured import NotMeasuredError
 from aiperf_hpc.analysis.measures.score import error, operations_per_second, regulated
+from aiperf_hpc.analysis.overview import entry_table
 from aiperf_hpc.analysis.readers.run_directory import read_run
 from aiperf_hpc.analysis.training_log import Entry
 from aiperf_hpc.config import RunConfig
@@ -80,6 +81,15 @@ def test_an_earlier_run_has_the_score_of_its_report(
     assert entry.system.resources.replicas == report["nodes"]
     assert " on 1 host, no accelerators (CPU: Intel" in entry.system.resources.line
     assert (entry.system.nodes, entry.system.accelerators) == (1, 0)
+
+
+def test_a_run_without_accelerators_is_counted_by_ranks(tmp_path: Path) -> None:
+    entry = _read(write_run(tmp_path / "run").root)
+    table = entry_table(entry, measures_of(entry))
+    (budget,) = [row[1] for row in table.rows if row[0] == "compute budget"]
+    assert budget.endswith(" rank h")
+    assert "training, per rank" in " ".join(table.missing)
+    assert "accelerator" not in " ".join((*table.missing, *map(str, table.rows)))
 
 
 def test_a_search_is_one_training_of_all_its_replicas(tmp_path: Path) -> None:

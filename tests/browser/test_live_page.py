@@ -263,6 +263,9 @@ def test_machines_time_and_the_course_of_the_score_are_the_interface_s(
     page.shows("table.machines", "2 × 90%")
     page.shows("table.machines", "1.10 kW")
     page.shows("#energy", "Energy so far")
+    overhead = page.api(f"runs/{ADDRESS}/telemetry")["now"]["overhead"]
+    # To as many digits as in the report.
+    page.shows("#energy", f"Sampling takes {percent(overhead, 3)} of a core at most.")
     live.primary.end()
     page.shows("#subtitle", "ended")
 
@@ -278,7 +281,7 @@ def test_machines_time_and_the_course_of_the_score_are_the_interface_s(
     page.agrees(said)
     page.shows("[data-phase='unrecorded'] dt", "unrecorded")  # As the report calls it.
     broken = {rule for rule, _ in page.api(f"runs/{ADDRESS}/status")["invalid"]}
-    page.shows("details.verdict summary", f"{len(broken)} rules not kept")
+    page.shows("details.verdict summary", f"{len(broken)} rules violated")
     page.shows("#subtitle", "2 replicas on 2 hosts, no accelerators (CPU: Example CPU 9000")
     assert {"build", "train", "unrecorded"} <= {key.split("'")[1] for key in said()}
     score = page.api(f"runs/{ADDRESS}/score")

@@ -52,6 +52,8 @@ START = ["start", "--nodes", 1, "--hours", 0.01, "--yes", "--launcher", "local"]
             ["data", "prepare", "imagent", "--from", "text"],
             "no dataset 'imagent'; did you mean 'imagenet'?; datasets to prepare: cifar10, ",
         ),
+        (["data", "prepare", "imagent"], "no dataset 'imagent'; did you mean 'imagenet'?; "),
+        (["data", "prepare", "cifar10"], "missing option '--from'; see `aiperf data prepare "),
         (["data", "prepare", "foo", "--from", "text"], "no dataset 'foo'; datasets to prepare: "),
         (["status", "nowhere"], "nowhere is not a run directory: there is no such folder; "),
         (["verify", "nowhere"], "nowhere is not a run directory: there is no such folder; "),

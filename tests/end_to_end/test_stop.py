@@ -58,7 +58,7 @@ def test_ctrl_c_and_a_closed_terminal_end_a_run_in_order(
     assert ended.returncode == 0, ended.stderr
     assert "Score " in ended.stdout
     history = run.history
-    assert history.stop_requests[0].reason == "interrupted by the user"
+    assert history.stop_requests[0][1].reason == "interrupted by the user"
     assert all(t.state.ended for t in history.trials.values())
     assert aiperf("verify", run.paths.root).returncode == 0
 

@@ -104,8 +104,15 @@ def test_the_end_of_a_run_fits_a_terminal_with_the_score_last(
     )
     assert len(shown) + sum(-(-len(line) // 80) for line in failures) <= 24
     assert main(["report", run.paths.root.name]) == 0
-    listed = " ".join(capsys.readouterr().out.split())
-    assert all(f"violated rule: {each}" in listed for each in view.violations())
+    listed = capsys.readouterr().out.splitlines()
+    assert max(map(len, listed)) <= 80
+    assert len(listed) < 24  # With the prompt, a window of 80x24.
+    assert listed[-1].startswith("Score  ")
+    firsts = {v.rule: v.reason for v in reversed(view.violations())}
+    folded = " ".join(" ".join(listed).split())
+    assert all(f"{rule} {reason}" in folded for rule, reason in firsts.items())
+    every = (run.paths.report / "result.txt").read_text("utf-8")
+    assert all(each.reason in every for each in view.violations())
 
 
 @pytest.mark.parametrize(

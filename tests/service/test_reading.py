@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from fastapi.testclient import TestClient
 from tests.service.serving import serving
-from tests.support.run_factory import refreshed, write_run
+from tests.support.run_factory import Plan, Primary, refreshed, write_manifest, write_run
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import StopRequested
 from aiperf_hpc.service.answers.events import EventLog, EventsQuestion
 from aiperf_hpc.service.runs import FolderOfRuns
 from aiperf_hpc.service.served_run import Readers
@@ -134,6 +137,22 @@ def test_events_are_numbered_and_told_once(client: TestClient, view: RunView) ->
     log = EventLog()
     whole = EventsQuestion(log, limit=10_000)(view)
     assert EventsQuestion(log, after=whole.last)(view).events == ()
+
+
+def test_a_request_to_stop_has_its_time(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    write_manifest(paths, Plan())
+    with Primary(paths, Plan()) as primary:
+        primary.start()
+        primary.write(StopRequested(reason="interrupted by the user"), after=90.0)
+        asked = primary.clock.now
+    (event,) = [
+        each
+        for each in EventsQuestion(EventLog())(refreshed(paths)).events
+        if each.text == "the replicas were asked to stop: interrupted by the user"
+    ]
+    assert event.utc == asked
+    assert event.elapsed_seconds == pytest.approx(90.0)
 
 
 def test_the_files_of_the_report(client: TestClient, view: RunView) -> None:

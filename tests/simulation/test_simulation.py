@@ -191,22 +191,31 @@ def test_a_real_engine_is_not_simulated(tmp_path: Path) -> None:
         simulate(manifest, RunPaths(tmp_path))
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str, columns: int = 1000) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "aiperf_hpc.cli", *arguments],
-        check=False, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"},
+        check=False, capture_output=True, text=True, env={**os.environ, "COLUMNS": str(columns)},
     )  # fmt: skip
 
 
-def test_the_command_simulates_reports_and_says_that_it_is_invalid(tmp_path: Path) -> None:
+def test_the_command_simulates_reports_and_says_that_it_is_invalid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = str(tmp_path / "run")
     done = command("simulate", folder, "--nodes", "2", "--hours", "0.2", "--set", "seed=3")
     assert done.returncode == 0, done.stderr
-    (verdict,) = (line for line in done.stdout.splitlines() if line.startswith("Result "))
+    lines = done.stdout.splitlines()
+    assert lines[-1].startswith("Score ")
+    (verdict,) = (line for line in lines if line.startswith("Result "))
     assert "  INVALID: simulated engine: nothing was computed; " in verdict
     assert f"`aiperf report {folder}` lists the reasons" in verdict
     assert json.loads((tmp_path / "run/report/report.json").read_text())["nodes_requested"] == 2
     assert aiperf("verify", folder).returncode == 0
+    monkeypatch.chdir(tmp_path)
+    narrow = command("report", "run", columns=80).stdout.splitlines()
+    assert narrow[-1].startswith("Score ")
+    assert len(narrow) < 24
+    assert max(map(len, narrow)) <= 80
     said = " ".join(aiperf("status", folder).stdout.split())
     assert "INVALID: simulated engine: nothing was computed" in said
     history = RunHistory(RunPaths(tmp_path / "run"))
@@ -226,7 +235,7 @@ def test_ctrl_c_ends_a_simulation_in_order(tmp_path: Path) -> None:
     assert "Report " in said
     history = RunHistory(paths)
     history.refresh()
-    assert history.stop_requests[-1].reason == "interrupted by the user"
+    assert history.stop_requests[-1][1].reason == "interrupted by the user"
     assert {replica.ended for replica in history.replicas.values()} == {"interrupted by the user"}
 
 

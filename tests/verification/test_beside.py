@@ -32,9 +32,9 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
     paths = synthetic_run.write_run(tmp_path_factory.mktemp("run"), 2).paths
     write_report(RunView(paths))
     stated = paths.report_json.read_text("utf-8")
-    paths.report_json.write_text(
-        stated.replace('"nodes_requested": 2', '"nodes_requested": 3', 1), "utf-8"
-    )
+    changed = stated.replace('"nodes_requested": 2', '"nodes_requested": 3', 1)
+    assert changed != stated
+    paths.report_json.write_text(changed, "utf-8")
     return paths
 
 

@@ -48,8 +48,8 @@ Panel = Callable[[Scale], tuple[float | None, float | None]]
 """An entry's value, and its deviation."""
 
 
-def scaling_study_plot(subject: str, scales: Sequence[Scale], name: str) -> Plot:
-    """Draw the entries of one benchmark, fewest accelerators first.
+def scaling_study_plot(subject: str, scales: Sequence[Scale], name: str, devices: str) -> Plot:
+    """Draw the entries of one benchmark, fewest ``devices`` (accelerators or ranks) first.
 
     Ideal is in proportion to the smallest entry: time falls and throughput grows with the
     accelerators, epochs and efficiency stay. ``name`` is unique among a page's drawings.
@@ -65,12 +65,12 @@ def scaling_study_plot(subject: str, scales: Sequence[Scale], name: str) -> Plot
         for axes in panels:
             _number(axes, [scale.accelerators for scale in scales])
         for axes in panels[2:]:
-            axes.set_xlabel("accelerators", color=MUTED)
+            axes.set_xlabel(devices, color=MUTED)
         figure.subplots_adjust(left=0.062, right=0.985, top=0.93, bottom=0.095, hspace=0.3)
         svg = save(figure, name)
     most = scales[-1]
     words = (
-        f"Scaling of {subject}, four charts over accelerators with logarithmic axes: from "
+        f"Scaling of {subject}, four charts over {devices} with logarithmic axes: from "
         f"{base.accelerators:,} to {most.accelerators:,} time to solution goes from "
         f"{_said(base.minutes)} to {_said(most.minutes)} min, epochs from {_said(base.epochs)} to "
         f"{_said(most.epochs)}, throughput from {_said(base.throughput)} to "

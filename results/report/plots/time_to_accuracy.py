@@ -79,7 +79,7 @@ def threshold_plot(
         for place, curve in reversed(list(enumerate(curves))):
             _curve(axes, thresholds, curve, place)
         if target in thresholds:
-            _mark_target(axes, float(target or 0.0))
+            _mark_target(axes, float(target or 0.0), is_last=target == thresholds[-1])
         axes.set_xlim(*_limits(thresholds))
         axes.set_xlabel(f"threshold, {subject}", color=MUTED, parse_math=False)
         _logarithmic(axes, "y", known)
@@ -164,11 +164,13 @@ def _style(place: int) -> tuple[str, Literal["solid"] | tuple[int, tuple[int, ..
     return LINES[place % len(LINES)], DASHES[place // len(LINES)]
 
 
-def _mark_target(axes: Axes, target: float) -> None:
+def _mark_target(axes: Axes, target: float, *, is_last: bool) -> None:
+    """Mark the target; left of it would be the numbers of the axis where it is the first."""
     axes.axvline(target, color=INK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
     axes.annotate(
-        f"target {target:g}", (target, 1.0), xycoords=("data", "axes fraction"), xytext=(-4, -2),
-        textcoords="offset points", ha="right", va="top", color=INK,
+        f"target {target:g}", (target, 1.0), xycoords=("data", "axes fraction"),
+        xytext=(-4 if is_last else 4, -2), textcoords="offset points",
+        ha="right" if is_last else "left", va="top", color=INK,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.control.prepare import make_manifest, make_run_directory
 from aiperf_hpc.replica.data import load_dataset
-from aiperf_hpc.results.report.writer import summary_lines, write_report
+from aiperf_hpc.results.report.writer import RESULT_INDENT, summary_lines, write_report
 from aiperf_hpc.results.views.cached_view import MOST_SECONDS
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.digest import DigestWriter
@@ -33,7 +33,7 @@ from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.simulation.cluster import Cluster, SimulatedLauncher
 from aiperf_hpc.simulation.queue import Queue
 from aiperf_hpc.simulation.timeline import Timeline
-from aiperf_hpc.streams import print_in_any_locale
+from aiperf_hpc.streams import folded, print_in_any_locale
 
 START_UTC = 1_767_225_600.0
 """When virtual time begins: 2026-01-01, so that equal simulations have equal records."""
@@ -77,11 +77,15 @@ def _run(options: argparse.Namespace) -> None:
     show = _Show(manifest) if not options.quiet else lambda timeline: None
     view = simulate(manifest, paths, show)
     took = time.perf_counter() - began
-    for line in summary_lines(view):
-        sys.stdout.write(f"{line}\n")
-    sys.stdout.write(f"Report           {write_report(RunView(paths))}\n")
+    page = write_report(RunView(paths))
     whole = time.perf_counter() - began
-    sys.stdout.write(f"Simulated in     {took:.1f} s, with its report {whole:.1f} s\n")
+    lines = (
+        f"Simulated in     {took:.1f} s, with its report {whole:.1f} s",
+        f"Report           {page}",
+        *summary_lines(view),
+    )
+    for line in lines:
+        sys.stdout.write(f"{folded(line, RESULT_INDENT)}\n")
 
 
 def simulate(

@@ -14,6 +14,7 @@ from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.analysis.analysis import MEASURES, SECTIONS, Analysis, analyze
 from aiperf_hpc.analysis.options import Options
+from aiperf_hpc.analysis.overview import entries_table
 from aiperf_hpc.analysis.page.drawings import DRAWINGS
 from aiperf_hpc.analysis.page.render import render
 from aiperf_hpc.analysis.readers.sources import read_sources
@@ -81,6 +82,22 @@ def test_published_figures_stand_on_the_page(page: str) -> None:
         assert figure in page
     for title in ("What the time to solution is made of", "Score over time", "Weak scaling"):
         assert title in page
+
+
+def test_notes_without_a_table_have_its_title(page: str, analysis: Analysis) -> None:
+    (repeatability,) = (s for s in SECTIONS if s.name == "repeatability")
+    notes = repeatability.tables(analysis.sections["repeatability"])
+    titles = [each.title for each in notes if not each.rows and each.remarks]
+    assert titles
+    assert all(f'<p class="caption">{title}</p>' in page for title in titles)
+
+
+def test_definitions_are_plain_text_and_columns_are_not_empty(sources: Path, page: str) -> None:
+    assert "``" not in page
+    ours = analyze(read_sources([sources / "run-1", sources / "run-2"]), Options())
+    table = entries_table(ours)
+    assert "staging" not in table.columns
+    assert [table.columns[place] for place in table.words][-2:] == ["model", "framework"]
 
 
 def test_a_page_stands_alone_and_names_each_thing_once(page: str) -> None:

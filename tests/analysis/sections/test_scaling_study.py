@@ -21,6 +21,7 @@ from aiperf_hpc.analysis.training_log import (
     System,
     TrainingLog,
 )
+from aiperf_hpc.results.views.resources import Resources
 
 IOU = Quality(name="eval_accuracy", higher_is_better=True, target=0.82)
 SAMPLES = 1_000
@@ -253,6 +254,26 @@ def test_without_two_scales_there_is_a_reason(others: list[Entry], reason: str) 
 def test_an_entry_in_no_study_is_named() -> None:
     said = text(simple(4, 9, 9.0), simple(8, 9, 9.0), simple(2, 9, 9.0, benchmark="cosmoflow"))
     assert "in no study: n2: no other scale of cosmoflow, hpc-1.0, open than 2" in said
+
+
+def test_a_machine_without_accelerators_is_counted_by_ranks() -> None:
+    """As ours are: the processor is what their replicas computed on."""
+
+    def ours(ranks: int) -> Entry:
+        found = simple(ranks, 9, 9.0 * ranks)
+        without = {"accelerators": 0, "resources": Resources(replicas=ranks, hosts=1)}
+        return found.model_copy(update={"system": found.system.model_copy(update=without)})
+
+    alone = scaling_studies([ours(4), ours(8)], Options())
+    (plot,) = scaling_plots(alone)
+    drawn = "".join(ET.fromstring(str(plot.svg)).itertext())  # noqa: S314 -- drawn here
+    assert "ranks (log scale)" in drawn
+    assert "accelerator" not in drawn
+    assert all(table.columns[1] == "ranks" for table in tables(alone) if len(table.columns) > 6)
+    mixed = scaling_studies([ours(4), simple(8, 9, 100.0)], Options()).studies[0]
+    assert mixed.device == "accelerator or rank"
+    with pytest.raises(NotMeasuredError, match="than 4 ranks$"):
+        scaling_studies([ours(4)], Options())
 
 
 def test_the_figure_has_four_panels_with_their_ideal_lines() -> None:

@@ -181,9 +181,10 @@ def test_logarithmic_axes_say_so(tmp_path: Path) -> None:
         accelerators=1, minutes=60.0, minutes_deviation=None, epochs=None, epochs_deviation=None,
         throughput=100.0, throughput_deviation=None, efficiency=1.0, time_efficiency=None,
     )  # fmt: skip
-    study = scaling_study_plot("s", [scale, replace(scale, accelerators=8, minutes=9.0)], "study")
+    scales = [scale, replace(scale, accelerators=8, minutes=9.0)]
+    study = scaling_study_plot("s", scales, "study", "ranks")
     assert {
-        "time to solution, min (log scale)", "epochs to converge", "accelerators (log scale)"
+        "time to solution, min (log scale)", "epochs to converge", "ranks (log scale)"
     } <= labels(study.svg)  # fmt: skip
 
 

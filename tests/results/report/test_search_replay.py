@@ -205,6 +205,8 @@ def test_an_acquisition_value_is_no_percentage(run: RunWriter) -> None:
     first = found.candidates[0].model_copy(update={"acquisition": 1.0558})
     lines = table(found.model_copy(update={"candidates": (first,)}))
     assert " 1.0558 " in lines[1]
+    shorter = first.model_copy(update={"acquisition": 0.9})
+    assert " 0.9000 " in table(found.model_copy(update={"candidates": (shorter,)}))[1]
 
 
 def test_the_command(run: RunWriter, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,6 +76,14 @@ def test_more_lines_than_can_be_told_apart_are_counted() -> None:
     assert "e8" not in said
 
 
+@pytest.mark.parametrize(("first", "anchor"), [(94.0, "start"), (90.0, "end")])
+def test_the_target_is_named_beside_its_line_and_off_the_axis(first: float, anchor: str) -> None:
+    plot = over(FAST, thresholds=(first, 0.5 * (first + 98.0), 98.0 if first == 94.0 else 94.0))
+    assert plot
+    (style,) = re.findall(r'<text style="([^"]*)"[^>]*>target 94', plot.svg)
+    assert f"text-anchor: {anchor}" in style
+
+
 def test_a_threshold_that_nobody_reached_ends_the_lines() -> None:
     plot = over(TimeCurve("b/short", (10.0, None, None), ()))
     assert plot

@@ -143,7 +143,7 @@ class RunHistory:
         return self._state.run_starts
 
     @property
-    def stop_requests(self) -> list[records.StopRequested]:
+    def stop_requests(self) -> list[tuple[float, records.StopRequested]]:
         return self._state.stop_requests
 
     @property

@@ -315,7 +315,7 @@ class HistoryState:
     """What the primary said of the start of the clock, where it is not that of the run."""
     run_starts: list[tuple[float, records.RunStarted]] = field(default_factory=list)
     """Every primary that took the run in hand, and when, UTC seconds."""
-    stop_requests: list[records.StopRequested] = field(default_factory=list)
+    stop_requests: list[tuple[float, records.StopRequested]] = field(default_factory=list)
     scalings: list[tuple[float, records.NodesAsked | records.NodesRefused]] = field(
         default_factory=list
     )
@@ -546,7 +546,7 @@ class HistoryState:
             case records.StorageWaited():
                 self.storage_waits.append((PRIMARY, event))
             case records.StopRequested():
-                self.stop_requests.append(event)
+                self.stop_requests.append((record.utc, event))
             case records.ReplicaLaunched(replica=name, job=job):
                 replica = self._replica(name)
                 replica.exit_status = None
