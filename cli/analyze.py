@@ -212,7 +212,7 @@ def card(
     report: Page = None,
     json: Json = False,
 ) -> int:
-    """One machine's runs on one sheet, by the figures of five benchmarks.
+    """Summarize one machine's runs by the figures of five benchmarks.
 
     Examples:
       $ aiperf card runs/1 runs/2 runs/3 --report pages/machine

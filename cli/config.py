@@ -105,7 +105,7 @@ def check(
         Option("--division", help="The exit status is 1 unless it keeps the rules of this one."),
     ] = None,
 ) -> int:
-    """Check a configuration, and say in which division its runs may be official.
+    """Check a configuration and report the division in which its runs may be official.
 
     Only what a configuration decides is looked at here: `aiperf start --division` looks at the
     dataset, the code and the environment too. The exit status is 1 if runs can be official in

@@ -36,7 +36,7 @@ Follow = Annotated[bool, Option("--follow", help="Go on until the run ends, or C
 
 
 def logs(run: Run, replica: Replica = None, lines: Lines = 20, follow: Follow = False) -> int:
-    """Show what happened in a run, and what its processes printed.
+    """Show a run's events and the output of its processes.
 
     First the last lines of each process's output, which have no times, with the file's name; then
     the events of all journals in the order of time, UTC. Records that come every few seconds are

@@ -89,7 +89,7 @@ def peaks(
     out: Out = Path("peaks"),
     json: Json = False,
 ) -> int:
-    """Measure products, memory, all-reduce and storage at best.
+    """Measure peak compute, memory, all-reduce and storage performance.
 
     In a run's folder, `aiperf analyze` finds them and draws the run's roofline.
 
@@ -120,7 +120,7 @@ def doctor(
     ] = Path("runs"),
     json: Json = False,
 ) -> int:
-    """Say what this machine has and what is missing.
+    """Check this machine's software and hardware.
 
     The last sentence states whether it is ready for local runs, schedulers and GPUs, and what to do
     first. The exit status is 1 if no run is possible here.

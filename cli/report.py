@@ -43,7 +43,7 @@ def report(
     key: SigningKey = None,
     json: Json = False,
 ) -> int:
-    """Write a run's report, also while it lasts.
+    """Write a run's report, also during the run.
 
     Prints the path of the page, the rules of the benchmark that the run violates, each with its
     first reason, and last the score. All reasons are on the page and in `report/result.txt`.
@@ -216,7 +216,7 @@ def replay(
     ] = None,
     json: Json = False,
 ) -> int:
-    """What the search expected, and what came of it.
+    """Compare the search's predictions with the outcomes.
 
     Examples:
       $ aiperf search replay 20261121-101500-imagenet-3f2a

@@ -50,7 +50,7 @@ def resume(
     key: SigningKey = None,
     json: FinalJson = False,
 ) -> int:
-    """Go on with a run whose primary died.
+    """Resume an interrupted run.
 
     Its clock has gone on: the run ends when it would have. Replicas that live go on, the others
     are started again.

@@ -26,7 +26,7 @@ def scale(
     run: Run,
     nodes: Annotated[int, Option("--nodes", metavar="M", help="How many it is to have.")],
 ) -> int:
-    """Give a run that lasts more nodes, or fewer.
+    """Change the number of nodes of a running benchmark.
 
     More are asked of the scheduler, and join as they are given. Of fewer, the highest replicas
     end in order; what they found stays in the search. Official results keep their nodes.

@@ -20,7 +20,7 @@ def keygen(
     ],
     name: Annotated[str, Option("--name", metavar="TEXT", help="Whose key it is.")] = "",
 ) -> int:
-    """Make a key that signs results.
+    """Generate a key pair for signing results.
 
     It is a key of Ed25519 as `ssh-keygen -t ed25519` makes it. The private one is for its owner
     alone to read; the public one goes to whoever is to believe the results.
@@ -38,7 +38,7 @@ def sign(
     run: Run,
     key: Annotated[Path, Option("--key", metavar="FILE", parser=Path, help="The private key.")],
 ) -> int:
-    """Sign a run that has ended.
+    """Sign a finished run.
 
     What is signed is the manifest, which has the SHA-256 of every file of the run. With a key that
     has a passphrase, or is in an agent or a token, OpenSSH signs the same:

@@ -270,7 +270,7 @@ def conduct(
     serve: Annotated[str | None, Option("--serve")] = None,
     key: SigningKey = None,
 ) -> int:
-    """What `start --detach` starts; not for people."""
+    """Conduct a detached run; used by `start --detach`."""
     paths = RunPaths(run)
     endpoint = None if serve is None else endpoint_of(serve, protection)
     manifest, history = RunManifest.load(paths), RunHistory(paths)

@@ -34,7 +34,7 @@ STOP_TELL_SECONDS = 5.0
 
 
 def stop(run: Run, json: Json = False) -> int:
-    """Stop a run in order, and score it.
+    """Stop a run gracefully and score it.
 
     The current steps end, the score is computed and the report is written. A run whose primary
     has died is given its end.

@@ -24,7 +24,7 @@ def study(
     ] = False,
     json: Json = False,
 ) -> int:
-    """Measure what each of several factors contributes, alone and within the whole.
+    """Measure the contribution of each factor, alone and in combination.
 
     Examples:
       $ aiperf study study.yaml --dry-run

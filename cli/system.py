@@ -25,7 +25,7 @@ def system(
     ] = None,
     json: Json = False,
 ) -> int:
-    """Describe this machine, or the one that a run had.
+    """Describe this machine, or the machine of a run.
 
     Its nodes, equal ones together: processors, memory, accelerators, network, file systems,
     software. What cannot be had is named with the reason.

@@ -21,7 +21,7 @@ OVER = (RunState.ENDED, RunState.GONE)
 
 
 def watch(run: Run) -> int:
-    """Watch a run while it lasts.
+    """Watch a run live.
 
     As its own terminal shows it: its time, its score and the trials under way, and a line for each
     that ends. From any node that sees the run directory. Ctrl-C ends the watching and not the run.

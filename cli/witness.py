@@ -43,7 +43,7 @@ def witness(
         bool, Option("--check", help="Check all that its log says, and serve nothing.")
     ] = False,
 ) -> int:
-    """Be a witness of runs: sign what they show, with this machine's time.
+    """Run a timestamping server that signs journal digests.
 
     A run shows the head of its primary's journal every so often (`witness.urls`); the witness signs
     and logs which head it was shown and when. It learns nothing else of a run. Anybody may run one;

@@ -25,7 +25,7 @@ def workloads(
     name: Annotated[str | None, Argument(metavar="NAME", help="A workload; all.")] = None,
     json: Json = False,
 ) -> int:
-    """List the workloads, or say all of one.
+    """List workloads or describe one.
 
     Operations are those of one training sample at the official size. The first preset of a
     workload is what `aiperf start --workload NAME` starts.
