@@ -100,7 +100,9 @@ def test_status_and_report_work_on_a_finished_run(finished: Finished) -> None:
     status = json.loads(aiperf("status", paths.root, "--json").stdout)
     assert status["state"] == "ended"
     assert status["score"]["operations"] > 0
-    assert aiperf("report", paths.root).stdout.splitlines()[-1] == str(paths.report_html)
+    first, *_, last = aiperf("report", paths.root).stdout.splitlines()
+    assert first.split() == ["Report", str(paths.report_html)]
+    assert last.startswith("Score  ")
     stopped = aiperf("stop", paths.root)
     assert stopped.returncode == 2
     assert "has ended already" in stopped.stderr
