@@ -28,6 +28,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -244,6 +245,8 @@ def main() -> int:
     options = parser.parse_args()
     if not options.report and (missing := missing_packages()):
         sys.exit(f"gpu.py: not installed: {', '.join(missing)}; see `make offline` in the Makefile")
+    if not options.report and find_spec("aiperf_hpc") is None:
+        sys.exit("gpu.py: aiperf_hpc cannot be imported; in a checkout set PYTHONPATH=src")
     options.folder.mkdir(parents=True, exist_ok=True)
     figures = Figures(options.folder)
     if options.section:

@@ -56,6 +56,21 @@ def test_all_packages_that_are_missing_are_named_at_once(tmp_path: Path) -> None
     assert not (tmp_path / "figures").exists()
 
 
+def test_a_checkout_that_is_not_on_the_path_is_named(tmp_path: Path) -> None:
+    code = """
+import importlib.util, runpy, sys
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name: None if name == "aiperf_hpc" else real(name)
+sys.argv = sys.argv[1:]
+sys.path.insert(0, sys.argv[0].rpartition("/")[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+    command = [sys.executable, "-c", code, str(PROGRAM), str(tmp_path / "figures")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = "gpu.py: aiperf_hpc cannot be imported; in a checkout set PYTHONPATH=src\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
 def test_a_figure_that_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     """A process that was killed while it wrote a figure left part of the line."""
     assert run(tmp_path, "--only", "peaks").returncode == 1  # The other sections are not measured.
