@@ -20,10 +20,10 @@ def use(
 ) -> AcceleratorUse:
     """Return what a replica of so many ranks on one node uses, each bound to one."""
     replica = official_evidence(root).history.replicas["r0"]
-    assert replica.started is not None
-    machine = replica.started.machine.model_copy(update={"accelerators": ()})
+    utc, started = replica.all_started[-1]
+    machine = started.machine.model_copy(update={"accelerators": ()})
     changes = {"hosts": ("n-r0",) * len(bound), "machine": machine}
-    replica.started = replica.started.model_copy(update=changes)
+    replica.all_started[-1] = utc, started.model_copy(update=changes)
     first = replica.described[0]
     for rank, name in enumerate(bound):
         environment = {"SLURM_GPUS_ON_NODE": "4", "SLURM_STEP_GPUS": name.rpartition("/")[0]}

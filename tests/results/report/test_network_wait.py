@@ -25,7 +25,7 @@ def waiting(*, ranks: int, accelerators: int, seconds: dict[TimePhase, float]) -
     started = records.ReplicaStarted(
         replica="r0", pid=1, engine="torch", machine=machine, hosts=hosts
     )
-    return ReplicaHistory("r0", started=started, seconds=seconds)
+    return ReplicaHistory("r0", all_started=[(0.0, started)], seconds=seconds)
 
 
 def test_accelerators_wait_for_a_network_each_for_itself() -> None:

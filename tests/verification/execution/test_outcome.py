@@ -69,9 +69,9 @@ def run(paths: RunPaths) -> Evidence:
     """The run, as if its replicas had trained on CPUs."""
     run = Evidence(RunView(paths))
     for replica in run.history.replicas.values():
-        assert replica.started is not None
-        machine = replica.started.machine.model_copy(update={"accelerators": ()})
-        replica.started = replica.started.model_copy(update={"machine": machine})
+        utc, started = replica.all_started[-1]
+        machine = started.machine.model_copy(update={"accelerators": ()})
+        replica.all_started[-1] = utc, started.model_copy(update={"machine": machine})
     return run
 
 

@@ -135,8 +135,6 @@ class ReplicaHistory:
     """One replica so far."""
 
     id: str
-    started: records.ReplicaStarted | None = None
-    started_utc: float | None = None
     all_started: list[tuple[float, records.ReplicaStarted]] = field(default_factory=list)
     """The start of each attempt in the order of its records, with its UTC seconds."""
     described: dict[int, RankDescription] = field(default_factory=dict)
@@ -236,6 +234,16 @@ class ReplicaHistory:
         if self.exit_status == 0 or done:
             return "ended in order"
         return "started" if self.checked is not None else ""
+
+    @property
+    def started(self) -> records.ReplicaStarted | None:
+        """The start of the latest attempt; None if there was none."""
+        return self.all_started[-1][1] if self.all_started else None
+
+    @property
+    def started_utc(self) -> float | None:
+        """When the latest attempt started, UTC seconds."""
+        return self.all_started[-1][0] if self.all_started else None
 
     def started_by(self, utc: float) -> records.ReplicaStarted | None:
         """Return the latest start until a time; None if there was none."""
@@ -621,9 +629,8 @@ class HistoryState:
         self.compiler_failures.append(f"{by.replica.id}: {event.problem}")
 
     def _replica_started(self, utc: float, event: records.ReplicaStarted, by: _Writer) -> None:
-        by.replica.started = event
         by.replica.all_started.append((utc, event))
-        by.replica.started_utc = by.replica.alive_utc = utc
+        by.replica.alive_utc = utc
         by.replica.ready_utc = None
         began = utc - event.alive_seconds
         by.replica.began_utc = min(began, by.replica.began_utc or began)
