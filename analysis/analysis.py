@@ -33,7 +33,7 @@ from aiperf_hpc.analysis.sections import (
 )
 from aiperf_hpc.analysis.sections.contest import chosen
 from aiperf_hpc.analysis.training_log import Entry, TrainingLog
-from aiperf_hpc.results.formatting import few
+from aiperf_hpc.formatting import few
 from aiperf_hpc.results.table import Table
 from aiperf_hpc.trial import Value
 

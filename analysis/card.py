@@ -17,7 +17,7 @@ from aiperf_hpc.analysis.sections.valid_flops import ValidFlopsTable
 from aiperf_hpc.analysis.sections.weak_scaling import WeakScalings
 from aiperf_hpc.analysis.training_log import Entry, any_of
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.results.formatting import duration, few, percent, si
+from aiperf_hpc.formatting import duration, few, percent, si
 from aiperf_hpc.results.table import Table, number, reasons
 from aiperf_hpc.results.views.resources import Resources, counted
 from aiperf_hpc.trial import Value

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from aiperf_hpc.analysis.training_log import ACCELERATOR, TrainingLog
 from aiperf_hpc.errors import AIPerfError
-from aiperf_hpc.results.formatting import si
+from aiperf_hpc.formatting import si
 from aiperf_hpc.results.table import number
 from aiperf_hpc.trial import Value
 

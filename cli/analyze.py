@@ -11,7 +11,7 @@ from typer import Argument, BadParameter, Option
 from aiperf_hpc.cli.output import say, say_document
 from aiperf_hpc.cli.parameters import Json, SomeRuns, run_named
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.results.formatting import few
+from aiperf_hpc.formatting import few
 from aiperf_hpc.streams import window_columns
 
 if TYPE_CHECKING:

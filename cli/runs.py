@@ -12,7 +12,7 @@ from typer import Argument
 from aiperf_hpc.analysis.layout import tables_as_lines
 from aiperf_hpc.cli.output import say, say_document
 from aiperf_hpc.cli.parameters import Json, SomeRuns
-from aiperf_hpc.results.formatting import few, percent, quality, si, utc_text
+from aiperf_hpc.formatting import few, percent, quality, si, utc_text
 from aiperf_hpc.results.table import NONE, Table
 from aiperf_hpc.results.views.run_catalog import RUNS, RunCatalog, RunList, RunRow
 from aiperf_hpc.results.views.run_view import RunState, outcome

@@ -13,7 +13,7 @@ from aiperf_hpc.cli.conduct import where_served
 from aiperf_hpc.cli.output import say, say_document, say_folded
 from aiperf_hpc.cli.parameters import Json, Run, run_named
 from aiperf_hpc.cli.serving import Protection, endpoint_of
-from aiperf_hpc.results.formatting import age, duration
+from aiperf_hpc.formatting import age, duration
 from aiperf_hpc.results.terminal.status_line import status_line
 from aiperf_hpc.results.views.clock import clock_lines
 from aiperf_hpc.results.views.elasticity import elasticity_lines

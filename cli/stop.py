@@ -14,13 +14,13 @@ from typing import TextIO
 from aiperf_hpc.cli.conduct import finish, say_result, status_of, take_run
 from aiperf_hpc.cli.parameters import Json, Run
 from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.formatting import few
 from aiperf_hpc.primary.control.claim import ClaimedError, holder_is_gone
 from aiperf_hpc.primary.control.resume import (
     all_have_ended,
 )
 from aiperf_hpc.primary.control.run_clock import start_at_the_end
 from aiperf_hpc.primary.launchers.registry import backend_of
-from aiperf_hpc.results.formatting import few
 from aiperf_hpc.results.report.provenance import is_whole
 from aiperf_hpc.results.terminal.screen import Screen, one_line
 from aiperf_hpc.results.terminal.status_line import going_on

@@ -11,8 +11,8 @@ from typer import Argument
 from aiperf_hpc.analysis.layout import tables_as_lines, wrapped
 from aiperf_hpc.cli.output import say, say_json
 from aiperf_hpc.cli.parameters import Json
+from aiperf_hpc.formatting import si
 from aiperf_hpc.ops_counter.count import count
-from aiperf_hpc.results.formatting import si
 from aiperf_hpc.results.table import Table
 from aiperf_hpc.streams import window_columns
 from aiperf_hpc.workloads.base import Workload

@@ -15,6 +15,7 @@ import psutil
 from aiperf_hpc import __version__
 from aiperf_hpc.errors import RunDirectoryError, reason_of
 from aiperf_hpc.extras import COLLECTIVES, ENGINES, NNI, SIMULATION, pip_install
+from aiperf_hpc.formatting import size
 from aiperf_hpc.host.machine import available_bytes
 from aiperf_hpc.host.schedulers import SCHEDULERS
 from aiperf_hpc.integrity.release import FILES, changes, package_digest
@@ -24,7 +25,6 @@ from aiperf_hpc.primary import cuda_packages
 from aiperf_hpc.primary.check import CONTROLLER, Check, output_of, package_check
 from aiperf_hpc.primary.launchers.base import find_mpirun
 from aiperf_hpc.primary.launchers.registry import load
-from aiperf_hpc.results.formatting import size
 from aiperf_hpc.run.file_system import (
     file_system_of,
     free_bytes,

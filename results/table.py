@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from aiperf_hpc.results.formatting import NAMED, few
+from aiperf_hpc.formatting import NAMED, few
 
 NONE = "–"
 """A cell of what is not there."""

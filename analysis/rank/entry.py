@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.ops_counter.divisions import Division
-from aiperf_hpc.results.formatting import utc_text
 from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.results.views.telemetry import telemetry_status

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aiperf_hpc import __version__
+from aiperf_hpc import __version__, formatting
 from aiperf_hpc.analysis.rank.ranking import Ranking
 from aiperf_hpc.analysis.rank.tables import power_of, system_of
 from aiperf_hpc.errors import RunDirectoryError, reason_of
-from aiperf_hpc.results import formatting
 from aiperf_hpc.results.report.templates import page_templates
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.streams import without_controls, without_stand_ins

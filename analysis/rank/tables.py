@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from aiperf_hpc.analysis.rank.entry import RankEntry
 from aiperf_hpc.analysis.rank.ranking import Ranking
+from aiperf_hpc.formatting import percent, si
 from aiperf_hpc.ops_counter.divisions import Division
-from aiperf_hpc.results.formatting import percent, si
 from aiperf_hpc.results.table import NONE, Table, optional
 from aiperf_hpc.system.words import times
 

@@ -23,7 +23,7 @@ from aiperf_hpc.analysis.readers.numbers import finite_number
 from aiperf_hpc.analysis.readers.system_description import system_of
 from aiperf_hpc.analysis.training_log import Entry, System, TrainingLog
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.results.formatting import few
+from aiperf_hpc.formatting import few
 
 PRUNED = "pruned_results"
 """The folder, beside its logs, of the trainings that a weak entry leaves out."""

@@ -21,8 +21,8 @@ from aiperf_hpc.analysis.measures.communication import (
 from aiperf_hpc.analysis.measures.scaling import efficiency, speedup
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.training_log import Entry
+from aiperf_hpc.formatting import percent, si
 from aiperf_hpc.host.schedulers import SCHEDULERS
-from aiperf_hpc.results.formatting import percent, si
 from aiperf_hpc.results.table import Table, optional
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths

@@ -10,7 +10,7 @@ from aiperf_hpc.analysis.measures.convergence_points import Verdict, compare
 from aiperf_hpc.analysis.measures.time_to_solution import convergence_point, time_to_solution
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.training_log import Entry
-from aiperf_hpc.results.formatting import few
+from aiperf_hpc.formatting import few
 from aiperf_hpc.results.table import NONE, Table, number, reasons
 from aiperf_hpc.trial import Value
 

@@ -25,7 +25,7 @@ from aiperf_hpc.analysis.sections.noise import Noise, RunLength, noise_of, run_l
 from aiperf_hpc.analysis.sections.repeated_runs import Repeated, repetitions
 from aiperf_hpc.analysis.sections.similarity import Similarity, similarity_of
 from aiperf_hpc.analysis.training_log import Entry, TrainingLog
-from aiperf_hpc.results.formatting import duration, few, percent
+from aiperf_hpc.formatting import duration, few, percent
 from aiperf_hpc.results.table import NONE, Table, optional, reasons
 from aiperf_hpc.trial import Value
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aiperf_hpc.analysis.training_log import Entry, TrainingLog
-from aiperf_hpc.results.formatting import duration, few
+from aiperf_hpc.formatting import duration, few
 
 WHOLE = 0.95
 """The share of its hours that a run must have lasted to be compared with others."""

@@ -21,8 +21,8 @@ from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.readers.run_work import OpenRun, RunWork, TrialWork, open_run
 from aiperf_hpc.analysis.training_log import Entry
 from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.formatting import percent, si
 from aiperf_hpc.ops_counter.traffic import FULL, GraphTraffic, traffic
-from aiperf_hpc.results.formatting import percent, si
 from aiperf_hpc.results.table import NONE, Table, optional, reasons
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.peaks import Peaks

@@ -13,7 +13,7 @@ from aiperf_hpc.analysis.sections.scaling_study import (
     Spread,
 )
 from aiperf_hpc.analysis.training_log import plural
-from aiperf_hpc.results.formatting import few, percent
+from aiperf_hpc.formatting import few, percent
 from aiperf_hpc.results.table import NONE, Table, optional, reasons
 
 NAMES = {

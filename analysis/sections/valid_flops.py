@@ -23,7 +23,7 @@ from aiperf_hpc.analysis.measures.valid_flops import (
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.training_log import Entry, TrainingLog
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.results.formatting import duration, few, si
+from aiperf_hpc.formatting import duration, few, si
 from aiperf_hpc.results.table import Table, by_reason, optional, reasons
 from aiperf_hpc.trial import Value
 

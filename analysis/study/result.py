@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from aiperf_hpc.analysis.measured import NotMeasuredError
 from aiperf_hpc.analysis.study.factors import Ratio, improvement
 from aiperf_hpc.analysis.study.plan import Study, variations
-from aiperf_hpc.results.formatting import duration, si
+from aiperf_hpc.formatting import duration, si
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.trial import Value
 

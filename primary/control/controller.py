@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aiperf_hpc.errors import AIPerfError, JournalError, StorageError
+from aiperf_hpc.formatting import few
 from aiperf_hpc.host.signals import Interrupts, ending_signals, handled
 from aiperf_hpc.primary.control.claim import LostClaimError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
@@ -18,7 +19,6 @@ from aiperf_hpc.primary.control.preflight import Preflight
 from aiperf_hpc.primary.control.run_clock import RunClock
 from aiperf_hpc.primary.control.scaling import Scaling
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
-from aiperf_hpc.results.formatting import few
 from aiperf_hpc.results.views.cached_view import rest_after
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.paths import requested_stop, write_whole

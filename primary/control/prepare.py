@@ -21,6 +21,7 @@ from aiperf_hpc.errors import (
     UsageError,
     reason_of,
 )
+from aiperf_hpc.formatting import size
 from aiperf_hpc.integrity.commit import source_commit
 from aiperf_hpc.integrity.release import FILES, changes, package_digest
 from aiperf_hpc.primary.control.scaling import require_nodes
@@ -29,7 +30,6 @@ from aiperf_hpc.primary.launchers.base import divide_cores
 from aiperf_hpc.primary.launchers.ranks import Settled
 from aiperf_hpc.primary.launchers.registry import backend_of, choose_launcher
 from aiperf_hpc.primary.working_side import ask
-from aiperf_hpc.results.formatting import size
 from aiperf_hpc.results.views.run_catalog import run_name
 from aiperf_hpc.run.file_system import free_bytes, require_writable
 from aiperf_hpc.run.manifest import RULES, RunManifest

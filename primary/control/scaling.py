@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError, UsageError
+from aiperf_hpc.formatting import few
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.launchers.base import (
     ElasticLauncher,
     Launcher,
     ReplicaState,
 )
-from aiperf_hpc.results.formatting import few
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run.history.presence import asked_nodes
 from aiperf_hpc.run.identity import replica_name, replica_number

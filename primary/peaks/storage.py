@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.results.formatting import size
+from aiperf_hpc.formatting import size
 from aiperf_hpc.run.file_system import file_system_of, free_bytes
 from aiperf_hpc.run.peaks import Reading, Storage
 

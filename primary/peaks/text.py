@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aiperf_hpc.results.formatting import duration, percent, si, size, utc_text
+from aiperf_hpc.formatting import duration, percent, si, size, utc_text
 from aiperf_hpc.run.peaks import PRODUCTS, Peaks, Reading
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ConfigDict
 
-from aiperf_hpc.results.formatting import duration, percent
+from aiperf_hpc.formatting import duration, percent
 from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.trial import Value
 

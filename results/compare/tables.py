@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from aiperf_hpc.formatting import duration, percent, si
 from aiperf_hpc.results.compare.comparison import Comparison, Side, Spread
-from aiperf_hpc.results.formatting import duration, percent, si
 from aiperf_hpc.results.table import NONE, Table
 
 SAID: dict[str, tuple[str, Callable[[float], str]]] = {

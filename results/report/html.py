@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import yaml
 from jinja2 import Environment
 
+from aiperf_hpc import formatting
 from aiperf_hpc.config import differences, preset_of
 from aiperf_hpc.objective import MEASURES, Measure
-from aiperf_hpc.results import formatting
 from aiperf_hpc.results.report import ancestry
 from aiperf_hpc.results.report.model import Report
 from aiperf_hpc.results.report.plots.colours import quality_colour

@@ -13,9 +13,9 @@ from pydantic import model_validator
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.ops_counter.divisions import Division
-from aiperf_hpc.results.formatting import utc_text
 from aiperf_hpc.results.report.incidents import (
     Problems,
     Restart,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from aiperf_hpc.config import Difference, differences, preset_of
+from aiperf_hpc.formatting import duration, quality
 from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.ops_counter.divisions import Division
-from aiperf_hpc.results.formatting import duration, quality
 from aiperf_hpc.results.report.model import Report
 from aiperf_hpc.results.report.rules import RuleReport
 from aiperf_hpc.results.report.system import title_of

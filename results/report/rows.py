@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiperf_hpc.results.formatting import in_words
+from aiperf_hpc.formatting import in_words
 from aiperf_hpc.results.report.time_split import TimeSplit, split_time
 from aiperf_hpc.results.views.run_view import ReplicaStatus, RunStatus, RunView, TrialStatus
 from aiperf_hpc.run.history import ReplicaHistory, Trial

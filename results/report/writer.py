@@ -13,10 +13,10 @@ from statistics import median
 
 from aiperf_hpc.config import differences
 from aiperf_hpc.errors import RunDirectoryError, UsageError
+from aiperf_hpc.formatting import NAMED, duration, exact, few, percent, quality, si
 from aiperf_hpc.integrity.signatures import PrivateKey
 from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.ops_counter.divisions import Division
-from aiperf_hpc.results.formatting import NAMED, duration, exact, few, percent, quality, si
 from aiperf_hpc.results.report.html import render
 from aiperf_hpc.results.report.mllog import mllog_text
 from aiperf_hpc.results.report.model import Report, make_report

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from aiperf_hpc.results.formatting import quality, roughly
+from aiperf_hpc.formatting import quality, roughly
 from aiperf_hpc.results.terminal.screen import bar_line, one_line
 from aiperf_hpc.results.terminal.status_line import fitted, status_line
 from aiperf_hpc.results.views.epochs_trained import epochs_trained

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from aiperf_hpc.formatting import duration, few, in_words, quality, si
 from aiperf_hpc.objective import MEASURES
-from aiperf_hpc.results.formatting import duration, few, in_words, quality, si
 from aiperf_hpc.results.views.run_view import RunState, RunStatus
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.records import StorageWaited

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aiperf_hpc.results.formatting import duration
+from aiperf_hpc.formatting import duration
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.records import ClockStarts

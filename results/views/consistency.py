@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from aiperf_hpc.results.formatting import few
+from aiperf_hpc.formatting import few
 from aiperf_hpc.run.history import RunHistory
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from aiperf_hpc.formatting import duration, percent, si
 from aiperf_hpc.ops_counter.elasticity import Elasticity, elasticity
 from aiperf_hpc.ops_counter.score import OperationsOf
-from aiperf_hpc.results.formatting import duration, percent, si
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.history.presence import asked_nodes
 from aiperf_hpc.run.manifest import RunManifest

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from aiperf_hpc.results.formatting import few
+from aiperf_hpc.formatting import few
 from aiperf_hpc.run.history import PartEnergy, RunHistory, SamplerHistory, counted
 from aiperf_hpc.telemetry.values import Label, Part
 from aiperf_hpc.trial import Value

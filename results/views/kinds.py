@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from aiperf_hpc.formatting import percent, si
 from aiperf_hpc.ops_counter.kinds import work_by_kind
 from aiperf_hpc.ops_counter.score import OperationsOf
-from aiperf_hpc.results.formatting import percent, si
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.trial import Value

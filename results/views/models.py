@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, median
 from typing import Literal
 
+from aiperf_hpc.formatting import duration, quality, si
 from aiperf_hpc.objective import MEASURES, Measure
 from aiperf_hpc.ops_counter.valid_flops import Weight, quality_ratio, weighted
-from aiperf_hpc.results.formatting import duration, quality, si
 from aiperf_hpc.results.views.trainings import chains, training_times
 from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.run.manifest import RunManifest

@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import Literal
 
 from aiperf_hpc.errors import JournalError, RunDirectoryError
+from aiperf_hpc.formatting import age
 from aiperf_hpc.objective import ACCURACY, MEASURES, Measure
 from aiperf_hpc.ops_counter.divisions import Violation, violations_of
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
@@ -30,7 +31,6 @@ from aiperf_hpc.ops_counter.score import (
     score_series,
     score_times,
 )
-from aiperf_hpc.results.formatting import age
 from aiperf_hpc.results.views.clock import ClockStatus, clock_status, queue_reason
 from aiperf_hpc.results.views.consistency import clock_problems, disagreements, rejections
 from aiperf_hpc.results.views.elasticity import ElasticityStatus, elasticity_status

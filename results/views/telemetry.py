@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from aiperf_hpc.results.formatting import si, size
+from aiperf_hpc.formatting import si, size
 from aiperf_hpc.results.views.energy import EnergyStatus, HostEnergy, energy_status, host_energies
 from aiperf_hpc.run.history import Point, RunHistory, SamplerHistory, counted
 from aiperf_hpc.run.history.telemetry import power_of

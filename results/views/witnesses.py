@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aiperf_hpc.results.formatting import duration, utc_text
+from aiperf_hpc.formatting import duration, utc_text
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.history.witnesses import WitnessHistory
 from aiperf_hpc.trial import Value

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 
-from aiperf_hpc.results.formatting import duration, quality
+from aiperf_hpc.formatting import duration, quality
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import ReplicaHistory, Trial
 from aiperf_hpc.service.answers.base import Answer

@@ -15,7 +15,7 @@ from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.readers.base import Reading
 from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.cli import main
-from aiperf_hpc.results.formatting import percent, si
+from aiperf_hpc.formatting import percent, si
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 

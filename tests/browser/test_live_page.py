@@ -18,7 +18,7 @@ from tests.service.fake_primaries import FakePrimaries
 from tests.support.run_factory import Grown, Plan, initial_graph, write_run
 from tests.support.waiting import until
 
-from aiperf_hpc.results.formatting import duration, exact, percent, si, size
+from aiperf_hpc.formatting import duration, exact, percent, si, size
 from aiperf_hpc.run import records
 from aiperf_hpc.service.conductor import Conductor
 from aiperf_hpc.service.endpoint import Endpoint

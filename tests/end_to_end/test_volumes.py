@@ -13,7 +13,7 @@ import pytest
 from tests.end_to_end.conftest import CachedView
 from tests.support.command import aiperf
 
-from aiperf_hpc.results.formatting import quality
+from aiperf_hpc.formatting import quality
 from aiperf_hpc.run.records import TRAININGS_DONE, RunEnded
 from aiperf_hpc.trial import RoundPhase, TrialState
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from pydantic import ValidationError
 
 from aiperf_hpc.errors import reason_of
-from aiperf_hpc.results.formatting import utc_text
+from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.run.heads import MARK, Hash, line_of, new_hash
 from aiperf_hpc.run.records import RECORD, JournalHeads
 from aiperf_hpc.untrusted.bounds import MOST_COUNT

@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from aiperf_hpc.formatting import few, si
 from aiperf_hpc.ops_counter.least_executed import LeastOperations, least_executed
 from aiperf_hpc.ops_counter.published_peaks import cpu_peak, published_peak
-from aiperf_hpc.results.formatting import few, si
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.system.description import Processors
 from aiperf_hpc.trial import DevicePeak

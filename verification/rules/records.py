@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from aiperf_hpc.results.formatting import utc_text
+from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.run.journal import MOST_LINE_BYTES, is_torn
 from aiperf_hpc.run.records import ReplicaStarted
 from aiperf_hpc.untrusted.files import open_regular

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from aiperf_hpc.results.formatting import duration
+from aiperf_hpc.formatting import duration
 from aiperf_hpc.run import records
 from aiperf_hpc.run.timekeeping import EVERY_SECONDS
 from aiperf_hpc.verification.evidence import Evidence, Failures, Note

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from aiperf_hpc.formatting import few
 from aiperf_hpc.integrity.signatures import BadSignatureError
-from aiperf_hpc.results.formatting import few
 from aiperf_hpc.results.report.provenance import differences, is_complete
 from aiperf_hpc.results.report.signing import is_signed, signed_by
 from aiperf_hpc.verification.evidence import Evidence, Failures, Note

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.integrity.signatures import PublicKey
-from aiperf_hpc.results.formatting import utc_text
 from aiperf_hpc.run.records import TimeStamped, Witnessed
 from aiperf_hpc.run.statements import Statement
 from aiperf_hpc.untrusted.files import open_regular

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from aiperf_hpc.results.formatting import percent
+from aiperf_hpc.formatting import percent
 from aiperf_hpc.results.report.plots.colours import INK, MUTED, of_its_own
 from aiperf_hpc.results.report.plots.figure import Plot, dress, new_figure, save, settings
 from aiperf_hpc.run.paths import write_whole

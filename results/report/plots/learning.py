@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from matplotlib.ticker import MaxNLocator
 
+from aiperf_hpc.formatting import quality
 from aiperf_hpc.objective import Measure
-from aiperf_hpc.results.formatting import quality
 from aiperf_hpc.results.report.plots.colours import CURVE, MUTED
 from aiperf_hpc.results.report.plots.figure import (
     HEIGHT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from aiperf_hpc.results.formatting import scale_of, si
+from aiperf_hpc.formatting import scale_of, si
 from aiperf_hpc.results.report.plots.allreduce import DASHES, LINES
 from aiperf_hpc.results.report.plots.colours import MUTED
 from aiperf_hpc.results.report.plots.figure import Plot, dress, new_figure, save, settings

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from matplotlib.axes import Axes
 
-from aiperf_hpc.results.formatting import percent, si
+from aiperf_hpc.formatting import percent, si
 from aiperf_hpc.results.report.plots.colours import CURVE, GRID, INK, MUTED, PAPER
 from aiperf_hpc.results.report.plots.figure import (
     HEIGHT,

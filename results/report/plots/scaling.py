@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from aiperf_hpc.results.formatting import percent, si
+from aiperf_hpc.formatting import percent, si
 from aiperf_hpc.results.report.plots.colours import CURVE, MUTED
 from aiperf_hpc.results.report.plots.figure import (
     Plot,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from aiperf_hpc.results.formatting import percent
+from aiperf_hpc.formatting import percent
 from aiperf_hpc.results.report.plots.colours import CURVE, INK, MUTED
 from aiperf_hpc.results.report.plots.figure import (
     MOST_NUMBERS,

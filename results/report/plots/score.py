@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
+from aiperf_hpc.formatting import percent, scale_of, si
 from aiperf_hpc.ops_counter.divisions.work import MOST_ERROR
-from aiperf_hpc.results.formatting import percent, scale_of, si
 from aiperf_hpc.results.report.plots.colours import CURVE, LIMIT, MUTED
 from aiperf_hpc.results.report.plots.figure import (
     Plot,

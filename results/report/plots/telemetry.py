@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from aiperf_hpc.results.formatting import scale_of, si
+from aiperf_hpc.formatting import scale_of, si
 from aiperf_hpc.results.report.plots.colours import CURVE, GRID, MUTED
 from aiperf_hpc.results.report.plots.figure import Plot, dress, new_axes, save, settings
 from aiperf_hpc.results.report.plots.score import time_unit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from aiperf_hpc.results.formatting import few
+from aiperf_hpc.formatting import few
 from aiperf_hpc.results.report.plots.colours import INK, MUTED
 from aiperf_hpc.results.report.plots.figure import Plot, dress, new_figure, save, settings
 

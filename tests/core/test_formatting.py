@@ -1,6 +1,6 @@
 import pytest
 
-from aiperf_hpc.results import formatting
+from aiperf_hpc import formatting
 
 
 @pytest.mark.parametrize(
