@@ -18,8 +18,8 @@ from aiperf_hpc.morphism.networks.resnet import resnet50 as resnet50_graph
 from aiperf_hpc.objective import CLASSIFICATION, Objective, regression, segmentation
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.trial import Hyperparameters
-from aiperf_hpc.workloads.cosmoflow.network import cosmoflow as cosmoflow_graph
-from aiperf_hpc.workloads.deepcam.network import deepcam as deepcam_graph
+from aiperf_hpc.workloads.networks.deepcam import deepcam as deepcam_graph
+from aiperf_hpc.workloads.networks.volumes import cosmoflow as cosmoflow_graph
 
 __all__ = ["CASES", "MOMENTUM", "RATE", "WARM", "Case", "tell", "told"]
 RATE, MOMENTUM, WARM = 0.001, 0.9, 1

@@ -1,1 +1,1 @@
-"""What is trained: a file or a folder for each workload, and their registry."""
+"""What is trained: a file for each workload, their networks, and their registry."""

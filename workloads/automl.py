@@ -5,21 +5,18 @@ from __future__ import annotations
 from functools import partial
 
 from aiperf_hpc.config import ModelConfig
-from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.ops_counter.divisions.settings import CLOSED, said
 from aiperf_hpc.trial import DatasetInfo
-from aiperf_hpc.workloads.base import Definition, Workload
+from aiperf_hpc.workloads.base import Definition, Workload, classes_of
 
 
 def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
-    if dataset.classes is None:
-        raise GraphError(f"dataset '{dataset.name}' has no classes to tell apart")
     return resnet50(
         dataset.input_shape("image"),
-        dataset.classes,
+        classes_of(dataset),
         stem=model.stem,
         base_width=model.base_width,
         blocks=model.blocks,

@@ -1,4 +1,4 @@
-"""What a workload is made of."""
+"""The parts of a workload."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from aiperf_hpc.config import ModelConfig, RunConfig
+from aiperf_hpc.errors import GraphError
 from aiperf_hpc.extras import Package
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.ops_counter.divisions import RuleCheck
-from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.judgement import Rule
 from aiperf_hpc.ops_counter.valid_flops import Weight
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
@@ -18,7 +18,7 @@ from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a workload is by the benchmark that it is of, in that one's words."""
+    """A workload as its benchmark defines it."""
 
     benchmark: str
     """The benchmark and its version or paper."""
@@ -36,7 +36,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A network on a dataset, with what it is trained for."""
+    """A network on a dataset, with its objective and the rules of its benchmark."""
 
     name: str
     summary: str
@@ -44,62 +44,66 @@ class Workload:
     definition: Definition
     objective: Objective
     datasets: tuple[str, ...]
-    """The names of the datasets that have its inputs and targets: the official one first, then
-    those that stand in for it, whose runs are official in no division."""
+    """Names of the datasets that have its inputs and targets: the official one first, then its
+    stand-ins, whose runs are official in no division."""
     network: Callable[[ModelConfig, DatasetInfo], Graph]
-    """The initial network for a dataset; raises GraphError where there is none."""
+    """Returns the initial network for a dataset; raises GraphError if there is none."""
     searchable: bool
     """Whether morphisms can grow its networks."""
     presets: tuple[str, ...]
-    """The names of its presets; the first is what ``aiperf start --workload`` starts."""
+    """Names of its presets; ``aiperf start --workload`` uses the first."""
     official: Mapping[str, Callable[[], Graph]]
-    """Its networks at the official size, by what tells them apart; the first is today's."""
+    """Its networks at the official size, by their differences; the first is the current one."""
     closed: Mapping[str, str]
-    """What the closed division requires of settings, in words, by their keys."""
+    """Requirements of the closed division, as text, by the settings' keys."""
     opened: str
-    """What a run of the open division may change, in words."""
+    """What a run of the open division may change, as text."""
     engines: tuple[str, ...] = ("torch", "tensorflow")
-    """The engines that train it."""
+    """Engines that can train it."""
     needs: tuple[Package, ...] = ()
-    """Packages that it needs whatever trains it."""
+    """Packages that it needs with every engine."""
     settings_rules: tuple[Callable[[RunConfig], RuleCheck], ...] = ()
-    """What its benchmark's closed division asks of a configuration."""
+    """Rules of its benchmark's closed division on a configuration."""
     data_rule: Rule | None = None
-    """What it asks of the data that a run had."""
+    """Rule on the data of a run."""
     record_rules: tuple[Rule, ...] = ()
-    """What it asks of a run's trainings."""
+    """Rules on the trainings of a run."""
     logged: Callable[[RunConfig, Hyperparameters], Mapping[str, object]] | None = None
-    """What MLPerf HPC's logs of it state of a training, by their keys; None where it is none of
-    that benchmark's."""
+    """Returns the settings of a training that MLPerf HPC's logs state, by their keys; None unless
+    it is a workload of MLPerf HPC."""
     valid_flops: Weight | None = None
-    """How HPC AI500 weights qualities of it; None where it is none of that benchmark's."""
+    """HPC AI500's weight of a quality; None unless it is a workload of HPC AI500."""
     edition: Callable[[RunConfig], str] = lambda _: ""
-    """The earlier version of its benchmark that a configuration is of; empty for today's."""
+    """Returns the earlier benchmark version of a configuration; empty for the current one."""
     objectives: Mapping[str, Objective] = field(default_factory=dict)
-    """The objective on datasets with other targets than the official one's, by their names."""
+    """Objectives on datasets with other targets than the official one, by the datasets' names."""
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """All rules of its benchmark's closed division, asked of a run."""
+        """All rules of its benchmark's closed division, on a run."""
         return (*self.division_rules, *self.record_rules)
 
     @property
     def division_rules(self) -> tuple[Rule, ...]:
-        """Those that say whether a run is of that division, whatever came of its trainings."""
+        """Rules that decide whether a run is of that division, whatever its trainings reached."""
         of_settings = (_of_run(rule) for rule in self.settings_rules)
         return (*of_settings, *(() if self.data_rule is None else (self.data_rule,)))
 
     def valid_flops_on(self, dataset: str) -> Weight | None:
-        """Return how HPC AI500 weights qualities; None on what stands in for its dataset."""
+        """Return HPC AI500's weight of a quality; None on a stand-in for its dataset."""
         return self.valid_flops if dataset == self.datasets[0] else None
 
     def objective_on(self, dataset: str) -> Objective:
-        """Return what is trained for on a dataset."""
+        """Return the objective on a dataset."""
         return self.objectives.get(dataset, self.objective)
 
 
-def _of_run(rule: Callable[[RunConfig], RuleCheck]) -> Rule:
-    def asked(run: RunEvidence) -> RuleCheck:
-        return rule(run.config)
+def classes_of(dataset: DatasetInfo) -> int:
+    """Return a dataset's number of classes. Raises GraphError if it has none."""
+    if dataset.classes is None:
+        raise GraphError(f"dataset '{dataset.name}' has no classes to tell apart")
+    return dataset.classes
 
-    return asked
+
+def _of_run(rule: Callable[[RunConfig], RuleCheck]) -> Rule:
+    return lambda run: rule(run.config)

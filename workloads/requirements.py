@@ -1,4 +1,4 @@
-"""What closed divisions of benchmarks have in common: rules by the values that they require."""
+"""Rules that the closed divisions of several benchmarks share, by the values that they require."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ class OfficialData(NamedTuple):
     """The data that a benchmark is run on."""
 
     name: str
-    """The dataset's."""
+    """Name of the dataset."""
     unit: str
-    """What its samples are, in the plural."""
+    """Plural noun for its samples."""
     input: str
     shape: tuple[int, ...]
-    """Of a sample."""
+    """Shape of a sample."""
     samples: tuple[int, int] | int
-    """For training and for validation; a single number is the least of both together."""
-    where: str = ""
-    """Of which choice these are the samples, such as a version's; empty where there is one."""
+    """Training and validation samples; a single number is the least sum of both."""
+    condition: str = ""
+    """Condition under which these are the samples, such as a version; empty if there is none."""
     classes: int | None = None
-    """Of samples or of their parts; None where labels name none."""
+    """Number of classes of samples or of their parts; None if labels name none."""
 
 
 def differing(section: BaseModel, where: str, wanted: Mapping[str, object]) -> list[str]:
-    """Return what in a section of a configuration is not as it is wanted, by its fields' names.
+    """Return which fields of a section of a configuration do not have the required values.
 
     Args:
-        where: what the section is called, such as training.
+        where: the section's name, such as training.
     """
     return [
-        f"{where}.{name} is {_said(getattr(section, name))}; {_said(value)} is required"
+        f"{where}.{name} is {_text(getattr(section, name))}; {_text(value)} is required"
         for name, value in wanted.items()
         if getattr(section, name) != value
     ]
 
 
-def _said(value: object) -> object:
+def _text(value: object) -> object:
     return "none" if value is None else value
 
 
 def data_rule(run: RunEvidence, wanted: OfficialData, further: Iterable[str] = ()) -> RuleCheck:
-    """Return whether all replicas had the official data, all of it.
+    """Return whether all replicas read the official data, all of it.
 
     Args:
-        further: what else is wrong with how they were read.
+        further: other reasons, such as a wrong augmentation.
     """
     seen = {each.dataset for each in run.replicas if each.dataset is not None}
     value = ", ".join(sorted(dataset.name for dataset in seen)) or "none"
@@ -73,7 +73,7 @@ def _other_data(seen: set[DatasetInfo], wanted: OfficialData) -> Iterator[str]:
     if shape != wanted.shape:
         yield f"{wanted.unit} of {shape}; {wanted.shape} is required"
     if dataset.classes != wanted.classes:
-        yield f"{_said(dataset.classes)} classes; {_said(wanted.classes)} are required"
+        yield f"{_text(dataset.classes)} classes; {_text(wanted.classes)} are required"
     yield from _other_numbers(dataset, wanted)
 
 
@@ -84,28 +84,33 @@ def _other_numbers(dataset: DatasetInfo, wanted: OfficialData) -> Iterator[str]:
             yield f"{sum(counts):,} {wanted.unit}; {needed:,} at least are required"
     elif counts != needed:
         found, due = (" + ".join(f"{n:,}" for n in each) for each in (counts, needed))
-        yield f"{found} {wanted.unit}; {due} are required{wanted.where}"
+        yield f"{found} {wanted.unit}; {due} are required{wanted.condition}"
 
 
-def target_rule(asked: float | None, target: float) -> RuleCheck:
-    """Return whether a training ends at the benchmark's quality."""
-    wrong = (
-        [] if asked == target else [f"training.target is {_said(asked)}; {target:g} is required"]
-    )
-    return RuleCheck.of("target", "none" if asked is None else f"{asked:g}", f"{target:g}", wrong)
+def optimizer_rule(config: RunConfig, wanted: Mapping[str, object], limit: str) -> RuleCheck:
+    """Return whether SGD has the benchmark's settings, by their names in ``training``."""
+    training = config.training
+    value = f"{training.optimizer}, momentum {training.momentum:g}"
+    return RuleCheck.of("optimizer", value, limit, differing(training, "training", wanted))
 
 
-def target_or_none_rule(asked: float | None, target: float) -> RuleCheck:
-    """Return whether a training ends at the benchmark's quality, or after all its epochs."""
+def target_rule(config: RunConfig, target: float, *, optional: bool = False) -> RuleCheck:
+    """Return whether a training ends at the benchmark's quality.
+
+    Args:
+        optional: whether a training may also have no target, and end after all its epochs.
+    """
+    quality = config.training.target
+    value = "none" if quality is None else f"{quality:g}"
     wrong = []
-    if asked not in (None, target):
-        wrong = [f"training.target is {asked:g}; {target:g} or none is required"]
-    value = "none" if asked is None else f"{asked:g}"
-    return RuleCheck.of("target", value, f"{target:g}, or none", wrong)
+    if quality != target and not (optional and quality is None):
+        due = f"{target:g} or none" if optional else f"{target:g}"
+        wrong = [f"training.target is {value}; {due} is required"]
+    return RuleCheck.of("target", value, f"{target:g}{', or none' * optional}", wrong)
 
 
 def epochs_rule(config: RunConfig, wanted: int) -> RuleCheck:
-    """Return whether a training that does not reach its target has so many epochs."""
+    """Return whether a training that does not reach its target has all its epochs."""
     training = config.training
     wrong = differing(training, "training", {"max_epochs": wanted})
     if training.patience < wanted:
@@ -114,9 +119,9 @@ def epochs_rule(config: RunConfig, wanted: int) -> RuleCheck:
 
 
 def reached_rule(run: RunEvidence, measure: Measure, target: float) -> RuleCheck:
-    """Return whether trainings reached a quality: all that ended by themselves, and at least one.
+    """Return whether all completed trainings, and at least one, reached the target quality.
 
-    Of the last epoch, which is that of the network that a training leaves.
+    The quality is that of the last epoch, whose network a training leaves.
     """
     ended = [trial for trial in run.trials if trial.state is TrialState.COMPLETED]
     last = [trial.evaluations[-1].quality for trial in ended if trial.evaluations]

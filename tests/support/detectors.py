@@ -7,7 +7,7 @@ import numpy as np
 from aiperf_hpc.config import ExtremeWeatherConfig
 from aiperf_hpc.graph import Graph, Shape
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.workloads.extreme_weather.network import extreme_weather
+from aiperf_hpc.workloads.networks.extreme_weather import extreme_weather
 
 CLASSES = 4
 BOXES = (15, 5)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.run_writer import RunWriter, run_started, trial_ended, trial_started
 
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.ops_counter.divisions import RuleCheck
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.score import ScorePoint
 from aiperf_hpc.run.manifest import RULES, RunManifest
@@ -17,9 +16,10 @@ from aiperf_hpc.trial import DatasetInfo, RoundPhase
 from aiperf_hpc.workloads.base import Workload
 
 
-def broken_rules(workload: Workload, config: RunConfig) -> set[Callable[[RunConfig], RuleCheck]]:
-    """Return the workload's rules of settings that a configuration breaks."""
-    return {rule for rule in workload.settings_rules if rule(config).reasons}
+def violated_rules(workload: Workload, config: RunConfig) -> dict[str, tuple[str, ...]]:
+    """Return the reasons of the workload's rules of settings that a configuration violates."""
+    checks = (rule(config) for rule in workload.settings_rules)
+    return {check.rule: check.reasons for check in checks if check.reasons}
 
 
 def fixed_run(

@@ -32,8 +32,8 @@ from aiperf_hpc.morphism.networks.resnet import V1_5, resnet50
 from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.operators.registry import MORPHISMS
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, initial_weights
-from aiperf_hpc.workloads.cosmoflow.network import cosmoflow as cosmoflow_network
-from aiperf_hpc.workloads.deepcam.network import deepcam as deepcam_network
+from aiperf_hpc.workloads.networks.deepcam import deepcam as deepcam_network
+from aiperf_hpc.workloads.networks.volumes import cosmoflow as cosmoflow_network
 
 if TYPE_CHECKING:  # Ranks that are no tests import this too.
     import pytest

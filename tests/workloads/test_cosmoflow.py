@@ -27,7 +27,7 @@ from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 from aiperf_hpc.workloads.cosmoflow import WORKLOAD
-from aiperf_hpc.workloads.cosmoflow.network import cosmoflow
+from aiperf_hpc.workloads.networks.volumes import cosmoflow
 
 
 def network(

@@ -27,7 +27,7 @@ from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.torch.operation_count import matrix_operations
 from aiperf_hpc.verification.execution.comparison import MATRIX_LAYERS
 from aiperf_hpc.workloads.deepcam import WORKLOAD
-from aiperf_hpc.workloads.deepcam.network import deepcam
+from aiperf_hpc.workloads.networks.deepcam import deepcam
 from aiperf_hpc.workloads.registry import initial_graph, workload_of
 
 

@@ -12,7 +12,7 @@ from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.traffic import traffic
 from aiperf_hpc.replica.engines.torch.operation_count import matrix_operations
 from aiperf_hpc.verification.execution.comparison import MATRIX_LAYERS
-from aiperf_hpc.workloads.extreme_weather.network import extreme_weather
+from aiperf_hpc.workloads.networks.extreme_weather import extreme_weather
 
 
 def network(shape: tuple[int, ...] = (768, 1152, 16), /, **settings: object) -> Graph:

@@ -85,16 +85,6 @@ def test_it_is_v1_with_other_strides_and_another_beginning() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("preset", "outputs"), [("resnet50_v15", 1001), ("resnet50_v15_1000", 1000)]
-)
-def test_a_preset_says_how_many_outputs_there_are(preset: str, outputs: int) -> None:
-    dataset = DatasetInfo.of_labelled_images("imagenet", "", (224, 224, 3), 1000, 1, 1)
-    graph = initial_graph(load_config(preset), dataset)
-    assert graph.shapes["probabilities"] == (outputs,)
-    assert graph.hash in {make().hash for make in WORKLOAD.official.values()}
-
-
 def test_samples_without_classes_are_refused() -> None:
     info = DatasetInfo.of_labelled_images("imagenet", "", (8, 8, 3), 2, 1, 1)
     numbers = info.model_copy(

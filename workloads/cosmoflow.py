@@ -1,0 +1,174 @@
+"""CosmoFlow of MLPerf HPC: cosmological parameters from the distribution of matter.
+
+[mlcommons/training_policies, hpc_training_rules.adoc; mlcommons/logging,
+compliance_checker/hpc_3.0.0; mlcommons/hpc, cosmoflow/train.py]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Final
+
+from aiperf_hpc.config import CosmoFlowConfig, ModelConfig, RunConfig
+from aiperf_hpc.errors import GraphError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.objective import MEAN_ABSOLUTE_ERROR, regression
+from aiperf_hpc.ops_counter.divisions import RuleCheck
+from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
+from aiperf_hpc.trial import DatasetInfo, Hyperparameters
+from aiperf_hpc.workloads.base import Definition, Workload
+from aiperf_hpc.workloads.networks.volumes import INPUT, TARGETS, cosmoflow
+from aiperf_hpc.workloads.requirements import (
+    OfficialData,
+    data_rule,
+    differing,
+    optimizer_rule,
+    reached_rule,
+    target_rule,
+)
+
+PARAMETERS = 4
+"""Omega_m, sigma_8, n_s and H_0, each scaled to [-1, 1]."""
+
+STAND_IN_PARAMETERS = 2
+"""Omega_m and sigma_8: small volumes hardly show the others."""
+
+
+def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
+    outputs = dataset.targets[TARGETS].shape
+    if len(outputs) != 1 or outputs[0] is None:
+        raise GraphError(f"dataset '{dataset.name}' has targets {outputs}, not a row of numbers")
+    return cosmoflow(dataset.input_shape(INPUT), outputs[0], model.cosmoflow)
+
+
+def _official(kernel: int) -> Graph:
+    return cosmoflow(VOLUME, PARAMETERS, CosmoFlowConfig.model_validate({"kernel": kernel}))
+
+
+# Rules of the closed division.
+
+VOLUME: Final = (128, 128, 128, 4)
+"""Shape of an official sample: cells, and redshifts."""
+TARGET: Final = 0.124
+KERNEL_V07: Final = 2
+"""The kernel of version 0.7 of the benchmark; later ones have 3."""
+SAMPLES: Final = {2: (262_144, 65_536), 3: (524_288, 65_536)}
+"""The official training and validation samples, by the kernel of the version that has them."""
+UPDATE: Final = {
+    "optimizer": "sgd",
+    "momentum": 0.9,
+    "weight_decay": 0.0,
+    "max_gradient_norm": None,
+}
+"""The optimizer: no decay but the network's penalty, and no clipping."""
+FREE: Final = ("dropout", "l2", "kernel")
+"""Settings of the network that are free; the kernel follows from the version."""
+
+
+def _data(run: RunEvidence) -> RuleCheck:
+    """Require all official volumes of the benchmark version that has such kernels."""
+    kernel = run.config.model.cosmoflow.kernel
+    where = f" with kernels of {kernel}"
+    wanted = OfficialData("cosmoflow", "volumes", "volume", VOLUME, SAMPLES[kernel], where)
+    return data_rule(run, wanted)
+
+
+def _network_rule(config: RunConfig) -> RuleCheck:
+    """Require the reference's network of either version; dropout and penalty are free."""
+    chosen, official = config.model.cosmoflow, CosmoFlowConfig()
+    wanted = {name: value for name, value in official if name not in FREE}
+    wrong = differing(chosen, "model.cosmoflow", wanted)
+    return RuleCheck.of("network", f"kernels of {chosen.kernel}", "the reference's", wrong)
+
+
+def _schedule_rule(config: RunConfig) -> RuleCheck:
+    """Require a linear warm-up by epochs, then decays at epochs, each by its own factor below 1."""
+    name = config.training.schedule.name
+    return RuleCheck.of("schedule", name, "warm-up, then decays by factors", _schedule(config))
+
+
+def _schedule(config: RunConfig) -> Iterator[str]:
+    chosen = config.training.schedule
+    if chosen.name not in ("constant", "multi_step"):
+        yield f"{chosen.name}; multi_step is required, or constant for no decay"
+    if chosen.warmup_steps:
+        yield f"a warm-up of {chosen.warmup_steps} steps; it is counted in epochs (warmup_epochs)"
+    if chosen.milestone_unit != "epoch":
+        yield "decays after steps; they are counted in epochs (milestone_unit: epoch)"
+    for factor in chosen.factors:
+        if not 0.0 < factor < 1.0:
+            yield f"a decay to {factor:g} of the peak; above 0 and below 1 is required"
+
+
+def logged_settings(config: RunConfig, used: Hyperparameters) -> Mapping[str, object]:
+    """Return the settings of a training that MLPerf HPC's logs state, by their keys.
+
+    The rate is its peak, the factor of the warm-up what the peak is of the rate for the base batch,
+    and of several decays the largest factor, as the reference logs them. Its decays act behind the
+    epoch of a boundary, counted from 0, ours after so many epochs: one more.
+    """
+    schedule, network = used.schedule, config.model.cosmoflow
+    scale = 1.0 if schedule.base_batch is None else used.batch_size / schedule.base_batch
+    return {
+        "opt_name": used.optimizer,
+        "opt_base_learning_rate": used.learning_rate * scale,
+        "opt_learning_rate_warmup_epochs": schedule.warmup_epochs,
+        "opt_learning_rate_warmup_factor": scale,
+        "opt_learning_rate_decay_boundary_epochs": [each - 1 for each in schedule.milestones],
+        "opt_learning_rate_decay_factor": max(schedule.factors, default=schedule.factor),
+        "opt_weight_decay": network.l2,
+        "dropout": network.dropout,
+    }
+
+
+WORKLOAD = Workload(
+    name="cosmoflow",
+    summary="regression on volumes: cosmological parameters from the distribution of matter",
+    definition=Definition(
+        benchmark="MLPerf HPC, CosmoFlow",
+        task="regression of 4 numbers on volumes of 4 channels",
+        network="5 convolutions in 3-D, 3 dense layers, no normalisation",
+        data="524,288 + 65,536 volumes of 128^3 x 4, int16, TFRecord in GZIP, 1.7 TB (v1.0 on); "
+        "262,144 + 65,536, not compressed, 5.1 TB (v0.7)",
+        target="mean absolute error <= 0.124",
+        scoring="minutes to the target, of 10 runs without the fastest and the slowest; models a "
+        "minute where many are trained at once",
+        source="github.com/mlcommons/hpc, cosmoflow; mlcommons/training_policies, "
+        "hpc_training_rules.adoc",
+    ),
+    objective=regression(PARAMETERS),
+    datasets=("cosmoflow", "density"),
+    network=_network,
+    searchable=False,
+    presets=("cosmoflow", "cosmoflow_v07", "cosmoflow_laptop"),
+    official={
+        "kernels of 3, since v1.0": partial(_official, 3),
+        "kernels of 2, v0.7": partial(_official, 2),
+    },
+    closed={
+        "dataset": "the official volumes, all of them",
+        "model.cosmoflow": "the reference's network; dropout from 0 to below 1 and l2 of at least "
+        "0 are free",
+        "training.optimizer": "sgd",
+        "training.momentum": "0.9",
+        "training.weight_decay": "0: the penalty is model.cosmoflow.l2",
+        "training.target": "0.124",
+        "training.batch_size": "any",
+        "training.learning_rate": "any",
+        "training.schedule": "a linear warm-up of any length, then multi_step with factors below 1",
+    },
+    settings_rules=(
+        _network_rule,
+        partial(optimizer_rule, wanted=UPDATE, limit="sgd, momentum 0.9"),
+        _schedule_rule,
+        partial(target_rule, target=TARGET),
+    ),
+    data_rule=_data,
+    record_rules=(partial(reached_rule, measure=MEAN_ABSOLUTE_ERROR, target=TARGET),),
+    logged=logged_settings,
+    edition=lambda config: "v0.7" if config.model.cosmoflow.kernel == KERNEL_V07 else "",
+    objectives={"density": regression(STAND_IN_PARAMETERS)},
+    opened="the optimizer and all hyperparameters; the network must be equivalent to the "
+    "reference's",
+)

@@ -1,0 +1,201 @@
+"""DeepCAM of MLPerf HPC: cyclones and atmospheric rivers in the output of a climate model.
+
+[mlcommons/training_policies, hpc_training_rules.adoc; mlcommons/logging,
+compliance_checker/hpc_3.0.0; mlcommons/hpc, deepcam/src/deepCam/train.py and
+utils/optimizer_helpers.py]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Final
+
+from aiperf_hpc.config import DeepCAMConfig, ModelConfig, RunConfig
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.objective import INTERSECTION_OVER_UNION, segmentation
+from aiperf_hpc.ops_counter.divisions import RuleCheck
+from aiperf_hpc.trial import DatasetInfo, Hyperparameters, ScheduleSettings
+from aiperf_hpc.workloads.base import Definition, Workload
+from aiperf_hpc.workloads.networks.deepcam import INPUT, deepcam
+from aiperf_hpc.workloads.requirements import (
+    OfficialData,
+    data_rule,
+    differing,
+    reached_rule,
+    target_rule,
+)
+
+CLASSES = 3
+"""Background, tropical cyclone, atmospheric river."""
+FREQUENCIES = (0.986267818390377, 0.0004578708870701058, 0.01327431072255291)
+"""Fractions of all official pixels in each class. [deepcam/src/deepCam/train.py]"""
+WEIGHTS = tuple(frequency**-0.125 for frequency in FREQUENCIES)
+"""Loss weights of the classes: 1.0017, 2.6146 and 1.7164."""
+
+
+def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
+    return deepcam(dataset.input_shape(INPUT), CLASSES, model.deepcam)
+
+
+# Rules of the closed division.
+
+TARGET: Final = 0.82
+OFFICIAL: Final = OfficialData(
+    "deepcam", "maps", "image", (768, 1152, 16), (121_266, 15_158), classes=3
+)
+OPTIMIZERS: Final = ("adam", "adamw", "lamb")
+EPSILON: Final = 1e-6
+LAMB_NORM: Final = 1.0
+"""Norm to which LAMB's gradients are clipped; the other optimizers do not clip."""
+
+
+def _network_rule(config: RunConfig) -> RuleCheck:
+    """Require the reference's network."""
+    chosen, official = config.model.deepcam, DeepCAMConfig()
+    wrong = differing(chosen, "model.deepcam", dict(official))
+    value = f"{chosen.middle_blocks} middle blocks, width {chosen.width}"
+    return RuleCheck.of("network", value, "the reference's", wrong)
+
+
+def _optimizer(config: RunConfig) -> RuleCheck:
+    """Require the reference's Adam, AdamW or LAMB, with weight decay of all parameters."""
+    training = config.training
+    wrong = []
+    if training.optimizer not in OPTIMIZERS:
+        wrong.append(f"training.optimizer is {training.optimizer}; adam, adamw or lamb is required")
+    norm = LAMB_NORM if training.optimizer == "lamb" else None
+    wanted = {
+        "epsilon": EPSILON,
+        "weight_decay_of": "all",
+        "weight_decay_in": "update",
+        "max_gradient_norm": norm,
+    }
+    wrong += differing(training, "training", wanted)
+    return RuleCheck.of("optimizer", training.optimizer, "adam, adamw or lamb", wrong)
+
+
+def _schedule_rule(config: RunConfig) -> RuleCheck:
+    """Require a linear warm-up by steps, then one decay rate at steps or a cosine over steps."""
+    name = config.training.schedule.name
+    wrong = list(_schedule(config))
+    return RuleCheck.of("schedule", name, "warm-up, then multi_step or cosine", wrong)
+
+
+def _schedule(config: RunConfig) -> Iterator[str]:
+    chosen = config.training.schedule
+    if chosen.interval != "step":
+        yield "the rate changes by epochs; it changes by steps (interval: step)"
+    if chosen.warmup_epochs:
+        yield f"a warm-up of {chosen.warmup_epochs:g} epochs; it is counted in steps (warmup_steps)"
+    if chosen.name == "multi_step":
+        if chosen.milestone_unit != "step":
+            yield "decays after epochs; they are counted in steps (milestone_unit: step)"
+        if chosen.factors:
+            yield "decays to shares of the peak; there is one rate of decay (factor)"
+    elif chosen.name == "cosine":
+        if chosen.wave_steps is None:
+            yield "a cosine of the trial's length; its steps are stated (wave_steps)"
+    else:
+        yield f"{chosen.name}; multi_step or cosine is required"
+
+
+OPTIMIZER_NAMES = {"adam": "Adam", "adamw": "AdamW", "lamb": "LAMB"}
+
+
+def logged_settings(config: RunConfig, used: Hyperparameters) -> Mapping[str, object]:
+    """Return the settings of a training that MLPerf HPC's logs state, by their keys.
+
+    The rate is that of before the warm-up's factor: a warm-up of factor 1 begins at 0, any other at
+    the rate itself, and ends at the factor times it. Normalisations go by a rank's own samples, and
+    gradients are applied in each step.
+    """
+    del config
+    schedule = used.schedule
+    factor = 1.0 / schedule.warmup_start if schedule.warmup_start else 1.0
+    scale = 1.0 if schedule.base_batch is None else used.batch_size / schedule.base_batch
+    rate = used.learning_rate * scale / factor
+    return {
+        "batchnorm_group_size": 1,
+        "gradient_accumulation_frequency": 1,
+        "opt_name": OPTIMIZER_NAMES.get(used.optimizer, used.optimizer),
+        "opt_lr": rate,
+        "opt_betas": [used.beta1, used.beta2],
+        "opt_eps": used.epsilon,
+        "opt_weight_decay": used.weight_decay,
+        **_of_lamb(used),
+        "scheduler_lr_warmup_steps": schedule.warmup_steps,
+        "scheduler_lr_warmup_factor": factor,
+        **dict(_of_schedule(schedule, rate * factor)),
+    }
+
+
+def _of_lamb(used: Hyperparameters) -> dict[str, object]:
+    if used.optimizer != "lamb":
+        return {}
+    return {
+        "opt_bias_correction": True,
+        "opt_grad_averaging": True,
+        "opt_max_grad_norm": used.max_gradient_norm,
+    }
+
+
+def _of_schedule(schedule: ScheduleSettings, peak: float) -> Iterator[tuple[str, object]]:
+    """Yield the settings of the decay.
+
+    The reference counts milestones from the step after the warm-up, ours from the first step.
+    """
+    if schedule.name == "multi_step":
+        shift = schedule.warmup_steps + 1 if schedule.warmup_steps else 0
+        yield "scheduler_type", "multistep"
+        yield "scheduler_milestones", [each - shift for each in schedule.milestones]
+        yield "scheduler_decay_rate", schedule.factor
+    elif schedule.name == "cosine":
+        yield "scheduler_type", "cosine_annealing"
+        yield "scheduler_t_max", schedule.wave_steps
+        yield "scheduler_eta_min", schedule.end * peak
+    else:
+        yield "scheduler_type", schedule.name
+
+
+WORKLOAD = Workload(
+    name="deepcam",
+    summary="segmentation of maps: tropical cyclones and atmospheric rivers in a climate model",
+    definition=Definition(
+        benchmark="MLPerf HPC, DeepCAM",
+        task="a class for each pixel of maps of 16 fields",
+        network="DeepLabv3+: an Xception of separable convolutions, dilated ones side by side, a "
+        "decoder of transposed ones",
+        data="121,266 + 15,158 maps of 768 x 1152 x 16, float32, with masks, HDF5, 8.8 TB",
+        target="intersection over union >= 0.82",
+        scoring="minutes to the target, of 5 runs without the fastest and the slowest; models a "
+        "minute where many are trained at once",
+        source="github.com/mlcommons/hpc, deepcam; mlcommons/training_policies, "
+        "hpc_training_rules.adoc",
+    ),
+    objective=segmentation(*WEIGHTS),
+    datasets=("deepcam", "weather_masks"),
+    network=_network,
+    searchable=False,
+    presets=("deepcam", "deepcam_cosine", "deepcam_laptop"),
+    official={"output stride 16": partial(deepcam, OFFICIAL.shape, CLASSES, DeepCAMConfig())},
+    closed={
+        "dataset": "the official maps, all of them",
+        "model.deepcam": "the reference's network",
+        "training.optimizer": "adam, adamw or lamb",
+        "training.epsilon": "1e-06",
+        "training.weight_decay": "any of at least 0, of all parameters (weight_decay_of: all)",
+        "training.max_gradient_norm": "1 with lamb, none otherwise",
+        "training.target": "0.82",
+        "training.batch_size": "any",
+        "training.learning_rate": "any",
+        "training.schedule": "a linear warm-up of any number of steps, from 0 or from any share "
+        "of the peak; then multi_step, by steps and one factor, or cosine, of wave_steps",
+    },
+    settings_rules=(_network_rule, _optimizer, _schedule_rule, partial(target_rule, target=TARGET)),
+    data_rule=partial(data_rule, wanted=OFFICIAL),
+    record_rules=(partial(reached_rule, measure=INTERSECTION_OVER_UNION, target=TARGET),),
+    logged=logged_settings,
+    opened="the optimizer and all hyperparameters; the network must be equivalent to the "
+    "reference's",
+)

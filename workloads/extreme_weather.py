@@ -1,0 +1,140 @@
+"""Extreme Weather Analytics of HPC AI500: cyclones and atmospheric rivers found in climate data.
+
+Its closed division is HPC AI500's hardware level, which leaves the code as it is, and opens the
+machine, the batch size and the policy of the learning rate. The code is not public: what stands for
+it here is required. The problem, which is the dataset, the target and the number of epochs, is
+fixed on every level. [Jiang et al. 2020, HPC AI500 V2.0]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from aiperf_hpc.config import ExtremeWeatherConfig, ModelConfig, RunConfig
+from aiperf_hpc.extras import DETECTION
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.objective import MEAN_AVERAGE_PRECISION, detection
+from aiperf_hpc.ops_counter.divisions import RuleCheck
+from aiperf_hpc.ops_counter.valid_flops import Weight
+from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.workloads.base import Definition, Workload
+from aiperf_hpc.workloads.networks.extreme_weather import BOXES, INPUT, extreme_weather
+from aiperf_hpc.workloads.requirements import (
+    OfficialData,
+    data_rule,
+    differing,
+    epochs_rule,
+    optimizer_rule,
+    reached_rule,
+    target_rule,
+)
+
+CLASSES = 4
+"""Tropical depression, tropical cyclone, extratropical cyclone, atmospheric river."""
+MOST_BOXES = 15
+"""Rows for the boxes of a sample in the official files."""
+
+
+def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
+    return extreme_weather(
+        dataset.input_shape(INPUT), dataset.input_shape(BOXES), CLASSES, model.extreme_weather
+    )
+
+
+def _official(variant: str) -> Graph:
+    settings = ExtremeWeatherConfig.model_validate(VARIANTS[variant])
+    return extreme_weather(OFFICIAL.shape, (MOST_BOXES, 5), CLASSES, settings)
+
+
+# Rules of the closed division.
+
+TARGET: Final = 0.35
+EPOCHS: Final = 50
+MAPS: Final = 13_140
+"""Nine years of four maps a day, which the paper has: for training and validation together."""
+OFFICIAL: Final = OfficialData("extremeweather", "maps", "image", (768, 1152, 16), MAPS)
+VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
+    "fpn": {"variant": "fpn"},
+    "c4": {"variant": "c4", "proposals": 12_000},
+}
+"""The settings of ``model.extreme_weather`` that the benchmark's networks have."""
+UPDATE: Final = {
+    "optimizer": "sgd",
+    "momentum": 0.9,
+    "weight_decay": 0.0001,
+    "weight_decay_of": "kernels",
+    "weight_decay_in": "loss",
+    "max_gradient_norm": None,
+}
+"""tensorpack's: its weight decay is half of it times the squares of all ``W`` in the loss."""
+
+
+def _network_rule(config: RunConfig) -> RuleCheck:
+    """Require one of the two networks that stand for the benchmark's, with all its regions."""
+    chosen = config.model.extreme_weather
+    official = ExtremeWeatherConfig.model_validate(VARIANTS[chosen.variant])
+    wrong = differing(chosen, "model.extreme_weather", official.model_dump())
+    value = f"{chosen.variant}, {chosen.regions} regions"
+    return RuleCheck.of("network", value, "Faster R-CNN, 512 regions", wrong)
+
+
+def _precision(config: RunConfig) -> RuleCheck:
+    """Require training in fp32, as the paper's figures are."""
+    value = config.training.precision
+    wrong = [] if value == "fp32" else [f"training.precision is {value}; fp32 is required"]
+    return RuleCheck.of("precision", value, "fp32", wrong)
+
+
+WORKLOAD = Workload(
+    name="extreme-weather",
+    summary="detection in maps of weather: boxes about cyclones and atmospheric rivers",
+    definition=Definition(
+        benchmark="HPC AI500 V2.0, extreme weather analytics",
+        task="detection of 4 classes in maps of 16 channels",
+        network="Faster R-CNN on ResNet-50, trained from the start; its code is not public: this "
+        "is tensorpack's, with a feature pyramid or without one",
+        data="ExtremeWeather: 1,460 maps of 768 x 1152 x 16 a year, HDF5, 62 GB a year; the paper "
+        "has 9 years, 13,140 maps",
+        target="mean average precision at IoU 0.5 >= 0.35, in 50 epochs",
+        scoring="valid FLOPS: operations per second x (precision / 0.35)^10; time to quality",
+        source="arXiv 2007.00279; extremeweatherdataset.github.io; "
+        "github.com/tensorpack/tensorpack, examples/FasterRCNN",
+    ),
+    objective=detection(MOST_BOXES),
+    datasets=("extremeweather", "weather_boxes"),
+    network=_network,
+    searchable=False,
+    presets=("extreme_weather", "extreme_weather_c4", "extreme_weather_laptop"),
+    official={
+        "feature pyramid, 512 regions": partial(_official, "fpn"),
+        "fourth stage (C4), 512 regions": partial(_official, "c4"),
+    },
+    closed={
+        "dataset": "the official maps of 768 x 1152, 13,140 at least",
+        "model.extreme_weather": "either variant as its preset has it",
+        "training.optimizer": "sgd",
+        "training.momentum": "0.9",
+        "training.weight_decay": "0.0001, of kernels, in the loss",
+        "training.precision": "fp32",
+        "training.max_epochs": "50",
+        "training.target": "0.35, or none: all 50 epochs are trained",
+        "training.batch_size": "any",
+        "training.learning_rate": "any",
+        "training.schedule": "any",
+    },
+    engines=("torch",),
+    needs=(DETECTION,),
+    settings_rules=(
+        _network_rule,
+        partial(optimizer_rule, wanted=UPDATE, limit="sgd, momentum 0.9, L2 in the loss"),
+        _precision,
+        partial(epochs_rule, wanted=EPOCHS),
+        partial(target_rule, target=TARGET, optional=True),
+    ),
+    data_rule=partial(data_rule, wanted=OFFICIAL),
+    record_rules=(partial(reached_rule, measure=MEAN_AVERAGE_PRECISION, target=TARGET),),
+    valid_flops=Weight(TARGET, 10),
+    opened="everything but the dataset, the target and the epochs (HPC AI500's free level)",
+)

@@ -1,0 +1,1 @@
+"""Networks of the workloads, layer by layer as their references build them."""

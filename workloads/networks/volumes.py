@@ -1,0 +1,122 @@
+"""Networks of convolutions in three dimensions: CosmoFlow's, and a small one for regression.
+
+CosmoFlow's is built as MLPerf HPC's reference builds it.
+[mlcommons/hpc, cosmoflow/models/cosmoflow.py and layers.py; Mathuriya et al. 2018 have another]
+Five convolutions of 32, 64, 128, 256 and 512 channels, each with a bias, a leaky ReLU of slope 0.3
+and a maximum over 2 x 2 x 2 cells behind it; two dense layers of 128 and 64 units, each with a
+leaky ReLU and a dropout; a dense layer whose tanh, times 1.2, gives the parameters. There is no
+normalization. Kernels are of 3 cells since v1.0 of the benchmark, and were of 2 in v0.7.
+"""
+
+from __future__ import annotations
+
+import math
+
+from aiperf_hpc.config import CosmoFlowConfig
+from aiperf_hpc.errors import GraphError
+from aiperf_hpc.graph import (
+    Conv3D,
+    Dense,
+    Distribution,
+    Dropout,
+    Flatten,
+    Graph,
+    Input,
+    Layer,
+    LeakyReLU,
+    MaxPool3D,
+    Node,
+    Scale,
+    Shape,
+    Tanh,
+)
+
+INPUT, TARGETS = "volume", "values"
+"""Names of the network's input and of the targets of its output."""
+SLOPE = 0.3
+"""Slope of CosmoFlow's leaky ReLUs: Keras' default. PyTorch's is 0.01."""
+POOL = 2
+"""Cells along each axis of a pooling window, and its stride."""
+HIDDEN = (128, 64)
+"""Units of CosmoFlow's hidden dense layers."""
+RANGE = 1.2
+"""Factor of CosmoFlow's tanh, so that targets of -1 and 1 can be reached."""
+SMALL_HIDDEN, SMALL_DROPOUT = 64, 0.1
+"""Units and dropout of the small network's hidden dense layer."""
+LEAST_CELLS, MOST_STAGES = 2, 5
+"""Cells a side at which the small network stops pooling, and its convolutions at most."""
+
+
+class _Chain:
+    """A network under construction, each node behind the last one."""
+
+    def __init__(self, volume: Shape) -> None:
+        self._nodes = [Node(INPUT, Input(volume))]
+
+    def add(self, name: str, layer: Layer) -> None:
+        self._nodes.append(Node(name, layer, (self._nodes[-1].name,)))
+
+    def convolutions(self, number: int, width: int, kernel: int, relu: LeakyReLU) -> None:
+        """Add convolutions of twice as many channels each, with pooling, and flatten."""
+        for stage in range(1, number + 1):
+            self.add(f"conv{stage}", Conv3D(width * 2 ** (stage - 1), kernel, bias=True))
+            self.add(f"conv{stage}_relu", relu)
+            self.add(f"conv{stage}_pool", MaxPool3D(POOL, POOL))
+        self.add("flat", Flatten())
+
+    def graph(self) -> Graph:
+        return Graph(tuple(self._nodes))
+
+
+def cosmoflow(volume: Shape, outputs: int, settings: CosmoFlowConfig) -> Graph:
+    """Return CosmoFlow's network for volumes of a shape (depth, height, width, channels).
+
+    Args:
+        volume: shape of a sample; each side is a multiple of 2 to the power of the convolutions,
+            so that no pooling leaves cells out.
+        outputs: number of parameters that are predicted.
+        settings: the configurable sizes.
+
+    Raises:
+        GraphError: there is no such network for volumes of that shape.
+    """
+    factor = POOL**settings.convolutions
+    if len(volume) != 4 or any(side % factor for side in volume[:3]):
+        raise GraphError(
+            f"a volume of {volume}: each side must be a multiple of {factor}, since the network "
+            f"halves it {settings.convolutions} times; see model.cosmoflow.convolutions"
+        )
+    chain = _Chain(volume)
+    chain.convolutions(settings.convolutions, settings.width, settings.kernel, LeakyReLU(SLOPE))
+    for number, units in enumerate(HIDDEN, 1):
+        chain.add(f"dense{number}", Dense(units, Distribution.GLOROT_UNIFORM, settings.l2))
+        chain.add(f"dense{number}_relu", LeakyReLU(SLOPE))
+        chain.add(f"dense{number}_drop", Dropout(settings.dropout))
+    chain.add("dense3", Dense(outputs, Distribution.GLOROT_UNIFORM))
+    chain.add("dense3_tanh", Tanh())
+    chain.add("parameters", Scale(RANGE))
+    return chain.graph()
+
+
+def small_regression(volume: Shape, outputs: int, width: int) -> Graph:
+    """Return a small network of the same kind for cubes of a shape (side, side, side, channels).
+
+    Args:
+        volume: shape of a sample.
+        outputs: number of values in [-1, 1) that are predicted.
+        width: channels of the first convolution; each further one has twice as many.
+
+    Raises:
+        GraphError: the volume is no cube of at least 4 cells a side.
+    """
+    if len(set(volume[:3])) > 1 or volume[0] < 2 * LEAST_CELLS:
+        raise GraphError(f"a volume of {volume}: it must be a cube of at least 4 cells a side")
+    chain = _Chain(volume)
+    stages = min(MOST_STAGES, int(math.log2(volume[0] / LEAST_CELLS)))
+    chain.convolutions(stages, width, 3, LeakyReLU())
+    chain.add("dense1", Dense(SMALL_HIDDEN))
+    chain.add("dense1_relu", LeakyReLU())
+    chain.add("dense1_drop", Dropout(SMALL_DROPOUT))
+    chain.add("dense2", Dense(outputs))
+    chain.add("values", Tanh())
+    return chain.graph()

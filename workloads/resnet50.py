@@ -1,0 +1,152 @@
+"""ResNet-50 v1.5 of HPC AI500: one network that classifies images, trained as it is.
+
+Its closed division is HPC AI500's hardware level, which leaves the code as it is, and opens the
+machine, the batch size and the policy of the learning rate; the system level lets it be implemented
+in another framework besides. The problem, which is the dataset, the target and the number of
+epochs, is fixed on every level.
+[Jiang et al. 2020, HPC AI500 V2.0; BenchCouncil/HPC-AI500, component_benchmarks/resnet50v1.5,
+which is NVIDIA's in TensorFlow]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from aiperf_hpc.config import ModelConfig, RunConfig
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.networks.resnet import V1_5, resnet50
+from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
+from aiperf_hpc.ops_counter.divisions import RuleCheck
+from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
+from aiperf_hpc.ops_counter.valid_flops import Weight
+from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.workloads.base import Definition, Workload, classes_of
+from aiperf_hpc.workloads.requirements import (
+    OfficialData,
+    data_rule,
+    differing,
+    epochs_rule,
+    optimizer_rule,
+    reached_rule,
+    target_rule,
+)
+
+CLASSES = 1000
+"""Classes of ImageNet."""
+SPARE = 1
+"""Further outputs of the benchmark's code: an earlier dataset had a class 0 for the background."""
+
+
+def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
+    return resnet50(
+        dataset.input_shape("image"),
+        classes_of(dataset) + model.resnet50.spare_outputs,
+        stem=model.stem,
+        base_width=model.base_width,
+        blocks=model.blocks,
+        version=V1_5,
+    )
+
+
+# Rules of the closed division.
+
+IMAGE: Final = (224, 224, 3)
+TARGET: Final = 0.763
+EPOCHS: Final = 90
+OFFICIAL: Final = OfficialData(
+    "imagenet", "images", "image", IMAGE, (1_281_167, 50_000), classes=1000
+)
+"""ILSVRC 2012's training and validation images."""
+LEAST_CROP: Final = 0.05
+"""Least fraction of an image that a training crop covers."""
+UPDATE: Final = {
+    "optimizer": "sgd",
+    "momentum": 0.875,
+    "weight_decay": 3.0517578125e-05,
+    "weight_decay_of": "all",
+    "weight_decay_in": "loss",
+    "max_gradient_norm": None,
+}
+
+
+def _network_rule(config: RunConfig) -> RuleCheck:
+    """Require ResNet-50 v1.5."""
+    chosen, official = config.model, ModelConfig()
+    wanted = {name: getattr(official, name) for name in ("stem", "base_width", "blocks")}
+    wrong = differing(chosen, "model", wanted)
+    spare = chosen.resnet50.spare_outputs
+    if spare not in (0, SPARE):
+        wrong.append(f"model.resnet50.spare_outputs is {spare}; 0 or 1 is required")
+    return RuleCheck.of("network", f"{spare} spare outputs", "ResNet-50 v1.5", wrong)
+
+
+def _smoothing(config: RunConfig) -> RuleCheck:
+    """Require label smoothing of 0.1."""
+    value = config.training.label_smoothing
+    wrong = [] if value == 0.1 else [f"training.label_smoothing is {value:g}; 0.1 is required"]
+    return RuleCheck.of("smoothing", f"{value:g}", "0.1", wrong)
+
+
+def _data(run: RunEvidence) -> RuleCheck:
+    """Require all of ImageNet, at the benchmark's image size and augmented."""
+    return data_rule(run, OFFICIAL, _augmented(run.config))
+
+
+def _augmented(config: RunConfig) -> Iterator[str]:
+    if not config.dataset.augment:
+        yield "images are not augmented (dataset.augment)"
+    if config.dataset.stored != "jpeg":
+        yield f"dataset.stored is {config.dataset.stored}; jpeg is required"
+    if config.dataset.least_crop != LEAST_CROP:
+        yield f"dataset.least_crop is {config.dataset.least_crop:g}; {LEAST_CROP:g} is required"
+
+
+WORKLOAD = Workload(
+    name="resnet50-v1.5",
+    summary="classification of images: one ResNet-50, trained as it is",
+    definition=Definition(
+        benchmark="HPC AI500 V2.0, image classification",
+        task="classification of images in 1,000 classes",
+        network="ResNet-50 v1.5: strides in 3 x 3 convolutions",
+        data="ImageNet, ILSVRC 2012: 1,281,167 + 50,000 images, 224^2",
+        target="top-1 accuracy >= 0.763, in 90 epochs",
+        scoring="valid FLOPS: operations per second x (accuracy / 0.763)^5; time to quality",
+        source="arXiv 2007.00279; github.com/BenchCouncil/HPC-AI500, "
+        "component_benchmarks/resnet50v1.5",
+    ),
+    objective=CLASSIFICATION,
+    datasets=("imagenet", "cifar10", "digits", "synthetic"),
+    network=_network,
+    searchable=False,
+    presets=("resnet50_v15", "resnet50_v15_1000", "resnet50_v15_laptop"),
+    official={
+        "1,001 outputs, as in its code": partial(resnet50, IMAGE, CLASSES + SPARE, version=V1_5),
+        "1,000 outputs": partial(resnet50, IMAGE, CLASSES, version=V1_5),
+    },
+    closed={
+        "dataset": "ImageNet at 224 x 224, all of it, augmented",
+        "model": "ResNet-50 v1.5; 1,000 outputs, or 1,001 (model.resnet50.spare_outputs)",
+        "training.optimizer": "sgd",
+        "training.momentum": "0.875",
+        "training.weight_decay": "3.0517578125e-05, of all parameters, in the loss",
+        "training.label_smoothing": "0.1",
+        "training.max_epochs": "90",
+        "training.target": "0.763, or none: all 90 epochs are trained",
+        "training.batch_size": "any",
+        "training.learning_rate": "any",
+        "training.schedule": "any",
+    },
+    settings_rules=(
+        _network_rule,
+        partial(optimizer_rule, wanted=UPDATE, limit="sgd, momentum 0.875, L2 in the loss"),
+        _smoothing,
+        partial(epochs_rule, wanted=EPOCHS),
+        partial(target_rule, target=TARGET, optional=True),
+    ),
+    data_rule=_data,
+    record_rules=(partial(reached_rule, measure=ACCURACY, target=TARGET),),
+    valid_flops=Weight(TARGET, 5),
+    opened="everything but the dataset, the target and the epochs (HPC AI500's free level)",
+)
