@@ -1,23 +1,20 @@
-"""All measures of all entries: each entry's own, and what is said of several together."""
+"""All metrics of all entries: each entry's own, and the sections that compare several entries."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import SerializeAsAny
 
 from aiperf_hpc.analysis.document import json_parts
-from aiperf_hpc.analysis.entry_rules import kept_of, rule_problems
-from aiperf_hpc.analysis.measured import Aggregate, Measure, NotMeasuredError
-from aiperf_hpc.analysis.measures import time_to_solution
-from aiperf_hpc.analysis.measures.score import ERROR, OPS, REGULATED
-from aiperf_hpc.analysis.measures.time_to_accuracy import TIME_TO_ACCURACY
+from aiperf_hpc.analysis.metric import Aggregate, Metric, NotMeasuredError, measured
+from aiperf_hpc.analysis.metrics import METRICS
+from aiperf_hpc.analysis.metrics.mlperf_rules import rule_problems, scored_runs
+from aiperf_hpc.analysis.metrics.time_to_solution import SCORES
 from aiperf_hpc.analysis.options import Options
-from aiperf_hpc.analysis.readers.base import Reading, Unreadable
 from aiperf_hpc.analysis.sections import (
     communication,
     cost,
@@ -31,63 +28,55 @@ from aiperf_hpc.analysis.sections import (
     valid_flops,
     weak_scaling,
 )
-from aiperf_hpc.analysis.sections.contest import chosen
-from aiperf_hpc.analysis.training_log import Entry, TrainingLog
+from aiperf_hpc.analysis.sections.contest import qualities_for
+from aiperf_hpc.analysis.training_log import Entry, ReadResult, TrainingLog, Unreadable
 from aiperf_hpc.formatting import few
 from aiperf_hpc.results.table import Table
 from aiperf_hpc.trial import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """What is said of several entries together, on one subject."""
+class Section(NamedTuple):
+    """A comparison of several entries on one subject."""
 
     name: str
     """Its key in JSON."""
     title: str
-    of: Callable[[Sequence[Entry], Options], Value]
-    """Raises NotMeasuredError where no entry carries what it needs."""
+    compare: Callable[[Sequence[Entry], Options], Value]
+    """Raises NotMeasuredError if no entry carries what it needs."""
     tables: Callable[[Any], Iterable[Table]]
-    """Its value as people read it."""
+    """Its value for people."""
 
 
-class EntryMeasures(Value):
-    """The measures of one entry."""
+class EntryMetrics(Value):
+    """The metrics of one entry."""
 
     entry: str
     measures: dict[str, Aggregate]
     missing: dict[str, str]
-    """Why each of the other measures could not be made."""
+    """Why each of the other metrics is missing."""
     valid: bool = True
     """Whether the benchmark's rules admit a result of so many failed trainings."""
     problems: tuple[str, ...] = ()
-    """What the benchmark's rules say against the entry."""
+    """Violations of the benchmark's rules."""
 
 
 class Analysis(Value):
-    """What came of all sources."""
+    """The result of an analysis of all sources."""
 
     entries: tuple[Entry, ...]
-    measures: tuple[EntryMeasures, ...]
+    measures: tuple[EntryMetrics, ...]
     """Of each entry, in their order."""
     sections: dict[str, SerializeAsAny[Value]]
     missing: dict[str, str]
-    """Why each of the other sections could not be made."""
+    """Why each of the other sections is missing."""
     unreadable: tuple[Unreadable, ...]
 
 
-MEASURES: tuple[Measure, ...] = (
-    *time_to_solution.MEASURES,
-    TIME_TO_ACCURACY,
-    OPS,
-    REGULATED,
-    ERROR,
-)
 SECTIONS: tuple[Section, ...] = (
     Section("weak_scaling", "Weak scaling", weak_scaling.weak_scaling, weak_scaling.tables),
     Section(
         "reference_convergence",
-        "Convergence beside the reference",
+        "Convergence compared with the reference",
         reference_convergence.reference_convergence,
         reference_convergence.tables,
     ),
@@ -101,12 +90,7 @@ SECTIONS: tuple[Section, ...] = (
     ),
     Section("cost_to_accuracy", "Cost to accuracy", cost.cost_to_accuracy, cost.tables),
     Section("inference", "Inference", inference.inference, inference.tables),
-    Section(
-        "repeatability",
-        "Repeatability",
-        partial(repeatability.repeatability, MEASURES),
-        repeatability.tables,
-    ),
+    Section("repeatability", "Repeatability", repeatability.repeatability, repeatability.tables),
     Section(
         "communication",
         "Speed-up and communication",
@@ -117,119 +101,103 @@ SECTIONS: tuple[Section, ...] = (
 )
 
 
-def analyze(reading: Reading, options: Options) -> Analysis:
-    """Apply every measure and every section to what was read."""
+def analyze(logs: ReadResult, options: Options) -> Analysis:
+    """Compute every metric and every section of the logs that were read."""
     sections: dict[str, Value] = {}
     missing: dict[str, str] = {}
-    entries = tuple(aimed(entry, options) for entry in reading.entries)
+    entries = tuple(with_target(entry, options) for entry in logs.entries)
     for section in SECTIONS:
         try:
-            sections[section.name] = section.of(entries, options)
+            sections[section.name] = section.compare(entries, options)
         except NotMeasuredError as error:
             missing[section.name] = str(error)
     return Analysis(
         entries=entries,
-        measures=tuple(measures_of(entry) for entry in entries),
+        measures=tuple(map(metrics_of, entries)),
         sections=sections,
         missing=missing,
-        unreadable=reading.unreadable,
+        unreadable=logs.unreadable,
     )
 
 
-def aimed(entry: Entry, options: Options) -> Entry:
-    """Return an entry with the target that the user has named in place of the benchmark's own.
+def with_target(entry: Entry, options: Options) -> Entry:
+    """Return an entry with the user's target in place of the benchmark's own.
 
-    It is the one place where that is done: all measures and sections read what logs have then.
+    It is the only place that replaces targets: all metrics and sections read what logs have then.
     """
-    wanted = chosen(options.targets, entry.benchmark)
-    if not wanted:
+    targets = qualities_for(options.targets, entry.benchmark)
+    if not targets:
         return entry
-    logs = tuple(_aimed_log(log, wanted[-1]) for log in entry.logs)
+    logs = tuple(_log_with_target(log, targets[-1]) for log in entry.logs)
     return entry.model_copy(update={"logs": logs})
 
 
-def _aimed_log(log: TrainingLog, target: float) -> TrainingLog:
+def _log_with_target(log: TrainingLog, target: float) -> TrainingLog:
     if log.quality is None:
         return log
-    named = {"target": target, "replaced": log.quality.target, "weighted_by": None}
-    return log.model_copy(update={"quality": log.quality.model_copy(update=named)})
+    changed = {"target": target, "replaced": log.quality.target, "weighted_by": None}
+    return log.model_copy(update={"quality": log.quality.model_copy(update=changed)})
 
 
 def document(analysis: Analysis) -> Iterator[str]:
-    """Yield the parts of an analysis as JSON, without the courses of all trainings.
-
-    The sources have these.
-    """
-    listed = {
+    """Yield the parts of an analysis as JSON, without the training curves, which sources have."""
+    lists = {
         "entries": map(_entry_document, analysis.entries),
         "measures": (of.model_dump(mode="json") for of in analysis.measures),
     }
-    return json_parts(listed | analysis.model_dump(mode="json", exclude=set(listed)))
+    return json_parts(lists | analysis.model_dump(mode="json", exclude=set(lists)))
 
 
 def _entry_document(entry: Entry) -> dict[str, Any]:
-    logs = (log.model_dump(mode="json", exclude=_COURSE) for log in entry.logs)
+    curves = {"epochs", "evaluations"}
+    logs = (log.model_dump(mode="json", exclude=curves) for log in entry.logs)
     dumped = entry.model_dump(mode="json", exclude={"logs"}) | {"logs": logs}
     return {name: dumped[name] for name in Entry.model_fields if name in dumped}
 
 
-_COURSE = {"epochs", "evaluations"}
-
-
-def measures_of(entry: Entry) -> EntryMeasures:
-    """Apply every measure of a training to those of one entry, and aggregate each.
-
-    All are aggregated over the same trainings, those that count by their time to solution.
-    """
-    values = {measure.name: _values(measure, entry) for measure in MEASURES}
-    kept = kept_of(entry)
+def metrics_of(entry: Entry) -> EntryMetrics:
+    """Compute every metric of an entry's trainings, and aggregate each over the scored ones."""
+    scored = scored_runs(entry)
     measures: dict[str, Aggregate] = {}
     missing: dict[str, str] = {}
-    for measure in MEASURES:
-        of_each, reasons = values[measure.name]
-        places = tuple(sorted(place for place in kept.places if of_each[place] is not None))
-        if measure.name in time_to_solution.SCORES and not kept.valid:
-            missing[measure.name] = kept.problems[0]
-        elif places:
-            measures[measure.name] = _aggregate(of_each, places)
+    for metric in METRICS:
+        values, reason = _values(metric, entry)
+        runs = tuple(sorted(run for run in scored.indices if values[run] is not None))
+        if metric.name in SCORES and not scored.valid:
+            missing[metric.name] = scored.problems[0]
+        elif runs:
+            measures[metric.name] = _aggregate(values, runs)
         else:
-            missing[measure.name] = next(iter(reasons), "none of its trainings counts")
-    problems = (*kept.problems, *rule_problems(entry))
-    return EntryMeasures(
-        entry=entry.name, measures=measures, missing=missing, valid=kept.valid, problems=problems
+            missing[metric.name] = reason or "none of its trainings counts"
+    problems = (*scored.problems, *rule_problems(entry))
+    return EntryMetrics(
+        entry=entry.name, measures=measures, missing=missing, valid=scored.valid, problems=problems
     )
 
 
-def _aggregate(values: Sequence[float | None], kept: tuple[int, ...]) -> Aggregate:
-    known = [value for place in kept if (value := values[place]) is not None]
+def _aggregate(values: Sequence[float | None], runs: tuple[int, ...]) -> Aggregate:
+    known = [value for run in runs if (value := values[run]) is not None]
     return Aggregate(
         mean=statistics.fmean(known),
         deviation=statistics.stdev(known) if len(known) > 1 else None,
         values=tuple(values),
-        kept=kept,
+        kept=runs,
     )
 
 
-def _values(measure: Measure, entry: Entry) -> tuple[list[float | None], list[str]]:
-    """Return a measure of each training, and why it is missing where it is."""
-    values: list[float | None] = []
-    reasons = []
-    for log in entry.logs:
-        try:
-            values.append(measure.of(log))
-        except NotMeasuredError as error:
-            values.append(None)
-            reasons.append(str(error))
-    return values, reasons
+def _values(metric: Metric, entry: Entry) -> tuple[list[float | None], str]:
+    """Return a metric of each training, and why it is missing from the first without it."""
+    pairs = [measured(partial(metric.compute, log)) for log in entry.logs]
+    return [value for value, _ in pairs], next((reason for _, reason in pairs if reason), "")
 
 
-def notes_on(entry: Entry, of: EntryMeasures) -> list[str]:
-    """Return what is wrong with an entry: by the rules, by itself, and in its logs."""
+def notes_on(entry: Entry, of: EntryMetrics) -> list[str]:
+    """Return the problems of an entry: by the rules, of its own, and of its logs."""
     return [*of.problems, *entry.problems, *_log_problems(entry)]
 
 
 def _log_problems(entry: Entry) -> Iterator[str]:
-    """Yield what is wrong with logs, the files that share a problem together."""
+    """Yield the problems of logs, the files that share a problem together."""
     files: dict[str, list[str]] = {}
     for log in entry.logs:
         for problem in log.problems:

@@ -6,9 +6,10 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from aiperf_hpc.analysis.analysis import MEASURES, Analysis
+from aiperf_hpc.analysis.analysis import Analysis
 from aiperf_hpc.analysis.layout import WIDTH, tables_as_lines, wrapped
-from aiperf_hpc.analysis.measured import Measure
+from aiperf_hpc.analysis.metric import Metric
+from aiperf_hpc.analysis.metrics import METRICS
 from aiperf_hpc.analysis.sections.communication import Breakdown, Communication, ScalePoint
 from aiperf_hpc.analysis.sections.cost import CostToAccuracy
 from aiperf_hpc.analysis.sections.repeatability import Repeatability
@@ -175,28 +176,28 @@ BENCHMARKS: Mapping[str, Callable[[_Source], Iterator[Figure]]] = {
 def _best_of(
     source: _Source, name: str, best: Callable[[Iterable[float]], float]
 ) -> Iterator[Figure]:
-    """Yield the best run's value of a measure for each workload, or why there is none at all."""
+    """Yield the best run's value of a metric for each workload, or why there is none at all."""
     runs = frozenset[str]().union(*(each.names for each in source.workloads))
     of_runs = any_of(e.system.device for e in source.analysis.entries if e.name in runs)
-    (measure,) = (each.counted_by(of_runs) for each in MEASURES if each.name == name)
+    (metric,) = (each.counted_by(of_runs) for each in METRICS if each.name == name)
     measured = [of for of in source.analysis.measures if of.entry in runs]
     known = {of.entry: of.measures[name].mean for of in measured if name in of.measures}
     for workload, names in source.workloads:
         if own := {run: value for run, value in known.items() if run in names}:
             value = best(own.values())
             run = next(run for run, each in own.items() if each == value)
-            said = percent(value) if name == "error" else _with_unit(measure, value)
-            yield Figure(name=measure.title, value=said, workload=workload, detail=run)
+            said = percent(value) if name == "error" else _with_unit(metric, value)
+            yield Figure(name=metric.title, value=said, workload=workload, detail=run)
     if not known:
         missing = next((of.missing[name] for of in measured if name in of.missing), "")
-        yield Figure(name=measure.title, value="", workload="", detail=missing)
+        yield Figure(name=metric.title, value="", workload="", detail=missing)
 
 
-def _with_unit(measure: Measure, value: float) -> str:
-    if measure.unit in SECONDS:
-        return duration(SECONDS[measure.unit] * value)
-    unit = f" {measure.unit}" if measure.unit and not measure.si else ""
-    return f"{measure.said(value)}{unit}"
+def _with_unit(metric: Metric, value: float) -> str:
+    if metric.unit in SECONDS:
+        return duration(SECONDS[metric.unit] * value)
+    unit = f" {metric.unit}" if metric.unit and not metric.si else ""
+    return f"{metric.formatted(value)}{unit}"
 
 
 def _from(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from aiperf_hpc.analysis.analysis import MEASURES, Analysis, EntryMeasures, notes_on
-from aiperf_hpc.analysis.entry_rules import staging_place
-from aiperf_hpc.analysis.measured import Aggregate, Measure
+from aiperf_hpc.analysis.analysis import SECTIONS, Analysis, EntryMetrics, notes_on
+from aiperf_hpc.analysis.layout import WIDTH, tables_as_lines, wrapped
+from aiperf_hpc.analysis.metric import Aggregate, Metric
+from aiperf_hpc.analysis.metrics import METRICS
+from aiperf_hpc.analysis.metrics.mlperf_rules import staging_place
 from aiperf_hpc.analysis.training_log import RANK, Entry, System, any_of
 from aiperf_hpc.results.table import NONE, Table, reasons
 from aiperf_hpc.results.views.resources import counted
@@ -14,32 +16,32 @@ from aiperf_hpc.results.views.resources import counted
 PLACES = {"inside": "inside the run", "outside": "outside the run", "both": "inside and outside"}
 
 
-def entry_table(entry: Entry, of: EntryMeasures) -> Table:
+def entry_table(entry: Entry, of: EntryMetrics) -> Table:
     """Return one entry: its measures, and what is missing and wrong."""
     measures = _counted_by(entry.system.device)
     rows = tuple(
-        _row(measure, of.measures[measure.name])
-        for measure in measures
-        if measure.name in of.measures
+        _row(metric, of.measures[metric.name]) for metric in measures if metric.name in of.measures
     )
     return Table(
         ("", "", ""),
         rows,
         notes=tuple(f"! {note}" for note in notes_on(entry, of)),
-        missing=tuple(reasons(_missing(of, measures), most=len(MEASURES))),
+        missing=tuple(reasons(_missing(of, measures), most=len(METRICS))),
         words=(1, 2),
     )
 
 
-def _row(measure: Measure, aggregate: Aggregate) -> tuple[str, str, str]:
-    unit = f" {measure.unit}" if measure.unit and not measure.si else ""
+def _row(metric: Metric, aggregate: Aggregate) -> tuple[str, str, str]:
+    unit = f" {metric.unit}" if metric.unit and not metric.si else ""
     kept, of = len(aggregate.kept), len(aggregate.values)
-    return measure.title, _figure(measure, aggregate) + unit, f"{kept} of {of}" * (kept < of)
+    return metric.title, _figure(metric, aggregate) + unit, f"{kept} of {of}" * (kept < of)
 
 
-def _figure(measure: Measure, aggregate: Aggregate) -> str:
-    mean = measure.said(aggregate.mean)
-    return mean if aggregate.deviation is None else f"{mean} ± {measure.said(aggregate.deviation)}"
+def _figure(metric: Metric, aggregate: Aggregate) -> str:
+    mean = metric.formatted(aggregate.mean)
+    return (
+        mean if aggregate.deviation is None else f"{mean} ± {metric.formatted(aggregate.deviation)}"
+    )
 
 
 def facts_of(entry: Entry) -> Iterator[str]:
@@ -62,16 +64,16 @@ def _rules(entry: Entry) -> Iterator[str]:
     yield from (part for part in (entry.round, entry.division, scaling) if part)
 
 
-def _counted_by(device: str) -> list[Measure]:
-    return [measure.counted_by(device) for measure in MEASURES]
+def _counted_by(device: str) -> list[Metric]:
+    return [metric.counted_by(device) for metric in METRICS]
 
 
-def _missing(of: EntryMeasures, measures: Sequence[Measure]) -> dict[str, str]:
+def _missing(of: EntryMetrics, measures: Sequence[Metric]) -> dict[str, str]:
     """Return why measures are missing, by their titles.
 
-    What qualifies another measure, and begins with an ellipsis, is not missed where it is not.
+    What qualifies another metric, and begins with an ellipsis, is not missed where it is not.
     """
-    titles = {measure.name: measure.title for measure in measures}
+    titles = {metric.name: metric.title for metric in measures}
     named = {titles[name]: reason for name, reason in of.missing.items()}
     return {title: reason for title, reason in named.items() if not title.startswith("…")}
 
@@ -93,7 +95,7 @@ def entries_table(analysis: Analysis) -> Table:
     )
 
 
-def _entry_row(entry: Entry, of: EntryMeasures) -> tuple[str, ...]:
+def _entry_row(entry: Entry, of: EntryMetrics) -> tuple[str, ...]:
     system, place, notes = entry.system, staging_place(entry), len(notes_on(entry, of))
     return (
         entry.name,
@@ -117,32 +119,32 @@ def _model(system: System) -> str:
     return f"CPU: {system.accelerator}" if without else system.accelerator or ""
 
 
-def measures_table(analysis: Analysis) -> Table:
+def metrics_table(analysis: Analysis) -> Table:
     """Return all measures that any entry has, side by side: a row an entry."""
     measures = _counted_by(any_of(entry.system.device for entry in analysis.entries))
     shown = [m for m in measures if any(m.name in of.measures for of in analysis.measures)]
     columns = (
         "entry", *(f"{m.title}, {m.unit}" if m.unit and not m.si else m.title for m in shown)
     )  # fmt: skip
-    rows = tuple((of.entry, *(_cell(of, measure) for measure in shown)) for of in analysis.measures)
+    rows = tuple((of.entry, *(_cell(of, metric) for metric in shown)) for of in analysis.measures)
     return Table(columns, rows, missing=tuple(_missing_of_all(analysis.measures, measures)))
 
 
-def _cell(of: EntryMeasures, measure: Measure) -> str:
+def _cell(of: EntryMetrics, metric: Metric) -> str:
     """Return a figure, with the number of its trainings where that is less than of others."""
-    aggregate = of.measures.get(measure.name)
+    aggregate = of.measures.get(metric.name)
     if aggregate is None:
         return NONE
     fewer = len(aggregate.kept) < _counting(of)
-    return _figure(measure, aggregate) + f" (of {len(aggregate.kept)})" * fewer
+    return _figure(metric, aggregate) + f" (of {len(aggregate.kept)})" * fewer
 
 
-def _counting(of: EntryMeasures) -> int:
+def _counting(of: EntryMetrics) -> int:
     """Return how many trainings count."""
     return max((len(aggregate.kept) for aggregate in of.measures.values()), default=0)
 
 
-def _missing_of_all(entries: Sequence[EntryMeasures], measures: Sequence[Measure]) -> Iterator[str]:
+def _missing_of_all(entries: Sequence[EntryMetrics], measures: Sequence[Metric]) -> Iterator[str]:
     """Yield why measures are missing, of all entries that miss them for one reason."""
     told: dict[str, dict[str, str]] = {}
     for of in entries:
@@ -150,3 +152,34 @@ def _missing_of_all(entries: Sequence[EntryMeasures], measures: Sequence[Measure
             told.setdefault(title, {})[of.entry] = reason
     for title, missing in told.items():
         yield from (f"{title} of {said}" for said in reasons(missing))
+
+
+MAX_NOTES = 20
+"""Of one entry."""
+
+
+def lines(analysis: Analysis, columns: int = WIDTH) -> Iterator[str]:
+    """Yield the lines of an analysis: its entries with their measures, then each section."""
+    for entry, measures in zip(analysis.entries, analysis.measures, strict=True):
+        yield from _entry(entry, measures, columns)
+        yield ""
+    for section in SECTIONS if analysis.entries else ():
+        yield section.title
+        if section.name in analysis.sections:
+            yield from tables_as_lines(section.tables(analysis.sections[section.name]), columns)
+        else:
+            yield from wrapped(f"not measured: {analysis.missing[section.name]}", columns)
+        yield ""
+    for unreadable in analysis.unreadable:
+        yield f"not read: {unreadable.path}: {unreadable.reason}"
+
+
+def _entry(entry: Entry, measures: EntryMetrics, columns: int) -> Iterator[str]:
+    """Yield one entry: what it is, and its table without most of what is wrong, if that is much."""
+    yield entry.name
+    yield from wrapped(", ".join(facts_of(entry)), columns)
+    table = entry_table(entry, measures)
+    if (more := len(table.notes) - MAX_NOTES) > 0:
+        said = f"! and {more} more, all of them with --json"
+        table = table._replace(notes=(*table.notes[:MAX_NOTES], said))
+    yield from tables_as_lines([table], columns)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, wraps
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import Field, InstanceOf
@@ -153,7 +154,7 @@ class Rates(Value):
     """Operations a second, by the kind of work."""
 
 
-class Course(Value):
+class SearchTimeline(Value):
     """How the work of a run is spread over its time, and what the machine did meanwhile."""
 
     window_seconds: float
@@ -169,7 +170,7 @@ class Course(Value):
     peaks: tuple[Rates, ...] = ()
 
 
-class Predicted(Value):
+class StoredPredictions(Value):
     """What a trained network predicted."""
 
     trial: str
@@ -205,9 +206,9 @@ class TrainingLog(Value):
     """By what its entry's time is multiplied for having converged faster than the reference."""
     operations: int | None = None
     """Counted operations of all samples executed, where the run's records say what these were."""
-    predicted: Predicted | None = None
+    predicted: StoredPredictions | None = None
     """By the training's network or, of a run that searches, by the best one that was kept."""
-    course: Course | None = None
+    course: SearchTimeline | None = None
     """Of a run that searches."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """What else the log states, by its own keys: hyperparameters, seed, precision."""
@@ -226,7 +227,7 @@ class TrainingLog(Value):
         return copied
 
 
-def once(function: Callable[[TrainingLog], T]) -> Callable[[TrainingLog], T]:
+def cached_per_log(function: Callable[[TrainingLog], T]) -> Callable[[TrainingLog], T]:
     """Have a function of a training computed once for each, however many measures need it.
 
     What raises an error is computed again.
@@ -273,3 +274,22 @@ class Entry(Value):
     """By what the time is multiplied for having converged faster than the reference."""
     problems: tuple[str, ...] = ()
     """What is wrong with the entry, apart from its logs."""
+
+
+class Unreadable(Value):
+    """A log that could not be read."""
+
+    path: str
+    reason: str
+
+
+class ReadResult(NamedTuple):
+    """What came of reading one source."""
+
+    entries: tuple[Entry, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
+
+    @classmethod
+    def failed(cls, path: Path, reason: object) -> ReadResult:
+        """Return what came of a source that cannot be read."""
+        return cls(unreadable=(Unreadable(path=str(path), reason=str(reason)),))

@@ -178,8 +178,8 @@ def analyze(
       $ aiperf analyze runs/cosmoflow --mlperf results/mine/cosmoflow
     """
     from aiperf_hpc.analysis import analysis
+    from aiperf_hpc.analysis.overview import lines
     from aiperf_hpc.analysis.readers.sources import read_sources
-    from aiperf_hpc.analysis.text import lines
 
     chosen = _options(accuracy, scale, machine)
     logs = [] if mlperf is None else _mlperf_logs(sources, mlperf)

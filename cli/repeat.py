@@ -290,7 +290,7 @@ class _Series:
         """Say how well the runs agree that were made so far; ``alone``, in JSON alone."""
         from aiperf_hpc.analysis.document import as_json
         from aiperf_hpc.analysis.layout import tables_as_lines
-        from aiperf_hpc.analysis.measured import NotMeasuredError
+        from aiperf_hpc.analysis.metric import NotMeasuredError
         from aiperf_hpc.analysis.options import Options
         from aiperf_hpc.analysis.readers.run_directory import read_run
         from aiperf_hpc.analysis.sections.repeatability import repeatability, tables
@@ -300,7 +300,7 @@ class _Series:
         for unreadable in (each for reading in readings for each in reading.unreadable):
             sys.stderr.write(f"aiperf: not read: {unreadable.path}: {unreadable.reason}\n")
         try:
-            found = repeatability((), entries, Options())
+            found = repeatability(entries, Options(), metrics=())
         except NotMeasuredError as error:
             sys.stderr.write(f"aiperf: how well they agree is not measured: {error}\n")
             return

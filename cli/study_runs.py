@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aiperf_hpc.analysis.document import as_json
-from aiperf_hpc.analysis.measured import NotMeasuredError
-from aiperf_hpc.analysis.study.factors import Ratio
+from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.study.plan import Study, Variation, configuration, in_turn, variations
-from aiperf_hpc.analysis.study.result import StudyResult, make_result, measured
+from aiperf_hpc.analysis.study.result import Ratio, StudyResult, make_result, measured
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.host.signals import run_to_its_end
 from aiperf_hpc.primary.control.controller import INTERRUPTED

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiperf_hpc.analysis.analysis import MEASURES, SECTIONS, Analysis, document
+from aiperf_hpc.analysis.analysis import SECTIONS, Analysis, document
 from aiperf_hpc.analysis.card import Card
 from aiperf_hpc.analysis.document import as_json
-from aiperf_hpc.analysis.measured import Measure
-from aiperf_hpc.analysis.overview import entries_table, measures_table
-from aiperf_hpc.analysis.page import drawings
+from aiperf_hpc.analysis.metrics import METRICS
+from aiperf_hpc.analysis.overview import entries_table, metrics_table
+from aiperf_hpc.analysis.page import plots
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.results.report.plots.figure import Plot
 from aiperf_hpc.results.report.templates import page_templates
@@ -65,10 +64,10 @@ def render(analysis: Analysis) -> str:
         .render(
             analysis=analysis,
             entries=entries_table(analysis),
-            measures=measures_table(analysis),
+            measures=metrics_table(analysis),
             overview=tuple(_overview(analysis)),
             parts=tuple(_parts(analysis)),
-            definitions=[(m.title, m.unit, m.source, _definition(m)) for m in MEASURES],
+            definitions=METRICS,
             absent=[(s.title, analysis.missing[s.name]) for s in SECTIONS if s.name in
                     analysis.missing],
             most_notes=MOST_NOTES,
@@ -88,8 +87,8 @@ def write_card(card: Card, folder: Path) -> Path:
 
 
 def _overview(analysis: Analysis) -> Iterator[Plot]:
-    yield from drawings.time_breakdown(analysis)
-    yield from drawings.ops_over_time(analysis)
+    yield from plots.time_breakdown(analysis)
+    yield from plots.ops_over_time(analysis)
 
 
 def _parts(analysis: Analysis) -> Iterator[Part]:
@@ -97,12 +96,6 @@ def _parts(analysis: Analysis) -> Iterator[Part]:
     for section in SECTIONS:
         value = analysis.sections.get(section.name)
         if value is not None:
-            draw = drawings.DRAWINGS.get(section.name)
-            plots = () if draw is None else tuple(draw(value))
-            yield Part(section.name, section.title, plots, tuple(section.tables(value)))
-
-
-def _definition(measure: Measure) -> str:
-    """Return the first paragraph of what defines a measure: its function's docstring."""
-    text = inspect.getdoc(measure.of) or ""
-    return " ".join(text.split("\n\n")[0].replace("``", "").split())
+            draw = plots.PLOTS.get(section.name)
+            drawn = () if draw is None else tuple(draw(value))
+            yield Part(section.name, section.title, drawn, tuple(section.tables(value)))

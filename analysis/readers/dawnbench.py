@@ -17,9 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from aiperf_hpc.analysis.readers.base import Reading
-from aiperf_hpc.analysis.readers.descriptions import one_line, read_object
-from aiperf_hpc.analysis.readers.numbers import finite_number
+from aiperf_hpc.analysis.readers.descriptions import finite_number, one_line, read_object
 from aiperf_hpc.analysis.training_log import (
     Entry,
     Epoch,
@@ -27,6 +25,7 @@ from aiperf_hpc.analysis.training_log import (
     Inference,
     Interval,
     Quality,
+    ReadResult,
     System,
     TrainingLog,
 )
@@ -77,27 +76,27 @@ _NODES = re.compile(r"(?<!\d)(\d{1,6}) (?:nodes|machines|instances)\b", re.IGNOR
 _PRICE = re.compile(r"\$? ?(?P<number>[0-9.eE+-]+) ?(?:\$|USD)?(?: ?/ ?(?:h|hr|hour))?")
 
 
-def read_entry(json: Path, tsv: Path) -> Reading:
+def read_entry(json: Path, tsv: Path) -> ReadResult:
     """Read one training, of its description and its progress."""
     try:
         described = read_object(json)
     except AIPerfError as error:
-        return Reading.failed(json, error)
+        return ReadResult.failed(json, error)
     try:
         table = _table(text_of(tsv))
         entry = _training(json, tsv, described, table)
     except AIPerfError as error:
-        return Reading.failed(tsv, error)
-    return Reading(entries=(entry,))
+        return ReadResult.failed(tsv, error)
+    return ReadResult(entries=(entry,))
 
 
-def read_inference(json: Path) -> Reading:
+def read_inference(json: Path) -> ReadResult:
     """Read one measurement of inference, which is a description alone."""
     try:
         entry = _inference(json, read_object(json))
     except AIPerfError as error:
-        return Reading.failed(json, error)
-    return Reading(entries=(entry,))
+        return ReadResult.failed(json, error)
+    return ReadResult(entries=(entry,))
 
 
 # --- The progress of a training -----------------------------------------------------------------

@@ -7,8 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from aiperf_hpc.analysis.readers.kept_predictions import predicted_by
-from aiperf_hpc.analysis.readers.run_spans import Span, Spans, spans_of
+from aiperf_hpc.analysis.readers.run_records import Span, Spans, load_predictions, spans_of
 from aiperf_hpc.analysis.training_log import Epoch, Evaluation, Interval, Quality, TrainingLog
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.results.views.trainings import chains, cut
@@ -41,7 +40,7 @@ def _training(
     settings = {"trial": last.id, "seed": first.started.seed, **used.model_dump(mode="json")}
     executed = [span for trial in chain for span in spans.get(trial.id, ())]
     run = _run(chain, evaluations, view.history.end_utc)
-    predicted, unread = predicted_by(last, view.paths)
+    predicted, unread = load_predictions(last, view.paths)
     return base.model_copy(
         update={
             "source": f"{base.source}:{last.id}",

@@ -7,32 +7,37 @@ Keys by mlcommons/logging (mlperf_logging/mllog/constants.py) and the rules' own
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+import multiprocessing
+import os
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from aiperf_hpc.analysis.readers.mllog_course import (
+from aiperf_hpc.analysis.readers.descriptions import whole_number
+from aiperf_hpc.analysis.readers.mllog_lines import Event, LineReader, Metadata
+from aiperf_hpc.analysis.readers.mllog_timeline import (
     Clock,
     Epochs,
     Evaluations,
     Run,
     Spans,
-    stated_number,
+    logged_number,
 )
-from aiperf_hpc.analysis.readers.mllog_lines import Event, LineReader, Metadata
-from aiperf_hpc.analysis.readers.numbers import whole_number
-from aiperf_hpc.analysis.training_log import Evaluation, Quality, TrainingLog
+from aiperf_hpc.analysis.training_log import Epoch, Evaluation, Quality, TrainingLog
 from aiperf_hpc.errors import reason_of
 from aiperf_hpc.untrusted.files import open_regular
 
 
-class Unread(NamedTuple):
+class NotALog(NamedTuple):
     """Why a file is no log."""
 
     reason: str
 
 
-class Stated(NamedTuple):
+class SubmissionInfo(NamedTuple):
     """What a log says of the entry that it belongs to."""
 
     benchmark: str | None
@@ -46,33 +51,33 @@ class ReadLog(NamedTuple):
     """One log, read."""
 
     log: TrainingLog
-    stated: Stated
+    stated: SubmissionInfo
 
 
-def read_log(path: Path) -> ReadLog | Unread:
+def read_log(path: Path) -> ReadLog | NotALog:
     """Read one result log in bounded memory, whatever is in the file."""
     collecting = gc.isenabled()
     gc.disable()  # It takes a tenth of the time, and finds nothing.
     try:
         return _read_log(path)
     except OSError as error:
-        return Unread(reason_of(error))
+        return NotALog(reason_of(error))
     finally:
         if collecting:
             gc.enable()
 
 
-def _read_log(path: Path) -> ReadLog | Unread:
+def _read_log(path: Path) -> ReadLog | NotALog:
     training = _Training()
     with open_regular(path) as file:
         reader = LineReader(file)
         for event in reader.events():
             training.take(event)
     if reader.empty:
-        return Unread("empty file")
+        return NotALog("empty file")
     if not reader.dialects:
         missing = "no mllog lines (:::MLLOG, :::MLL or :::MLPv0.5.0) in it"
-        return Unread("; ".join((missing, *reader.problems())))
+        return NotALog("; ".join((missing, *reader.problems())))
     stated = _stated(training.settings, reader)
     return ReadLog(training.finish(path, stated, tuple(reader.problems())), stated)
 
@@ -86,14 +91,14 @@ def benchmark_name(stated: str) -> str:
     return _ALIASES.get(plain, plain)
 
 
-def _stated(settings: Mapping[str, Any], reader: LineReader) -> Stated:
+def _stated(settings: Mapping[str, Any], reader: LineReader) -> SubmissionInfo:
     def said(key: str) -> str | None:
         value = settings.get(f"submission_{key}")
         known = isinstance(value, str) and value and "PLACEHOLDER" not in value
         return value if known else None
 
     benchmark = said("benchmark") or reader.benchmark
-    return Stated(
+    return SubmissionInfo(
         benchmark=None if benchmark is None else benchmark_name(benchmark),
         organization=said("org"),
         division=said("division"),
@@ -162,7 +167,7 @@ class _Training:
             self._forget_training()
             self.staging.forget_after(before)
 
-    def finish(self, path: Path, stated: Stated, problems: tuple[str, ...]) -> TrainingLog:
+    def finish(self, path: Path, stated: SubmissionInfo, problems: tuple[str, ...]) -> TrainingLog:
         """Return the training."""
         self._handlers.clear()  # They refer to this object, which nothing else would free at once.
         quality = _quality(stated.benchmark, self.settings, self.evaluations)
@@ -238,7 +243,7 @@ _ACCURACIES = {"deepcam": 0.82, "openfold": 0.8}
 def _target(settings: Mapping[str, Any]) -> float | None:
     """Return the target that a log states."""
     for key in ("eval_target", "target_avg_lddt_ca_value", "target_accuracy_reached"):
-        value = stated_number(settings.get(key))
+        value = logged_number(settings.get(key))
         if value is not None:
             return value
     return None
@@ -256,7 +261,7 @@ def _stated_accelerators(settings: Mapping[str, Any]) -> int | None:
     [mlcommons/logging, result_summarizer: number_of_nodes × max(accelerators_per_node, 1)]
     """
     nodes = _count(settings, "number_of_nodes")
-    each = stated_number(settings.get("accelerators_per_node"))
+    each = logged_number(settings.get("accelerators_per_node"))
     return None if nodes is None or each is None else nodes * max(int(each), 1)
 
 
@@ -268,5 +273,80 @@ def _taken_for_accelerators(settings: Mapping[str, Any]) -> Iterator[str]:
 
 def _count(settings: Mapping[str, Any], *keys: str) -> int | None:
     """Return the first of several settings that is a number of things."""
-    counts = (whole_number(stated_number(settings.get(key))) for key in keys)
+    counts = (whole_number(logged_number(settings.get(key))) for key in keys)
     return next((count for count in counts if count is not None), None)
+
+
+POOL_BYTES = 64 << 20
+"""Bytes of all logs together from which a process of its own is worth its start."""
+MAX_PROCESSES = 8
+
+
+def read_logs(paths: Sequence[Path]) -> list[ReadLog | NotALog]:
+    """Read logs, in their order."""
+    processes = min(len(paths), MAX_PROCESSES, len(os.sched_getaffinity(0)))
+    if processes < 2 or _bytes(paths) < POOL_BYTES:
+        return [read_log(path) for path in paths]
+    # Not forked: the caller may have threads.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        at_once = max(1, len(paths) // (processes * 16))
+        return [_unpacked(packed) for packed in pool.map(_packed, paths, chunksize=at_once)]
+
+
+class _Packed(NamedTuple):
+    """A log on its way between processes: a million tuples would take longer than reading them."""
+
+    read: ReadLog
+    """Without its epochs and evaluations."""
+    epochs: array[float]
+    evaluations: array[float]
+
+
+def _packed(path: Path) -> _Packed | NotALog:
+    read = read_log(path)
+    if isinstance(read, NotALog):
+        return read
+    epochs, evaluations = _numbers(read.log.epochs), _numbers(read.log.evaluations)
+    bare = read.log.model_copy(update={"epochs": (), "evaluations": ()})
+    return _Packed(read._replace(log=bare), epochs, evaluations)
+
+
+def _unpacked(packed: _Packed | NotALog) -> ReadLog | NotALog:
+    if isinstance(packed, NotALog):
+        return packed
+    epochs = tuple(
+        Epoch(started, _known(ended), number, passes)
+        for started, ended, number, passes in _rows(packed.epochs)
+    )
+    evaluations = tuple(
+        Evaluation(_known(epoch), _known(started), ended, _known(quality))
+        for epoch, started, ended, quality in _rows(packed.evaluations)
+    )
+    log = packed.read.log.model_copy(update={"epochs": epochs, "evaluations": evaluations})
+    return packed.read._replace(log=log)
+
+
+def _numbers(rows: Iterable[tuple[float | None, ...]]) -> array[float]:
+    """Return the numbers of rows one after another, NaN for None; no number of a log is NaN."""
+    return array("d", (math.nan if one is None else one for row in rows for one in row))
+
+
+def _rows(numbers: array[float]) -> Iterator[tuple[float, float, float, float]]:
+    values = iter(numbers)
+    return zip(values, values, values, values, strict=True)
+
+
+def _known(number: float) -> float | None:
+    return None if math.isnan(number) else number
+
+
+def _bytes(paths: Sequence[Path]) -> int:
+    """Return the size of all files; those that are not there have none."""
+    total = 0
+    for path in paths:
+        try:
+            total += path.stat().st_size
+        except OSError:
+            continue
+    return total

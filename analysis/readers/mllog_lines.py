@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from pydantic_core import from_json
 
-from aiperf_hpc.analysis.readers.numbers import finite_number
-from aiperf_hpc.analysis.readers.plain_lines import find_lines
+from aiperf_hpc.analysis.readers.descriptions import finite_number
 from aiperf_hpc.untrusted.files import nested_too_deep
 
 TOKEN = b":::ML"
@@ -307,3 +306,30 @@ class _Count:
         if self.count == 1:
             return f"line {self.first} is"
         return f"{self.count:,} lines, the first of them {self.first:,}, are"
+
+
+Found = tuple[bytes, bytes, bytes, bytes, bytes]
+"""A line and, if it is plain, its time in milliseconds, its key, its value, and its epoch if it
+has one, each as it is written. Of a line that is not plain these are empty."""
+
+_TEXT = r'"[ !#-\[\]-~]*+"'
+"""ASCII without quotes, backslashes and what controls a terminal."""
+_WHOLE = r"(?:0|[1-9]\d{0,8})"
+_NUMBER = r"-?(?:0|[1-9]\d{0,18})(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?"
+_VALUE = rf"(?:{_TEXT}|{_NUMBER}|null|true|false)"
+_MORE = rf'(?:, "(?!epoch_|first_epoch_num)[ !#-\[\]-~]*+": {_VALUE})'
+"""A member of the metadata that says nothing of an epoch."""
+_BEFORE = r"[^:\n]*+(?::(?!::ML)[^:\n]*+)*+"
+"""What a launcher writes before the first token of a line."""
+_LINE = (
+    rf'{_BEFORE}:::MLLOG {{"namespace": {_TEXT}, "time_ms": ([1-9]\d{{0,13}}), '
+    rf'"event_type": {_TEXT}, "key": "(\w+)", "value": ({_VALUE}), '
+    rf'"metadata": {{"file": {_TEXT}, "lineno": {_WHOLE}(?:, "epoch_num": ({_WHOLE}))?'
+    rf"{_MORE}{{0,20}}}}}}(?:\n|\Z)"
+)
+_LINES = re.compile(rf"({_LINE}|[^\n]+\n?|\n)".encode())
+
+
+def find_lines(text: bytes) -> Sequence[Found]:
+    """Return all lines of a text, in order."""
+    return _LINES.findall(text)

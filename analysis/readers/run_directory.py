@@ -13,18 +13,22 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from aiperf_hpc.analysis.readers.base import Reading
 from aiperf_hpc.analysis.readers.fixed_trials import init_of, staging_of, trainings
-from aiperf_hpc.analysis.readers.kept_predictions import best_kept, predicted_by
-from aiperf_hpc.analysis.readers.peaks import read_peaks
-from aiperf_hpc.analysis.readers.run_spans import Executed, executed_of
+from aiperf_hpc.analysis.readers.run_records import (
+    Executed,
+    best_stored,
+    executed_of,
+    load_predictions,
+    read_peaks,
+)
 from aiperf_hpc.analysis.training_log import (
-    Course,
     Entry,
     Evaluation,
     Interval,
     Quality,
     Rates,
+    ReadResult,
+    SearchTimeline,
     System,
     Throughput,
     TrainingLog,
@@ -43,7 +47,7 @@ MOST_WINDOWS = 1024
 """The most into which the time of a run is divided."""
 
 
-def read_run(path: Path) -> Reading:
+def read_run(path: Path) -> ReadResult:
     """Read a run directory, of a run that has ended or not, with its report or without.
 
     What is damaged in it is among the entry's problems; a run that cannot be read at all, or has
@@ -53,12 +57,12 @@ def read_run(path: Path) -> Reading:
         view = RunView(RunPaths(path))
         view.refresh()
         if view.history.start_utc is None:
-            return Reading.failed(path, "the run has not started: it has no records")
-        return Reading(entries=(_entry(view),))
+            return ReadResult.failed(path, "the run has not started: it has no records")
+        return ReadResult(entries=(_entry(view),))
     except AIPerfError as error:
-        return Reading.failed(path, error)
+        return ReadResult.failed(path, error)
     except OSError as error:
-        return Reading.failed(path, reason_of(error))
+        return ReadResult.failed(path, reason_of(error))
 
 
 def _entry(view: RunView) -> Entry:
@@ -190,7 +194,7 @@ def _settings(view: RunView) -> dict[str, Any]:
 
 def _searched(view: RunView) -> tuple[tuple[TrainingLog, ...], list[str]]:
     """Return a run that searches as one training of all its replicas, and what lies beside it."""
-    best, unread = predicted_by(best_kept(view.history.trials.values()), view.paths)
+    best, unread = load_predictions(best_stored(view.history.trials.values()), view.paths)
     problems = [unread] if unread else []
     peaks: tuple[Rates, ...] = ()
     try:
@@ -250,13 +254,13 @@ def _rise(view: RunView) -> Iterator[Evaluation]:
         yield Evaluation(epoch=None, started=None, ended=last, quality=best.quality)
 
 
-def _course(view: RunView, peaks: tuple[Rates, ...]) -> Course:
+def _course(view: RunView, peaks: tuple[Rates, ...]) -> SearchTimeline:
     manifest, elapsed = view.manifest, view.final().elapsed
     window = max(manifest.config.journal.progress_seconds, elapsed / MOST_WINDOWS)
     points = view.score_points(window / 3600.0)
     done = [0, *(point.operations for point in points[: int(elapsed / window + 1e-9)])]
     executed = list(executed_of(view.history, view.until))
-    return Course(
+    return SearchTimeline(
         window_seconds=window,
         operations=tuple(after - before for before, after in pairwise(done)),
         busy_seconds=sum(each.seconds for _, each in executed),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from aiperf_hpc.analysis.measured import NotMeasuredError
+from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.results.views.run_view import RunView

@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from aiperf_hpc.analysis.options import Options
-from aiperf_hpc.analysis.readers.base import Reading, Unreadable
 from aiperf_hpc.analysis.readers.dawnbench import read_entry, read_inference
 from aiperf_hpc.analysis.readers.mllog_lines import TOKEN
-from aiperf_hpc.analysis.readers.naming import named_apart
 from aiperf_hpc.analysis.readers.run_directory import read_run
 from aiperf_hpc.analysis.readers.submission import read_results
-from aiperf_hpc.analysis.training_log import Entry
+from aiperf_hpc.analysis.training_log import Entry, ReadResult, Unreadable
 from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
+from aiperf_hpc.streams import without_controls, without_stand_ins
 from aiperf_hpc.untrusted.files import open_regular
 
 RUN_FILE = "run.yaml"
@@ -43,11 +43,11 @@ class Format(NamedTuple):
     name: str
     find: Callable[[Sequence[Path], Path], Found]
     """Takes the regular files of a source, in order, and the source."""
-    read: Callable[[Sequence[Unit], Options], Reading]
+    read: Callable[[Sequence[Unit], Options], ReadResult]
     """Reads all units of all sources."""
 
 
-def read_sources(sources: Sequence[Path], options: Options | None = None) -> Reading:
+def read_sources(sources: Sequence[Path], options: Options | None = None) -> ReadResult:
     """Read all entries of all sources.
 
     A log that cannot be read is named with the reason; the others are read all the same.
@@ -72,7 +72,7 @@ def read_sources(sources: Sequence[Path], options: Options | None = None) -> Rea
     readings = [form.read(units[form.name], chosen) for form in FORMATS if units[form.name]]
     entries: list[Entry] = [entry for reading in readings for entry in reading.entries]
     unreadable += [one for reading in readings for one in reading.unreadable]
-    return Reading(named_apart(entries), tuple(unreadable))
+    return ReadResult(named_apart(entries), tuple(unreadable))
 
 
 def _divide(files: Sequence[Path], source: Path, units: dict[str, list[Unit]]) -> bool:
@@ -226,15 +226,15 @@ def _without_digits(path: Path) -> str:
     return re.sub(r"\d+", "#", path.name)
 
 
-def each(read: Callable[[Unit], Reading]) -> Callable[[Sequence[Unit], Options], Reading]:
+def each(read: Callable[[Unit], ReadResult]) -> Callable[[Sequence[Unit], Options], ReadResult]:
     """Return how a format whose units are read one by one reads all of them.
 
     A unit whose reading fails by an error of ours is named with its message.
     """
 
-    def read_all(units: Sequence[Unit], options: Options) -> Reading:
+    def read_all(units: Sequence[Unit], options: Options) -> ReadResult:
         readings = [_read_one(read, unit) for unit in units]
-        return Reading(
+        return ReadResult(
             tuple(entry for reading in readings for entry in reading.entries),
             tuple(one for reading in readings for one in reading.unreadable),
         )
@@ -242,14 +242,14 @@ def each(read: Callable[[Unit], Reading]) -> Callable[[Sequence[Unit], Options],
     return read_all
 
 
-def _read_one(read: Callable[[Unit], Reading], unit: Unit) -> Reading:
+def _read_one(read: Callable[[Unit], ReadResult], unit: Unit) -> ReadResult:
     try:
         return read(unit)
     except AIPerfError as error:
-        return Reading.failed(unit[0], error)
+        return ReadResult.failed(unit[0], error)
 
 
-def _read_results(units: Sequence[Unit], options: Options) -> Reading:
+def _read_results(units: Sequence[Unit], options: Options) -> ReadResult:
     return read_results([path for unit in units for path in unit], options.accelerators)
 
 
@@ -260,3 +260,51 @@ FORMATS: tuple[Format, ...] = (
     Format("mllog", mllog_results, _read_results),
 )
 """In the order in which they are asked: a file belongs to the first that takes it."""
+
+
+_SUFFIXES: tuple[Callable[[Entry], str | None], ...] = (
+    lambda entry: entry.division,
+    lambda entry: entry.round,
+    lambda entry: entry.path,
+)
+
+
+def named_apart(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """Return entries of which no two have one name.
+
+    Those that share one are told apart by their division, by their round, by their path, and at
+    last by a number. Names can be shown anywhere: what is no character is escaped.
+    """
+    entries = [entry.model_copy(update={"name": _shown(entry.name)}) for entry in entries]
+    for suffix in _SUFFIXES:
+        entries = _suffixed(entries, suffix)
+    return _numbered(entries)
+
+
+def _shown(name: str) -> str:
+    return without_controls(without_stand_ins(name))
+
+
+def _suffixed(entries: Sequence[Entry], suffix: Callable[[Entry], str | None]) -> tuple[Entry, ...]:
+    """Add what tells entries of one name apart, where it does."""
+    told: dict[str, set[str | None]] = {}
+    for entry in entries:
+        told.setdefault(entry.name, set()).add(suffix(entry))
+    return tuple(
+        entry.model_copy(update={"name": _shown(f"{entry.name} ({suffix(entry)})")})
+        if len(told[entry.name]) > 1 and suffix(entry) is not None
+        else entry
+        for entry in entries
+    )
+
+
+def _numbered(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    counts = Counter(entry.name for entry in entries)
+    met: Counter[str] = Counter()
+    apart = []
+    for entry in entries:
+        met[entry.name] += 1
+        again = counts[entry.name] > 1
+        name = f"{entry.name} #{met[entry.name]}" if again else entry.name
+        apart.append(entry.model_copy(update={"name": name}))
+    return tuple(apart)

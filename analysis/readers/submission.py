@@ -10,18 +10,25 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from aiperf_hpc.analysis.readers.base import Reading, Unreadable
-from aiperf_hpc.analysis.readers.descriptions import read_object
-from aiperf_hpc.analysis.readers.log_pool import read_logs
-from aiperf_hpc.analysis.readers.mllog import ReadLog, Stated, Unread, benchmark_name
-from aiperf_hpc.analysis.readers.numbers import finite_number
-from aiperf_hpc.analysis.readers.system_description import system_of
-from aiperf_hpc.analysis.training_log import Entry, System, TrainingLog
+from aiperf_hpc.analysis.readers.descriptions import (
+    finite_number,
+    one_line,
+    read_object,
+    whole_number,
+)
+from aiperf_hpc.analysis.readers.mllog import (
+    NotALog,
+    ReadLog,
+    SubmissionInfo,
+    benchmark_name,
+    read_logs,
+)
+from aiperf_hpc.analysis.training_log import Entry, ReadResult, System, TrainingLog, Unreadable
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import few
 
@@ -85,7 +92,7 @@ def _layout(path: Path, at: int) -> Layout | None:
     )
 
 
-def read_results(paths: Sequence[Path], accelerators: int | None = None) -> Reading:
+def read_results(paths: Sequence[Path], accelerators: int | None = None) -> ReadResult:
     """Read result logs, and make entries of them.
 
     ``accelerators`` is what the user says of logs and systems that do not say how many they have.
@@ -95,7 +102,7 @@ def read_results(paths: Sequence[Path], accelerators: int | None = None) -> Read
     groups: dict[_Group, list[_Placed]] = defaultdict(list)
     lost: dict[Path, list[Unreadable]] = defaultdict(list)
     for path, read in zip(whole, read_logs(whole), strict=True):
-        if isinstance(read, Unread):
+        if isinstance(read, NotALog):
             lost[path.parent].append(Unreadable(path=str(path), reason=read.reason))
         else:
             placed = _Placed(read, layout_of(path.absolute()), path.parent)
@@ -105,7 +112,7 @@ def read_results(paths: Sequence[Path], accelerators: int | None = None) -> Read
         for group, logs in groups.items()
     ]
     unreadable = tuple(one for folder in lost.values() for one in folder)
-    return Reading(tuple(entries), unreadable)
+    return ReadResult(tuple(entries), unreadable)
 
 
 def _below(pruned: Sequence[Path], group: _Group) -> int:
@@ -281,7 +288,7 @@ def _convergence_scale(folder: Path, problems: list[str]) -> float | None:
 
 
 def round_of(
-    folder: Path, benchmark: str, stated: Stated, logs: Sequence[TrainingLog]
+    folder: Path, benchmark: str, stated: SubmissionInfo, logs: Sequence[TrainingLog]
 ) -> str | None:
     """Return the benchmark's round: by the path, else by the dialect, else by facts of the logs.
 
@@ -324,3 +331,20 @@ def _name(group: _Group, layout: Layout | None, benchmark: str, scenario: str) -
     if scenario == "weak":
         words.append("weak")
     return " ".join(word for word in words if word)
+
+
+def system_of(name: str, document: Mapping[str, Any]) -> System:
+    """Return the machine of a description. Numbers in it are text as often as not.
+
+    A node without accelerators counts as one.
+    """
+    nodes = whole_number(document.get("number_of_nodes"))
+    each = finite_number(document.get("accelerators_per_node"))
+    return System(
+        name=name,
+        nodes=nodes,
+        accelerators=None if nodes is None or each is None else nodes * max(int(each), 1),
+        accelerator=one_line(document.get("accelerator_model_name"))
+        or one_line(document.get("host_processor_model_name")),
+        framework=one_line(document.get("framework")),
+    )

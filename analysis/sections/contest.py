@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from aiperf_hpc.analysis.measured import NotMeasuredError
-from aiperf_hpc.analysis.measures.olympic import kept_runs, left_out
-from aiperf_hpc.analysis.measures.time_to_accuracy import Progress, progress_of, time_at_once
+from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metrics.mlperf_rules import olympic_runs, runs_dropped
+from aiperf_hpc.analysis.metrics.time_to_accuracy import Progress, progress_of, time_at_once
 from aiperf_hpc.analysis.options import Options, Qualities
 from aiperf_hpc.analysis.prices import Price
 from aiperf_hpc.analysis.training_log import Entry, Quality
@@ -45,9 +46,9 @@ class Contender:
         if self.entry.scenario == "weak":
             return time_at_once([progress.started for progress in self.progress], times)
         # MLPerf's rules leave out the fastest and the slowest; no other format has such.
-        drop = left_out(self.entry.benchmark) if self.entry.format == "mllog" else 0
-        kept = kept_runs(times, drop, self.lost)
-        counting = [time for place in kept.places if (time := times[place]) is not None]
+        drop = runs_dropped(self.entry.benchmark) if self.entry.format == "mllog" else 0
+        kept = olympic_runs(times, drop, self.lost)
+        counting = [time for place in kept.indices if (time := times[place]) is not None]
         return statistics.fmean(counting) if kept.valid and counting else None
 
     def shortfall(self, threshold: float) -> str:
@@ -103,7 +104,7 @@ def contests_of(entries: Sequence[Entry], options: Options) -> tuple[Contest, ..
     return tuple(contests)
 
 
-def chosen(choices: Sequence[Qualities], benchmark: str) -> tuple[float, ...]:
+def qualities_for(choices: Sequence[Qualities], benchmark: str) -> tuple[float, ...]:
     """Return the qualities that a user named for a benchmark, in their order, each once."""
     of_it = [c for c in choices if (c.benchmark or benchmark).lower() == benchmark.lower()]
     return tuple(dict.fromkeys(value for choice in of_it for value in choice.values))
@@ -209,3 +210,46 @@ def currency(options: Options) -> str:
 def money(amount: float) -> str:
     """Return an amount with two decimals, or with two digits where it is less than 0.1."""
     return f"{amount:.2f}" if amount >= 0.1 else f"{amount:.2g}"
+
+
+def ranks(values: Mapping[str, float | None]) -> dict[str, int]:
+    """Return the rank of each name that has a value, least first; equals share one. O(n log n)."""
+    known = sorted((value, name) for name, value in values.items() if value is not None)
+    found: dict[str, int] = {}
+    for place, (value, name) in enumerate(known, 1):
+        tied = place > 1 and known[place - 2][0] == value
+        found[name] = found[known[place - 2][1]] if tied else place
+    return found
+
+
+def changes(
+    before: Mapping[str, int], now: Mapping[str, int]
+) -> tuple[tuple[tuple[str, str], ...], int]:
+    """Return what changed between two rankings, of the names that both have. O(n log n).
+
+    Returns:
+        The pairs of neighbours in the new ranking of which the first was behind the second, and
+        the number of all pairs whose order was turned round. Either is empty when the other is.
+    """
+    order = sorted((now[name], before[name], name) for name in now if name in before)
+    turned = tuple(
+        (ahead[2], behind[2]) for ahead, behind in pairwise(order) if ahead[1] > behind[1]
+    )
+    return turned, _inversions([place for _, place, _ in order])[0]
+
+
+def _inversions(places: Sequence[int]) -> tuple[int, list[int]]:
+    """Return how many pairs stand in descending order, and the places sorted."""
+    if len(places) < 2:
+        return 0, list(places)
+    middle = len(places) // 2
+    count_left, left = _inversions(places[:middle])
+    count_right, right = _inversions(places[middle:])
+    count, merged, i = count_left + count_right, [], 0
+    for place in right:
+        while i < len(left) and left[i] <= place:
+            merged.append(left[i])
+            i += 1
+        count += len(left) - i
+        merged.append(place)
+    return count, merged + left[i:]

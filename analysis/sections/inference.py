@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from aiperf_hpc.analysis.measured import NotMeasuredError
+from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.options import Options
-from aiperf_hpc.analysis.sections.ranking import ranks
+from aiperf_hpc.analysis.sections.contest import ranks
 from aiperf_hpc.analysis.training_log import Entry, Inference
 from aiperf_hpc.results.table import Table, optional, reasons
 from aiperf_hpc.trial import Value

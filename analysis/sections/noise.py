@@ -7,15 +7,15 @@ import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from aiperf_hpc.analysis.measured import NotMeasuredError
-from aiperf_hpc.analysis.measures.repeatability import (
+from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metrics.score import operations_per_second
+from aiperf_hpc.analysis.metrics.statistics import (
     coefficient_of_variation,
     integrated_autocorrelation,
     length_for,
     log_shares,
 )
-from aiperf_hpc.analysis.measures.score import operations_per_second
-from aiperf_hpc.analysis.training_log import Course, TrainingLog
+from aiperf_hpc.analysis.training_log import SearchTimeline, TrainingLog
 from aiperf_hpc.trial import Value
 
 WINDOWS_FOR_TAU = 50
@@ -96,13 +96,13 @@ def _factors(scores: Sequence[float], factors: Mapping[str, Sequence[float]]) ->
     )
 
 
-def _course(log: TrainingLog) -> Course:
+def _course(log: TrainingLog) -> SearchTimeline:
     if log.course is None:
         raise NotMeasuredError(f"{log.source} does not say what it executed when")
     return log.course
 
 
-def _machine_rates(courses: Sequence[Course]) -> tuple[list[float], str]:
+def _machine_rates(courses: Sequence[SearchTimeline]) -> tuple[list[float], str]:
     """Return each run's rate at the same work, and by what it is known: peaks before trainings."""
     for said, rates in ((PEAKS, _peak_rates), (INITIAL, _training_rates)):
         if (found := _common(courses, rates)) is not None:
@@ -114,7 +114,7 @@ def _machine_rates(courses: Sequence[Course]) -> tuple[list[float], str]:
 
 
 def _common(
-    courses: Sequence[Course], rates: Callable[[Course], Mapping[str, float]]
+    courses: Sequence[SearchTimeline], rates: Callable[[SearchTimeline], Mapping[str, float]]
 ) -> list[float] | None:
     """Return the geometric mean of each run's rates of what all runs did; None for nothing."""
     known = [rates(course) for course in courses]
@@ -124,7 +124,7 @@ def _common(
     return [statistics.geometric_mean(each[kind] for kind in sorted(kinds)) for each in known]
 
 
-def _peak_rates(course: Course) -> dict[str, float]:
+def _peak_rates(course: SearchTimeline) -> dict[str, float]:
     """Return the mean of each rate, before and after the run, of the device that trained.
 
     A host's processors may be busy with other work while its accelerators are not, so that the
@@ -138,7 +138,7 @@ def _peak_rates(course: Course) -> dict[str, float]:
     }
 
 
-def _training_rates(course: Course) -> dict[str, float]:
+def _training_rates(course: SearchTimeline) -> dict[str, float]:
     return {
         f"{each.network} {each.batch_size}": each.samples / each.seconds
         for each in course.throughputs
@@ -178,7 +178,7 @@ def run_length(logs: Sequence[TrainingLog], precision: float) -> RunLength:
     )
 
 
-def _windows(course: Course) -> list[float]:
+def _windows(course: SearchTimeline) -> list[float]:
     """Return the rate in each window from the first operations on."""
     first = next((n for n, done in enumerate(course.operations) if done), 0)
     return [done / course.window_seconds for done in course.operations[first:]]

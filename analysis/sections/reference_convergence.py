@@ -3,16 +3,182 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
 
-from aiperf_hpc.analysis.measured import NotMeasuredError
-from aiperf_hpc.analysis.measures.convergence_points import Verdict, compare
-from aiperf_hpc.analysis.measures.time_to_solution import convergence_point, time_to_solution
+from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metrics.mlperf_rules import REQUIRED_RUNS, mean_without_extremes
+from aiperf_hpc.analysis.metrics.time_to_solution import convergence_point, time_to_solution
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.training_log import Entry
 from aiperf_hpc.formatting import few
 from aiperf_hpc.results.table import NONE, Table, number, reasons
 from aiperf_hpc.trial import Value
+
+SIGNIFICANCE = 0.05
+"""Of the one-sided t-test. [rcp_checker.py, alpha]"""
+
+Verdict = Literal["no faster", "faster, within chance", "faster than chance allows"]
+
+
+class Reference(NamedTuple):
+    """What the reference needs at one batch size."""
+
+    batch_size: float
+    mean: float
+    """Epochs, samples for OpenFold, without the fastest and the slowest run."""
+    deviation: float
+    """Of the population of the same runs."""
+    runs: int
+    """That mean and deviation are of."""
+    interpolated: bool = False
+
+
+class Comparison(NamedTuple):
+    """An entry's convergence beside the reference's."""
+
+    reference: Reference
+    mean: float
+    """Of the entry's runs, without the fastest and the slowest to converge."""
+    least: float
+    """The smallest mean that the checker admits."""
+    verdict: Verdict
+    factor: float
+    """By what the time to solution is multiplied."""
+
+
+_EPOCHS: dict[str, dict[int, str]] = {
+    # rcp_checker/hpc_3.0.0/rcps_cosmoflow.json
+    "cosmoflow": {
+        32: "8 8 9 8 6 8 6 6 7 8 8 8 9 8 7 8 6 9 8 8 8 8 9 8 9 8 8 8 8 8 8 8 8",
+        64: "19 18 20 17 18 19 18 18 18 18 18 18 18 19 18 18 18 18 18 20",
+        128: "16 18 18 18 18 17 18 18 18 18 18 18 17 18 18 18 19 18 18 18",
+        512: "22 23 23 24 24 21 23 23 23 23 24 23 23 21 23 23 21 23 23 23",
+        1024: "42 38 42 40 40 39 43 37 39 37 43 39 38 42 40 42 42 38 36 43",
+    },
+    # rcp_checker/hpc_3.0.0/rcps_deepcam.json
+    "deepcam": {
+        128: "7 7 7 7 7 7 7 8 8 6 7 8 7 6 6 7 7 6 7 7",
+        256: "9 9 9 9 9 9 9 9 9 9",
+        512: "11 11 11 11 11 10 16 12 11 11 11 10 11 11 11 10 11 11 11 11"
+        " 11 11 11 12 11 11 11 11 13 10 11 13 11 11 11 10 14 10 10 10",
+        1024: "13 13 12 13 13 13 14 13 13 13",
+        2048: "23 23 22 23 22 26 22 22 24 22",
+    },
+    # rcp_checker/hpc_1.0.0/rcps_oc20.json, the last that was found
+    "oc20": {
+        256: "20 18 20 20 22 18 19 19 21 21",
+        1024: "23 25 22 25 25 25 25 24 23 25",
+    },
+    # rcp_checker/hpc_3.0.0/rcps_openfold.json, in samples
+    "openfold": {
+        128: "97280 87040 81920 92160 92160 87040 92160 81920 81920 81920"
+        " 71680 92160 107520 81920 92160 81920 87040 81920 97280 107520",
+        256: "153600 153600 122880 143360 133120 143360 122880 122880 112640 112640"
+        " 133120 153600 122880 133120 122880 153600 143360 133120 133120 112640",
+    },
+}
+
+
+def references(benchmark: str) -> tuple[Reference, ...]:
+    """Return the reference points of a benchmark, by rising batch size.
+
+    Raises:
+        NotMeasuredError: the benchmark has none.
+    """
+    if benchmark not in _EPOCHS:
+        raise NotMeasuredError(f"{benchmark} has no reference convergence points of MLPerf HPC")
+    return tuple(
+        _reference(batch, [float(one) for one in epochs.split()])
+        for batch, epochs in sorted(_EPOCHS[benchmark].items())
+    )
+
+
+def _reference(batch_size: float, epochs: Sequence[float]) -> Reference:
+    kept = sorted(epochs)[1:-1]
+    return Reference(batch_size, statistics.fmean(kept), statistics.pstdev(kept), len(kept))
+
+
+def least_mean(reference: Reference, runs: int) -> float:
+    """Return the smallest mean that is not significantly below the reference's.
+
+    One-sided t-test of two samples of equal variance, the reference's and ``runs`` of an entry, of
+    which the fastest and the slowest do not count. [rcp_checker.py, _find_min_acceptable_mean]
+    """
+    from scipy.stats import t
+
+    kept = runs - 2
+    quantile = float(t.ppf(1 - SIGNIFICANCE, reference.runs + kept - 2))
+    error = reference.deviation * math.sqrt(1 / reference.runs + 1 / kept)
+    return max(0.0, reference.mean - quantile * error)
+
+
+def interpolated(batch_size: float, low: Reference, high: Reference, runs: int) -> Reference:
+    """Return a point between two others; it counts as of twice an entry's runs."""
+    share = (batch_size - low.batch_size) / (high.batch_size - low.batch_size)
+    return Reference(
+        batch_size,
+        low.mean + share * (high.mean - low.mean),
+        low.deviation + share * (high.deviation - low.deviation),
+        2 * runs,
+        interpolated=True,
+    )
+
+
+def pruned(points: Sequence[Reference], runs: int) -> tuple[Reference, ...]:
+    """Return the points that the checker scales by: those that converge fastest for their batch.
+
+    Points of smaller batches than the fastest of all are left out, and then each that is slower
+    than its neighbours' interpolation. [rcp_checker.py, _prune_rcps]
+    """
+    fastest = min(points, key=lambda point: least_mean(point, runs))
+    kept = [point for point in points if point.batch_size >= fastest.batch_size]
+    place = 1
+    while place < len(kept) - 1:
+        between = interpolated(kept[place].batch_size, kept[place - 1], kept[place + 1], runs)
+        if least_mean(kept[place], runs) > least_mean(between, runs):
+            del kept[place]
+        else:
+            place += 1
+    return tuple(kept)
+
+
+def reference_at(batch_size: float, points: Sequence[Reference], runs: int) -> Reference:
+    """Return the point of a batch size, or one between its neighbours.
+
+    Below the smallest batch the smallest one's point counts.
+
+    Raises:
+        NotMeasuredError: the batch is larger than any of the points.
+    """
+    below = [point for point in points if point.batch_size <= batch_size]
+    above = [point for point in points if point.batch_size >= batch_size]
+    if not above:
+        largest = points[-1].batch_size
+        raise NotMeasuredError(f"batch {batch_size:g} is above all reference points ({largest:g})")
+    if not below or below[-1].batch_size == batch_size:
+        return below[-1] if below else above[0]
+    return interpolated(batch_size, below[-1], above[0], runs)
+
+
+def compare(benchmark: str, batch_size: float, converged: Iterable[float]) -> Comparison:
+    """Compare an entry's epochs to converge with the reference's at its batch size.
+
+    Raises:
+        NotMeasuredError: there is no reference for it, or too few runs.
+    """
+    points = references(benchmark)
+    runs = REQUIRED_RUNS[benchmark]
+    reference = reference_at(batch_size, pruned(points, runs), runs)
+    mean = mean_without_extremes(list(converged))
+    if mean <= 0:
+        raise NotMeasuredError("the log's epochs do not count from the start of the training")
+    least = least_mean(reference, runs)
+    verdict: Verdict = "no faster"
+    if mean < reference.mean:
+        verdict = "faster, within chance" if mean >= least else "faster than chance allows"
+    return Comparison(reference, mean, least, verdict, max(1.0, reference.mean / mean))
 
 
 class ConvergenceRow(Value):

@@ -6,30 +6,35 @@ docs/decisions/repeatability.md has the limits and says why.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
-from aiperf_hpc.analysis.measured import Measure, NotMeasuredError
-from aiperf_hpc.analysis.measures.repeatability import (
+from aiperf_hpc.analysis.metric import Metric, NotMeasuredError, measured, measured_each
+from aiperf_hpc.analysis.metrics import METRICS
+from aiperf_hpc.analysis.metrics.score import ERROR, OPS, REGULATED
+from aiperf_hpc.analysis.metrics.statistics import (
     FEW,
+    Interval,
     bootstrap_limits,
     coefficient_of_variation,
     normal_limits,
     runs_for,
     share_limits,
 )
-from aiperf_hpc.analysis.measures.score import ERROR, OPS, REGULATED
-from aiperf_hpc.analysis.measures.time_to_solution import reached_target
+from aiperf_hpc.analysis.metrics.time_to_solution import reached_target
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.sections.noise import Noise, RunLength, noise_of, run_length
-from aiperf_hpc.analysis.sections.repeated_runs import Repeated, repetitions
-from aiperf_hpc.analysis.sections.similarity import Similarity, similarity_of
+from aiperf_hpc.analysis.sections.repeated_runs import (
+    Repeated,
+    Similarity,
+    repetitions,
+    similarity_of,
+)
 from aiperf_hpc.analysis.training_log import Entry, TrainingLog
 from aiperf_hpc.formatting import duration, few, percent
 from aiperf_hpc.results.table import NONE, Table, optional, reasons
 from aiperf_hpc.trial import Value
 
-T = TypeVar("T")
 CONFIDENCE = 0.95
 LIMIT = 0.05
 """The coefficient of variation up to which our own scores are called repeatable."""
@@ -37,18 +42,11 @@ FEWEST_RUNS = 3
 """Fewer never pass: two may agree by chance."""
 MOST_RUNS_TO_DECIDE = 200
 SCORES = (OPS, REGULATED, ERROR)
-
-
-class Interval(Value):
-    """A confidence interval. An end is None where it has none."""
-
-    low: float
-    high: float | None
-    method: str
+UNDECIDED: Literal["too few runs"] = "too few runs"
 
 
 class Variation(Value):
-    """How much one measure varies over repeated runs."""
+    """How much one metric varies over repeated runs."""
 
     measure: str
     title: str
@@ -123,9 +121,9 @@ class Repeatability(Value):
 
 
 def repeatability(
-    measures: Sequence[Measure], entries: Sequence[Entry], options: Options
+    entries: Sequence[Entry], options: Options, metrics: Sequence[Metric] = METRICS
 ) -> Repeatability:
-    """Compare all repeated runs among ``entries``, by every one of ``measures``.
+    """Compare all repeated runs among ``entries`` by every metric.
 
     Raises:
         NotMeasuredError: nothing was repeated, and no run says how its rate varied.
@@ -139,23 +137,23 @@ def repeatability(
     return Repeatability(
         precision=options.precision,
         confidence=CONFIDENCE,
-        repetitions=tuple(_repetition(each, measures, options) for each in worth),
+        repetitions=tuple(_repetition(each, metrics, options) for each in worth),
         single=tuple(each.name for each in found if each not in worth),
     )
 
 
-def _repetition(of: Repeated, measures: Sequence[Measure], options: Options) -> Repetition:
-    wanted = {measure.name: measure for measure in (*measures, *(SCORES if of.searches else ()))}
-    variations: list[Variation] = []
-    missing: dict[str, str] = {}
-    for measure in wanted.values():
-        try:
-            variations.append(_variation(measure, of.logs, options.precision))
-        except NotMeasuredError as error:
-            missing[measure.name] = str(error)
-    noise, no_noise = _or_why(lambda: noise_of(of.logs), of.searches)
-    length, no_length = _or_why(lambda: run_length(of.logs, options.precision), of.searches)
-    similarity, no_similarity = _or_why(lambda: similarity_of(of.logs), True)
+def _repetition(of: Repeated, metrics: Sequence[Metric], options: Options) -> Repetition:
+    wanted = {metric.name: metric for metric in (*metrics, *(SCORES if of.searches else ()))}
+    variations, missing = measured_each(
+        wanted.values(),
+        lambda metric: _variation(metric, of.logs, options.precision),
+        lambda metric: metric.name,
+    )
+    noise, no_noise = measured(lambda: noise_of(of.logs)) if of.searches else (None, "")
+    length, no_length = (
+        measured(lambda: run_length(of.logs, options.precision)) if of.searches else (None, "")
+    )
+    similarity, no_similarity = measured(lambda: similarity_of(of.logs))
     return Repetition(
         name=of.name,
         benchmark=of.benchmark,
@@ -175,28 +173,19 @@ def _repetition(of: Repeated, measures: Sequence[Measure], options: Options) -> 
     )
 
 
-def _or_why(make: Callable[[], T], wanted: bool) -> tuple[T | None, str]:
-    """Return what is made, or why it cannot be; neither where it is not wanted."""
-    try:
-        return (make(), "") if wanted else (None, "")
-    except NotMeasuredError as error:
-        return None, str(error)
-
-
-def _variation(measure: Measure, logs: Sequence[TrainingLog], precision: float) -> Variation:
-    values = tuple(_values(measure, logs))
+def _variation(metric: Metric, logs: Sequence[TrainingLog], precision: float) -> Variation:
+    found, missing = measured_each(logs, metric.compute, lambda log: log.source)
+    if missing and not found:
+        raise NotMeasuredError(next(iter(missing.values())))
+    values = tuple(found)
     variation = coefficient_of_variation(values)
     mean = math.fsum(values) / len(values)
-    interval, why = None, ""
-    try:
-        limits = bootstrap_limits(values, CONFIDENCE)
-        interval = Interval(low=limits.low, high=limits.high, method=limits.method)
-    except NotMeasuredError as error:
-        why = str(error)
+    interval, why = measured(lambda: bootstrap_limits(values, CONFIDENCE))
+    runs_needed, _ = measured(lambda: runs_for(variation, precision, CONFIDENCE))
     return Variation(
-        measure=measure.name,
-        title=measure.title,
-        unit=measure.unit,
+        measure=metric.name,
+        title=metric.title,
+        unit=metric.unit,
         values=values,
         mean=mean,
         deviation=variation * mean,
@@ -204,57 +193,25 @@ def _variation(measure: Measure, logs: Sequence[TrainingLog], precision: float) 
         interval=interval,
         no_interval=why,
         few=len(values) < FEW,
-        runs_needed=_runs_needed(variation, precision),
+        runs_needed=runs_needed,
     )
 
 
-def _values(measure: Measure, logs: Sequence[TrainingLog]) -> Iterator[float]:
-    """Yield a measure of each run that has it; raise why not, where none has."""
-    reason = None
-    known = 0
-    for log in logs:
-        try:
-            value = measure.of(log)
-        except NotMeasuredError as error:
-            reason = reason or error
-            continue
-        known += 1
-        yield value
-    if reason is not None and not known:
-        raise reason
-
-
-def _runs_needed(variation: float, precision: float) -> int | None:
-    try:
-        return runs_for(variation, precision, CONFIDENCE)
-    except NotMeasuredError:
-        return None
-
-
 def _target(logs: Sequence[TrainingLog], lost: int) -> TargetReached | None:
-    """Return how many of the runs that say it reached the target; None where none says it.
+    """Return how many of the runs that record it reached the target; None if none records it.
 
     Runs whose logs are lost did not.
     """
-    said = [success for log in logs if (success := _reached(log)) is not None]
-    if not said:
+    known, _ = measured_each(logs, reached_target, lambda log: log.source)
+    if not known:
         return None
-    reached, runs = sum(said), len(said) + lost
-    limits = share_limits(reached, runs, CONFIDENCE)
+    reached, runs = sum(known), len(known) + lost
     return TargetReached(
         reached=reached,
         runs=runs,
         share=reached / runs,
-        interval=Interval(low=limits.low, high=limits.high, method=limits.method),
+        interval=share_limits(reached, runs, CONFIDENCE),
     )
-
-
-def _reached(log: TrainingLog) -> bool | None:
-    """Return whether a run reached its target; None where neither it nor its qualities say so."""
-    try:
-        return reached_target(log)
-    except NotMeasuredError:
-        return None
 
 
 def _verdicts(variations: Sequence[Variation]) -> Iterator[Verdict]:
@@ -267,31 +224,32 @@ def _verdicts(variations: Sequence[Variation]) -> Iterator[Verdict]:
 def verdict_on(measure: str, variation: float, runs: int) -> Verdict:
     """Return whether so many runs of such a coefficient of variation are repeatable.
 
-    They are (or are not) where the coefficient lies below (above) the limit with 95 % confidence.
+    They are (or are not) if the coefficient lies below (above) the limit with 95 % confidence.
     """
-    low, high, method = normal_limits(variation, runs, 2.0 * CONFIDENCE - 1.0)
-    verdict = _verdict(variation, runs)
-    undecided = verdict == "too few runs"
+    verdict, interval = _verdict(variation, runs)
     return Verdict(
         measure=measure,
         limit=LIMIT,
         variation=variation,
-        interval=Interval(low=low, high=high if math.isfinite(high) else None, method=method),
+        interval=interval,
         verdict=verdict,
-        runs_to_decide=_runs_to_decide(variation, runs) if undecided else None,
+        runs_to_decide=_runs_to_decide(variation, runs) if verdict == UNDECIDED else None,
     )
 
 
-def _verdict(variation: float, runs: int) -> Literal["PASS", "FAIL", "too few runs"]:
-    low, high, _ = normal_limits(variation, runs, 2.0 * CONFIDENCE - 1.0)
-    if low > LIMIT:
-        return "FAIL"
-    return "PASS" if high <= LIMIT and runs >= FEWEST_RUNS else "too few runs"
+def _verdict(
+    variation: float, runs: int
+) -> tuple[Literal["PASS", "FAIL", "too few runs"], Interval]:
+    interval = normal_limits(variation, runs, 2.0 * CONFIDENCE - 1.0)
+    if interval.low > LIMIT:
+        return "FAIL", interval
+    passes = interval.high is not None and interval.high <= LIMIT and runs >= FEWEST_RUNS
+    return "PASS" if passes else UNDECIDED, interval
 
 
 def _runs_to_decide(variation: float, runs: int) -> int | None:
     more = range(runs + 1, MOST_RUNS_TO_DECIDE + 1)
-    return next((n for n in more if _verdict(variation, n) != "too few runs"), None)
+    return next((n for n in more if _verdict(variation, n)[0] != UNDECIDED), None)
 
 
 def tables(found: Repeatability) -> Iterator[Table]:

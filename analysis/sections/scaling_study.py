@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple, TypeVar
 
-from aiperf_hpc.analysis.entry_rules import kept_of
-from aiperf_hpc.analysis.measured import NotMeasuredError
-from aiperf_hpc.analysis.measures.olympic import Kept
-from aiperf_hpc.analysis.measures.scaling import (
+from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metrics.mlperf_rules import ScoredRuns, scored_runs
+from aiperf_hpc.analysis.metrics.scaling import (
     Estimate,
     PowerLaw,
     PrincipalComponent,
@@ -26,7 +25,7 @@ from aiperf_hpc.analysis.measures.scaling import (
     speedup,
     throughput_of_all,
 )
-from aiperf_hpc.analysis.measures.time_to_solution import epochs_to_converge, time_to_solution
+from aiperf_hpc.analysis.metrics.time_to_solution import epochs_to_converge, time_to_solution
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.training_log import Entry, TrainingLog, any_of
 from aiperf_hpc.results.table import reasons
@@ -148,7 +147,7 @@ class _Sample(NamedTuple):
     """What one entry brings."""
 
     entry: Entry
-    kept: Kept
+    kept: ScoredRuns
     """Which of its trainings count."""
     accelerators: int
     batch: int | None
@@ -219,9 +218,9 @@ def _subject(entry: Entry) -> str:
 
 
 def _sample(entry: Entry) -> _Sample:
-    kept = kept_of(entry)
+    kept = scored_runs(entry)
     # Where none reached the target all count, since their throughput is as good as any.
-    logs = [entry.logs[place] for place in kept.places] or list(entry.logs)
+    logs = [entry.logs[place] for place in kept.indices] or list(entry.logs)
     if not logs:
         raise NotMeasuredError("the entry has no trainings")
     accelerators = _common(log.accelerators for log in logs)

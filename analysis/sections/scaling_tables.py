@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aiperf_hpc.analysis.measures.scaling import Estimate, PowerLaw, PrincipalComponent
+from aiperf_hpc.analysis.metrics.scaling import Estimate, PowerLaw, PrincipalComponent
 from aiperf_hpc.analysis.sections.scaling_study import (
     EqualWork,
     ScalingPoint,

@@ -10,18 +10,19 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
-from aiperf_hpc.analysis.measured import NotMeasuredError
-from aiperf_hpc.analysis.measures.cost import cost_of
+from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.sections.contest import (
     Contender,
     Contest,
-    chosen,
+    changes,
     contests_of,
     currency,
     money,
+    qualities_for,
+    ranks,
 )
-from aiperf_hpc.analysis.sections.ranking import changes, ranks
+from aiperf_hpc.analysis.sections.cost import cost_of
 from aiperf_hpc.analysis.training_log import Entry
 from aiperf_hpc.results.table import NONE, Table, reasons
 from aiperf_hpc.trial import Value
@@ -105,7 +106,7 @@ def threshold_sensitivity(entries: Sequence[Entry], options: Options) -> Sensiti
 
 
 def _sensitivity(contest: Contest, options: Options) -> Sensitivity:
-    wanted = chosen(options.thresholds, contest.benchmark) or automatic_range(contest)
+    wanted = qualities_for(options.thresholds, contest.benchmark) or automatic_range(contest)
     ordered = sorted(wanted, reverse=not contest.quality.higher_is_better)
     rows: list[AtThreshold] = []
     for threshold in ordered:

@@ -2,15 +2,50 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from aiperf_hpc.analysis.measured import NotMeasuredError
-from aiperf_hpc.analysis.measures import weak_scaling as measures
-from aiperf_hpc.analysis.measures.olympic import required_runs
+from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metrics.mlperf_rules import required_runs
+from aiperf_hpc.analysis.metrics.time_to_solution import MINUTE, reached_target
 from aiperf_hpc.analysis.options import Options
-from aiperf_hpc.analysis.training_log import Entry, any_of, plural
+from aiperf_hpc.analysis.training_log import Entry, Interval, TrainingLog, any_of, plural
 from aiperf_hpc.results.table import Table, number, optional, reasons
 from aiperf_hpc.trial import Value
+
+
+def succeeded(log: TrainingLog) -> bool:
+    """Return whether a model was trained to its target, in a time that the log tells."""
+    try:
+        return reached_target(log) and log.run is not None and log.run.ended is not None
+    except NotMeasuredError:
+        return False
+
+
+def time_to_train_all(runs: Sequence[Interval]) -> float:
+    """Return the minutes from the first start to the last end of several trainings.
+
+    Raises:
+        NotMeasuredError: there are none, or one has no end.
+    """
+    ends = [run.ended for run in runs if run.ended is not None]
+    if not runs or len(ends) < len(runs):
+        raise NotMeasuredError("no models, or one without an end")
+    return (max(ends) - min(run.started for run in runs)) / MINUTE
+
+
+def models_per_minute(runs: Sequence[Interval]) -> float:
+    """Return how many models were trained a minute: models / time to train all."""
+    minutes = time_to_train_all(runs)
+    if minutes <= 0:
+        raise NotMeasuredError("no time passed by the logs' clocks")
+    return len(runs) / minutes
+
+
+def equal_seeds(logs: Sequence[TrainingLog]) -> tuple[str, ...]:
+    """Return the seeds that more than one model has: equal seeds are not several models."""
+    seeds = Counter(str(log.settings["seed"]) for log in logs if "seed" in log.settings)
+    return tuple(sorted(seed for seed, count in seeds.items() if count > 1))
 
 
 class WeakScaling(Value):
@@ -48,12 +83,12 @@ def weak_scaling(entries: Sequence[Entry], options: Options) -> WeakScalings:
 
 
 def _weak(entry: Entry) -> WeakScaling:
-    trained = [log for log in entry.logs if measures.succeeded(log)]
+    trained = [log for log in entry.logs if succeeded(log)]
     runs = [log.run for log in trained if log.run is not None]
     sizes = {log.accelerators for log in entry.logs}
     minutes = rate = missing = None
     try:
-        minutes, rate = measures.time_to_train_all(runs), measures.models_per_minute(runs)
+        minutes, rate = time_to_train_all(runs), models_per_minute(runs)
     except NotMeasuredError as error:
         missing = str(error)
     return WeakScaling(
@@ -71,7 +106,7 @@ def _weak(entry: Entry) -> WeakScaling:
 
 
 def _problems(entry: Entry, trained: int) -> Iterator[str]:
-    seeds = measures.equal_seeds(entry.logs)
+    seeds = equal_seeds(entry.logs)
     if seeds:
         yield f"equal seeds, which the rules forbid: {', '.join(seeds[:5])}"
     if len({log.accelerators for log in entry.logs}) > 1:

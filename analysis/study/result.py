@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from aiperf_hpc.analysis.measured import NotMeasuredError
-from aiperf_hpc.analysis.study.factors import Ratio, improvement
+from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.study.plan import Study, variations
 from aiperf_hpc.formatting import duration, si
 from aiperf_hpc.results.views.run_view import RunView
@@ -168,3 +168,44 @@ def _times(ratio: Ratio | None) -> str:
         return "–"
     spread = "" if ratio.deviation is None else f" ± {ratio.deviation:.2f}"
     return f"{ratio.value:.2f}{spread} ×"
+
+
+class Ratio(Value):
+    """How much better one system is than another: above 1 where it is better."""
+
+    value: float
+    deviation: float | None
+    """Standard error of ``value``; None where a system was measured once."""
+
+
+def improvement(
+    without: Sequence[float], having: Sequence[float], *, higher_is_better: bool
+) -> Ratio:
+    """Return by what factor the second system is better than the first.
+
+    The ratio is that of the means. Its standard error is that of a ratio of independent means to
+    first order: the relative standard errors of both means, added in squares.
+
+    Args:
+        without: measurements of the system without the factor, all positive.
+        having: those of the system with it, all positive.
+        higher_is_better: whether the measure is a rate, not a time.
+
+    Raises:
+        ValueError: a system has no measurement, or one that is not positive.
+    """
+    if not without or not having or min(*without, *having) <= 0.0:
+        raise ValueError("a ratio needs positive measurements of both systems")
+    before, after = statistics.fmean(without), statistics.fmean(having)
+    value = after / before if higher_is_better else before / after
+    spread = [_relative_error(without), _relative_error(having)]
+    known = [each for each in spread if each is not None]
+    deviation = value * math.hypot(*known) if len(known) == len(spread) else None
+    return Ratio(value=value, deviation=deviation)
+
+
+def _relative_error(measurements: Sequence[float]) -> float | None:
+    if len(measurements) < 2:
+        return None
+    error = statistics.stdev(measurements) / math.sqrt(len(measurements))
+    return error / statistics.fmean(measurements)

@@ -12,8 +12,8 @@ from tests.support.run_factory import Plan, write_run
 from aiperf_hpc.analysis.analysis import analyze
 from aiperf_hpc.analysis.card import Card, Figure, lines, make_card
 from aiperf_hpc.analysis.options import Options
-from aiperf_hpc.analysis.readers.base import Reading
 from aiperf_hpc.analysis.readers.sources import read_sources
+from aiperf_hpc.analysis.training_log import ReadResult
 from aiperf_hpc.cli import main
 from aiperf_hpc.formatting import percent, si
 from aiperf_hpc.results.views.run_view import RunView
@@ -91,7 +91,7 @@ def test_runs_of_other_workloads_have_figures_of_their_own(runs: Path) -> None:
     other = analysis.entries[1].model_copy(
         update={"benchmark": "volumes", "logs": (log.model_copy(update=more),)}
     )
-    card = make_card(analyze(Reading((analysis.entries[0], other)), Options()))
+    card = make_card(analyze(ReadResult((analysis.entries[0], other)), Options()))
     assert set(of_workloads(card, "AIPerf", "operations per second")) == {
         ("automl on digits", "run-1"), ("volumes", "run-2"),
     }  # fmt: skip

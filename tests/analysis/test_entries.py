@@ -11,9 +11,9 @@ from tests.support.result_logs import heading, line, training, write_log
 
 from aiperf_hpc.analysis.analysis import Analysis, analyze
 from aiperf_hpc.analysis.options import Options
+from aiperf_hpc.analysis.overview import lines
 from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.analysis.sections.weak_scaling import WeakScaling, WeakScalings
-from aiperf_hpc.analysis.text import lines
 from aiperf_hpc.cli.program import main
 
 

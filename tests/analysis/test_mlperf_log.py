@@ -18,8 +18,8 @@ from tests.support.run_writer import (
     trial_started,
 )
 
-from aiperf_hpc.analysis.measured import NotMeasuredError
-from aiperf_hpc.analysis.measures.time_to_solution import compute, extra, staging, time_to_solution
+from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metrics.time_to_solution import compute, extra, staging, time_to_solution
 from aiperf_hpc.analysis.mlperf_log import write_logs
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.readers.run_directory import read_run

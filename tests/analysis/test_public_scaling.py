@@ -138,9 +138,9 @@ def test_an_option_that_means_nothing_is_refused(
 
 
 def test_analyze_gives_reasons_where_one_entry_is_alone(entries: tuple[Entry, ...]) -> None:
-    from aiperf_hpc.analysis.readers.base import Reading
+    from aiperf_hpc.analysis.training_log import ReadResult
 
-    analysis = analyze(Reading(entries=entries[:1]), Options())
+    analysis = analyze(ReadResult(entries=entries[:1]), Options())
     assert "different numbers of accelerators" in analysis.missing["scaling_study"]
 
 

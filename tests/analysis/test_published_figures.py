@@ -12,7 +12,7 @@ from statistics import mean, stdev
 import pytest
 from tests.support.result_logs import unpacked
 
-from aiperf_hpc.analysis.analysis import Analysis, EntryMeasures, analyze
+from aiperf_hpc.analysis.analysis import Analysis, EntryMetrics, analyze
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.analysis.sections.reference_convergence import ReferenceConvergence
@@ -54,7 +54,7 @@ def analysed(folder: Path, round_: str, name: str) -> Analysis:
     return analyze(reading, Options())
 
 
-def measured(folder: Path, round_: str, name: str) -> EntryMeasures:
+def measured(folder: Path, round_: str, name: str) -> EntryMetrics:
     (measures,) = analysed(folder, round_, name).measures
     return measures
 

@@ -11,8 +11,8 @@ import pytest
 from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.analysis.layout import tables_as_lines
-from aiperf_hpc.analysis.measured import Measure, NotMeasuredError
-from aiperf_hpc.analysis.measures.score import ERROR, OPS, REGULATED
+from aiperf_hpc.analysis.metric import Metric, NotMeasuredError
+from aiperf_hpc.analysis.metrics.score import ERROR, OPS, REGULATED
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.readers.run_directory import read_run
 from aiperf_hpc.analysis.sections.repeatability import (
@@ -23,11 +23,11 @@ from aiperf_hpc.analysis.sections.repeatability import (
     verdict_on,
 )
 from aiperf_hpc.analysis.training_log import (
-    Course,
     Entry,
     Interval,
-    Predicted,
     Rates,
+    SearchTimeline,
+    StoredPredictions,
     System,
     Throughput,
     TrainingLog,
@@ -41,7 +41,7 @@ def _minutes(log: TrainingLog) -> float:
     return seconds / 60.0
 
 
-MINUTES = Measure("minutes", "time to solution", "min", "a test", _minutes)
+MINUTES = Metric("minutes", "time to solution", "min", "Minutes.", "a test", _minutes)
 CORI = (416.94, 346.98, 314.06, 394.23, 351.61)
 """Minutes, about those of a published entry."""
 
@@ -78,7 +78,7 @@ def _search(
         if rate is None
         else (Throughput(network="n", batch_size=8, samples=round(10 * rate), seconds=10.0),)
     )
-    course = Course(
+    course = SearchTimeline(
         window_seconds=1.0,
         operations=tuple(windows),
         busy_seconds=busy,
@@ -102,7 +102,7 @@ def _search(
 
 
 def _of(*entries: Entry) -> Repeatability:
-    return repeatability((MINUTES,), entries, Options())
+    return repeatability(entries, Options(), (MINUTES,))
 
 
 def test_trainings_of_a_public_entry_are_repetitions() -> None:
@@ -273,7 +273,7 @@ def test_runs_that_differ_more_than_their_rates_vary_say_so() -> None:
 
 def _predicting(entry: Entry, classes: Sequence[int]) -> Entry:
     (log,) = entry.logs
-    predicted = Predicted(
+    predicted = StoredPredictions(
         trial="t", samples=len(classes), sha256="", classes=np.array(classes, "<u4").tobytes()
     )
     return entry.model_copy(update={"logs": (log.model_copy(update={"predicted": predicted}),)})
@@ -313,7 +313,7 @@ def test_real_run_directories_are_compared(tmp_path: Path) -> None:
         )
         paths = write_run(tmp_path / str(seed), plan)
         entries += read_run(paths.root).entries
-    found = repeatability((OPS, REGULATED, ERROR), entries, Options())
+    found = repeatability(entries, Options(), (OPS, REGULATED, ERROR))
     (runs,) = found.repetitions
     assert (runs.name, runs.benchmark) == ("run-0, run-1, run-2", "automl on digits")
     assert [each.measure for each in runs.verdicts] == ["ops", "regulated", "error"]

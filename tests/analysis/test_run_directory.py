@@ -26,9 +26,9 @@ from tests.support.run_factory import (
     write_run,
 )
 
-from aiperf_hpc.analysis.analysis import measures_of
-from aiperf_hpc.analysis.measured import NotMeasuredError
-from aiperf_hpc.analysis.measures.score import error, operations_per_second, regulated
+from aiperf_hpc.analysis.analysis import metrics_of
+from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metrics.score import error, operations_per_second, regulated
 from aiperf_hpc.analysis.overview import entry_table
 from aiperf_hpc.analysis.readers.run_directory import read_run
 from aiperf_hpc.analysis.training_log import Entry
@@ -85,9 +85,9 @@ def test_an_earlier_run_has_the_score_of_its_report(
 
 def test_a_run_without_accelerators_is_counted_by_ranks(tmp_path: Path) -> None:
     entry = _read(write_run(tmp_path / "run").root)
-    table = entry_table(entry, measures_of(entry))
+    table = entry_table(entry, metrics_of(entry))
     (budget,) = [row[1] for row in table.rows if row[0] == "compute budget"]
-    assert budget.endswith(" rank h")
+    assert budget.endswith(" rank-hours")
     assert "training, per rank" in " ".join(table.missing)
     assert "accelerator" not in " ".join((*table.missing, *map(str, table.rows)))
 
@@ -110,7 +110,7 @@ def test_a_search_is_one_training_of_all_its_replicas(tmp_path: Path) -> None:
     assert qualities == sorted(q for q in qualities if q is not None)
     assert log.course is not None
     assert sum(log.course.operations) <= (log.operations or 0)
-    assert set(measures_of(entry).measures) >= {"ops", "error", "regulated"}
+    assert set(metrics_of(entry).measures) >= {"ops", "error", "regulated"}
 
 
 def test_windows_of_a_search_hold_all_its_operations_but_the_last_ones(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_run_that_goes_on_has_no_score_yet(tmp_path: Path) -> None:
 
 def test_a_run_that_evaluated_nothing_has_no_error(tmp_path: Path) -> None:
     entry = _read(write_run(tmp_path / "run", replace(SHORT, evaluated=False)).root)
-    assert measures_of(entry).missing["error"] == "no evaluation was completed"
+    assert metrics_of(entry).missing["error"] == "no evaluation was completed"
 
 
 def test_damage_is_a_problem_of_the_entry(tmp_path: Path) -> None:

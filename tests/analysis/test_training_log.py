@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from aiperf_hpc.analysis.training_log import TrainingLog, once
+from aiperf_hpc.analysis.training_log import TrainingLog, cached_per_log
 
 
 def test_what_is_computed_once_is_computed_again_of_a_copy() -> None:
     asked: list[str] = []
 
-    @once
+    @cached_per_log
     def name(log: TrainingLog) -> str:
         asked.append(log.source)
         return log.source

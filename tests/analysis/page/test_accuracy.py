@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.support.training_logs import cifar10_entries, entry, training
 
 from aiperf_hpc.analysis.options import Options, qualities
-from aiperf_hpc.analysis.page.accuracy import draw_costs, draw_sensitivity
+from aiperf_hpc.analysis.page.plots import draw_costs, draw_sensitivity
 from aiperf_hpc.analysis.sections.cost import cost_to_accuracy
 from aiperf_hpc.analysis.sections.thresholds import threshold_sensitivity
 

@@ -12,10 +12,16 @@ from tests.support.training_logs import cifar10_entries
 
 from aiperf_hpc.analysis.analysis import Analysis, analyze
 from aiperf_hpc.analysis.options import Options
-from aiperf_hpc.analysis.page.drawings import MOST_CURVES, ops_over_time, time_breakdown
-from aiperf_hpc.analysis.readers.base import Reading
+from aiperf_hpc.analysis.page.plots import MOST_CURVES, ops_over_time, time_breakdown
 from aiperf_hpc.analysis.readers.sources import read_sources
-from aiperf_hpc.analysis.training_log import Course, Entry, Interval, System, TrainingLog
+from aiperf_hpc.analysis.training_log import (
+    Entry,
+    Interval,
+    ReadResult,
+    SearchTimeline,
+    System,
+    TrainingLog,
+)
 from aiperf_hpc.results.report.plots.figure import Plot
 
 
@@ -54,13 +60,13 @@ def test_staging_outside_of_the_run_is_no_part_of_its_time(tmp_path: Path) -> No
 
 
 def test_entries_that_do_not_tell_their_evaluations_apart_are_named(tmp_path: Path) -> None:
-    (plot,) = time_breakdown(analyze(Reading(cifar10_entries(tmp_path)), Options()))
+    (plot,) = time_breakdown(analyze(ReadResult(cifar10_entries(tmp_path)), Options()))
     assert "Compute contains the evaluations of CIFAR10/" in plot.caption
     assert "evaluation " not in plot.description
 
 
 def searches(count: int) -> Analysis:
-    course = Course(
+    course = SearchTimeline(
         window_seconds=1.0, operations=(5, 7), busy_seconds=2.0, replicas=1, throughputs=()
     )
     entries = []
@@ -79,7 +85,7 @@ def searches(count: int) -> Analysis:
                 logs=(log,),
             )  # fmt: skip
         )
-    return analyze(Reading(tuple(entries)), Options())
+    return analyze(ReadResult(tuple(entries)), Options())
 
 
 @pytest.mark.parametrize("count", [MOST_CURVES, MOST_CURVES + 28])

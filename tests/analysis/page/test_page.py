@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,10 +12,11 @@ import pytest
 from tests.support.result_logs import unpacked
 from tests.support.run_factory import Plan, write_run
 
-from aiperf_hpc.analysis.analysis import MEASURES, SECTIONS, Analysis, analyze
+from aiperf_hpc.analysis.analysis import SECTIONS, Analysis, analyze
+from aiperf_hpc.analysis.metrics import METRICS
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.overview import entries_table
-from aiperf_hpc.analysis.page.drawings import DRAWINGS
+from aiperf_hpc.analysis.page.plots import PLOTS
 from aiperf_hpc.analysis.page.render import render
 from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.cli import main
@@ -70,7 +71,7 @@ class Page(HTMLParser):
 
 def test_every_section_has_its_tables(analysis: Analysis) -> None:
     names = {section.name for section in SECTIONS}
-    assert set(DRAWINGS) <= names
+    assert set(PLOTS) <= names
     assert set(analysis.sections) | set(analysis.missing) == names
     for section in SECTIONS:
         if section.name in analysis.sections:
@@ -108,10 +109,10 @@ def test_a_page_stands_alone_and_names_each_thing_once(page: str) -> None:
     assert re.findall(r'(?:src|href)="(?!#)[^"]*"', page) == []
 
 
-def test_every_measure_is_defined_with_its_source(page: str) -> None:
-    for measure in MEASURES:
+def test_every_metric_is_defined_with_its_source(page: str) -> None:
+    for measure in METRICS:
         assert measure.source.split(",")[0] in page
-        assert inspect.getdoc(measure.of), measure.name
+        assert measure.definition.replace("`", "") in unescape(page)
 
 
 def test_names_from_logs_are_text_and_no_markup(analysis: Analysis) -> None:

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from tests.support.training_logs import cifar10_entries
 
-from aiperf_hpc.analysis.readers.base import Reading
 from aiperf_hpc.analysis.readers.dawnbench import read_entry, read_inference
-from aiperf_hpc.analysis.training_log import Entry
+from aiperf_hpc.analysis.training_log import Entry, ReadResult
 
 DESCRIPTION = {"author": "A", "framework": "F", "hardware": "1 K80", "version": "v1.0"}
 
@@ -21,7 +20,7 @@ DESCRIPTION = {"author": "A", "framework": "F", "hardware": "1 K80", "version": 
 def read(
     folder: Path, tsv: str | bytes, description: dict[str, Any] | str = DESCRIPTION,
     task: str = "CIFAR10",
-) -> Reading:  # fmt: skip
+) -> ReadResult:  # fmt: skip
     place = folder / task / "train"
     place.mkdir(parents=True, exist_ok=True)
     text = description if isinstance(description, str) else json.dumps(description)
@@ -31,13 +30,13 @@ def read(
     return read_entry(place / "x.json", place / "x.tsv")
 
 
-def only(reading: Reading) -> Entry:
+def only(reading: ReadResult) -> Entry:
     assert not reading.unreadable
     (entry,) = reading.entries
     return entry
 
 
-def reason(reading: Reading) -> str:
+def reason(reading: ReadResult) -> str:
     assert not reading.entries
     (unreadable,) = reading.unreadable
     return unreadable.reason
@@ -272,7 +271,7 @@ def test_a_description_with_bytes_that_are_no_text_is_read_all_the_same(tmp_path
     assert (entry.organization, entry.system.accelerators) == ("Universit\ufffd", 1)
 
 
-def infer(folder: Path, task: str = "CIFAR10", **described: object) -> Reading:
+def infer(folder: Path, task: str = "CIFAR10", **described: object) -> ReadResult:
     path = folder / task / "inference" / "x.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**DESCRIPTION, **described}))

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tests.support.result_logs import START, heading, line, training, write_log
 
-from aiperf_hpc.analysis.measured import NotMeasuredError
-from aiperf_hpc.analysis.measures.time_to_solution import epochs_to_converge, time_to_solution
-from aiperf_hpc.analysis.readers.mllog import ReadLog, Unread, read_log
+from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metrics.time_to_solution import epochs_to_converge, time_to_solution
+from aiperf_hpc.analysis.readers.mllog import NotALog, ReadLog, read_log
 from aiperf_hpc.analysis.readers.mllog_lines import MAX_LINE
 from aiperf_hpc.analysis.training_log import Epoch, Evaluation, Interval, TrainingLog
 
@@ -233,7 +233,7 @@ def test_a_file_of_one_line_without_end(tmp_path: Path) -> None:
     with (tmp_path / "result_1.txt").open("wb") as file:
         file.truncate(8 * MAX_LINE)
     found = read_log(tmp_path / "result_1.txt")
-    assert isinstance(found, Unread)
+    assert isinstance(found, NotALog)
     assert found.reason.endswith("line 1 is longer than 1 MiB and passed over")
 
 
@@ -243,13 +243,13 @@ def test_a_file_of_one_line_without_end(tmp_path: Path) -> None:
 )
 def test_files_that_are_no_logs(text: str, reason: str, tmp_path: Path) -> None:
     found = read_log(write_log(tmp_path / "result_1.txt", [text]))
-    assert isinstance(found, Unread)
+    assert isinstance(found, NotALog)
     assert found.reason.startswith(reason)
 
 
 def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "result_1.txt")
-    assert read_log(tmp_path / "result_1.txt") == Unread("not a regular file")
+    assert read_log(tmp_path / "result_1.txt") == NotALog("not a regular file")
 
 
 def test_ranks_that_are_taken_for_accelerators_are_said(tmp_path: Path) -> None:

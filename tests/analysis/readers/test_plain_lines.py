@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.result_logs import line
 
-from aiperf_hpc.analysis.readers.plain_lines import find_lines
+from aiperf_hpc.analysis.readers.mllog_lines import find_lines
 
 PLAIN = line(1.5, "eval_error", 0.25, epoch_num=3, step_num=-7, loss=1e-05, why="a, b", last=None)
 

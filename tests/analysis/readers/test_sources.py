@@ -11,9 +11,9 @@ from tests.support.result_logs import heading, training, write_log
 
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.readers import sources as module
-from aiperf_hpc.analysis.readers.base import Reading, Unreadable
-from aiperf_hpc.analysis.readers.log_pool import read_logs
+from aiperf_hpc.analysis.readers.mllog import read_logs
 from aiperf_hpc.analysis.readers.sources import Walk, dawnbench_pairs, read_sources, run_directories
+from aiperf_hpc.analysis.training_log import ReadResult, Unreadable
 from aiperf_hpc.errors import AIPerfError, UsageError
 
 
@@ -108,7 +108,7 @@ def test_several_processes_read_what_one_reads(
     ]
     (tmp_path / "result_2.txt").write_text("")
     alone = read_logs(paths)
-    monkeypatch.setattr("aiperf_hpc.analysis.readers.log_pool.POOL_BYTES", 0)
+    monkeypatch.setattr("aiperf_hpc.analysis.readers.mllog.POOL_BYTES", 0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
     assert read_logs(paths) == alone
 
@@ -135,9 +135,9 @@ def test_a_file_belongs_to_the_first_format_that_takes_it(
         logs = [path for path in files if path.suffix == ".mine"]
         return module.Found(tuple((path,) for path in logs), frozenset(logs))
 
-    def read(units: Sequence[module.Unit], options: object) -> Reading:
+    def read(units: Sequence[module.Unit], options: object) -> ReadResult:
         taken.extend(path for unit in units for path in unit)
-        return Reading()
+        return ReadResult()
 
     monkeypatch.setattr(module, "FORMATS", (module.Format("mine", find, read), *module.FORMATS))
     write_log(tmp_path / "a.mine", heading(), training())
@@ -148,10 +148,10 @@ def test_a_file_belongs_to_the_first_format_that_takes_it(
 
 
 def test_units_that_are_read_one_by_one(tmp_path: Path) -> None:
-    def read(unit: module.Unit) -> Reading:
+    def read(unit: module.Unit) -> ReadResult:
         if unit[0].name == "bad":
             raise AIPerfError("it is bad")
-        return Reading(unreadable=(Unreadable(path=str(unit[0]), reason="read"),))
+        return ReadResult(unreadable=(Unreadable(path=str(unit[0]), reason="read"),))
 
     found = module.each(read)([(tmp_path / "bad",), (tmp_path / "good",)], Options())
     assert [(Path(one.path).name, one.reason) for one in found.unreadable] == [

@@ -9,10 +9,10 @@ import pytest
 from tests.support.result_logs import heading, training, write_log
 
 from aiperf_hpc.analysis.options import Options
-from aiperf_hpc.analysis.readers.base import Reading
-from aiperf_hpc.analysis.readers.mllog import Stated
+from aiperf_hpc.analysis.readers.mllog import SubmissionInfo
 from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.analysis.readers.submission import accelerators_in_name, round_of
+from aiperf_hpc.analysis.training_log import ReadResult
 
 SYSTEM = {
     "submitter": "Lab", "division": "closed", "system_name": "box", "number_of_nodes": "16",
@@ -41,7 +41,7 @@ def described(root: Path, organization: str, system: str, **other: object) -> No
     path.write_text(json.dumps(SYSTEM | other))
 
 
-def reading(root: Path, **options: int) -> Reading:
+def reading(root: Path, **options: int) -> ReadResult:
     return read_sources([root], Options(**options))
 
 
@@ -254,5 +254,5 @@ def test_division_by_the_description(tmp_path: Path) -> None:
     ],
 )
 def test_the_round(path: str, benchmark: str, dialect: str, round_: str | None) -> None:
-    stated = Stated(benchmark, None, None, None, dialect)
+    stated = SubmissionInfo(benchmark, None, None, None, dialect)
     assert round_of(Path("/") / path, benchmark, stated, ()) == round_

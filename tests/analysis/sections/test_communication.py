@@ -15,10 +15,9 @@ from tests.support.run_factory import (
     write_manifest,
 )
 
-from aiperf_hpc.analysis.measured import NotMeasuredError
-from aiperf_hpc.analysis.measures.communication import CommunicationPart
+from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.options import Options
-from aiperf_hpc.analysis.sections.communication import communication, tables
+from aiperf_hpc.analysis.sections.communication import CommunicationPart, communication, tables
 from aiperf_hpc.analysis.training_log import Entry, System
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.run import records

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.support.training_logs import ACCURACY, cifar10_entries, entry, training
 
-from aiperf_hpc.analysis.analysis import aimed
-from aiperf_hpc.analysis.measured import NotMeasuredError
+from aiperf_hpc.analysis.analysis import with_target
+from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.options import Options, target
 from aiperf_hpc.analysis.prices import PriceTable
 from aiperf_hpc.analysis.sections.cost import Costs, cost_to_accuracy, tables
@@ -112,5 +112,5 @@ def test_nothing_to_tell_is_said_once() -> None:
     with pytest.raises(NotMeasuredError, match="name one with --target"):
         cost_to_accuracy([lost], Options())
     named = Options(targets=(target("0.8"),))
-    found = cost_to_accuracy([aimed(lost, named)], named)
+    found = cost_to_accuracy([with_target(lost, named)], named)
     assert [paid.seconds for paid in found.contests[0].priced] == [1.0]

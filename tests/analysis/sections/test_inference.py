@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.training_logs import entry
 
-from aiperf_hpc.analysis.measured import NotMeasuredError
+from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.sections.inference import inference, tables
 from aiperf_hpc.analysis.training_log import Entry, Inference, Quality

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from scipy.stats import rankdata
 
-from aiperf_hpc.analysis.sections.ranking import changes, ranks
+from aiperf_hpc.analysis.sections.contest import changes, ranks
 
 
 def test_ranks_are_scipys() -> None:

@@ -15,9 +15,9 @@ from tests.support.run_writer import (
     trial_started,
 )
 
-from aiperf_hpc.analysis.measured import NotMeasuredError
+from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.options import Options
-from aiperf_hpc.analysis.page.roofline import roofline_plots
+from aiperf_hpc.analysis.page.plots import rooflines as draw_rooflines
 from aiperf_hpc.analysis.sections.roofline import (
     Architecture,
     Rooflines,
@@ -334,7 +334,7 @@ def test_runs_with_peaks_are_drawn(tmp_path: Path) -> None:
     )
     plain = write_run(tmp_path / "b", beside=peaks())
     none = write_run(tmp_path / "c")
-    three, one = roofline_plots(rooflines([all_kinds, plain, none], Options()))
+    three, one = draw_rooflines(rooflines([all_kinds, plain, none], Options()))
     assert (three.title, one.title) == ("Roofline of a", "Roofline of b")
     for words in ("memory 20.0 kB/s", "network 1.00 kB/s", "storage 20.0 B/s"):
         assert words in three.svg

@@ -7,9 +7,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from aiperf_hpc.analysis.measured import NotMeasuredError
+from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.options import Options
-from aiperf_hpc.analysis.page.scaling import scaling_plots
+from aiperf_hpc.analysis.page.plots import scaling as draw_scaling
 from aiperf_hpc.analysis.sections.scaling_study import ScalingStudy, scaling_studies
 from aiperf_hpc.analysis.sections.scaling_tables import tables
 from aiperf_hpc.analysis.training_log import (
@@ -265,7 +265,7 @@ def test_a_machine_without_accelerators_is_counted_by_ranks() -> None:
         return found.model_copy(update={"system": found.system.model_copy(update=without)})
 
     alone = scaling_studies([ours(4), ours(8)], Options())
-    (plot,) = scaling_plots(alone)
+    (plot,) = draw_scaling(alone)
     drawn = "".join(ET.fromstring(str(plot.svg)).itertext())  # noqa: S314 -- drawn here
     assert "ranks (log scale)" in drawn
     assert "accelerator" not in drawn
@@ -278,7 +278,7 @@ def test_a_machine_without_accelerators_is_counted_by_ranks() -> None:
 
 def test_the_figure_has_four_panels_with_their_ideal_lines() -> None:
     made = scaling_studies([simple(4, 10, 100.0), simple(16, 20, 300.0)], Options())
-    (plot,) = scaling_plots(made)
+    (plot,) = draw_scaling(made)
     drawn = "".join(ET.fromstring(str(plot.svg)).itertext())  # noqa: S314 -- drawn here
     for words in ("time to solution, min", "epochs to converge", "training samples/s"):
         assert words in drawn
@@ -290,6 +290,6 @@ def test_the_figure_has_four_panels_with_their_ideal_lines() -> None:
 
 def test_the_figure_of_what_never_converged_says_so() -> None:
     never = [entry(n, training(5, 30.0 * n, 2 * n, reached=False)) for n in (4, 8)]
-    (plot,) = scaling_plots(scaling_studies(never, Options()))
+    (plot,) = draw_scaling(scaling_studies(never, Options()))
     assert "no training converged" in str(plot.svg)
     assert "an unknown number" in plot.description

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.support.training_logs import ACCURACY, ERROR, cifar10_entries, entry, training
 
-from aiperf_hpc.analysis.analysis import aimed
-from aiperf_hpc.analysis.measured import NotMeasuredError
+from aiperf_hpc.analysis.analysis import with_target
+from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.options import Options, qualities, target
 from aiperf_hpc.analysis.sections.thresholds import (
     AtThreshold,
@@ -28,7 +28,7 @@ def of(*entries: Entry, thresholds: str = "", targets: str = "") -> Sensitivity:
         thresholds=(qualities("--thresholds", thresholds),) if thresholds else (),
         targets=(target(targets),) if targets else (),
     )
-    aims = [aimed(one, options) for one in entries]
+    aims = [with_target(one, options) for one in entries]
     (found,) = threshold_sensitivity(aims, options).contests
     return found
 

@@ -6,15 +6,15 @@ import pytest
 
 from aiperf_hpc.analysis.analysis import analyze
 from aiperf_hpc.analysis.declaration import LAYERS, Declaration
-from aiperf_hpc.analysis.measured import NotMeasuredError
+from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.options import Options, Qualities
-from aiperf_hpc.analysis.readers.base import Reading
 from aiperf_hpc.analysis.sections.valid_flops import ValidFlopsTable, tables, valid_flops_table
 from aiperf_hpc.analysis.training_log import (
     Entry,
     Evaluation,
     Interval,
     Quality,
+    ReadResult,
     System,
     TrainingLog,
 )
@@ -179,7 +179,7 @@ def test_a_target_that_the_user_names_contradicts_no_declaration() -> None:
     named = Qualities(benchmark=None, values=(0.2,))
     options = Options(declarations=(declaration(),), targets=(named,))
     public = entry("a", training(0.1)).model_copy(update={"format": "mllog"})
-    table = analyze(Reading((public,)), options).sections["valid_flops"]
+    table = analyze(ReadResult((public,)), options).sections["valid_flops"]
     assert isinstance(table, ValidFlopsTable)
     assert table.rows[0].target == 0.2
     assert table.declared[0].contradicted == ()
@@ -194,7 +194,7 @@ def test_the_benchmarks_own_target_weights_what_ended_at_another() -> None:
     assert row.vflops == pytest.approx((2_500.0 + 10_000.0) / 2)
     named = Options(targets=(Qualities(benchmark=None, values=(0.248,)),))
     public = one.model_copy(update={"format": "mllog"})
-    table = analyze(Reading((public,)), named).sections["valid_flops"]
+    table = analyze(ReadResult((public,)), named).sections["valid_flops"]
     assert isinstance(table, ValidFlopsTable)
     assert (table.rows[0].target, table.rows[0].reached) == (0.248, 2)
 

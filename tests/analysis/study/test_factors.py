@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from aiperf_hpc.analysis.study.factors import improvement
+from aiperf_hpc.analysis.study.result import improvement
 
 
 def test_a_rate_that_doubles_and_a_time_that_halves_are_twice_as_good() -> None:

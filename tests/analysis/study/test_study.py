@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.run_factory import Plan, write_run
 
-from aiperf_hpc.analysis.measured import NotMeasuredError
+from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.study.plan import Study
 from aiperf_hpc.analysis.study.result import lines, make_result, measured
 from aiperf_hpc.cli.study_runs import StudyFolder, conduct, read_result

@@ -1,0 +1,162 @@
+"""Which trainings of an entry count: the fastest and the slowest do not.
+
+[training_policies, training_rules.adoc, Benchmark results; hpc_training_rules.adoc, the same;
+mlcommons/logging, benchmark_meta.py and result_summarizer]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metrics.time_to_solution import (
+    run_seconds,
+    staging_spans,
+    time_to_solution,
+)
+from aiperf_hpc.analysis.training_log import Entry, TrainingLog
+
+REQUIRED_RUNS = {
+    "cosmoflow": 10, "deepcam": 5, "oc20": 5, "openfold": 10,
+    "bert": 10, "dlrm": 5, "dlrm_dcnv2": 10, "gnmt": 10, "gpt3": 3, "maskrcnn": 5, "minigo": 10,
+    "ncf": 10, "resnet": 5, "rnnt": 10, "ssd": 5, "stable_diffusion": 10, "transformer": 10,
+    "unet3d": 40,
+}  # fmt: skip
+"""Runs of an entry by benchmark."""
+_OF_ROUND = {("ncf", "training-0.5"): 100}
+"""Where a round differs: v0.5 wanted 100 runs of a benchmark as short as that."""
+
+
+class ScoredRuns(NamedTuple):
+    """The trainings that count."""
+
+    indices: tuple[int, ...]
+    """Of the trainings, from the fastest to the slowest."""
+    valid: bool
+    """Whether the rules admit a result."""
+    problems: tuple[str, ...]
+
+
+def required_runs(benchmark: str, round_: str | None) -> int | None:
+    """Return how many runs an entry needs, None for a benchmark that is not known."""
+    return _OF_ROUND.get((benchmark, round_ or ""), REQUIRED_RUNS.get(benchmark))
+
+
+def runs_dropped(benchmark: str) -> int:
+    """Return how many of the fastest, and of the slowest, runs do not count."""
+    return 4 if benchmark == "unet3d" else 1
+
+
+def olympic_runs(times: Sequence[float | None], drop: int = 1, lost: int = 0) -> ScoredRuns:
+    """Return the runs that count: all but the ``drop`` fastest and the ``drop`` slowest.
+
+    A run that failed, whose time is None, or that was lost is slower than all others; of those
+    there may be ``drop``. With more, and with too few runs to leave any out, all that succeeded
+    are kept: the result is not valid where one failed, and else not by the rules.
+    """
+    order = sorted(
+        (place for place, time in enumerate(times) if time is not None),
+        key=lambda place: (times[place], place),
+    )
+    runs = len(times) + lost
+    failed = runs - len(order)
+    if failed > drop:
+        problem = f"{failed} of {runs} runs failed, and {drop} may: not a valid result"
+        return ScoredRuns(tuple(order), False, (problem,))
+    kept = order[drop : len(order) - (drop - failed)]
+    if kept:
+        return ScoredRuns(tuple(kept), True, ())
+    few = f"too few runs, {runs}, to leave out the fastest and the slowest: all count"
+    return ScoredRuns(tuple(order), failed == 0, (few,))
+
+
+def run_count_problem(benchmark: str, round_: str | None, runs: int) -> str | None:
+    """Return in words that an entry has another number of runs than the rules want."""
+    wanted = required_runs(benchmark, round_)
+    if wanted is None or wanted == runs:
+        return None
+    return f"{runs} runs, and the rules want {wanted} of {benchmark}"
+
+
+def mean_without_extremes(values: Sequence[float], drop: int = 1) -> float:
+    """Return the mean without the ``drop`` smallest and the ``drop`` largest values.
+
+    Raises:
+        NotMeasuredError: nothing is left.
+    """
+    kept = sorted(values)[drop : len(values) - drop]
+    if not kept:
+        raise NotMeasuredError(f"{len(values)} values are too few to leave out {2 * drop}")
+    return sum(kept) / len(kept)
+
+
+OUTSIDE_FROM = 3.0
+"""The round of MLPerf HPC from which staging may lie outside of the run. [hpc_3.0.0/common.yaml]"""
+
+
+def scored_runs(entry: Entry) -> ScoredRuns:
+    """Return which trainings of an entry count in all of its measures.
+
+    The fastest and the slowest do not, in strong scaling of MLPerf; otherwise all do.
+    """
+    everything = tuple(range(len(entry.logs)))
+    if entry.format != "mllog" or entry.scenario == "weak":
+        return ScoredRuns(everything, True, ())
+    times = [_time(log) for log in entry.logs]
+    if len(times) + entry.lost == 1:
+        return ScoredRuns(everything, True, ("one run only: no mean, no deviation",))
+    return olympic_runs(times, runs_dropped(entry.benchmark), entry.lost)
+
+
+def _time(log: TrainingLog) -> float | None:
+    """Return a training's time to solution, None where it failed."""
+    try:
+        return time_to_solution(log)
+    except NotMeasuredError:
+        return None
+
+
+def rule_problems(entry: Entry) -> Iterator[str]:
+    """Yield what the rules say against an entry of MLPerf."""
+    if entry.format != "mllog":
+        return
+    runs = len(entry.logs) + entry.lost
+    if entry.scenario == "strong" and runs > 1:
+        problem = run_count_problem(entry.benchmark, entry.round, runs)
+        if problem is not None:
+            yield problem
+    yield from _staging_problems(entry)
+
+
+def staging_place(entry: Entry) -> str | None:
+    """Return where staging lies by the logs' own times: ``inside`` the run, ``outside``, ``both``.
+
+    None where no log has a whole staging and a whole run.
+    """
+    places = {place for log in entry.logs for place in _staging_places(log)}
+    return None if not places else places.pop() if len(places) == 1 else "both"
+
+
+def _staging_places(log: TrainingLog) -> Iterator[str]:
+    """Yield where each staging of a log lies, by its middle."""
+    try:
+        spans, seconds = staging_spans(log), run_seconds(log)
+    except NotMeasuredError:
+        return
+    if log.run is None:
+        return
+    for started, ended in spans:
+        middle = (started + ended) / 2
+        within = log.run.started <= middle <= log.run.started + seconds
+        yield "inside" if within else "outside"
+
+
+def _staging_problems(entry: Entry) -> Iterator[str]:
+    """Yield that staging is not timed in a round that wants it to be."""
+    name, _, version = (entry.round or "").partition("-")
+    if name != "hpc" or float(version) >= OUTSIDE_FROM:
+        return
+    outside = sum("outside" in _staging_places(log) for log in entry.logs)
+    if outside:
+        yield f"staging lies outside the run in {outside} logs; {entry.round} wants it timed"

@@ -1,0 +1,67 @@
+"""The scores of Ren et al. 2021, "AIPerf: Automated Machine Learning as an AI-HPC Benchmark"."""
+
+from __future__ import annotations
+
+import math
+
+from aiperf_hpc.analysis.metric import Metric, NotMeasuredError
+from aiperf_hpc.analysis.training_log import TrainingLog
+from aiperf_hpc.objective import ACCURACY
+
+
+def operations_per_second(log: TrainingLog) -> float:
+    """Return the operations of all samples executed over the elapsed time, operations/s.
+
+    Counted analytically; of a run that searches, over all replicas and with all time charged.
+
+    Raises:
+        NotMeasuredError: the log has no count of operations, or no end.
+    """
+    if log.operations is None:
+        raise NotMeasuredError("the log does not say what was executed")
+    seconds = None if log.run is None else log.run.seconds
+    if seconds is None or seconds <= 0.0:
+        raise NotMeasuredError("the log has no end")
+    return log.operations / seconds
+
+
+def error(log: TrainingLog) -> float:
+    """Return 1 - the best validation accuracy, a pure number.
+
+    Raises:
+        NotMeasuredError: the quality is no accuracy of ours, or nothing was evaluated.
+    """
+    if log.quality is None or log.quality.name != ACCURACY.name:
+        raise NotMeasuredError("the quality is no share of the samples")
+    values = [e.quality for e in log.evaluations if e.quality is not None]
+    if not values:
+        raise NotMeasuredError("no evaluation was completed")
+    return 1.0 - max(values)
+
+
+def regulated(log: TrainingLog) -> float:
+    """Return -ln(error) times the operations per second, operations/s.
+
+    The error is no less than that of one validation sample, so that the score is finite.
+
+    Raises:
+        NotMeasuredError: as ``error`` and ``operations_per_second``, or the size of the validation
+            set is not known.
+    """
+    if log.eval_samples is None:
+        raise NotMeasuredError("the size of the validation set is not known")
+    least = max(error(log), 1.0 / log.eval_samples)
+    return (0.0 - math.log(least)) * operations_per_second(log)
+
+
+SOURCE = "Ren et al. 2021"
+OPS = Metric(
+    "ops", "operations per second", "OPS",
+    "Counted operations of all executed samples, divided by the elapsed time.",
+    SOURCE, operations_per_second, si=True,
+)  # fmt: skip
+REGULATED = Metric(
+    "regulated", "regulated score", "OPS",
+    "Operations per second multiplied by -ln(error).", SOURCE, regulated, si=True,
+)  # fmt: skip
+ERROR = Metric("error", "error", "", "1 minus the best validation accuracy.", SOURCE, error)

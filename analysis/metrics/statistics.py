@@ -1,0 +1,287 @@
+"""How well repeated runs agree: pure functions of numbers, none of which knows what was measured.
+
+``stats`` is scipy's, imported where it is needed: it takes longer than all the rest of a command.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.trial import Value
+
+RESAMPLES = 9999
+SEED = 0
+"""Of the bootstrap's resamples: the same values have the same interval, always."""
+FEWEST_TO_RESAMPLE = 3
+"""Two values have three different resamples, which tell nothing of their spread."""
+FEW = 10
+"""Below so many values a bootstrapped interval of a deviation is known to be too narrow."""
+FEWEST_WINDOWS = 8
+MOST_RUNS = 1_000_000
+
+
+class Interval(Value):
+    """A confidence interval. An end is None if it is unbounded."""
+
+    low: float
+    high: float | None
+    method: str
+
+
+def coefficient_of_variation(values: Sequence[float]) -> float:
+    """Return the sample standard deviation over the mean, a pure number.
+
+    s / x̄ with s² = Σ(x - x̄)² / (n - 1). HPC AI500 (Jiang et al. 2021) and DAWNBench (Coleman et
+    al. 2019) state it of repeated runs.
+
+    Raises:
+        NotMeasuredError: there are fewer than two values, one is not finite, or the mean is not
+            positive, so that a share of it means nothing.
+    """
+    known = _known(values, 2)
+    mean = float(known.mean())
+    if mean <= 0.0:
+        raise NotMeasuredError(f"a mean of {mean:g} has no coefficient of variation")
+    return float(known.std(ddof=1)) / mean
+
+
+def bootstrap_limits(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """Return a bootstrapped confidence interval of the coefficient of variation.
+
+    Bias-corrected and accelerated (Efron 1987, "Better Bootstrap Confidence Intervals", JASA 82),
+    by percentiles where that is degenerate. It supposes no distribution, but of few values it
+    knows no others than those, and is too narrow.
+
+    Raises:
+        NotMeasuredError: as ``coefficient_of_variation``, of fewer than three values, or of equal
+            ones, which say nothing of how much others would differ.
+    """
+    known = _known(values, FEWEST_TO_RESAMPLE)
+    coefficient_of_variation(values)
+    if float(np.ptp(known)) == 0.0:
+        raise NotMeasuredError("all runs are equal: nothing can be resampled")
+    for method, name in (("BCa", "BCa bootstrap"), ("percentile", "percentile bootstrap")):
+        low, high = _bootstrap(known, confidence, method)
+        if math.isfinite(low) and math.isfinite(high):
+            return Interval(low=low, high=high, method=name)
+    raise NotMeasuredError("the bootstrap has no interval of these values")
+
+
+def _bootstrap(values: NDArray[np.float64], confidence: float, method: str) -> tuple[float, float]:
+    from scipy import stats
+
+    with warnings.catch_warnings():
+        # Said by NaN too, which is looked at.
+        warnings.simplefilter("ignore", stats.DegenerateDataWarning)
+        warnings.simplefilter("ignore", RuntimeWarning)
+        found = stats.bootstrap(
+            (values,),
+            _variation_along,
+            confidence_level=confidence,
+            n_resamples=RESAMPLES,
+            method=method,
+            rng=np.random.default_rng(SEED),
+        ).confidence_interval
+    return float(found.low), float(found.high)
+
+
+def _variation_along(values: NDArray[Any], axis: int) -> NDArray[Any]:
+    found: NDArray[Any] = np.std(values, axis=axis, ddof=1) / np.mean(values, axis=axis)
+    return found
+
+
+def normal_limits(variation: float, count: int, confidence: float = 0.95) -> Interval:
+    """Return a confidence interval of a coefficient of variation, of normal values.
+
+    McKay's chi-square approximation as modified by Vangel (1996, "Confidence Intervals for a
+    Normal Coefficient of Variation", The American Statistician 50, 21-26)::
+
+        K / sqrt(((u + 2) / n - 1) K² + u / (n - 1)),  u a quantile of chi-square with n - 1
+
+    It holds for any number of values from two on, where the coefficient is below about a third.
+    The upper limit of a coefficient that so few values do not bound is None.
+
+    Raises:
+        NotMeasuredError: there are fewer than two values.
+    """
+    from scipy import stats
+
+    if count < 2:
+        raise NotMeasuredError("one run alone has no variation")
+    tail = (1.0 - confidence) / 2.0
+    quantiles = (stats.chi2.ppf(1.0 - tail, count - 1), stats.chi2.ppf(tail, count - 1))
+    low, high = (_vangel(variation, count, float(u)) for u in quantiles)
+    return Interval(
+        low=low,
+        high=high if math.isfinite(high) else None,
+        method="normal values (Vangel 1996)",
+    )
+
+
+def _vangel(variation: float, count: int, quantile: float) -> float:
+    under = ((quantile + 2.0) / count - 1.0) * variation**2 + quantile / (count - 1)
+    return variation / math.sqrt(under) if under > 0.0 else math.inf
+
+
+def share_limits(reached: int, runs: int, confidence: float = 0.95) -> Interval:
+    """Return a confidence interval of the share of runs that reach something.
+
+    Wilson's score interval (1927), as Brown, Cai and DasGupta (2001, "Interval Estimation for a
+    Binomial Proportion", Statistical Science 16) advise for few trials.
+
+    Raises:
+        NotMeasuredError: there are no runs.
+    """
+    from scipy import stats
+
+    if runs < 1:
+        raise NotMeasuredError("there are no runs")
+    found = stats.binomtest(reached, runs).proportion_ci(confidence, method="wilson")
+    return Interval(low=float(found.low), high=float(found.high), method="Wilson")
+
+
+def runs_for(variation: float, precision: float, confidence: float = 0.95) -> int:
+    """Return how many runs give their mean a wanted precision.
+
+    The least n of at least 2 with t(1 - α/2; n - 1) · CoV / √n <= precision: the half width of
+    Student's interval of the mean, as a share of it (Montgomery, "Design and Analysis of
+    Experiments", on the choice of sample size).
+
+    Raises:
+        NotMeasuredError: more than a million would be needed.
+    """
+    from scipy import stats
+
+    quantile = 1.0 - (1.0 - confidence) / 2.0
+    least, most = 2, MOST_RUNS
+    if stats.t.ppf(quantile, most - 1) * variation > precision * math.sqrt(most):
+        raise NotMeasuredError(f"more than {MOST_RUNS:,} runs would be needed")
+    while least < most:  # The half width falls with every run.
+        middle = (least + most) // 2
+        if stats.t.ppf(quantile, middle - 1) * variation <= precision * math.sqrt(middle):
+            most = middle
+        else:
+            least = middle + 1
+    return least
+
+
+def jaccard(one: ArrayLike, other: ArrayLike) -> float:
+    """Return the Jaccard similarity of two models' predictions on the same samples, 0 to 1.
+
+    |A ∩ B| / |A ∪ B| of the sets A and B of pairs (sample, predicted class): with k equal
+    predictions of n it is k / (2n - k). No labels are needed for it, and wrong predictions that
+    agree count as agreement (Jaccard 1912, "The Distribution of the Flora in the Alpine Zone").
+
+    Args:
+        one: the predicted class of each sample, (samples,).
+        other: the same of another model.
+
+    Raises:
+        NotMeasuredError: they are of different numbers of samples, or of none.
+    """
+    first, second = np.asarray(one), np.asarray(other)
+    if first.shape != second.shape or first.ndim != 1:
+        raise NotMeasuredError(
+            f"predictions of {first.size} and of {second.size} samples cannot be compared"
+        )
+    if not first.size:
+        raise NotMeasuredError("there are no predictions")
+    equal = int((first == second).sum())
+    return equal / (2 * first.size - equal)
+
+
+def log_shares(total: Sequence[float], parts: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Return the share of each factor in the variance of a product's logarithm.
+
+    With y = Π x_j, so that ln y = Σ ln x_j, the share of x_j is cov(ln x_j, ln y) / var(ln y), and
+    the shares add up to one. Factors that vary together divide what they have in common evenly; a
+    factor that evens others out has a negative share (Klenow and Rodríguez-Clare 1997, "The
+    Neoclassical Revival in Growth Economics", NBER Macroeconomics Annual 12, section 2).
+
+    Args:
+        total: y of each run.
+        parts: x_j of each run, for each factor; their product is y.
+
+    Raises:
+        NotMeasuredError: there are fewer than two runs, or a factor is not positive, or y does not
+            vary.
+    """
+    logs = [_logarithms(part) for part in parts]
+    whole = _logarithms(total)
+    centred = whole - whole.mean()
+    variance = float(centred @ centred)
+    # Below, what differs is the rounding of the logarithms.
+    if variance <= whole.size * (4.0 * np.finfo(float).eps * max(1.0, abs(whole).max())) ** 2:
+        raise NotMeasuredError("the runs do not differ: there is nothing to divide")
+    return tuple(float((log - log.mean()) @ centred) / variance for log in logs)
+
+
+def _logarithms(values: Sequence[float]) -> NDArray[np.float64]:
+    known = _known(values, 2)
+    if float(known.min()) <= 0.0:
+        raise NotMeasuredError(f"{known.min():g} has no logarithm")
+    found: NDArray[np.float64] = np.log(known)
+    return found
+
+
+def integrated_autocorrelation(series: Sequence[float]) -> float:
+    """Return the integrated autocorrelation time of a series, in its steps.
+
+    τ = 1 + 2 Σ ρ(k), by which the variance of the mean of n steps is σ² τ / n; 1 where the steps
+    are independent. The sum ends by Geyer's initial positive sequence (1992, "Practical Markov
+    Chain Monte Carlo", Statistical Science 7, section 3.3): before the first pair ρ(2m) +
+    ρ(2m + 1) that is not positive.
+
+    Raises:
+        NotMeasuredError: the series has fewer than 8 steps, or does not vary.
+    """
+    known = _known(series, FEWEST_WINDOWS)
+    centred = known - known.mean()
+    size = known.size
+    spectrum = np.fft.rfft(centred, 2 * size)
+    covariance = np.fft.irfft(spectrum * spectrum.conj(), 2 * size)[:size]
+    if float(np.ptp(known)) == 0.0:
+        raise NotMeasuredError("the series does not vary")
+    correlation = covariance / covariance[0]
+    pairs = correlation[: size - size % 2].reshape(-1, 2).sum(axis=1)
+    negative = np.flatnonzero(pairs <= 0.0)
+    kept = pairs[: negative[0]] if negative.size else pairs
+    # The first pair holds ρ(0), which counts once. A mean's variance is never negative.
+    return max(float(2.0 * kept.sum() - 1.0), 1.0 / size)
+
+
+def length_for(series: Sequence[float], step_seconds: float, precision: float) -> float:
+    """Return how many seconds a run must last for its mean rate to have a standard error.
+
+    The mean of a stationary series over a time T has the variance σ² τ Δ / T, with the deviation σ
+    and the integrated autocorrelation time τ of its steps of Δ seconds; so
+    T = τ Δ (σ / x̄)² / precision², the error falling as 1 / √T (Flegal and Jones 2010, "Batch Means
+    and Spectral Variance Estimators in Markov Chain Monte Carlo", Annals of Statistics 38).
+
+    Args:
+        series: the rate in each step.
+        step_seconds: the length of a step.
+        precision: the wanted standard error, as a share of the mean.
+
+    Raises:
+        NotMeasuredError: as ``integrated_autocorrelation``, or nothing was done.
+    """
+    autocorrelation = integrated_autocorrelation(series)
+    return autocorrelation * step_seconds * (coefficient_of_variation(series) / precision) ** 2
+
+
+def _known(values: Sequence[float], least: int) -> NDArray[np.float64]:
+    known = np.asarray(values, np.float64)
+    if known.size < least:
+        said = "one run" if known.size == 1 else f"{known.size} values"
+        raise NotMeasuredError(f"{said} only: at least {least} are needed")
+    if not np.isfinite(known).all():
+        raise NotMeasuredError("a value is not finite")
+    return known

@@ -1,0 +1,408 @@
+"""Time to solution and its parts, as MLPerf HPC defines them, of one training.
+
+Farrell et al., "MLPerf HPC: A Holistic Benchmark Suite for Scientific Machine Learning on HPC
+Systems" (2021), divides the time to solution (equations 1 and 2):
+
+    T_solution = T_staging + T_compute + T_extra,    T_compute = epochs x T_epoch
+
+Staging lies inside the timed run until MLPerf HPC v2.0 and may lie outside of it from v3.0 on; by
+the log's own times it is told here which it is. A training runs from ``run_start`` to
+``run_stop``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain, islice
+from operator import itemgetter
+from typing import NamedTuple
+
+from aiperf_hpc.analysis.metric import Metric, NotMeasuredError
+from aiperf_hpc.analysis.training_log import Evaluation, Interval, TrainingLog, cached_per_log
+
+MINUTE = 60.0
+HOUR = 3600.0
+HPC_PAPER = "Farrell et al. 2021, MLPerf HPC"
+Span = tuple[float, float]
+
+
+def reached_target(log: TrainingLog) -> bool:
+    """Return whether a training reached its target: by its own word, else by its evaluations.
+
+    Raises:
+        NotMeasuredError: the log says neither.
+    """
+    if log.succeeded is not None:
+        return log.succeeded
+    if log.quality is None or log.quality.target is None:
+        raise NotMeasuredError("the log does not say whether the target was reached")
+    return reaching_evaluation(log) is not None
+
+
+@cached_per_log
+def reaching_evaluation(log: TrainingLog) -> Evaluation | None:
+    """Return the first evaluation that is as good as the target, None if none is."""
+    quality = log.quality
+    if quality is None or quality.target is None:
+        return None
+    return next(
+        (
+            one
+            for one in log.evaluations
+            if one.quality is not None and quality.reaches(one.quality)
+        ),
+        None,
+    )
+
+
+def run_seconds(log: TrainingLog) -> float:
+    """Return the seconds from run_start to run_stop."""
+    if log.run is None:
+        raise NotMeasuredError("the log has no start of the run")
+    if log.run.seconds is None:
+        raise NotMeasuredError("the log has no end of the run after its start")
+    return log.run.seconds
+
+
+def time_to_solution(log: TrainingLog) -> float:
+    """Return the minutes that a training took to its target. [MLPerf HPC, equation 1]"""
+    if log.course is not None:
+        raise NotMeasuredError("a run that searches ends by its time: see the time to accuracy")
+    seconds = run_seconds(log)
+    if not reached_target(log):
+        raise NotMeasuredError("the training did not reach its target")
+    return seconds / MINUTE
+
+
+def scaled_time_to_solution(log: TrainingLog) -> float:
+    """Return the time to solution times the factor of ``scaling.json``, in minutes.
+
+    From MLPerf HPC v3.0 on an entry that converged in fewer epochs than the reference does is
+    scaled by the ratio. [mlcommons/logging, result_summarizer, _get_scaling_factor]
+    """
+    if log.convergence_scale is None:
+        raise NotMeasuredError("the entry has no scaling.json")
+    return time_to_solution(log) * log.convergence_scale
+
+
+def staging_spans(log: TrainingLog) -> list[Span]:
+    """Return when the dataset was copied to the nodes."""
+    if not log.staging:
+        raise NotMeasuredError("the log has no staging")
+    return list(_closed(log.staging, "a staging without an end"))
+
+
+def staging(log: TrainingLog) -> float:
+    """Return the minutes of staging, inside the run and before it. [equation 1, T_staging]"""
+    return length(staging_spans(log)) / MINUTE
+
+
+def staging_inside_seconds(log: TrainingLog) -> float:
+    """Return the seconds of staging inside the run; 0 where the log has none."""
+    if not log.staging:
+        return 0.0
+    run = _run_span(log)
+    return length(_clipped(staging_spans(log), run))
+
+
+def staging_outside(log: TrainingLog) -> float:
+    """Return the minutes of staging that the time to solution does not contain."""
+    outside = length(staging_spans(log)) - staging_inside_seconds(log)
+    if outside <= 0:
+        raise NotMeasuredError("all of its staging lies inside the run")
+    return outside / MINUTE
+
+
+def compute(log: TrainingLog) -> float:
+    """Return the minutes of the run in epochs or evaluations. [equations 1 and 2, T_compute]"""
+    return _compute_seconds(log) / MINUTE
+
+
+def evaluation(log: TrainingLog) -> float:
+    """Return the minutes of the run in evaluations, which its compute contains.
+
+    [MLPerf HPC, table of compute, which leaves them out of the time that training took]
+    """
+    return _known_evaluations(log).covered / MINUTE
+
+
+def extra(log: TrainingLog) -> float:
+    """Return the minutes of the run that are neither staging nor compute. [equation 1, T_extra]"""
+    return (run_seconds(log) - staging_inside_seconds(log) - _compute_seconds(log)) / MINUTE
+
+
+def epoch_time(log: TrainingLog) -> float:
+    """Return the seconds of an epoch: the run without staging, divided by its epochs.
+
+    [equation 2, with T_extra, which is small, within]
+    """
+    return (run_seconds(log) - staging_inside_seconds(log)) / epochs_run(log)
+
+
+def staging_in_epochs(log: TrainingLog) -> float:
+    """Return the time of staging divided by that of an epoch. [table of staging, T_staging/T_epoch]
+
+    It is how many epochs a training must have for its staging to be worth as long as they are.
+    """
+    each = epoch_time(log)
+    if each <= 0.0:
+        raise NotMeasuredError("no time passed in its epochs by the log's clock")
+    return staging(log) * MINUTE / each
+
+
+@cached_per_log
+def counts_samples(log: TrainingLog) -> bool:
+    """Return whether the log numbers its epochs by the samples that were trained, as OpenFold does.
+
+    It is so where every number is a multiple of a global batch size above 1, for which a
+    numbering from 0 or 1 by epochs would have to end with its first epoch.
+    """
+    batch = log.global_batch_size
+    numbers = [epoch.number for epoch in log.epochs if epoch.number]
+    return (
+        bool(numbers) and batch is not None and batch > 1 and all(n % batch == 0 for n in numbers)
+    )
+
+
+@cached_per_log
+def epochs_run(log: TrainingLog) -> float:
+    """Return the passes over the training data, the last of which may be a part."""
+    return _epochs(log, None)
+
+
+@cached_per_log
+def epochs_to_converge(log: TrainingLog) -> float:
+    """Return the passes over the training data until the target was reached. [equation 2]"""
+    if not reached_target(log):
+        raise NotMeasuredError("the training did not reach its target")
+    return _epochs(log, reaching_evaluation(log))
+
+
+def convergence_point(log: TrainingLog) -> float:
+    """Return the epochs to converge in the unit of the reference convergence points.
+
+    That is samples for a benchmark whose log counts samples. [mlcommons/logging, rcp_checker]
+    """
+    epochs = epochs_to_converge(log)
+    if not counts_samples(log) or log.train_samples is None:
+        return epochs
+    return round(epochs * log.train_samples)
+
+
+def _epochs(log: TrainingLog, last: Evaluation | None) -> float:
+    """Return the passes until an evaluation, or all of them."""
+    if not log.epochs:
+        raise NotMeasuredError("the log has no epochs")
+    until = None if last is None else last.epoch
+    epochs = [epoch for epoch in log.epochs if until is None or epoch.number <= until]
+    if last is not None and until is None:
+        epochs = [epoch for epoch in log.epochs if epoch.started < last.ended]
+    if not epochs:
+        raise NotMeasuredError("the log has no epoch before the target was reached")
+    if not counts_samples(log):
+        return sum(epoch.passes for epoch in epochs)
+    if log.train_samples is None:
+        raise NotMeasuredError("the log counts samples and does not say how many an epoch has")
+    return max(epoch.number for epoch in epochs) / log.train_samples
+
+
+@cached_per_log
+def train_throughput(log: TrainingLog) -> float:
+    """Return the training samples a second and accelerator, evaluations left out.
+
+    [MLPerf HPC, table of compute: samples of all epochs / (time in epochs - time in evaluations)]
+    """
+    if log.train_samples is None:
+        raise NotMeasuredError("the log does not say how many samples an epoch has")
+    seconds = _compute_seconds(log) - _evaluations(log).covered
+    return _rate(log.train_samples * epochs_run(log), seconds) / _accelerators(log)
+
+
+def eval_throughput(log: TrainingLog) -> float:
+    """Return the evaluated samples a second and accelerator, over all evaluations. [the same]"""
+    if log.eval_samples is None:
+        raise NotMeasuredError("the log does not say how many samples an evaluation has")
+    known = _known_evaluations(log)
+    return _rate(log.eval_samples * known.number, known.seconds) / _accelerators(log)
+
+
+def compute_budget(log: TrainingLog) -> float:
+    """Return the accelerator hours of the run: accelerators × hours."""
+    return _accelerators(log) * run_seconds(log) / HOUR
+
+
+def init_time(log: TrainingLog) -> float:
+    """Return the minutes of initialization, which is before the run and is not timed.
+
+    [training_policies, Run results: at most 30 minutes by the rules' checker]
+    """
+    if log.init is None or log.init.seconds is None:
+        raise NotMeasuredError("the log has no whole initialization")
+    return log.init.seconds / MINUTE
+
+
+def length(spans: Iterable[Span]) -> float:
+    """Return the length of a union of spans of time, in O(n log n)."""
+    total, reached = 0.0, float("-inf")
+    for started, ended in sorted(spans):
+        if ended > reached:
+            total += ended - max(started, reached)
+            reached = ended
+    return total
+
+
+@cached_per_log
+def _compute_seconds(log: TrainingLog) -> float:
+    if not log.epochs:
+        raise NotMeasuredError("the log has no epochs")
+    return length([*_epoch_spans(log), *_evaluation_spans(log)])
+
+
+def _epoch_spans(log: TrainingLog) -> list[Span]:
+    """Return when epochs ran, within the run; one without an end lasts until what follows it."""
+    run = _run_span(log)
+    after = chain((epoch.started for epoch in islice(log.epochs, 1, None)), run[1:])
+    return _clipped(
+        [
+            (started, following if ended is None else ended)
+            for (started, ended, _, _), following in zip(log.epochs, after, strict=True)
+        ],
+        run,
+    )
+
+
+def _evaluation_spans(log: TrainingLog) -> list[Span]:
+    spans = [(one.started, one.ended) for one in log.evaluations if one.started is not None]
+    return _clipped(spans, _run_span(log))
+
+
+class _Evaluations(NamedTuple):
+    """The evaluations of a run whose start is known."""
+
+    number: int
+    seconds: float
+    """Of each, added up."""
+    covered: float
+    """Of the run, in any of them."""
+
+
+@cached_per_log
+def _evaluations(log: TrainingLog) -> _Evaluations:
+    spans = _evaluation_spans(log)
+    seconds = sum(ended - started for started, ended in spans)
+    return _Evaluations(len(spans), seconds, length(spans))
+
+
+def _known_evaluations(log: TrainingLog) -> _Evaluations:
+    known = _evaluations(log)
+    if not known.number:
+        raise NotMeasuredError("the log does not say when an evaluation started")
+    return known
+
+
+def _run_span(log: TrainingLog) -> Span:
+    seconds = run_seconds(log)
+    if log.run is None:
+        raise NotMeasuredError("the log has no start of the run")
+    return log.run.started, log.run.started + seconds
+
+
+def _clipped(spans: Iterable[Span], within: Span) -> list[Span]:
+    """Return what of spans lies within another."""
+    start, stop = within
+    given = list(spans)
+    if given and min(given)[0] >= start and max(map(itemgetter(1), given)) <= stop:
+        return given
+    clipped = ((max(started, start), min(ended, stop)) for started, ended in given)
+    return [(started, ended) for started, ended in clipped if ended > started]
+
+
+def _closed(intervals: Iterable[Interval], problem: str) -> Iterable[Span]:
+    for interval in intervals:
+        if interval.ended is None:
+            raise NotMeasuredError(f"the log has {problem}")
+        yield interval.started, interval.ended
+
+
+def _accelerators(log: TrainingLog) -> int:
+    if log.accelerators is None:
+        raise NotMeasuredError("nothing says how many accelerators there were")
+    return log.accelerators
+
+
+def _rate(samples: float, seconds: float) -> float:
+    if seconds <= 0:
+        raise NotMeasuredError("no time passed in it by the log's clock")
+    return samples / seconds
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric(
+        "time_to_solution", "time to solution", "min",
+        "Time from the start of the timed run to its end, of a training that reached its target.",
+        f"{HPC_PAPER}, eq. 1", time_to_solution,
+    ),
+    Metric(
+        "scaled_time_to_solution", "… scaled by convergence", "min",
+        "Time to solution multiplied by the factor of the entry's `scaling.json`.",
+        "mlcommons/logging, result_summarizer", scaled_time_to_solution,
+    ),
+    Metric(
+        "staging", "staging", "min",
+        "Time in which the dataset was copied to the nodes, during the run or before it.",
+        f"{HPC_PAPER}, eq. 1", staging,
+    ),
+    Metric(
+        "staging_outside", "… of it outside the run", "min",
+        "Part of the staging time that the time to solution does not contain.",
+        f"{HPC_PAPER}, eq. 1", staging_outside,
+    ),
+    Metric(
+        "compute", "compute", "min", "Time of the run spent in epochs or evaluations.",
+        f"{HPC_PAPER}, eq. 1 and 2", compute,
+    ),
+    Metric(
+        "evaluation", "… of it in evaluations", "min", "Time of the run spent in evaluations.",
+        f"{HPC_PAPER}, table of compute", evaluation,
+    ),
+    Metric(
+        "extra", "extra", "min", "Time of the run that is neither staging nor compute.",
+        f"{HPC_PAPER}, eq. 1", extra,
+    ),
+    Metric(
+        "epoch_time", "time of an epoch", "s",
+        "Duration of the run without staging, divided by the number of its epochs.",
+        f"{HPC_PAPER}, eq. 2", epoch_time,
+    ),
+    Metric(
+        "staging_in_epochs", "staging / epoch time", "",
+        "Staging time divided by the time of an epoch.",
+        f"{HPC_PAPER}, table of staging", staging_in_epochs,
+    ),
+    Metric(
+        "epochs", "epochs to converge", "",
+        "Passes over the training data until the target was reached.",
+        f"{HPC_PAPER}, eq. 2", epochs_to_converge,
+    ),
+    Metric(
+        "train_throughput", "training, per accelerator", "samples/s",
+        "Training samples per second and accelerator, without the time of evaluations.",
+        f"{HPC_PAPER}, table of compute", train_throughput,
+    ),
+    Metric(
+        "eval_throughput", "evaluation, per accelerator", "samples/s",
+        "Evaluated samples per second and accelerator, over all evaluations.",
+        f"{HPC_PAPER}, table of compute", eval_throughput,
+    ),
+    Metric(
+        "compute_budget", "compute budget", "accelerator-hours",
+        "Number of accelerators multiplied by the hours of the run.", HPC_PAPER, compute_budget,
+    ),
+    Metric(
+        "init_time", "initialization", "min",
+        "Time of initialization, which precedes the run and is not part of it.",
+        "training_policies, Run results", init_time,
+    ),
+)  # fmt: skip
+SCORES = frozenset({"time_to_solution", "scaled_time_to_solution", "epochs", "time_to_accuracy"})
+"""Metrics that an entry has only if enough of its trainings reached the target."""

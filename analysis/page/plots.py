@@ -1,0 +1,236 @@
+"""The plots of an analysis page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+from aiperf_hpc.analysis.analysis import Analysis, EntryMetrics
+from aiperf_hpc.analysis.metric import Aggregate
+from aiperf_hpc.analysis.sections.communication import Communication
+from aiperf_hpc.analysis.sections.cost import Costs, CostToAccuracy
+from aiperf_hpc.analysis.sections.roofline import (
+    MEMORY,
+    NETWORK,
+    STORAGE,
+    Ceilings,
+    Rooflines,
+    RunRoofline,
+)
+from aiperf_hpc.analysis.sections.scaling_study import ScalingPoint, ScalingStudies, Spread
+from aiperf_hpc.analysis.sections.thresholds import Sensitivities, Sensitivity, by_rank
+from aiperf_hpc.analysis.training_log import SearchTimeline, plural
+from aiperf_hpc.results.report.plots.communication import Bar, breakdown_plot
+from aiperf_hpc.results.report.plots.figure import Plot
+from aiperf_hpc.results.report.plots.ops_over_time import OpsCurve, ops_over_time_plot
+from aiperf_hpc.results.report.plots.roofline import Panel, Point, Roof, roofline_plot
+from aiperf_hpc.results.report.plots.scaling_study import Scale, scaling_study_plot
+from aiperf_hpc.results.report.plots.time_breakdown import TimeBar, time_breakdown_plot
+from aiperf_hpc.results.report.plots.time_to_accuracy import (
+    CostPoint,
+    TimeCurve,
+    cost_plot,
+    threshold_plot,
+)
+
+_Range = tuple[float | None, float | None]
+"""The least and the most intensity of a network."""
+MOST_CURVES = 12
+"""Entries that a drawing tells apart."""
+
+
+def time_breakdown(analysis: Analysis) -> Iterator[Plot]:
+    """Yield the parts of the time to solution of all entries that tell them, a bar each."""
+    bars = [bar for each in analysis.measures if (bar := _time_bar(each)) is not None]
+    if bars:
+        yield time_breakdown_plot(bars)
+
+
+def _time_bar(of: EntryMetrics) -> TimeBar | None:
+    """Return an entry's bar; None where its logs have no epochs.
+
+    Staging outside of the run is no part of the time to solution.
+    """
+    known = of.measures
+    if "compute" not in known or "extra" not in known:
+        return None
+    compute, evaluation = known["compute"], known.get("evaluation")
+    told = evaluation.mean if evaluation and evaluation.kept == compute.kept else None
+    return TimeBar(
+        of.entry,
+        staging=_staging_inside(known.get("staging"), known.get("staging_outside")),
+        compute=compute.mean - (told or 0.0),
+        evaluation=told,
+        extra=known["extra"].mean,
+    )
+
+
+def _staging_inside(staging: Aggregate | None, outside: Aggregate | None) -> float | None:
+    """Return the mean minutes of staging in the run; what no training has outside is within it."""
+    if staging is None:
+        return None
+    without = 0.0 if outside is None else outside.mean * len(outside.kept) / len(staging.kept)
+    return staging.mean - without
+
+
+def ops_over_time(analysis: Analysis) -> Iterator[Plot]:
+    """Yield the score of all runs of ours over their time, of many the first ones."""
+    curves = [
+        OpsCurve(entry.name, *_cumulative(log.course))
+        for entry in analysis.entries
+        for log in entry.logs
+        if log.course is not None and any(log.course.operations)
+    ]
+    if not curves:
+        return
+    plot = ops_over_time_plot(curves[:MOST_CURVES])
+    if len(curves) > MOST_CURVES:
+        shown = f"The first {MOST_CURVES} of {len(curves)} runs; the JSON document has all."
+        plot = replace(plot, caption=f"{plot.caption} {shown}")
+    yield plot
+
+
+def _cumulative(course: SearchTimeline) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the ends of a run's windows, and operations a second from its start until each."""
+    ends = tuple(course.window_seconds * (place + 1) for place in range(len(course.operations)))
+    done = accumulate(course.operations)
+    return ends, tuple(total / end for total, end in zip(done, ends, strict=True))
+
+
+def thresholds(found: Sensitivities) -> Iterator[Plot]:
+    """Yield the time over thresholds of each contest of several entries."""
+    for place, contest in enumerate(found.contests):
+        plot = draw_sensitivity(contest, f"thresholds-{place}")
+        if plot is not None and len(by_rank(contest)) > 1:
+            yield plot
+
+
+def draw_sensitivity(contest: Sensitivity, name: str) -> Plot | None:
+    """Return time over thresholds; None where no entry reached any. ``name``: unique on a page."""
+    times: dict[str, list[float | None]] = {}
+    overtakes: dict[str, list[int]] = {}
+    for place, row in enumerate(contest.thresholds):
+        for standing in row.standings:
+            times.setdefault(standing.entry, []).append(standing.seconds)
+        for change in row.changes:
+            if change.by == "time":
+                overtakes.setdefault(change.ahead, []).append(place)
+    curves = [
+        TimeCurve(entry, tuple(times[entry]), tuple(overtakes.get(entry, ())))
+        for entry in by_rank(contest)
+    ]
+    subject = f"{contest.benchmark}, {contest.quality}"
+    values = [row.threshold for row in contest.thresholds]
+    return threshold_plot(subject, values, contest.target, curves, name)
+
+
+def cost(found: CostToAccuracy) -> Iterator[Plot]:
+    """Yield time against cost of each contest of several entries."""
+    for place, contest in enumerate(found.contests):
+        plot = draw_costs(contest, f"cost-{place}")
+        if plot is not None and len(contest.priced) > 1:
+            yield plot
+
+
+def draw_costs(contest: Costs, name: str) -> Plot | None:
+    """Return cost over time; None where no entry has a cost. ``name``: unique on a page."""
+    points = [
+        CostPoint(paid.entry, paid.seconds, paid.cost, paid.on_front) for paid in contest.priced
+    ]
+    return cost_plot(contest.title, contest.currency, points, name)
+
+
+def communication(found: Communication) -> Iterator[Plot]:
+    """Yield what training steps spend their time on."""
+    bars = [
+        Bar(
+            f"{b.entry}, {b.ranks} ranks",
+            {"compute": b.compute, **{str(p): s for p, s in b.parts.items() if s is not None}},
+        )
+        for b in found.breakdowns
+        if b.step > 0.0
+    ]
+    if bars:
+        yield breakdown_plot("A training step", bars, "communication")
+
+
+def rooflines(found: Rooflines) -> Iterator[Plot]:
+    """Yield a drawing of each run whose machine's peaks are known."""
+    for place, run in enumerate(found.runs):
+        if run.ceilings is None:
+            continue
+        roofs = [Roof(name, rate) for name, rate in run.ceilings.compute.items()]
+        plot = roofline_plot(
+            run.entry, roofs, list(_panels(run, run.ceilings)), f"roofline-{place}"
+        )
+        if plot is not None:
+            yield plot
+
+
+def _panels(run: RunRoofline, ceilings: Ceilings) -> Iterator[Panel]:
+    """Yield a panel for each bandwidth that is known, with the networks that move such bytes."""
+
+    def panel(kind: str, bandwidth: float, ranges: Iterable[_Range]) -> Panel:
+        points = [
+            Point(each.graph[:8], low, high, each.achieved, each.precision)
+            for each, (low, high) in zip(run.architectures, ranges, strict=True)
+            if low is not None and high is not None
+        ]
+        return Panel(kind, bandwidth, points)
+
+    if ceilings.memory is not None:
+        ranges = [(each.separate.intensity, each.fused.intensity) for each in run.architectures]
+        yield panel(MEMORY, ceilings.memory, ranges)
+    if ceilings.network is not None:
+        yield panel(
+            NETWORK, ceilings.network, [(each.network_intensity,) * 2 for each in run.architectures]
+        )
+    if ceilings.storage is not None:
+        yield panel(
+            STORAGE, ceilings.storage, [(each.io_intensity,) * 2 for each in run.architectures]
+        )
+
+
+def scaling(studies: ScalingStudies) -> list[Plot]:
+    """Draw the four panels of each study."""
+    return [
+        scaling_study_plot(
+            study.subject,
+            [_scale(point) for point in study.points],
+            f"study{place}",
+            plural(study.device),
+        )
+        for place, study in enumerate(studies.studies)
+    ]
+
+
+def _scale(point: ScalingPoint) -> Scale:
+    minutes, minutes_deviation = _mean_and_deviation(point.minutes)
+    epochs, epochs_deviation = _mean_and_deviation(point.epochs)
+    return Scale(
+        accelerators=point.accelerators,
+        minutes=minutes,
+        minutes_deviation=minutes_deviation,
+        epochs=epochs,
+        epochs_deviation=epochs_deviation,
+        throughput=point.throughput.mean,
+        throughput_deviation=point.throughput.deviation,
+        efficiency=point.efficiency,
+        time_efficiency=point.time_efficiency,
+    )
+
+
+def _mean_and_deviation(spread: Spread | None) -> tuple[float | None, float | None]:
+    return (None, None) if spread is None else (spread.mean, spread.deviation)
+
+
+PLOTS: Mapping[str, Callable[[Any], Iterable[Plot]]] = {
+    "scaling_study": scaling,
+    "threshold_sensitivity": thresholds,
+    "cost_to_accuracy": cost,
+    "communication": communication,
+    "roofline": rooflines,
+}
+"""By the name of the section."""

@@ -1,0 +1,150 @@
+"""The times between the records of executed samples, by which it is known how long they took."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, NamedTuple, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from aiperf_hpc.analysis.training_log import Rates, StoredPredictions
+from aiperf_hpc.config import TrainingConfig
+from aiperf_hpc.errors import CheckpointError, RunDirectoryError, UsageError, reason_of
+from aiperf_hpc.morphism.weights.predictions import load_recorded
+from aiperf_hpc.run.history import RunHistory, Trial
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.peaks import Rate, listed
+from aiperf_hpc.untrusted.bounds import first_fault
+from aiperf_hpc.untrusted.files import text_of
+
+
+class Span(NamedTuple):
+    """The time between two records of one trial's executed samples, and what was executed in it."""
+
+    started: float
+    ended: float
+    train_samples: int
+    validation_samples: int
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.started
+
+
+Spans = Mapping[str, Sequence[Span]]
+"""The spans of each trial, in order."""
+
+
+@dataclass(slots=True)
+class Executed:
+    """What a trial executed, and in which time."""
+
+    train_samples: int = 0
+    train_seconds: float = 0.0
+    seconds: float = 0.0
+    """Evaluations included."""
+
+    def add(self, other: Executed) -> None:
+        """Add what another one executed."""
+        self.train_samples += other.train_samples
+        self.train_seconds += other.train_seconds
+        self.seconds += other.seconds
+
+
+def spans_of(history: RunHistory, until: float) -> Spans:
+    """Return the spans of all trials, from the first step of each until ``until``, UTC seconds."""
+    found: defaultdict[str, list[Span]] = defaultdict(list)
+    for place, span in _spans(history, until):
+        found[history.executions.trials[place]].append(span)
+    return found
+
+
+def executed_of(history: RunHistory, until: float) -> Iterator[tuple[Trial, Executed]]:
+    """Yield each trial with what it executed until ``until``, UTC seconds: no span is kept."""
+    found: defaultdict[int, Executed] = defaultdict(Executed)
+    for place, span in _spans(history, until):
+        train = span.seconds if span.train_samples else 0.0
+        found[place].add(Executed(span.train_samples, train, span.seconds))
+    for place, executed in found.items():
+        yield history.trials[history.executions.trials[place]], executed
+
+
+def _spans(history: RunHistory, until: float) -> Iterator[tuple[int, Span]]:
+    """Yield spans with the places of their trials; a record covers the time since the last one."""
+    trials = [history.trials[name] for name in history.executions.trials]
+    mark = [trial.training_utc or trial.started_utc for trial in trials]
+    for utc, place, train, validation in history.executions.rows():
+        if utc <= until:
+            yield place, Span(mark[place], utc, train, validation)
+            mark[place] = utc
+
+
+def best_stored(trials: Iterable[Trial]) -> Trial | None:
+    """Return the trial of the best quality among those whose predictions were kept."""
+    kept = [t for t in trials if t.predictions is not None and t.best is not None]
+    return max(kept, key=lambda t: t.best.objective_value if t.best else 0.0, default=None)
+
+
+def load_predictions(trial: Trial | None, paths: RunPaths) -> tuple[StoredPredictions | None, str]:
+    """Return what a trial's network predicted, or why that cannot be read; neither if not kept."""
+    kept = None if trial is None else trial.predictions
+    if trial is None or kept is None:
+        return None, ""
+    path = paths.predictions(trial.replica, trial.id)
+    try:
+        classes = load_recorded(path, kept.sha256).classes
+    except OSError as error:
+        return None, f"{path}: {reason_of(error)}"
+    except CheckpointError as error:
+        return None, f"its predictions: {error}"
+    return StoredPredictions(
+        trial=trial.id,
+        samples=len(classes),
+        sha256=kept.sha256,
+        classes=classes.astype("<u4").tobytes(),
+    ), ""
+
+
+PRECISIONS: tuple[str, ...] = (
+    *get_args(TrainingConfig.model_fields["precision"].annotation),
+    "tf32",
+)
+"""Those that runs have, and the one that only peaks do."""
+
+
+class _Measured(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    utc: Annotated[float, Field(allow_inf_nan=False)]
+    rates: Annotated[dict[str, Rate], Field(min_length=1)]
+
+
+_FILE: TypeAdapter[list[_Measured]] = TypeAdapter(
+    Annotated[list[_Measured], BeforeValidator(listed)]
+)
+
+
+def read_peaks(path: Path, precision: str) -> tuple[Rates, ...]:
+    """Return what was measured beside a run, nothing where there is no such file.
+
+    Of kinds that end in the name of a precision, those of the run's own count.
+
+    Raises:
+        RunDirectoryError: the file is none of this kind.
+    """
+    if not path.exists():
+        return ()
+    try:
+        measured = _FILE.validate_json(text_of(path))
+    except UsageError as error:
+        raise RunDirectoryError(f"{path}: {error}") from None
+    except ValidationError as error:
+        raise RunDirectoryError(f"{path}: {first_fault(error)}") from None
+    return tuple(Rates(utc=each.utc, rates=_own(each.rates, precision)) for each in measured)
+
+
+def _own(rates: Mapping[str, float], precision: str) -> dict[str, float]:
+    others = tuple(f" {name}" for name in PRECISIONS if name != precision)
+    return {kind: rate for kind, rate in rates.items() if not kind.endswith(others)}

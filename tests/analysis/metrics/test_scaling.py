@@ -1,0 +1,155 @@
+"""Power laws, their intervals and principal components, against scikit-learn, SciPy and algebra."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LinearRegression
+
+from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metrics.scaling import (
+    efficiency,
+    fit_power_law,
+    geometric_mean,
+    log_pca,
+    speedup,
+)
+
+ACCELERATORS = [16.0, 64.0, 64.0, 128.0, 512.0, 2048.0]
+MINUTES = [610.0, 171.0, 163.0, 95.0, 31.0, 11.5]
+
+
+def test_a_power_law_without_noise_is_found_exactly() -> None:
+    law = fit_power_law([1.0, 8.0, 27.0], [5.0, 20.0, 45.0])  # 5·x^(2/3)
+    assert law.exponent == pytest.approx(2 / 3)
+    assert law.at(64.0).value == pytest.approx(80.0)
+    assert law.at(64.0).low == pytest.approx(80.0)
+
+
+def test_a_fit_is_least_squares_in_logarithms() -> None:
+    law = fit_power_law(ACCELERATORS, MINUTES)
+    x = np.log(ACCELERATORS).reshape(-1, 1)
+    peer = LinearRegression().fit(x, np.log(MINUTES))
+    assert law.exponent == pytest.approx(peer.coef_[0])
+    assert law.at(4096.0).value == pytest.approx(math.exp(peer.predict([[math.log(4096.0)]])[0]))
+
+
+def test_the_exponents_interval_is_students() -> None:
+    law = fit_power_law(ACCELERATORS, MINUTES)
+    _, covariance = optimize.curve_fit(
+        lambda x, a, b: a + b * x, np.log(ACCELERATORS), np.log(MINUTES)
+    )
+    assert law.exponent_margin == pytest.approx(
+        stats.t(4).ppf(0.975) * math.sqrt(covariance[1, 1]), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("at", [8.0, 100.0, 10_000.0])
+def test_a_predictions_interval_is_that_of_one_more_observation(at: float) -> None:
+    """Its variance: that of the line there, by the fit's covariance, and the residuals'."""
+    law = fit_power_law(ACCELERATORS, MINUTES)
+    log_x, log_y = np.log(ACCELERATORS), np.log(MINUTES)
+    best, covariance = optimize.curve_fit(lambda x, a, b: a + b * x, log_x, log_y)
+    gradient = np.array([1.0, math.log(at)])
+    residual = np.sum((log_y - best[0] - best[1] * log_x) ** 2) / 4
+    margin = stats.t(4).ppf(0.975) * math.sqrt(gradient @ covariance @ gradient + residual)
+    estimate = law.at(at)
+    assert estimate.low is not None
+    assert estimate.high is not None
+    assert math.log(estimate.high / estimate.value) == pytest.approx(margin, rel=1e-5)
+    assert math.log(estimate.value / estimate.low) == pytest.approx(margin, rel=1e-5)
+
+
+def test_predictions_cover_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(5)
+    x = np.array([8.0, 16.0, 32.0, 64.0, 128.0])
+    inside = 0
+    for _ in range(300):
+        noise = rng.normal(0.0, 0.1, 6)
+        law = fit_power_law(list(x), list(3.0 * x**0.8 * np.exp(noise[:5])))
+        estimate = law.at(512.0)
+        truth = 3.0 * 512.0**0.8 * math.exp(noise[5])
+        inside += (estimate.low or 0.0) <= truth <= (estimate.high or 0.0)
+    # 95 % of 300 is 285, with a standard deviation of 3.8.
+    assert 272 <= inside <= 297
+
+
+def test_two_points_leave_no_uncertainty_to_be_known() -> None:
+    law = fit_power_law([64.0, 512.0], [364.73, 34.34])
+    assert law.exponent == pytest.approx(math.log(34.34 / 364.73) / math.log(8.0))
+    assert law.exponent_margin is None
+    assert law.at(64.0).value == pytest.approx(364.73)
+    assert law.at(64.0).low is None
+
+
+@pytest.mark.parametrize(
+    ("xs", "ys", "said"),
+    [
+        ([64.0, 64.0], [1.0, 2.0], "two different scales"),
+        ([1.0, 2.0], [0.0, 1.0], "is 0, where a positive number"),
+        ([1.0, 2.0], [math.nan, 1.0], "is nan"),
+        ([1.0, 2.0], [math.inf, 1.0], "is inf"),
+        ([], [], "two different scales"),
+    ],
+)
+def test_what_has_no_power_law_says_why(xs: list[float], ys: list[float], said: str) -> None:
+    with pytest.raises(NotMeasuredError, match=said):
+        fit_power_law(xs, ys)
+
+
+def test_a_prediction_beyond_all_numbers_is_none() -> None:
+    law = fit_power_law([1.0, 2.0], [1.0, 1e200])
+    with pytest.raises(NotMeasuredError, match="too far away"):
+        law.at(1e9)
+
+
+def test_log_pca_is_scikit_learns() -> None:
+    rng = np.random.default_rng(11)
+    throughput = np.exp(rng.normal(7.0, 1.2, 40))
+    epochs = 12.0 * throughput**0.3 * np.exp(rng.normal(0.0, 0.15, 40))
+    found = log_pca(list(throughput), list(epochs))
+    peer = PCA(2).fit(np.column_stack([np.log(throughput), np.log(epochs)]))
+    first = peer.components_[0] * np.sign(peer.components_[0][0])
+    assert found.direction == pytest.approx(tuple(first))
+    assert found.explained == pytest.approx(peer.explained_variance_ratio_[0])
+    assert found.exponent == pytest.approx(first[1] / first[0])
+    assert found.throughput == pytest.approx(stats.gmean(throughput))
+    assert found.epochs == pytest.approx(stats.gmean(epochs))
+
+
+def test_log_pca_of_a_pure_law_is_its_exponent() -> None:
+    found = log_pca([1.0, 4.0, 16.0], [10.0, 20.0, 40.0])  # epochs = 10·throughput^(1/2)
+    assert found.exponent == pytest.approx(0.5)
+    assert found.direction == pytest.approx((2 / math.sqrt(5), 1 / math.sqrt(5)))
+    assert found.explained == pytest.approx(1.0)
+
+
+def test_where_epochs_alone_differ_there_is_no_exponent() -> None:
+    found = log_pca([100.0, 100.0, 100.0], [10.0, 12.0, 15.0])
+    assert found.exponent is None
+    assert abs(found.direction[1]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("values", [[5.0, 5.0, 5.0], [5.0]])
+def test_equal_trainings_have_no_direction(values: list[float]) -> None:
+    with pytest.raises(NotMeasuredError, match="trainings that differ"):
+        log_pca(values, values)
+
+
+def test_efficiency_is_speed_up_over_the_ideal() -> None:
+    faster = speedup(7_000.0, 1_000.0)
+    assert faster == 7.0
+    assert efficiency(faster, 512, 64) == pytest.approx(0.875)  # 7 of 8
+
+
+def test_a_rate_of_nothing_is_no_base() -> None:
+    with pytest.raises(NotMeasuredError, match="throughput at the smallest scale is 0"):
+        speedup(5.0, 0.0)
+
+
+def test_the_geometric_mean_is_that_of_scipy() -> None:
+    assert geometric_mean(MINUTES) == pytest.approx(stats.gmean(MINUTES))

@@ -1,0 +1,91 @@
+"""Time to accuracy: DAWNBench's published figures, and what logs may lack."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from tests.support.training_logs import ACCURACY, ERROR, cifar10_entries, training
+
+from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metrics.time_to_accuracy import (
+    progress_of,
+    time_at_once,
+    time_to_quality,
+    time_to_target,
+)
+
+
+def test_published_times_of_cifar10(tmp_path: Path) -> None:
+    times = {e.name.split("/")[1]: time_to_target(e.logs[0]) for e in cifar10_entries(tmp_path)}
+    assert f"{times['fastai_pytorch'] / 60:.2f}" == "2.90"
+    assert f"{times['fastai_pytorch_single_volta'] / 60:.2f}" == "6.73"
+    assert f"{times['davidcpage_resnet9_1v100-ec2_pytorch']:.1f}" == "74.0"
+    assert f"{times['basenet']:.1f}" == "340.6"
+    assert min(times, key=times.__getitem__) == "apple_resnet9_8v100_pytorch"
+    assert f"{min(times.values()):.1f}" == "9.4"
+
+
+def test_the_first_evaluation_at_or_over_the_threshold_counts() -> None:
+    log = training([(10, 0.5), (20, 0.9), (30, 0.7), (40, 0.95)])
+    assert time_to_target(log) == 20.0
+    assert [time_to_quality(log, q) for q in (0.1, 0.5, 0.6, 0.91, 0.95)] == [10, 10, 20, 40, 40]
+
+
+def test_of_errors_the_first_at_or_below_counts() -> None:
+    log = training([(10, 0.5), (20, 0.124), (30, 0.2), (40, 0.12)], ERROR)
+    assert time_to_target(log) == 20.0
+    assert [time_to_quality(log, q) for q in (0.6, 0.2, 0.123)] == [10, 20, 40]
+
+
+def test_time_to_any_threshold_is_that_of_a_plain_search() -> None:
+    rng = random.Random(1)  # noqa: S311 -- no secret
+    for _ in range(200):
+        points: list[tuple[float, float | None]] = [
+            (float(second), rng.choice([None, round(rng.random(), 1)])) for second in range(1, 20)
+        ]
+        threshold = round(rng.random(), 1)
+        known = [(s, q) for s, q in points if q is not None]
+        if not known:
+            continue
+        expected = next((s for s, q in known if q >= threshold), None)
+        assert progress_of(training(points)).time_to(threshold) == expected
+
+
+def test_a_threshold_that_was_never_reached_has_no_time() -> None:
+    log = training([(10, 0.5), (20, 0.8)])
+    assert progress_of(log).time_to(0.9) is None
+    with pytest.raises(NotMeasuredError, match=r"0\.9 was never reached: the best is 0\.8"):
+        time_to_target(log)
+
+
+def test_missing_qualities_are_passed_over() -> None:
+    assert time_to_target(training([(10, None), (20, 0.95), (30, None)])) == 20.0
+
+
+def test_where_time_goes_backwards_later_thresholds_have_no_time() -> None:
+    log = training([(10, 0.5), (30, 0.8), (20, 0.95)])
+    assert time_to_quality(log, 0.8) == 30.0
+    with pytest.raises(NotMeasuredError, match="time goes backwards at evaluation 3, 10 s before"):
+        time_to_target(log)
+    with pytest.raises(NotMeasuredError, match="backwards at evaluation 1"):
+        time_to_target(training([(-1, 0.95)]))
+
+
+def test_logs_that_tell_nothing() -> None:
+    with pytest.raises(NotMeasuredError, match="no start"):
+        progress_of(training([(10, 0.5)], started=None))
+    with pytest.raises(NotMeasuredError, match="no evaluations"):
+        progress_of(training([]))
+    with pytest.raises(NotMeasuredError, match="no evaluations"):
+        progress_of(training([(10, 0.5)], None))
+    with pytest.raises(NotMeasuredError, match="has a quality"):
+        progress_of(training([(10, None)]))
+    with pytest.raises(NotMeasuredError, match="no target"):
+        time_to_target(training([(10, 0.5)], ACCURACY.model_copy(update={"target": None})))
+
+
+def test_trainings_at_once_take_until_the_last_is_there() -> None:
+    assert time_at_once([100.0, 110.0], [50.0, 45.0]) == 55.0
+    assert time_at_once([100.0, 110.0], [50.0, None]) is None
