@@ -183,7 +183,7 @@ def run_section(name: str, options: argparse.Namespace, seconds: float) -> str:
 def kernel_caches(folder: Path, section: Section) -> Iterator[None]:
     """Keep compiled kernels in a folder, or those of a section that compiles in a copy of it."""
     from aiperf_hpc.replica.runtime.kernel_caches import own_kernel_caches
-    from aiperf_hpc.system.environment import KERNEL_CACHES
+    from aiperf_hpc.system.software import KERNEL_CACHES
 
     shared = folder / "kernels"
     shared.mkdir(exist_ok=True)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch_resnet50 import resnet50
 
-from aiperf_hpc.system.nvidia import nvml
+from aiperf_hpc.system.accelerators.nvidia import nvml
 from aiperf_hpc.system.tools import AbsentError
 
 MODE = "max-autotune-no-cudagraphs"

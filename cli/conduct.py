@@ -28,7 +28,7 @@ from aiperf_hpc.run.history.presence import asked_nodes
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.service import Service
+from aiperf_hpc.run.requests import Service
 from aiperf_hpc.run.storage import BackoffRetry, Retry
 from aiperf_hpc.streams import as_printed
 from aiperf_hpc.system.node import describe_rank

@@ -11,7 +11,7 @@ from typer import Option
 from aiperf_hpc.cli.output import say, say_document, say_folded, say_json
 from aiperf_hpc.cli.parameters import Json, Out
 from aiperf_hpc.host.machine import available_bytes
-from aiperf_hpc.run.file_system import require_writable
+from aiperf_hpc.run.storage import require_writable
 
 
 @dataclass(frozen=True)

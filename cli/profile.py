@@ -12,8 +12,8 @@ from aiperf_hpc.cli.output import say, say_document
 from aiperf_hpc.cli.parameters import Json, Out, PerhapsRun
 from aiperf_hpc.config import preset_names
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.run.file_system import require_writable
 from aiperf_hpc.run.step_profile import ProfileRequest
+from aiperf_hpc.run.storage import require_writable
 
 
 @dataclass(frozen=True)

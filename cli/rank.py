@@ -38,7 +38,7 @@ def rank(
     from aiperf_hpc.analysis.rank.ranking import rank_runs
     from aiperf_hpc.analysis.rank.tables import tables_of
     from aiperf_hpc.integrity.signatures import read_trusted
-    from aiperf_hpc.run.file_system import require_writable
+    from aiperf_hpc.run.storage import require_writable
 
     trusted = read_trusted(key or ())
     if output is not None:

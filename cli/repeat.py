@@ -29,13 +29,13 @@ from aiperf_hpc.errors import (
     UsageError,
     reason_of,
 )
-from aiperf_hpc.host.process_session import failure_reason, run_in_session
+from aiperf_hpc.host.processes import failure_reason, run_in_session
 from aiperf_hpc.host.signals import Interruption, interruptible
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.run.file_system import require_writable
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import TIME_OVER
+from aiperf_hpc.run.storage import require_writable
 from aiperf_hpc.streams import window_columns
 from aiperf_hpc.trial import Value
 

@@ -20,7 +20,7 @@ from aiperf_hpc.primary.control.resume import (
     end_leftovers,
 )
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.service import Service
+from aiperf_hpc.run.requests import Service
 
 if TYPE_CHECKING:
     from aiperf_hpc.service.endpoint import Endpoint

@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from aiperf_hpc.cli.output import say, say_document
 from aiperf_hpc.cli.parameters import Json
-from aiperf_hpc.run.file_system import require_writable
+from aiperf_hpc.run.storage import require_writable
 
 
 def study(

@@ -13,7 +13,7 @@ from typing import Final
 from aiperf_hpc.ops_counter.score import OperationsOf
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
 from aiperf_hpc.run.history.presence import presences
-from aiperf_hpc.system.words import kind_of
+from aiperf_hpc.system.summary import kind_of
 from aiperf_hpc.trial import TimePhase
 
 UNTOLD: Final = "not told"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.extras import COLLECTIVES, pip_install
 from aiperf_hpc.formatting import si, size
-from aiperf_hpc.host.process_session import failure_reason, run_in_session
+from aiperf_hpc.host.processes import failure_reason, run_in_session
 from aiperf_hpc.primary.launchers.base import WORKER_BYTES, rank_starter
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import Value

@@ -25,18 +25,18 @@ from aiperf_hpc.primary import cuda_packages
 from aiperf_hpc.primary.check import CONTROLLER, Check, output_of, package_check
 from aiperf_hpc.primary.launchers.base import find_mpirun
 from aiperf_hpc.primary.launchers.registry import load
-from aiperf_hpc.run.file_system import (
+from aiperf_hpc.run.storage import (
     file_system_of,
     free_bytes,
     nearest_existing,
     require_writable,
 )
-from aiperf_hpc.system.environment import recorded_variables
-from aiperf_hpc.system.nvidia import cuda_version
+from aiperf_hpc.system.accelerators import VENDORS
+from aiperf_hpc.system.accelerators.nvidia import cuda_version
+from aiperf_hpc.system.accelerators.source import Asker
+from aiperf_hpc.system.software import recorded_variables
 from aiperf_hpc.system.tools import AbsentError
-from aiperf_hpc.telemetry.rapl import rapl_zones
-from aiperf_hpc.telemetry.reading import Asker
-from aiperf_hpc.telemetry.sampler import SOURCES
+from aiperf_hpc.telemetry.energy import rapl_zones
 
 NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "lustre", "beegfs", "gpfs", "ceph", "cifs", "9p", "fuse.")
 
@@ -218,15 +218,15 @@ def energy_checks() -> Iterator[Check]:
         detail=asker.absent.get("RAPL", "") or f"RAPL: {', '.join(z.name for z in zones or ())}",
         remedy=OPEN_RAPL if "Permission denied" in asker.absent.get("RAPL", "") else "",
     )
-    for vendor, source in SOURCES.items():
+    for vendor in VENDORS:
         try:
-            with source() as tool:
+            with vendor.source() as tool:
                 told = [r for r in tool.read() if r.watts is not None or r.millijoules is not None]
                 detail = f"{tool.tool}: {len(told)} of {len(tool.names)}"
                 whole = len(told) == len(tool.names)
         except AbsentError:
             continue  # There are none of this vendor, or its tool is named among accelerators.
-        yield Check(area="energy", name=f"{vendor} accelerators", found=whole, detail=detail)
+        yield Check(area="energy", name=f"{vendor.name} accelerators", found=whole, detail=detail)
 
 
 def _packages() -> Iterator[Check]:

@@ -8,7 +8,7 @@ import sys
 from pydantic import BaseModel
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.host.process_session import failure_reason
+from aiperf_hpc.host.processes import failure_reason
 from aiperf_hpc.streams import ascii_json
 
 

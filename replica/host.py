@@ -23,8 +23,8 @@ from aiperf_hpc import __version__
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.host.machine import available_bytes, cpu_model
+from aiperf_hpc.host.processes import in_background
 from aiperf_hpc.host.schedulers import job_variable
-from aiperf_hpc.host.threads import in_background
 from aiperf_hpc.integrity.release import FILES, package_digest
 from aiperf_hpc.morphism.weights.checked_file import Tell
 from aiperf_hpc.replica.engines.base import Engine
@@ -36,9 +36,8 @@ from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.telemetry import node_telemetry
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
 from aiperf_hpc.replica.trials.hpo import journal_storage
-from aiperf_hpc.run.clocks import Clocks, read_clocks
+from aiperf_hpc.run.clocks import ClockReading, Clocks, read_clock, read_clocks
 from aiperf_hpc.run.digest import Digest
-from aiperf_hpc.run.file_clock import ClockReading, read_clock
 from aiperf_hpc.run.heads import Head, published
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.identity import Identity

@@ -27,7 +27,7 @@ from aiperf_hpc.replica.engines import engine_for
 from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.system.accelerators import computing_on_bus
-from aiperf_hpc.system.words import size
+from aiperf_hpc.system.summary import size
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.registry import missing
 

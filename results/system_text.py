@@ -13,8 +13,14 @@ from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.system.mlperf import NEEDED, system_description, unknown
 from aiperf_hpc.system.node import describe_rank
-from aiperf_hpc.system.summary import MachineSummary, NodeGroup, summarize
-from aiperf_hpc.system.words import absences, group_title, node_rows
+from aiperf_hpc.system.summary import (
+    MachineSummary,
+    NodeGroup,
+    absences,
+    group_title,
+    node_rows,
+    summarize,
+)
 
 _NAME_WIDTH = 22
 

@@ -16,8 +16,8 @@ from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.results.report.plots.figure import Plot
 from aiperf_hpc.results.report.templates import page_templates
 from aiperf_hpc.results.table import Table
-from aiperf_hpc.run.file_system import require_writable
 from aiperf_hpc.run.paths import write_whole
+from aiperf_hpc.run.storage import require_writable
 from aiperf_hpc.streams import without_controls, without_stand_ins
 
 PACKAGE = "aiperf_hpc.analysis.page"

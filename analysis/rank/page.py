@@ -11,7 +11,7 @@ from aiperf_hpc.errors import RunDirectoryError, reason_of
 from aiperf_hpc.results.report.templates import page_templates
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.streams import without_controls, without_stand_ins
-from aiperf_hpc.system.words import times
+from aiperf_hpc.system.summary import times
 
 PACKAGE = "aiperf_hpc.analysis.rank"
 

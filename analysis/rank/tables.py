@@ -9,7 +9,7 @@ from aiperf_hpc.analysis.rank.ranking import Ranking
 from aiperf_hpc.formatting import percent, si
 from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.results.table import NONE, Table, optional
-from aiperf_hpc.system.words import times
+from aiperf_hpc.system.summary import times
 
 COLUMNS = ("rank", "system", "score", "regulated", "error", "replicas", "hosts", "accelerators",
            "cores", "power", "OPS per watt", "hours", "signed by", "run")  # fmt: skip

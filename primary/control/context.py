@@ -8,9 +8,8 @@ from pathlib import Path
 
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.primary.control.heads import HeadsTaker
-from aiperf_hpc.run.clocks import Clocks
+from aiperf_hpc.run.clocks import Clocks, FileClock, read_clock
 from aiperf_hpc.run.digest import DigestWriter
-from aiperf_hpc.run.file_clock import FileClock, read_clock
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.liveness import LAG_SECONDS

@@ -21,7 +21,7 @@ from aiperf_hpc.primary.control.scaling import Scaling
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
 from aiperf_hpc.results.views.cached_view import rest_after
 from aiperf_hpc.run.clocks import Clocks
-from aiperf_hpc.run.paths import requested_stop, write_whole
+from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.records import (
     TIME_OVER,
     AnyEvent,
@@ -40,6 +40,7 @@ from aiperf_hpc.run.records import (
     StorageWaited,
     SystemDescribed,
 )
+from aiperf_hpc.run.requests import requested_stop
 from aiperf_hpc.run.timekeeping import Timekeeping
 from aiperf_hpc.trial import JobPhase
 

@@ -10,7 +10,7 @@ from aiperf_hpc.ops_counter.divisions import Division, violations_of
 from aiperf_hpc.ops_counter.divisions.plan import Code, check_plan, clock_rule
 from aiperf_hpc.ops_counter.divisions.rule import RuleCheck
 from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.system.environment import recorded_variables
+from aiperf_hpc.system.software import recorded_variables
 from aiperf_hpc.trial import DatasetInfo
 
 

@@ -31,9 +31,9 @@ from aiperf_hpc.primary.launchers.ranks import Settled
 from aiperf_hpc.primary.launchers.registry import backend_of, choose_launcher
 from aiperf_hpc.primary.working_side import ask
 from aiperf_hpc.results.views.run_catalog import run_name
-from aiperf_hpc.run.file_system import free_bytes, require_writable
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.storage import free_bytes, require_writable
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.registry import initial_graph, missing, require_samples, workload_of
 

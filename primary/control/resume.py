@@ -9,8 +9,7 @@ from pathlib import Path
 
 from aiperf_hpc import __version__
 from aiperf_hpc.errors import RunDirectoryError, UsageError
-from aiperf_hpc.host.process_session import end_session
-from aiperf_hpc.host.processes import arguments_of
+from aiperf_hpc.host.processes import arguments_of, end_session
 from aiperf_hpc.integrity.release import FILES, package_digest
 from aiperf_hpc.primary.control.claim import check_free
 from aiperf_hpc.primary.control.prepare import describe_dataset

@@ -23,7 +23,7 @@ from aiperf_hpc.run.records import (
     ReplicaLaunched,
     ReplicaReleased,
 )
-from aiperf_hpc.run.scale_request import ScaleRequest
+from aiperf_hpc.run.requests import ScaleRequest
 from aiperf_hpc.trial import JobPhase
 from aiperf_hpc.untrusted.bounds import MOST_NODES
 

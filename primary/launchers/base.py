@@ -22,7 +22,7 @@ from aiperf_hpc.errors import (
 )
 from aiperf_hpc.extras import COLLECTIVES, pip_install
 from aiperf_hpc.formatting import size
-from aiperf_hpc.host.process_session import end_session
+from aiperf_hpc.host.processes import end_session
 from aiperf_hpc.run.identity import replica_name
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths

@@ -25,7 +25,7 @@ from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
 from aiperf_hpc.extras import COLLECTIVES, ENGINES
 from aiperf_hpc.host.machine import available_bytes, cpu_model
-from aiperf_hpc.host.process_session import failure_reason, run_in_session
+from aiperf_hpc.host.processes import failure_reason, run_in_session
 from aiperf_hpc.primary import allreduce
 from aiperf_hpc.primary.peaks.storage import QUICK, WHOLE, measure_storage
 from aiperf_hpc.run.peaks import (

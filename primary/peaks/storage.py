@@ -17,8 +17,8 @@ from typing import Literal, NamedTuple
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import size
-from aiperf_hpc.run.file_system import file_system_of, free_bytes
 from aiperf_hpc.run.peaks import Reading, Storage
+from aiperf_hpc.run.storage import file_system_of, free_bytes
 
 BLOCK = 4 * 2**20
 """Bytes of one read."""

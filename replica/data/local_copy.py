@@ -20,7 +20,7 @@ from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets.manifest import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.staging import HEAD, check_space
-from aiperf_hpc.system.words import size
+from aiperf_hpc.system.summary import size
 
 CHUNK = 8 << 20
 """Bytes read at once."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.host.processes import ProcessId, this_process
 from aiperf_hpc.replica.data.progress import Show, not_shown
-from aiperf_hpc.system.words import size
+from aiperf_hpc.system.summary import size
 from aiperf_hpc.trial import Stored
 
 HEAD = 65_536

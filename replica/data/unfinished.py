@@ -24,8 +24,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from aiperf_hpc.errors import DatasetError, reason_of
-from aiperf_hpc.host.processes import ProcessId, this_process
-from aiperf_hpc.host.threads import in_background
+from aiperf_hpc.host.processes import ProcessId, in_background, this_process
 from aiperf_hpc.replica.data.staging import Options, refuse_filled
 from aiperf_hpc.run.liveness import LAG_SECONDS
 from aiperf_hpc.run.paths import write_whole

@@ -13,7 +13,7 @@ from aiperf_hpc.config import ReplicaConfig
 from aiperf_hpc.errors import PreflightError
 from aiperf_hpc.host.schedulers import SCHEDULERS, current, node_name
 from aiperf_hpc.host.visible_devices import BOUND, NONE, VARIABLES, VisibleDevices
-from aiperf_hpc.system.kernel_files import ROOT
+from aiperf_hpc.system.tools import ROOT
 
 LOCAL_RANKS = (
     "OMPI_COMM_WORLD_LOCAL_RANK",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from aiperf_hpc.host.visible_devices import VARIABLES, VisibleDevices
 from aiperf_hpc.replica.parallel.collectives.base import Collective
-from aiperf_hpc.system.accelerators import FINDERS
+from aiperf_hpc.system.accelerators import amd, nvidia
 from aiperf_hpc.system.description import Accelerator
-from aiperf_hpc.system.kernel_files import ROOT, cpus_of, text_or_none
-from aiperf_hpc.system.tools import AbsentError
+from aiperf_hpc.system.tools import ROOT, AbsentError, cpus_of, text_or_none
 
 Cores = frozenset[int]
 """Logical CPUs."""
@@ -46,15 +46,11 @@ def share_of(cores: Sequence[int], rank: int, ranks: int, near: Sequence[Cores])
 
 def near_cores(devices: VisibleDevices) -> list[Cores]:
     """Return the cores near each accelerator, as its vendor's tool and the kernel tell."""
-    vendor = next(
-        (name for name in ("NVIDIA", "AMD") if devices.variable == VARIABLES[name][0]), ""
-    )
-    if not vendor:  # Huawei's tool takes a second for each chip.
-        return []
-    try:
-        return near_each(devices.names, FINDERS[vendor]())
-    except AbsentError:
-        return []
+    for vendor in (nvidia, amd):  # Huawei's tool takes a second for each chip.
+        if devices.variable == VARIABLES[vendor.VENDOR][0]:
+            with suppress(AbsentError):
+                return near_each(devices.names, vendor.accelerators())
+    return []
 
 
 def near_each(

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from aiperf_hpc.errors import AIPerfError, reason_of
-from aiperf_hpc.system.environment import KERNEL_CACHES
+from aiperf_hpc.system.software import KERNEL_CACHES
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aiperf_hpc.clock import SYSTEM, Clock
-from aiperf_hpc.run.paths import requested_stop
 from aiperf_hpc.run.records import TIME_OVER
+from aiperf_hpc.run.requests import requested_stop
 
 
 class StopFlag:

@@ -14,7 +14,7 @@ from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import AnyEvent, TelemetrySampled, TelemetryStarted
 from aiperf_hpc.run.storage import BackoffRetry
-from aiperf_hpc.telemetry.running import sampled
+from aiperf_hpc.telemetry.sampler import sampled
 from aiperf_hpc.telemetry.values import Equipment, Sample
 
 

@@ -13,7 +13,7 @@ from aiperf_hpc.results.views.run_catalog import find_runs
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.manifest import no_run
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.system.words import node_rows
+from aiperf_hpc.system.summary import node_rows
 
 
 def read_groups(folders: Sequence[Path]) -> dict[str, list[RunFacts]]:

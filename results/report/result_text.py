@@ -20,7 +20,7 @@ from aiperf_hpc.results.views.models import model_lines
 from aiperf_hpc.results.views.telemetry import energy_line
 from aiperf_hpc.results.views.witnesses import witness_line
 from aiperf_hpc.streams import without_controls
-from aiperf_hpc.system.words import machine_line
+from aiperf_hpc.system.summary import machine_line
 
 WIDE = 80
 DOUBLE, SINGLE = "=" * WIDE, "-" * WIDE

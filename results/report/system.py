@@ -7,8 +7,14 @@ from dataclasses import dataclass
 
 from aiperf_hpc.system.description import Job
 from aiperf_hpc.system.site import SiteDescription
-from aiperf_hpc.system.summary import MachineSummary, NodeGroup
-from aiperf_hpc.system.words import absences, group_title, node_rows, versions_words
+from aiperf_hpc.system.summary import (
+    MachineSummary,
+    NodeGroup,
+    absences,
+    group_title,
+    node_rows,
+    versions_words,
+)
 
 MOST_GROUPS = 8
 """How many kinds of nodes the page shows; ``report.json`` has all."""

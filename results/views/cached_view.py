@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from pydantic import BaseModel
 
 from aiperf_hpc.errors import AIPerfError, JournalError
-from aiperf_hpc.host.threads import in_background
+from aiperf_hpc.host.processes import in_background
 from aiperf_hpc.results.views.run_view import RunView
 
 FRESH_SECONDS = 1.0

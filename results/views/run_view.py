@@ -48,8 +48,8 @@ from aiperf_hpc.run.liveness import primary_is_gone, silent_limit
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import TIME_OVER, TRAININGS_DONE, StorageWaited
-from aiperf_hpc.run.service import Service
-from aiperf_hpc.system.words import machine_line
+from aiperf_hpc.run.requests import Service
+from aiperf_hpc.system.summary import machine_line
 from aiperf_hpc.trial import JobPhase, MorphismData, Value
 from aiperf_hpc.untrusted.files import bytes_inside
 from aiperf_hpc.workloads.registry import workload_of

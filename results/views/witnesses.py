@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from aiperf_hpc.formatting import duration, utc_text
 from aiperf_hpc.run.history import RunHistory
-from aiperf_hpc.run.history.witnesses import WitnessHistory
+from aiperf_hpc.run.history.state import WitnessHistory
 from aiperf_hpc.trial import Value
 
 UNWITNESSED = "unwitnessed"

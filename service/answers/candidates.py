@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.run.history import RunHistory, Trial
-from aiperf_hpc.run.history.state import Proposal
+from aiperf_hpc.run.history import Proposal, RunHistory, Trial
 from aiperf_hpc.service.answers.base import Answer, Page
 from aiperf_hpc.trial import MorphismData
 

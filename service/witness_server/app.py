@@ -15,8 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aiperf_hpc import __version__
 from aiperf_hpc.errors import AIPerfError
-from aiperf_hpc.run.heads import Head
-from aiperf_hpc.run.statements import RunId, Statement
+from aiperf_hpc.run.heads import Head, RunId, Statement
 from aiperf_hpc.service.access import BodyLimit
 from aiperf_hpc.service.problem import ProblemError, problem_response
 from aiperf_hpc.service.witness_server.limits import RateLimit

@@ -22,8 +22,7 @@ from aiperf_hpc.integrity.signatures import (
     load_private_key,
     make_key,
 )
-from aiperf_hpc.run.heads import Head
-from aiperf_hpc.run.statements import NOTHING, Statement
+from aiperf_hpc.run.heads import NOTHING, Head, Statement
 from aiperf_hpc.run.storage import GrowingFile
 from aiperf_hpc.service.problem import ProblemError
 from aiperf_hpc.verification.witness_client.signed import NAMESPACE, follows, signer_of

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from aiperf_hpc.system.environment import KERNEL_CACHES
+from aiperf_hpc.system.software import KERNEL_CACHES
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "benchmarks" / "gpu.py"

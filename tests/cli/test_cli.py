@@ -20,7 +20,7 @@ from aiperf_hpc.primary.control.prepare import require_packages
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.service import Service
+from aiperf_hpc.run.requests import Service
 from aiperf_hpc.run.storage import no_retry
 from aiperf_hpc.service.endpoint import Endpoint
 

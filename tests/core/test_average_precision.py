@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf_hpc.average_precision import average_precisions
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.objective import MEAN_AVERAGE_PRECISION, detection
+from aiperf_hpc.objective import MEAN_AVERAGE_PRECISION, average_precisions, detection
 
 ONE, OTHER, NOWHERE = [0, 0, 10, 10], [20, 20, 30, 40], [50, 50, 60, 60]
 

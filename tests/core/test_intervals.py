@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiperf_hpc.run.intervals import Span, apart
+from aiperf_hpc.run.history.telemetry import Span, apart
 
 SECONDS = st.integers(0, 40).map(float)
 SPANS = st.lists(

@@ -18,8 +18,9 @@ from tests.support.run_factory import Plan, write_run
 from aiperf_hpc import cli
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
-from aiperf_hpc.run.paths import RunPaths, requested_stop
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import RunEnded
+from aiperf_hpc.run.requests import requested_stop
 from aiperf_hpc.streams import (
     READABLE,
     as_printed,

@@ -23,7 +23,7 @@ from aiperf_hpc.run.history.presence import presences
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.system.description import NodeDescription
-from aiperf_hpc.system.words import kind_of
+from aiperf_hpc.system.summary import kind_of
 from aiperf_hpc.trial import TimePhase
 
 H100, MI300X = node(0), node(1, accelerators=4, model="AMD Instinct MI300X")

@@ -22,7 +22,7 @@ from aiperf_hpc.primary.check import Check
 from aiperf_hpc.primary.doctor import PACKAGES, energy_checks, examine, readiness
 from aiperf_hpc.primary.launchers.slurm.client import Nodes, SlurmClient
 from aiperf_hpc.system.tools import AbsentError
-from aiperf_hpc.telemetry.rapl import rapl_zones
+from aiperf_hpc.telemetry.energy import rapl_zones
 
 ROOT = Path(__file__).parents[2]
 WRAPPER = "import sys\nfrom {}.cli import main\nsys.exit(main())\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf_hpc.run.file_clock import read_clock
+from aiperf_hpc.run.clocks import read_clock
 
 
 @pytest.mark.parametrize("offset", [0.0, 2.5, -7200.0])

@@ -12,7 +12,7 @@ from aiperf_hpc.cli import main
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.primary.check import Check
 from aiperf_hpc.primary.doctor import examine_storage
-from aiperf_hpc.run.file_system import nearest_existing, require_writable
+from aiperf_hpc.run.storage import nearest_existing, require_writable
 
 
 def writable(folder: Path) -> Check:

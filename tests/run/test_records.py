@@ -15,11 +15,10 @@ from tests.support.run_writer import DEEPER, evaluated, proposed, trial_ended, t
 from tests.support.telemetry import equipment, sample
 
 from aiperf_hpc.run import records
-from aiperf_hpc.run.file_clock import ClockReading
-from aiperf_hpc.run.heads import Head
+from aiperf_hpc.run.clocks import ClockReading
+from aiperf_hpc.run.heads import Head, Statement
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.records import RECORD, AnyEvent, Evaluated, Event, Record
-from aiperf_hpc.run.statements import Statement
 from aiperf_hpc.trial import (
     DatasetInfo,
     DevicePeak,

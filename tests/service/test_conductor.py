@@ -21,7 +21,7 @@ from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.scale_request import ScaleRequest
+from aiperf_hpc.run.requests import ScaleRequest
 from aiperf_hpc.service.access import Policy
 from aiperf_hpc.service.app import create_app
 from aiperf_hpc.service.conductor import Conductor

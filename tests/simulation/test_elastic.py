@@ -19,7 +19,7 @@ from aiperf_hpc.run.history.presence import presences, steps
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.scale_request import ScaleRequest
+from aiperf_hpc.run.requests import ScaleRequest
 from aiperf_hpc.simulation.main import simulate
 from aiperf_hpc.simulation.timeline import Timeline
 from aiperf_hpc.verification.audit import verify

@@ -16,7 +16,7 @@ from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.simulation.main import simulate
-from aiperf_hpc.simulation.queue import Queue
+from aiperf_hpc.simulation.timeline import Queue
 from aiperf_hpc.verification.audit import verify
 
 NODES = 8

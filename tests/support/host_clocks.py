@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tests.support.clock import START
 
-from aiperf_hpc.run.clocks import Clocks
-from aiperf_hpc.run.file_clock import ClockReading
+from aiperf_hpc.run.clocks import ClockReading, Clocks
 from aiperf_hpc.run.records import ClocksRead
 
 UP = START - 4_321.0

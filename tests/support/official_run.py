@@ -16,8 +16,7 @@ from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.work import RESNET50
 from aiperf_hpc.ops_counter.score import end_of, recorded, score_at
 from aiperf_hpc.run import records
-from aiperf_hpc.run.clocks import Clocks
-from aiperf_hpc.run.file_clock import ClockReading
+from aiperf_hpc.run.clocks import ClockReading, Clocks
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RULES, RunManifest

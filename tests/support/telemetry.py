@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from aiperf_hpc.system.description import AcceleratorName
 from aiperf_hpc.telemetry.values import (
-    AcceleratorName,
     AcceleratorUse,
     Equipment,
     Meter,

@@ -10,8 +10,7 @@ from types import ModuleType
 import pytest
 from tests.support.nvml_library import DRIVER_NOT_LOADED, H100, NvmlLibrary
 
-from aiperf_hpc.system import amd, ascend, nvidia
-from aiperf_hpc.system.accelerators import find_accelerators, least_memory
+from aiperf_hpc.system.accelerators import amd, ascend, find_accelerators, least_memory, nvidia
 from aiperf_hpc.system.description import Accelerator
 from aiperf_hpc.system.tools import AbsentError
 

@@ -14,12 +14,11 @@ import psutil
 import pytest
 from tests.system.trees import processor_tree, write
 
-from aiperf_hpc.system.control_groups import memory_limit, quota_cores
 from aiperf_hpc.system.description import Accelerator
-from aiperf_hpc.system.kernel_files import cpus_of
-from aiperf_hpc.system.memory import memory
+from aiperf_hpc.system.memory import memory, memory_limit, quota_cores
 from aiperf_hpc.system.operating_system import operating_system
 from aiperf_hpc.system.processors import processors
+from aiperf_hpc.system.tools import cpus_of
 
 
 def lscpu(*options: str) -> dict[str, str]:

@@ -12,9 +12,8 @@ import psutil
 import pytest
 from tests.system.trees import write
 
-from aiperf_hpc.system.mounts import Mount, mount_of, mounts
 from aiperf_hpc.system.network import network_ports
-from aiperf_hpc.system.storage import disks, file_systems
+from aiperf_hpc.system.storage import Mount, disks, file_systems, mount_of, mounts
 
 
 def adapter(name: str, port: int, **files: str) -> dict[str, str]:

@@ -11,9 +11,8 @@ import pytest
 import torch
 from tests.system.trees import write
 
-from aiperf_hpc.system.environment import MOST, recorded_variables
 from aiperf_hpc.system.node import describe_node, describe_process, describe_rank, job_of
-from aiperf_hpc.system.software import installed, loaded
+from aiperf_hpc.system.software import MOST, installed, loaded, recorded_variables
 
 
 def test_variables_that_matter_and_no_others() -> None:

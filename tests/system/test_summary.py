@@ -6,8 +6,14 @@ import pytest
 from tests.support.nodes import node, rank
 
 from aiperf_hpc.system.description import NodeDescription
-from aiperf_hpc.system.summary import group_nodes, summarize
-from aiperf_hpc.system.words import absences, machine_line, node_rows, size
+from aiperf_hpc.system.summary import (
+    absences,
+    group_nodes,
+    machine_line,
+    node_rows,
+    size,
+    summarize,
+)
 
 
 def test_equal_nodes_are_told_together() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf_hpc.telemetry.integration import Counter, Mean, Trapezoid
+from aiperf_hpc.telemetry.energy import Counter, Mean, Trapezoid
 
 
 def test_a_counter_begins_anew_after_its_greatest_value() -> None:

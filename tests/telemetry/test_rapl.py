@@ -7,13 +7,13 @@ import pytest
 from tests.support.powercap import powercap
 
 from aiperf_hpc.system.tools import AbsentError
-from aiperf_hpc.telemetry import rapl
+from aiperf_hpc.telemetry import energy
 from aiperf_hpc.telemetry.values import Part
 
 
 def test_packages_and_memory_add_up_and_nothing_counts_twice(tmp_path: Path) -> None:
     powercap(tmp_path)
-    found = rapl.rapl_zones(tmp_path)
+    found = energy.rapl_zones(tmp_path)
     assert [(zone.name, zone.part) for zone in found] == [
         ("package-0", Part.PROCESSORS),
         ("package-0 dram", Part.MEMORY),
@@ -26,15 +26,15 @@ def test_packages_and_memory_add_up_and_nothing_counts_twice(tmp_path: Path) -> 
 
 def test_without_counters_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(AbsentError, match="no counters of RAPL"):
-        rapl.rapl_zones(tmp_path)
+        energy.rapl_zones(tmp_path)
 
 
 def test_counters_that_only_root_may_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     powercap(tmp_path)
 
-    def refused(zone: rapl.Zone) -> int:
+    def refused(zone: energy.Zone) -> int:
         raise PermissionError(errno.EACCES, "Permission denied", str(zone.path))
 
-    monkeypatch.setattr(rapl.Zone, "read", refused)
+    monkeypatch.setattr(energy.Zone, "read", refused)
     with pytest.raises(AbsentError, match=r"energy_uj: Permission denied; root may"):
-        rapl.rapl_zones(tmp_path)
+        energy.rapl_zones(tmp_path)

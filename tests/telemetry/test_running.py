@@ -14,8 +14,8 @@ from tests.support.telemetry import sample
 
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import JournalError
-from aiperf_hpc.telemetry import running
-from aiperf_hpc.telemetry.running import Record, claim_host, sample_until, sampled
+from aiperf_hpc.telemetry import sampler as sampler_module
+from aiperf_hpc.telemetry.sampler import Record, claim_host, sample_until, sampled
 from aiperf_hpc.telemetry.values import Equipment, Sample
 
 
@@ -161,7 +161,7 @@ def test_what_nobody_thought_of_is_told_and_ends_nothing(
     def broken(*_: object, **__: object) -> NoReturn:
         raise ZeroDivisionError("nobody")
 
-    monkeypatch.setattr(running, "sampler", broken)
+    monkeypatch.setattr(sampler_module, "sampler", broken)
     told = Told()
     with sampling(name, told):
         assert told.any.wait(60.0)

@@ -10,7 +10,7 @@ from pathlib import Path
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.config.replica import ReplicaConfig
 from aiperf_hpc.errors import AIPerfError, UsageError
-from aiperf_hpc.host.process_session import failure_reason, run_in_session
+from aiperf_hpc.host.processes import failure_reason, run_in_session
 from aiperf_hpc.host.signals import interruptible
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.records import BestEpochKept

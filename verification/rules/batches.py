@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from aiperf_hpc.run.history import Trial
-from aiperf_hpc.system.words import size
+from aiperf_hpc.system.summary import size
 from aiperf_hpc.trial import RoundPhase, TrialState
 from aiperf_hpc.verification.evidence import Evidence, Failures
 

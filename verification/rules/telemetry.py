@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 
 from aiperf_hpc.results.report.stated import stated_report
-from aiperf_hpc.run.intervals import Span, apart
+from aiperf_hpc.run.history.telemetry import Span, apart
 from aiperf_hpc.verification.evidence import Evidence, Failures
 from aiperf_hpc.verification.journal import Sampler
 

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.integrity.signatures import PublicKey
+from aiperf_hpc.run.heads import Statement
 from aiperf_hpc.run.records import TimeStamped, Witnessed
-from aiperf_hpc.run.statements import Statement
 from aiperf_hpc.untrusted.files import open_regular
 from aiperf_hpc.verification.evidence import Evidence, Failures
 from aiperf_hpc.verification.journal import Journal, Shown

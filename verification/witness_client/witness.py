@@ -13,9 +13,8 @@ from pydantic import ValidationError
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.integrity.signatures import BadSignatureError, PublicKey
-from aiperf_hpc.run.heads import Head
+from aiperf_hpc.run.heads import Head, Statement
 from aiperf_hpc.run.records import AnyEvent, Witnessed
-from aiperf_hpc.run.statements import Statement
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.files import bytes_of
 from aiperf_hpc.verification.witness_client.http import AwayError, post

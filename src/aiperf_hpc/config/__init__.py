@@ -5,9 +5,16 @@ it gives one), a preset or YAML file, ``--set key=value``.
 """
 
 from aiperf_hpc.config.dataset import DatasetConfig
-from aiperf_hpc.config.differences import Difference, differences, preset_of
 from aiperf_hpc.config.engine import EngineConfig, SimulationConfig
-from aiperf_hpc.config.loading import load_config, preset_names, preset_text, validate
+from aiperf_hpc.config.loading import (
+    Difference,
+    differences,
+    load_config,
+    preset_names,
+    preset_of,
+    preset_text,
+    validate,
+)
 from aiperf_hpc.config.model import (
     CosmoFlowConfig,
     DeepCAMConfig,

@@ -1,4 +1,4 @@
-"""A configuration of its sources: presets, YAML files, ``--set`` assignments, and messages.
+"""Loading a configuration from presets, YAML files and ``--set``, and comparing it with a preset.
 
 An error names the key, the value and its range, or the nearest key that there is.
 """
@@ -6,10 +6,10 @@ An error names the key, the value and its range, or the nearest key that there i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -157,3 +157,40 @@ def _range(field: FieldInfo | None) -> str:
 
 def _plain(limit: float) -> str:
     return str(limit) if isinstance(limit, int) else f"{limit:g}"
+
+
+OFFICIAL = "imagenet"
+"""The preset that a configuration of no preset of this version is compared with."""
+
+
+class Difference(NamedTuple):
+    """A key with another value than in the preset."""
+
+    key: str
+    """Dotted, as for ``--set``."""
+    value: Any
+    """Plain data; None also where the configuration has no such key."""
+    preset: Any
+    """The preset's; None also where it has no such key."""
+
+
+def preset_of(config: RunConfig) -> str:
+    """Return the preset that a configuration is compared with: its own, or the official one."""
+    return config.preset if config.preset in preset_names() else OFFICIAL
+
+
+def differences(config: RunConfig) -> list[Difference]:
+    """Return where a configuration differs from ``preset_of`` it, in the order of its keys."""
+    base = load_config(preset_of(config)).settled().model_dump(mode="json")
+    return list(_differences(config.settled().model_dump(mode="json"), base))
+
+
+def _differences(
+    one: Mapping[str, Any], other: Mapping[str, Any], above: str = ""
+) -> Iterator[Difference]:
+    for key in dict.fromkeys((*one, *other)):
+        mine, theirs = one.get(key), other.get(key)
+        if isinstance(mine, dict) and isinstance(theirs, dict):
+            yield from _differences(mine, theirs, f"{above}{key}.")
+        elif mine != theirs:
+            yield Difference(f"{above}{key}", mine, theirs)

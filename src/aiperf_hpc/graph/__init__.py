@@ -8,8 +8,8 @@ is stands at its class in ``layers/``; a new one is a class there, a function in
 
 from __future__ import annotations
 
+from aiperf_hpc.graph.graph import SCHEMA_VERSION as SCHEMA_VERSION
 from aiperf_hpc.graph.graph import Graph as Graph
+from aiperf_hpc.graph.graph import Node as Node
 from aiperf_hpc.graph.layers import *  # noqa: F403 -- a new layer is named at its class alone
-from aiperf_hpc.graph.node import SCHEMA_VERSION as SCHEMA_VERSION
-from aiperf_hpc.graph.node import Node as Node
 from aiperf_hpc.graph.recording import KINDS as KINDS

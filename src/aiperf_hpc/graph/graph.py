@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
 
 from aiperf_hpc.errors import GraphError
-from aiperf_hpc.graph.hashing import hash_of
-from aiperf_hpc.graph.layers import Shape
+from aiperf_hpc.graph.layers import Layer, Shape
 from aiperf_hpc.graph.layers.base import require
-from aiperf_hpc.graph.node import SCHEMA_VERSION, Node
 from aiperf_hpc.graph.recording import KINDS, layer_from, recorded
 from aiperf_hpc.untrusted.files import parsed_json
 
@@ -279,3 +278,76 @@ def _node_from_json(item: object) -> Node:
 def _names(sources: object) -> tuple[str, ...]:
     require(isinstance(sources, list), f"inputs must be a list of names, got {sources!r}")
     return tuple(str(source) for source in cast("list[object]", sources))
+
+
+SCHEMA_VERSION = 1
+"""The version of what a graph's JSON and its hash are made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A named layer and the names of the nodes it reads, in order."""
+
+    name: str
+    layer: Layer
+    inputs: tuple[str, ...] = ()
+    inserted: bool = False
+    """True for a node that a morphism put in. Provenance only: not part of the graph's hash."""
+
+    @property
+    def kind(self) -> str:
+        """The kind that its layer is recorded by."""
+        return recorded(self.layer).kind
+
+
+def hash_of(nodes: Sequence[Node], consumers: Mapping[str, tuple[str, ...]]) -> str:
+    """Return 128 bits in hexadecimal that depend on layers and edges alone.
+
+    Colours from the inputs down and from the output up, then two rounds of
+    Weisfeiler-Lehman refinement, so that a layer shared by two readers differs from two
+    equal layers.
+
+    Args:
+        nodes: of the graph, in topological order.
+        consumers: the names of the nodes that read each node's output.
+    """
+    by_name = {node.name: node for node in nodes}
+    above: dict[str, str] = {}
+    for node in nodes:
+        sources = [above[source] for source in node.inputs]
+        text = recorded(node.layer).text
+        above[node.name] = _digest_of(f"({text}, {_ordered(node.layer, sources)})")
+    below: dict[str, str] = {}
+    for node in reversed(nodes):
+        readers = (by_name[name] for name in consumers[node.name])
+        places = [(below[r.name], _places(r, node.name)) for r in readers]
+        below[node.name] = _digest_of(f"({recorded(node.layer).text}, {sorted(places)})")
+    colour = {name: _digest(above[name], below[name]) for name in above}
+    for _ in range(2):
+        colour = {
+            node.name: _digest(
+                colour[node.name],
+                _ordered(node.layer, [colour[source] for source in node.inputs]),
+                sorted(colour[reader] for reader in consumers[node.name]),
+            )
+            for node in nodes
+        }
+    return _digest(SCHEMA_VERSION, sorted(colour.values()))
+
+
+def _digest(*parts: object) -> str:
+    return _digest_of(repr(parts))
+
+
+def _digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _ordered(layer: Layer, colours: list[str]) -> list[str]:
+    return sorted(colours) if layer.commutative else colours
+
+
+def _places(reader: Node, source: str) -> tuple[int, ...]:
+    """Return where ``reader`` reads ``source``: input numbers, or a count if order is free."""
+    places = tuple(i for i, name in enumerate(reader.inputs) if name == source)
+    return (len(places),) if reader.layer.commutative else places

@@ -1,25 +1,32 @@
-"""All clocks of a host, read together, so that one that was slowed can be told from the others.
+"""A host's clocks: compared with the file server's, and read together to detect a slowed clock.
 
-A library that is loaded before all others can answer ``clock_gettime`` in the kernel's place, and
-so slow every clock that Python reads. It does not answer a system call that is made past it, nor
-does it write the kernel's files or stamp a file server's.
+No host of a cluster can read another's clock, but each can have a file of the shared directory
+stamped: two hosts that know their offsets from the same server know how far apart they are. This
+needs no NTP, no service and no privileges.
+
+A library that is preloaded can answer ``clock_gettime`` in the kernel's place, and so slow every
+clock that Python reads. It does not intercept a direct system call, and it neither writes the
+kernel's files nor stamps a file server's.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import tempfile
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from aiperf_hpc.run.file_clock import ClockReading, Time, read_clock
 from aiperf_hpc.trial import Value
+from aiperf_hpc.untrusted.bounds import Finite
 
 SAMPLES = 3
+"""How often clocks are read; the quickest reading counts."""
 _CLOCK_GETTIME = {
     "aarch64": 113, "loongarch64": 113, "ppc64le": 246, "riscv64": 113, "s390x": 260, "x86_64": 228,
 }  # fmt: skip
@@ -128,3 +135,50 @@ def answering_library() -> str:
     found = _Symbol()
     address = ctypes.cast(everything.clock_gettime, ctypes.c_void_p)
     return os.fsdecode(found.file) if everything.dladdr(address, ctypes.byref(found)) else ""
+
+
+Time = Finite
+"""Seconds, of a clock or between two of its readings: a record with any other is none."""
+
+
+class ClockReading(Value):
+    """A host's clock beside the file server's."""
+
+    ahead_seconds: Time
+    """How far the host is ahead; negative when it is behind."""
+    precision_seconds: Time
+    """How wrong that may be: half of the time that the server took to answer."""
+
+
+FileClock = Callable[[Path, Callable[[], float]], ClockReading | None]
+"""What compares a clock, UTC seconds, with that of the server of a folder, where that says
+something."""
+
+
+def read_clock(folder: Path, clock: Callable[[], float] = time.time) -> ClockReading:
+    """Compare ``clock``, UTC seconds, with that of the server of ``folder``.
+
+    A file's time is set to "now" by whoever keeps the file: on NFS the server (SETATTR with
+    SET_TO_SERVER_TIME, RFC 1813, 2.6). File systems whose clients set it (Lustre, local disks)
+    say 0 whatever the clocks do.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    handle, name = tempfile.mkstemp(prefix=".clock-", dir=folder)
+    try:
+        readings = [_reading(handle, clock) for _ in range(SAMPLES)]
+    finally:
+        os.close(handle)
+        Path(name).unlink()
+    return min(readings, key=lambda reading: reading.precision_seconds)
+
+
+def _reading(handle: int, clock: Callable[[], float]) -> ClockReading:
+    before = clock()
+    os.utime(handle)
+    after = clock()
+    stamped = os.fstat(handle).st_mtime
+    return ClockReading(
+        ahead_seconds=(before + after) / 2.0 - stamped, precision_seconds=(after - before) / 2.0
+    )

@@ -20,10 +20,10 @@ from pydantic import ValidationError
 
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.errors import AIPerfError, JournalError, StorageError
-from aiperf_hpc.run.frequent import AnyRecord, model_of, parsed
 from aiperf_hpc.run.heads import Hash, Head, new_hash
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.records import AnyEvent, Record
+from aiperf_hpc.run.records.parsing import AnyRecord, model_of, parsed
 from aiperf_hpc.run.storage import GrowingFile, Retry, Sync, no_retry, to_stable_storage
 from aiperf_hpc.untrusted.bounds import message_of
 from aiperf_hpc.untrusted.files import regular_descriptor

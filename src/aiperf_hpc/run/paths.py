@@ -127,7 +127,7 @@ class RunPaths:
 
     @property
     def scale_request(self) -> Path:
-        """Exists while someone's request for other nodes waits (``run/scale_request.py``)."""
+        """Exists while someone's request for other nodes waits (``run/requests.py``)."""
         return self.root / "primary" / "scale.json"
 
     @property
@@ -286,16 +286,6 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 def _is_journal(name: str) -> bool:
     return name.endswith(".jsonl")
-
-
-def requested_stop(request: Path) -> str | None:
-    """Return what a stop request says, or None where nobody has asked."""
-    try:
-        # Perhaps written by hand, in whatever encoding.
-        said = request.read_text("utf-8", errors="backslashreplace")
-        return said.strip() or "a stop was requested"
-    except OSError:
-        return None  # Not there, or not to be seen now: a file server may be away.
 
 
 def write_whole(path: Path, content: str | bytes, sync: Sync = to_stable_storage) -> None:

@@ -40,8 +40,7 @@ from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.run.storage import BackoffRetry, Retry
-from aiperf_hpc.simulation.queue import Queue
-from aiperf_hpc.simulation.timeline import LocalClock, Task, Timeline
+from aiperf_hpc.simulation.timeline import LocalClock, Queue, Task, Timeline
 from aiperf_hpc.trial import JobPhase, Machine
 
 P = ParamSpec("P")

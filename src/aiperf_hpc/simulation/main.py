@@ -31,8 +31,7 @@ from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.simulation.cluster import Cluster, SimulatedLauncher
-from aiperf_hpc.simulation.queue import Queue
-from aiperf_hpc.simulation.timeline import Timeline
+from aiperf_hpc.simulation.timeline import Queue, Timeline
 from aiperf_hpc.streams import folded, print_in_any_locale
 
 START_UTC = 1_767_225_600.0

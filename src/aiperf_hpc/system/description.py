@@ -10,6 +10,16 @@ Absent = dict[str, str]
 """Why something is not told, by its name."""
 
 
+class AcceleratorName(Value):
+    """One accelerator, as the node's description names it."""
+
+    vendor: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.vendor} {self.index}"
+
+
 class Accelerator(Value):
     """One accelerator as its vendor's tool names and counts it."""
 

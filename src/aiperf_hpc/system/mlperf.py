@@ -12,8 +12,17 @@ from typing import Final
 
 from aiperf_hpc.system.description import Accelerator, NodeDescription, Processors
 from aiperf_hpc.system.site import SiteDescription
-from aiperf_hpc.system.summary import MachineSummary, NodeGroup
-from aiperf_hpc.system.words import caches, clock, node_line, nodes, port_words, size, times
+from aiperf_hpc.system.summary import (
+    MachineSummary,
+    NodeGroup,
+    caches,
+    clock,
+    node_line,
+    nodes,
+    port_words,
+    size,
+    times,
+)
 
 Description = dict[str, str | dict[str, str]]
 FRAMEWORKS: Final = ("PyTorch", "TensorFlow")

@@ -7,8 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from aiperf_hpc.system.description import NetworkPort
-from aiperf_hpc.system.kernel_files import ROOT, entries, number_of, text_of, text_or_none
-from aiperf_hpc.system.tools import AbsentError, Question
+from aiperf_hpc.system.tools import (
+    ROOT,
+    AbsentError,
+    Question,
+    entries,
+    number_of,
+    text_of,
+    text_or_none,
+)
 
 _LINK_LAYERS = {1: "Ethernet", 32: "InfiniBand"}
 """The kernel's numbers of them (linux/if_arp.h). The loopback has another."""

@@ -16,15 +16,13 @@ from aiperf_hpc.system.description import (
     ProcessDescription,
     RankDescription,
 )
-from aiperf_hpc.system.environment import recorded_variables
-from aiperf_hpc.system.kernel_files import ROOT
 from aiperf_hpc.system.memory import memory
 from aiperf_hpc.system.network import network_ports
 from aiperf_hpc.system.operating_system import operating_system
 from aiperf_hpc.system.processors import processors
-from aiperf_hpc.system.software import arithmetic, installed, loaded
+from aiperf_hpc.system.software import arithmetic, installed, loaded, recorded_variables
 from aiperf_hpc.system.storage import disks, file_systems
-from aiperf_hpc.system.tools import Question
+from aiperf_hpc.system.tools import ROOT, Question
 
 
 def describe_rank(folders: Mapping[str, Path], *, with_node: bool = True) -> RankDescription:

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aiperf_hpc.system.description import OperatingSystem
-from aiperf_hpc.system.kernel_files import ROOT, text_of, text_or_none
-from aiperf_hpc.system.mounts import mounts
-from aiperf_hpc.system.tools import AbsentError, Question
+from aiperf_hpc.system.storage import mounts
+from aiperf_hpc.system.tools import ROOT, AbsentError, Question, text_of, text_or_none
 
 _DMI = "sys/class/dmi/id"
 _IMAGES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")

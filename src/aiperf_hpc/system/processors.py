@@ -8,10 +8,18 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from aiperf_hpc.system.control_groups import quota_cores
 from aiperf_hpc.system.description import Processors
-from aiperf_hpc.system.kernel_files import ROOT, cpus_of, number_of, text_of, text_or_none
-from aiperf_hpc.system.tools import AbsentError, Question, output_of
+from aiperf_hpc.system.memory import quota_cores
+from aiperf_hpc.system.tools import (
+    ROOT,
+    AbsentError,
+    Question,
+    cpus_of,
+    number_of,
+    output_of,
+    text_of,
+    text_or_none,
+)
 
 _CPUS = "sys/devices/system/cpu"
 _IN_NAME = re.compile(r"@\s*([\d.]+)\s*GHz")

@@ -1,9 +1,10 @@
-"""Asking what a node may not have: programs and libraries of vendors."""
+"""Reading vendors' programs and libraries, and files of ``/proc`` and ``/sys``, if available."""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from aiperf_hpc.errors import AIPerfError
@@ -76,3 +77,39 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return " ".join(str(error).split()) or type(error).__name__
+
+
+ROOT = Path("/")
+
+
+def text_of(path: Path) -> str:
+    """Return what a file says, without the line's end. Raises OSError."""
+    return path.read_text("utf-8", errors="replace").strip().strip("\0")
+
+
+def number_of(path: Path) -> int:
+    """Return the number that a file says. Raises OSError and ValueError."""
+    return int(text_of(path))
+
+
+def text_or_none(path: Path) -> str | None:
+    """Return what a file says; None where it is not there or says nothing."""
+    try:
+        return text_of(path) or None
+    except OSError:
+        return None
+
+
+def entries(folder: Path) -> list[Path]:
+    """Return what is in a folder, by name; nothing where there is no such folder."""
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def cpus_of(ranges: str) -> list[int]:
+    """Return the numbers of a list such as 0-3,8. Raises ValueError."""
+    return [number for part in ranges.split(",") if part for number in _range(part)]
+
+
+def _range(part: str) -> Iterator[int]:
+    first, _, last = part.partition("-")
+    yield from range(int(first), int(last or first) + 1)

@@ -1,13 +1,18 @@
-"""The meters of a node's energy, and what each of them counted."""
+"""The meters of a node's energy: RAPL's counters, accelerators' counters, and integrated power.
+
+RAPL's counters (``/sys/class/powercap``) are Intel's and AMD's own. Since Linux 5.10 they are
+readable by root alone unless a site says otherwise (CVE-2020-8694).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
-from aiperf_hpc.telemetry.integration import Counter, Trapezoid
-from aiperf_hpc.telemetry.rapl import Zone
-from aiperf_hpc.telemetry.reading import AcceleratorSource, Asker, Reading
+from aiperf_hpc.system.accelerators.source import AcceleratorSource, Asker, Reading
+from aiperf_hpc.system.tools import ROOT, AbsentError, entries, number_of, text_of
 from aiperf_hpc.telemetry.values import Meter, Part
 
 LONGEST_GAP: Final = 5.0
@@ -98,3 +103,156 @@ def accelerator_meters(
     return Metered(
         numbers, [AcceleratorMeter(source, number, first[number], every) for number in numbers]
     )
+
+
+class Zone(NamedTuple):
+    """A counter of energy in microjoules."""
+
+    name: str
+    """Such as ``package-0``, or ``package-0 dram``."""
+    part: Part
+    path: Path
+    greatest: int
+    """The value after which the counter begins anew at 0."""
+
+    def read(self) -> int:
+        """Return the counter. Raises OSError and ValueError."""
+        return number_of(self.path)
+
+
+def rapl_zones(root: Path = ROOT) -> list[Zone]:
+    """Return the zones whose energies add up: each package, and memory where it is told apart.
+
+    Cores and graphics are in their package; memory is not. The whole platform, which few have, has
+    all of them in it.
+
+    Raises:
+        AbsentError: there is none, or none that may be read.
+        OSError, ValueError: the kernel's files are not as they should be.
+    """
+    # Not intel-rapl-mmio, which counts the same package again.
+    found = [
+        zone
+        for package in entries(root / "sys/class/powercap")
+        if package.name.startswith("intel-rapl:") and package.name.count(":") == 1
+        for zone in _zones(package)
+    ]
+    if not found:
+        raise AbsentError("the kernel shows no counters of RAPL")
+    try:
+        for zone in found:
+            zone.read()
+    except PermissionError:
+        raise AbsentError(
+            f"{found[0].path}: Permission denied; root may let others read it"
+        ) from None
+    return found
+
+
+def _zones(package: Path) -> Iterator[Zone]:
+    name = text_of(package / "name")
+    if name.startswith("package"):
+        yield _zone(package, name, Part.PROCESSORS)
+        for below in entries(package):
+            if below.name.startswith(f"{package.name}:") and text_of(below / "name") == "dram":
+                yield _zone(below, f"{name} dram", Part.MEMORY)
+
+
+def _zone(folder: Path, name: str, part: Part) -> Zone:
+    return Zone(name, part, folder / "energy_uj", number_of(folder / "max_energy_range_uj"))
+
+
+class Counter:
+    """The energy by a counter that begins anew after its greatest value."""
+
+    def __init__(
+        self, joules_each: float, greatest: int | None = None, longest: float = math.inf
+    ) -> None:
+        """Begin without a reading.
+
+        Args:
+            joules_each: what one of the counter's units is.
+            greatest: the value after which it begins anew at 0; None of one that never does.
+            longest: seconds in which it surely does so once at most; what was between two readings
+                further apart is not known.
+        """
+        self._joules_each = joules_each
+        self._greatest = greatest
+        self._longest = longest
+        self._last: tuple[float, int] | None = None
+        self._joules = self._seconds = 0.0
+
+    def read(self, now: float, value: int) -> None:
+        """Take a reading at ``now``, in monotonic seconds.
+
+        One that is less than the last has wrapped round. Where it never does it was reset, as by
+        a driver that was loaded again, and what it had counted meanwhile is not known.
+        """
+        if self._last is not None:
+            then, before = self._last
+            passed = value - before
+            if passed < 0 and self._greatest is not None:
+                passed += self._greatest + 1
+            if passed >= 0 and now - then <= self._longest:
+                self._joules += passed * self._joules_each
+                self._seconds += now - then
+        self._last = now, value
+
+    def take(self) -> tuple[float, float]:
+        """Return the joules since the last time, and how many seconds they cover."""
+        taken = self._joules, self._seconds
+        self._joules = self._seconds = 0.0
+        return taken
+
+
+class Trapezoid:
+    """The energy by readings of power, which is taken to change evenly between two of them."""
+
+    def __init__(self, longest: float) -> None:
+        """Begin without a reading.
+
+        Args:
+            longest: seconds between two readings from which on what was between is not known.
+        """
+        self._longest = longest
+        self._last: tuple[float, float] | None = None
+        self._joules = self._seconds = 0.0
+
+    def read(self, now: float, watts: float) -> None:
+        """Take a reading at ``now``, in monotonic seconds."""
+        if self._last is not None:
+            then, before = self._last
+            passed = now - then
+            if passed <= self._longest:
+                self._joules += 0.5 * (before + watts) * passed
+                self._seconds += passed
+        self._last = now, watts
+
+    def missed(self) -> None:
+        """Take note that a reading failed: nothing is known until the next one."""
+        self._last = None
+
+    def take(self) -> tuple[float, float]:
+        """Return the joules since the last time, and how many seconds they cover."""
+        taken = self._joules, self._seconds
+        self._joules = self._seconds = 0.0
+        return taken
+
+
+class Mean:
+    """The mean of readings, each as important as the others."""
+
+    def __init__(self) -> None:
+        self._sum = 0.0
+        self._count = 0
+
+    def read(self, value: float | None) -> None:
+        if value is not None:
+            self._sum += value
+            self._count += 1
+
+    def take(self) -> float | None:
+        """Return the mean since the last time; None where nothing was read."""
+        mean = self._sum / self._count if self._count else None
+        self._sum, self._count = 0.0, 0
+        return mean

@@ -8,9 +8,8 @@ from typing import Final, Protocol
 
 import psutil
 
-from aiperf_hpc.system.kernel_files import ROOT, entries, number_of
-from aiperf_hpc.system.tools import AbsentError
-from aiperf_hpc.telemetry.reading import Asker
+from aiperf_hpc.system.accelerators.source import Asker
+from aiperf_hpc.system.tools import ROOT, AbsentError, entries, number_of
 from aiperf_hpc.telemetry.values import NodeUse
 
 LOOPBACK: Final = "lo"

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from aiperf_hpc.system.description import AcceleratorName
 from aiperf_hpc.trial import Value
 
 Amount = Annotated[float, Field(ge=0.0, le=1e18, allow_inf_nan=False)]
@@ -42,16 +43,6 @@ class Meter(Value):
     source: str
     """Where the energy is from, e.g. ``RAPL``."""
     label: Literal["measured", "estimated"]
-
-
-class AcceleratorName(Value):
-    """One accelerator, as the node's description names it."""
-
-    vendor: str
-    index: int
-
-    def __str__(self) -> str:
-        return f"{self.vendor} {self.index}"
 
 
 class AcceleratorUse(Value):

@@ -25,9 +25,8 @@ from aiperf_hpc.primary.control.heads import HeadsTaker
 from aiperf_hpc.primary.launchers.base import ReplicaState, WaitLimit
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run import records
-from aiperf_hpc.run.clocks import Clocks
+from aiperf_hpc.run.clocks import Clocks, FileClock, read_clock
 from aiperf_hpc.run.digest import Digest, DigestWriter
-from aiperf_hpc.run.file_clock import FileClock, read_clock
 from aiperf_hpc.run.heads import published
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalReader, JournalWriter

@@ -9,7 +9,7 @@ from tests.support.clock import START, Clock
 
 from aiperf_hpc.primary.control.preflight import Preflight
 from aiperf_hpc.results.views.consistency import clock_problems
-from aiperf_hpc.run.file_clock import ClockReading
+from aiperf_hpc.run.clocks import ClockReading
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import FIRST, Incarnation, RunPaths

@@ -21,7 +21,7 @@ from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import AnyEvent
-from aiperf_hpc.run.scale_request import ScaleRequest
+from aiperf_hpc.run.requests import ScaleRequest
 from aiperf_hpc.trial import JobPhase
 
 RUNNING, PENDING = ReplicaState(JobPhase.RUNNING, "n1"), ReplicaState(JobPhase.PENDING)

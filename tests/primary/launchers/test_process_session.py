@@ -12,7 +12,7 @@ import time
 import pytest
 from tests.support.processes import alive
 
-from aiperf_hpc.host.process_session import end_session, failure_reason, run_in_session
+from aiperf_hpc.host.processes import end_session, failure_reason, run_in_session
 
 FAMILY = """
 import os, subprocess, sys, time

@@ -9,7 +9,7 @@ import pytest
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.replica.runtime.kernel_caches import own_kernel_caches
-from aiperf_hpc.system.environment import KERNEL_CACHES, recorded_variables
+from aiperf_hpc.system.software import KERNEL_CACHES, recorded_variables
 
 
 def test_each_process_begins_with_caches_of_its_own(

@@ -16,8 +16,7 @@ from tests.support.clock import START, Clock
 
 from aiperf_hpc.cli.program import main
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.run.heads import Head
-from aiperf_hpc.run.statements import NOTHING, Statement
+from aiperf_hpc.run.heads import NOTHING, Head, Statement
 from aiperf_hpc.service.witness_server.app import MOST_BYTES, create_app
 from aiperf_hpc.service.witness_server.limits import MOST_CLIENTS, RateLimit
 from aiperf_hpc.service.witness_server.log import WitnessLog

@@ -1,4 +1,4 @@
-"""Layers on vectors."""
+"""Layers on vectors and on integers."""
 
 from __future__ import annotations
 
@@ -78,3 +78,26 @@ class PositionwiseDense(Dense):
 
     def parameters(self, *inputs: Shape) -> dict[str, Shape]:
         return {"kernel": (inputs[0][1], self.units), "bias": (self.units,)}
+
+
+@layer_class
+class Embedding(Layer):
+    """A vector for each integer below ``vocabulary``. Table layout: (vocabulary, channels)."""
+
+    kind: ClassVar[str] = "embedding"
+    initial_values: ClassVar[Mapping[str, InitialValue]] = {"table": Distribution.STANDARD_NORMAL}
+    decayed: ClassVar[frozenset[str]] = frozenset({"table"})
+    # Its table has no channels to read, as a kernel has, so that a morphism cannot widen it.
+    channel_role: ClassVar[ChannelRole] = ChannelRole.REARRANGES
+
+    vocabulary: int
+    channels: int
+
+    def __post_init__(self) -> None:
+        require_sizes(self, "vocabulary", "channels")
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        return *inputs[0], self.channels
+
+    def parameters(self, *inputs: Shape) -> dict[str, Shape]:
+        return {"table": (self.vocabulary, self.channels)}

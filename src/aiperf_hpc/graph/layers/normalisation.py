@@ -1,11 +1,18 @@
-"""Normalisations, and their scale and shift alone."""
+"""Normalization, its scale and shift alone, and dropout."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import ClassVar
 
-from aiperf_hpc.graph.layers.base import ChannelRole, InitialValue, Layer, Shape, layer_class
+from aiperf_hpc.graph.layers.base import (
+    ChannelRole,
+    InitialValue,
+    Layer,
+    Shape,
+    layer_class,
+    require,
+)
 
 
 @layer_class
@@ -48,3 +55,28 @@ class ChannelAffine(Layer):
 
     def parameters(self, *inputs: Shape) -> dict[str, Shape]:
         return {"scale": inputs[0][-1:], "shift": inputs[0][-1:]}
+
+
+@layer_class
+class Dropout(Layer):
+    """Zeros in place of a share ``rate`` of all elements in training; the identity in inference.
+
+    Inverted dropout (Srivastava et al. 2014): what is kept is divided by 1 - rate in training, so
+    that each element keeps its mean. Each element is dropped or kept by itself.
+    """
+
+    kind: ClassVar[str] = "dropout"
+    follower: ClassVar[bool] = True
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        number = type(self.rate) is not bool and isinstance(self.rate, int | float)
+        require(
+            number and 0.0 <= self.rate < 1.0,
+            f"dropout: rate must be a number from 0 to below 1, got {self.rate!r}",
+        )
+        object.__setattr__(self, "rate", float(self.rate))  # One number, one hash.
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        return inputs[0]

@@ -1,4 +1,4 @@
-"""Layers that give what they read in another shape."""
+"""The input layer, and layers that change only the shape."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from aiperf_hpc.graph.layers.base import (
     Layer,
     Shape,
     image,
+    is_size,
     layer_class,
     require,
     require_sizes,
 )
+from aiperf_hpc.untrusted.bounds import MOST_AXES
 
 
 @layer_class
@@ -62,3 +64,28 @@ class NearestResize2D(Layer):
 
     def output_shape(self, *inputs: Shape) -> Shape:
         return self.height, self.width, image(inputs[0])[2]
+
+
+@layer_class
+class Input(Layer):
+    """The samples of a dataset, of one fixed shape."""
+
+    kind: ClassVar[str] = "input"
+    inputs: ClassVar[tuple[int, int | None]] = (0, 0)
+    channel_role: ClassVar[ChannelRole] = ChannelRole.FIXED
+
+    shape: Shape
+    dtype: str = "float32"
+    """``int32`` for samples that are integers, such as the numbers of words."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        require(
+            0 < len(self.shape) <= MOST_AXES and all(is_size(n) for n in self.shape),
+            f"input: every dimension must be at least 1, got {self.shape}"[:200],
+        )
+        known = self.dtype in ("float32", "int32")
+        require(known, f"input: dtype must be float32 or int32, got {self.dtype!r}")
+
+    def output_shape(self, *inputs: Shape) -> Shape:
+        return self.shape

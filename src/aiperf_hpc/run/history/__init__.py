@@ -5,9 +5,11 @@ read a ``RunHistory``.
 """
 
 from aiperf_hpc.run.history.query import RunHistory
-from aiperf_hpc.run.history.state import PRIMARY, Evaluation, Proposal, ReplicaHistory, Trial
+from aiperf_hpc.run.history.replicas import ReplicaHistory
+from aiperf_hpc.run.history.state import PRIMARY
 from aiperf_hpc.run.history.tail import no_collections
 from aiperf_hpc.run.history.telemetry import PartEnergy, Point, SamplerHistory, counted
+from aiperf_hpc.run.history.trials import Evaluation, Proposal, Trial
 
 __all__ = [
     "PRIMARY",

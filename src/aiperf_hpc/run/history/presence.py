@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from aiperf_hpc.run.history.query import RunHistory
-from aiperf_hpc.run.history.state import ReplicaHistory
+from aiperf_hpc.run.history.replicas import ReplicaHistory
 from aiperf_hpc.trial import JobPhase
 
 GONE = (JobPhase.REQUEUED, JobPhase.LOST, JobPhase.DONE, JobPhase.FAILED)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from aiperf_hpc.errors import JournalError
-from aiperf_hpc.run.history.state import HistoryState
+from aiperf_hpc.run.history.apply import HistoryState
 from aiperf_hpc.run.history.tail import JournalSource, Tail, no_collections
 from aiperf_hpc.run.paths import RunPaths, journal_order
 

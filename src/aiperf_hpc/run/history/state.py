@@ -1,30 +1,22 @@
-"""What the records of a run add up to: its trials, replicas and proposals.
-
-Nothing is read here: a record goes in, and the state after it is a function of those before.
-"""
+"""The state of a run that follows from its records: its trials, replicas and candidates."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import chain
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-from aiperf_hpc.objective import MEASURES, Measure, Sums
 from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.executions import Executions
-from aiperf_hpc.run.frequent import AnyRecord, FrequentHeartbeat, FrequentProgress
-from aiperf_hpc.run.history.tail import JournalSource, Starts, fence
+from aiperf_hpc.run.heads import Statement
+from aiperf_hpc.run.history.replicas import ReplicaHistory
+from aiperf_hpc.run.history.tail import Starts
 from aiperf_hpc.run.history.telemetry import SamplerHistory
-from aiperf_hpc.run.history.witnesses import WitnessHistory
+from aiperf_hpc.run.history.trials import Evaluation, Proposal, Trial
 from aiperf_hpc.run.journal import Problem
-from aiperf_hpc.run.paths import FIRST, Incarnation
-from aiperf_hpc.run.records import Record
-from aiperf_hpc.system.description import NodeDescription, RankDescription
-from aiperf_hpc.trial import DatasetInfo, DevicePeak, JobPhase, Machine, TimePhase, TrialState
+from aiperf_hpc.run.records import Record, TimeStamped, Witnessed, WitnessState
+from aiperf_hpc.system.description import RankDescription
 
 WINDOW_SECONDS: Final = 360.0
 """The length of the windows in which a replica's work is summed: the score's interval."""
@@ -32,287 +24,48 @@ PRIMARY = "primary"
 """The name of who waits for storage, where it is no replica."""
 
 
-class Evaluation(NamedTuple):
-    """A complete evaluation and when it ended, UTC seconds."""
-
-    utc: float
-    trial: str
-    epoch: int
-    validation_loss: float
-    measure: Measure
-    sums: Sums
-    samples: int
-    quality: float
-    """The quality by the run's measure."""
-    objective_value: float
-    """What the search maximizes: the quality, or its negative where less is better."""
-    train_loss: float = math.nan
-    """The mean loss of the training of its epoch."""
-
-    @classmethod
-    def of(cls, utc: float, event: records.Evaluated) -> Evaluation:
-        """Return what a record of that time says."""
-        measure = MEASURES[event.measure]
-        quality = measure.quality(event.sums, event.samples)
-        return cls(
-            utc,
-            event.trial,
-            event.epoch,
-            event.validation_loss,
-            measure,
-            event.sums,
-            event.samples,
-            quality,
-            measure.objective_value(quality),
-            event.train_loss,
-        )
-
-    @property
-    def error(self) -> float | None:
-        """The share of samples that are wrong; None where the measure is no share."""
-        return None if self.measure.error is None else self.measure.error(self.sums, self.samples)
-
-    @property
-    def regulated_error(self) -> float | None:
-        """The error for the regulated score, no less than the samples can show."""
-        return self.measure.regulated_error(self.sums, self.samples)
-
-    def beats(self, other: Evaluation | None) -> bool:
-        """Return whether its quality is better, or as good and it is earlier."""
-        if other is None or self.objective_value != other.objective_value:
-            return other is None or self.objective_value > other.objective_value
-        return (self.utc, self.trial, self.epoch) < (other.utc, other.trial, other.epoch)
-
-
 @dataclass(slots=True)
-class Trial:
-    """One trial so far."""
+class WitnessHistory:
+    """A witness, or a time-stamp authority, as the primary recorded it; nothing is checked."""
 
-    replica: str
-    started: records.TrialStarted
-    started_utc: float
-    state: TrialState = TrialState.COMPILING
-    training_utc: float | None = None
-    ended: records.TrialEnded | None = None
-    ended_utc: float | None = None
-    evaluations: list[Evaluation] = field(default_factory=list)
-    best: Evaluation | None = None
-    """The evaluation with the best quality, the earliest of equals."""
-    train_samples: int = 0
-    validation_samples: int = 0
-    has_checkpoint: bool = False
-    predictions: records.PredictionsKept | None = None
-    """What is said of the file of its predictions, where they are kept."""
-    best_epoch: records.BestEpochKept | None = None
-    """What is said of the checkpoints of its best epoch, while they are kept."""
-    incarnation: Incarnation = FIRST
-    interrupted: str = ""
-    """Why it will never end: its replica died."""
-    seconds: dict[TimePhase, float] = field(default_factory=dict)
-    """Where its trainer's time went; empty until it is over."""
-
-    @property
-    def id(self) -> str:
-        return self.started.trial
-
-    @property
-    def objective_value(self) -> float | None:
-        """The objective value for the search: the predicted accuracy or, where none was predicted,
-        the best that was observed; None where nothing was evaluated."""
-        best = self.best
-        if best is None:
-            return None
-        predicted = self.ended.predicted_accuracy if self.ended else None
-        return best.objective_value if predicted is None else predicted
-
-    @property
-    def reason(self) -> str:
-        return self.ended.reason if self.ended else self.interrupted
-
-
-@dataclass(slots=True)
-class ReplicaHistory:
-    """One replica so far."""
-
-    id: str
-    all_started: list[tuple[float, records.ReplicaStarted]] = field(default_factory=list)
-    """The start of each attempt in the order of its records, with its UTC seconds."""
-    described: dict[int, RankDescription] = field(default_factory=dict)
-    """What the ranks of its latest life told of themselves, by their numbers."""
-    nodes: dict[Incarnation, list[NodeDescription]] = field(default_factory=dict)
-    """What each of its lives told of its nodes."""
-    peaks: dict[int, DevicePeak] = field(default_factory=dict)
-    """What the ranks of its latest life measured of their devices, by their numbers."""
-    dataset: DatasetInfo | None = None
-    loads: list[tuple[float, float]] = field(default_factory=list)
-    """When each of its lives had read the dataset, UTC seconds, and how many seconds of that the
-    copy to the node took."""
-    memory_limit: int | None = None
-    """Bytes that a training may take on each of its ranks, as last recorded."""
-    memory_holds_copies: bool = False
-    """Whether they are for the copies of best epochs, too."""
-    staged_bytes: int = 0
-    """Bytes of the dataset that all its lives brought to the node; 0 where none did."""
-    baseline: records.BaselineMeasured | None = None
-    """What a predictor reached that has learnt nothing, as its latest life measured it."""
+    url: str
+    key: str = ""
+    """The fingerprint of its key; empty for a time-stamp authority."""
+    times: int = 0
+    """How often it answered."""
+    first_utc: float = 0.0
+    """When it first did, UTC seconds: by its own clock, or the primary's for an authority."""
     last_utc: float = 0.0
-    phase: TimePhase = TimePhase.START
-    heartbeat: records.Heartbeat | None = None
-    alive_utc: float = 0.0
-    """When its latest life last said that it is alive, UTC seconds."""
-    longest_silence: float = 0.0
-    """The most seconds between two such words of one life."""
-    clocks: list[Clocks] = field(default_factory=list)
-    """What its latest life read of all clocks of its host."""
-    work: dict[int, int] = field(default_factory=dict)
-    """The operations credited to it in each window, by the number of windows since 1970."""
-    seconds: dict[TimePhase, float] = field(default_factory=dict)
-    trials: list[str] = field(default_factory=list)
-    exit_status: int | None = None
-    job: str | None = None
-    """The launcher's name for its job."""
-    job_state: records.JobState | None = None
-    job_utc: float = 0.0
-    """When the job's state was recorded, UTC seconds."""
-    submitted_utc: float | None = None
-    """When the scheduler first took its job, UTC seconds by the scheduler's clock."""
-    granted_utc: float | None = None
-    """When the scheduler first gave it its nodes, likewise."""
-    began_utc: float | None = None
-    """When the process of its first life began, UTC seconds by its node's clock."""
-    ready_utc: float | None = None
-    """Since when its latest life could train and waits for the run's clock, UTC seconds."""
-    waited: dict[TimePhase, float] = field(default_factory=dict)
-    """Seconds of its trainer by phase before the run's clock started: they are not charged."""
-    ended: str | None = None
-    ended_utc: float = -math.inf
-    """When it last ended in order, UTC seconds."""
-    checked: records.NodeChecked | None = None
-    """What the primary found about its node."""
-    starts: dict[Incarnation, float] = field(default_factory=dict)
-    """When each of its lives started, UTC seconds."""
-    alive: dict[Incarnation, float] = field(default_factory=dict)
-    """When each of its lives last said that it is alive, or that it ends, UTC seconds."""
-    released_utc: float | None = None
-    """When it was asked to leave the run, UTC seconds; None once it was launched again."""
-    requeued: list[tuple[float, str]] = field(default_factory=list)
-    """When it was found to have died and queued again, UTC seconds, and the launcher's words."""
-    storage_waits: list[records.StorageWaited] = field(default_factory=list)
-    step_times: list[records.StepTimes] = field(default_factory=list)
-    """Where the time of its trials' steps went, if it has several ranks."""
+    greatest_gap: float = 0.0
+    """The longest time between two answers, or from the run's start to the first, seconds."""
+    covered: int = 0
+    """The bytes of the primary's journal that it has seen."""
+    last: Statement | None = None
+    """The last statement; None for a time-stamp authority."""
+    away: str = ""
+    """Why it does not answer; empty while it does."""
 
-    def take_from_primary(self, told: ReplicaHistory) -> None:
-        """Take over what the primary's journal tells, where the replica's own were read apart."""
-        self.exit_status = told.exit_status
-        self.job = told.job
-        self.job_state = told.job_state
-        self.job_utc = told.job_utc
-        self.submitted_utc = told.submitted_utc
-        self.granted_utc = told.granted_utc
-        self.checked = told.checked
-        self.requeued = told.requeued
-        self.released_utc = told.released_utc
+    def take(self, utc: float, event: Witnessed | TimeStamped, start_utc: float | None) -> None:
+        """Take an answer, recorded at a time, UTC seconds."""
+        if isinstance(event, Witnessed):
+            self.key, self.last = event.key, event.statement
+            utc, head = event.statement.utc, event.statement.head
+        else:
+            head = event.head
+        before = self.last_utc if self.times else (start_utc or utc)
+        self.first_utc = self.first_utc if self.times else utc
+        self.greatest_gap = max(self.greatest_gap, utc - before)
+        self.last_utc = utc
+        self.times += 1
+        self.covered = max(self.covered, head.bytes)
 
-    def fence(self, incarnation: Incarnation) -> float:
-        """Return from when on a life's records do not count: a later one had started."""
-        return fence(self.starts, incarnation)
-
-    def death(self, before: float) -> str:
-        """Return what the launcher said of the last death before then, behind a colon."""
-        said = [detail for utc, detail in self.requeued if utc <= before and detail]
-        return f": {said[-1]}" if said else ""
-
-    @property
-    def seen(self) -> str:
-        """What the primary recorded that takes records of the replica; empty where nothing does.
-
-        A node may die, or be refused, before its replica has written any: that it ran is not
-        enough.
-        """
-        job = self.job_state
-        done = job is not None and job.phase is JobPhase.DONE and not job.detail
-        if self.exit_status == 0 or done:
-            return "ended in order"
-        return "started" if self.checked is not None else ""
-
-    @property
-    def started(self) -> records.ReplicaStarted | None:
-        """The start of the latest attempt; None if there was none."""
-        return self.all_started[-1][1] if self.all_started else None
-
-    @property
-    def started_utc(self) -> float | None:
-        """When the latest attempt started, UTC seconds."""
-        return self.all_started[-1][0] if self.all_started else None
-
-    def started_by(self, utc: float) -> records.ReplicaStarted | None:
-        """Return the latest start until a time; None if there was none."""
-        until = [event for began, event in self.all_started if began <= utc]
-        return until[-1] if until else None
-
-    def says_that_it_lives(self, utc: float) -> None:
-        """Take a word of its latest life."""
-        self.longest_silence = max(self.longest_silence, utc - self.alive_utc)
-        self.alive_utc = utc
-
-    @property
-    def storage_wait_seconds(self) -> float:
-        """How long it has waited for storage, in waits that are over and in one that lasts."""
-        so_far = self.heartbeat.storage_wait_seconds if self.heartbeat else 0.0
-        return max(so_far, sum(wait.seconds for wait in self.storage_waits))
-
-    @property
-    def storage_waiting(self) -> str:
-        """What storage it waits for now, as it last said; empty when it does not."""
-        return self.heartbeat.storage_waiting if self.heartbeat and self.ended is None else ""
-
-    @property
-    def several_ranks(self) -> bool:
-        return self.started is not None and len(self.started.hosts) > 1
-
-    @property
-    def restarts(self) -> int:
-        """How often it was started again."""
-        return max(0, len(self.starts) - 1)
-
-    @property
-    def machine(self) -> Machine | None:
-        return self.started.machine if self.started else None
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A candidate that a search worker put on the shared directory."""
-
-    utc: float
-    replica: str
-    proposed: records.Proposed
-
-    @property
-    def id(self) -> str:
-        return self.proposed.proposal
+    def change(self, event: WitnessState) -> None:
+        """Take that it began or ceased to answer."""
+        self.away = "" if event.answers else event.detail
 
 
 @dataclass(slots=True)
-class _Writer:
-    """The life of a replica that wrote a journal."""
-
-    replica: ReplicaHistory
-    source: JournalSource
-    heartbeat: records.Heartbeat | FrequentHeartbeat | None = None
-    """The last one that was read."""
-
-    def close(self) -> None:
-        """Give the replica its last heartbeat; to do so with each took a microsecond."""
-        match self.heartbeat:
-            case FrequentHeartbeat() as last:
-                self.replica.heartbeat = last.model()
-            case records.Heartbeat() as last:
-                self.replica.heartbeat = last
-
-
-@dataclass(slots=True)
-class HistoryState:
+class RunState:
     """A run after the records that were applied so far."""
 
     starts: Starts
@@ -355,7 +108,7 @@ class HistoryState:
     """Files that were found damaged or gone, and what was done without them."""
     compiler_failures: list[str] = field(default_factory=list)
     """Networks that the process that compiles ahead did not compile, and why."""
-    lost_journals: list[str] = field(default_factory=list)
+    missing_journals: list[str] = field(default_factory=list)
     """Journals of replicas that the primary found gone, by their paths below the run directory."""
     orphans: list[Problem] = field(default_factory=list)
     """Records of trials that no record of their replica started, or that two started."""
@@ -375,443 +128,103 @@ class HistoryState:
     """The bytes of the primary's journal up to the record of the end, that one too."""
     waiting: dict[str, dict[str, Proposal]] = field(default_factory=dict)
     """The proposals of each replica that no trial has taken."""
-    _taken: set[str] = field(default_factory=set)
-    _lost: set[str] = field(default_factory=set)
-    """Trials whose trained weights were found gone or damaged."""
     _open: dict[str, Trial] = field(default_factory=dict)
     """Trials without an end."""
-    _samplers: dict[Path, SamplerHistory] = field(default_factory=dict)
-    """The latest sampler of each journal."""
-
-    def apply(self, source: JournalSource, added: Iterable[AnyRecord]) -> None:
-        """Apply what was added to a journal, but for what a replaced replica wrote."""
-        if source.replica is None:
-            self._apply_all_of_primary(source, added)
-            return
-        rest = iter(added)
-        if (first := next(rest, None)) is None:
-            return
-        by = _Writer(self._replica(source.replica), source)
-        try:
-            self._apply_all_of(by, chain((first,), rest))
-        finally:
-            by.close()
-
-    def _apply_all_of_primary(self, source: JournalSource, added: Iterable[AnyRecord]) -> None:
-        for record in added:
-            self.primary_utc = record.utc
-            self.last_utc = max(self.last_utc, record.utc)
-            if isinstance(record, Record):
-                self._apply_primary(record, source.reader.offset)
-
-    def _apply_all_of(self, by: _Writer, added: Iterable[AnyRecord]) -> None:
-        replica, source = by.replica, by.source
-        for record in added:
-            utc, event = record.utc, record.event
-            if utc >= source.fence:
-                self.fenced += 1
-                if type(event) is records.TrialStarted:
-                    self.fenced_trials.setdefault(event.trial, event)
-                continue
-            if utc > replica.last_utc:
-                replica.last_utc = utc
-                if utc > self.last_utc:
-                    self.last_utc = utc
-            change = _CHANGES.get(type(event))
-            if change is not None:  # A search worker's start counts by its time alone.
-                change(self, utc, event, by)
-
-    def add(self, other: HistoryState) -> bool:
-        """Add what the journals of other replicas add up to, as if they had been read after these.
-
-        Return whether that can be done: not where both tell of a trial or a candidate of one name,
-        which only their records, one after the other, can tell apart. Then this state is of no use.
-        """
-        if self.trials.keys() & other.trials.keys() or (
-            self.proposals.keys() & other.proposals.keys()
-        ):
-            return False
-        for name, replica in other.replicas.items():
-            if (told := self.replicas.get(name)) is not None:
-                replica.take_from_primary(told)
-            self.replicas[name] = replica
-        self._add_trials(other)
-        self._add_candidates(other)
-        for host, samplers in other.telemetry.items():
-            self.telemetry.setdefault(host, []).extend(samplers)
-        self._samplers.update(other._samplers)
-        self.storage_waits += other.storage_waits
-        self.file_problems += other.file_problems
-        self.compiler_failures += other.compiler_failures
-        self.orphans += other.orphans
-        self.last_utc = max(self.last_utc, other.last_utc)
-        return True
-
-    def _add_trials(self, other: HistoryState) -> None:
-        self.trials.update(other.trials)
-        self._open.update(other._open)
-        self.ended += other.ended
-        self._lost |= other._lost
-        for name in self._lost & self.trials.keys():
-            self.trials[name].has_checkpoint = False
-        self.executions.extend(other.executions)
-        self.fenced += other.fenced
-        self.fenced_trials = other.fenced_trials | self.fenced_trials
-        if other.best is not None and other.best.beats(self.best):
-            self.best = other.best
-        self.evaluated_utc = max(self.evaluated_utc, other.evaluated_utc)
-
-    def _add_candidates(self, other: HistoryState) -> None:
-        self.searchers |= other.searchers
-        self.search_failures += other.search_failures
-        self.rejected.update(other.rejected)
-        self.proposals.update(other.proposals)
-        self.waiting.update(other.waiting)
-        self._taken |= other._taken
-        for name in self._taken & self.proposals.keys():
-            self.waiting[self.proposals[name].replica].pop(name, None)
 
     @property
     def under_way(self) -> list[Trial]:
+        """The trials without an end, in the order of their start."""
         return sorted(self._open.values(), key=lambda trial: (trial.started_utc, trial.id))
 
-    def interrupt(self) -> None:
-        """Give the trials of replicas that were started again their end."""
-        for trial in list(self._open.values()):
-            replica = self.replicas[trial.replica]
-            until = replica.fence(trial.incarnation)
-            if until < math.inf:
-                # A rank that dies takes the others with it, and is a failure of the trial.
-                failed = replica.several_ranks
-                trial.state = TrialState.FAILED if failed else TrialState.STOPPED
-                trial.interrupted = f"its replica was lost and started again{replica.death(until)}"
-                del self._open[trial.id]
+    @property
+    def start_utc(self) -> float | None:
+        """When the run's clock started, UTC seconds; None before."""
+        if self.clock_starts == "now":
+            return self.run_started.utc if self.run_started else None
+        return self.clock_started.start_utc if self.clock_started else None
 
-    def _orphan(self, by: _Writer, what: str) -> None:
-        reader = by.source.reader
-        self.orphans.append(Problem(reader.path, reader.line, what))
+    @property
+    def origin_utc(self) -> float | None:
+        """What times are told from: the clock's start or, until then, that of the first primary."""
+        begun = self.run_started.utc if self.run_started else None
+        return begun if self.start_utc is None else self.start_utc
 
-    def _replica(self, name: str) -> ReplicaHistory:
-        if name not in self.replicas:
-            self.replicas[name] = ReplicaHistory(name, starts=self.starts.setdefault(name, {}))
-        return self.replicas[name]
+    @property
+    def clock_starts(self) -> records.ClockStarts:
+        """What starts the run's clock, as the first primary said."""
+        return self.run_starts[0][1].clock_starts if self.run_starts else "now"
 
-    def _trial(self, name: str, by: _Writer) -> Trial | None:
-        """Return a replica's trial; None, and a problem, if it started none of that name."""
-        trial = self.trials.get(name)
-        if trial is None or trial.replica != by.replica.id:
-            self._orphan(by, f"a record of trial {name}, which no record of this replica started")
-            return None
-        return trial
+    @property
+    def end_utc(self) -> float | None:
+        """When the run's clock stopped, UTC seconds."""
+        return self.run_ended.utc if self.run_ended else None
 
-    def _trial_started(self, utc: float, event: records.TrialStarted, by: _Writer) -> None:
-        if event.trial in self.trials:
-            self._orphan(by, f"trial {event.trial} starts a second time")
-            return
-        trial = Trial(by.replica.id, event, utc, incarnation=by.source.incarnation)
-        self.trials[event.trial] = self._open[event.trial] = trial
-        by.replica.trials.append(event.trial)
-        if event.proposal is not None:
-            self._take_proposal(event.proposal)
+    @property
+    def last_start(self) -> records.RunStarted:
+        """What the latest primary said of itself. Raises IndexError before the first."""
+        return self.run_starts[-1][1]
 
-    def _take_proposal(self, name: str) -> None:
-        """Let a proposal wait no more, also when it is yet to be read."""
-        self._taken.add(name)
-        if name in self.proposals:
-            self.waiting[self.proposals[name].replica].pop(name, None)
+    @property
+    def ready(self) -> list[ReplicaHistory]:
+        """The replicas that could train and wait for the run's clock, in a life that goes on.
 
-    def _leave(self, by: _Writer, utc: float, state: TrialState, reason: str) -> None:
-        """End the trial that a life of a replica left open for the next one to go on with."""
-        for name in by.replica.trials:
-            trial = self._open.get(name)
-            if trial is not None and trial.incarnation == by.source.incarnation:
-                trial.state = state
-                trial.ended_utc = utc
-                trial.interrupted = reason
-                del self._open[name]
+        One that was ready in the hands of an earlier primary, or before its node was lost, is not.
+        """
+        launches = len(self.run_starts) - 1
+        since = self.run_starts[-1][0] if self.run_starts else 0.0
+        return [
+            replica
+            for replica in self.replicas.values()
+            if replica.ready_utc is not None
+            and replica.ended is None
+            and max(replica.starts).launch >= launches
+            and max(replica.starts).restart >= sum(utc >= since for utc, _ in replica.requeued)
+        ]
 
-    def _apply_primary(self, record: Record, end: int) -> None:
-        """Apply a record of the primary's, which ends after so many bytes of its journal."""
-        event = record.event
-        match event:
-            case records.RunStarted():
-                self.run_started = self.run_started or record
-                self.run_starts.append((record.utc, event))
-                self.run_ended = self.primary_failure = None
-                self.primary_clocks.clear()
-            case records.ClockStarted():
-                self.clock_started = self.clock_started or event
-            case records.RunEnded():
-                self.run_ended = record
-                self.end_bytes = end
-            case records.Witnessed() | records.TimeStamped():
-                start = self.run_started.utc if self.run_started else None
-                self._witness(event.url).take(record.utc, event, start)
-            case records.WitnessState():
-                self._witness(event.url).change(event)
-            case records.PrimaryFailed(reason=reason):
-                self.primary_failure = reason
-            case records.StorageWaited():
-                self.storage_waits.append((PRIMARY, event))
-            case records.StopRequested():
-                self.stop_requests.append((record.utc, event))
-            case records.ReplicaLaunched(replica=name, job=job):
-                replica = self._replica(name)
-                replica.exit_status = None
-                replica.job = job
-                replica.job_state = replica.released_utc = None
-            case records.NodesAsked() | records.NodesRefused():
-                self.scalings.append((record.utc, event))
-            case records.ReplicaReleased(replica=name):
-                self._replica(name).released_utc = record.utc
-            case records.JobState(replica=name):
-                replica = self._replica(name)
-                replica.job_state = event
-                replica.job_utc = record.utc
-                replica.submitted_utc = replica.submitted_utc or event.submitted_utc
-                replica.granted_utc = replica.granted_utc or event.started_utc
-                if event.phase is JobPhase.REQUEUED:
-                    replica.requeued.append((record.utc, event.detail))
-            case records.NodeChecked(replica=name):
-                self._replica(name).checked = event
-            case records.SchedulerState(answers=answers, detail=detail):
-                self.scheduler_problem = None if answers else detail
-            case records.ReplicaExited(replica=name, status=status):
-                self._replica(name).exit_status = status
-            case records.FileProblem(file=file):
-                self._file_problem("primary", event)
-                if file.startswith("replicas/"):
-                    self.lost_journals.append(file)
-            case records.SystemDescribed():
-                self.primary_described = event.description
-            case records.ClocksRead(clocks=clocks):
-                self.primary_clocks.append(clocks)
-            case _:
-                pass  # Heartbeats count by their time alone.
+    @property
+    def nodes_asked(self) -> list[tuple[float, int]]:
+        """How many nodes the run was to have from when on, UTC seconds, where that changed."""
+        return [
+            (utc, event.kept if isinstance(event, records.NodesRefused) else event.nodes)
+            for utc, event in self.scalings
+        ]
 
-    def _witness(self, url: str) -> WitnessHistory:
-        return self.witnesses.setdefault(url, WitnessHistory(url))
+    @property
+    def evaluations(self) -> list[Evaluation]:
+        """All complete evaluations in order of time."""
+        found = [e for trial in self.trials.values() for e in trial.evaluations]
+        return sorted(found, key=lambda e: (e.utc, e.trial, e.epoch))
 
-    def _proposed(self, utc: float, event: records.Proposed, by: _Writer) -> None:
-        before = self.proposals.get(event.proposal)
-        if before is not None:
-            self.waiting[before.replica].pop(before.id, None)
-        proposal = self.proposals[event.proposal] = Proposal(utc, by.replica.id, event)
-        waiting = self.waiting.setdefault(by.replica.id, {})
-        if proposal.id not in self._taken:
-            waiting[proposal.id] = proposal
+    def best_until(self, utc: float) -> Evaluation | None:
+        """Return the best complete evaluation up to ``utc``, UTC seconds."""
+        if self.evaluated_utc <= utc:
+            return self.best
+        best: Evaluation | None = None
+        for trial in self.trials.values():
+            for evaluation in trial.evaluations:
+                if evaluation.utc <= utc and evaluation.beats(best):
+                    best = evaluation
+        return best
 
-    def _proposal_rejected(self, _: float, event: records.ProposalRejected, __: _Writer) -> None:
-        self.rejected[event.proposal] = event.reason
-        self._take_proposal(event.proposal)
+    @property
+    def graphs(self) -> set[str]:
+        """The hashes of the graphs that trials trained."""
+        return {trial.started.graph for trial in self.trials.values()}
 
-    def _search_started(self, _: float, event: records.SearchStarted, __: _Writer) -> None:
-        self.searchers.add(event.searcher)
+    def descent(self, trial: str) -> records.TrialStarted | None:
+        """Return where a trial's graph comes from, or None when the trial is unknown.
 
-    def _search_failed(self, _: float, event: records.SearchFailed, by: _Writer) -> None:
-        self.search_failures.append(f"{by.replica.id}: {event.reason}")
-        if event.lost_parent is not None:
-            self._lost.add(event.lost_parent)
-            if (parent := self.trials.get(event.lost_parent)) is not None:
-                parent.has_checkpoint = False
+        A trial that does not count has a graph too: others may have grown from it before its
+        replica was known to be replaced.
+        """
+        known = self.trials.get(trial)
+        return self.fenced_trials.get(trial) if known is None else known.started
 
-    def _search_ended(self, _: float, event: records.SearchEnded, by: _Writer) -> None:
-        if event.reason.startswith("failed"):
-            self.search_failures.append(f"{by.replica.id}: {event.reason}")
+    def pending(self, replica: str) -> list[Proposal]:
+        """Return a replica's proposals that wait for a trial, oldest first."""
+        waiting = self.waiting.get(replica, {})
+        return sorted(waiting.values(), key=lambda p: (p.utc, p.id))
 
-    def _file_problem(self, who: str, event: records.FileProblem) -> None:
-        self.file_problems.append(f"{who}: {event.problem}; {event.remedy}")
-
-    def _replica_file_problem(self, _: float, event: records.FileProblem, by: _Writer) -> None:
-        self._file_problem(by.replica.id, event)
-
-    def _compiler_failed(self, _: float, event: records.CompilerFailed, by: _Writer) -> None:
-        self.compiler_failures.append(f"{by.replica.id}: {event.problem}")
-
-    def _replica_started(self, utc: float, event: records.ReplicaStarted, by: _Writer) -> None:
-        by.replica.all_started.append((utc, event))
-        by.replica.alive_utc = utc
-        by.replica.ready_utc = None
-        began = utc - event.alive_seconds
-        by.replica.began_utc = min(began, by.replica.began_utc or began)
-        by.replica.ended = None
-        by.replica.described.clear()
-        by.replica.peaks.clear()
-        by.replica.clocks.clear()
-
-    def _replica_ready(self, utc: float, _: records.ReplicaReady, by: _Writer) -> None:
-        by.replica.ready_utc = utc
-
-    def _clock_seen(self, _: float, __: records.ClockSeen, by: _Writer) -> None:
-        replica = by.replica
-        if replica.ready_utc is not None:
-            replica.waited, replica.seconds = replica.seconds, {}
-            replica.ready_utc = None
-
-    def _system_described(self, _: float, event: records.SystemDescribed, by: _Writer) -> None:
-        if event.rank is not None:
-            by.replica.described[event.rank] = event.description
-            if (node := event.description.node) is not None:
-                by.replica.nodes.setdefault(by.source.incarnation, []).append(node)
-
-    def _peak_measured(self, _: float, event: records.PeakMeasured, by: _Writer) -> None:
-        by.replica.peaks[event.rank] = event.peak
-
-    def _dataset_loaded(self, utc: float, event: records.DatasetLoaded, by: _Writer) -> None:
-        by.replica.dataset = event.dataset
-        by.replica.loads.append((utc, event.staged_seconds))
-        by.replica.memory_limit = event.memory_limit_bytes
-        by.replica.memory_holds_copies = event.memory_holds_copies
-        by.replica.staged_bytes += event.staged_bytes
-
-    def _time_spent(self, _: float, event: records.TimeSpent, by: _Writer) -> None:
-        accounts = [by.replica.seconds]
-        trial = self.trials.get(event.trial) if event.trial is not None else None
-        if trial is not None and trial.replica == by.replica.id:
-            accounts.append(trial.seconds)
-        for account in accounts:
-            for phase, value in event.seconds.items():
-                account[phase] = account.get(phase, 0.0) + value
-
-    def _step_times(self, _: float, event: records.StepTimes, by: _Writer) -> None:
-        by.replica.step_times.append(event)
-
-    def _ranks_lost(self, utc: float, event: records.RanksLost, by: _Writer) -> None:
-        self._leave(by, utc, TrialState.FAILED, event.reason)
-
-    def _clocks_read(self, _: float, event: records.ClocksRead, by: _Writer) -> None:
-        by.replica.clocks.append(event.clocks)
-
-    def _heartbeat(
-        self, utc: float, event: records.Heartbeat | FrequentHeartbeat, by: _Writer
-    ) -> None:
-        by.replica.says_that_it_lives(utc)
-        by.replica.alive[by.source.incarnation] = utc
-        by.heartbeat = event
-        by.replica.phase = event.phase
-
-    def _telemetry_started(self, utc: float, event: records.TelemetryStarted, by: _Writer) -> None:
-        sampler = SamplerHistory(utc, by.replica.id, event.equipment)
-        self._samplers[by.source.reader.path] = sampler
-        self.telemetry.setdefault(sampler.host, []).append(sampler)
-
-    def _sampled(self, utc: float, event: records.TelemetrySampled, by: _Writer) -> None:
-        sampler = self._samplers.get(by.source.reader.path)
-        if sampler is None:
-            self._orphan(by, "a sample of a node, and no record of this journal began to sample")
-        elif not sampler.fits(event.sample):
-            self._orphan(by, "a sample of a node that is not of its meters and accelerators")
-        else:
-            sampler.add(utc, event.sample)
-
-    def _storage_waited(self, _: float, event: records.StorageWaited, by: _Writer) -> None:
-        by.replica.storage_waits.append(event)
-        self.storage_waits.append((by.replica.id, event))
-
-    def _replica_ended(self, utc: float, event: records.ReplicaEnded, by: _Writer) -> None:
-        reason = f"its replica ended: {event.reason}"
-        self._leave(by, utc, TrialState.STOPPED, reason)
-        by.replica.ended = event.reason
-        by.replica.ended_utc = by.replica.alive[by.source.incarnation] = utc
-        by.replica.says_that_it_lives(utc)
-
-    def _training_started(self, utc: float, event: records.TrainingStarted, by: _Writer) -> None:
-        if (trial := self._trial(event.trial, by)) is not None:
-            trial.state = TrialState.TRAINING
-            trial.training_utc = utc
-
-    def _progress(
-        self, utc: float, event: records.Progress | FrequentProgress, by: _Writer
-    ) -> None:
-        if (trial := self._trial(event.trial, by)) is not None:
-            train, validation = event.train_samples, event.validation_samples
-            trial.train_samples += train
-            trial.validation_samples += validation
-            self.executions.add(utc, event.trial, train, validation)
-            started, work = trial.started, by.replica.work
-            done = train * started.train_operations + validation * started.validation_operations
-            window = int(utc // WINDOW_SECONDS)
-            work[window] = work.get(window, 0) + done
-
-    def _evaluated(self, utc: float, event: records.Evaluated, by: _Writer) -> None:
-        trial = self._trial(event.trial, by)
-        if trial is None:
-            return
-        evaluation = Evaluation.of(utc, event)
-        trial.evaluations.append(evaluation)
-        if trial.best is None or evaluation.objective_value > trial.best.objective_value:
-            trial.best = evaluation
-        if evaluation.beats(self.best):
-            self.best = evaluation
-        if utc > self.evaluated_utc:
-            self.evaluated_utc = utc
-
-    def _baseline_measured(self, _: float, event: records.BaselineMeasured, by: _Writer) -> None:
-        by.replica.baseline = event
-
-    def _trial_ended(self, utc: float, event: records.TrialEnded, by: _Writer) -> None:
-        trial = self._trial(event.trial, by)
-        if trial is None:
-            return
-        if trial.ended is None:
-            self.ended.append(trial)
-        trial.state = event.state
-        trial.ended = event
-        trial.ended_utc = utc
-        trial.has_checkpoint = event.checkpoint and trial.id not in self._lost
-        self._open.pop(trial.id, None)
-
-    def _predictions_kept(self, _: float, event: records.PredictionsKept, by: _Writer) -> None:
-        if (trial := self._trial(event.trial, by)) is not None:
-            trial.predictions = event
-
-    def _best_epoch_kept(self, _: float, event: records.BestEpochKept, by: _Writer) -> None:
-        if (trial := self._trial(event.trial, by)) is not None:
-            trial.best_epoch = event
-
-    def _best_epoch_dropped(self, _: float, event: records.BestEpochDropped, by: _Writer) -> None:
-        if (trial := self._trial(event.trial, by)) is not None:
-            trial.best_epoch = None
-
-    def _checkpoint_dropped(self, _: float, event: records.CheckpointDropped, by: _Writer) -> None:
-        if (trial := self._trial(event.trial, by)) is not None:
-            trial.has_checkpoint = False
-
-
-# A look-up by type: a chain of isinstance cost as much as all the rest of applying a record.
-_CHANGES: Final[dict[type, Callable[[HistoryState, float, Any, _Writer], None]]] = {
-    records.TrialStarted: HistoryState._trial_started,
-    records.TrainingStarted: HistoryState._training_started,
-    records.Progress: HistoryState._progress,
-    FrequentProgress: HistoryState._progress,
-    records.Evaluated: HistoryState._evaluated,
-    records.BaselineMeasured: HistoryState._baseline_measured,
-    records.TrialEnded: HistoryState._trial_ended,
-    records.PredictionsKept: HistoryState._predictions_kept,
-    records.BestEpochKept: HistoryState._best_epoch_kept,
-    records.BestEpochDropped: HistoryState._best_epoch_dropped,
-    records.CheckpointDropped: HistoryState._checkpoint_dropped,
-    records.Proposed: HistoryState._proposed,
-    records.ProposalRejected: HistoryState._proposal_rejected,
-    records.SearchStarted: HistoryState._search_started,
-    records.SearchFailed: HistoryState._search_failed,
-    records.SearchEnded: HistoryState._search_ended,
-    records.ReplicaStarted: HistoryState._replica_started,
-    records.ReplicaReady: HistoryState._replica_ready,
-    records.ClockSeen: HistoryState._clock_seen,
-    records.SystemDescribed: HistoryState._system_described,
-    records.PeakMeasured: HistoryState._peak_measured,
-    records.DatasetLoaded: HistoryState._dataset_loaded,
-    records.TimeSpent: HistoryState._time_spent,
-    records.StepTimes: HistoryState._step_times,
-    records.CompilerFailed: HistoryState._compiler_failed,
-    records.RanksLost: HistoryState._ranks_lost,
-    records.Heartbeat: HistoryState._heartbeat,
-    records.ClocksRead: HistoryState._clocks_read,
-    FrequentHeartbeat: HistoryState._heartbeat,
-    records.TelemetryStarted: HistoryState._telemetry_started,
-    records.TelemetrySampled: HistoryState._sampled,
-    records.StorageWaited: HistoryState._storage_waited,
-    records.ReplicaEnded: HistoryState._replica_ended,
-    records.FileProblem: HistoryState._replica_file_problem,
-}
+    def stock(self, replica: str) -> int:
+        """Return how many of a replica's proposals wait for a trial."""
+        return len(self.waiting.get(replica, ()))

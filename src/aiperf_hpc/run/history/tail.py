@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf_hpc.errors import JournalError, StorageError
-from aiperf_hpc.run.frequent import AnyRecord
 from aiperf_hpc.run.journal import JournalReader, Problem
 from aiperf_hpc.run.paths import FIRST, Incarnation, RunPaths, journal_order
 from aiperf_hpc.run.records import ReplicaStarted
+from aiperf_hpc.run.records.parsing import AnyRecord
 from aiperf_hpc.run.storage import Retry, no_retry
 
 Starts = dict[str, dict[Incarnation, float]]

@@ -1,19 +1,19 @@
-"""A node's telemetry as the journals tell it: its energy exactly, its course at some resolution.
+"""A node's telemetry in the journals: its exact energy, and its history at limited resolution.
 
-A run of 512 nodes takes 1.5 million samples a day. Of each the energy is kept; what the node did is
-kept as at most ``MOST_POINTS`` stretches of time, which become longer as there are more.
+A run of 512 nodes takes 1.5 million samples a day. The energy of each is kept; everything else is
+reduced to at most ``MOST_POINTS`` intervals, which become longer as there are more.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Final, NamedTuple
 
-from aiperf_hpc.run.intervals import Span, apart
 from aiperf_hpc.telemetry.values import Equipment, NodeUse, Part, Sample
 
 MOST_POINTS: Final = 240
@@ -306,3 +306,52 @@ def _means(
 def _added(one: Sequence[float], two: Sequence[float]) -> array[float]:
     pairs = zip(one, two, strict=True)
     return array("d", ((b if math.isnan(a) else a if math.isnan(b) else a + b) for a, b in pairs))
+
+
+class Span(NamedTuple):
+    """From when to when something lasted, in seconds."""
+
+    begin: float
+    end: float
+    tolerance: float
+    """How much of it may be shared with another span."""
+
+
+def apart(spans: Sequence[Span]) -> list[int]:
+    """Return the places of spans that can be kept so that no two of them overlap.
+
+    The longest are kept first, of equal ones the earlier in the sequence; another only if it shares
+    no more than its tolerance with each that is kept. Takes O(n log n) for n spans.
+    """
+    begins = sorted(span.begin for span in spans)
+    latest = _Latest(len(begins))
+    kept = []
+    for place in sorted(range(len(spans)), key=lambda place: spans[place].begin - spans[place].end):
+        begin, end, tolerance = spans[place]
+        # What is kept is no shorter: it shares more if it begins and ends so far within this one.
+        before = bisect_left(begins, end - tolerance)
+        if end - begin <= tolerance or latest.among(before) <= begin + tolerance:
+            latest.add(bisect_left(begins, begin), end)
+            kept.append(place)
+    return kept
+
+
+class _Latest:
+    """The latest of the ends at the first n places, for each n: a Fenwick tree of maxima."""
+
+    def __init__(self, places: int) -> None:
+        self._tree = [-math.inf] * (places + 1)
+
+    def add(self, place: int, end: float) -> None:
+        at = place + 1
+        while at < len(self._tree):
+            self._tree[at] = max(self._tree[at], end)
+            at += at & -at
+
+    def among(self, places: int) -> float:
+        """Return the latest end at places below this one."""
+        found, at = -math.inf, places
+        while at > 0:
+            found = max(found, self._tree[at])
+            at -= at & -at
+        return found

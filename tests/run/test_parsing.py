@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 from tests.support.run_writer import progress, trial_started
 
-from aiperf_hpc.run import frequent, records
-from aiperf_hpc.run.frequent import AnyRecord, FrequentRecord
-from aiperf_hpc.run.records import AnyEvent, Record
+from aiperf_hpc.run import records
+from aiperf_hpc.run.records import AnyEvent, Record, parsing
+from aiperf_hpc.run.records.parsing import AnyRecord, FrequentRecord
 from aiperf_hpc.trial import TimePhase
 
 HEARTBEAT = records.Heartbeat(
@@ -89,7 +89,7 @@ def values_of(record: AnyRecord) -> str:
 
 def either(line: bytes) -> str:
     try:
-        return values_of(frequent.model_of(line))
+        return values_of(parsing.model_of(line))
     except ValidationError as error:
         return str(error)
 
@@ -103,7 +103,7 @@ def either(line: bytes) -> str:
 @example(LINES[0].replace(b"}}", b',"type":"heartbeat"}}'))
 def test_a_line_is_to_the_quick_reader_what_it_is_to_the_model(line: bytes) -> None:
     try:
-        found = values_of(frequent.parsed(line))
+        found = values_of(parsing.parsed(line))
     except ValidationError as error:
         found = str(error)
     assert found == either(line)
@@ -117,7 +117,7 @@ def test_each_value_in_each_place_is_to_both_the_same(line: bytes, value: bytes)
         end = next(at for at in range(start, len(line)) if line[at] in b",}")
         changed = line[:start] + value + line[end:]
         try:
-            found = values_of(frequent.parsed(changed))
+            found = values_of(parsing.parsed(changed))
         except ValidationError as error:
             found = str(error)
         assert found == either(changed)
@@ -125,19 +125,19 @@ def test_each_value_in_each_place_is_to_both_the_same(line: bytes, value: bytes)
 
 @pytest.mark.parametrize("event", FREQUENT, ids=("progress", "heartbeat"))
 def test_frequent_records_are_read_quickly_as_they_are_written(event: AnyEvent) -> None:
-    record = frequent.parsed(line_of(event))
+    record = parsing.parsed(line_of(event))
     assert isinstance(record, FrequentRecord)
-    assert values_of(record) == values_of(frequent.model_of(line_of(event)))
+    assert values_of(record) == values_of(parsing.model_of(line_of(event)))
 
 
 def test_a_heartbeat_becomes_its_model_again() -> None:
-    record = frequent.parsed(line_of(HEARTBEAT))
-    assert isinstance(record.event, frequent.FrequentHeartbeat)
+    record = parsing.parsed(line_of(HEARTBEAT))
+    assert isinstance(record.event, parsing.FrequentHeartbeat)
     assert record.event.model() == HEARTBEAT
 
 
 def test_all_other_records_are_models() -> None:
-    assert isinstance(frequent.parsed(line_of(trial_started())), Record)
+    assert isinstance(parsing.parsed(line_of(trial_started())), Record)
 
 
 LIMITS = ("type", "minimum", "maximum", "pattern", "minLength", "maxLength", "default")
@@ -152,8 +152,8 @@ def limits_of(schema: dict[str, Any], fields: tuple[str, ...]) -> dict[str, dict
 @pytest.mark.parametrize(
     ("frequently", "model"),
     [
-        (frequent.FrequentProgress, records.Progress),
-        (frequent.FrequentHeartbeat, records.Heartbeat),
+        (parsing.FrequentProgress, records.Progress),
+        (parsing.FrequentHeartbeat, records.Heartbeat),
         (FrequentRecord, Record),
     ],
 )

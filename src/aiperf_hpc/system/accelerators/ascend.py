@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
 
-from aiperf_hpc.system.description import Accelerator
+from aiperf_hpc.system.accelerators.source import AcceleratorSource, Asker, Reading
+from aiperf_hpc.system.description import Accelerator, AcceleratorName
 from aiperf_hpc.system.tools import AbsentError, Question, output_of
 
 VENDOR = "Huawei"
@@ -161,3 +163,53 @@ def _row(first: re.Match[str], second: re.Match[str]) -> ChipRow:
 def _measured(text: str) -> float | None:
     """Return a number; None for what is printed in its place, as ``NA`` and ``-``."""
     return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else None
+
+
+T = TypeVar("T")
+
+
+@contextmanager
+def ascend_source() -> Iterator[AcceleratorSource]:
+    """Give all of this node. Raises AbsentError where there are none."""
+    yield _NpuSmi()
+
+
+class _NpuSmi:
+    tool = "npu-smi"
+    cheap = False
+
+    def __init__(self) -> None:
+        self.asker = Asker()
+        self._chips = [(row.card, row.chip) for row in parse_table(table())]
+        if not self._chips:
+            raise AbsentError("npu-smi lists no accelerator")
+        self.names = [AcceleratorName(vendor=VENDOR, index=n) for n in range(len(self._chips))]
+
+    def read(self) -> list[Reading]:
+        rows = {(row.card, row.chip): row for row in parse_table(table())}
+        return [
+            self._read(str(name), rows.get(chip))
+            for name, chip in zip(self.names, self._chips, strict=True)
+        ]
+
+    def _read(self, name: str, row: ChipRow | None) -> Reading:
+        if row is None:
+            self.asker.ask(name, lambda: _known(None, "this chip"))
+            return Reading()
+        return self.asker.reading(
+            name,
+            {
+                "utilisation": lambda: _known(row.load_percent, "the load"),
+                "memory": lambda: float(_known(row.memory_used_bytes, "the memory in use")),
+                "watts": lambda: _known(row.power_watts, "its power"),
+                "celsius": lambda: _known(row.temperature_celsius, "its temperature"),
+                "mhz": lambda: _known(None, "its clock"),
+                "memory_mhz": lambda: _known(None, "the clock of its memory"),
+            },
+        )
+
+
+def _known(value: T | None, what: str) -> T:
+    if value is None:
+        raise AbsentError(f"npu-smi does not tell {what}")
+    return value

@@ -1,25 +1,36 @@
-"""The accelerators of this node, whoever made them."""
+"""The accelerators of this node: description and telemetry, a module for each vendor."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from aiperf_hpc.system import amd, ascend, nvidia
+from aiperf_hpc.system.accelerators import amd, ascend, nvidia
+from aiperf_hpc.system.accelerators.source import AcceleratorSource
 from aiperf_hpc.system.description import Absent, Accelerator
-from aiperf_hpc.system.kernel_files import ROOT, entries, text_of
-from aiperf_hpc.system.tools import AbsentError
-
-FINDERS: Final[Mapping[str, Callable[[], tuple[Accelerator, ...]]]] = {
-    nvidia.VENDOR: nvidia.accelerators,
-    amd.VENDOR: amd.accelerators,
-    ascend.VENDOR: ascend.accelerators,
-}
-"""What lists a vendor's accelerators, or raises AbsentError with the reason why it cannot."""
+from aiperf_hpc.system.tools import ROOT, AbsentError, entries, text_of
 
 
-_PCI_VENDORS: Final = {"0x10de": nvidia.VENDOR, "0x1002": amd.VENDOR, "0x19e5": ascend.VENDOR}
+class Vendor(NamedTuple):
+    """A vendor, and how its accelerators are found and read."""
+
+    name: str
+    pci: str
+    """The vendor's identifier on the PCI bus."""
+    accelerators: Callable[[], tuple[Accelerator, ...]]
+    """Lists the accelerators. Raises AbsentError with the reason if it cannot."""
+    source: Callable[[], AbstractContextManager[AcceleratorSource]]
+    """Opens their telemetry. Raises AbsentError with the reason if it cannot."""
+
+
+VENDORS: Final = (
+    Vendor(nvidia.VENDOR, "0x10de", nvidia.accelerators, nvidia.nvidia_source),
+    Vendor(amd.VENDOR, "0x1002", amd.accelerators, amd.amd_source),
+    Vendor(ascend.VENDOR, "0x19e5", ascend.accelerators, ascend.ascend_source),
+)
+_PCI_VENDORS: Final = {vendor.pci: vendor.name for vendor in VENDORS}
 _PCI_CLASSES: Final = ("0x0300", "0x0302", "0x0380", "0x1200")
 """VGA, 3D and display controllers, and processing accelerators."""
 
@@ -36,11 +47,11 @@ def find_accelerators() -> Found:
     """Return all accelerators of this node, by vendor and number."""
     found: list[Accelerator] = []
     absent: Absent = {}
-    for vendor, finder in FINDERS.items():
+    for vendor in VENDORS:
         try:
-            found += finder()
+            found += vendor.accelerators()
         except AbsentError as error:
-            absent[vendor] = str(error)
+            absent[vendor.name] = str(error)
     return Found(tuple(found), absent)
 
 

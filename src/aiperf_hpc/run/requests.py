@@ -1,4 +1,4 @@
-"""Where a run is served: recorded in its directory, for ``aiperf status`` and ``aiperf resume``."""
+"""Files by which commands reach a run's primary: stop and scale requests, its service address."""
 
 from __future__ import annotations
 
@@ -6,15 +6,49 @@ import os
 import socket
 from functools import partial
 from pathlib import Path
+from typing import Annotated, Self
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import RunStarted
 from aiperf_hpc.run.storage import Retry
 from aiperf_hpc.trial import Value
+from aiperf_hpc.untrusted.bounds import MOST_NODES
 from aiperf_hpc.untrusted.files import NotRegularError, bytes_inside
+
+MOST_BYTES = 10_000
+
+
+class ScaleRequest(Value):
+    """How many nodes a run is to have from now on."""
+
+    nodes: Annotated[int, Field(ge=1, le=MOST_NODES)]
+    why: Annotated[str, Field(max_length=200)]
+    """Who asks, for the records."""
+
+    def save(self, paths: RunPaths) -> None:
+        """Let the primary find it."""
+        write_whole(paths.scale_request, f"{self.model_dump_json()}\n")
+
+    @classmethod
+    def load(cls, paths: RunPaths) -> Self | None:
+        """Return the one that waits, None where none does.
+
+        Raises:
+            RunDirectoryError: its file cannot be understood.
+        """
+        try:
+            return cls.model_validate_json(
+                bytes_inside(paths.root, paths.scale_request, MOST_BYTES)
+            )
+        except OSError:
+            return None  # Not there, or not to be seen now: a file server may be away.
+        except ValidationError:
+            raise RunDirectoryError(
+                f"{paths.scale_request} is no request for nodes; `aiperf scale` writes one"
+            ) from None
 
 
 class Service(Value):
@@ -74,3 +108,13 @@ class Service(Value):
             raise RunDirectoryError(
                 f"{paths.service} is damaged; remove it, which only forgets where the run is served"
             ) from None
+
+
+def requested_stop(request: Path) -> str | None:
+    """Return what a stop request says, or None where nobody has asked."""
+    try:
+        # Perhaps written by hand, in whatever encoding.
+        said = request.read_text("utf-8", errors="backslashreplace")
+        return said.strip() or "a stop was requested"
+    except OSError:
+        return None  # Not there, or not to be seen now: a file server may be away.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from aiperf_hpc.system.description import AcceleratorName
 from aiperf_hpc.system.tools import Handle, Question
-from aiperf_hpc.telemetry.values import AcceleratorName
 
 T = TypeVar("T")
 

@@ -1,0 +1,479 @@
+"""Applying records to the state of a run: the state is a function of the records before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+from aiperf_hpc.run import records
+from aiperf_hpc.run.history.replicas import ReplicaHistory
+from aiperf_hpc.run.history.state import PRIMARY, WINDOW_SECONDS, RunState, WitnessHistory
+from aiperf_hpc.run.history.tail import JournalSource
+from aiperf_hpc.run.history.telemetry import SamplerHistory
+from aiperf_hpc.run.history.trials import Evaluation, Proposal, Trial
+from aiperf_hpc.run.journal import Problem
+from aiperf_hpc.run.records import Record
+from aiperf_hpc.run.records.parsing import AnyRecord, FrequentHeartbeat, FrequentProgress
+from aiperf_hpc.trial import JobPhase, TrialState
+
+
+@dataclass(slots=True)
+class _Writer:
+    """The life of a replica that wrote a journal."""
+
+    replica: ReplicaHistory
+    source: JournalSource
+    heartbeat: records.Heartbeat | FrequentHeartbeat | None = None
+    """The last one that was read."""
+
+    def close(self) -> None:
+        """Give the replica its last heartbeat; to do so with each took a microsecond."""
+        match self.heartbeat:
+            case FrequentHeartbeat() as last:
+                self.replica.heartbeat = last.model()
+            case records.Heartbeat() as last:
+                self.replica.heartbeat = last
+
+
+@dataclass(slots=True)
+class HistoryState(RunState):
+    """The state of a run, changed by each record that is applied."""
+
+    _taken: set[str] = field(default_factory=set)
+    _lost: set[str] = field(default_factory=set)
+    """Trials whose trained weights were found gone or damaged."""
+    _samplers: dict[Path, SamplerHistory] = field(default_factory=dict)
+    """The latest sampler of each journal."""
+
+    def apply(self, source: JournalSource, added: Iterable[AnyRecord]) -> None:
+        """Apply what was added to a journal, but for what a replaced replica wrote."""
+        if source.replica is None:
+            self._apply_all_of_primary(source, added)
+            return
+        rest = iter(added)
+        if (first := next(rest, None)) is None:
+            return
+        by = _Writer(self._replica(source.replica), source)
+        try:
+            self._apply_all_of(by, chain((first,), rest))
+        finally:
+            by.close()
+
+    def _apply_all_of_primary(self, source: JournalSource, added: Iterable[AnyRecord]) -> None:
+        for record in added:
+            self.primary_utc = record.utc
+            self.last_utc = max(self.last_utc, record.utc)
+            if isinstance(record, Record):
+                self._apply_primary(record, source.reader.offset)
+
+    def _apply_all_of(self, by: _Writer, added: Iterable[AnyRecord]) -> None:
+        replica, source = by.replica, by.source
+        for record in added:
+            utc, event = record.utc, record.event
+            if utc >= source.fence:
+                self.fenced += 1
+                if type(event) is records.TrialStarted:
+                    self.fenced_trials.setdefault(event.trial, event)
+                continue
+            if utc > replica.last_utc:
+                replica.last_utc = utc
+                if utc > self.last_utc:
+                    self.last_utc = utc
+            change = _CHANGES.get(type(event))
+            if change is not None:  # A search worker's start counts by its time alone.
+                change(self, utc, event, by)
+
+    def add(self, other: HistoryState) -> bool:
+        """Add what the journals of other replicas add up to, as if they had been read after these.
+
+        Return whether that can be done: not where both tell of a trial or a candidate of one name,
+        which only their records, one after the other, can tell apart. Then this state is of no use.
+        """
+        if self.trials.keys() & other.trials.keys() or (
+            self.proposals.keys() & other.proposals.keys()
+        ):
+            return False
+        for name, replica in other.replicas.items():
+            if (told := self.replicas.get(name)) is not None:
+                replica.take_from_primary(told)
+            self.replicas[name] = replica
+        self._add_trials(other)
+        self._add_candidates(other)
+        for host, samplers in other.telemetry.items():
+            self.telemetry.setdefault(host, []).extend(samplers)
+        self._samplers.update(other._samplers)
+        self.storage_waits += other.storage_waits
+        self.file_problems += other.file_problems
+        self.compiler_failures += other.compiler_failures
+        self.orphans += other.orphans
+        self.last_utc = max(self.last_utc, other.last_utc)
+        return True
+
+    def _add_trials(self, other: HistoryState) -> None:
+        self.trials.update(other.trials)
+        self._open.update(other._open)
+        self.ended += other.ended
+        self._lost |= other._lost
+        for name in self._lost & self.trials.keys():
+            self.trials[name].has_checkpoint = False
+        self.executions.extend(other.executions)
+        self.fenced += other.fenced
+        self.fenced_trials = other.fenced_trials | self.fenced_trials
+        if other.best is not None and other.best.beats(self.best):
+            self.best = other.best
+        self.evaluated_utc = max(self.evaluated_utc, other.evaluated_utc)
+
+    def _add_candidates(self, other: HistoryState) -> None:
+        self.searchers |= other.searchers
+        self.search_failures += other.search_failures
+        self.rejected.update(other.rejected)
+        self.proposals.update(other.proposals)
+        self.waiting.update(other.waiting)
+        self._taken |= other._taken
+        for name in self._taken & self.proposals.keys():
+            self.waiting[self.proposals[name].replica].pop(name, None)
+
+    def interrupt(self) -> None:
+        """Give the trials of replicas that were started again their end."""
+        for trial in list(self._open.values()):
+            replica = self.replicas[trial.replica]
+            until = replica.fence(trial.incarnation)
+            if until < math.inf:
+                # A rank that dies takes the others with it, and is a failure of the trial.
+                failed = replica.several_ranks
+                trial.state = TrialState.FAILED if failed else TrialState.STOPPED
+                trial.interrupted = f"its replica was lost and started again{replica.death(until)}"
+                del self._open[trial.id]
+
+    def _orphan(self, by: _Writer, what: str) -> None:
+        reader = by.source.reader
+        self.orphans.append(Problem(reader.path, reader.line, what))
+
+    def _replica(self, name: str) -> ReplicaHistory:
+        if name not in self.replicas:
+            self.replicas[name] = ReplicaHistory(name, starts=self.starts.setdefault(name, {}))
+        return self.replicas[name]
+
+    def _trial(self, name: str, by: _Writer) -> Trial | None:
+        """Return a replica's trial; None, and a problem, if it started none of that name."""
+        trial = self.trials.get(name)
+        if trial is None or trial.replica != by.replica.id:
+            self._orphan(by, f"a record of trial {name}, which no record of this replica started")
+            return None
+        return trial
+
+    def _trial_started(self, utc: float, event: records.TrialStarted, by: _Writer) -> None:
+        if event.trial in self.trials:
+            self._orphan(by, f"trial {event.trial} starts a second time")
+            return
+        trial = Trial(by.replica.id, event, utc, incarnation=by.source.incarnation)
+        self.trials[event.trial] = self._open[event.trial] = trial
+        by.replica.trials.append(event.trial)
+        if event.proposal is not None:
+            self._take_proposal(event.proposal)
+
+    def _take_proposal(self, name: str) -> None:
+        """Let a proposal wait no more, also when it is yet to be read."""
+        self._taken.add(name)
+        if name in self.proposals:
+            self.waiting[self.proposals[name].replica].pop(name, None)
+
+    def _leave(self, by: _Writer, utc: float, state: TrialState, reason: str) -> None:
+        """End the trial that a life of a replica left open for the next one to go on with."""
+        for name in by.replica.trials:
+            trial = self._open.get(name)
+            if trial is not None and trial.incarnation == by.source.incarnation:
+                trial.state = state
+                trial.ended_utc = utc
+                trial.interrupted = reason
+                del self._open[name]
+
+    def _apply_primary(self, record: Record, end: int) -> None:
+        """Apply a record of the primary's, which ends after so many bytes of its journal."""
+        event = record.event
+        match event:
+            case records.RunStarted():
+                self.run_started = self.run_started or record
+                self.run_starts.append((record.utc, event))
+                self.run_ended = self.primary_failure = None
+                self.primary_clocks.clear()
+            case records.ClockStarted():
+                self.clock_started = self.clock_started or event
+            case records.RunEnded():
+                self.run_ended = record
+                self.end_bytes = end
+            case records.Witnessed() | records.TimeStamped():
+                start = self.run_started.utc if self.run_started else None
+                self._witness(event.url).take(record.utc, event, start)
+            case records.WitnessState():
+                self._witness(event.url).change(event)
+            case records.PrimaryFailed(reason=reason):
+                self.primary_failure = reason
+            case records.StorageWaited():
+                self.storage_waits.append((PRIMARY, event))
+            case records.StopRequested():
+                self.stop_requests.append((record.utc, event))
+            case records.ReplicaLaunched(replica=name, job=job):
+                replica = self._replica(name)
+                replica.exit_status = None
+                replica.job = job
+                replica.job_state = replica.released_utc = None
+            case records.NodesAsked() | records.NodesRefused():
+                self.scalings.append((record.utc, event))
+            case records.ReplicaReleased(replica=name):
+                self._replica(name).released_utc = record.utc
+            case records.JobState(replica=name):
+                replica = self._replica(name)
+                replica.job_state = event
+                replica.job_utc = record.utc
+                replica.submitted_utc = replica.submitted_utc or event.submitted_utc
+                replica.granted_utc = replica.granted_utc or event.started_utc
+                if event.phase is JobPhase.REQUEUED:
+                    replica.requeued.append((record.utc, event.detail))
+            case records.NodeChecked(replica=name):
+                self._replica(name).checked = event
+            case records.SchedulerState(answers=answers, detail=detail):
+                self.scheduler_problem = None if answers else detail
+            case records.ReplicaExited(replica=name, status=status):
+                self._replica(name).exit_status = status
+            case records.FileProblem(file=file):
+                self._file_problem("primary", event)
+                if file.startswith("replicas/"):
+                    self.missing_journals.append(file)
+            case records.SystemDescribed():
+                self.primary_described = event.description
+            case records.ClocksRead(clocks=clocks):
+                self.primary_clocks.append(clocks)
+            case _:
+                pass  # Heartbeats count by their time alone.
+
+    def _witness(self, url: str) -> WitnessHistory:
+        return self.witnesses.setdefault(url, WitnessHistory(url))
+
+    def _proposed(self, utc: float, event: records.Proposed, by: _Writer) -> None:
+        before = self.proposals.get(event.proposal)
+        if before is not None:
+            self.waiting[before.replica].pop(before.id, None)
+        proposal = self.proposals[event.proposal] = Proposal(utc, by.replica.id, event)
+        waiting = self.waiting.setdefault(by.replica.id, {})
+        if proposal.id not in self._taken:
+            waiting[proposal.id] = proposal
+
+    def _proposal_rejected(self, _: float, event: records.ProposalRejected, __: _Writer) -> None:
+        self.rejected[event.proposal] = event.reason
+        self._take_proposal(event.proposal)
+
+    def _search_started(self, _: float, event: records.SearchStarted, __: _Writer) -> None:
+        self.searchers.add(event.searcher)
+
+    def _search_failed(self, _: float, event: records.SearchFailed, by: _Writer) -> None:
+        self.search_failures.append(f"{by.replica.id}: {event.reason}")
+        if event.lost_parent is not None:
+            self._lost.add(event.lost_parent)
+            if (parent := self.trials.get(event.lost_parent)) is not None:
+                parent.has_checkpoint = False
+
+    def _search_ended(self, _: float, event: records.SearchEnded, by: _Writer) -> None:
+        if event.reason.startswith("failed"):
+            self.search_failures.append(f"{by.replica.id}: {event.reason}")
+
+    def _file_problem(self, who: str, event: records.FileProblem) -> None:
+        self.file_problems.append(f"{who}: {event.problem}; {event.remedy}")
+
+    def _replica_file_problem(self, _: float, event: records.FileProblem, by: _Writer) -> None:
+        self._file_problem(by.replica.id, event)
+
+    def _compiler_failed(self, _: float, event: records.CompilerFailed, by: _Writer) -> None:
+        self.compiler_failures.append(f"{by.replica.id}: {event.problem}")
+
+    def _replica_started(self, utc: float, event: records.ReplicaStarted, by: _Writer) -> None:
+        by.replica.all_started.append((utc, event))
+        by.replica.alive_utc = utc
+        by.replica.ready_utc = None
+        began = utc - event.alive_seconds
+        by.replica.began_utc = min(began, by.replica.began_utc or began)
+        by.replica.ended = None
+        by.replica.described.clear()
+        by.replica.peaks.clear()
+        by.replica.clocks.clear()
+
+    def _replica_ready(self, utc: float, _: records.ReplicaReady, by: _Writer) -> None:
+        by.replica.ready_utc = utc
+
+    def _clock_seen(self, _: float, __: records.ClockSeen, by: _Writer) -> None:
+        replica = by.replica
+        if replica.ready_utc is not None:
+            replica.waited, replica.seconds = replica.seconds, {}
+            replica.ready_utc = None
+
+    def _system_described(self, _: float, event: records.SystemDescribed, by: _Writer) -> None:
+        if event.rank is not None:
+            by.replica.described[event.rank] = event.description
+            if (node := event.description.node) is not None:
+                by.replica.nodes.setdefault(by.source.incarnation, []).append(node)
+
+    def _peak_measured(self, _: float, event: records.PeakMeasured, by: _Writer) -> None:
+        by.replica.peaks[event.rank] = event.peak
+
+    def _dataset_loaded(self, utc: float, event: records.DatasetLoaded, by: _Writer) -> None:
+        by.replica.dataset = event.dataset
+        by.replica.loads.append((utc, event.staged_seconds))
+        by.replica.memory_limit = event.memory_limit_bytes
+        by.replica.memory_holds_copies = event.memory_holds_copies
+        by.replica.staged_bytes += event.staged_bytes
+
+    def _time_spent(self, _: float, event: records.TimeSpent, by: _Writer) -> None:
+        accounts = [by.replica.seconds]
+        trial = self.trials.get(event.trial) if event.trial is not None else None
+        if trial is not None and trial.replica == by.replica.id:
+            accounts.append(trial.seconds)
+        for account in accounts:
+            for phase, value in event.seconds.items():
+                account[phase] = account.get(phase, 0.0) + value
+
+    def _step_times(self, _: float, event: records.StepTimes, by: _Writer) -> None:
+        by.replica.step_times.append(event)
+
+    def _ranks_lost(self, utc: float, event: records.RanksLost, by: _Writer) -> None:
+        self._leave(by, utc, TrialState.FAILED, event.reason)
+
+    def _clocks_read(self, _: float, event: records.ClocksRead, by: _Writer) -> None:
+        by.replica.clocks.append(event.clocks)
+
+    def _heartbeat(
+        self, utc: float, event: records.Heartbeat | FrequentHeartbeat, by: _Writer
+    ) -> None:
+        by.replica.says_that_it_lives(utc)
+        by.replica.alive[by.source.incarnation] = utc
+        by.heartbeat = event
+        by.replica.phase = event.phase
+
+    def _telemetry_started(self, utc: float, event: records.TelemetryStarted, by: _Writer) -> None:
+        sampler = SamplerHistory(utc, by.replica.id, event.equipment)
+        self._samplers[by.source.reader.path] = sampler
+        self.telemetry.setdefault(sampler.host, []).append(sampler)
+
+    def _sampled(self, utc: float, event: records.TelemetrySampled, by: _Writer) -> None:
+        sampler = self._samplers.get(by.source.reader.path)
+        if sampler is None:
+            self._orphan(by, "a sample of a node, and no record of this journal began to sample")
+        elif not sampler.fits(event.sample):
+            self._orphan(by, "a sample of a node that is not of its meters and accelerators")
+        else:
+            sampler.add(utc, event.sample)
+
+    def _storage_waited(self, _: float, event: records.StorageWaited, by: _Writer) -> None:
+        by.replica.storage_waits.append(event)
+        self.storage_waits.append((by.replica.id, event))
+
+    def _replica_ended(self, utc: float, event: records.ReplicaEnded, by: _Writer) -> None:
+        reason = f"its replica ended: {event.reason}"
+        self._leave(by, utc, TrialState.STOPPED, reason)
+        by.replica.ended = event.reason
+        by.replica.ended_utc = by.replica.alive[by.source.incarnation] = utc
+        by.replica.says_that_it_lives(utc)
+
+    def _training_started(self, utc: float, event: records.TrainingStarted, by: _Writer) -> None:
+        if (trial := self._trial(event.trial, by)) is not None:
+            trial.state = TrialState.TRAINING
+            trial.training_utc = utc
+
+    def _progress(
+        self, utc: float, event: records.Progress | FrequentProgress, by: _Writer
+    ) -> None:
+        if (trial := self._trial(event.trial, by)) is not None:
+            train, validation = event.train_samples, event.validation_samples
+            trial.train_samples += train
+            trial.validation_samples += validation
+            self.executions.add(utc, event.trial, train, validation)
+            started, work = trial.started, by.replica.work
+            done = train * started.train_operations + validation * started.validation_operations
+            window = int(utc // WINDOW_SECONDS)
+            work[window] = work.get(window, 0) + done
+
+    def _evaluated(self, utc: float, event: records.Evaluated, by: _Writer) -> None:
+        trial = self._trial(event.trial, by)
+        if trial is None:
+            return
+        evaluation = Evaluation.of(utc, event)
+        trial.evaluations.append(evaluation)
+        if trial.best is None or evaluation.objective_value > trial.best.objective_value:
+            trial.best = evaluation
+        if evaluation.beats(self.best):
+            self.best = evaluation
+        if utc > self.evaluated_utc:
+            self.evaluated_utc = utc
+
+    def _baseline_measured(self, _: float, event: records.BaselineMeasured, by: _Writer) -> None:
+        by.replica.baseline = event
+
+    def _trial_ended(self, utc: float, event: records.TrialEnded, by: _Writer) -> None:
+        trial = self._trial(event.trial, by)
+        if trial is None:
+            return
+        if trial.ended is None:
+            self.ended.append(trial)
+        trial.state = event.state
+        trial.ended = event
+        trial.ended_utc = utc
+        trial.has_checkpoint = event.checkpoint and trial.id not in self._lost
+        self._open.pop(trial.id, None)
+
+    def _predictions_kept(self, _: float, event: records.PredictionsKept, by: _Writer) -> None:
+        if (trial := self._trial(event.trial, by)) is not None:
+            trial.predictions = event
+
+    def _best_epoch_kept(self, _: float, event: records.BestEpochKept, by: _Writer) -> None:
+        if (trial := self._trial(event.trial, by)) is not None:
+            trial.best_epoch = event
+
+    def _best_epoch_dropped(self, _: float, event: records.BestEpochDropped, by: _Writer) -> None:
+        if (trial := self._trial(event.trial, by)) is not None:
+            trial.best_epoch = None
+
+    def _checkpoint_dropped(self, _: float, event: records.CheckpointDropped, by: _Writer) -> None:
+        if (trial := self._trial(event.trial, by)) is not None:
+            trial.has_checkpoint = False
+
+
+# A look-up by type: a chain of isinstance cost as much as all the rest of applying a record.
+_CHANGES: Final[dict[type, Callable[[HistoryState, float, Any, _Writer], None]]] = {
+    records.TrialStarted: HistoryState._trial_started,
+    records.TrainingStarted: HistoryState._training_started,
+    records.Progress: HistoryState._progress,
+    FrequentProgress: HistoryState._progress,
+    records.Evaluated: HistoryState._evaluated,
+    records.BaselineMeasured: HistoryState._baseline_measured,
+    records.TrialEnded: HistoryState._trial_ended,
+    records.PredictionsKept: HistoryState._predictions_kept,
+    records.BestEpochKept: HistoryState._best_epoch_kept,
+    records.BestEpochDropped: HistoryState._best_epoch_dropped,
+    records.CheckpointDropped: HistoryState._checkpoint_dropped,
+    records.Proposed: HistoryState._proposed,
+    records.ProposalRejected: HistoryState._proposal_rejected,
+    records.SearchStarted: HistoryState._search_started,
+    records.SearchFailed: HistoryState._search_failed,
+    records.SearchEnded: HistoryState._search_ended,
+    records.ReplicaStarted: HistoryState._replica_started,
+    records.ReplicaReady: HistoryState._replica_ready,
+    records.ClockSeen: HistoryState._clock_seen,
+    records.SystemDescribed: HistoryState._system_described,
+    records.PeakMeasured: HistoryState._peak_measured,
+    records.DatasetLoaded: HistoryState._dataset_loaded,
+    records.TimeSpent: HistoryState._time_spent,
+    records.StepTimes: HistoryState._step_times,
+    records.CompilerFailed: HistoryState._compiler_failed,
+    records.RanksLost: HistoryState._ranks_lost,
+    records.Heartbeat: HistoryState._heartbeat,
+    records.ClocksRead: HistoryState._clocks_read,
+    FrequentHeartbeat: HistoryState._heartbeat,
+    records.TelemetryStarted: HistoryState._telemetry_started,
+    records.TelemetrySampled: HistoryState._sampled,
+    records.StorageWaited: HistoryState._storage_waited,
+    records.ReplicaEnded: HistoryState._replica_ended,
+    records.FileProblem: HistoryState._replica_file_problem,
+}

@@ -1,0 +1,281 @@
+"""The records of trials and of the candidates that search workers propose."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from aiperf_hpc.objective import ACCURACY, MEASURES, unknown_measure
+from aiperf_hpc.run.clocks import Time
+from aiperf_hpc.run.records.base import Event
+from aiperf_hpc.trial import (
+    Hyperparameters,
+    Morphisms,
+    RoundPhase,
+    StepPart,
+    TrialState,
+    Value,
+)
+from aiperf_hpc.untrusted.bounds import (
+    SHA256,
+    Count,
+    Finite,
+    Name,
+    Number,
+)
+
+
+class TrialStarted(Event):
+    """A trial begins: its graph is being built and compiled.
+
+    ``graph`` is the hash of the graph that is trained. It is ``parent``'s graph after
+    ``morphisms``, in order; a trial of the initial graph has neither.
+    """
+
+    type: Literal["trial_started"] = "trial_started"
+    trial: Name
+    round: Number
+    phase: RoundPhase
+    graph: Name
+    parent: str | None
+    proposal: Name | None
+    morphisms: Morphisms
+    hyperparameters: Hyperparameters
+    seed: int
+    planned_batch_size: int | None = None
+    """The batch size that was to be tried, where batches of that size are estimated not to fit in
+    memory."""
+    epoch_limit: Number
+    resumes: str | None = None
+    """The interrupted trial that this one goes on with, from its last checkpoint."""
+    first_epoch: Number = 1
+    parameters: Count
+    depth: Count
+    train_operations: Count
+    """Analytical operations credited for one training sample, forward and backward."""
+    validation_operations: Count
+    """Analytical operations credited for one validation sample, forward only."""
+    memory_estimate_bytes: Count
+    notes: tuple[str, ...] = ()
+
+
+class TrainingStarted(Event):
+    """The trial's graph is built; the first step comes next."""
+
+    type: Literal["training_started"] = "training_started"
+    trial: str
+
+
+class Calibrated(Event):
+    """What a morphism inserted was fitted to the first batch, so that nothing changed on it.
+
+    ``samples`` of it were executed forward, which is not credited, and are trained on next.
+    """
+
+    type: Literal["calibrated"] = "calibrated"
+    trial: str
+    layers: tuple[str, ...]
+    """The names of the normalisations that were fitted."""
+    samples: Number
+
+
+class Progress(Event):
+    """Samples executed since the trial's last progress record; these are what is credited."""
+
+    type: Literal["progress"] = "progress"
+    trial: str
+    epoch: Number
+    train_samples: Count
+    validation_samples: Count
+
+
+class Evaluated(Event):
+    """One epoch and its complete evaluation over the validation samples."""
+
+    type: Literal["evaluated"] = "evaluated"
+    trial: str
+    epoch: Number
+    learning_rate: float
+    train_loss: float
+    validation_loss: float
+    measure: str = ACCURACY.name
+    """The name of the measure of quality."""
+    sums: dict[str, Finite] = Field(default_factory=dict)
+    """The measure's sums over the validation samples, by its names."""
+    samples: Number
+    correct: Count | None = Field(None, exclude=True)
+    """The sum that was recorded when accuracy was the only measure; it is among ``sums`` now."""
+
+    # One validator, after the fields: one before them would have each line made a dict first, and
+    # a large run has as many of these records as epochs.
+    @model_validator(mode="after")
+    def _has_the_sums_of_its_measure(self) -> Self:
+        values = self.__dict__  # The record is frozen for everybody else.
+        if (correct := values["correct"]) is not None:
+            values["sums"] = {"correct": float(correct)}
+            values["correct"] = None
+        _check_sums(values["measure"], values["sums"], values["samples"])
+        return self
+
+    @property
+    def quality(self) -> float:
+        """The quality by the record's measure."""
+        return MEASURES[self.measure].quality(self.sums, self.samples)
+
+
+def _check_sums(name: str, sums: dict[str, float], samples: int) -> None:
+    """Raise ValueError unless a measure can have these sums over so many samples."""
+    measure = MEASURES.get(name)
+    if measure is None:
+        raise ValueError(unknown_measure(name))
+    if sums.keys() != measure.names or measure.impossible(sums, samples):
+        measure.check(sums, samples)  # Says what is wrong.
+
+
+class BaselineMeasured(Event):
+    """What a predictor reaches on the validation samples that has learnt nothing.
+
+    Which predictor that is, the measure says (``Measure.baseline``). Once in each life of a
+    replica that searches for no network, behind its first evaluation.
+    """
+
+    type: Literal["baseline_measured"] = "baseline_measured"
+    measure: str
+    """The name of the measure of quality."""
+    sums: dict[str, Finite]
+    """The measure's sums over the validation samples, by its names."""
+    samples: Number
+
+    @model_validator(mode="after")
+    def _has_the_sums_of_its_measure(self) -> Self:
+        _check_sums(self.measure, self.sums, self.samples)
+        return self
+
+    @property
+    def quality(self) -> float:
+        """The quality by the record's measure."""
+        return MEASURES[self.measure].quality(self.sums, self.samples)
+
+
+class TrialEnded(Event):
+    """A trial is over; ``predicted_accuracy`` is the warm-up extrapolation."""
+
+    type: Literal["trial_ended"] = "trial_ended"
+    trial: str
+    state: TrialState
+    reason: str
+    predicted_accuracy: float | None
+    checkpoint: bool
+    """Whether the trained weights were kept and children may grow from them."""
+
+
+class PredictionsKept(Event):
+    """What a trial's network predicted in its last complete evaluation is in a file."""
+
+    type: Literal["predictions_kept"] = "predictions_kept"
+    trial: str
+    epoch: Number
+    samples: Number
+    sha256: str
+    """Of the file, in hexadecimal."""
+
+
+class KeptFile(Value):
+    """A file, as it was when it was stored."""
+
+    bytes: Count
+    sha256: Annotated[str, Field(pattern=SHA256)]
+
+
+class BestEpochKept(Event):
+    """The epoch of a trial's best evaluation can be executed again from two checkpoints.
+
+    Another best evaluation of the same trial there is not: it is over.
+    """
+
+    type: Literal["best_epoch_kept"] = "best_epoch_kept"
+    trial: str
+    epoch: Annotated[int, Field(ge=1)]
+    began: KeptFile
+    """With what the epoch began: weights and the optimizer's state."""
+    evaluated: KeptFile
+    """The weights that were evaluated at its end."""
+
+
+class BestEpochDropped(Event):
+    """The two checkpoints of a trial's best epoch were deleted, for room."""
+
+    type: Literal["best_epoch_dropped"] = "best_epoch_dropped"
+    trial: str
+
+
+class CheckpointDropped(Event):
+    """A trial's trained weights were deleted; it can no longer be a parent."""
+
+    type: Literal["checkpoint_dropped"] = "checkpoint_dropped"
+    trial: str
+
+
+class StepTimes(Event):
+    """Where the time of a trial's training steps went, on a replica of several ranks.
+
+    Wall seconds of all steps together, as the mean over the ranks.
+    """
+
+    type: Literal["step_times"] = "step_times"
+    trial: str
+    collective: str
+    ranks: Annotated[int, Field(ge=2)]
+    steps: Number
+    seconds: dict[StepPart, Time]
+
+
+class SearchStarted(Event):
+    """A search worker is there."""
+
+    type: Literal["search_started"] = "search_started"
+    replica: Name
+    worker: int
+    pid: int
+    searcher: str
+
+
+class Proposed(Event):
+    """A candidate is on the shared directory: its graph, and its weights from its parent."""
+
+    type: Literal["proposed"] = "proposed"
+    proposal: Name
+    graph: Name
+    parent: str
+    """The trial that it grows from."""
+    morphisms: Morphisms
+    seed: int
+    """The seed of the generator that made the morphisms' and the weights' random choices."""
+    seconds: Time
+    belief: dict[str, float] = {}
+    """What the searcher predicted, e.g. mean, deviation and acquisition."""
+
+
+class ProposalRejected(Event):
+    """A candidate could not be loaded; no trial will take it."""
+
+    type: Literal["proposal_rejected"] = "proposal_rejected"
+    proposal: str
+    reason: str
+
+
+class SearchFailed(Event):
+    """A candidate could not be made, or not as it should be; the worker goes on."""
+
+    type: Literal["search_failed"] = "search_failed"
+    reason: str
+    lost_parent: str | None = None
+    """The trial whose trained weights are gone or damaged: it can no longer be a parent."""
+
+
+class SearchEnded(Event):
+    """The search worker stopped in order."""
+
+    type: Literal["search_ended"] = "search_ended"
+    reason: str
