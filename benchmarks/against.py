@@ -58,8 +58,8 @@ import sys, tempfile, time, statistics
 from pathlib import Path
 import numpy as np
 from aiperf_hpc.morphism.networks.resnet import resnet50
-from aiperf_hpc.morphism.operators.deeper import Deeper
-from aiperf_hpc.morphism.operators.wider import Wider
+from aiperf_hpc.morphism.operators.morphisms import Deeper
+from aiperf_hpc.morphism.operators.morphisms import Wider
 from aiperf_hpc.morphism.weights.checkpoint import (
     initial_weights, load_checkpoint, save_checkpoint)
 from aiperf_hpc.ops_counter.count import count

@@ -30,8 +30,8 @@ from side_by_side import heading, machine, row
 
 from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.morphism.networks.resnet import resnet50
-from aiperf_hpc.morphism.search.base import Choice, Searcher, View
-from aiperf_hpc.morphism.search.registry import bounds_of, load_searcher
+from aiperf_hpc.morphism.search import load_searcher
+from aiperf_hpc.morphism.search.base import Bounds, Choice, Searcher, View
 from aiperf_hpc.morphism.surrogate.gaussian_process import Repeats, Surrogate
 from aiperf_hpc.morphism.surrogate.graph_description import describe
 from aiperf_hpc.run.paths import write_whole
@@ -74,7 +74,7 @@ def search(searcher: Searcher, landscape: Landscape, seed: int) -> Search:
     return run(
         searcher,
         initial,
-        bounds_of(SearchConfig(), initial),
+        Bounds.of(SearchConfig(), initial),
         EVALUATIONS,
         lambda trial, choice: landscape.value(choice.child) + float(noise[int(trial)]),
         np.random.default_rng([seed, 2]),

@@ -13,7 +13,7 @@ from typing import Protocol
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.grow import grow
-from aiperf_hpc.morphism.operators.registry import from_data
+from aiperf_hpc.morphism.operators.morphisms import from_data
 from aiperf_hpc.trial import MorphismData
 
 

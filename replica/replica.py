@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from functools import partial
 
@@ -25,7 +25,7 @@ from aiperf_hpc.replica.parallel.leader import LeadingBaseline, LeadingDataset, 
 from aiperf_hpc.replica.runtime.run_clock import RunClock
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
-from aiperf_hpc.replica.training.memory_estimate import memory_limit
+from aiperf_hpc.replica.training.best_epoch import keeps_best_epochs
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder, TrialBuilder
 from aiperf_hpc.replica.trials.loop import ReplicaFailedError, TrialLoop
@@ -166,7 +166,8 @@ class Replica:
             self._describe_others(journal)
             self._record_other_peaks(journal)
             described.result()
-            memory = self._memory_limit(engine)
+            available = partial(host.available_bytes, ranks.collective.local_size)
+            memory = memory_limit(config, engine.memory_bytes, available)
             journal.append(
                 DatasetLoaded(
                     dataset=dataset.info,
@@ -267,11 +268,6 @@ class Replica:
             peaks = [(rank, DevicePeak.model_validate_json(t)) for rank, t in told if t]
             journal.append_all([PeakMeasured(rank=rank, peak=peak) for rank, peak in peaks])
 
-    def _memory_limit(self, engine: Engine) -> MemoryLimit:
-        ranks = self._ranks.collective.local_size
-        available = partial(self._host.available_bytes, ranks)
-        return memory_limit(self._manifest.config, engine.memory_bytes, available)
-
     def _trainer_and_builder(
         self,
         context: ReplicaContext,
@@ -341,6 +337,27 @@ class Replica:
     def _waits(self) -> list[StorageWaited]:
         """Return what is to be recorded of the times in which storage was waited for."""
         return [StorageWaited.of(wait) for wait in self._patience.take()]
+
+
+def memory_limit(
+    config: RunConfig, device_bytes: int | None, available_bytes: Callable[[], int]
+) -> MemoryLimit:
+    """Return the memory of a rank that a training may use: the configured size, or all of it.
+
+    Args:
+        config: the run's.
+        device_bytes: an accelerator's memory; None if the training uses the host's.
+        available_bytes: returns a rank's part of the host's memory, which holds decoded images too.
+    """
+    # Copies of best epochs are in the host's memory.
+    copies = device_bytes is None and keeps_best_epochs(config)
+    if config.engine.memory_gib is not None:
+        limit = int(config.engine.memory_gib * 2**30)
+    elif device_bytes is not None:
+        limit = device_bytes
+    else:
+        limit = available_bytes() - int(config.dataset.decoded_gib * 2**30)
+    return MemoryLimit(config, limit, copies)
 
 
 def _measures_baseline(config: RunConfig, engine: Engine) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.base import Morphism, require
-from aiperf_hpc.morphism.operators.kernel_size import KernelSize
+from aiperf_hpc.morphism.operators.morphisms import KernelSize
 from aiperf_hpc.morphism.weights.checkpoint import Weights
 
 

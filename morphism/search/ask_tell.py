@@ -19,9 +19,15 @@ from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.lineage import Lineage
-from aiperf_hpc.morphism.search.base import Choice, Observation, SearchSpaceExhaustedError, View
+from aiperf_hpc.morphism.search import load_searcher
+from aiperf_hpc.morphism.search.base import (
+    Bounds,
+    Choice,
+    Observation,
+    SearchSpaceExhaustedError,
+    View,
+)
 from aiperf_hpc.morphism.search.greedy import GreedySearcher
-from aiperf_hpc.morphism.search.registry import bounds_of, load_searcher
 from aiperf_hpc.morphism.surrogate.gaussian_process import SurrogateError
 from aiperf_hpc.run.digest import kinds_of
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
@@ -117,7 +123,7 @@ class AskTellSearch:
     def configure(self, search: SearchConfig) -> None:
         """Search by other settings from now on."""
         self._searcher = load_searcher(search)
-        self._bounds = bounds_of(search, self._initial)
+        self._bounds = Bounds.of(search, self._initial)
 
     def name(self, number: int) -> str:
         """Return the name of a trial that the front end of this life numbers so."""

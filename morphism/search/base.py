@@ -12,14 +12,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 
+from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.ops_counter.memory import MemoryLimit
 
 
 class SearchSpaceExhaustedError(AIPerfError):
@@ -49,12 +51,22 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class MemoryBound:
-    """What a training may take."""
+    """The memory available to a training."""
 
     limit: int
-    """The memory that a training may take, in bytes."""
+    """Bytes."""
     needed: Callable[[Graph], int]
-    """The bytes that training a graph takes, estimated."""
+    """Return the estimated bytes of training a graph."""
+
+    @classmethod
+    def of(cls, memory: MemoryLimit, initial: Graph) -> Self | None:
+        """Return the bound on candidates: a rank's memory, at the initial network's batch size.
+
+        If the initial network fits only in smaller batches, candidates are bounded at those. None
+        if it fits at no batch size, since then no candidate would.
+        """
+        batch = memory.fitting_batch(initial, memory.config.training.batch_size)
+        return cls(memory.bytes, lambda graph: memory.needed(graph, batch)) if batch else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +82,12 @@ class Bounds:
     growth: float
     """Forward operations over those of the trained parent."""
     memory: MemoryBound | None = None
+
+    @classmethod
+    def of(cls, search: SearchConfig, initial: Graph, memory: MemoryBound | None = None) -> Self:
+        """Return the configured bounds of a search that begins with ``initial``."""
+        operations = int(search.max_operations_ratio * count(initial).forward)
+        return cls(search.max_parameters, operations, search.max_depth, search.max_growth, memory)
 
     def broken(self, graph: Graph, parent: Graph) -> str | None:
         """Return the setting that keeps ``graph``, grown from ``parent``, out; None if none."""

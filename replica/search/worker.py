@@ -20,15 +20,16 @@ import numpy as np
 from aiperf_hpc.errors import AIPerfError, CheckpointError
 from aiperf_hpc.morphism.lineage import Grown, Lineage
 from aiperf_hpc.morphism.operators.grow import inherit
+from aiperf_hpc.morphism.search import load_searcher
 from aiperf_hpc.morphism.search.base import (
     Bounds,
     Choice,
+    MemoryBound,
     Observation,
     Searcher,
     SearchSpaceExhaustedError,
     View,
 )
-from aiperf_hpc.morphism.search.registry import bounds_of, load_searcher
 from aiperf_hpc.morphism.surrogate.gaussian_process import SurrogateError
 from aiperf_hpc.morphism.weights.checked_file import damaged
 from aiperf_hpc.morphism.weights.checkpoint import load_checkpoint, save_checkpoint
@@ -36,7 +37,6 @@ from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.runtime.background import NICENESS
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
-from aiperf_hpc.replica.training.memory_estimate import memory_bound
 from aiperf_hpc.run.digest import Digest
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.history import RunHistory
@@ -248,9 +248,9 @@ class SearchWorker:
             initial = initial_graph(self._config, dataset)
             most = MOST_GRAPHS if self._grown is None else None  # Others' are theirs to forget.
             lineage = Lineage(self._knowledge.descent, initial, self._grown, most)
-            there = self._knowledge.memory_limit(self._config)
-            memory = None if there is None else memory_bound(there, initial)
-            self._space = lineage, bounds_of(self._config.search, initial, memory)
+            limit = self._knowledge.memory_limit(self._config)
+            memory = None if limit is None else MemoryBound.of(limit, initial)
+            self._space = lineage, Bounds.of(self._config.search, initial, memory)
         return self._space
 
 

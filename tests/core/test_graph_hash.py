@@ -25,10 +25,7 @@ from aiperf_hpc.graph import (
 )
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.base import Morphism
-from aiperf_hpc.morphism.operators.deeper import Deeper
-from aiperf_hpc.morphism.operators.kernel_size import KernelSize
-from aiperf_hpc.morphism.operators.skip import Skip
-from aiperf_hpc.morphism.operators.wider import Wider
+from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize, Skip, Wider
 
 SEEDS = st.integers(0, 2**32 - 1)
 

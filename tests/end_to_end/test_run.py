@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.support.command import aiperf
 
-from aiperf_hpc.morphism.operators.registry import MORPHISMS
+from aiperf_hpc.morphism.operators.morphisms import MORPHISMS
 from aiperf_hpc.morphism.weights.predictions import file_digest
 from aiperf_hpc.replica.execution.epochs import execute
 from aiperf_hpc.replica.training.checkpoint import load_training, save_training

@@ -13,9 +13,8 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.lineage import Grown, Lineage
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.base import Morphism
-from aiperf_hpc.morphism.operators.deeper import Deeper
 from aiperf_hpc.morphism.operators.grow import grow
-from aiperf_hpc.morphism.operators.kernel_size import KernelSize
+from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.registry import initial_graph
 

@@ -16,12 +16,8 @@ from torch.nn import functional
 from aiperf_hpc.graph import Conv2D, Dense, Graph, ReLU
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.base import Morphism
-from aiperf_hpc.morphism.operators.deeper import Deeper
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
-from aiperf_hpc.morphism.operators.kernel_size import KernelSize
-from aiperf_hpc.morphism.operators.registry import MORPHISMS
-from aiperf_hpc.morphism.operators.skip import Skip
-from aiperf_hpc.morphism.operators.wider import Wider
+from aiperf_hpc.morphism.operators.morphisms import MORPHISMS, Deeper, KernelSize, Skip, Wider
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.channels import channel_groups
 from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights, initial_weights

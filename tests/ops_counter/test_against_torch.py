@@ -12,7 +12,7 @@ from tests.support.torch_counts import counted, executed
 from aiperf_hpc.graph import Conv2D, Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.grow import grow
-from aiperf_hpc.morphism.operators.registry import MORPHISMS
+from aiperf_hpc.morphism.operators.morphisms import MORPHISMS
 
 
 def test_resnet50_at_224() -> None:

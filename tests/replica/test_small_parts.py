@@ -27,12 +27,12 @@ from aiperf_hpc.graph import (
 from aiperf_hpc.host import machine
 from aiperf_hpc.host.machine import available_bytes
 from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.search.base import MemoryBound
 from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
 from aiperf_hpc.replica import main
 from aiperf_hpc.replica.host import package_versions
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
-from aiperf_hpc.replica.training.memory_estimate import memory_bound
 from aiperf_hpc.run.identity import Identity, seed_of
 from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.run.records import TIME_OVER
@@ -202,15 +202,15 @@ def test_candidates_are_bounded_by_memory_at_the_initial_networks_batch_size() -
         {"dataset": {"name": "digits"}, "training": {"precision": "fp32", "batch_size": 64}}, "test"
     )
     roomy = training_bytes(graph, 64, "fp32")
-    bound = memory_bound(MemoryLimit(config, roomy), graph)
+    bound = MemoryBound.of(MemoryLimit(config, roomy), graph)
     assert bound is not None
     assert (bound.limit, bound.needed(graph)) == (roomy, roomy)
     # Where the initial network has to be shrunk to fit, so may its children.
-    tight = memory_bound(MemoryLimit(config, roomy - 1), graph)
+    tight = MemoryBound.of(MemoryLimit(config, roomy - 1), graph)
     assert tight is not None
     assert tight.needed(graph) == training_bytes(graph, 32, "fp32")
     # Where it does not fit at all, nothing would.
-    assert memory_bound(MemoryLimit(config, 1), graph) is None
+    assert MemoryBound.of(MemoryLimit(config, 1), graph) is None
 
 
 def test_a_rank_has_its_share_of_the_batch() -> None:
@@ -223,7 +223,7 @@ def test_a_rank_has_its_share_of_the_batch() -> None:
         },
         "test",
     )
-    bound = memory_bound(MemoryLimit(config, 2**40), graph)
+    bound = MemoryBound.of(MemoryLimit(config, 2**40), graph)
     assert bound is not None
     assert bound.needed(graph) == training_bytes(graph, 16, "fp32")
 

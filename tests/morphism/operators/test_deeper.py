@@ -6,8 +6,8 @@ import numpy as np
 from tests.support.networks import plain, residual, rng, trained_weights, two_stems
 
 from aiperf_hpc.graph import BatchNorm, Conv2D, Graph, Node, ReLU
-from aiperf_hpc.morphism.operators.deeper import Deeper
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
+from aiperf_hpc.morphism.operators.morphisms import Deeper
 
 
 def test_deeper_puts_its_block_between_a_relu_and_all_its_readers() -> None:

@@ -6,16 +6,13 @@ from tests.support.networks import random_chain, residual, rng, trained_weights
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Conv2D, Graph, Input, Node, ReLU
 from aiperf_hpc.morphism.operators.base import Morphism
-from aiperf_hpc.morphism.operators.deeper import Deeper
 from aiperf_hpc.morphism.operators.grow import (
     grow,
     grow_with_weights,
     inserted_spatial_convs,
     resize_inserted,
 )
-from aiperf_hpc.morphism.operators.kernel_size import KernelSize
-from aiperf_hpc.morphism.operators.skip import Skip
-from aiperf_hpc.morphism.operators.wider import Wider
+from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize, Skip, Wider
 from aiperf_hpc.morphism.weights.checkpoint import check_weights
 
 

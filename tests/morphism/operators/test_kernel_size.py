@@ -6,7 +6,7 @@ from tests.support.networks import residual, rng, trained_weights, two_stems
 
 from aiperf_hpc.graph import Conv2D
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
-from aiperf_hpc.morphism.operators.kernel_size import KernelSize
+from aiperf_hpc.morphism.operators.morphisms import KernelSize
 
 
 @pytest.mark.parametrize("name", ["one_conv_a", "two_shortcut"])

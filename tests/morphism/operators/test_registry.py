@@ -8,8 +8,7 @@ from tests.support.networks import SMALL, THIN, rng
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.operators.deeper import Deeper
-from aiperf_hpc.morphism.operators.registry import MORPHISMS, from_data
+from aiperf_hpc.morphism.operators.morphisms import MORPHISMS, Deeper, from_data
 
 KINDS = sorted(MORPHISMS)
 MAKERS = [*SMALL, *THIN]

@@ -4,7 +4,7 @@ import pytest
 from tests.support.networks import residual, rng, trained_weights, two_stems
 
 from aiperf_hpc.graph import Add, BatchNorm, Conv2D, Graph, Input, Node, ReLU
-from aiperf_hpc.morphism.operators.skip import Skip
+from aiperf_hpc.morphism.operators.morphisms import Skip
 
 
 def test_skip_between_equal_shapes_is_a_normalisation_of_scale_zero() -> None:

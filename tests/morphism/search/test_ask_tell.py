@@ -10,7 +10,7 @@ from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.grow import grow
-from aiperf_hpc.morphism.operators.registry import from_data
+from aiperf_hpc.morphism.operators.morphisms import from_data
 from aiperf_hpc.morphism.search import greedy
 from aiperf_hpc.morphism.search.ask_tell import AskedCandidate, AskTellSearch, UnknownTrialError
 from aiperf_hpc.morphism.search.base import SearchSpaceExhaustedError

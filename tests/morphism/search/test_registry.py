@@ -10,7 +10,7 @@ from tests.support.networks import residual, rng, two_stems
 
 from aiperf_hpc.graph import Conv2D, Graph, Input, Node
 from aiperf_hpc.morphism.operators.grow import generations
-from aiperf_hpc.morphism.operators.registry import MORPHISMS
+from aiperf_hpc.morphism.operators.morphisms import MORPHISMS
 from aiperf_hpc.morphism.search.base import (
     Bounds,
     Choice,

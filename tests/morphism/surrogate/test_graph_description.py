@@ -13,10 +13,7 @@ from tests.support.networks import SMALL, cosmoflow, random_chain, residual, rng
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.grow import grow
-from aiperf_hpc.morphism.operators.kernel_size import KernelSize
-from aiperf_hpc.morphism.operators.registry import MORPHISMS
-from aiperf_hpc.morphism.operators.skip import Skip
-from aiperf_hpc.morphism.operators.wider import Wider
+from aiperf_hpc.morphism.operators.morphisms import MORPHISMS, KernelSize, Skip, Wider
 from aiperf_hpc.morphism.surrogate.graph_description import (
     SIZE,
     STAGE,

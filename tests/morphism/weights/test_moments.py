@@ -21,10 +21,10 @@ from aiperf_hpc.graph import (
     Softmax,
 )
 from aiperf_hpc.morphism.networks.resnet import resnet50
-from aiperf_hpc.morphism.operators.deeper import Deeper
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
+from aiperf_hpc.morphism.operators.morphisms import Deeper
+from aiperf_hpc.morphism.weights.calibration import channel_moments
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, initial_weights
-from aiperf_hpc.morphism.weights.moments import channel_moments
 
 
 def noise(shape: Shape, samples: int, rng: np.random.Generator) -> Tensor:

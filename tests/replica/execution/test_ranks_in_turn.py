@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.replica.parallel.team import GRAPH, Numbered, Quadratic, Team, build, build_grown
 
-from aiperf_hpc.morphism.operators.deeper import Deeper
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
+from aiperf_hpc.morphism.operators.morphisms import Deeper
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.replica.execution.ranks_in_turn import RanksInTurn, parts_of_batches
 

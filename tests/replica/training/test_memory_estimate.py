@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.replica.training.memory_estimate import memory_limit
+from aiperf_hpc.replica.replica import memory_limit
 
 GIB = 2**30
 

@@ -27,10 +27,9 @@ from aiperf_hpc.config import RunConfig, SearchConfig, validate
 from aiperf_hpc.errors import DeviceLostError, EngineError, JournalError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.lineage import Lineage
-from aiperf_hpc.morphism.operators.deeper import Deeper
 from aiperf_hpc.morphism.operators.grow import grow_with_weights, inserted_spatial_convs
-from aiperf_hpc.morphism.search import greedy
-from aiperf_hpc.morphism.search.registry import load_searcher
+from aiperf_hpc.morphism.operators.morphisms import Deeper
+from aiperf_hpc.morphism.search import greedy, load_searcher
 from aiperf_hpc.morphism.weights.checked_file import save_checked
 from aiperf_hpc.morphism.weights.checkpoint import (
     Weights,

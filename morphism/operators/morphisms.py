@@ -1,0 +1,330 @@
+"""The morphisms: inserting a layer, adding a connection, enlarging a kernel, adding channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import ClassVar, Self, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf_hpc.errors import MorphismError
+from aiperf_hpc.graph import Add, BatchNorm, Conv2D, Graph, Node, ReLU, Shape
+from aiperf_hpc.morphism.operators.base import KERNELS, Morphism, node_of, pick, require
+from aiperf_hpc.morphism.weights.calibration import channel_moments, normalisation
+from aiperf_hpc.morphism.weights.channels import ChannelGroup, channel_groups
+from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
+from aiperf_hpc.trial import MorphismData
+
+LEAST_WIDENING = 1.25
+WIDENINGS = (1.25, 1.5, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Deeper(Morphism):
+    """Insert a convolution, a batch normalisation and a ReLU behind the ReLU ``after``.
+
+    The convolution starts as the identity, the normalisation as its own inverse, and the
+    second ReLU changes nothing that the first let through.
+    """
+
+    kind: ClassVar[str] = "deeper"
+
+    after: str
+    kernel: int
+
+    @classmethod
+    def sample(cls, graph: Graph, rng: np.random.Generator) -> Self:
+        after = pick(image_relus(graph), rng, cls.kind)
+        return cls(after, int(rng.choice((1, 3))))
+
+    def child(self, graph: Graph) -> Graph:
+        relu = node_of(graph, self.after, ReLU)
+        shape = graph.shapes[relu.name]
+        require(len(shape) == 3, f"deeper: '{relu.name}' is no image")
+        require(self.kernel in KERNELS, f"deeper: kernel {self.kernel} is not one of {KERNELS}")
+        conv, norm, activation = self._names(graph)
+        block = (
+            Node(conv, Conv2D(shape[-1], self.kernel), (relu.name,), inserted=True),
+            Node(norm, BatchNorm(), (conv,), inserted=True),
+            Node(activation, ReLU(), (norm,), inserted=True),
+        )
+        return Graph(insert_behind(graph, relu.name, block))
+
+    def _inherited(self, graph: Graph, weights: Weights, rng: np.random.Generator) -> Weights:
+        conv, norm, _ = self._names(graph)
+        channels = graph.shapes[self.after][-1]
+        kernel = np.zeros((self.kernel, self.kernel, channels, channels), np.float32)
+        centre = self.kernel // 2
+        # The diagonal alone is written: of the rest the system makes zeros when they are read.
+        np.fill_diagonal(kernel[centre, centre], 1.0)
+        moments = channel_moments(graph, weights, self.after)
+        return {**weights, f"{conv}/kernel": kernel, **normalisation(norm, moments)}
+
+    def _names(self, graph: Graph) -> tuple[str, str, str]:
+        stem = unused_stem(graph, f"{self.after}_deep", "_conv", "_norm", "_relu")
+        return f"{stem}_conv", f"{stem}_norm", f"{stem}_relu"
+
+
+@dataclass(frozen=True, slots=True)
+class Skip(Morphism):
+    """Add what the ReLU ``source`` gives to what the ReLU ``target``, behind it, gives.
+
+    What is added starts at zero: through a 1x1 projection with zero weights where the shapes
+    differ, through a normalisation with zero scale (one weight a channel) where they agree.
+    """
+
+    kind: ClassVar[str] = "skip"
+
+    source: str
+    target: str
+
+    @classmethod
+    def sample(cls, graph: Graph, rng: np.random.Generator) -> Self:
+        relus, shapes = image_relus(graph), graph.shapes
+        for place in rng.permutation(len(relus)):
+            target = relus[place]
+            for source in rng.permutation(place):
+                name = relus[source]
+                if _is_before(graph, name, target) and _stride(shapes[name], shapes[target]):
+                    return cls(name, target)
+        raise MorphismError("skip: no ReLU has another one before it")
+
+    def child(self, graph: Graph) -> Graph:
+        source, target = node_of(graph, self.source, ReLU), node_of(graph, self.target, ReLU)
+        require(
+            _is_before(graph, source.name, target.name),
+            f"skip: '{source.name}' is not before '{target.name}'",
+        )
+        shapes = graph.shapes[source.name], graph.shapes[target.name]
+        stride = _stride(*shapes)
+        if stride is None:
+            raise MorphismError(f"skip: no stride takes {shapes[0]} to {shapes[1]}")
+        branch, total = self._names(graph)
+        layer = BatchNorm() if self._scales(graph) else Conv2D(shapes[1][-1], 1, stride)
+        block = (
+            Node(branch, layer, (source.name,), inserted=True),
+            Node(total, Add(), (target.name, branch), inserted=True),
+        )
+        return Graph(insert_behind(graph, target.name, block))
+
+    def _inherited(self, graph: Graph, weights: Weights, rng: np.random.Generator) -> Weights:
+        branch, _ = self._names(graph)
+        if self._scales(graph):
+            moments = channel_moments(graph, weights, self.source)
+            return {**weights, **normalisation(branch, moments, scale=0.0)}
+        shape = (1, 1, graph.shapes[self.source][-1], graph.shapes[self.target][-1])
+        return {**weights, f"{branch}/kernel": np.zeros(shape, np.float32)}
+
+    def _scales(self, graph: Graph) -> bool:
+        return graph.shapes[self.source] == graph.shapes[self.target]
+
+    def _names(self, graph: Graph) -> tuple[str, str]:
+        stem = unused_stem(graph, f"{self.target}_skip", "_branch", "_add")
+        return f"{stem}_branch", f"{stem}_add"
+
+
+def _is_before(graph: Graph, source: str, target: str) -> bool:
+    """Return whether a path leads from ``source`` to ``target``."""
+    bits = _paths(graph)
+    return source != target and bool(bits[target][1] & bits[source][0])
+
+
+@lru_cache(maxsize=64)
+def _paths(graph: Graph) -> Mapping[str, tuple[int, int]]:
+    """Return a bit for each node, and those of all nodes that lead to it and of itself."""
+    bits: dict[str, tuple[int, int]] = {}
+    for number, node in enumerate(graph.nodes):
+        leading = own = 1 << number
+        for source in node.inputs:
+            leading |= bits[source][1]
+        bits[node.name] = own, leading
+    return bits
+
+
+@lru_cache(maxsize=1024)
+def _stride(source: Shape, target: Shape) -> int | None:
+    """Return the stride of a 1x1 convolution that takes one image size to the other."""
+    for stride in range(1, max(source[:2]) + 1):
+        if all(-(-source[axis] // stride) == target[axis] for axis in (0, 1)):
+            return stride
+    return None
+
+
+@lru_cache(maxsize=64)
+def image_relus(graph: Graph) -> list[str]:
+    """Return the names of the ReLUs that give an image, in the graph's order."""
+    return [
+        node.name
+        for node in graph.nodes
+        if isinstance(node.layer, ReLU) and len(graph.shapes[node.name]) == 3
+    ]
+
+
+def unused_stem(graph: Graph, stem: str, *endings: str) -> str:
+    """Return ``stem`` with the first number that makes unused names of all ``endings``."""
+    numbers = (f"{stem}{n}" for n in range(1, len(graph.nodes) + 2))
+    return next(s for s in numbers if not any(f"{s}{e}" in graph.by_name for e in endings))
+
+
+def insert_behind(graph: Graph, name: str, block: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Let every reader of ``name`` read the last node of ``block`` instead."""
+
+    def rewired() -> Iterator[Node]:
+        for node in graph.nodes:
+            if name in node.inputs:
+                sources = tuple(block[-1].name if s == name else s for s in node.inputs)
+                yield replace(node, inputs=sources)
+            else:
+                yield node
+            if node.name == name:
+                yield from block
+
+    return tuple(rewired())
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSize(Morphism):
+    """Give the convolution ``conv`` a larger kernel, padded with zeros: 1 to 3 to 5 to 7."""
+
+    kind: ClassVar[str] = "kernel"
+
+    conv: str
+    kernel: int
+
+    @classmethod
+    def sample(cls, graph: Graph, rng: np.random.Generator) -> Self:
+        sizes = _small_kernels(graph)
+        conv = pick(list(sizes), rng, cls.kind)
+        return cls(conv, sizes[conv] + 2)
+
+    def child(self, graph: Graph) -> Graph:
+        node = node_of(graph, self.conv)
+        require(
+            node.layer.growable_kernel,
+            f"kernel: '{self.conv}' is {node.kind}, which has no kernel that grows",
+        )
+        now = self._now(graph)
+        require(
+            now < self.kernel and self.kernel in KERNELS,
+            f"kernel: '{self.conv}' has kernel {now}; the new one must be one of {KERNELS} above",
+        )
+        grown = replace(node, layer=replace(node.layer, kernel=self.kernel))  # type: ignore[call-arg]
+        return Graph(tuple(grown if n.name == node.name else n for n in graph.nodes))
+
+    def _inherited(self, graph: Graph, weights: Weights, rng: np.random.Generator) -> Weights:
+        kernel = weights[f"{self.conv}/kernel"]
+        now = self._now(graph)
+        first = (self.kernel - now) // 2
+        middle = slice(first, first + now)
+        # Not np.pad, which writes the zeros that the system gives for nothing.
+        padded = np.zeros((self.kernel, self.kernel, *kernel.shape[2:]), np.float32)
+        padded[middle, middle] = kernel
+        return {**weights, f"{self.conv}/kernel": padded}
+
+    def _now(self, graph: Graph) -> int:
+        return graph.parameters[f"{self.conv}/kernel"][0]
+
+
+@lru_cache(maxsize=64)
+def _small_kernels(graph: Graph) -> Mapping[str, int]:
+    """Return the kernel sizes that can grow."""
+    return {
+        node.name: node.layer.window.kernel
+        for node in graph.nodes
+        if node.layer.growable_kernel and node.layer.window.kernel < KERNELS[-1]
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Wider(Morphism):
+    """Give the channels that ``producer`` makes new members, copies of existing ones.
+
+    All layers tied to them (through additions, normalisations, pooling) widen together; the
+    layers that read them split each weight unevenly among the copies. The sum is the same, and
+    because the shares differ so do the copies' gradients, so that copies grow apart.
+    """
+
+    kind: ClassVar[str] = "wider"
+
+    producer: str
+    channels: int
+
+    @classmethod
+    def sample(cls, graph: Graph, rng: np.random.Generator) -> Self:
+        groups = channel_groups(graph)
+        producer = pick([name for name, g in groups.items() if not g.fixed], rng, cls.kind)
+        now = graph.shapes[producer][-1]
+        return cls(producer, int(np.ceil(now * rng.choice(WIDENINGS))))
+
+    def child(self, graph: Graph) -> Graph:
+        group = self._group(graph)
+        now = graph.shapes[self.producer][-1]
+        require(
+            self.channels >= LEAST_WIDENING * now,
+            f"wider: {self.channels} is less than {LEAST_WIDENING} x the {now} channels "
+            f"of '{self.producer}'",
+        )
+        return Graph(
+            tuple(
+                replace(node, layer=node.layer.with_channels(self.channels))
+                if node.name in group.producers
+                else node
+                for node in graph.nodes
+            )
+        )
+
+    def _inherited(self, graph: Graph, weights: Weights, rng: np.random.Generator) -> Weights:
+        group = self._group(graph)
+        now = graph.shapes[self.producer][-1]
+        copied = rng.integers(0, now, self.channels - now)
+        origin = np.concatenate([np.arange(now), copied])
+        share = rng.uniform(0.5, 1.5, self.channels)
+        share /= np.bincount(origin, weights=share, minlength=now)[origin]
+        widened = dict(weights)
+        for name in group.readers:
+            kernel = _taken(widened[f"{name}/kernel"], origin, axis=-2)
+            kernel *= share[:, None].astype(np.float32)
+            widened[f"{name}/kernel"] = kernel
+        for name in group.members:
+            layer, inputs = graph.by_name[name].layer, graph.input_shapes(name)
+            for key in (*layer.parameters(*inputs), *layer.statistics(*inputs)):
+                widened[f"{name}/{key}"] = _taken(widened[f"{name}/{key}"], origin, axis=-1)
+        return widened
+
+    def _group(self, graph: Graph) -> ChannelGroup:
+        group = channel_groups(graph).get(self.producer)
+        if group is None or not group.producers:
+            raise MorphismError(f"wider: '{self.producer}' is not the first of its channels")
+        require(not group.fixed, f"wider: the dataset fixes the channels of '{self.producer}'")
+        return group
+
+
+def _taken(array: Array, origin: NDArray[np.intp], axis: int) -> Array:
+    """Return a copy of ``array`` with these channels; all of them are there.
+
+    With "clip", which looks for none that is not, it takes a seventh of the time of indexing.
+    """
+    return array.take(origin, axis, mode="clip")
+
+
+MORPHISMS: dict[str, type[Morphism]] = {cls.kind: cls for cls in (Deeper, Wider, Skip, KernelSize)}
+
+
+def from_data(data: MorphismData) -> Morphism:
+    """Make a morphism of its record. Raises MorphismError when the data describes none."""
+    values = dict(data)
+    kind = values.pop("kind", None)
+    cls = MORPHISMS.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise MorphismError(f"no morphism of kind {kind!r}; known: {sorted(MORPHISMS)}")
+    try:
+        morphism = cls(**values)
+    except TypeError as error:
+        raise MorphismError(f"morphism {data}: {error}") from None
+    for name, hint in get_type_hints(cls).items():
+        if name in values:
+            require(type(values[name]) is hint, f"morphism {data}: {name} is no {hint.__name__}")
+    return morphism
