@@ -28,7 +28,7 @@ from aiperf_hpc.morphism.search.base import (
     View,
 )
 from aiperf_hpc.morphism.search.greedy import GreedySearcher
-from aiperf_hpc.morphism.surrogate.gaussian_process import SurrogateError
+from aiperf_hpc.morphism.surrogate.covariance import SurrogateError
 from aiperf_hpc.run.digest import kinds_of
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.records import (

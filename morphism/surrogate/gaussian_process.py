@@ -4,7 +4,7 @@
 
 f has the covariance sum_p w_p matern52(distance_p / length_p) over the parts p of a description
 (Rasmussen and Williams 2006, chapters 2 and 5). The sum is positive definite by construction,
-and the noise, never below ``LEAST_NOISE`` of the signal, keeps its factorisation sound: no jitter
+and the noise, never below ``LEAST_NOISE`` of the signal, keeps its factorization sound: no jitter
 is tried, nothing is dropped. Equal graphs are one point with the mean of their observations and
 the noise of that mean, which is exact (Binois et al. 2018), and their scatter tells the noise.
 
@@ -18,20 +18,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve, cholesky, solve_triangular
-from scipy.optimize import minimize
+from scipy.linalg import cho_solve, solve_triangular
 
-from aiperf_hpc.errors import AIPerfError
-from aiperf_hpc.morphism.surrogate.graph_description import PARTS, SIZE, Vector
-
-Matrix = NDArray[np.float64]
-Numbers = NDArray[np.float64]
-Rows = NDArray[np.float32]
-"""Descriptions, (points, SIZE), relative to the first observed one."""
+from aiperf_hpc.morphism.surrogate.covariance import (
+    LEAST_NOISE,
+    Covariance,
+    Matrix,
+    Numbers,
+    Rows,
+    SurrogateError,
+    factorize,
+    learned_covariance,
+    signal_variance,
+)
+from aiperf_hpc.morphism.surrogate.graph_description import SIZE, Vector
 
 Vectors = Sequence[Vector] | Vector
 """Descriptions, (graphs, SIZE)."""
@@ -44,13 +47,7 @@ RELEARN = 1.25
 """How many times as many graphs there are when the covariance is learned again."""
 USUAL_DEVIATION = 0.05
 """The deviation of objective values, as long as none or equal ones were observed."""
-LEAST_NOISE = 1e-4
-"""Variance of a single observation's noise, at least, over the signal's."""
 _CHUNK = 1024
-
-
-class SurrogateError(AIPerfError):
-    """The process could not be computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,79 +78,6 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
-class Covariance:
-    """The learned covariance of standardised objective values, up to the signal's variance."""
-
-    lengths: Numbers
-    """Length scales, one a part, (parts,)."""
-    weights: Numbers
-    """Shares of the variance, one a part, (parts,); their sum is 1."""
-    noise: float
-    """Variance of a single observation's noise, over the signal's."""
-
-    def between(self, left: Rows, right: Rows) -> Matrix:
-        """Return the covariances, (left, right)."""
-        total = np.zeros((len(left), len(right)))
-        for part, length, weight in zip(PARTS.values(), self.lengths, self.weights, strict=True):
-            total += weight * _matern(_distances(left[:, part], right[:, part]) / length)
-        return total
-
-
-def _distances(first: Rows, second: Rows) -> Matrix:
-    """Return the Euclidean distances, (first, second)."""
-    # Squares of near points nearly cancel: float32 would leave no digit of the distance.
-    left, right = first.astype(np.float64), second.astype(np.float64)
-    squares = np.square(left).sum(axis=1)[:, None] + np.square(right).sum(axis=1)
-    squares -= 2.0 * (left @ right.T)
-    distances: Matrix = np.sqrt(np.maximum(squares, 0.0))
-    return distances
-
-
-def _matern(distance: Matrix) -> Matrix:
-    """Return the Matern covariance with smoothness 5/2 at distances in length scales."""
-    u = math.sqrt(5.0) * distance
-    result: Matrix = (1.0 + u * (1.0 + u / 3.0)) * np.exp(-u)
-    return result
-
-
-class _Points:
-    """Descriptions in rows that grow in place."""
-
-    def __init__(self) -> None:
-        self._rows = np.zeros((64, SIZE), np.float32)
-        self._origin: Vector = np.zeros(SIZE, np.float32)
-        self.count = 0
-
-    @property
-    def rows(self) -> Rows:
-        return self._rows[: self.count]
-
-    def relative(self, vectors: Vectors) -> Rows:
-        """Return descriptions, (vectors, SIZE), as distances are taken from them.
-
-        Near the origin squares do not cancel each other's digits.
-        """
-        rows: Rows = np.asarray(vectors, np.float32).reshape(-1, SIZE) - self._origin
-        return rows
-
-    def add(self, vectors: Vectors) -> None:
-        if not self.count:
-            self._origin = vectors[0].copy()
-        needed = self.count + len(vectors)
-        if needed > len(self._rows):
-            grown = np.zeros((max(needed, 2 * len(self._rows)), SIZE), np.float32)
-            grown[: self.count] = self.rows
-            self._rows = grown
-        self._rows[self.count : needed] = self.relative(vectors)
-        self.count = needed
-
-    def vector(self, row: int) -> Vector:
-        """Return the description of a point, absolute again."""
-        vector: Vector = self._rows[row] + self._origin
-        return vector
-
-
-@dataclass(frozen=True, slots=True)
 class _Data:
     """What was observed of the points, (points,) each."""
 
@@ -169,72 +93,50 @@ Predict = Callable[[Rows], tuple[Numbers, Numbers]]
 """Mean and variance of points, (points,) each."""
 
 
-class _Posterior(Protocol):
-    """The process given the observations, in units of the signal's standard deviation."""
-
-    def fit(self, data: _Data, first: int) -> None:
-        """Take the observations, of which those of points before ``first`` are as they were."""
-        ...
-
-    def regress(self, mean: float, scale: float) -> float:
-        """Standardise what was observed; return its squared length in the process's metric."""
-        ...
-
-    def expecting(self, pending: Rows) -> Predict:
-        """Return what predicts, with ``pending`` as if observed with what is predicted of them."""
-        ...
-
-
 class _Exact:
     """The exact process: a Cholesky factor that grows by rows."""
 
     def __init__(self, covariance: Covariance) -> None:
         self._covariance = covariance
-        self._between = np.zeros((64, 64))
+        self._between: Matrix = np.zeros((0, 0))
         """Covariances of the points: the lower triangle, without noise."""
-        self._factor = np.zeros((64, 64))
-        self._data = _NOTHING
-        self._weights: Numbers = np.zeros(0)
-
-    @property
-    def factor(self) -> Matrix:
+        self.factor: Matrix = np.zeros((0, 0))
         """The lower Cholesky factor, (points, points)."""
-        size = len(self._data.points)
-        return self._factor[:size, :size]
-
-    @property
-    def weights(self) -> Numbers:
-        return self._weights
+        self.weights: Numbers = np.zeros(0)
+        self._data = _NOTHING
 
     def fit(self, data: _Data, first: int) -> None:
+        """Take the observations, of which those of points before ``first`` have not changed."""
         points, known, size = data.points, len(self._data.points), len(data.points)
-        if size > len(self._factor):
-            self._factor = _enlarged(self._factor, size)
-            self._between = _enlarged(self._between, size)
-        between, factor = self._between[:size, :size], self._factor[:size, :size]
+        between, factor = np.zeros((2, size, size))
+        between[:known, :known] = self._between
         between[known:] = self._covariance.between(points[known:], points)
         # A row of the factor depends on those above it alone: what is before `first` stands.
+        factor[:first, :first] = self.factor[:first, :first]
         corner = between[first:, first:].copy()
         corner[np.diag_indices(len(corner))] += self._covariance.noise / data.counts[first:]
         if first:
             rows = _solve(factor[:first, :first], between[first:, :first].T).T
             factor[first:, :first] = rows
             corner -= rows @ rows.T
-        factor[first:, first:] = _cholesky(corner)
-        self._data = data
+        factor[first:, first:] = factorize(corner)
+        self._between, self.factor, self._data = between, factor, data
 
     def regress(self, mean: float, scale: float) -> float:
+        """Standardize what was observed; return its squared length in the process's metric."""
         # The factor has nothing of mean and scale, so that these may move with every observation.
         white = _solve(self.factor, (self._data.means - mean) / scale)
-        self._weights = solve_triangular(self.factor.T, white, lower=False, check_finite=False)
+        lower = np.asfortranarray(self.factor)
+        self.weights = solve_triangular(lower, white, trans=1, lower=True, check_finite=False)
         return float(white @ white)
 
     def expecting(self, pending: Rows) -> Predict:
+        """Return what predicts, with ``pending`` as if observed with what is predicted of them."""
         between, factor, data = self._covariance.between, self.factor, self._data
         seen = _solve(factor, between(data.points, pending))
         corner = between(pending, pending) - seen.T @ seen
         corner[np.diag_indices(len(pending))] += self._covariance.noise
-        corner = _cholesky(corner) if len(pending) else corner
+        corner = factorize(corner) if len(pending) else corner
 
         def predict(points: Rows) -> tuple[Numbers, Numbers]:
             across = between(points, data.points)
@@ -243,15 +145,9 @@ class _Exact:
             if len(pending):
                 rest = _solve(corner, between(pending, points) - seen.T @ white)
                 variance -= np.square(rest).sum(axis=0)
-            return across @ self._weights, variance
+            return across @ self.weights, variance
 
         return predict
-
-
-def _enlarged(square: Matrix, least: int) -> Matrix:
-    grown = np.zeros((max(least, 2 * len(square)),) * 2)
-    grown[: len(square), : len(square)] = square
-    return grown
 
 
 class _Projected:
@@ -266,7 +162,7 @@ class _Projected:
         own = covariance.between(basis, basis)
         # Graphs that differ by one morphism nearly coincide; without noise the factor might fail.
         own[np.diag_indices(len(basis))] += LEAST_NOISE
-        self._whitener = _cholesky(own)
+        self._whitener = factorize(own)
         self._moment = np.zeros_like(own)
         """Sum over the points of precision x feature x feature, (basis, basis)."""
         self._sum, self._total = np.zeros((2, len(basis)))
@@ -307,7 +203,7 @@ class _Projected:
         self._precisions = precisions
         inner = self._moment.copy()
         inner[np.diag_indices(len(inner))] += 1.0
-        self._factor = _cholesky(inner)
+        self._factor = factorize(inner)
 
     def regress(self, mean: float, scale: float) -> float:
         weighted = (self._sum - mean * self._total) / scale
@@ -320,7 +216,7 @@ class _Projected:
         factor = self._factor
         if len(pending):
             more, precisions = self._features(pending, np.ones(len(pending)))
-            factor = _cholesky(factor @ factor.T + (more * precisions) @ more.T)
+            factor = factorize(factor @ factor.T + (more * precisions) @ more.T)
 
         def predict(points: Rows) -> tuple[Numbers, Numbers]:
             features, _ = self._features(points, np.ones(len(points)))
@@ -336,16 +232,6 @@ def _solve(factor: Matrix, values: Matrix) -> Matrix:
     return solved
 
 
-def _cholesky(matrix: Matrix) -> Matrix:
-    try:
-        factor: Matrix = cholesky(matrix, lower=True, check_finite=False)
-    except np.linalg.LinAlgError as error:
-        raise SurrogateError(
-            f"the covariance of {len(matrix)} graphs could not be factorised: {error}"
-        ) from None
-    return factor
-
-
 class Surrogate:
     """The process, learning as observations arrive."""
 
@@ -353,10 +239,12 @@ class Surrogate:
         self._place: dict[str, int] = {}
         """The row of each graph, in the order in which they came to be known."""
         self._repeats: list[Repeats] = []
-        self._points = _Points()
+        self._origin: Vector = np.zeros(SIZE, np.float32)
+        """The first observed description: near it squares do not cancel each other's digits."""
+        self._points: Rows = np.zeros((0, SIZE), np.float32)
         self._covariance: Covariance | None = None
         self._learned_at = 0
-        self._posterior: _Posterior | None = None
+        self._posterior: _Exact | _Projected | None = None
         self._mean = 0.0
         self._scale = USUAL_DEVIATION
         self._signal = 1.0
@@ -371,7 +259,8 @@ class Surrogate:
 
     def vector(self, graph: str) -> Vector:
         """Return the description of an observed graph. Raises KeyError for another."""
-        return self._points.vector(self._place[graph])
+        vector: Vector = self._points[self._place[graph]] + self._origin
+        return vector
 
     @property
     def scale(self) -> float:
@@ -406,7 +295,7 @@ class Surrogate:
         if first == len(self):
             return
         data = _Data(
-            self._points.rows,
+            self._points,
             np.array([r.count for r in self._repeats], np.float64),
             np.array([r.mean for r in self._repeats]),
         )
@@ -421,7 +310,9 @@ class Surrogate:
         self._posterior.fit(data, first)
         squares = self._posterior.regress(self._mean, self._scale)
         scatter = sum(r.scatter for r in self._repeats) / self._scale**2
-        self._signal = _signal(squares, scatter, self.covariance.noise, float(data.counts.sum()))
+        self._signal = signal_variance(
+            squares, scatter, self.covariance.noise, float(data.counts.sum())
+        )
 
     def _take(self, observed: Mapping[str, Repeats], description: Callable[[str], Vector]) -> int:
         """Take note of what is new; return the first row of which there is something new."""
@@ -435,15 +326,23 @@ class Surrogate:
                 self._repeats[place] = repeats
                 first = min(first, place)
         if new:
-            self._points.add([description(graph) for graph in new])
+            vectors = [description(graph) for graph in new]
+            if not self._repeats:
+                self._origin = vectors[0].copy()
+            self._points = np.concatenate([self._points, self._relative(vectors)])
             for graph in new:
                 self._place[graph] = len(self._repeats)
                 self._repeats.append(observed[graph])
         return first
 
+    def _relative(self, vectors: Vectors) -> Rows:
+        """Return descriptions, (graphs, SIZE), as distances are computed from them."""
+        rows: Rows = np.asarray(vectors, np.float32).reshape(-1, SIZE) - self._origin
+        return rows
+
     def _relearn(self, data: _Data) -> None:
         rows = _sample(data.means, LEARNED_FROM)
-        self._covariance = _learned(
+        self._covariance = learned_covariance(
             data.points[rows],
             (data.means[rows] - self._mean) / self._scale,
             data.counts[rows],
@@ -453,7 +352,7 @@ class Surrogate:
         self._learned_at = len(self)
         self._posterior = None
 
-    def _begin(self, data: _Data) -> _Posterior:
+    def _begin(self, data: _Data) -> _Exact | _Projected:
         if len(self) <= EXACT:
             return _Exact(self.covariance)
         return _Projected(self.covariance, data.points[_sample(data.means, EXACT)])
@@ -473,10 +372,10 @@ class Surrogate:
         """
         if self._posterior is None:
             raise SurrogateError("no graph has been observed")
-        posterior = self._posterior.expecting(self._points.relative(pending))
+        posterior = self._posterior.expecting(self._relative(pending))
 
         def predict(vectors: Vectors) -> Prediction:
-            mean, variance = posterior(self._points.relative(vectors))
+            mean, variance = posterior(self._relative(vectors))
             deviation = np.sqrt(self._signal * np.maximum(variance, 0.0))
             return Prediction(self._mean + self._scale * mean, self._scale * deviation)
 
@@ -523,119 +422,3 @@ def _sample(means: Numbers, size: int) -> NDArray[np.intp]:
     best, others = order[: size // 2], np.sort(order[size // 2 :])
     even = np.linspace(0, len(others) - 1, size - len(best)).round().astype(np.intp)
     return np.sort(np.concatenate([best, others[even]]))
-
-
-def _signal(squares: float, scatter: float, noise: float, observations: float) -> float:
-    """Return the signal's variance: its estimate, with one observation of variance 1 before."""
-    return (squares + scatter / noise + 1.0) / (observations + 1.0)
-
-
-def _learned(
-    points: Rows, values: Numbers, counts: Numbers, scatter: float, last: Covariance | None
-) -> Covariance:
-    """Return the covariance with the highest posterior density, the signal's variance profiled.
-
-    Priors, on logarithms: a length is near 1.6 median distances of its part, parts weigh the
-    same, the noise is near 5 % of the signal. With few points they decide, with many they do not.
-    """
-    parts = list(PARTS.values())
-    distances = [_distances(points[:, part], points[:, part]) for part in parts]
-    usual = np.array([_median_distance(distance) for distance in distances])
-    likelihood = _Likelihood(distances, values, counts, scatter, np.log(usual) + 0.5)
-    begin = likelihood.centre if last is None else _coordinates(last)
-    found = minimize(
-        likelihood,
-        begin,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=likelihood.bounds,
-        # Not to the end, since the next learning begins where this one stops.
-        options={"maxiter": 25, "ftol": 1e-4},
-    )
-    return _covariance(found.x, len(parts))
-
-
-def _median_distance(distances: Matrix) -> float:
-    some = distances[distances > 1e-6]
-    return float(np.median(some)) if some.size else 1.0
-
-
-def _coordinates(covariance: Covariance) -> Numbers:
-    return np.concatenate(
-        [np.log(covariance.lengths), np.log(covariance.weights), [math.log(covariance.noise)]]
-    )
-
-
-def _covariance(x: Numbers, parts: int) -> Covariance:
-    # Free coordinates, so that the minimiser needs no constraint; the prior holds their sum.
-    weights = np.exp(x[parts : 2 * parts])
-    return Covariance(np.exp(x[:parts]), weights / weights.sum(), math.exp(x[-1]))
-
-
-class _Likelihood:
-    """Minus the logarithm of the posterior density of a covariance, and its gradient.
-
-    Coordinates: logarithms of the lengths, of the unnormalised weights, and of the noise.
-    """
-
-    def __init__(
-        self,
-        distances: list[Matrix],
-        values: Numbers,
-        counts: Numbers,
-        scatter: float,
-        log_lengths: Numbers,
-    ) -> None:
-        parts = len(distances)
-        self._distances = distances
-        self._values = values
-        self._counts = counts
-        self._scatter = scatter
-        self._total = float(counts.sum())
-        self.centre = np.concatenate([log_lengths, np.zeros(parts), [math.log(0.05)]])
-        self._spread = np.concatenate([np.ones(2 * parts), [1.5]])
-        low, high = self.centre - 5.0, self.centre + 5.0
-        low[-1], high[-1] = math.log(LEAST_NOISE), math.log(100.0)
-        self.bounds = list(zip(low, high, strict=True))
-
-    def __call__(self, x: Numbers) -> tuple[float, Numbers]:
-        parts, total = len(self._distances), self._total
-        covariance = _covariance(x, parts)
-        kernels: list[Matrix] = []
-        slopes: list[Matrix] = []
-        for distance, length in zip(self._distances, covariance.lengths, strict=True):
-            # Not by `_matern`, since the slope needs the same exponential, the dearest part.
-            u = (math.sqrt(5.0) / length) * distance
-            falling = np.exp(-u)
-            third = u * u / 3.0
-            kernels.append((1.0 + u + third) * falling)
-            slopes.append(third * (1.0 + u) * falling)
-        noise = covariance.noise
-        matrix = sum(w * k for w, k in zip(covariance.weights, kernels, strict=True))
-        matrix = np.asarray(matrix)
-        signal_part = matrix.copy()
-        matrix[np.diag_indices(len(matrix))] += noise / self._counts
-        factor = _cholesky(matrix)
-        inverse = cho_solve((factor, True), np.eye(len(matrix)), check_finite=False)
-        weights = inverse @ self._values
-        squares = float(self._values @ weights)
-        signal = _signal(squares, self._scatter, noise, total)
-        value = 0.5 * total * math.log(signal) + float(np.log(np.diag(factor)).sum())
-        # What repeats say beyond their mean depends on the noise alone.
-        value += 0.5 * (total - len(self._counts)) * math.log(noise)
-        off = (x - self.centre) / self._spread
-        value += 0.5 * float(off @ off)
-
-        # d value = 1/2 trace(pull d matrix), but for the noise's part in the scatter.
-        share = total / (total + 1.0) / signal
-        pull = inverse - share * np.outer(weights, weights)
-        gradient = off / self._spread
-        for part, (weight, kernel, slope) in enumerate(
-            zip(covariance.weights, kernels, slopes, strict=True)
-        ):
-            gradient[part] += 0.5 * weight * float(np.vdot(pull, slope))
-            gradient[parts + part] += 0.5 * weight * float(np.vdot(pull, kernel - signal_part))
-        gradient[-1] += 0.5 * noise * float((np.diag(pull) / self._counts).sum())
-        gradient[-1] += 0.5 * (total - len(self._counts))
-        gradient[-1] -= 0.5 * share * self._scatter / noise
-        return value, gradient

@@ -30,7 +30,7 @@ from aiperf_hpc.morphism.search.base import (
     SearchSpaceExhaustedError,
     View,
 )
-from aiperf_hpc.morphism.surrogate.gaussian_process import SurrogateError
+from aiperf_hpc.morphism.surrogate.covariance import SurrogateError
 from aiperf_hpc.morphism.weights.checked_file import damaged
 from aiperf_hpc.morphism.weights.checkpoint import load_checkpoint, save_checkpoint
 from aiperf_hpc.replica.context import ReplicaContext

@@ -13,12 +13,13 @@ from scipy.stats import multivariate_normal, spearmanr
 from sklearn.gaussian_process.kernels import Matern
 
 from aiperf_hpc.morphism.surrogate import gaussian_process as module
-from aiperf_hpc.morphism.surrogate.gaussian_process import (
+from aiperf_hpc.morphism.surrogate.covariance import (
     Covariance,
-    Repeats,
-    Surrogate,
+    Likelihood,
     SurrogateError,
+    factorize,
 )
+from aiperf_hpc.morphism.surrogate.gaussian_process import Repeats, Surrogate
 from aiperf_hpc.morphism.surrogate.graph_description import PARTS, SIZE, STAGE, Vector
 
 Numbers = NDArray[np.float64]
@@ -54,7 +55,7 @@ def lookup(given: list[Vector]) -> Callable[[str], Vector]:
 @pytest.fixture
 def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every process have one covariance."""
-    monkeypatch.setattr(module, "_learned", lambda *_: COVARIANCE)
+    monkeypatch.setattr(module, "learned_covariance", lambda *_: COVARIANCE)
 
 
 def dense(rows: Numbers) -> Numbers:
@@ -226,7 +227,7 @@ def test_the_likelihood_is_that_of_every_single_observation() -> None:
     merged = [Repeats.of(v) for v in values]
     counts = np.array([m.count for m in merged], np.float64)
     means, scatter = np.array([m.mean for m in merged]), sum(m.scatter for m in merged)
-    likelihood = module._Likelihood(distances, means, counts, scatter, np.array([1.0, 2.0, 3.0]))
+    likelihood = Likelihood(distances, means, counts, scatter, np.array([1.0, 2.0, 3.0]))
     flat = np.concatenate(values)
     owner = np.repeat(np.arange(12), [len(v) for v in values])
 
@@ -301,5 +302,5 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 def test_a_factorisation_that_fails_is_seen() -> None:
-    with pytest.raises(SurrogateError, match="of 2 graphs could not be factorised"):
-        module._cholesky(np.array([[1.0, 2.0], [2.0, 1.0]]))
+    with pytest.raises(SurrogateError, match="of 2 graphs could not be factorized"):
+        factorize(np.array([[1.0, 2.0], [2.0, 1.0]]))

@@ -1,0 +1,193 @@
+"""The covariance of a Gaussian process over graphs, and learning it from observations.
+
+A sum of Matern covariances, one for each part of a description, each with a length scale and a
+weight of its own, and the noise of a single observation. The highest posterior density decides.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_solve, cholesky
+from scipy.optimize import minimize
+
+from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.morphism.surrogate.graph_description import PARTS
+
+Matrix = NDArray[np.float64]
+Numbers = NDArray[np.float64]
+Rows = NDArray[np.float32]
+"""Descriptions, (points, SIZE), relative to the first observed one."""
+
+LEAST_NOISE = 1e-4
+"""Variance of a single observation's noise, at least, over the signal's."""
+
+
+class SurrogateError(AIPerfError):
+    """The process could not be computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Covariance:
+    """The learned covariance of standardized objective values, up to the signal's variance."""
+
+    lengths: Numbers
+    """Length scales, one a part, (parts,)."""
+    weights: Numbers
+    """Shares of the variance, one a part, (parts,); their sum is 1."""
+    noise: float
+    """Variance of a single observation's noise, over the signal's."""
+
+    def between(self, left: Rows, right: Rows) -> Matrix:
+        """Return the covariances, (left, right)."""
+        total = np.zeros((len(left), len(right)))
+        for part, length, weight in zip(PARTS.values(), self.lengths, self.weights, strict=True):
+            total += weight * _matern(_distances(left[:, part], right[:, part]) / length)
+        return total
+
+
+def _distances(first: Rows, second: Rows) -> Matrix:
+    """Return the Euclidean distances, (first, second)."""
+    # Squares of near points nearly cancel: float32 would leave no digit of the distance.
+    left, right = first.astype(np.float64), second.astype(np.float64)
+    squares = np.square(left).sum(axis=1)[:, None] + np.square(right).sum(axis=1)
+    squares -= 2.0 * (left @ right.T)
+    distances: Matrix = np.sqrt(np.maximum(squares, 0.0))
+    return distances
+
+
+def _matern(distance: Matrix) -> Matrix:
+    """Return the Matern covariance with smoothness 5/2 at distances in length scales."""
+    u = math.sqrt(5.0) * distance
+    result: Matrix = (1.0 + u * (1.0 + u / 3.0)) * np.exp(-u)
+    return result
+
+
+def factorize(matrix: Matrix) -> Matrix:
+    """Return the lower Cholesky factor. Raises SurrogateError if there is none."""
+    try:
+        factor: Matrix = cholesky(matrix, lower=True, check_finite=False)
+    except np.linalg.LinAlgError as error:
+        raise SurrogateError(
+            f"the covariance of {len(matrix)} graphs could not be factorized: {error}"
+        ) from None
+    return factor
+
+
+def signal_variance(squares: float, scatter: float, noise: float, observations: float) -> float:
+    """Return the signal's variance: its estimate, with one observation of variance 1 before."""
+    return (squares + scatter / noise + 1.0) / (observations + 1.0)
+
+
+def learned_covariance(
+    points: Rows, values: Numbers, counts: Numbers, scatter: float, last: Covariance | None
+) -> Covariance:
+    """Return the covariance with the highest posterior density, the signal's variance profiled.
+
+    Priors, on logarithms: a length is near 1.6 median distances of its part, parts weigh the
+    same, the noise is near 5 % of the signal. With few points they decide, with many they do not.
+    """
+    parts = list(PARTS.values())
+    distances = [_distances(points[:, part], points[:, part]) for part in parts]
+    usual = np.array([_median_distance(distance) for distance in distances])
+    likelihood = Likelihood(distances, values, counts, scatter, np.log(usual) + 0.5)
+    begin = likelihood.centre if last is None else _coordinates(last)
+    found = minimize(
+        likelihood,
+        begin,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=likelihood.bounds,
+        # Not to the end, since the next learning begins where this one stops.
+        options={"maxiter": 25, "ftol": 1e-4},
+    )
+    return _covariance(found.x, len(parts))
+
+
+def _median_distance(distances: Matrix) -> float:
+    some = distances[distances > 1e-6]
+    return float(np.median(some)) if some.size else 1.0
+
+
+def _coordinates(covariance: Covariance) -> Numbers:
+    return np.concatenate(
+        [np.log(covariance.lengths), np.log(covariance.weights), [math.log(covariance.noise)]]
+    )
+
+
+def _covariance(x: Numbers, parts: int) -> Covariance:
+    # Free coordinates, so that the minimizer needs no constraint; the prior holds their sum.
+    weights = np.exp(x[parts : 2 * parts])
+    return Covariance(np.exp(x[:parts]), weights / weights.sum(), math.exp(x[-1]))
+
+
+class Likelihood:
+    """Minus the logarithm of the posterior density of a covariance, and its gradient.
+
+    Coordinates: logarithms of the lengths, of the unnormalized weights, and of the noise.
+    """
+
+    def __init__(
+        self,
+        distances: list[Matrix],
+        values: Numbers,
+        counts: Numbers,
+        scatter: float,
+        log_lengths: Numbers,
+    ) -> None:
+        parts = len(distances)
+        self._distances = distances
+        self._values = values
+        self._counts = counts
+        self._scatter = scatter
+        self._total = float(counts.sum())
+        self.centre = np.concatenate([log_lengths, np.zeros(parts), [math.log(0.05)]])
+        self._spread = np.concatenate([np.ones(2 * parts), [1.5]])
+        low, high = self.centre - 5.0, self.centre + 5.0
+        low[-1], high[-1] = math.log(LEAST_NOISE), math.log(100.0)
+        self.bounds = list(zip(low, high, strict=True))
+
+    def __call__(self, x: Numbers) -> tuple[float, Numbers]:
+        parts, total = len(self._distances), self._total
+        covariance = _covariance(x, parts)
+        kernels: list[Matrix] = []
+        slopes: list[Matrix] = []
+        for distance, length in zip(self._distances, covariance.lengths, strict=True):
+            # Not by `_matern`, since the slope needs the same exponential, the dearest part.
+            u = (math.sqrt(5.0) / length) * distance
+            falling = np.exp(-u)
+            third = u * u / 3.0
+            kernels.append((1.0 + u + third) * falling)
+            slopes.append(third * (1.0 + u) * falling)
+        noise = covariance.noise
+        matrix = sum(w * k for w, k in zip(covariance.weights, kernels, strict=True))
+        matrix = np.asarray(matrix)
+        signal_part = matrix.copy()
+        matrix[np.diag_indices(len(matrix))] += noise / self._counts
+        factor = factorize(matrix)
+        inverse = cho_solve((factor, True), np.eye(len(matrix)), check_finite=False)
+        weights = inverse @ self._values
+        squares = float(self._values @ weights)
+        signal = signal_variance(squares, self._scatter, noise, total)
+        value = 0.5 * total * math.log(signal) + float(np.log(np.diag(factor)).sum())
+        # What repeats say beyond their mean depends on the noise alone.
+        value += 0.5 * (total - len(self._counts)) * math.log(noise)
+        off = (x - self.centre) / self._spread
+        value += 0.5 * float(off @ off)
+
+        # d value = 1/2 trace(pull d matrix), but for the noise's part in the scatter.
+        share = total / (total + 1.0) / signal
+        pull = inverse - share * np.outer(weights, weights)
+        gradient = off / self._spread
+        for part, (weight, kernel, slope) in enumerate(
+            zip(covariance.weights, kernels, slopes, strict=True)
+        ):
+            gradient[part] += 0.5 * weight * float(np.vdot(pull, slope))
+            gradient[parts + part] += 0.5 * weight * float(np.vdot(pull, kernel - signal_part))
+        gradient[-1] += 0.5 * noise * float((np.diag(pull) / self._counts).sum())
+        gradient[-1] += 0.5 * (total - len(self._counts))
+        gradient[-1] -= 0.5 * share * self._scatter / noise
+        return value, gradient
