@@ -14,9 +14,8 @@ from aiperf_hpc.host.signals import Interrupts
 from aiperf_hpc.primary.control.claim import Claim, Claimed, take
 from aiperf_hpc.primary.control.context import PrimaryContext
 from aiperf_hpc.primary.control.controller import Controller
-from aiperf_hpc.primary.control.heads import HeadsTaker
-from aiperf_hpc.primary.control.witnesses import forget, witnesses_of
-from aiperf_hpc.primary.launchers.registry import backend_of
+from aiperf_hpc.primary.control.journal_digests import JournalDigests, remove_token, witnesses_of
+from aiperf_hpc.primary.launchers.backend import backend_of
 from aiperf_hpc.results.terminal.progress import ProgressDisplay
 from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.run_catalog import run_argument
@@ -107,7 +106,7 @@ def conduct_run(
             history=view.history,
             digest=writer,
             clocks=read_clocks,
-            heads=HeadsTaker(
+            heads=JournalDigests(
                 view.history, journal, heads, seconds=manifest.config.journal.heads_seconds
             ),
             show=show,
@@ -119,7 +118,7 @@ def conduct_run(
             controller.run(progress.tick)
     progress.end()
     view.refresh()
-    forget(view.history)
+    remove_token(view.history)
     if controller.refused is not None:
         raise AIPerfError(f"{controller.refused}; the run was stopped")
     claim.release()  # The run has ended. It writes, as what is printed does, into the directory.

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from aiperf_hpc.primary.preparation import run_shown
+from aiperf_hpc.primary.data_progress import run_shown
 from aiperf_hpc.trial import Stored
 
 KILLED = 137

@@ -97,8 +97,7 @@ def peaks(
       $ aiperf peaks --quick
       $ aiperf peaks --engine torch --data /data/imagenet --out runs/mine
     """
-    from aiperf_hpc.primary.peaks.measure import measure, plan
-    from aiperf_hpc.primary.peaks.text import lines
+    from aiperf_hpc.primary.peaks.measure import lines, measure, plan
     from aiperf_hpc.run.paths import PEAKS, write_whole
 
     planned = plan(asked.engine, quick=asked.quick, data=asked.data, ranks=asked.ranks)
@@ -134,7 +133,7 @@ def doctor(
     checks = examine(run_dir)
     missing = [check for check in checks if check.required and not check.found]
     if json:
-        say_json([check.model_dump() for check in checks])
+        say_json([check._asdict() for check in checks])
         return 1 if missing else 0
     for check in checks:
         mark = "yes" if check.found else "NO " if check.required else "no "

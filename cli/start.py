@@ -30,16 +30,16 @@ from aiperf_hpc.errors import AIPerfError, EndedEarlyError, UsageError
 from aiperf_hpc.host.machine import available_bytes
 from aiperf_hpc.host.schedulers import SCHEDULERS
 from aiperf_hpc.host.signals import Interruption, interruptible
-from aiperf_hpc.primary.control.background import in_background
-from aiperf_hpc.primary.control.eligibility import require_eligible
 from aiperf_hpc.primary.control.prepare import (
     describe_dataset,
     make_manifest,
     make_run_directory,
     remove_run_directory,
+    require_eligible,
 )
+from aiperf_hpc.primary.launchers.backend import backend_of
 from aiperf_hpc.primary.launchers.base import crowding
-from aiperf_hpc.primary.launchers.registry import backend_of
+from aiperf_hpc.primary.programs import start_command
 from aiperf_hpc.results.site_file import read_site
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import RunHistory
@@ -243,7 +243,7 @@ def _detach(paths: RunPaths, manner: Manner, protection: Protection) -> int:
     options = [] if manner.serve is None else [f"--serve={manner.serve}", *words_of(protection)]
     options += [] if manner.key is None else [f"--key={manner.key.absolute()}"]
     view = RunView(paths)
-    process = in_background("conduct", paths, options)
+    process = start_command("conduct", paths, options)
     try:
         while view.history.run_started is None:
             if process.poll() is not None:

@@ -20,7 +20,7 @@ from aiperf_hpc.primary.control.resume import (
     all_have_ended,
 )
 from aiperf_hpc.primary.control.run_clock import start_at_the_end
-from aiperf_hpc.primary.launchers.registry import backend_of
+from aiperf_hpc.primary.launchers.backend import backend_of
 from aiperf_hpc.results.report.provenance import is_whole
 from aiperf_hpc.results.terminal.screen import Screen, one_line
 from aiperf_hpc.results.terminal.status_line import going_on

@@ -1,19 +1,19 @@
-"""One row of ``aiperf doctor``, and how its rows are made."""
+"""The rows of ``aiperf doctor``."""
 
 from __future__ import annotations
 
 from importlib import metadata
+from typing import NamedTuple
 
 from aiperf_hpc.extras import Package
 from aiperf_hpc.system import tools
-from aiperf_hpc.trial import Value
 
 CONTROLLER = "controller"
 """The name of the check whether a scheduler that is installed answers."""
 
 
-class Check(Value):
-    """One thing that was looked for."""
+class Check(NamedTuple):
+    """One item that was looked for."""
 
     area: str
     name: str
@@ -25,17 +25,18 @@ class Check(Value):
     """Whether no run is possible without it."""
 
 
+def check(
+    area: str, name: str, found: bool, detail: str, remedy: str = "", *, required: bool = False
+) -> Check:
+    """Return the row of an item; the remedy is only for one that was not found."""
+    return Check(area, name, found, detail, "" if found else remedy, required)
+
+
 def package_check(area: str, name: str, package: Package, purpose: str = "") -> Check:
     """Look for a package, which may be needed for one purpose alone."""
-    found = package.installed
+    detail = _version(package.package) if package.installed else "not installed"
     purpose = f"  ({purpose})" if purpose else ""
-    return Check(
-        area=area,
-        name=name,
-        found=found,
-        detail=_version(package.package) if found else "not installed",
-        remedy="" if found else f"{package.remedy}{purpose}",
-    )
+    return check(area, name, package.installed, detail, f"{package.remedy}{purpose}")
 
 
 def output_of(command: list[str]) -> str | None:

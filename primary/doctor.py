@@ -5,10 +5,14 @@ from __future__ import annotations
 import ctypes.util
 import os
 import platform
+import re
 import shutil
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
+from typing import Final
 
 import psutil
 
@@ -21,10 +25,9 @@ from aiperf_hpc.host.schedulers import SCHEDULERS
 from aiperf_hpc.integrity.release import FILES, changes, package_digest
 from aiperf_hpc.ops_counter.divisions.arithmetic import environment_rule
 from aiperf_hpc.ops_counter.divisions.release import release_rule
-from aiperf_hpc.primary import cuda_packages
-from aiperf_hpc.primary.check import CONTROLLER, Check, output_of, package_check
+from aiperf_hpc.primary.check import CONTROLLER, Check, check, output_of, package_check
+from aiperf_hpc.primary.launchers.backend import load
 from aiperf_hpc.primary.launchers.base import find_mpirun
-from aiperf_hpc.primary.launchers.registry import load
 from aiperf_hpc.run.storage import (
     file_system_of,
     free_bytes,
@@ -49,7 +52,18 @@ OWN, SCRIPT_BYTES = b"aiperf_hpc", 65_536
 
 CPU_BUILDS = "the installed frameworks are builds for CPUs"
 CUDA = "CUDA"
-"""The area of NVIDIA's packages and driver."""
+"""The area of NVIDIA's packages and driver.
+
+The packages' names end in the major version of CUDA, but they install into folders without it:
+nvidia-cudnn-cu12 and nvidia-cudnn-cu13 both write nvidia/cudnn, and the later one overwrites it.
+"""
+LEAST_DRIVERS: Final[Mapping[int, str]] = {12: "525", 13: "580"}
+"""The oldest driver branch for each major version of CUDA [NVIDIA, CUDA Compatibility, table 1 of
+Minor Version Compatibility]."""
+_NAME: Final = re.compile(r"nvidia-(?P<library>.+)-cu(?P<cuda>\d+)")
+
+Libraries = Mapping[str, Sequence[int]]
+"""The major versions of CUDA for which each library is installed, by its folder's name."""
 APART = "create a new virtual environment for each of [cuda] and [torch]"
 
 
@@ -129,22 +143,14 @@ def _broken_cuda(checks: Iterable[Check]) -> Check | None:
 
 
 def _machine() -> Iterator[Check]:
-    cores = len(os.sched_getaffinity(0))
-    memory = psutil.virtual_memory()
-    detail = f"{cores} usable of {os.cpu_count()}; {platform.machine()}"
-    yield Check(area="machine", name="cores", found=True, detail=detail)
-    detail = f"{size(available_bytes())} available of {size(memory.total)}"
-    yield Check(area="machine", name="memory", found=True, detail=detail)
+    cores = f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}; {platform.machine()}"
+    yield check("machine", "cores", True, cores)
+    memory = f"{size(available_bytes())} available of {size(psutil.virtual_memory().total)}"
+    yield check("machine", "memory", True, memory)
     version = platform.python_version_tuple()
     fits = (3, 11) <= (int(version[0]), int(version[1])) < (3, 13)
-    yield Check(
-        area="machine",
-        name="python",
-        found=fits,
-        detail=platform.python_version(),
-        remedy="" if fits else "install Python 3.11 or 3.12",
-        required=True,
-    )
+    remedy = "install Python 3.11 or 3.12"
+    yield check("machine", "python", fits, platform.python_version(), remedy, required=True)
 
 
 def _command() -> Check:
@@ -152,16 +158,14 @@ def _command() -> Check:
     where = shutil.which("aiperf")
     if where is None:
         remedy = f"put {sysconfig.get_path('scripts')} on the PATH"
-        return Check(
-            area="command", name="aiperf", found=False, detail="not on the PATH", remedy=remedy
-        )
+        return check("command", "aiperf", False, "not on the PATH", remedy)
     try:
         ours = OWN in Path(where).read_bytes()[:SCRIPT_BYTES]
         detail = where if ours else f"{where} is another program of that name"
     except OSError as error:
         ours, detail = False, f"{where} cannot be read: {reason_of(error)}"
-    remedy = "" if ours else "write aiperf-hpc in place of aiperf: the same commands"
-    return Check(area="command", name="aiperf", found=ours, detail=detail, remedy=remedy)
+    remedy = "write aiperf-hpc in place of aiperf: the same commands"
+    return check("command", "aiperf", ours, detail, remedy)
 
 
 def _accelerators() -> Iterator[Check]:
@@ -170,106 +174,100 @@ def _accelerators() -> Iterator[Check]:
         "AMD": ["rocm-smi", "--showproductname", "--csv"],
         "Ascend": ["npu-smi", "info", "-l"],
     }
-    for maker, command in tools.items():
+    for vendor, command in tools.items():
         output = output_of(command)
         if output is None:
-            yield Check(area="accelerator", name=maker, found=False, detail=f"no {command[0]}")
+            yield check("accelerator", vendor, False, f"no {command[0]}")
         else:
             devices = "; ".join(line.strip() for line in output.splitlines() if line.strip())
-            yield Check(area="accelerator", name=maker, found=bool(devices), detail=devices)
+            yield check("accelerator", vendor, bool(devices), devices)
 
 
 def _cuda() -> Iterator[Check]:
     """Look at NVIDIA's packages: whether they overwrote each other, and whether the driver fits."""
-    libraries = cuda_packages.installed_libraries()
-    needed = cuda_packages.newest(libraries)
+    libraries = installed_libraries()
+    needed = max((version for versions in libraries.values() for version in versions), default=None)
     if needed is None:
         return
-    overwritten = cuda_packages.conflict(libraries)
-    yield Check(
-        area=CUDA,
-        name="packages",
-        found=overwritten is None,
-        detail=overwritten or f"{len(libraries)} libraries of CUDA {needed}",
-        remedy=APART if overwritten else "",
-    )
+    overwritten = conflict(libraries)
+    detail = overwritten or f"{len(libraries)} libraries of CUDA {needed}"
+    yield check(CUDA, "packages", overwritten is None, detail, APART)
     try:
         supported = cuda_version()
     except AbsentError:
         return  # There is no driver here; the accelerators' rows say so.
     fits = int(supported.partition(".")[0]) >= needed
-    yield Check(
-        area=CUDA,
-        name="driver",
-        found=fits,
-        detail=f"for CUDA {supported}; the installed packages are for CUDA {needed}",
-        remedy="" if fits else f"install {cuda_packages.driver_for(needed)}; README, Frameworks",
+    detail = f"for CUDA {supported}; the installed packages are for CUDA {needed}"
+    yield check(CUDA, "driver", fits, detail, f"install {driver_for(needed)}; README, Frameworks")
+
+
+def installed_libraries() -> Libraries:
+    """Return the libraries of CUDA that this environment's packages have installed."""
+    found: defaultdict[str, set[int]] = defaultdict(set)
+    for distribution in metadata.distributions():
+        name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower()
+        if matched := _NAME.fullmatch(name):
+            found[matched["library"]].add(int(matched["cuda"]))
+    return {library: sorted(found[library]) for library in sorted(found)}
+
+
+def conflict(libraries: Libraries) -> str | None:
+    """Return which packages have overwritten each other; None if none have."""
+    both = {library: versions for library, versions in libraries.items() if len(versions) > 1}
+    each = (
+        f"{' and '.join(f'nvidia-{library}-cu{version}' for version in versions)} both write "
+        f"nvidia/{library.replace('-', '_')}"
+        for library, versions in both.items()
     )
+    return "; ".join(each) or None
+
+
+def driver_for(cuda: int) -> str:
+    """Return what driver a major version of CUDA needs."""
+    oldest = LEAST_DRIVERS.get(cuda)
+    return f"NVIDIA's driver {oldest} or later" if oldest else "a newer driver of NVIDIA's"
 
 
 def energy_checks() -> Iterator[Check]:
-    """Look at what tells the energy of this node: a run records it, and says what is missing."""
+    """Look at what reports the energy of this node, which a run records."""
     asker = Asker((OSError, ValueError))
     zones = asker.ask("RAPL", rapl_zones)
-    yield Check(
-        area="energy",
-        name="processors",
-        found=zones is not None,
-        detail=asker.absent.get("RAPL", "") or f"RAPL: {', '.join(z.name for z in zones or ())}",
-        remedy=OPEN_RAPL if "Permission denied" in asker.absent.get("RAPL", "") else "",
-    )
+    absent = asker.absent.get("RAPL", "")
+    detail = absent or f"RAPL: {', '.join(z.name for z in zones or ())}"
+    remedy = OPEN_RAPL if "Permission denied" in absent else ""
+    yield check("energy", "processors", zones is not None, detail, remedy)
     for vendor in VENDORS:
         try:
             with vendor.source() as tool:
-                told = [r for r in tool.read() if r.watts is not None or r.millijoules is not None]
-                detail = f"{tool.tool}: {len(told)} of {len(tool.names)}"
-                whole = len(told) == len(tool.names)
+                read = [r for r in tool.read() if r.watts is not None or r.millijoules is not None]
+                detail = f"{tool.tool}: {len(read)} of {len(tool.names)}"
+                complete = len(read) == len(tool.names)
         except AbsentError:
             continue  # There are none of this vendor, or its tool is named among accelerators.
-        yield Check(area="energy", name=f"{vendor.name} accelerators", found=whole, detail=detail)
+        yield check("energy", f"{vendor.name} accelerators", complete, detail)
 
 
 def _packages() -> Iterator[Check]:
     for area, name, package in PACKAGES:
         yield package_check(area, name, package, OPTIONAL.get(name, ""))
-    yield _engines()
+    engines = [name for name, package in ENGINES.items() if package.installed]
+    detail = ", ".join(f"engine.name={name}" for name in engines) or "none"
+    remedy = f"{ENGINES['tensorflow'].remedy} or [torch]"
+    yield check("framework", "an engine", bool(engines), detail, remedy, required=True)
     mpi = find_mpirun() or ctypes.util.find_library("mpi")
-    yield Check(
-        area="collective",
-        name="MPI library",
-        found=bool(mpi),
-        detail=mpi or "none",
-        remedy="" if mpi else f"{pip_install('mpi')}, or your site's MPI",
-    )
-
-
-def _engines() -> Check:
-    """Look for one of the engines that train, which are named as their packages."""
-    found = [name for name, package in ENGINES.items() if package.installed]
-    return Check(
-        area="framework",
-        name="an engine",
-        found=bool(found),
-        detail=", ".join(f"engine.name={name}" for name in found) or "none",
-        remedy="" if found else f"{ENGINES['tensorflow'].remedy} or [torch]",
-        required=True,
-    )
+    remedy = f"{pip_install('mpi')}, or your site's MPI"
+    yield check("collective", "MPI library", bool(mpi), mpi or "none", remedy)
 
 
 def _official() -> Iterator[Check]:
-    """Look at the code and the variables: official results need a release, and what it states."""
+    """Look at the code and the variables: official results need a release and its variables."""
     versions = {"aiperf-hpc": __version__, FILES: package_digest()}
-    for check in (
+    for rule in (
         release_rule(versions, changes()),
         environment_rule([recorded_variables(os.environ)], "fp32"),
     ):
-        yield Check(
-            area="official results",
-            name=check.rule,
-            found=check.passed,
-            detail=check.value,
-            remedy="; ".join(check.reasons),
-        )
+        remedy = "; ".join(rule.reasons)
+        yield Check("official results", rule.rule, rule.passed, rule.value, remedy)
 
 
 def examine_storage(folder: Path) -> Iterator[Check]:
@@ -280,22 +278,10 @@ def examine_storage(folder: Path) -> Iterator[Check]:
     try:
         require_writable(folder)
     except RunDirectoryError as error:
-        why, _, remedy = str(error).rpartition("; ")
+        detail, _, remedy = str(error).rpartition("; ")
     else:
-        room = f"{size(free_bytes(place))} free"
-        why, remedy = f"{place}: {kind} at {mount}, {room}", ""
-    yield Check(
-        area="storage",
-        name="writable",
-        found=not remedy,
-        detail=why,
-        remedy=remedy,
-        required=True,
-    )
-    yield Check(
-        area="storage",
-        name="shared",
-        found=shared,
-        detail=f"{kind} is {'a' if shared else 'no'} network file system",
-        remedy="" if shared else "needed for several nodes only: a folder on NFS or the like",
-    )
+        detail, remedy = f"{place}: {kind} at {mount}, {size(free_bytes(place))} free", ""
+    yield check("storage", "writable", not remedy, detail, remedy, required=True)
+    detail = f"{kind} is {'a' if shared else 'no'} network file system"
+    remedy = "needed for several nodes only: a folder on NFS or the like"
+    yield check("storage", "shared", shared, detail, remedy)

@@ -8,16 +8,16 @@ from typing import Protocol
 import psutil
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.primary.control.background import in_background
-from aiperf_hpc.primary.control.eligibility import require_eligible
 from aiperf_hpc.primary.control.prepare import (
     describe_dataset,
     make_manifest,
     make_run_directory,
+    require_eligible,
 )
 from aiperf_hpc.primary.control.resume import check_resumable
 from aiperf_hpc.primary.control.scaling import ask_for_nodes
-from aiperf_hpc.primary.launchers.registry import backend_of
+from aiperf_hpc.primary.launchers.backend import backend_of
+from aiperf_hpc.primary.programs import start_command
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
@@ -60,7 +60,7 @@ class Primaries:
         assert manifest.dataset is not None  # noqa: S101 -- planned
         paths = make_run_directory(manifest, folder, manifest.dataset)
         backend_of(manifest.launcher).wait()  # The clock of some runs starts with the run.
-        return in_background("conduct", paths)
+        return start_command("conduct", paths)
 
     def stop(self, paths: RunPaths) -> Process | None:
         """Ask a run to stop; a process ends one whose primary has died.
@@ -77,7 +77,7 @@ class Primaries:
             raise UsageError("this run never started, or is simulated; there is nothing to stop")
         write_whole(paths.stop_request, "stopped by the service\n")
         lives = state in (RunState.QUEUED, RunState.RUNNING, RunState.STOPPING)
-        return None if lives else in_background("stop", paths)
+        return None if lives else start_command("stop", paths)
 
     def scale(self, paths: RunPaths, nodes: int) -> None:
         """Ask the primary of a run that lasts for other nodes. Raises UsageError: it cannot be."""
@@ -88,7 +88,7 @@ class Primaries:
     def resume(self, paths: RunPaths) -> Process:
         """Go on with a run. Raises UsageError, RunDirectoryError: it cannot go on as it was."""
         check_resumable(paths.root)
-        return in_background("resume", paths, ["--no-serve"])
+        return start_command("resume", paths, ["--no-serve"])
 
     def busy(self) -> str | None:
         """Return which process computes on this machine now, for any run; None for none."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiperf_hpc.clock import SYSTEM, Clock
-from aiperf_hpc.primary.control.heads import HeadsTaker
+from aiperf_hpc.primary.control.journal_digests import JournalDigests
 from aiperf_hpc.run.clocks import Clocks, FileClock, read_clock
 from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.history import RunHistory
@@ -41,7 +41,7 @@ class PrimaryContext:
     """The run's records, which the controller refreshes."""
     digest: DigestWriter
     """The digest of the records, for the search workers."""
-    heads: HeadsTaker | None = None
+    heads: JournalDigests | None = None
     """The one that takes the heads of all journals; None where none are taken."""
     show: Callable[[], None] = _to_nobody
     """Called when there is a new head that witnesses may be shown; it returns at once."""

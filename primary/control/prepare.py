@@ -8,6 +8,7 @@ import secrets
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -24,16 +25,19 @@ from aiperf_hpc.errors import (
 from aiperf_hpc.formatting import size
 from aiperf_hpc.integrity.commit import source_commit
 from aiperf_hpc.integrity.release import FILES, changes, package_digest
+from aiperf_hpc.ops_counter.divisions import Division, violations_of
+from aiperf_hpc.ops_counter.divisions.plan import Code, check_plan, clock_rule
+from aiperf_hpc.ops_counter.divisions.rule import RuleCheck
 from aiperf_hpc.primary.control.scaling import require_nodes
-from aiperf_hpc.primary.launchers.backend import Request
+from aiperf_hpc.primary.launchers.backend import Request, backend_of, choose_launcher
 from aiperf_hpc.primary.launchers.base import divide_cores
 from aiperf_hpc.primary.launchers.ranks import Settled
-from aiperf_hpc.primary.launchers.registry import backend_of, choose_launcher
-from aiperf_hpc.primary.working_side import ask
+from aiperf_hpc.primary.programs import output_for
 from aiperf_hpc.results.views.run_catalog import run_name
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.storage import free_bytes, require_writable
+from aiperf_hpc.system.software import recorded_variables
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.registry import initial_graph, missing, require_samples, workload_of
 
@@ -112,14 +116,59 @@ def require_packages(config: RunConfig, launcher: str) -> None:
         raise UsageError("; ".join(lacking))
 
 
-def describe_dataset(config: DatasetConfig) -> DatasetInfo:
-    """Ask the working side what the dataset is.
+def require_eligible(
+    manifest: RunManifest,
+    dataset: DatasetInfo | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> None:
+    """Require that a run may become official in its division, if one was asked for.
+
+    Args:
+        manifest: what is to run.
+        dataset: what is there; None before that has been looked at.
+        environment: the variables that replicas may inherit.
 
     Raises:
-        DatasetError: it is missing, unreadable or damaged, in the words of who tried.
+        UsageError: it cannot, with a line for each reason.
     """
-    said = ask(["aiperf_hpc.replica.data", "describe", "-"], config, DatasetError)
-    return DatasetInfo.model_validate_json(said)
+    if manifest.division is None:
+        return
+    checks = [
+        _constant_nodes(manifest),
+        *([] if manifest.start_when == "first" else [clock_rule(manifest.start_when)]),
+        *check_plan(
+            manifest.config,
+            Division(manifest.division),
+            hours=manifest.hours,
+            code=Code(manifest.versions, manifest.release_changes),
+            variables=recorded_variables(environment),
+            dataset=dataset,
+        ),
+    ]
+    if broken := violations_of(checks):
+        lines = "\n".join(f"  {each}" for each in broken)
+        raise UsageError(
+            f"not started: it could not become official in the {manifest.division} division:\n"
+            f"{lines}"
+        )
+
+
+def _constant_nodes(manifest: RunManifest) -> RuleCheck:
+    """Return whether a run is to keep the nodes that it begins with."""
+    most = manifest.nodes_max
+    asked = f"{manifest.nodes:,}" if most is None else f"{manifest.nodes:,}-{most:,}"
+    changes = () if most is None else (f"{asked} nodes; official runs keep theirs",)
+    return RuleCheck("nodes", asked, "constant", changes)
+
+
+def describe_dataset(config: DatasetConfig) -> DatasetInfo:
+    """Ask the replica's side for the description of the dataset.
+
+    Raises:
+        DatasetError: it is missing, unreadable or damaged.
+    """
+    described = output_for(["aiperf_hpc.replica.data", "describe", "-"], config, DatasetError)
+    return DatasetInfo.model_validate_json(described)
 
 
 def make_run_directory(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> RunPaths:

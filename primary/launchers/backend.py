@@ -1,8 +1,10 @@
-"""What the primary asks of what launches replicas: this machine, or the back end of a scheduler."""
+"""The back ends that launch replicas: this machine's, and one for each scheduler."""
 
 from __future__ import annotations
 
+import importlib
 import shlex
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,6 +12,7 @@ from typing import NamedTuple
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import UsageError
+from aiperf_hpc.host.schedulers import SCHEDULERS, Scheduler
 from aiperf_hpc.primary.check import Check
 from aiperf_hpc.primary.launchers.base import Launcher, LocalLauncher, local_commands
 from aiperf_hpc.primary.launchers.ranks import Settled, settle_here
@@ -108,3 +111,34 @@ class LocalBackend(Backend):
 
     def dry_run(self, manifest: RunManifest, paths: RunPaths) -> str:
         return "\n".join(shlex.join(c) for c in local_commands(manifest, paths).values())
+
+
+def load(scheduler: Scheduler) -> Backend:
+    """Return the back end of a scheduler."""
+    backend: Backend = importlib.import_module(scheduler.backend).BACKEND
+    return backend
+
+
+def backend_of(launcher: str) -> Backend:
+    """Return what launches by the launcher of this name."""
+    found = (load(each) for each in SCHEDULERS if launcher in each.launchers)
+    return next(found, LocalBackend())
+
+
+def choose_launcher(request: Request) -> Choice:
+    """Return the launcher for a request, once it can carry it out.
+
+    ``auto`` is the first scheduler that is there, else this machine, and says which and why.
+
+    Raises:
+        UsageError: the scheduler is not there, does not answer, or lacks what is requested.
+    """
+    if request.launcher != "auto":
+        return backend_of(request.launcher).choose(request)
+    choice = Choice(request)
+    for scheduler in SCHEDULERS:
+        choice = load(scheduler).choose(request)
+        if choice.launcher != "local":
+            break
+    sys.stderr.write(f"aiperf: --launcher auto: {choice.launcher}: {choice.why}\n")
+    return choice

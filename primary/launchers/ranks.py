@@ -15,7 +15,7 @@ from aiperf_hpc.config.loading import validate
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.extras import COLLECTIVES
 from aiperf_hpc.host.visible_devices import VisibleDevices
-from aiperf_hpc.primary.working_side import ask
+from aiperf_hpc.primary.programs import output_for
 from aiperf_hpc.system.accelerators import computing_on_bus, find_accelerators
 
 
@@ -46,8 +46,8 @@ def accelerators_told() -> list[str]:
 
 
 def devices_seen_by_engine(config: RunConfig) -> VisibleDevices | None:
-    """Ask the working side what a run's engine sees on this machine. Raises UsageError."""
-    *_, said = ask(["aiperf_hpc.replica.engines"], config, UsageError).split("\n")[:-1]
+    """Ask the replica's side what a run's engine sees on this machine. Raises UsageError."""
+    *_, said = output_for(["aiperf_hpc.replica.engines"], config, UsageError).split("\n")[:-1]
     return VisibleDevices.parse(said) if said else None  # Above it frameworks may have printed.
 
 

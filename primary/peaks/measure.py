@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 from pydantic import BaseModel
@@ -24,6 +24,7 @@ from aiperf_hpc import __version__
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
 from aiperf_hpc.extras import COLLECTIVES, ENGINES
+from aiperf_hpc.formatting import duration, percent, si, size, utc_text
 from aiperf_hpc.host.machine import available_bytes, cpu_model
 from aiperf_hpc.host.processes import failure_reason, run_in_session
 from aiperf_hpc.primary import allreduce
@@ -58,35 +59,14 @@ class Plan(NamedTuple):
     """Of the all-reduce; None: one for each accelerator, or for each core."""
 
 
-class _DeviceFacts(BaseModel):
-    name: str
-    model: str
-    threads: int | None
-
-
-class _SweepFacts(BaseModel):
-    device: str
-    kernel: str
-    precision: str
-    readings: tuple[Reading, ...]
-    left_out: int
-
-
-class _MissingFacts(BaseModel):
-    device: str
-    kernel: str
-    precision: str
-    reason: str
-
-
-class _Engine(BaseModel):
-    """What ``peak_timing`` writes."""
+class _EngineResult(BaseModel):
+    """The result of ``peak_timing``; what it lists is completed by the engine's name."""
 
     engine: str
     versions: dict[str, str]
-    devices: tuple[_DeviceFacts, ...]
-    sweeps: tuple[_SweepFacts, ...]
-    missing: tuple[_MissingFacts, ...]
+    devices: tuple[dict[str, Any], ...]
+    sweeps: tuple[dict[str, Any], ...]
+    missing: tuple[dict[str, str], ...]
 
 
 def plan(engine: str | None, *, quick: bool, data: Path | None, ranks: int | None) -> Plan:
@@ -124,12 +104,10 @@ def measure(plan: Plan, out: Path) -> Peaks:
     missing: list[NotMeasured] = []
     with TemporaryDirectory(prefix=".aiperf-peaks-", dir=out) as folder:
         engines = list(_engines(plan, Path(folder), missing))
-        devices = tuple(
-            Device(engine=e.engine, **d.model_dump()) for e in engines for d in e.devices
-        )
+        devices = tuple(Device(engine=e.engine, **each) for e in engines for each in e.devices)
         reductions = tuple(_reductions(plan, devices, Path(folder), missing))
         storage = _storage(plan, out, missing)
-    sweeps = tuple(Sweep(engine=e.engine, **s.model_dump()) for e in engines for s in e.sweeps)
+    sweeps = tuple(Sweep(engine=e.engine, **each) for e in engines for each in e.sweeps)
     versions = {"aiperf-hpc": __version__, "python": platform.python_version()}
     for engine in engines:
         versions |= engine.versions
@@ -156,7 +134,7 @@ def measure(plan: Plan, out: Path) -> Peaks:
     )
 
 
-def _engines(plan: Plan, folder: Path, missing: list[NotMeasured]) -> Iterator[_Engine]:
+def _engines(plan: Plan, folder: Path, missing: list[NotMeasured]) -> Iterator[_EngineResult]:
     """Yield what each engine's framework measured."""
     seconds = QUICK_KERNEL_SECONDS if plan.quick else KERNEL_SECONDS
     for name in plan.engines:
@@ -166,8 +144,11 @@ def _engines(plan: Plan, folder: Path, missing: list[NotMeasured]) -> Iterator[_
             missing.append(NotMeasured(what=f"engine {name}", reason=str(error)))
             continue
         missing += [
-            NotMeasured(what=f"{name} {m.device} {m.kernel} {m.precision}", reason=m.reason)
-            for m in found.missing
+            NotMeasured(
+                what=" ".join((name, each["device"], each["kernel"], each["precision"])),
+                reason=each["reason"],
+            )
+            for each in found.missing
         ]
         yield found
     for name, package in ENGINES.items():
@@ -177,7 +158,7 @@ def _engines(plan: Plan, folder: Path, missing: list[NotMeasured]) -> Iterator[_
             missing.append(NotMeasured(what=f"engine {name}", reason="another one was asked for"))
 
 
-def _engine(name: str, seconds: float, path: Path) -> _Engine:
+def _engine(name: str, seconds: float, path: Path) -> _EngineResult:
     command = [sys.executable, "-m", "aiperf_hpc.replica.engines.peak_timing"]
     command += ["--engine", name, "--seconds", str(seconds), "--result", str(path)]
     try:
@@ -186,7 +167,7 @@ def _engine(name: str, seconds: float, path: Path) -> _Engine:
         raise AIPerfError(f"it did not end within {seconds + PATIENCE:g} s") from None
     if done.returncode:
         raise AIPerfError(f"its process failed: {failure_reason(done)}")
-    return _Engine.model_validate_json(path.read_bytes())
+    return _EngineResult.model_validate_json(path.read_bytes())
 
 
 def _not_installed(what: str, remedy: str) -> NotMeasured:
@@ -263,3 +244,42 @@ def _storage(plan: Plan, scratch: Path, missing: list[NotMeasured]) -> Storage |
         reason = str(error)
     missing.append(NotMeasured(what="storage", reason=reason))
     return None
+
+
+def lines(peaks: Peaks) -> Iterator[str]:
+    """Yield the lines: the machine, a line for each kernel, and what is missing."""
+    kind = "quick, " if peaks.quick else ""
+    yield f"{peaks.host}: {peaks.cpu}, {peaks.cores} cores, {size(peaks.memory_bytes)}"
+    yield f"{kind}{utc_text(peaks.utc)}, {duration(peaks.seconds)}"
+    if peaks.busy:
+        yield f"warning: {peaks.busy}"
+    for device in peaks.devices:
+        threads = "" if device.threads is None else f", {device.threads} threads"
+        yield f"{device.engine} {device.name}: {device.model}{threads}"
+    yield ""
+    yield f"{'what':<46}{'median':>13}{'best':>13}{'spread':>9}  at"
+    for sweep in peaks.sweeps:
+        unit = "OPS" if sweep.kernel in PRODUCTS else "B/s"
+        what = f"{sweep.engine} {sweep.device}, {sweep.kernel}, {sweep.precision}"
+        yield _line(what, sweep.peak, unit) + ("; no time for more" if sweep.rising else "")
+    for found in peaks.allreduce:
+        what = f"all-reduce, {found.collective}, {found.ranks} ranks, {found.memory}, {found.dtype}"
+        yield _line(what, found.reading, "B/s")
+    if peaks.storage is not None:
+        yield _line(f"read, {peaks.storage.file_system}", peaks.storage.peak, "B/s")
+        yield f"  {peaks.storage.folder}: files {peaks.storage.files}, {CACHE[peaks.storage.cache]}"
+    yield from (f"not measured: {m.what}: {m.reason}" for m in peaks.not_measured)
+
+
+CACHE = {
+    "bypassed": "page cache bypassed (O_DIRECT)",
+    "dropped": "page cache dropped before each block",
+    "in use": "the page cache could not be avoided: the rate may be memory's",
+}
+
+
+def _line(what: str, reading: Reading, unit: str) -> str:
+    return (
+        f"{what:<46}{si(reading.median, unit):>13}{si(reading.best, unit):>13}"
+        f"{percent(reading.spread, 0):>9}  {reading.size}"
+    )

@@ -19,8 +19,7 @@ from aiperf_hpc.cli import main, start
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.integrity import release
-from aiperf_hpc.primary.control.eligibility import require_eligible
-from aiperf_hpc.primary.control.prepare import make_manifest, make_run_directory
+from aiperf_hpc.primary.control.prepare import make_manifest, make_run_directory, require_eligible
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
@@ -104,7 +103,7 @@ def test_interrupted_while_the_primary_starts_in_the_background(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     background = SimpleNamespace(pid=4711, poll=interrupt)
-    monkeypatch.setattr(start, "in_background", lambda *_: background)
+    monkeypatch.setattr(start, "start_command", lambda *_: background)
     assert started("--detach") == 130
     run = tmp_path / "run"
     assert capsys.readouterr().err == (

@@ -11,7 +11,7 @@ import pytest
 from tests.support.toy_scheduler import JOB, PROGRAM
 
 from aiperf_hpc.host.schedulers import Task, current, job_variable, node_name, task
-from aiperf_hpc.primary.launchers.slurm.environment import SITE_VARIABLES, outside_of_a_job
+from aiperf_hpc.primary.launchers.slurm.client import SITE_VARIABLES, outside_of_a_job
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths

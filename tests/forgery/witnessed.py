@@ -15,7 +15,7 @@ from typing import Any, Final
 from tests.forgery.forger import ForgedRun, Line
 from tests.support.clock import Clock
 
-from aiperf_hpc.primary.control.heads import HeadsTaker
+from aiperf_hpc.primary.control.journal_digests import JournalDigests
 from aiperf_hpc.run.heads import Head, new_hash
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import write_whole
@@ -62,7 +62,7 @@ def take_heads(run: ForgedRun, show: Show) -> None:
     paths.heads.unlink(missing_ok=True)
     clock, made = Clock(), _Primary()
     with JournalWriter(paths.heads, clock=clock) as own:
-        taker = HeadsTaker(history, own, own, seconds=SECONDS)  # type: ignore[arg-type]
+        taker = JournalDigests(history, own, own, seconds=SECONDS)  # type: ignore[arg-type]
         for before, after, at in _turns(lines):
             made.add(*before)
             clock.advance(at["utc"] - clock.utc())

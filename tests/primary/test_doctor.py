@@ -17,10 +17,11 @@ from tests.support.powercap import powercap
 from aiperf_hpc.cli import main
 from aiperf_hpc.errors import SchedulerSilentError
 from aiperf_hpc.extras import pip_install
-from aiperf_hpc.primary import cuda_packages, doctor
+from aiperf_hpc.primary import doctor
 from aiperf_hpc.primary.check import Check
 from aiperf_hpc.primary.doctor import PACKAGES, energy_checks, examine, readiness
-from aiperf_hpc.primary.launchers.slurm.client import Nodes, SlurmClient
+from aiperf_hpc.primary.launchers.slurm.client import SlurmClient
+from aiperf_hpc.primary.launchers.slurm.jobs import Nodes
 from aiperf_hpc.system.tools import AbsentError
 from aiperf_hpc.telemetry.energy import rapl_zones
 
@@ -111,11 +112,11 @@ GPU = Check(area="accelerator", name="NVIDIA", found=True, detail="H100")
 FOR_CPUS = Check(area="framework", name="torch", found=True, detail="torch 2.13.0+cpu")
 FOR_GPUS = Check(area="framework", name="torch", found=True, detail="torch 2.13.0")
 SBATCH = Check(area="SLURM", name="sbatch", found=True, detail="/usr/bin/sbatch")
-NO_SBATCH = SBATCH.model_copy(update={"found": False, "detail": "not on the PATH"})
+NO_SBATCH = SBATCH._replace(found=False, detail="not on the PATH")
 SILENT = Check(
     area="SLURM", name="controller", found=False, detail="does not answer: x", remedy="set it"
 )
-CONTROLLER = SILENT.model_copy(update={"found": True})
+CONTROLLER = SILENT._replace(found=True)
 START = "Start with `aiperf start --nodes 1 --hours 0.05`."
 
 
@@ -228,7 +229,7 @@ def environment(
         information.mkdir(parents=True)
         (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\n")
     only = SimpleNamespace(distributions=partial(metadata.distributions, path=[str(folder)]))
-    monkeypatch.setattr(cuda_packages, "metadata", only)
+    monkeypatch.setattr(doctor, "metadata", only)
     NvmlLibrary([dict(H100)], cuda=driver or 0, status=0 if driver else 9).install(monkeypatch)
     return [check for check in examine(Path()) if check.area == "CUDA"]
 

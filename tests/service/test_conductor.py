@@ -226,7 +226,7 @@ def test_a_run_is_asked_to_stop_and_one_that_has_ended_is_not(
 ) -> None:
     commands: list[str] = []
     monkeypatch.setattr(
-        "aiperf_hpc.service.primaries.in_background",
+        "aiperf_hpc.service.primaries.start_command",
         lambda command, paths: commands.append(command) or Played(),  # type: ignore[func-returns-value]
     )
     write_run(tmp_path / "ended", SMALL)

@@ -19,7 +19,7 @@ from tests.support.command import AIPERF, Done, aiperf, aiperf_process
 from tests.support.waiting import PATIENCE_SECONDS, until, until_recorded
 
 from aiperf_hpc.deploy.local_cluster import missing_programs, stop
-from aiperf_hpc.primary.launchers.slurm.rate_limit import RATE_LIMIT
+from aiperf_hpc.primary.launchers.slurm.client import RATE_LIMIT
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths
 

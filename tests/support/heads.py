@@ -8,7 +8,7 @@ from tests.support.clock import START, Clock
 from tests.support.run_factory import Plan, write_manifest
 from tests.support.run_writer import progress, replica_started, run_ended, run_started
 
-from aiperf_hpc.primary.control.heads import HeadsTaker
+from aiperf_hpc.primary.control.journal_digests import JournalDigests
 from aiperf_hpc.run import records
 from aiperf_hpc.run.heads import publish, published
 from aiperf_hpc.run.history import RunHistory
@@ -41,7 +41,7 @@ class HeadedRun:
     def take_in_hand(self) -> None:
         """Let another primary take the heads from now on."""
         own = self.journal(self.paths.heads)
-        self.taker = HeadsTaker(self.history, self.primary, own, seconds=SECONDS)
+        self.taker = JournalDigests(self.history, self.primary, own, seconds=SECONDS)
 
     def heads(self) -> records.HeadsTaken:
         self.history.refresh()

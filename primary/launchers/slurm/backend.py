@@ -11,39 +11,46 @@ from dataclasses import dataclass
 
 from aiperf_hpc.config import RunConfig, SlurmConfig
 from aiperf_hpc.errors import SchedulerError, UsageError
-from aiperf_hpc.host.schedulers import job_variable
-from aiperf_hpc.primary.check import Check
+from aiperf_hpc.host.schedulers import SLURM, job_variable
+from aiperf_hpc.primary.check import CONTROLLER, Check, check, output_of, package_check
 from aiperf_hpc.primary.launchers.backend import Backend, Choice, Request
 from aiperf_hpc.primary.launchers.base import Launcher
 from aiperf_hpc.primary.launchers.ranks import Settled
-from aiperf_hpc.primary.launchers.slurm.allocation import Allocation, release_jobs, salloc_command
+from aiperf_hpc.primary.launchers.slurm.allocation import (
+    CurrentAllocation,
+    SubmittedAllocation,
+    check_allocation,
+    nodes_inside,
+    release_jobs,
+    salloc_command,
+)
+from aiperf_hpc.primary.launchers.slurm.array_launcher import ARRAY, ArrayLauncher, array_option
 from aiperf_hpc.primary.launchers.slurm.batch_script import (
     batch_script,
     group_options,
     time_limit_minutes,
 )
-from aiperf_hpc.primary.launchers.slurm.checks import NEEDS, checks
-from aiperf_hpc.primary.launchers.slurm.client import Nodes, SlurmClient
-from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs
-from aiperf_hpc.primary.launchers.slurm.inside import Inside, check_allocation, nodes_inside
-from aiperf_hpc.primary.launchers.slurm.launcher import ARRAY, SlurmLauncher, array_of
-from aiperf_hpc.primary.launchers.slurm.node_groups import (
+from aiperf_hpc.primary.launchers.slurm.client import RATE_LIMIT, RateLimit, SlurmClient
+from aiperf_hpc.primary.launchers.slurm.jobs import Nodes
+from aiperf_hpc.primary.launchers.slurm.pyslurm_client import PYSLURM, PyslurmClient
+from aiperf_hpc.primary.launchers.slurm.ranks import settle_on_cluster
+from aiperf_hpc.primary.launchers.slurm.resources import (
     by_group,
+    check_cluster,
     group_of,
     groups_of,
     require_none,
     require_total,
 )
-from aiperf_hpc.primary.launchers.slurm.partitions import check_cluster
-from aiperf_hpc.primary.launchers.slurm.pyslurm_client import PyslurmClient
-from aiperf_hpc.primary.launchers.slurm.ranks import settle_on_cluster
-from aiperf_hpc.primary.launchers.slurm.rate_limit import RATE_LIMIT, RateLimit
 from aiperf_hpc.primary.launchers.slurm.step_launcher import StepLauncher
-from aiperf_hpc.primary.launchers.slurm.steps import Life, Place, step_command
+from aiperf_hpc.primary.launchers.slurm.steps import Attempt, Place, step_command
 from aiperf_hpc.run.identity import replica_name
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.storage import Retry
+
+COMMANDS = ("sbatch", "squeue", "srun")
+INSTALL = "your site's SLURM client; on Debian: apt-get install slurm-client"
 
 
 def slurm_client(config: SlurmConfig) -> SlurmClient:
@@ -71,7 +78,7 @@ class SlurmChoice(Choice):
 class SlurmBackend(Backend):
     """Launches by SLURM."""
 
-    needs = NEEDS
+    needs = (*COMMANDS, CONTROLLER)
 
     def __init__(
         self, client: SlurmClient | None = None, rate_limit: RateLimit = RATE_LIMIT
@@ -113,9 +120,9 @@ class SlurmBackend(Backend):
 
     def _look_inside(self, request: Request, job: str | None) -> list[Nodes]:
         """Require of the allocation what is requested; return what it is made of."""
-        holding = Inside(HeldJobs(), job)
+        allocation = CurrentAllocation(SlurmClient(), job)
         try:
-            jobs = self._rate_limit.call(holding.look)
+            jobs = self._rate_limit.call(allocation.look)
         except SchedulerError as error:
             raise UsageError(
                 f"--launcher inside: SLURM does not tell of the allocation ({error}); start its "
@@ -130,14 +137,14 @@ class SlurmBackend(Backend):
         limit = self._rate_limit
         if manifest.launcher in ARRAY:
             client = self._client or slurm_client(manifest.config.slurm)
-            return SlurmLauncher(manifest, paths, client, limit, launch=launch, retry=retry)
-        held_jobs = HeldJobs()
-        holding = (
-            Inside(held_jobs, job_variable("id"))
+            return ArrayLauncher(manifest, paths, client, limit, launch=launch, retry=retry)
+        client = SlurmClient()
+        allocation = (
+            CurrentAllocation(client, job_variable("id"))
             if manifest.launcher == "inside"
-            else Allocation(manifest, paths, held_jobs)
+            else SubmittedAllocation(manifest, paths, client)
         )
-        return StepLauncher(manifest, paths, holding, held_jobs, limit, launch=launch)
+        return StepLauncher(manifest, paths, allocation, client, limit, launch=launch)
 
     def dry_run(self, manifest: RunManifest, paths: RunPaths) -> str:
         if manifest.launcher == "inside":
@@ -159,7 +166,16 @@ class SlurmBackend(Backend):
         return release_jobs(manifest) if manifest.launcher == "allocation" else None
 
     def checks(self) -> Iterator[Check]:
-        return checks()
+        yield package_check(SLURM.title, "pyslurm", PYSLURM, "for slurm.client=pyslurm")
+        for command in COMMANDS:
+            where = shutil.which(command)
+            detail = where or "not on the PATH"
+            yield check(SLURM.title, command, where is not None, detail, INSTALL)
+        version = output_of(["sinfo", "--version"])
+        if version is not None:
+            yield check(SLURM.title, "version", True, version.strip())
+        if shutil.which("sinfo") is not None:
+            yield _controller()
 
 
 BACKEND = SlurmBackend()
@@ -186,7 +202,7 @@ def _submissions(manifest: RunManifest, paths: RunPaths) -> Iterator[str]:
     if manifest.config.slurm.node_groups:
         replicas = [replica_name(number) for number in range(manifest.replicas)]
         for group, names in by_group(manifest, replicas):
-            options = [array_of(names), *group_options(group.slurm)]
+            options = [array_option(names), *group_options(group.slurm)]
             yield f"# {shlex.join(['sbatch', *options, str(paths.batch_script)])}"
 
 
@@ -195,7 +211,17 @@ def _steps_text(manifest: RunManifest, paths: RunPaths, job: str) -> str:
     each, lines = manifest.config.replica.nodes, []
     for number in range(manifest.replicas):
         nodes = tuple(f"NODE{n}" for n in range(number * each, (number + 1) * each))
-        life = Life(replica_name(number), 0, 0)
-        place = Place(job, nodes, group_of(manifest, life.replica))
-        lines.append(shlex.join(step_command(manifest, paths, life, place)))
+        attempt = Attempt(replica_name(number), 0, 0)
+        place = Place(job, nodes, group_of(manifest, attempt.replica))
+        lines.append(shlex.join(step_command(manifest, paths, attempt, place)))
     return "\n".join(lines)
+
+
+def _controller() -> Check:
+    try:
+        found = sorted({group.partition for group in SlurmClient().partitions()})
+    except SchedulerError as error:
+        remedy = "set SLURM_CONF" if "configuration" in str(error) else "start it,"
+        detail = f"does not answer: {error}"
+        return check(SLURM.title, CONTROLLER, False, detail, f"{remedy} or use --launcher local")
+    return check(SLURM.title, CONTROLLER, True, f"partitions: {', '.join(found)}")

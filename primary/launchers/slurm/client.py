@@ -1,23 +1,39 @@
-"""Talking to SLURM: one method is one call of one of its commands, and nothing else is here.
+"""SLURM's command line, which every site has: one method is one call of one of its commands.
 
-The command line is the one interface that every site has; ``pyslurm_client.py`` looks at SLURM in
-another way.
+``pyslurm_client.py`` looks at SLURM by its library instead.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import subprocess
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from aiperf_hpc.errors import SchedulerError, SchedulerSilentError
-from aiperf_hpc.primary.launchers.slurm.environment import outside_of_a_job, with_epoch_times
+from aiperf_hpc.clock import SYSTEM, Clock
+from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
+from aiperf_hpc.primary.launchers.slurm.jobs import (
+    JOB_FORMAT,
+    Element,
+    Job,
+    Nodes,
+    RunningStep,
+    job_number,
+    parse_element,
+    parse_job,
+    parse_nodes,
+)
 
 TIMEOUT_SECONDS = 30.0
-"""How long one call may take; a controller that is down is given up by SLURM after about 4 s."""
+"""The longest time of one call; SLURM gives up a controller that is down after about 4 s."""
+SHORTEST_SECONDS = 5.0
+"""The shortest time between two calls of SLURM's client, whatever the number of nodes."""
+RETRY_HINT = "; nothing was started; try again when SLURM answers"
+"""What to do when a start was not answered."""
 SILENT = (
     "unable to contact",
     "connect failure",
@@ -31,61 +47,30 @@ SILENT = (
     "authentication",
     "unspecified error",
 )
-"""What the client says when there was no answer, in lower case: the controller, its address,
-or the daemon that signs requests is not there."""
-WORDS_LENGTH = 80
-"""Characters of SLURM's words about its silence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Element:
-    """One element of a job array, in SLURM's words."""
-
-    number: int
-    state: str
-    """SLURM's word, e.g. PENDING, RUNNING, NODE_FAIL."""
-    reason: str = ""
-    node: str | None = None
-    status: int = 0
-    """The job's exit status, once it has ended."""
-    signal: int = 0
-    """The signal that ended it, if one did."""
-    submitted_utc: float | None = None
-    """When SLURM took it, UTC seconds by SLURM's clock; None where SLURM does not say."""
-    started_utc: float | None = None
-    """When it was given its nodes, likewise; of one that waits, when SLURM expects to."""
-    job: str = field(default="", compare=False)
-    """The array's number."""
-
-
-@dataclass(frozen=True, slots=True)
-class Nodes:
-    """Nodes of one partition in one state with equal resources."""
-
-    partition: str
-    default: bool
-    available: bool
-    state: str
-    count: int
-    gres: str
-    minutes: float
-    """The partition's time limit; infinity where there is none."""
+"""The client's words, in lower case, when there was no answer: the controller, its address, or the
+daemon that signs requests is not there."""
+SILENCE_LENGTH = 80
+"""Characters of SLURM's message about its silence."""
+ENDED = ("invalid job id specified", "already completing or completed")
+"""The words of scancel, in lower case, about jobs and steps that have ended."""
+SITE_VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")
+"""The variables that are a site's or a user's, and not of one job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command said."""
+    """The result of a command."""
 
     status: int
     out: str
     err: str
 
 
-Parsed = TypeVar("Parsed")
+T = TypeVar("T")
 Call = Callable[[Sequence[str], Mapping[str, str] | None], Answer]
 
 
-class Commands:
+class SlurmClient:
     """SLURM's command line. Each method is one request.
 
     All raise SchedulerSilentError when SLURM does not answer and SchedulerError, in SLURM's own
@@ -96,36 +81,10 @@ class Commands:
         """Use ``call`` to run commands: the place where tests put a cluster of their own."""
         self._run = call or run_command
 
-    def cancel_named(self, name: str) -> None:
-        """Cancel this user's job of that name, if there is one."""
-        self._lines("scancel", "--me", f"--name={name}")
-
-    def _lines(self, *command: str, environment: Mapping[str, str] | None = None) -> list[str]:
-        answer = self._run(command, environment)
-        if answer.status != 0:
-            raise error_of(command[0], answer)
-        return [line for line in answer.out.splitlines() if line.strip()]
-
-    def _listed(self, *options: str) -> list[str]:
-        """Return what squeue prints of jobs, ended ones too; nothing where SLURM forgot them."""
-        command = ("squeue", "--noheader", "--states=all", *options)
-        try:
-            return self._lines(*command, environment=with_epoch_times())
-        except SchedulerSilentError:
-            raise
-        except SchedulerError as error:
-            if "invalid job id" in str(error).lower():
-                return []  # SLURM forgets ended jobs after MinJobAge.
-            raise
-
-
-class SlurmClient(Commands):
-    """What the launcher of arrays asks of SLURM."""
-
     def partitions(self) -> list[Nodes]:
-        """Return what nodes there are, by partition."""
+        """Return the cluster's nodes by partition, state and resources."""
         lines = self._lines("sinfo", "--noheader", "--format=%P|%a|%T|%D|%G|%l")
-        return _parsed("sinfo", lines, _nodes)
+        return _parsed("sinfo", lines, parse_nodes)
 
     def submit(self, script: Path, *options: str) -> str:
         """Submit a batch script, with options over its own; return the job's number."""
@@ -149,25 +108,67 @@ class SlurmClient(Commands):
             "--Format=JobArrayID:64|,State:32|,Reason:64|,NodeList:256|,exit_code:16|,"
             "SubmitTime:32|,StartTime:32",
         )  # fmt: skip
-        return _parsed("squeue", lines, _element)
+        return _parsed("squeue", lines, parse_element)
 
     def account(self, *jobs: str) -> list[Element]:
-        """Return what the accounting says; refused where there is none."""
+        """Return the accounting's records of elements; refused where there is none."""
         lines = self._lines(
             "sacct", "--noheader", "--parsable2", "--allocations", "--array",
             f"--jobs={','.join(jobs)}",
             "--format=JobID,State,Reason,NodeList,ExitCode,Submit,Start",
             environment=with_epoch_times(),
         )  # fmt: skip
-        return _parsed("sacct", lines, _element)
+        return _parsed("sacct", lines, parse_element)
+
+    def jobs(self, job: str) -> list[Job]:
+        """Return a job, or the components of a heterogeneous one; none where SLURM forgot it."""
+        return self._jobs(f"--jobs={job}")
+
+    def named(self, name: str) -> list[Job]:
+        """Return this user's jobs of that name, those that have ended lately too."""
+        return self._jobs("--me", f"--name={name}")
+
+    def _jobs(self, *which: str) -> list[Job]:
+        lines = self._listed(*which, f"--format={JOB_FORMAT}")
+        parsed = _parsed("squeue", lines, lambda line: parse_job(line, self.node_names))
+        return sorted(parsed, key=job_number)
+
+    def node_names(self, nodes: str) -> tuple[str, ...]:
+        """Return the names of an expression like n[1-3]; the controller is not asked for it."""
+        return tuple(self._lines("scontrol", "show", "hostnames", nodes)) if nodes else ()
+
+    def steps(self, prefix: str) -> list[RunningStep]:
+        """Return this user's steps whose names begin so."""
+        lines = self._lines("squeue", "--noheader", "--steps", "--me", "--format=%i|%j|%N")
+        columns = (line.strip().split("|") for line in lines)
+        return [
+            RunningStep(step, self.node_names(nodes))
+            for step, name, nodes in columns
+            if name.startswith(prefix)
+        ]
+
+    def try_step(self, command: Sequence[str]) -> list[str]:
+        """Run a step to its end; return its output. It is refused in the words of a request."""
+        return self._lines(*command, environment=outside_of_a_job())
 
     def signal(self, job: str, name: str) -> None:
         """Send a signal to the steps of all running elements."""
         self._lines("scancel", f"--signal={name}", job)
 
-    def cancel(self, job: str, *, waiting_only: bool = False) -> None:
-        """Cancel all elements, or only those that have not started."""
-        self._lines("scancel", *(("--state=PENDING",) if waiting_only else ()), job)
+    def cancel(self, *ids: str, waiting_only: bool = False) -> None:
+        """End jobs, elements or steps that have not ended meanwhile, or only those that wait."""
+        try:
+            self._lines("scancel", *(("--state=PENDING",) if waiting_only else ()), *ids)
+        except SchedulerSilentError:
+            raise
+        except SchedulerError as error:
+            lines = str(error).lower().split("; ")
+            if not all(any(words in line for words in ENDED) for line in lines):
+                raise
+
+    def cancel_named(self, name: str) -> None:
+        """Cancel this user's job of that name, if there is one."""
+        self._lines("scancel", "--me", f"--name={name}")
 
     def requeue(self, job: str, numbers: Sequence[int]) -> None:
         """Queue elements again that have ended."""
@@ -180,6 +181,35 @@ class SlurmClient(Commands):
             if name.strip() == "MaxArraySize":
                 return int(value)
         raise SchedulerError("scontrol: its configuration has no MaxArraySize")
+
+    def _lines(self, *command: str, environment: Mapping[str, str] | None = None) -> list[str]:
+        answer = self._run(command, environment)
+        if answer.status != 0:
+            raise error_of(command[0], answer)
+        return [line for line in answer.out.splitlines() if line.strip()]
+
+    def _listed(self, *options: str) -> list[str]:
+        """Return what squeue prints of jobs, ended ones too; nothing where SLURM forgot them."""
+        command = ("squeue", "--noheader", "--states=all", *options)
+        try:
+            return self._lines(*command, environment=with_epoch_times())
+        except SchedulerSilentError:
+            raise
+        except SchedulerError as error:
+            if "invalid job id" in str(error).lower():
+                return []  # SLURM forgets ended jobs after MinJobAge.
+            raise
+
+
+def _parsed(program: str, lines: Sequence[str], parse: Callable[[str], T]) -> list[T]:
+    found = []
+    for line in lines:
+        try:
+            found.append(parse(line))
+        except ValueError:
+            reason = f"{program} answered what cannot be understood: {line}"
+            raise SchedulerError(reason) from None
+    return found
 
 
 def run_command(command: Sequence[str], environment: Mapping[str, str] | None) -> Answer:
@@ -203,98 +233,86 @@ def run_command(command: Sequence[str], environment: Mapping[str, str] | None) -
     except FileNotFoundError:
         raise SchedulerSilentError(f"{command[0]} is not on the PATH") from None
     except subprocess.TimeoutExpired:
-        what = f"{command[0]} has not answered within {TIMEOUT_SECONDS:.0f} s"
-        raise SchedulerSilentError(what) from None
+        reason = f"{command[0]} has not answered within {TIMEOUT_SECONDS:.0f} s"
+        raise SchedulerSilentError(reason) from None
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
 def error_of(program: str, answer: Answer) -> SchedulerError:
     """Return the error in SLURM's own words, in one line."""
-    said = (answer.err.strip() or answer.out.strip()).splitlines()
-    words = [_bare(line, program) for line in said]
-    if (silence := silence_in(words)) is not None:
+    output = (answer.err.strip() or answer.out.strip()).splitlines()
+    lines = [_without_prefix(line, program) for line in output]
+    if (silence := silence_in(lines)) is not None:
         return SchedulerSilentError(f"{program}: {silence}")
-    text = "; ".join(dict.fromkeys(words)) or f"exit status {answer.status} without a word"
+    text = "; ".join(dict.fromkeys(lines)) or f"exit status {answer.status} without a word"
     return SchedulerError(f"{program}: {text}")
 
 
-def _bare(line: str, program: str) -> str:
-    """Return what a line says, without who says it and how grave it is."""
-    said = line.strip().removeprefix(f"{program}: ")
-    return said.removeprefix("error: ").removeprefix("fatal: ")
+def _without_prefix(line: str, program: str) -> str:
+    """Return a line without the program's name and the severity."""
+    text = line.strip().removeprefix(f"{program}: ")
+    return text.removeprefix("error: ").removeprefix("fatal: ")
 
 
 def silence_in(lines: Sequence[str]) -> str | None:
     """Return the line that says that nobody answered, if one does: the last, which concludes.
 
-    Those before it tell by which steps the client came to know. It is never longer than is read
-    at a glance.
+    Those before it tell by which steps the client came to know. It is shortened to fit a line.
     """
-    told = [line for line in lines if any(sign in line.lower() for sign in SILENT)]
-    return textwrap.shorten(told[-1], WORDS_LENGTH, placeholder=" ...") if told else None
+    found = [line for line in lines if any(words in line.lower() for words in SILENT)]
+    return textwrap.shorten(found[-1], SILENCE_LENGTH, placeholder=" ...") if found else None
 
 
-def _parsed(program: str, lines: Sequence[str], parse: Callable[[str], Parsed]) -> list[Parsed]:
+def outside_of_a_job() -> dict[str, str]:
+    """Return this process's environment without the variables of the job that it is in."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("SLURM_") or name in SITE_VARIABLES
+    }
+
+
+def with_epoch_times() -> dict[str, str]:
+    """Return the environment in which squeue and sacct print times as seconds since 1970."""
+    return {**os.environ, "SLURM_TIME_FORMAT": "%s"}
+
+
+def answered(request: Callable[[], T], what: str, hint: str = "") -> T:
+    """Return SLURM's answer. Raises UsageError, with ``what`` and the hint, if there is none."""
     try:
-        return [parse(line) for line in lines]
-    except ValueError as error:
-        raise SchedulerError(f"{program} answered what cannot be understood: {error}") from None
+        return request()
+    except SchedulerError as error:
+        raise UsageError(f"{what}: {error}{hint}") from None
 
 
-def _nodes(line: str) -> Nodes:
-    partition, available, state, count, gres, limit = line.split("|")
-    return Nodes(
-        partition=partition.rstrip("*"),
-        default=partition.endswith("*"),
-        available=available == "up",
-        state=state,
-        count=int(count),
-        gres="" if gres == "(null)" else gres,
-        minutes=limit_minutes(limit),
-    )
+class RateLimit:
+    """Keeps the calls of SLURM's client apart, whoever of this process makes them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = -math.inf
+
+    @property
+    def quiet_seconds(self) -> float:
+        """Seconds since the end of the last call."""
+        return self._clock.monotonic() - self._last
+
+    def wait(self) -> None:
+        """Wait until a call may be made."""
+        self._clock.sleep(SHORTEST_SECONDS - self.quiet_seconds)
+
+    def call(self, request: Callable[[], T]) -> T:
+        """Wait until a call may be made, and make it."""
+        self.wait()
+        try:
+            return request()
+        finally:
+            self._last = self._clock.monotonic()
+
+    def require(self, request: Callable[[], T], what: str, hint: str = "") -> T:
+        """Make a call that has to be ``answered``."""
+        return answered(lambda: self.call(request), what, hint)
 
 
-def _element(line: str) -> Element:
-    name, state, reason, node, code, submitted, started = (part.strip() for part in line.split("|"))
-    status, number = _exit_code(code)
-    job, _, place = name.rpartition("_")
-    return Element(
-        number=int(place),
-        job=job,
-        state=state.partition(" ")[0],  # sacct: CANCELLED by 1000
-        reason="" if reason in ("None", "none") else reason,
-        node=None if node in ("", "(null)", "None assigned") else node,
-        status=status,
-        signal=number,
-        submitted_utc=_seconds(submitted),
-        started_utc=_seconds(started),
-    )
-
-
-def _seconds(text: str) -> float | None:
-    """Return a time as they tell it; None for their words where there is none, e.g. N/A."""
-    return float(text) if text.isdecimal() else None
-
-
-def _exit_code(text: str) -> tuple[int, int]:
-    """Return status and signal of sacct's STATUS:SIGNAL, or of what wait(2) says, as squeue's."""
-    if ":" in text:
-        status, _, ended_by = text.partition(":")
-        return int(status), int(ended_by)
-    code = int(text)
-    number = code & 0x7F
-    return 0 if number else code >> 8 & 0xFF, number
-
-
-def limit_minutes(text: str) -> float:
-    """Return SLURM's [DAYS-][HOURS:]MINUTES:SECONDS in minutes; infinity for no limit."""
-    if text in ("infinite", "UNLIMITED", "n/a"):
-        return float("inf")
-    days, _, rest = text.rpartition("-")
-    parts = [int(part) for part in rest.split(":")]
-    if days and len(parts) < 3:
-        parts += [0] * (3 - len(parts))
-    if len(parts) == 1:
-        parts.append(0)  # MINUTES alone
-    hours, minutes, seconds = ([0] * (3 - len(parts)) + parts)[-3:]
-    return int(days or 0) * 1440 + hours * 60 + minutes + seconds / 60
+RATE_LIMIT = RateLimit(SYSTEM)
+"""The rate limit of this process."""

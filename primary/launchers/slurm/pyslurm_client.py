@@ -17,13 +17,8 @@ from typing import Any, TypeVar
 
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
 from aiperf_hpc.extras import Package, pip_install
-from aiperf_hpc.primary.launchers.slurm.client import (
-    Call,
-    Element,
-    Nodes,
-    SlurmClient,
-    silence_in,
-)
+from aiperf_hpc.primary.launchers.slurm.client import Call, SlurmClient, silence_in
+from aiperf_hpc.primary.launchers.slurm.jobs import Element, Nodes
 
 PYSLURM = Package("pyslurm", pip_install("pyslurm"))
 ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE",
@@ -67,7 +62,7 @@ class PyslurmClient(SlurmClient):
         return found
 
     def find(self, name: str, known: Collection[str] = ()) -> str | None:
-        for job in self._jobs():
+        for job in self._records():
             if job.name == name and job.user_id == os.getuid() and job.state not in ENDED:
                 number = str(job.array_id or job.id)
                 if number not in known:
@@ -75,13 +70,13 @@ class PyslurmClient(SlurmClient):
         return None
 
     def elements(self, *jobs: str) -> list[Element]:
-        mine = (each for each in self._jobs() if str(each.array_id) in jobs)
+        mine = (each for each in self._records() if str(each.array_id) in jobs)
         return sorted((e for each in mine for e in _elements(each)), key=lambda e: e.number)
 
     def largest_array(self) -> int:
         return int(self._ask(lambda: self._pyslurm.slurmctld.Config.load().max_array_size))
 
-    def _jobs(self) -> list[Any]:
+    def _records(self) -> list[Any]:
         """Return all jobs that the controller knows: pyslurm has no request for one array's."""
         return self._ask(lambda: list(self._pyslurm.Jobs.load().values()))
 

@@ -16,10 +16,16 @@ from aiperf_hpc.primary.launchers.ranks import (
     through_host,
     with_ranks,
 )
-from aiperf_hpc.primary.launchers.slurm.client import Nodes
-from aiperf_hpc.primary.launchers.slurm.gres import accelerator_name, accelerators_in, offers
-from aiperf_hpc.primary.launchers.slurm.node_groups import NodeGroup, node_groups
-from aiperf_hpc.primary.launchers.slurm.partitions import partition_of, usable_of
+from aiperf_hpc.primary.launchers.slurm.jobs import Nodes
+from aiperf_hpc.primary.launchers.slurm.resources import (
+    NodeGroup,
+    accelerator_name,
+    accelerators_in,
+    node_groups,
+    offers,
+    partition_of,
+    usable_of,
+)
 
 _EXTRA = re.compile(r"--(?:gres|gpus-per-node)[= ](\S+)")
 """Directives of a user's own that ask for accelerators."""

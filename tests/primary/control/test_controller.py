@@ -21,7 +21,7 @@ from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.controller import Controller
-from aiperf_hpc.primary.control.heads import HeadsTaker
+from aiperf_hpc.primary.control.journal_digests import JournalDigests
 from aiperf_hpc.primary.launchers.base import ReplicaState, WaitLimit
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run import records
@@ -108,7 +108,7 @@ def run(
         JournalWriter(paths.heads) as own,
     ):
         writer = DigestWriter(history, digest)
-        heads = HeadsTaker(history, journal, own, seconds=heads_seconds or math.inf)
+        heads = JournalDigests(history, journal, own, seconds=heads_seconds or math.inf)
         context = PrimaryContext(
             manifest=manifest, journal=journal, history=history, digest=writer,
             heads=heads if heads_seconds is not None else None,

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from aiperf_hpc.primary.control.heads import HeadsTaker
+from aiperf_hpc.primary.control.journal_digests import JournalDigests
 from aiperf_hpc.run.heads import new_hash
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths
@@ -23,7 +23,7 @@ def test_thousands_of_heads_do_not_have_the_collector_walk_the_history(tmp_path:
     paths.heads.parent.mkdir()
     collections = list[str]()
     with JournalWriter(paths.heads) as own:
-        taker = HeadsTaker(history, own, own, seconds=30.0)
+        taker = JournalDigests(history, own, own, seconds=30.0)
         for number in range(JOURNALS):
             history.hashes[paths.replica_journal(f"r{number}")] = (100, new_hash())
         taker.take(0.0)

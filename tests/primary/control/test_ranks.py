@@ -12,9 +12,8 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.host.visible_devices import VisibleDevices
 from aiperf_hpc.primary.launchers.ranks import Machine, Settled, settle_here
-from aiperf_hpc.primary.launchers.slurm.client import Nodes
-from aiperf_hpc.primary.launchers.slurm.held_jobs import Job
-from aiperf_hpc.primary.launchers.slurm.inside import nodes_inside
+from aiperf_hpc.primary.launchers.slurm.allocation import nodes_inside
+from aiperf_hpc.primary.launchers.slurm.jobs import Job, Nodes
 from aiperf_hpc.primary.launchers.slurm.ranks import settle_on_cluster
 
 

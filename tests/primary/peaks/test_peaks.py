@@ -12,8 +12,7 @@ import pytest
 from aiperf_hpc.cli import main
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.peaks import measure as measuring
-from aiperf_hpc.primary.peaks.measure import Plan, measure, plan
-from aiperf_hpc.primary.peaks.text import lines
+from aiperf_hpc.primary.peaks.measure import Plan, lines, measure, plan
 from aiperf_hpc.run.peaks import AllReduce, Device, NotMeasured, Peaks, Reading, Storage, Sweep
 
 

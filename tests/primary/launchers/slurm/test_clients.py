@@ -18,12 +18,8 @@ import pytest
 from aiperf_hpc.config import SlurmConfig
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
 from aiperf_hpc.primary.launchers.slurm.backend import slurm_client
-from aiperf_hpc.primary.launchers.slurm.client import (
-    Answer,
-    Element,
-    Nodes,
-    SlurmClient,
-)
+from aiperf_hpc.primary.launchers.slurm.client import Answer, SlurmClient
+from aiperf_hpc.primary.launchers.slurm.jobs import Element, Nodes
 from aiperf_hpc.primary.launchers.slurm.pyslurm_client import PyslurmClient
 
 SINFO = (

@@ -28,32 +28,29 @@ from aiperf_hpc.errors import (
     StorageError,
     UsageError,
 )
-from aiperf_hpc.primary.launchers import registry
-from aiperf_hpc.primary.launchers.backend import Request
+from aiperf_hpc.primary.launchers.backend import Request, backend_of, choose_launcher
 from aiperf_hpc.primary.launchers.base import ReplicaState
-from aiperf_hpc.primary.launchers.slurm import backend
-from aiperf_hpc.primary.launchers.slurm import launcher as slurm_launcher
+from aiperf_hpc.primary.launchers.slurm import array_launcher, backend
+from aiperf_hpc.primary.launchers.slurm.array_launcher import FORGOTTEN, ArrayLauncher
 from aiperf_hpc.primary.launchers.slurm.backend import SlurmBackend
 from aiperf_hpc.primary.launchers.slurm.batch_script import batch_script
 from aiperf_hpc.primary.launchers.slurm.client import (
+    SHORTEST_SECONDS,
     Answer,
-    Element,
-    Nodes,
+    RateLimit,
     SlurmClient,
-    limit_minutes,
     run_command,
 )
-from aiperf_hpc.primary.launchers.slurm.gres import offers
-from aiperf_hpc.primary.launchers.slurm.launcher import (
-    FORGOTTEN,
-    LONGEST_SECONDS,
+from aiperf_hpc.primary.launchers.slurm.jobs import (
     PHASES,
-    SlurmLauncher,
+    Element,
+    Nodes,
     died,
+    limit_minutes,
     state_of,
 )
-from aiperf_hpc.primary.launchers.slurm.partitions import check_cluster
-from aiperf_hpc.primary.launchers.slurm.rate_limit import SHORTEST_SECONDS, RateLimit
+from aiperf_hpc.primary.launchers.slurm.launcher import LONGEST_SECONDS
+from aiperf_hpc.primary.launchers.slurm.resources import check_cluster, offers
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.storage import BackoffRetry
@@ -120,16 +117,16 @@ class Cluster:
         if not over():
             self.sleep(seconds)
 
-    def launcher(self, folder: Path, nodes: int = 3, launch: int = 0) -> SlurmLauncher:
+    def launcher(self, folder: Path, nodes: int = 3, launch: int = 0) -> ArrayLauncher:
         client, rate_limit = SlurmClient(self), RateLimit(self)
-        return SlurmLauncher(manifest(nodes), RunPaths(folder), client, rate_limit, launch=launch)
+        return ArrayLauncher(manifest(nodes), RunPaths(folder), client, rate_limit, launch=launch)
 
     @property
     def gaps(self) -> list[float]:
         """Seconds from each call to the next."""
         return [after - before for (before, _), (after, _) in itertools.pairwise(self.calls)]
 
-    def watch(self, launcher: SlurmLauncher, seconds: float) -> dict[str, ReplicaState]:
+    def watch(self, launcher: ArrayLauncher, seconds: float) -> dict[str, ReplicaState]:
         """Ask for the states four times a second, as the controller does."""
         end = self.now + seconds
         while self.now < end:
@@ -138,7 +135,7 @@ class Cluster:
         return launcher.states()
 
     def until(
-        self, launcher: SlurmLauncher, replica: str, phase: JobPhase
+        self, launcher: ArrayLauncher, replica: str, phase: JobPhase
     ) -> dict[str, ReplicaState]:
         """Ask until a replica is in a phase, or it takes too long."""
         for _ in range(200):
@@ -304,20 +301,20 @@ def test_a_dry_run_shows_what_would_be_done(
 ) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     paths = RunPaths(tmp_path / "run")
-    assert registry.backend_of(manifest().launcher).dry_run(manifest(), paths) == batch_script(
+    assert backend_of(manifest().launcher).dry_run(manifest(), paths) == batch_script(
         manifest(), paths
     )
     local = manifest().model_copy(update={"launcher": "local", "cores": ((0,), (1,))})
-    lines = registry.backend_of(local.launcher).dry_run(local, paths).splitlines()
+    lines = backend_of(local.launcher).dry_run(local, paths).splitlines()
     assert len(lines) == 2
     assert "--replica r1 --cores 1 --sharing 2" in lines[1]
     inside = manifest(nodes=2).model_copy(update={"launcher": "inside"})
-    steps = registry.backend_of(inside.launcher).dry_run(inside, paths).splitlines()
+    steps = backend_of(inside.launcher).dry_run(inside, paths).splitlines()
     assert [line.split()[:6][1::4] for line in steps] == [
         ["--jobid=JOB", "--nodelist=NODE0"], ["--jobid=JOB", "--nodelist=NODE1"],
     ]  # fmt: skip
     allocation = inside.model_copy(update={"launcher": "allocation"})
-    asked, *same = registry.backend_of(allocation.launcher).dry_run(allocation, paths).splitlines()
+    asked, *same = backend_of(allocation.launcher).dry_run(allocation, paths).splitlines()
     assert asked.startswith("salloc --no-shell --no-kill --job-name=aiperf-now --nodes=2 ")
     assert same == steps
     assert not paths.root.exists()
@@ -660,9 +657,9 @@ def test_on_a_full_disk_the_batch_script_is_waited_for(
             raise OSError(number, os.strerror(number))
         write_whole(path, content)
 
-    monkeypatch.setattr(slurm_launcher, "write_whole", full)
+    monkeypatch.setattr(array_launcher, "write_whole", full)
     paths, patience = RunPaths(tmp_path), BackoffRetry(lambda: False, clock=cluster)
-    launcher = SlurmLauncher(
+    launcher = ArrayLauncher(
         manifest(1), paths, SlurmClient(cluster), RateLimit(cluster), retry=patience
     )
     assert launcher.start() == {"r0": "17_0"}
@@ -820,7 +817,7 @@ def choose(asked: str, cluster: Cluster) -> str:
     with pytest.MonkeyPatch.context() as patch:
         slurm = SlurmBackend(SlurmClient(cluster), RateLimit(cluster))
         patch.setattr(backend, "BACKEND", slurm)
-        return registry.choose_launcher(Request(asked, config, 3, 3, 1.0)).launcher
+        return choose_launcher(Request(asked, config, 3, 3, 1.0)).launcher
 
 
 def test_auto_is_slurm_where_its_client_is(

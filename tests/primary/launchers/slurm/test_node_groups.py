@@ -14,20 +14,19 @@ from tests.primary.launchers.slurm.test_launcher import manifest
 from aiperf_hpc.config import SlurmConfig
 from aiperf_hpc.errors import ConfigError, UsageError
 from aiperf_hpc.primary.launchers.ranks import Settled
+from aiperf_hpc.primary.launchers.slurm.array_launcher import ArrayLauncher
 from aiperf_hpc.primary.launchers.slurm.backend import BACKEND
-from aiperf_hpc.primary.launchers.slurm.client import Answer, Nodes, SlurmClient
-from aiperf_hpc.primary.launchers.slurm.held_jobs import Job
-from aiperf_hpc.primary.launchers.slurm.launcher import SlurmLauncher
-from aiperf_hpc.primary.launchers.slurm.node_groups import (
+from aiperf_hpc.primary.launchers.slurm.client import Answer, RateLimit, SlurmClient
+from aiperf_hpc.primary.launchers.slurm.jobs import Job, Nodes
+from aiperf_hpc.primary.launchers.slurm.ranks import settle_on_cluster
+from aiperf_hpc.primary.launchers.slurm.resources import (
     FOREIGN,
+    check_cluster,
     group_of,
     groups_of,
     in_its_group,
     require_none,
 )
-from aiperf_hpc.primary.launchers.slurm.partitions import check_cluster
-from aiperf_hpc.primary.launchers.slurm.ranks import settle_on_cluster
-from aiperf_hpc.primary.launchers.slurm.rate_limit import RateLimit
 from aiperf_hpc.primary.launchers.slurm.step_launcher import StepLauncher
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -69,9 +68,9 @@ def cluster() -> test_launcher.Cluster:
     return test_launcher.Cluster()
 
 
-def array(cluster: test_launcher.Cluster, folder: Path) -> SlurmLauncher:
+def array(cluster: test_launcher.Cluster, folder: Path) -> ArrayLauncher:
     client = SlurmClient(cluster)
-    return SlurmLauncher(two_kinds(), RunPaths(folder), client, RateLimit(cluster))
+    return ArrayLauncher(two_kinds(), RunPaths(folder), client, RateLimit(cluster))
 
 
 def test_each_group_is_an_array_whose_elements_have_the_replicas_numbers(

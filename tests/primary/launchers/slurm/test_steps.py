@@ -14,13 +14,16 @@ from tests.primary.launchers.slurm.test_launcher import manifest
 
 from aiperf_hpc.errors import UNSEEN_RUN_STATUS, SchedulerError, UsageError
 from aiperf_hpc.primary.launchers.base import MOST_RESTARTS, STOP_SIGNAL, ReplicaState, WaitLimit
-from aiperf_hpc.primary.launchers.slurm.allocation import Allocation, release_jobs
-from aiperf_hpc.primary.launchers.slurm.client import Answer
-from aiperf_hpc.primary.launchers.slurm.held_jobs import HeldJobs, Job
-from aiperf_hpc.primary.launchers.slurm.inside import Inside, check_allocation
-from aiperf_hpc.primary.launchers.slurm.rate_limit import RateLimit
+from aiperf_hpc.primary.launchers.slurm.allocation import (
+    CurrentAllocation,
+    SubmittedAllocation,
+    check_allocation,
+    release_jobs,
+)
+from aiperf_hpc.primary.launchers.slurm.client import Answer, RateLimit, SlurmClient
+from aiperf_hpc.primary.launchers.slurm.jobs import Job
 from aiperf_hpc.primary.launchers.slurm.step_launcher import KILL_SECONDS, StepLauncher
-from aiperf_hpc.primary.launchers.slurm.steps import Life, Place, step_command
+from aiperf_hpc.primary.launchers.slurm.steps import Attempt, Place, step_command
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import JobPhase
@@ -122,17 +125,17 @@ class Cluster:
 
     def allocating(self, run: RunManifest | None = None, launch: int = 0) -> StepLauncher:
         """Return a launcher whose jobs are its own."""
-        held, run = HeldJobs(self), run or manifest(2)
-        holding = Allocation(run, self.paths, held, spawn=self.spawn, clock=self)
+        held, run = SlurmClient(self), run or manifest(2)
+        holding = SubmittedAllocation(run, self.paths, held, spawn=self.spawn, clock=self)
         return StepLauncher(
             run, self.paths, holding, held, RateLimit(self),
             launch=launch, spawn=self.spawn, clock=self,
         )  # fmt: skip
 
     def launcher(self, run: RunManifest | None = None, launch: int = 0) -> StepLauncher:
-        held = HeldJobs(self)
+        held = SlurmClient(self)
         return StepLauncher(
-            run or manifest(2), self.paths, Inside(held, "17"), held, RateLimit(self),
+            run or manifest(2), self.paths, CurrentAllocation(held, "17"), held, RateLimit(self),
             launch=launch, spawn=self.spawn, clock=self,
         )  # fmt: skip
 
@@ -163,7 +166,6 @@ def test_each_replica_is_a_step_on_a_node_of_its_own(cluster: Cluster) -> None:
     (tried,) = cluster.said("srun")
     assert tried[-1].startswith('echo "$SLURMD_NODENAME"')
     assert "--nodelist=n1,n2" in tried
-    assert launcher.name == "inside"
     states = launcher.states()
     assert states["r1"] == runs_on("n2")
     cluster.now += 600.0
@@ -175,7 +177,7 @@ def test_what_srun_is_told(tmp_path: Path) -> None:
     run = manifest(4, gres="gpu:4", cpus_per_task=8)
     replica = run.config.replica.model_copy(update={"nodes": 2, "ranks_per_node": 4})
     run = run.model_copy(update={"config": run.config.model_copy(update={"replica": replica})})
-    command = step_command(run, RunPaths(tmp_path), Life("r1", 2, 3), Place("17", ("n3", "n4")))
+    command = step_command(run, RunPaths(tmp_path), Attempt("r1", 2, 3), Place("17", ("n3", "n4")))
     assert command[: command.index("/bin/sh")] == [
         "srun", "--jobid=17", "--nodes=2", "--ntasks=8", "--ntasks-per-node=4",
         "--nodelist=n3,n4", "--input=none", "--cpu-bind=none", "--gres=gpu:4",
@@ -189,7 +191,7 @@ def test_ranks_of_torch_meet_on_the_first_of_their_nodes(tmp_path: Path) -> None
     replica = run.config.replica.model_copy(update={"nodes": 2, "collective": "torch"})
     run = run.model_copy(update={"config": run.config.model_copy(update={"replica": replica})})
     place = Place("17", ("n3", "n4"))
-    command = step_command(run, RunPaths(tmp_path), Life("r1", 0, 0), place, "host3")
+    command = step_command(run, RunPaths(tmp_path), Attempt("r1", 0, 0), place, "host3")
     assert "--export=ALL,MASTER_ADDR=host3" in command
 
 
@@ -412,7 +414,7 @@ def test_what_an_allocation_lacks(nodes: int, hours: float, job: Job, said: str)
 def test_an_allocation_that_is_enough() -> None:
     check_allocation([TWO], 2, 1.9, 0.0)
     with pytest.raises(UsageError, match="SLURM_JOB_ID is not set"):
-        Inside(HeldJobs(), None)
+        CurrentAllocation(SlurmClient(), None)
 
 
 # A job of the run's own.
@@ -426,10 +428,7 @@ def test_an_allocation_is_one_job_which_no_shell_holds(cluster: Cluster) -> None
         "--no-shell", "--no-kill", "--job-name=aiperf-now", "--nodes=2", "--ntasks-per-node=1",
         "--time=70", "--signal=TERM@120", "--partition=bench", "--exclusive", "--comment=two words",
     )  # fmt: skip
-    assert (launcher.name, launcher.wait_limit) == (
-        "allocation",
-        WaitLimit(420.0, "slurm.time_margin_minutes"),
-    )
+    assert launcher.wait_limit == WaitLimit(420.0, "slurm.time_margin_minutes")
 
 
 def test_replicas_wait_for_the_allocation_and_start_when_it_is_granted(cluster: Cluster) -> None:
@@ -600,9 +599,9 @@ def test_a_controller_that_is_silent_when_nodes_are_granted_is_asked_again(
 
 
 def test_the_nodes_of_a_dead_primary_are_given_back(cluster: Cluster) -> None:
-    assert release_jobs(manifest(2), HeldJobs(cluster)) is None
+    assert release_jobs(manifest(2), SlurmClient(cluster)) is None
     assert cluster.said("scancel") == [("--me", "--name=aiperf-now")]
-    silent = HeldJobs(lambda *_: Answer(1, "", "scancel: error: Connection refused"))
+    silent = SlurmClient(lambda *_: Answer(1, "", "scancel: error: Connection refused"))
     problem = release_jobs(manifest(2), silent)
     assert problem is not None
     assert problem.endswith("scancel --name=aiperf-now")
@@ -618,12 +617,12 @@ def test_the_nodes_of_a_dead_primary_are_given_back(cluster: Cluster) -> None:
 )
 def test_what_ended_before_it_was_cancelled_needs_no_end(says: str, refused: bool) -> None:
     gone = "scancel: error: Kill job error on job step id 7.1: Invalid job id specified\n"
-    held = HeldJobs(lambda *_: Answer(1, "", f"{gone}scancel: error: {says}\n"))
+    held = SlurmClient(lambda *_: Answer(1, "", f"{gone}scancel: error: {says}\n"))
     if not refused:
-        held.cancel(["7.1", "7.2"])
+        held.cancel("7.1", "7.2")
         return
     with pytest.raises(SchedulerError, match="permission denied"):
-        held.cancel(["7.1", "7.2"])
+        held.cancel("7.1", "7.2")
 
 
 def granted(cluster: Cluster, job: str, node: str) -> None:

@@ -6,8 +6,8 @@ import json
 import pytest
 from tests.support.terminal import Terminal
 
-from aiperf_hpc.primary import preparation
-from aiperf_hpc.primary.preparation import DataDisplay, progress_line
+from aiperf_hpc.primary import data_progress
+from aiperf_hpc.primary.data_progress import DataDisplay, progress_line
 from aiperf_hpc.streams import width
 
 PROGRESS: dict[str, object] = {
@@ -39,7 +39,7 @@ def test_in_a_file_there_are_lines_and_seldom_progress() -> None:
     output, errors = io.StringIO(), io.StringIO()
     display = DataDisplay(output, errors, clock=lambda: now)
     display.follow(_events({"line": "a source\x1b[2J"}, {"progress": PROGRESS}))
-    now = preparation.LOG_SECONDS
+    now = data_progress.LOG_SECONDS
     display.follow(_events({"progress": PROGRESS}, {"progress": PROGRESS}, {"complaint": "bad"}))
     display.follow(["what a library prints\n"])
     assert output.getvalue().splitlines() == [

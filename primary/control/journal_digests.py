@@ -1,26 +1,32 @@
-"""The heads of all journals, taken now and then, so that no journal can be rewritten alone."""
+"""Digests of all journals, recorded periodically, so that no journal can be rewritten alone.
+
+Witnesses, if the configuration names some, sign the digest of the primary's journal.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from aiperf_hpc.run.heads import MARK, Head, new_hash, over, publish
 from aiperf_hpc.run.history import RunHistory, no_collections
 from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.records import HeadsTaken, JournalHeads
 from aiperf_hpc.run.storage import Retry
+from aiperf_hpc.verification.witness_client.witness import StatingWitness, Witness, token_in
 
 _NOTHING = new_hash()
 """The hash of a journal that is gone."""
 
 
-class HeadsTaker:
-    """Takes the heads of a run's journals, as far as its primary has read them."""
+class JournalDigests:
+    """Records the digests of a run's journals, as far as its primary has read them."""
 
     def __init__(
         self, history: RunHistory, primary: JournalWriter, own: JournalWriter, *, seconds: float
     ) -> None:
-        """Take none yet.
+        """Record none yet.
 
         Args:
             history: the run's, which is refreshed by whoever owns it.
@@ -41,7 +47,7 @@ class HeadsTaker:
         return self._due is None or now >= self._due
 
     def take(self, now: float) -> HeadsTaken:
-        """Record the heads; return what the primary's journal is to say of it.
+        """Record the digests; return the record for the primary's journal.
 
         Raises:
             JournalError: they cannot be written.
@@ -54,7 +60,7 @@ class HeadsTaker:
         return HeadsTaken(heads=self._own.head)
 
     def publish(self, retry: Retry) -> Head:
-        """Tell the replicas the head of the primary's journal, and return it.
+        """Publish the digest of the primary's journal to the replicas, and return it.
 
         Raises:
             StorageError: it cannot be written.
@@ -92,3 +98,36 @@ class HeadsTaker:
         own = {path: n for path, n in new.items() if n.isascii() and n.isprintable()}
         self._names |= own
         return list(own.values())
+
+
+def witnesses_of(manifest: RunManifest, history: RunHistory) -> list[tuple[Witness, float]]:
+    """Return the witnesses of a run, each with the seconds between two of its statements.
+
+    Args:
+        manifest: the run.
+        history: its records so far, with the statements of each witness.
+
+    Raises:
+        AIPerfError: the run's token for witnesses cannot be read or written.
+    """
+    config, run = manifest.config, manifest.run_id
+    found: list[tuple[Witness, float]] = []
+    if config.witness.urls:
+        token = token_in(history.paths.witness_token)
+        for url in config.witness.urls:
+            known = history.witnesses.get(url)
+            last = None if known is None else known.last
+            found.append((StatingWitness(url, run, token, last), config.witness.seconds))
+    if config.timestamps.urls:
+        from aiperf_hpc.verification.witness_client.timestamps import StampingAuthority
+
+        for url in config.timestamps.urls:
+            found.append((StampingAuthority(url, run), config.timestamps.seconds))
+    return found
+
+
+def remove_token(history: RunHistory) -> None:
+    """Remove the run's token for witnesses, which is of no use once it has ended."""
+    if history.end_utc is not None:
+        with suppress(OSError):  # It has no information about the run.
+            history.paths.witness_token.unlink(missing_ok=True)

@@ -1,0 +1,129 @@
+"""The nodes of an allocation's jobs: which are free, which are missing, which are not needed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
+from aiperf_hpc.primary.launchers.slurm.allocation import Allocation
+from aiperf_hpc.primary.launchers.slurm.client import SlurmClient
+from aiperf_hpc.primary.launchers.slurm.jobs import Job
+from aiperf_hpc.primary.launchers.slurm.resources import FOREIGN, NodeGroup, group_of, groups_of
+from aiperf_hpc.primary.launchers.slurm.steps import Place, StaleSteps, trial_command
+from aiperf_hpc.run.manifest import RunManifest
+
+
+class NodePool:
+    """Finds places for replicas on the nodes of an allocation."""
+
+    def __init__(
+        self,
+        manifest: RunManifest,
+        allocation: Allocation,
+        client: SlurmClient,
+        stale_steps: StaleSteps,
+    ) -> None:
+        """Begin without jobs."""
+        self.jobs: list[Job] = []
+        self.groups = groups_of(manifest)
+        self._manifest = manifest
+        self._allocation = allocation
+        self._client = client
+        self._stale_steps = stale_steps
+        self._tried: dict[str, int] = {}
+        """Jobs on whose nodes a step was started, and the group of each."""
+        self._hosts: dict[str, str] = {}
+        """The host name of each node."""
+
+    def job_at(self, place: Place) -> Job | None:
+        """Return the job of a place; None if it is no longer there."""
+        return next((job for job in self.jobs if job.id == place.job), None)
+
+    def host(self, node: str) -> str:
+        """Return a node's host name; empty if it is not known."""
+        return self._hosts.get(node, "")
+
+    def group(self, replica: str) -> int:
+        """Return the number of a replica's group."""
+        return group_of(self._manifest, replica)
+
+    def of_group(self, group: int) -> list[Job]:
+        """Return the jobs of a group."""
+        return [job for job in self.jobs if job.group == group]
+
+    def untried(self) -> list[Job]:
+        """Return the run's jobs whose nodes can be used, but were not tried."""
+        held = (job for job in self.jobs if job.held and job.group != FOREIGN)
+        return [job for job in held if job.id not in self._tried]
+
+    def try_step(self, place: Place, count: int = 0) -> list[str]:
+        """Start a step that does nothing on these nodes, and return their names.
+
+        Raises:
+            UsageError: it is refused; nothing else was started.
+            SchedulerSilentError: SLURM does not answer.
+        """
+        overlap = self._stale_steps.overlaps(place)
+        command = trial_command(self._manifest, place, count, overlap=overlap)
+        try:
+            output = self._client.try_step(command)
+        except SchedulerSilentError:
+            raise
+        except SchedulerError as error:
+            raise UsageError(
+                f"job {place.job} refused a step: {error}; nothing was started; see the slurm "
+                "section of the configuration, and what else runs in the job"
+            ) from None
+        self._tried[place.job] = place.group
+        columns = (line.split() for line in output)
+        hosts = {found[0]: found[1] for found in columns if len(found) == 2}
+        self._hosts |= hosts
+        return sorted(hosts, key=lambda node: (len(node), node))
+
+    def take(self, job: Job) -> None:
+        """Use the nodes of a job that was granted. Raises as ``try_step``."""
+        nodes = self.try_step(Place(job.id, job.nodes, job.group), job.count)
+        others = [other for other in self.jobs if other.id != job.id]
+        self.jobs = [*others, replace(job, state="RUNNING", nodes=tuple(nodes))]
+
+    def places(self, replicas: Sequence[str], used: Collection[Place]) -> dict[str, Place]:
+        """Return places for these replicas, or for some, on nodes that no step runs on."""
+        free: dict[int, deque[Place]] = {}
+        for place in self._free(used):
+            free.setdefault(place.group, deque()).append(place)
+        own = ((name, free.get(self.group(name))) for name in replicas)
+        return {name: places.popleft() for name, places in own if places}
+
+    def _free(self, used: Collection[Place]) -> Iterator[Place]:
+        busy = {node for place in used for node in place.nodes}
+        each = self._manifest.config.replica.nodes
+        for job in self.jobs:
+            usable = job.held and (job.id in self._tried or not self._allocation.queues)
+            free = [node for node in job.nodes if usable and node not in busy]
+            for at in range(0, len(free) // each * each, each):
+                yield Place(job.id, tuple(free[at : at + each]), job.group)
+
+    def lacking(self, waiting: Collection[str]) -> NodeGroup | None:
+        """Return the group of which nodes are to be requested in the place of lost ones."""
+        begun = self._tried.values() if self._allocation.queues else ()
+        groups = (g for g in self.groups if g.number in begun and self._lacks(g, waiting))
+        return next(groups, None)
+
+    def _lacks(self, group: NodeGroup, replicas: Collection[str]) -> bool:
+        """Return whether more replicas of a group wait than nodes that were requested."""
+        waiting = sum(self.group(name) == group.number for name in replicas)
+        pending = sum(job.count for job in self.of_group(group.number) if job.waits)
+        requested = max(self._allocation.requested(group), pending)
+        return requested < waiting * self._manifest.config.replica.nodes
+
+    def surplus(self, used: Collection[Place]) -> list[str]:
+        """Return the jobs other than each group's first on whose nodes no step is."""
+        first = {job.group: job.id for job in reversed(self.jobs) if job.group != FOREIGN}
+        needed = {place.job for place in used}.union(first.values())
+        return [job.id for job in self.jobs if (job.held or job.waits) and job.id not in needed]
+
+    def drop(self, jobs: Collection[str]) -> None:
+        """Forget jobs that were given back."""
+        self.jobs = [job for job in self.jobs if job.id not in jobs]

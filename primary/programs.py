@@ -1,0 +1,50 @@
+"""Other programs of this package, each in a process of its own.
+
+The replica's side imports frameworks; the primary asks its programs and imports none.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from pydantic import BaseModel
+
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.host.processes import failure_reason
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.streams import ascii_json
+
+
+def output_for(module: list[str], config: BaseModel, refusal: type[UsageError]) -> str:
+    """Give a program of the replica's side a configuration; return its output.
+
+    Raises ``refusal`` with its last line when it fails.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", *module],
+        input=ascii_json(config.model_dump_json()),
+        capture_output=True,
+        encoding="locale",
+        errors="backslashreplace",
+        check=False,
+    )
+    if done.returncode != 0:
+        raise refusal(failure_reason(done))
+    return done.stdout
+
+
+def start_command(
+    name: str, paths: RunPaths, options: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a command of ``aiperf`` on a run in a session of its own.
+
+    It continues when this process ends; its output is in the run directory.
+    """
+    command = [sys.executable, "-m", "aiperf_hpc.cli", name, str(paths.root), *options]
+    paths.primary_log.parent.mkdir(parents=True, exist_ok=True)
+    with paths.primary_log.open("ab") as log:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
