@@ -20,6 +20,7 @@ from aiperf_hpc.analysis.training_log import Entry, any_of
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import duration, few, percent, si
 from aiperf_hpc.results.table import Table, number, reasons
+from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
 from aiperf_hpc.results.views.resources import Resources, counted
 from aiperf_hpc.trial import Value
 
@@ -127,9 +128,13 @@ def _invalid(entries: Iterable[Entry]) -> Iterator[str]:
 
 
 def _aiperf(source: _Source) -> Iterator[Figure]:
-    yield from _best_of(source, "ops", max)
-    yield from _best_of(source, "regulated", max)
-    yield from _best_of(source, "error", min)
+    metrics = {metric.name for metric in METRICS}
+    for heading, quantity in quantities_in(View.CARD).items():
+        best = min if quantity.better == "lower" else max
+        if quantity.name in metrics:
+            yield from _best_of(source, quantity.name, best)
+        else:
+            yield from _best_figure(source, heading, quantity, best)
     yield from _from(source, "roofline", Rooflines, "share of the attainable rate", _attained)
 
 
@@ -191,6 +196,21 @@ def _best_of(
     if not known:
         missing = next((of.missing[name] for of in measured if name in of.missing), "")
         yield Figure(name=metric.title, value="", workload="", detail=missing)
+
+
+def _best_figure(
+    source: _Source, title: str, quantity: Quantity, best: Callable[[Iterable[float]], float]
+) -> Iterator[Figure]:
+    """Yield the best run's headline figure for each workload, or that no run has it."""
+    entries = {entry.name: entry.figures.get(quantity.name) for entry in source.analysis.entries}
+    known = {run: value for run, value in entries.items() if value is not None}
+    for workload, names in source.workloads:
+        if own := {known[run]: run for run in reversed(known) if run in names}:
+            value = best(own)
+            said = quantity.text(value)
+            yield Figure(name=title, value=said, workload=workload, detail=own[value])
+    if not known:
+        yield Figure(name=title, value="", workload="", detail="no run that has ended has it")
 
 
 def _with_unit(metric: Metric, value: float) -> str:

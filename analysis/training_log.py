@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import Field, InstanceOf
 
+from aiperf_hpc.results.views.quantities import Figures
 from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.trial import Value
 
@@ -274,6 +275,8 @@ class Entry(Value):
     """By what the time is multiplied for having converged faster than the reference."""
     problems: tuple[str, ...] = ()
     """What is wrong with the entry, apart from its logs."""
+    figures: Figures = Field(default={}, exclude=True)
+    """The headline figures of a run of ours that has ended, by their names."""
 
 
 class Unreadable(Value):

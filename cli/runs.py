@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -12,15 +12,16 @@ from typer import Argument
 from aiperf_hpc.analysis.layout import tables_as_lines
 from aiperf_hpc.cli.output import say, say_document
 from aiperf_hpc.cli.parameters import Json, SomeRuns
-from aiperf_hpc.formatting import few, percent, quality, si, utc_text
+from aiperf_hpc.formatting import few, percent, quality, utc_text
 from aiperf_hpc.results.table import NONE, Table
-from aiperf_hpc.results.views.run_catalog import RUNS, RunCatalog, RunList, RunRow
+from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
+from aiperf_hpc.results.views.run_catalog import RUNS, RunList, read_runs
+from aiperf_hpc.results.views.run_summary import RunSummary
 from aiperf_hpc.results.views.run_view import RunState, outcome
 from aiperf_hpc.streams import window_columns
 
-COLUMNS = ("run", "state", "started", "hours", "replicas", "hosts", "score", "error", "valid")
-OPTIONAL = ("started", "hosts", "replicas", "hours")
-"""Columns that narrow windows have no room for; names of runs are never shortened."""
+NARROW = ("run", "state", "score", "error", "valid")
+"""Columns that the narrowest windows have too; names of runs are never shortened."""
 INDENT = 2
 """What tables are set in by, elsewhere."""
 
@@ -43,7 +44,7 @@ def list_runs(
       $ aiperf list /shared/runs
       $ aiperf status last
     """
-    found = RunCatalog(folder).list()
+    found = read_runs(folder)
     if json:
         say_document(found.model_dump_json(indent=1))
         return 0
@@ -69,7 +70,7 @@ def compare(runs: SomeRuns, json: Json = False) -> int:
       $ aiperf compare runs/before-repeated runs/after-repeated --json
     """
     from aiperf_hpc.results.compare.comparison import compare as side_by_side
-    from aiperf_hpc.results.compare.reading import read_groups
+    from aiperf_hpc.results.compare.comparison import read_groups
     from aiperf_hpc.results.compare.tables import tables
 
     found = side_by_side(read_groups(runs))
@@ -82,39 +83,52 @@ def compare(runs: SomeRuns, json: Json = False) -> int:
 
 def _table(found: RunList, folder: Path, columns: int) -> Table:
     """Return the table of runs, without the optional columns that have no room."""
-    rows = [dict(zip(COLUMNS, _cells(row, folder), strict=True)) for row in found.runs]
-    names = list(COLUMNS)
-    for name in OPTIONAL:
+    quantities = quantities_in(View.LIST)
+    names = ["run", "state", "started", *quantities, "valid"]
+    rows = [
+        dict(zip(names, _cells(row, folder, quantities.values()), strict=True))
+        for row in found.runs
+    ]
+    for name in ("started", *reversed(quantities)):
         widths = [max(map(len, (each, *(row[each] for row in rows)))) for each in names]
-        if sum(widths) + INDENT * (len(widths) - 1) > columns:
+        if name not in NARROW and sum(widths) + INDENT * (len(widths) - 1) > columns:
             names.remove(name)
     return Table(
         tuple(names), tuple(tuple(row[name] for name in names) for row in rows), words=(0,)
     )
 
 
-def _cells(row: RunRow, folder: Path) -> tuple[str, ...]:
+def _cells(row: RunSummary, folder: Path, quantities: Iterable[Quantity]) -> tuple[str, ...]:
     started = utc_text(row.started_utc)
     return (
         row.name if folder == RUNS else str(folder / row.name),
         f"{outcome(row.state, row.reason)}{', simulated' * row.simulated}",
         NONE if started is None else started[: len("2026-11-21 10:15")].replace("T", " "),
-        _hours(row),
-        f"{row.resources.replicas:,}",
-        f"{row.resources.hosts:,}" if row.resources.hosts else NONE,
-        si(row.score.ops, "OPS") if row.score.operations else NONE,
-        _error(row),
+        *(_value(each, row) for each in quantities),
         row.division or ("yes" if row.valid else "no"),
     )
 
 
-def _hours(row: RunRow) -> str:
-    """Return the hours that a run took; of how many, where it has not ended."""
+def _value(quantity: Quantity, row: RunSummary) -> str:
+    """Return a headline figure; a dash instead of the zero of a run that has done nothing yet."""
+    match quantity.name:
+        case "seconds":
+            return _hours(row)
+        case "error":
+            return _error(row)
+        case "hosts" | "ops" if not quantity.read(row):
+            return NONE
+        case _:
+            return quantity.text_of(row)
+
+
+def _hours(row: RunSummary) -> str:
+    """Return the hours that a run took; of how many, if it has not ended."""
     elapsed = f"{row.score.elapsed_seconds / 3600.0:.3g}"
     return elapsed if row.state is RunState.ENDED else f"{elapsed}/{row.hours:g}"
 
 
-def _error(row: RunRow) -> str:
+def _error(row: RunSummary) -> str:
     """Return the error or, of a workload without one, the best quality with its measure."""
     if row.score.error is not None or row.best_quality is None:
         return percent(row.score.error)

@@ -19,15 +19,9 @@ from aiperf_hpc.results.views.clock import clock_lines
 from aiperf_hpc.results.views.elasticity import elasticity_lines
 from aiperf_hpc.results.views.kinds import kind_lines
 from aiperf_hpc.results.views.models import model_lines
+from aiperf_hpc.results.views.replica_status import ReplicaStatus, StorageStatus
 from aiperf_hpc.results.views.run_catalog import run_name
-from aiperf_hpc.results.views.run_view import (
-    ReplicaStatus,
-    RunState,
-    RunStatus,
-    RunView,
-    StorageStatus,
-    outcome,
-)
+from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView, outcome
 from aiperf_hpc.results.views.telemetry import telemetry_lines
 from aiperf_hpc.results.views.witnesses import witness_line
 from aiperf_hpc.run.paths import RunPaths

@@ -18,10 +18,11 @@ from starlette.exceptions import HTTPException
 
 from aiperf_hpc import __version__
 from aiperf_hpc.errors import AIPerfError
-from aiperf_hpc.results.views.run_catalog import LASTING
+from aiperf_hpc.results.views.run_summary import LASTING
 from aiperf_hpc.results.views.run_view import RunStatus, RunView
 from aiperf_hpc.service.access import BodyLimit, Guard, Policy
 from aiperf_hpc.service.answers.base import Answer
+from aiperf_hpc.service.answers.score import Quantities, quantities
 from aiperf_hpc.service.changes import change_routes, stop_routes
 from aiperf_hpc.service.conductor import Conductor
 from aiperf_hpc.service.documentation import POLICY, page
@@ -209,6 +210,11 @@ def _runs_routes(runs: Runs) -> APIRouter:
         """Return all runs, the latest first."""
         listed = await run_in_threadpool(runs.list)
         return Response(listed.model_dump_json(), media_type="application/json")
+
+    @router.get("/quantities")
+    async def describe_quantities() -> Quantities:
+        """Return the headline figures that runs have: their titles, units and formats."""
+        return quantities()
 
     return router
 

@@ -11,7 +11,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.process_collector import ProcessCollector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aiperf_hpc.results.views.run_catalog import RunRow
+from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
+from aiperf_hpc.results.views.run_summary import RunSummary
 from aiperf_hpc.results.views.run_view import RunStatus
 from aiperf_hpc.results.views.telemetry import NodeStatus
 from aiperf_hpc.service.runs import RunList
@@ -112,7 +113,8 @@ def _families(
         {(r.name, r.run_id, r.preset, r.workload, r.dataset, r.launcher): 1 for r in listed.runs},
         ["run", "run_id", "preset", "workload", "dataset", "launcher"],
     )
-    yield from _of_rows(listed.runs)
+    for quantity in quantities_in(View.METRICS).values():
+        yield _headline(quantity, listed.runs)
     yield from _of_statuses(statuses)
     yield from _of_telemetry(statuses)
     if queue is not None:
@@ -121,38 +123,14 @@ def _families(
         yield _gauge("aiperf_submissions", "Submissions by state.", by_state, ["state"])
 
 
-def _of_rows(rows: Iterable[RunRow]) -> Iterator[Metric]:
-    rows = list(rows)
-    operations = CounterMetricFamily(
-        "aiperf_run_operations", "Analytical operations that are credited.", labels=["run"]
-    )
-    for row in rows:
-        operations.add_metric([row.name], row.score.operations)
-    yield operations
-    for name, help_, values in (
-        ("ops", "The score: operations a second.", {r.name: r.score.ops for r in rows}),
-        ("regulated_ops", "The regulated score.", {r.name: r.score.regulated for r in rows}),
-        ("error_ratio", "The best error.", {r.name: r.score.error for r in rows}),
-        (
-            "best_quality",
-            "The best quality by the run's measure.",
-            {r.name: r.best_quality for r in rows},
-        ),
-        (
-            "elapsed_seconds",
-            "Seconds since the run's start.",
-            {r.name: r.score.elapsed_seconds for r in rows},
-        ),
-        ("hosts", "Hosts that ran its replicas.", {r.name: r.resources.hosts for r in rows}),
-        (
-            "accelerators",
-            "Accelerators of its hosts.",
-            {r.name: r.resources.accelerator_count for r in rows},
-        ),
-        ("broken_rules", "Rules it does not keep.", {r.name: len(r.broken) for r in rows}),
-    ):
-        known = {(run,): value for run, value in values.items() if value is not None}
-        yield _gauge(f"aiperf_run_{name}", help_, known, ["run"])
+def _headline(quantity: Quantity, runs: Iterable[RunSummary]) -> Metric:
+    """Return a headline figure of each run that has it."""
+    family = CounterMetricFamily if quantity.counter else GaugeMetricFamily
+    metric = family(f"aiperf_run_{quantity.metric_name}", quantity.help, labels=["run"])
+    for run in runs:
+        if (value := quantity.read(run)) is not None:
+            metric.add_metric([run.name], value)
+    return metric
 
 
 def _of_statuses(statuses: Mapping[str, RunStatus]) -> Iterator[Metric]:

@@ -12,8 +12,8 @@ from fastapi.responses import FileResponse
 from pydantic import BaseModel
 
 from aiperf_hpc.errors import RunDirectoryError
-from aiperf_hpc.results.compare.comparison import Comparison, RunFacts, compare
-from aiperf_hpc.results.compare.reading import facts_of
+from aiperf_hpc.results.compare.comparison import Comparison, compare
+from aiperf_hpc.results.views.run_summary import RunDetails
 from aiperf_hpc.results.views.run_view import RunStatus, RunView
 from aiperf_hpc.results.views.telemetry import Telemetry
 from aiperf_hpc.service.answers.base import Loading
@@ -328,12 +328,12 @@ def compare_routes(runs: Runs) -> APIRouter:
         """Return what several runs reached, in what they differ, and whether they compare."""
         if len(set(run)) < len(run):
             raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", "a run is named twice")
-        found: dict[str, list[RunFacts]] = {}
+        found: dict[str, list[RunDetails]] = {}
         for name in run:
             served = runs.known(name)
             if served is None:
                 served = await run_in_threadpool(runs.find, name)
-            if (told := await _asked(served, facts_of, runs)) is None:
+            if (told := await _asked(served, RunDetails.of, runs)) is None:
                 return _loading(served)
             found[name] = [told.model_copy(update={"name": name})]
         return Response(compare(found).model_dump_json(), media_type="application/json")

@@ -10,18 +10,15 @@ from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Protocol
 
-from pydantic import Field
-
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError
 from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.run_catalog import (
-    LASTING,
-    RunRow,
+    Unreadable,
     age_order,
     bytes_written,
     find_runs,
-    read_summary,
 )
+from aiperf_hpc.results.views.run_summary import LASTING, RunSummary
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.service.answers.base import Answer
@@ -34,19 +31,10 @@ IDLE_SECONDS = 600.0
 """How long a run that nobody asks for is kept in memory."""
 
 
-class Unreadable(Answer):
-    """A run that cannot be listed."""
-
-    name: str = Field(examples=["20261121-101500-imagenet-3f2a"])
-    """The run's name."""
-    reason: str
-    """Why not."""
-
-
 class RunList(Answer):
     """The runs that are served."""
 
-    runs: tuple[RunRow, ...]
+    runs: tuple[RunSummary, ...]
     """The latest first; those that have not started are before all others."""
     loading: tuple[str, ...]
     """Runs whose records are being read for the first time, and that will be among `runs`."""
@@ -139,9 +127,9 @@ class FolderOfRuns:
         self._lock = threading.Lock()
         self._readers = readers or Readers()
         self._served: dict[str, ServedRun] = {}
-        self._rows: dict[str, tuple[int, RunRow | None]] = {}
+        self._rows: dict[str, tuple[int, RunSummary | None]] = {}
         """The rows of runs that do not go on, with the bytes of their journals."""
-        self._summaries: dict[str, tuple[tuple[int, ...], RunRow | None]] = {}
+        self._summaries: dict[str, tuple[tuple[int, ...], RunSummary | None]] = {}
         """The rows that reports state, and which version of the report's file each is from."""
         self._found = _runs_inside(folder)
         self._looked_at = time.monotonic()
@@ -172,7 +160,7 @@ class FolderOfRuns:
                 self._close(run)
 
     def list(self) -> RunList:
-        rows, unreadable = dict[str, RunRow](), dict[str, str]()
+        rows, unreadable = dict[str, RunSummary](), dict[str, str]()
         with self._lock:
             self._forget_idle()
             found, foreign = self._look()
@@ -187,7 +175,7 @@ class FolderOfRuns:
         return _list(tuple(latest), tuple(loading), unreadable, len(foreign))
 
     def _take_rows(
-        self, runs: dict[str, RunPaths], rows: dict[str, RunRow], unreadable: dict[str, str]
+        self, runs: dict[str, RunPaths], rows: dict[str, RunSummary], unreadable: dict[str, str]
     ) -> dict[str, RunPaths]:
         """Put the rows of runs where they belong; return the runs that have to be read for it."""
         loading = dict[str, RunPaths]()
@@ -225,7 +213,7 @@ class FolderOfRuns:
             self._looked_at = now
         return self._found
 
-    def _row(self, name: str, paths: RunPaths) -> RunRow | None:
+    def _row(self, name: str, paths: RunPaths) -> RunSummary | None:
         """Return a run's row; None while the run is read for the first time."""
         served = self._served.get(name)
         if served is None:
@@ -244,23 +232,21 @@ class FolderOfRuns:
             self._rows[name] = bytes_written(paths), row
         return row
 
-    def _remembered(self, name: str, paths: RunPaths) -> RunRow | None:
+    def _remembered(self, name: str, paths: RunPaths) -> RunSummary | None:
         """Return the row of a run that is not in memory, if it is known without its records."""
         if (row := self._stated(name, paths)) is not None:
             return row
         written, row = self._rows.get(name, (-1, None))
         return row if written == bytes_written(paths) else None
 
-    def _stated(self, name: str, paths: RunPaths) -> RunRow | None:
+    def _stated(self, name: str, paths: RunPaths) -> RunSummary | None:
         """Return the row that a run's report states; None where there is none."""
         version = _version(paths.report_summary)
         if version is None:
             return None
         known = self._summaries.get(name)
         if known is None or known[0] != version:
-            row = read_summary(paths)
-            row = None if row is None else row.model_copy(update={"name": name})
-            known = self._summaries[name] = version, row
+            known = self._summaries[name] = version, RunSummary.read(paths, name)
         return known[1]
 
     def _open(self, name: str, paths: RunPaths) -> Future[None]:
@@ -335,7 +321,7 @@ def _version(file: Path) -> tuple[int, ...] | None:
 
 
 def _list(
-    rows: tuple[RunRow, ...],
+    rows: tuple[RunSummary, ...],
     loading: tuple[str, ...] = (),
     unreadable: dict[str, str] | None = None,
     foreign: int = 0,

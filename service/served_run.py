@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from aiperf_hpc.results.views.cached_view import CachedView, Text
-from aiperf_hpc.results.views.run_catalog import LASTING, RunRow
+from aiperf_hpc.results.views.run_summary import LASTING, RunSummary
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.service.answers.base import Loading
 from aiperf_hpc.service.answers.events import EventLog
@@ -74,9 +74,9 @@ class ServedRun:
         self._readers = readers
         self._opened = False
         self._opening: Future[None] | None = None
-        self._row: Future[RunRow] | None = None
+        self._row: Future[RunSummary] | None = None
         self._row_asked_at = 0.0
-        self._last_row: RunRow | None = None
+        self._last_row: RunSummary | None = None
         self._under_way: dict[object, Future[Any]] = {}
         self._said: dict[object, tuple[bytes, float]] = {}
         """The last answers, and of when what they say is, monotonic seconds."""
@@ -131,7 +131,7 @@ class ServedRun:
             opening = self._opening = self._readers.opening.submit(self._open)
         return opening
 
-    def row(self) -> RunRow | None:
+    def row(self) -> RunSummary | None:
         """Return its row in a list as last known, and have it made anew; never waits.
 
         Raises:
@@ -227,8 +227,8 @@ def never_collected() -> Iterator[None]:
             gc.enable()
 
 
-def _row(view: RunView) -> RunRow:
-    return RunRow.of(view)
+def _row(view: RunView) -> RunSummary:
+    return RunSummary.of(view)
 
 
 async def _done(work: Future[Any], seconds: float) -> bool:

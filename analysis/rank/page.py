@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aiperf_hpc import __version__, formatting
+from aiperf_hpc import __version__
 from aiperf_hpc.analysis.rank.ranking import Ranking
-from aiperf_hpc.analysis.rank.tables import power_of, system_of
+from aiperf_hpc.analysis.rank.tables import figure_of, system_of
 from aiperf_hpc.errors import RunDirectoryError, reason_of
+from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.results.report.templates import page_templates
+from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.streams import without_controls, without_stand_ins
 from aiperf_hpc.system.summary import times
@@ -28,11 +30,12 @@ def render(ranking: Ranking) -> str:
     """Return the page's text; the same ranking gives the same page."""
     templates = page_templates(PACKAGE)
     templates.filters |= {
-        "si": formatting.si,
-        "exact": formatting.exact,
-        "percent": formatting.percent,
         "system": system_of,
-        "power": power_of,
+        "figure": figure_of,
+        "day": lambda utc: str(utc_text(utc))[:10],
+        "heading": lambda text: text[:1].upper() + text[1:],
         "times": lambda model, count: times(count, model),
     }
-    return templates.get_template("rank.html").render(ranking=ranking, version=__version__)
+    return templates.get_template("rank.html").render(
+        ranking=ranking, quantities=quantities_in(View.RANKING), version=__version__
+    )

@@ -9,19 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from aiperf_hpc.analysis.rank.entry import NOBODY, RankEntry
+from pydantic import field_serializer
+
 from aiperf_hpc.errors import AIPerfError, reason_of
+from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.integrity.signatures import PublicKey
 from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.results.report.signing import signed_by
+from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.run_catalog import find_runs
+from aiperf_hpc.results.views.run_summary import RunDetails
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import Value
 from aiperf_hpc.verification.audit import verify
 
 Announce = Callable[[str], None]
-"""Told the name of each run before it is verified."""
+"""Called with the name of each run before it is verified."""
+NOBODY = "nobody"
+UNSIGNED = "signature: nobody signed it; `aiperf sign` does"
 
 
 class LeftOut(Value):
@@ -34,24 +40,45 @@ class LeftOut(Value):
 class Ranking(Value):
     """The runs in a folder."""
 
-    valid: tuple[RankEntry, ...]
+    valid: tuple[RunDetails, ...]
     """Verified runs that are official: the closed division's, then the open one's, the highest
     score first."""
-    invalid: tuple[RankEntry, ...]
+    invalid: tuple[RunDetails, ...]
     """Verified runs that do not, likewise."""
     left_out: tuple[LeftOut, ...]
     """Runs whose score is not final, not verified, or that of another folder's run."""
     foreign: tuple[str, ...]
     """Folders that are no runs."""
 
+    @field_serializer("valid", "invalid", when_used="json")
+    def _rows(self, entries: tuple[RunDetails, ...]) -> list[dict[str, object]]:
+        return [_row(entry) for entry in entries]
+
     @property
-    def divisions(self) -> dict[Division, list[RankEntry]]:
+    def divisions(self) -> dict[Division, list[RunDetails]]:
         """The official runs of each division that has any, the highest score first."""
-        found: dict[Division, list[RankEntry]] = {}
+        found: dict[Division, list[RunDetails]] = {}
         for entry in self.valid:
             if entry.division is not None:
                 found.setdefault(entry.division, []).append(entry)
         return found
+
+
+def _row(run: RunDetails) -> dict[str, object]:
+    """Return a run as the ranking's document has it: the length in hours, reasons, and figures."""
+    names = ("name", "run_id", "system", "submitter", "preset", "dataset", "signed_by", "witness")
+    figures = {each.name: each.read(run) for each in quantities_in(View.RANKING).values()}
+    return {
+        **{name: getattr(run, name) for name in names},
+        **figures,
+        "resources": run.resources,
+        "started": utc_text(run.started_utc),
+        "hours": run.score.elapsed_seconds / 3600.0,
+        "energy_label": run.energy_label,
+        "division": run.division,
+        "declared": run.declared,
+        "broken": run.violations,
+    }
 
 
 class _NotRankedError(Exception):
@@ -74,7 +101,7 @@ def rank_runs(
         RunDirectoryError: it cannot be read.
     """
     found, foreign = find_runs(folder)
-    entries: dict[str, RankEntry] = {}
+    entries: dict[str, RunDetails] = {}
     left_out: list[LeftOut] = []
     for name, paths in sorted(found.items()):
         announce(name)
@@ -85,7 +112,7 @@ def rank_runs(
             entries[entry.run_id] = entry
         except _NotRankedError as why:
             left_out.append(LeftOut(name=name, reasons=why.args))
-    ordered = sorted(entries.values(), key=lambda entry: (-entry.ops, entry.run_id))
+    ordered = sorted(entries.values(), key=lambda entry: (-entry.score.ops, entry.run_id))
     return Ranking(
         valid=tuple(e for each in Division for e in ordered if e.division is each),
         invalid=tuple(entry for entry in ordered if entry.division is None),
@@ -94,7 +121,7 @@ def rank_runs(
     )
 
 
-def _entry(name: str, paths: RunPaths, trusted: Sequence[PublicKey]) -> RankEntry:
+def _entry(name: str, paths: RunPaths, trusted: Sequence[PublicKey]) -> RunDetails:
     """Return a run that passes verification. Raises _NotRankedError for any other."""
     try:
         view = RunView(paths)
@@ -105,7 +132,11 @@ def _entry(name: str, paths: RunPaths, trusted: Sequence[PublicKey]) -> RankEntr
         if failures:
             raise _NotRankedError(*failures)
         key = signed_by(paths, trusted)
-        return RankEntry.of(view, name, NOBODY if key is None else str(key))
+        found = RunDetails.of(view, name)
+        if key is not None:
+            return found.model_copy(update={"signed_by": str(key)})
+        unsigned = {"division": None, "violations": (*found.violations, UNSIGNED)}
+        return found.model_copy(update={"signed_by": NOBODY, **unsigned})
     except AIPerfError as error:
         raise _NotRankedError(str(error)) from None
     except OSError as error:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from aiperf_hpc.analysis.rank.entry import RankEntry
 from aiperf_hpc.analysis.rank.ranking import Ranking
-from aiperf_hpc.formatting import percent, si
+from aiperf_hpc.formatting import si
 from aiperf_hpc.ops_counter.divisions import Division
-from aiperf_hpc.results.table import NONE, Table, optional
+from aiperf_hpc.results.table import NONE, Table
+from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
+from aiperf_hpc.results.views.run_summary import RunDetails
 from aiperf_hpc.system.summary import times
 
-COLUMNS = ("rank", "system", "score", "regulated", "error", "replicas", "hosts", "accelerators",
-           "cores", "power", "OPS per watt", "hours", "signed by", "run")  # fmt: skip
-APART = COLUMNS[1:]
+WORDS = ("system", "accelerators", "signed by", "rules not kept")
+"""Columns of text."""
 RANKED = "Verified, and valid by the benchmark's rules"
 WITHOUT_A_NAME = "no name given"
 
@@ -21,16 +21,16 @@ WITHOUT_A_NAME = "no name given"
 def tables_of(ranking: Ranking) -> list[Table]:
     """Return the ranked runs, those that are not valid, and those that are left out."""
     ranked = [_ranked(division, entries) for division, entries in ranking.divisions.items()]
-    none = Table(COLUMNS, (), title=RANKED, words=(1, 7, 12), notes=("No run.",))
+    none = Table(_columns("rank"), title=RANKED, notes=("No run.",))
     return [*(ranked or [none]), *_invalid(ranking.invalid), *_left_out(ranking)]
 
 
-def _ranked(division: Division, entries: Sequence[RankEntry]) -> Table:
+def _ranked(division: Division, entries: Sequence[RunDetails]) -> Table:
     return Table(
-        COLUMNS,
+        columns := _columns("rank"),
         tuple((f"{place}", *_cells(each)) for place, each in enumerate(entries, 1)),
         title=f"{RANKED}, {division} division",
-        words=(1, 7, 12),
+        words=_words(columns),
         notes=(
             *(f"{e.name} declares {'; '.join(e.declared)}." for e in entries if e.declared),
             *(f"{e.name}: {e.witness}." for e in entries),
@@ -38,17 +38,27 @@ def _ranked(division: Division, entries: Sequence[RankEntry]) -> Table:
     )
 
 
-def _invalid(entries: Iterable[RankEntry]) -> Iterable[Table]:
+def _invalid(entries: Iterable[RunDetails]) -> Iterable[Table]:
     rows = tuple((*_cells(each), _rules(each)) for each in entries)
     if rows:
         title = "Verified, and not valid by the benchmark's rules: without a rank"
         notes = ("How a run did not keep a rule: its result.txt, or --json.",)
-        yield Table((*APART, "rules not kept"), rows, title=title, words=(6, 11, 13), notes=notes)
+        columns = (*_columns(), "rules not kept")
+        yield Table(columns, rows, title=title, words=_words(columns), notes=notes)
 
 
-def _rules(entry: RankEntry) -> str:
+def _columns(*first: str) -> tuple[str, ...]:
+    return (*first, "system", *quantities_in(View.RANKING), "signed by", "run")
+
+
+def _words(columns: Sequence[str]) -> tuple[int, ...]:
+    """Return the places of the columns of text behind the first one."""
+    return tuple(place for place, name in enumerate(columns) if place and name in WORDS)
+
+
+def _rules(entry: RunDetails) -> str:
     """Return the rules that a run did not keep, by their names."""
-    return ", ".join(dict.fromkeys(reason.partition(":")[0] for reason in entry.broken))
+    return ", ".join(dict.fromkeys(reason.partition(":")[0] for reason in entry.violations))
 
 
 def _left_out(ranking: Ranking) -> Iterable[Table]:
@@ -57,34 +67,36 @@ def _left_out(ranking: Ranking) -> Iterable[Table]:
         yield Table(("run", "reason"), rows, title="Not verified: without a score", words=(1,))
 
 
-def _cells(entry: RankEntry) -> tuple[str, ...]:
-    resources = entry.resources
-    models = ", ".join(times(count, model) for model, count in resources.accelerators.items())
-    return (
-        system_of(entry),
-        si(entry.ops, "OPS"),
-        optional(lambda value: si(value, "OPS"), entry.regulated),
-        percent(entry.error),
-        f"{resources.replicas:,}",
-        f"{resources.hosts:,}",
-        models or "none",
-        NONE if resources.cores is None else f"{resources.cores:,}",
-        power_of(entry),
-        optional(lambda value: si(value, "OPS"), entry.ops_per_watt),
-        f"{entry.hours:.3g}",
-        entry.signed_by,
-        entry.name,
+def _cells(entry: RunDetails) -> tuple[str, ...]:
+    models = entry.resources.accelerators.items()
+    accelerators = ", ".join(times(count, model) for model, count in models) or "none"
+    figures = (
+        accelerators if quantity.name == "accelerators" else figure_of(quantity, entry)
+        for quantity in quantities_in(View.RANKING).values()
     )
+    return (system_of(entry), *figures, entry.signed_by, entry.name)
 
 
-def power_of(entry: RankEntry) -> str:
+def figure_of(quantity: Quantity, entry: RunDetails) -> str:
+    """Return a headline figure; the time in hours."""
+    match quantity.name:
+        case "seconds":
+            return f"{entry.score.elapsed_seconds / 3600.0:.3g}"
+        case "watts":
+            return power_of(entry)
+        case _:
+            return quantity.text_of(entry)
+
+
+def power_of(entry: RunDetails) -> str:
     """Return the mean power, and whether it is an estimate or without some of the machine."""
-    if entry.watts is None:
+    if entry.energy is None or entry.energy.watts is None:
         return NONE
-    return si(entry.watts, "W") + ("" if entry.energy_label == "measured" else ", estimated")
+    watts = si(entry.energy.watts, "W")
+    return watts if entry.energy_label == "measured" else f"{watts}, estimated"
 
 
-def system_of(entry: RankEntry) -> str:
+def system_of(entry: RunDetails) -> str:
     """Return a system's name and submitter; its processors' where nobody named it."""
     named = ", ".join(filter(None, [entry.system, entry.submitter]))
     return named or ", ".join(entry.resources.processors) or WITHOUT_A_NAME

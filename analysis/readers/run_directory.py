@@ -37,6 +37,7 @@ from aiperf_hpc.errors import AIPerfError, RunDirectoryError, reason_of
 from aiperf_hpc.ops_counter.divisions.accelerators import hosts_of
 from aiperf_hpc.ops_counter.divisions.work import MOST_ERROR
 from aiperf_hpc.results.views.resources import Resources, counted
+from aiperf_hpc.results.views.run_summary import RunSummary
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths
@@ -79,6 +80,7 @@ def _entry(view: RunView) -> Entry:
         path=str(view.paths.root),
         logs=logs,
         problems=(*_problems(view), *problems),
+        figures={} if view.history.end_utc is None else RunSummary.of(view).figures,
     )
 
 

@@ -1,15 +1,23 @@
-"""What runs have in common and in what they differ: pure, of values that were read before."""
+"""What runs have in common and in what they differ."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict
 
+from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import duration, percent
-from aiperf_hpc.results.views.resources import Resources
+from aiperf_hpc.results.views.quantities import View, quantities_in
+from aiperf_hpc.results.views.run_catalog import find_runs
+from aiperf_hpc.results.views.run_summary import RunDetails
+from aiperf_hpc.results.views.run_view import RunState, RunView
+from aiperf_hpc.run.manifest import no_run
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import Value
 
 LENGTHS = 0.05
@@ -23,44 +31,13 @@ EQUAL = ("workload", "model")
 """The settings, or sections of them, that scores are comparable by."""
 
 
-class RunFacts(Value):
-    """A run, as far as it is compared."""
-
-    name: str
-    ended: bool
-    broken: tuple[str, ...]
-    """The rules that it does not keep."""
-    simulated: bool
-    """Whether nothing was computed."""
-    settings: dict[str, Any]
-    """The resolved configuration, by dotted keys."""
-    dataset: str
-    """The dataset's name and SHA-256."""
-    machine: dict[str, str]
-    """What its nodes are, by what is said of them."""
-    versions: dict[str, str]
-    """Of what it ran with, and the commit."""
-    resources: Resources
-    """Its replicas, hosts and accelerators."""
-    seconds: float
-    """How long it took."""
-    ops: float
-    regulated: float | None
-    error: float | None
-    time_shares: dict[str, float]
-    """The fraction of its replicas' elapsed time by phase."""
-    joules: float | None
-    energy_label: str
-    """Whether its energy was measured, estimated or absent."""
-
-
-class _Told(Value):
-    """Base of what is told. What stands below a field describes it over HTTP too."""
+class _Described(Value):
+    """Base whose attribute docstrings describe the fields over HTTP too."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
-class Spread(_Told):
+class Spread(_Described):
     """A figure over repeated runs."""
 
     mean: float
@@ -71,7 +48,7 @@ class Spread(_Told):
     """How many runs it is of."""
 
 
-class Side(_Told):
+class Side(_Described):
     """One of those that are compared: a run, or runs that repeat each other."""
 
     name: str
@@ -88,7 +65,7 @@ class Side(_Told):
     """The settings in which its own runs differ."""
 
 
-class Comparison(_Told):
+class Comparison(_Described):
     """What there is to say of runs side by side."""
 
     comparable: bool
@@ -107,16 +84,34 @@ class Comparison(_Told):
     """What they ran with in different versions, and each side's."""
 
 
-FIGURES: dict[str, Callable[[RunFacts], float | None]] = {
-    "ops": lambda run: run.ops,
-    "regulated": lambda run: run.regulated,
-    "error": lambda run: run.error,
-    "seconds": lambda run: run.seconds,
-    "joules": lambda run: run.joules,
-}
+def read_groups(folders: Sequence[Path]) -> dict[str, list[RunDetails]]:
+    """Return the runs of each folder, a run or runs that repeat each other, by its name.
+
+    Raises:
+        UsageError: there is nothing to compare.
+        RunDirectoryError: a folder has no run.
+        JournalError: a journal cannot be read.
+    """
+    if len(folders) < 2:
+        raise UsageError("name at least two runs, or folders of repeated runs, to compare")
+    if twice := [str(name) for name, number in Counter(folders).items() if number > 1]:
+        raise UsageError(f"{twice[0]} is named twice")
+    groups: dict[str, list[RunDetails]] = {}
+    for folder in folders:
+        found = list(find_runs(folder)[0].values()) if folder.is_dir() else []
+        if not found:
+            raise no_run(folder)
+        groups[str(folder)] = [_read(paths) for paths in found]
+    return groups
 
 
-def compare(groups: Mapping[str, Sequence[RunFacts]]) -> Comparison:
+def _read(paths: RunPaths) -> RunDetails:
+    view = RunView(paths)
+    view.refresh()
+    return RunDetails.of(view, str(paths.root))
+
+
+def compare(groups: Mapping[str, Sequence[RunDetails]]) -> Comparison:
     """Compare runs, or groups of runs that repeat each other, by the names of the groups."""
     runs = [run for group in groups.values() for run in group]
     firsts = [group[0] for group in groups.values()]
@@ -142,23 +137,15 @@ def differences(
     return {name: each for name, each in found.items() if any(v != each[0] for v in each)}
 
 
-def flat(values: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Return nested settings by dotted keys."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{path}{key}.")
-        else:
-            found[f"{path}{key}"] = value
-    return found
-
-
-def _side(name: str, runs: Sequence[RunFacts]) -> Side:
+def _side(name: str, runs: Sequence[RunDetails]) -> Side:
     phases = dict.fromkeys(phase for run in runs for phase in run.time_shares)
     return Side(
         name=name,
         runs=tuple(run.name for run in runs),
-        figures={key: _spread([of(run) for run in runs]) for key, of in FIGURES.items()},
+        figures={
+            each.name: _spread([each.read(run) for run in runs])
+            for each in quantities_in(View.COMPARISON).values()
+        },
         time_shares={
             phase: statistics.fmean(run.time_shares.get(phase, 0.0) for run in runs)
             for phase in phases
@@ -177,29 +164,26 @@ def _spread(values: Sequence[float | None]) -> Spread | None:
     return Spread(mean=mean, variation=variation, runs=len(known))
 
 
-def _reasons(runs: Sequence[RunFacts]) -> Iterator[str]:
+def _reasons(runs: Sequence[RunDetails]) -> Iterator[str]:
     """Yield why the scores of runs may not be held against each other."""
     for run in runs:
-        if not run.ended:
+        if run.state is not RunState.ENDED:
             yield f"{run.name} has not ended"
-    if len({run.simulated for run in runs}) > 1:
-        yield f"nothing was computed in {_names(runs, lambda run: run.simulated)}"
-    if len({run.dataset for run in runs}) > 1:
-        yield f"the dataset differs: {', '.join(dict.fromkeys(run.dataset for run in runs))}"
+    if len({run.computed for run in runs}) > 1:
+        idle = ", ".join(run.name for run in runs if not run.computed)
+        yield f"nothing was computed in {idle}"
+    if len(datasets := dict.fromkeys(run.dataset_hashes for run in runs)) > 1:
+        yield f"the dataset differs: {', '.join(datasets)}"
     for key in differences([run.settings for run in runs], INCIDENTAL):
         if key.split(".")[0] in EQUAL:
             yield f"{key} differs, by which what is trained is another"
-    lengths = [run.seconds for run in runs]
+    lengths = [run.score.elapsed_seconds for run in runs]
     if max(lengths) > (1.0 + LENGTHS) * min(lengths):
         yield f"they took from {duration(min(lengths))} to {duration(max(lengths))}"
     if len({not run.broken for run in runs}) > 1:
         for run in runs:
             if run.broken:
                 yield f"{run.name} is INVALID ({', '.join(run.broken)}), and others are valid"
-
-
-def _names(runs: Sequence[RunFacts], which: Callable[[RunFacts], bool]) -> str:
-    return ", ".join(run.name for run in runs if which(run))
 
 
 def _changes(sides: Sequence[Side]) -> Iterator[str]:
@@ -215,7 +199,7 @@ def _changes(sides: Sequence[Side]) -> Iterator[str]:
         yield f"{side.name}: {change:+.1%} OPS against {sides[0].name}{said}"
 
 
-def _notes(sides: Sequence[Side], firsts: Sequence[RunFacts]) -> Iterator[str]:
+def _notes(sides: Sequence[Side], firsts: Sequence[RunDetails]) -> Iterator[str]:
     if all(run.broken for run in firsts):
         yield "none of them keeps the benchmark's rules: their scores compare with no others"
     for side in sides:

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from aiperf_hpc.formatting import duration, percent, si
+from aiperf_hpc.formatting import percent
 from aiperf_hpc.results.compare.comparison import Comparison, Side, Spread
 from aiperf_hpc.results.table import NONE, Table
-
-SAID: dict[str, tuple[str, Callable[[float], str]]] = {
-    "ops": ("OPS", lambda value: si(value, "OPS")),
-    "regulated": ("regulated score", lambda value: si(value, "OPS")),
-    "error": ("error", percent),
-    "seconds": ("time", duration),
-    "joules": ("energy", lambda value: si(value, "J")),
-}
-"""What figures are called, and how they are written."""
+from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
 
 
 def tables(found: Comparison) -> Iterator[Table]:
@@ -46,16 +38,16 @@ def tables(found: Comparison) -> Iterator[Table]:
 def _figures(sides: Sequence[Side]) -> Iterator[tuple[str, ...]]:
     if any(len(side.runs) > 1 for side in sides):
         yield ("runs", *(str(len(side.runs)) for side in sides))
-    for key, (name, say) in SAID.items():
-        yield (name, *(_figure(side.figures[key], say) for side in sides))
+    for heading, quantity in quantities_in(View.COMPARISON).items():
+        yield (heading, *(_figure(side.figures[quantity.name], quantity) for side in sides))
     yield ("energy is", *("/".join(side.energy_labels) for side in sides))
 
 
-def _figure(spread: Spread | None, say: Callable[[float], str]) -> str:
+def _figure(spread: Spread | None, quantity: Quantity) -> str:
     if spread is None:
         return NONE
     varies = "" if spread.variation is None else f" ± {percent(spread.variation, 1)}"
-    return f"{say(spread.mean)}{varies}"
+    return f"{quantity.text(spread.mean)}{varies}"
 
 
 def _differing(title: str, found: Mapping[str, Sequence[Any]], names: Sequence[str]) -> Table:

@@ -27,10 +27,11 @@ from aiperf_hpc.results.report.rows import TrialReport
 from aiperf_hpc.results.report.search_replay import CandidateOutcome
 from aiperf_hpc.results.report.system import SystemBox
 from aiperf_hpc.results.report.templates import page_templates
-from aiperf_hpc.results.report.time_split import PHASES
 from aiperf_hpc.results.views.clock import clock_lines
 from aiperf_hpc.results.views.models import model_lines
-from aiperf_hpc.results.views.run_view import ScoreStatus
+from aiperf_hpc.results.views.quantities import View, quantities_in
+from aiperf_hpc.results.views.score import ScoreStatus
+from aiperf_hpc.results.views.time_split import PHASES
 from aiperf_hpc.results.views.witnesses import witness_line
 from aiperf_hpc.trial import Machine, TimePhase, TrialState
 
@@ -84,6 +85,7 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
         .get_template("report.html")
         .render(
             document=document,
+            quantities=quantities_in(View.REPORT),
             measure=measure,
             plots=score_plots(fine, document.series),
             telemetry_plots=telemetry_plots(document.telemetry),

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from aiperf_hpc.results.report.model import Report
+from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import Evaluation
 from aiperf_hpc.system.site import SiteDescription
@@ -96,7 +97,7 @@ def _nodes(document: Report) -> Iterator[tuple[str, object]]:
 
 def _settings(document: Report) -> Iterator[tuple[str, object]]:
     """Yield what the run was, by MLPerf's keys; the score has keys of our own."""
-    config, score = document.config, document.score
+    config = document.config
     site = (document.system.site if document.system else None) or SiteDescription()
     data = document.datasets[0] if document.datasets else None
     yield "submission_benchmark", BENCHMARK.format(workload=config.workload)
@@ -113,9 +114,8 @@ def _settings(document: Report) -> Iterator[tuple[str, object]]:
     yield "opt_base_learning_rate", config.training.learning_rate
     yield "train_samples", data.train_samples if data else 0
     yield "eval_samples", data.validation_samples if data else 0
-    yield "aiperf_ops", score.ops
-    yield "aiperf_regulated_ops", score.regulated
-    yield "aiperf_operations", score.operations
+    for row in quantities_in(View.LOG).values():
+        yield f"aiperf_{row.metric_name}", row.read(document)
 
 
 def event_line(

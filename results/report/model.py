@@ -35,7 +35,15 @@ from aiperf_hpc.results.report.rules import Broken, DeclaredSetting, RuleReport
 from aiperf_hpc.results.report.scaling import Scaling
 from aiperf_hpc.results.report.search_replay import SearchReplay, replay_search
 from aiperf_hpc.results.report.telemetry import TelemetryReport, telemetry_report
-from aiperf_hpc.results.report.time_split import (
+from aiperf_hpc.results.views.clock import ClockStatus
+from aiperf_hpc.results.views.elasticity import ElasticityStatus
+from aiperf_hpc.results.views.energy import EnergyStatus
+from aiperf_hpc.results.views.kinds import KindStatus
+from aiperf_hpc.results.views.models import ModelsStatus
+from aiperf_hpc.results.views.resources import Resources
+from aiperf_hpc.results.views.run_view import BaselineStatus, RunView
+from aiperf_hpc.results.views.score import ScoreStatus
+from aiperf_hpc.results.views.time_split import (
     NetworkWait,
     StepSplit,
     TimeSplit,
@@ -43,12 +51,6 @@ from aiperf_hpc.results.report.time_split import (
     split_steps,
     total_time,
 )
-from aiperf_hpc.results.views.clock import ClockStatus
-from aiperf_hpc.results.views.elasticity import ElasticityStatus
-from aiperf_hpc.results.views.kinds import KindStatus
-from aiperf_hpc.results.views.models import ModelsStatus
-from aiperf_hpc.results.views.resources import Resources
-from aiperf_hpc.results.views.run_view import BaselineStatus, RunView, ScoreStatus
 from aiperf_hpc.results.views.trainings import TrainingTime
 from aiperf_hpc.results.views.witnesses import WitnessStatus
 from aiperf_hpc.system.summary import MachineSummary
@@ -142,6 +144,20 @@ class Report(Value):
     """What each kind of node contributed; none where all nodes were alike."""
     scaling: Scaling | None = None
     """The run among others of other sizes, where they were named; not from its records."""
+
+    @property
+    def best_quality(self) -> float | None:
+        """The best quality that an evaluation observed."""
+        return None if self.best is None else self.best.quality
+
+    @property
+    def energy(self) -> EnergyStatus | None:
+        return None if self.telemetry is None else self.telemetry.energy
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """The names of the violated rules."""
+        return tuple(dict.fromkeys(each.rule for each in self.invalid))
 
     @model_validator(mode="before")
     @classmethod

@@ -17,6 +17,7 @@ from aiperf_hpc.results.report.rules import RuleReport
 from aiperf_hpc.results.report.system import title_of
 from aiperf_hpc.results.views.clock import clock_lines
 from aiperf_hpc.results.views.models import model_lines
+from aiperf_hpc.results.views.quantities import Format, Quantity, View, quantities_in
 from aiperf_hpc.results.views.telemetry import energy_line
 from aiperf_hpc.results.views.witnesses import witness_line
 from aiperf_hpc.streams import without_controls
@@ -28,7 +29,14 @@ LAST_LINE = "AIPERF RESULT:"
 """How the last line but one begins."""
 NONE = "none"
 
-_COLUMNS = "{:<8}{:>8}{:>9}{:>12}{:>16}{:>11}{:>16}"
+_FORMATS = {
+    Format.COUNT: (8, "d"),
+    Format.DURATION: (12, ".2f"),
+    Format.SI: (16, ".6e"),
+    Format.PERCENT: (11, ".4e"),
+    Format.NUMBER: (16, ".6g"),
+}
+"""Least widths of columns, and how their numbers are written."""
 
 
 def result_text(document: Report) -> str:
@@ -113,20 +121,13 @@ def _change(change: Difference) -> str:
 
 
 def _result_line(document: Report) -> Iterator[str]:
-    score = document.score
+    columns = quantities_in(View.RESULT_LINE)
+    widths = [max(_FORMATS[row.format][0], len(head) + 1) for head, row in columns.items()]
+    values = [_number(row, row.read(document)) for row in columns.values()]
     yield DOUBLE
-    yield _COLUMNS.format("T/V", "Hosts", "Replicas", "Time", "OPS", "Error", "Regulated")
-    yield SINGLE
-    yield _COLUMNS.format(
-        "AIPERF",
-        document.resources.hosts,
-        document.resources.replicas,
-        f"{score.elapsed_seconds:.2f}",
-        f"{score.ops:.6e}",
-        NONE if score.error is None else f"{score.error:.4e}",
-        NONE if score.regulated is None else f"{score.regulated:.6e}",
-    )
-    yield SINGLE
+    for first, cells in (("T/V", list(columns)), ("AIPERF", values)):
+        yield f"{first:<8}" + "".join(f"{c:>{w}}" for c, w in zip(cells, widths, strict=True))
+        yield SINGLE
     yield from _reached(document)
     if trained := model_lines(document.models, document.measure):
         yield from (line[0].upper() + line[1:] for line in trained)
@@ -134,6 +135,10 @@ def _result_line(document: Report) -> Iterator[str]:
     if document.telemetry is not None and (energy := energy_line(document.telemetry.energy)):
         yield energy[0].upper() + energy[1:]
         yield SINGLE
+
+
+def _number(quantity: Quantity, value: float | None) -> str:
+    return NONE if value is None else format(value, _FORMATS[quantity.format][1])
 
 
 def _reached(document: Report) -> Iterator[str]:
@@ -193,17 +198,11 @@ def _end(document: Report) -> Iterator[str]:
 
 def last_line(document: Report) -> str:
     """Return the line for ``grep``; numbers have all their digits."""
-    score = document.score
     verdict = "VALID" if document.valid else "INVALID"
+    rows = quantities_in(View.LAST_LINE).values()
+    figures = {row.name: row.read(document) for row in rows}
     values = {
-        "ops": repr(score.ops),
-        "regulated": NONE if score.regulated is None else repr(score.regulated),
-        "error": NONE if score.error is None else repr(score.error),
-        "operations": score.operations,
-        "seconds": repr(score.elapsed_seconds),
-        "replicas": document.resources.replicas,
-        "hosts": document.resources.hosts,
-        "accelerators": document.resources.accelerator_count,
+        **{name: NONE if value is None else repr(value) for name, value in figures.items()},
         "division": document.division or NONE,
         "run": " ".join(document.run_id.split()),
     }

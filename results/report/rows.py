@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from aiperf_hpc.formatting import in_words
-from aiperf_hpc.results.report.time_split import TimeSplit, split_time
-from aiperf_hpc.results.views.run_view import ReplicaStatus, RunStatus, RunView, TrialStatus
+from aiperf_hpc.results.views.replica_status import ReplicaStatus
+from aiperf_hpc.results.views.run_view import RunStatus, RunView
+from aiperf_hpc.results.views.time_split import TimeSplit, split_time
+from aiperf_hpc.results.views.trial_status import TrialStatus
 from aiperf_hpc.run.history import ReplicaHistory, Trial
 from aiperf_hpc.trial import Hyperparameters, Machine, Value
 

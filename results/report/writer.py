@@ -13,7 +13,7 @@ from statistics import median
 
 from aiperf_hpc.config import differences
 from aiperf_hpc.errors import RunDirectoryError, UsageError
-from aiperf_hpc.formatting import NAMED, duration, exact, few, percent, quality, si
+from aiperf_hpc.formatting import NAMED, duration, few, quality, si
 from aiperf_hpc.integrity.signatures import PrivateKey
 from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.ops_counter.divisions import Division
@@ -32,8 +32,11 @@ from aiperf_hpc.results.report.schema import schema_text
 from aiperf_hpc.results.report.signing import is_signed, put_signature
 from aiperf_hpc.results.views.clock import clock_lines
 from aiperf_hpc.results.views.models import model_lines
-from aiperf_hpc.results.views.run_catalog import RunRow, run_argument
-from aiperf_hpc.results.views.run_view import RunStatus, RunView, ScoreStatus
+from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
+from aiperf_hpc.results.views.run_catalog import run_argument
+from aiperf_hpc.results.views.run_summary import RunSummary
+from aiperf_hpc.results.views.run_view import RunStatus, RunView
+from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.results.views.telemetry import energy_line
 from aiperf_hpc.results.views.witnesses import witness_line
 from aiperf_hpc.run.paths import RunPaths, write_whole
@@ -161,8 +164,8 @@ def report_files(view: RunView, document: Report) -> Files:
         paths.report_schema: schema_text(),
     }
     if document.final:
-        row = RunRow.of(view, document.name)
-        files[paths.report_summary] = f"{row.model_dump_json(indent=1)}\n"
+        summary = RunSummary.of(view, document.name)
+        files[paths.report_summary] = f"{summary.model_dump_json(indent=1)}\n"
     return {path: text.encode() for path, text in files.items()}
 
 
@@ -221,7 +224,7 @@ def summary_lines(view: RunView) -> list[str]:
         f"Witness          {_witness(view, status)}",
         f"Result           {_verdict(view)}",
         *_baseline_lines(status),
-        *_score_lines(view, score, status),
+        *_score_lines(status),
     ]
 
 
@@ -235,17 +238,25 @@ def reason_lines(view: RunView) -> list[str]:
     return [
         *(f"{each.rule:<16} {each.reasons[0]}{'; …' * (len(each.reasons) > 1)}" for each in broken),
         f"Result           {'' if final else 'so far '}{result}",
-        *_score_lines(view, ScoreStatus.of(view.final()), status),
+        *_score_lines(status),
     ]
 
 
-def _score_lines(view: RunView, score: ScoreStatus, status: RunStatus) -> list[str]:
-    why = view.without_error(view.until)
-    return [
-        *_quality_lines(score, status, why),
-        _regulated_line(score, why),
-        f"Score            {si(score.ops, 'OPS')}  ({exact(score.ops)} operations/s)",
-    ]
+def _score_lines(status: RunStatus) -> list[str]:
+    """Return a line for each headline figure, the score last."""
+    figures = reversed(quantities_in(View.END).items())
+    return [line for heading, each in figures for line in _figure_lines(heading, each, status)]
+
+
+def _figure_lines(heading: str, quantity: Quantity, status: RunStatus) -> list[str]:
+    if (value := quantity.read(status)) is not None:
+        exact = f"  ({digits})" if (digits := quantity.exact(value)) else ""
+        return [f"{heading:<16} {quantity.text(value)}{exact}"]
+    lines = [f"{heading:<16} none{f': {status.without_error}' * quantity.needs_error}"]
+    if quantity.name == "error" and status.best_quality is not None:
+        best = quality(status.best_quality, status.measure)
+        lines.append(f"Quality          {best}, the best {MEASURES[status.measure].label}")
+    return lines
 
 
 def _verdict(view: RunView) -> str:
@@ -296,16 +307,6 @@ def _storage_lines(status: RunStatus) -> list[str]:
     return [f"Storage          waited for: {few(waited)}"] if waited else []
 
 
-def _quality_lines(score: ScoreStatus, status: RunStatus, why: str) -> list[str]:
-    if score.error is not None:
-        return [f"Error            {percent(score.error)}"]
-    lines = [f"Error            none: {why}"]
-    if status.best_quality is not None:
-        best = quality(status.best_quality, status.measure)
-        lines.append(f"Quality          {best}, the best {MEASURES[status.measure].label}")
-    return lines
-
-
 def _training_lines(view: RunView) -> list[str]:
     """Return how long a training took, and what on, where nothing was searched for."""
     times = view.training_times(view.until)
@@ -331,12 +332,6 @@ def _baseline_lines(status: RunStatus) -> list[str]:
     reached = quality(found.quality, status.measure)
     label = MEASURES[status.measure].label
     return [f"Baseline         {reached}, the {label} of {found.predictor}"]
-
-
-def _regulated_line(score: ScoreStatus, why: str) -> str:
-    if score.regulated is None:
-        return f"Regulated score  none: {why}"
-    return f"Regulated score  {si(score.regulated, 'OPS')}  ({exact(score.regulated)})"
 
 
 def _journals(view: RunView) -> list[str]:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from aiperf_hpc.formatting import quality, roughly
 from aiperf_hpc.results.terminal.screen import bar_line, one_line
-from aiperf_hpc.results.terminal.status_line import fitted, status_line
+from aiperf_hpc.results.terminal.status_line import fitted, status_line, status_parts
 from aiperf_hpc.results.views.epochs_trained import epochs_trained
 from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView
 from aiperf_hpc.run.history import Trial
@@ -20,8 +20,10 @@ MOST_TRIALS = 8
 """Trials that have a line each."""
 LEAST_LINES = 4
 """Lines of a window below which there is only one of the run."""
-STYLES = {"note": "yellow", "score": "bold", "best": "green"}
+STYLES = {"note": "yellow", "ops": "bold", "best": "green"}
 """How parts of the status are emphasized, where the terminal has colours."""
+TIME_LINE = ("note", "time")
+"""The parts of the status in the first line."""
 TROUBLED = ("silent", "failed", "lost", "unknown", "requeued")
 """How the states of replicas begin that need somebody's attention."""
 
@@ -78,8 +80,8 @@ def block(shown: Shown, columns: int, lines: int) -> RenderableType:
 
 
 def _time_line(status: RunStatus, columns: int) -> RenderableType:
-    parts = fitted(status, columns, without=("score", "regulated", "best", "trials", "replicas"))
-    before = _styled(parts)
+    parts = {name: forms for name, forms in status_parts(status).items() if name in TIME_LINE}
+    before = _styled(fitted(parts, columns))
     share = status.elapsed_seconds / (3600.0 * status.hours)
     if status.state is RunState.ENDED:
         return one_line(before)
@@ -88,7 +90,8 @@ def _time_line(status: RunStatus, columns: int) -> RenderableType:
 
 
 def _score_line(status: RunStatus, columns: int) -> RenderableType:
-    parts = fitted(status, columns, without=("note", "time"))
+    others = {name: each for name, each in status_parts(status).items() if name not in TIME_LINE}
+    parts = fitted(others, columns)
     line = _styled(parts)
     if any(replica.state.startswith(TROUBLED) for replica in status.replicas):
         line.stylize("red", len(line) - len(parts.get("replicas", "")))

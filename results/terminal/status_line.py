@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from aiperf_hpc.formatting import duration, few, in_words, quality, si
+from aiperf_hpc.formatting import duration, few, in_words, quality
 from aiperf_hpc.objective import MEASURES
+from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.run_view import RunState, RunStatus
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.records import StorageWaited
@@ -26,16 +27,26 @@ def status_line(status: RunStatus, columns: int | None = None) -> str:
         columns: that it should take at most. What matters least is said shorter, or not at all;
             time and score are kept however few there are.
     """
-    return "  ".join(fitted(status, columns).values())
+    return "  ".join(fitted(status_parts(status), columns).values())
 
 
-def fitted(
-    status: RunStatus, columns: int | None = None, without: Collection[str] = ()
-) -> dict[str, str]:
-    """Return the parts of that line by their names, but for those that stand elsewhere."""
-    parts = {name: forms for name, forms in _parts(status).items() if name not in without}
+def fitted(parts: Mapping[str, Sequence[str]], columns: int | None) -> dict[str, str]:
+    """Return the text of parts by their names, so short that they fit into the columns."""
+    figures = [row.name for row in quantities_in(View.STATUS).values()]
+    shorter = (
+        ("best", 1),
+        *((name, 1) for name in figures),
+        *(("replicas", form) for form in range(1, NAMED + 1)),
+        ("trials", 1),
+        ("note", 1),
+        ("time", 1),
+        *((name, 2) for name in figures),
+        ("replicas", NAMED + 1),
+        ("best", 2),
+        ("note", 2),
+    )
     chosen = dict.fromkeys(parts, 0)
-    for name, form in _SHORTER:
+    for name, form in shorter:
         if columns is None or width("  ".join(_chosen(parts, chosen).values())) <= columns:
             break
         if name in parts:
@@ -43,42 +54,32 @@ def fitted(
     return _chosen(parts, chosen)
 
 
-_SHORTER = (
-    ("best", 1),
-    ("regulated", 1),
-    *(("replicas", form) for form in range(1, NAMED + 1)),
-    ("trials", 1),
-    ("note", 1),
-    ("time", 1),
-    ("regulated", 2),
-    ("replicas", NAMED + 1),
-    ("best", 2),
-    ("note", 2),
-)
-"""The parts of the line, in the order in which they are said shorter."""
-
-
 def _chosen(parts: Mapping[str, Sequence[str]], chosen: Mapping[str, int]) -> dict[str, str]:
     return {name: text for name, forms in parts.items() if (text := forms[chosen[name]])}
 
 
-def _parts(status: RunStatus) -> dict[str, Sequence[str]]:
+def status_parts(status: RunStatus) -> dict[str, Sequence[str]]:
     """Return the parts of the line in order, each from its long form to its shortest."""
-    score = status.score
     now, end = duration(status.elapsed_seconds), duration(status.hours * 3600)
-    regulated = "–" if score.regulated is None else si(score.regulated, "OPS")
     label = MEASURES[status.measure].label
     best = quality(status.best_quality, status.measure)
     ended = sum(n for s, n in status.trials_by_state.items() if s in ("completed", "stopped early"))
     return {
         "note": _note(status),
         "time": (f"{now} of {end}", now),
-        "score": (si(score.ops, "OPS"),),
-        "regulated": (f"regulated {regulated}", f"reg. {regulated}", ""),
+        **{
+            each.name: _forms(heading, each.text_of(status))
+            for heading, each in quantities_in(View.STATUS).items()
+        },
         "best": (f"best {label} {best}{_beside(status)}", f"best {best}", ""),
         "trials": (f"trials {ended}", ""),
         "replicas": (*(_named(status, most) for most in range(NAMED, 0, -1)), _counted(status), ""),
     }
+
+
+def _forms(heading: str, value: str) -> Sequence[str]:
+    """Return a headline figure, with its heading and shorter; without one, it is never left out."""
+    return (f"{heading} {value}", f"{heading[:3]}. {value}", "") if heading else (value,)
 
 
 def _beside(status: RunStatus) -> str:

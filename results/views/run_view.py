@@ -6,14 +6,11 @@ number of them may look at a run at once, from any node that sees the run direct
 
 from __future__ import annotations
 
-import math
-import re
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from enum import StrEnum
 from functools import cached_property
-from operator import attrgetter
 from typing import Literal
 
 from aiperf_hpc.errors import JournalError, RunDirectoryError
@@ -22,42 +19,39 @@ from aiperf_hpc.objective import ACCURACY, MEASURES, Measure
 from aiperf_hpc.ops_counter.divisions import Violation, violations_of
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.judgement import Judgement, Rule, judge, judge_briefly
-from aiperf_hpc.ops_counter.score import (
-    Counts,
-    ScorePoint,
-    end_of,
-    recorded,
-    score_at,
-    score_series,
-    score_times,
-)
+from aiperf_hpc.ops_counter.score import Counts, ScorePoint, end_of, recorded, score_at
 from aiperf_hpc.results.views.clock import ClockStatus, clock_status, queue_reason
 from aiperf_hpc.results.views.consistency import clock_problems, disagreements, rejections
 from aiperf_hpc.results.views.elasticity import ElasticityStatus, elasticity_status
+from aiperf_hpc.results.views.energy import EnergyStatus
 from aiperf_hpc.results.views.kinds import KindStatus, kinds_status
 from aiperf_hpc.results.views.models import ModelsStatus, models_status
+from aiperf_hpc.results.views.quantities import Figures, figures_of
+from aiperf_hpc.results.views.replica_status import (
+    ReplicaStatus,
+    StorageStatus,
+    replica_statuses,
+    storage_statuses,
+)
 from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.results.views.run_graphs import RunGraphs
 from aiperf_hpc.results.views.run_machine import RunMachine
+from aiperf_hpc.results.views.score import ScoreSeries, ScoreStatus
 from aiperf_hpc.results.views.telemetry import TelemetryStatus, telemetry_status
 from aiperf_hpc.results.views.trainings import TrainingTime, training_times
+from aiperf_hpc.results.views.trial_status import TrialStatus, trial_statuses
 from aiperf_hpc.results.views.witnesses import WitnessStatus, witnesses_of
 from aiperf_hpc.run.graph_store import GraphStore
-from aiperf_hpc.run.history import PRIMARY, Evaluation, ReplicaHistory, RunHistory, Trial
+from aiperf_hpc.run.history import Evaluation, RunHistory, Trial
 from aiperf_hpc.run.liveness import primary_is_gone, silent_limit
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.records import TIME_OVER, TRAININGS_DONE, StorageWaited
+from aiperf_hpc.run.records import TIME_OVER, TRAININGS_DONE
 from aiperf_hpc.run.requests import Service
 from aiperf_hpc.system.summary import machine_line
-from aiperf_hpc.trial import JobPhase, MorphismData, Value
+from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.files import bytes_inside
 from aiperf_hpc.workloads.registry import workload_of
-
-CURVE_POINTS = 720
-"""Points of a plotted score."""
-NOTHING = (0, 0)
-"""Samples of training and of validation."""
 
 
 class RunState(StrEnum):
@@ -79,109 +73,6 @@ def outcome(state: RunState, reason: str) -> str:
     if state is not RunState.ENDED or reason in (TIME_OVER, TRAININGS_DONE):
         return state
     return "failed" if "failed" in reason else "stopped"
-
-
-class ScoreStatus(Value):
-    """A score with its unit in the names: operations, operations a second, seconds."""
-
-    elapsed_seconds: float
-    operations: int
-    ops: float
-    error: float | None
-    regulated_error: float | None
-    """The error that ``regulated`` is made from: never less than one validation sample."""
-    regulated: float | None
-
-    @classmethod
-    def of(cls, point: ScorePoint) -> ScoreStatus:
-        return cls(
-            elapsed_seconds=point.elapsed,
-            operations=point.operations,
-            ops=point.ops,
-            error=point.error,
-            regulated_error=point.regulated_error,
-            regulated=point.regulated,
-        )
-
-
-class ReplicaStatus(Value):
-    """One replica now."""
-
-    id: str
-    state: str
-    """What it is doing: its job's pending, requeued, lost, done, failed; or starting, ready (it
-    waits for the run's clock), its trainer's phase, silent, ended, failed with its status; or
-    unknown, when it is silent and its scheduler too."""
-    host: str | None
-    node: str | None
-    """The scheduler's name for where it runs; the host's where there is none."""
-    job: str | None
-    """The launcher's name for its job."""
-    detail: str
-    """The launcher's own words about its job."""
-    trials: int
-    stock: int
-    """Candidates that wait for the trainer."""
-    last_record_seconds: float | None
-    """Seconds since its last record; None before the first, and once the run has ended."""
-    cpu_percent: float | None
-    memory_bytes: int | None
-    storage_waiting: str = ""
-    """What it waits for now, because storage is full or away; empty when it does not."""
-
-
-class StorageStatus(Value):
-    """How the primary or a replica has waited for storage that was full or away."""
-
-    who: str
-    """``primary``, or a replica."""
-    seconds: float
-    times: int
-    last_began_seconds: float | None
-    """Seconds from the run's start to its last wait; None while its first wait lasts."""
-    last_reason: str
-    """What could not be done, and what storage answered."""
-    waiting: bool
-    """Whether it waits now, as far as it could say so."""
-
-
-class TrialStatus(Value):
-    """One trial; what it executed and reached, and its time, are those until the run's end."""
-
-    id: str
-    replica: str
-    round: int
-    phase: str
-    state: str
-    reason: str
-    graph: str
-    parent: str | None
-    morphisms: tuple[MorphismData, ...]
-    batch_size: int
-    kernel_size: int | None
-    learning_rate: float
-    parameters: int
-    depth: int
-    train_operations: int
-    """Operations credited for one training sample."""
-    validation_operations: int
-    """Operations credited for one validation sample."""
-    epochs: int
-    epoch_limit: int
-    train_samples: int
-    validation_samples: int
-    best_accuracy: float | None
-    """The highest accuracy that an evaluation of it observed; None where the run has another
-    measure."""
-    best_quality: float | None = None
-    """The best quality, by the run's measure, that an evaluation of it observed."""
-    predicted_accuracy: float | None
-    """The accuracy that it would have after longer training, by its first epochs; in warm-up
-    alone."""
-    started_seconds: float
-    """Seconds from the run's start to the trial's."""
-    seconds: float
-    """Seconds from its start to its end, or until now."""
 
 
 class BaselineStatus(Value):
@@ -248,18 +139,17 @@ class RunStatus(Value):
     """What each kind of node contributed; none where all nodes are alike."""
     models: ModelsStatus | None = None
     """The models that were trained of one network; None where a network is searched for."""
+    figures: Figures = {}
+    """Every headline figure by its name; null where the run does not have it."""
 
+    @property
+    def energy(self) -> EnergyStatus | None:
+        return None if self.telemetry is None else self.telemetry.energy
 
-def _by_number(name: str) -> list[tuple[str, int]]:
-    """Order names as people do: r2 before r10."""
-    return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
-
-
-def _starts_again(replica: ReplicaHistory) -> bool:
-    """Return whether its job was seen to run after the end of its last life."""
-    job = replica.job_state
-    running = job is not None and job.phase is JobPhase.RUNNING and not job.detail
-    return running and replica.job_utc > replica.last_utc
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """The names of the violated rules, so far."""
+        return tuple(dict.fromkeys(rule for rule, _ in self.invalid))
 
 
 class RunView:
@@ -277,8 +167,8 @@ class RunView:
         on_cpus = self.manifest.config.engine.device == "cpu"
         self.machine = RunMachine(self.history, self.manifest.site, on_cpus=on_cpus)
         self._judged: tuple[int, Judgement] | None = None
-        self._scored: tuple[int, tuple[list[ScoreStatus], list[ScoreStatus]]] | None = None
         """What was judged last, after how many records."""
+        self._series = ScoreSeries(self.history, self.manifest.config.score.interval_hours)
 
     def refresh(self) -> None:
         """Read what was added since the last time.
@@ -317,31 +207,15 @@ class RunView:
 
     def score(self) -> list[ScoreStatus]:
         """Return the score at every interval and at the end (or the last record so far)."""
-        return list(self._series()[0])
+        return self._series.official()
 
     def score_points(self, interval_hours: float | None = None) -> list[ScorePoint]:
         """Return the score at every multiple of the interval, the run's own by default."""
-        interval = interval_hours or self.manifest.config.score.interval_hours
-        return score_series(self.history, recorded, score_times(self.history, interval))
+        return self._series.points(interval_hours or self.manifest.config.score.interval_hours)
 
     def curve(self) -> list[ScoreStatus]:
         """Return the score at every ``CURVE_POINTS``-th part of the time so far."""
-        return list(self._series()[1])
-
-    def _series(self) -> tuple[list[ScoreStatus], list[ScoreStatus]]:
-        """Return the score at every interval, and along its curve, by one walk over all records."""
-        history = self.history
-        if self._scored is None or self._scored[0] != history.record_count:
-            stated = score_times(history, self.manifest.config.score.interval_hours)
-            elapsed = 0.0 if history.start_utc is None else self.until - history.start_utc
-            fine = score_times(history, elapsed / CURVE_POINTS / 3600.0) if elapsed >= 1.0 else []
-            times = sorted({*stated, *fine})
-            points = dict(zip(times, score_series(history, recorded, times), strict=True))
-            series, curve = (
-                [ScoreStatus.of(points[utc]) for utc in each] for each in (stated, fine)
-            )
-            self._scored = history.record_count, (series, curve)
-        return self._scored[1]
+        return self._series.curve()
 
     def violations(self) -> list[Violation]:
         """Return the rules that the run does not keep so far."""
@@ -392,7 +266,7 @@ class RunView:
         remaining = 0.0 if ended else max(0.0, self.manifest.hours * 3600.0 - elapsed)
         final = score_at(history, recorded, until)
         broken = self._broken(final)
-        return RunStatus(
+        found = RunStatus(
             run_id=self.manifest.run_id,
             state=state,
             simulated=self.manifest.simulated,
@@ -404,14 +278,12 @@ class RunView:
             remaining_seconds=remaining,
             score=ScoreStatus.of(final),
             measure=self.measure.name,
-            best_accuracy=self._accuracy(best),
+            best_accuracy=best.quality if best and best.measure is ACCURACY else None,
             best_quality=None if best is None else best.quality,
             baseline=self.baseline(),
             without_error=self.without_error(until),
             best_trial=None if best is None else best.trial,
-            replicas=tuple(
-                self._replica(name, now) for name in sorted(history.replicas, key=_by_number)
-            ),
+            replicas=replica_statuses(history, now, self._silent_after),
             trials_by_state=self._by_state(),
             rounds={
                 r.id: max((history.trials[t].started.round for t in r.trials), default=0)
@@ -430,7 +302,7 @@ class RunView:
                 *self.run_graphs.missing(),
                 *damage,
             ),
-            storage=tuple(self._storage()),
+            storage=tuple(storage_statuses(history)),
             telemetry=telemetry_status(history, self.manifest, until, final.ops),
             machine=machine_line(self.machine.summary()),
             witnesses=witnesses_of(history),
@@ -439,6 +311,7 @@ class RunView:
             kinds=kinds_status(history, self.machine.kinds(), self.manifest, recorded, until),
             models=self.models(until),
         )
+        return found.model_copy(update={"figures": figures_of(found)})
 
     def resources(self) -> Resources:
         """Return how many replicas it has, on how many hosts, with which accelerators."""
@@ -468,12 +341,8 @@ class RunView:
     def trial_statuses(
         self, trials: Iterable[Trial], now: float | None = None
     ) -> list[TrialStatus]:
-        """Return what there is to say of some trials at ``now``, UTC seconds."""
-        now = self._now() if now is None else now
-        if (end := self.history.end_utc) is None:
-            return [self._trial(trial, now, math.inf, NOTHING) for trial in trials]
-        late = self.history.executions.after(end)
-        return [self._trial(trial, end, end, late.get(trial.id, NOTHING)) for trial in trials]
+        """Return some trials as they are at ``now``, UTC seconds."""
+        return trial_statuses(self.history, trials, self._now() if now is None else now)
 
     def _service(self, state: RunState) -> tuple[Service | None, list[str]]:
         """Return where its primary answers now, and what is wrong with the record of that."""
@@ -487,33 +356,6 @@ class RunView:
         mine = service is not None and service.belongs_to(self.history.last_start)
         return (service if mine else None), []
 
-    def _storage(self) -> Iterator[StorageStatus]:
-        history = self.history
-        waits = defaultdict[str, list[StorageWaited]](list)
-        for who, wait in history.storage_waits:
-            waits[who].append(wait)
-        if PRIMARY in waits:
-            seconds = sum(wait.seconds for wait in waits[PRIMARY])
-            yield self._waited(PRIMARY, waits[PRIMARY], seconds, "")
-        for replica in sorted(history.replicas.values(), key=lambda r: _by_number(r.id)):
-            seconds, waiting = replica.storage_wait_seconds, replica.storage_waiting
-            if seconds > 0.0 or waiting:
-                yield self._waited(replica.id, waits[replica.id], seconds, waiting)
-
-    def _waited(
-        self, who: str, waits: Sequence[StorageWaited], seconds: float, waiting: str
-    ) -> StorageStatus:
-        last = waits[-1] if waits else None
-        start = self.history.origin_utc or 0.0
-        return StorageStatus(
-            who=who,
-            seconds=seconds,
-            times=len(waits) + bool(waiting),
-            last_began_seconds=None if last is None else last.began_utc - start,
-            last_reason=waiting or (last.why if last is not None else ""),
-            waiting=bool(waiting),
-        )
-
     def _state(self, now: float) -> tuple[RunState, str]:
         history = self.history
         if history.run_ended is not None:
@@ -523,7 +365,7 @@ class RunView:
         if (gone := self._gone()) is not None:
             return RunState.GONE, f"{gone}; `aiperf resume {self.paths.root}` goes on with the run"
         quiet = self._quiet(now - history.primary_utc)
-        if quiet > self._patience:
+        if quiet > self._silent_after:
             return RunState.SILENT, f"the primary has written nothing for {age(quiet)}"
         if history.stop_requests:
             return RunState.STOPPING, history.stop_requests[-1][1].reason
@@ -552,58 +394,13 @@ class RunView:
         return None
 
     @property
-    def _patience(self) -> float:
+    def _silent_after(self) -> float:
         return silent_limit(self.manifest.config.journal.heartbeat_seconds)
 
     def _by_state(self) -> dict[str, int]:
         states = Counter(trial.state.value for trial in self.history.trials.values())
         queued = sum(self.history.stock(r) for r in self.history.replicas)
         return {"queued": queued, **states}
-
-    def _replica(self, name: str, now: float) -> ReplicaStatus:
-        replica = self.history.replicas[name]
-        quiet = now - replica.last_utc if replica.last_utc else None
-        job = replica.job_state
-        host = replica.machine.host if replica.machine else None
-        beat = replica.heartbeat
-        return ReplicaStatus(
-            id=name,
-            state=self._replica_state(replica, quiet),
-            host=host,
-            node=job.node if job else host,
-            job=replica.job,
-            detail=job.detail if job else "",
-            trials=len(replica.trials),
-            stock=self.history.stock(name),
-            last_record_seconds=None if self.history.end_utc is not None else quiet,
-            cpu_percent=beat.cpu_percent if beat else None,
-            memory_bytes=beat.memory_bytes if beat else None,
-            storage_waiting=replica.storage_waiting,
-        )
-
-    def _replica_state(self, replica: ReplicaHistory, quiet: float | None) -> str:
-        job = replica.job_state.phase if replica.job_state else None
-        if replica.exit_status is not None:
-            return "ended" if replica.exit_status == 0 else f"failed ({replica.exit_status})"
-        if job in (JobPhase.FAILED, JobPhase.REQUEUED):
-            return str(job)  # Whatever an earlier life of it said.
-        if replica.ended is not None or job is JobPhase.DONE:
-            return "starting" if _starts_again(replica) else "ended"
-        silent = quiet is None or quiet > self._patience
-        if silent and self.history.scheduler_problem is not None:
-            return "unknown"
-        if job not in (None, JobPhase.RUNNING):
-            return str(job)
-        if replica.started is None:
-            return "starting"
-        if silent:
-            return "silent"
-        return str(replica.phase) if replica.ready_utc is None else "ready"
-
-    def _accuracy(self, evaluation: Evaluation | None) -> float | None:
-        if evaluation is None or self.measure is not ACCURACY:
-            return None
-        return evaluation.quality
 
     @property
     def measure(self) -> Measure:
@@ -633,37 +430,3 @@ class RunView:
         if self.measure.error is None:
             return f"the {self.measure.label} is no share of the samples"
         return ""
-
-    def _trial(self, trial: Trial, now: float, end: float, late: tuple[int, int]) -> TrialStatus:
-        """Return what a trial was until ``end``, but for the ``late`` samples of it."""
-        started, used = trial.started, trial.started.hyperparameters
-        reached = [e for e in trial.evaluations if e.utc <= end]
-        best = max(reached, key=attrgetter("objective_value"), default=None)
-        over = min(trial.ended_utc or now, end)
-        return TrialStatus(
-            id=trial.id,
-            replica=trial.replica,
-            round=started.round,
-            phase=str(started.phase),
-            state=str(trial.state),
-            reason=trial.reason,
-            graph=started.graph,
-            parent=started.parent,
-            morphisms=started.morphisms,
-            batch_size=used.batch_size,
-            kernel_size=used.kernel_size,
-            learning_rate=used.learning_rate,
-            parameters=started.parameters,
-            depth=started.depth,
-            train_operations=started.train_operations,
-            validation_operations=started.validation_operations,
-            epochs=len(reached),
-            epoch_limit=started.epoch_limit,
-            train_samples=trial.train_samples - late[0],
-            validation_samples=trial.validation_samples - late[1],
-            best_accuracy=self._accuracy(best),
-            best_quality=None if best is None else best.quality,
-            predicted_accuracy=trial.ended.predicted_accuracy if trial.ended else None,
-            started_seconds=trial.started_utc - (self.history.origin_utc or trial.started_utc),
-            seconds=max(0.0, over - trial.started_utc),
-        )

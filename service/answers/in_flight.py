@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aiperf_hpc.results.views.epochs_trained import epochs_trained
-from aiperf_hpc.results.views.run_view import RunView, TrialStatus
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.results.views.trial_status import TrialStatus
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.service.answers.base import Answer, Page
 from aiperf_hpc.trial import TrialState

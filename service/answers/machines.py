@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from aiperf_hpc.results.views.run_view import ReplicaStatus, RunView
+from aiperf_hpc.results.views.replica_status import ReplicaStatus
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.service.answers.base import Answer
 from aiperf_hpc.service.problem import not_found
 from aiperf_hpc.system.description import RankDescription

@@ -1,8 +1,13 @@
-"""The score so far, and at every interval."""
+"""The score so far and at every interval, and the quantities that are the headline figures."""
 
 from __future__ import annotations
 
-from aiperf_hpc.results.views.run_view import RunView, ScoreStatus
+from typing import Literal
+
+from aiperf_hpc.results.views import quantities as table
+from aiperf_hpc.results.views.quantities import Format, View
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.service.answers.base import Answer
 
 
@@ -29,4 +34,48 @@ def score(view: RunView) -> Score:
         interval_hours=view.manifest.config.score.interval_hours,
         score=ScoreStatus.of(view.final()),
         points=tuple(view.score()),
+    )
+
+
+class QuantityAnswer(Answer):
+    """A headline figure, whose values are the `figures` of runs."""
+
+    name: str
+    """Its key in `figures`."""
+    title: str
+    """Its title."""
+    unit: str
+    """Its unit; empty for a pure number."""
+    format: Format
+    """How it is written: with an SI prefix, as a percentage, a duration, a count, or a number."""
+    help: str
+    """What it is."""
+    better: Literal["higher", "lower"] | None
+    """Whether higher or lower values are better; null if neither is."""
+    page: str | None
+    """Its heading on the live page; null if that does not show it."""
+
+
+class Quantities(Answer):
+    """The headline figures of runs."""
+
+    quantities: tuple[QuantityAnswer, ...]
+    """Each headline figure, in the order in which it is shown."""
+
+
+def quantities() -> Quantities:
+    """Return the headline figures of runs."""
+    return Quantities(
+        quantities=tuple(
+            QuantityAnswer(
+                name=each.name,
+                title=each.title,
+                unit=each.unit,
+                format=each.format,
+                help=each.help,
+                better=each.better,
+                page=each.heading(View.PAGE),
+            )
+            for each in table.QUANTITIES
+        )
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aiperf_hpc.results.report.time_split import total_time
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.results.views.time_split import total_time
 from aiperf_hpc.results.views.trainings import TrainingTime
 from aiperf_hpc.service.answers.base import Answer
 

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.ops_counter.count import count
-from aiperf_hpc.results.views.run_view import RunView, TrialStatus
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.results.views.trial_status import TrialStatus
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.service.answers.base import Answer, Page
 from aiperf_hpc.service.problem import not_found

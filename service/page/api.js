@@ -42,6 +42,12 @@ export async function text(path, signal) {
   return response.status === 202 ? null : body;
 }
 
+/** Return the headline figures that the page shows: their titles, units and formats. */
+export async function headlineQuantities(signal) {
+  const { quantities } = JSON.parse(await text("quantities", signal));
+  return quantities.filter(({ page }) => page !== null);
+}
+
 /** Ask for a change; return the answer. Throws Refused or TypeError. */
 export async function change(path, body) {
   const headers = { ...shown(), "Content-Type": "application/json" };

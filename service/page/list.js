@@ -1,13 +1,12 @@
 /** All runs, the latest first. */
 
-import { text } from "./api.js";
+import { headlineQuantities, text } from "./api.js";
 import { obey, possible, queue, submitting, waiting } from "./changes.js";
 import { bar, h, show, table } from "./dom.js";
-import { duration, measureLabel, moment, number, percent, quality, si, whole } from "./words.js";
+import { duration, measureLabel, moment, number, percent, quality, quantityText, whole } from "./words.js";
 
 const EVERY_MILLISECONDS = 1000;
-const COLUMNS = [["Run", "names"], ["State"], ["Score", "number"], ["Regulated", "number"], ["Reached", "number"],
-  ["Time", "number"], ["Progress"], ["Replicas", "number"], ["Workload"], ["Started", "short"], ["Rules"]];
+const HEADINGS = { regulated: "Regulated", error: "Reached" };
 
 /** Return the view of the list. */
 export function listView(main, frame) {
@@ -17,16 +16,18 @@ export function listView(main, frame) {
   const panel = main.querySelector("#queue");
   const inQueue = (which) => panel.querySelector(`[data-part=${which}]`);
   let allowed = null;
+  let quantities = null;
   let over = null;
   obey(panel, inQueue("said"), frame);
   submitting(panel.querySelector("form"), inQueue("said"), frame);
   async function look(signal) {
     try {
       const answer = JSON.parse(await text("runs", signal));
+      quantities ??= await headlineQuantities(signal);
       if (signal.aborted) return;
       frame.connection();
       frame.title("Runs", number(answer.runs.length, "run"));
-      show(part, list(answer));
+      show(part, list(answer, quantities));
       allowed ??= await possible(signal);
       if (allowed.includes("submit")) await lookAtQueue(signal);
     } catch (error) {
@@ -58,9 +59,11 @@ export function listView(main, frame) {
   };
 }
 
-function list({ runs, loading, unreadable, foreign }) {
+function list({ runs, loading, unreadable, foreign }, quantities) {
+  const columns = [["Run", "names"], ["State"], ...quantities.map(({ name, page }) => [HEADINGS[name] ?? page, "number"]),
+    ["Time", "number"], ["Progress"], ["Replicas", "number"], ["Workload"], ["Started", "short"], ["Rules"]];
   return [
-    runs.length ? table("All runs", COLUMNS, runs.map(row), "runs stack")
+    runs.length ? table("All runs", columns, runs.map((run) => row(run, quantities)), "runs stack")
       : h("p", { class: "none" }, loading.length ? "The runs are being read." : "There is no run in the folder yet."),
     loading.length ? h("p", { class: "lead", id: "loading" }, `Being read: ${loading.join(", ")}.`) : null,
     unreadable.length ? h("ul", { class: "notes", id: "unreadable" },
@@ -69,14 +72,19 @@ function list({ runs, loading, unreadable, foreign }) {
   ];
 }
 
-function row(run) {
-  const { elapsed_seconds: elapsed, ops, regulated, error } = run.score;
-  const reached = error === null
-    ? [quality(run.best_quality, run.measure), measureLabel(run.measure)] : [percent(error), "error"];
+/** Return the error or, of a measure that has none, the quality itself. */
+function reached({ figures: { error }, best_quality: best, measure }) {
+  if (best === null) return "–";
+  const [value, label] = error === null ? [quality(best, measure), measureLabel(measure)] : [percent(error), "error"];
+  return h("span", {}, value, h("span", { class: "of" }, ` ${label}`));
+}
+
+function row(run, quantities) {
+  const { elapsed_seconds: elapsed } = run.score;
   return [
     h("a", { href: `#/runs/${encodeURIComponent(run.name)}` }, run.name),
     [state(run.state), run.simulated ? " simulated" : null],
-    si(ops, "OPS"), si(regulated, "OPS"), run.best_quality === null ? "–" : h("span", {}, reached[0], h("span", { class: "of" }, ` ${reached[1]}`)),
+    ...quantities.map((quantity) => quantity.name === "error" ? reached(run) : quantityText(quantity, run.figures[quantity.name])),
     `${duration(elapsed)} of ${duration(run.hours * 3600)}`,
     bar(elapsed / (run.hours * 3600), `Time of ${run.name}`),
     placed(run.resources), run.workload, moment(run.started_utc),

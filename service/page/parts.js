@@ -4,7 +4,7 @@ import { hasToken } from "./api.js";
 import { chart, end } from "./chart.js";
 import { bar, h, table } from "./dom.js";
 import { state } from "./list.js";
-import { clock, duration, measureLabel, number, percent, quality, si, whole } from "./words.js";
+import { clock, duration, measureLabel, number, percent, quality, quantityText, si, whole } from "./words.js";
 
 const SHOWN_PROBLEMS = 20;
 
@@ -32,15 +32,12 @@ export function alerts(status) {
     : null;
 }
 
-/** Return score, error or quality, models and time. */
-export function headline(status) {
-  const { score } = status;
+/** Return the headline figures, models and time. */
+export function headline(status, quantities) {
   const asked = status.hours * 3600;
   return [
     h("dl", { class: "figures" },
-      figure("Score", "score", large(score.ops), h("span", { class: "exact" }, `${whole(score.operations)} operations`), "first"),
-      figure("Regulated score", "regulated", score.regulated === null ? none(status.without_error) : large(score.regulated)),
-      reached(status),
+      quantities.map((quantity) => headlineFigure(status, quantity)),
       models(status.models),
       figure(status.state === "ended" ? "Time" : "Time left", "left",
         duration(status.state === "ended" ? status.elapsed_seconds : status.remaining_seconds),
@@ -48,6 +45,18 @@ export function headline(status) {
     h("div", { class: "whole" }, bar(status.elapsed_seconds / asked, "Time of the run")),
     rules(status),
   ];
+}
+
+/** Return one headline figure: the score with its operations, the error with the quality that it is of. */
+function headlineFigure(status, quantity) {
+  const { name, page, format, unit } = quantity;
+  const value = status.figures[name];
+  if (name === "error") return reached(status);
+  const id = name === "ops" ? "score" : name;
+  const text = value === null ? none(name === "regulated" ? status.without_error : "")
+    : format === "si" ? large(value, unit) : quantityText(quantity, value);
+  return name === "ops"
+    ? figure(page, id, text, exact(`${whole(status.score.operations)} operations`), "first") : figure(page, id, text);
 }
 
 /** Return the error or, of a measure that has none, the quality itself. */
@@ -93,9 +102,9 @@ function figure(term, id, value, more = null, kind = null) {
   return h("div", { class: kind }, h("dt", {}, term), h("dd", {}, h("span", { id }, value), more));
 }
 
-function large(value) {
-  const [digits, unit] = si(value, "OPS").split(" ");
-  return [digits, h("span", { class: "unit" }, ` ${unit}`)];
+function large(value, unit) {
+  const [digits, prefixed] = si(value, unit).split(" ");
+  return [digits, prefixed === undefined ? null : h("span", { class: "unit" }, ` ${prefixed}`)];
 }
 
 function rules({ invalid, state: now }) {

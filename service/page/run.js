@@ -1,6 +1,6 @@
 /** One run: what the service's events say at once, and what is asked for when they come. */
 
-import { Refused, listen, ofRun, text } from "./api.js";
+import { Refused, headlineQuantities, listen, ofRun, text } from "./api.js";
 import { obey, possible, runChanges } from "./changes.js";
 import { h, show } from "./dom.js";
 import { machines } from "./machines.js";
@@ -32,6 +32,7 @@ export function runView(main, frame, name) {
   const parts = PARTS.map((each) => ({ ...each, asked: -Infinity, busy: false, said: null }));
   const chosen = { part: "trial", path: null, query: "", seconds: 2, draw: trialDetail, asked: -Infinity, busy: false, said: null };
   let allowed = [];
+  let quantities = [];
   let latest = [];
   let last = null;
   let over = null;
@@ -44,7 +45,7 @@ export function runView(main, frame, name) {
       context.status = data;
       frame.title(name, subtitle(data));
       show(part("alerts"), alerts(data));
-      show(part("headline"), headline(data));
+      show(part("headline"), headline(data, quantities));
       show(part("changes"), runChanges(name, data.state, allowed));
       show(part("machines"), machines(data));
       refreshAll();
@@ -112,6 +113,7 @@ export function runView(main, frame, name) {
         return;
       }
       allowed = await possible(signal);
+      quantities = await headlineQuantities(signal);
       if (said !== null) {
         const answer = JSON.parse(said);
         keep(answer.events);

@@ -30,6 +30,19 @@ export function quality(value, measure) {
   return measure === "accuracy" ? percent(value) : String(Number(value.toPrecision(4)));
 }
 
+const FORMATS = {
+  si,
+  percent: (value) => percent(value),
+  duration,
+  count: whole,
+  number: (value) => String(Number(value.toPrecision(4))),
+};
+
+/** Return the value of a headline figure as text; a dash when there is none. */
+export function quantityText({ format, unit }, value) {
+  return value === null || value === undefined ? NONE : FORMATS[format](value, unit);
+}
+
 /** Return the name of a measure in words. */
 export function measureLabel(measure) {
   return measure.replaceAll("_", " ");

@@ -20,11 +20,11 @@ from aiperf_hpc.analysis.analysis import analyze
 from aiperf_hpc.analysis.card import make_card
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.page.render import write_card, write_page
-from aiperf_hpc.analysis.rank.entry import RankEntry
 from aiperf_hpc.analysis.rank.page import write_page as write_ranking
 from aiperf_hpc.analysis.rank.ranking import LeftOut, Ranking
 from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_summary import RunDetails
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalWriter
@@ -117,10 +117,12 @@ def _ranking(folder: Path) -> Path:
     paths = write_run(folder / "run", Plan(replicas=1, trials=3, hpo_trials=0))
     view = RunView(paths)
     view.refresh()
-    invalid = RankEntry.of(view, "run")
-    named = {"system": "Example-1", "submitter": "A centre", "accelerators": {"Example A": 2048}}
+    invalid = RunDetails.of(view, "run")
+    named = {"system": "Example-1", "submitter": "A centre"}
     valid = tuple(
-        invalid.model_copy(update={**named, "broken": (), "run_id": f"run-{number}"})
+        invalid.model_copy(
+            update={**named, "broken": (), "violations": (), "run_id": f"run-{number}"}
+        )
         for number in range(3)
     )
     left_out = (LeftOut(name="lasts", reasons=("it has not ended",)),)

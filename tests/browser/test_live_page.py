@@ -19,6 +19,7 @@ from tests.support.run_factory import Grown, Plan, initial_graph, write_run
 from tests.support.waiting import until
 
 from aiperf_hpc.formatting import duration, exact, percent, si, size
+from aiperf_hpc.results.views import quantities
 from aiperf_hpc.run import records
 from aiperf_hpc.service.conductor import Conductor
 from aiperf_hpc.service.endpoint import Endpoint
@@ -177,6 +178,26 @@ def test_of_one_network_it_shows_how_fast_models_reach_their_target(
         page.shows("[data-part=machines]", "1 trial")
         assert "in stock" not in (page.text("[data-part=machines]") or "")
         assert browser.complaints == []
+
+
+def test_a_headline_figure_that_the_table_gains_is_on_the_page(
+    page: Page, live: LiveRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = quantities.Quantity(
+        "gained",
+        "Gained",
+        "GAIN",
+        lambda run: 5e9 + run.score.ops,
+        quantities.Format.SI,
+        "A figure.",
+    )
+    monkeypatch.setattr(quantities, "QUANTITIES", (*quantities.QUANTITIES, row))
+    live.begin()
+    page.open()
+    page.shows("table.runs thead", "Gained")
+    page.shows("table.runs tbody", " GGAIN")
+    page.open(f"#/runs/{ADDRESS}")
+    page.shows("#gained", " GGAIN")
 
 
 def _headline(page: Page) -> dict[str, str]:

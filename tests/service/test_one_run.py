@@ -15,7 +15,9 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.results.report.model import make_report
 from aiperf_hpc.results.views.cached_view import CachedView
-from aiperf_hpc.results.views.run_view import RunStatus, RunView, ScoreStatus, TrialStatus
+from aiperf_hpc.results.views.run_view import RunStatus, RunView
+from aiperf_hpc.results.views.score import ScoreStatus
+from aiperf_hpc.results.views.trial_status import TrialStatus
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.service.problem import Problem
 from aiperf_hpc.service.runs import OneRun

@@ -21,7 +21,7 @@ from aiperf_hpc.results.report.plots.figure import (
     scaled,
     settings,
 )
-from aiperf_hpc.results.views.run_view import ScoreStatus
+from aiperf_hpc.results.views.score import ScoreStatus
 
 MOST_MARKS = 120
 """The number of official points above which a part is marked: marks would hide the curve."""

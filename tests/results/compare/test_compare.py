@@ -10,14 +10,18 @@ import pytest
 from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.cli import main
-from aiperf_hpc.results.compare.comparison import Comparison, compare, differences, flat
-from aiperf_hpc.results.compare.reading import read_groups
+from aiperf_hpc.results.compare.comparison import Comparison, compare, differences, read_groups
 from aiperf_hpc.results.report.model import make_report
-from aiperf_hpc.results.report.time_split import UNRECORDED
-from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.results.views.run_summary import flat
+from aiperf_hpc.results.views.run_view import RunState, RunView
+from aiperf_hpc.results.views.score import ScoreStatus
+from aiperf_hpc.results.views.time_split import UNRECORDED
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.streams import width
 
+LONG = ScoreStatus(
+    elapsed_seconds=1e6, operations=1, ops=1e-6, error=None, regulated_error=None, regulated=None
+)
 PLAN = Plan(replicas=1, trials=2, hpo_trials=0, failed=0, epochs=1)
 
 
@@ -56,7 +60,7 @@ def test_the_time_by_phase_is_the_reports(runs: Path) -> None:
 def test_repeated_runs_are_one_side_with_a_spread(runs: Path) -> None:
     groups = read_groups([runs / "a", runs / "c"])
     found = compare(groups)
-    one, two = (run.ops for run in groups[str(runs / "c")])
+    one, two = (run.score.ops for run in groups[str(runs / "c")])
     ops = found.sides[1].figures["ops"]
     assert ops is not None
     mean = (one + two) / 2
@@ -69,10 +73,10 @@ def test_repeated_runs_are_one_side_with_a_spread(runs: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"ended": False}, "has not ended"),
-        ({"dataset": "cifar10 0123"}, "the dataset differs: digits .*, cifar10 0123"),
-        ({"seconds": 1e6}, "they took from"),
-        ({"simulated": True}, "nothing was computed in"),
+        ({"state": RunState.RUNNING}, "has not ended"),
+        ({"dataset_hashes": "cifar10 0123"}, "the dataset differs: digits .*, cifar10 0123"),
+        ({"score": LONG}, "they took from"),
+        ({"broken": ("engine",)}, "nothing was computed in"),
         ({"broken": ()}, "is INVALID .*, and others are valid"),
         ({"settings": {"model.stem": "imagenet"}}, "model.stem differs"),
     ],

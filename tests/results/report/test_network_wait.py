@@ -8,8 +8,8 @@ from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.results.report import html
 from aiperf_hpc.results.report.model import make_report
-from aiperf_hpc.results.report.time_split import NetworkWait, network_wait
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.results.views.time_split import NetworkWait, network_wait
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import ReplicaHistory
 from aiperf_hpc.trial import Machine, TimePhase

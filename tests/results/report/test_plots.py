@@ -19,7 +19,7 @@ from aiperf_hpc.results.report.plots.score import score_plots
 from aiperf_hpc.results.report.plots.search import prediction_plot
 from aiperf_hpc.results.report.scaling import ScalingPoint
 from aiperf_hpc.results.report.search_replay import CandidateOutcome
-from aiperf_hpc.results.views.run_view import ScoreStatus
+from aiperf_hpc.results.views.score import ScoreStatus
 
 POINTS_A_LETTER = 5.0
 """The width of a letter of the drawings' 9-point type, in points, at least."""

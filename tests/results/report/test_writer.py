@@ -37,9 +37,9 @@ from aiperf_hpc.results.report.model import Report, make_report
 from aiperf_hpc.results.report.plots.colours import quality_colour
 from aiperf_hpc.results.report.plots.score import score_plots
 from aiperf_hpc.results.report.provenance import ReportManifest, differences
-from aiperf_hpc.results.report.time_split import split_time
 from aiperf_hpc.results.report.writer import summary_lines, write_report
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.results.views.time_split import split_time
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths, write_whole

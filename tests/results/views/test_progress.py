@@ -38,7 +38,8 @@ from aiperf_hpc.results.terminal import progress as progress_module
 from aiperf_hpc.results.terminal.progress import ProgressDisplay
 from aiperf_hpc.results.terminal.status_line import status_line
 from aiperf_hpc.results.views.cached_view import CachedView
-from aiperf_hpc.results.views.run_view import RunState, RunView, StorageStatus
+from aiperf_hpc.results.views.replica_status import StorageStatus
+from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run import records, storage
 from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.journal import JournalWriter

@@ -1,0 +1,77 @@
+"""The score of a run, at one time and over time."""
+
+from __future__ import annotations
+
+from aiperf_hpc.ops_counter.score import (
+    ScorePoint,
+    end_of,
+    recorded,
+    score_series,
+    score_times,
+)
+from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.trial import Value
+
+CURVE_POINTS = 720
+"""Points of a plotted score."""
+
+
+class ScoreStatus(Value):
+    """A score with its unit in the names: operations, operations a second, seconds."""
+
+    elapsed_seconds: float
+    operations: int
+    ops: float
+    error: float | None
+    regulated_error: float | None
+    """The error that ``regulated`` is made from: never less than one validation sample."""
+    regulated: float | None
+
+    @classmethod
+    def of(cls, point: ScorePoint) -> ScoreStatus:
+        return cls(
+            elapsed_seconds=point.elapsed,
+            operations=point.operations,
+            ops=point.ops,
+            error=point.error,
+            regulated_error=point.regulated_error,
+            regulated=point.regulated,
+        )
+
+
+class ScoreSeries:
+    """The score of a run over time, computed again only when there are more records."""
+
+    def __init__(self, history: RunHistory, interval_hours: float) -> None:
+        self._history = history
+        self._interval = interval_hours
+        self._computed: tuple[int, list[ScoreStatus], list[ScoreStatus]] | None = None
+        """Both series, after how many records."""
+
+    def official(self) -> list[ScoreStatus]:
+        """Return the score at every interval and at the end (or the last record so far)."""
+        return list(self._both()[1])
+
+    def curve(self) -> list[ScoreStatus]:
+        """Return the score at every ``CURVE_POINTS``-th part of the time so far."""
+        return list(self._both()[2])
+
+    def points(self, interval_hours: float) -> list[ScorePoint]:
+        """Return the score at every multiple of an interval."""
+        history = self._history
+        return score_series(history, recorded, score_times(history, interval_hours))
+
+    def _both(self) -> tuple[int, list[ScoreStatus], list[ScoreStatus]]:
+        """Return the official points and the curve, by one walk over all records."""
+        history = self._history
+        if self._computed is None or self._computed[0] != history.record_count:
+            official = score_times(history, self._interval)
+            elapsed = 0.0 if history.start_utc is None else end_of(history) - history.start_utc
+            fine = score_times(history, elapsed / CURVE_POINTS / 3600.0) if elapsed >= 1.0 else []
+            times = sorted({*official, *fine})
+            points = dict(zip(times, score_series(history, recorded, times), strict=True))
+            series, curve = (
+                [ScoreStatus.of(points[utc]) for utc in each] for each in (official, fine)
+            )
+            self._computed = history.record_count, series, curve
+        return self._computed

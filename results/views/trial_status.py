@@ -1,0 +1,97 @@
+"""The state of a trial: what it executed and reached."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from operator import attrgetter
+
+from aiperf_hpc.objective import ACCURACY
+from aiperf_hpc.run.history import RunHistory, Trial
+from aiperf_hpc.trial import MorphismData, Value
+
+NO_SAMPLES = (0, 0)
+"""Samples of training and of validation."""
+
+
+class TrialStatus(Value):
+    """One trial; what it executed and reached, and its time, are those until the run's end."""
+
+    id: str
+    replica: str
+    round: int
+    phase: str
+    state: str
+    reason: str
+    graph: str
+    parent: str | None
+    morphisms: tuple[MorphismData, ...]
+    batch_size: int
+    kernel_size: int | None
+    learning_rate: float
+    parameters: int
+    depth: int
+    train_operations: int
+    """Operations credited for one training sample."""
+    validation_operations: int
+    """Operations credited for one validation sample."""
+    epochs: int
+    epoch_limit: int
+    train_samples: int
+    validation_samples: int
+    best_accuracy: float | None
+    """The highest accuracy that an evaluation of it observed; None where the run has another
+    measure."""
+    best_quality: float | None = None
+    """The best quality, by the run's measure, that an evaluation of it observed."""
+    predicted_accuracy: float | None
+    """The accuracy that it would have after longer training, by its first epochs; in warm-up
+    alone."""
+    started_seconds: float
+    """Seconds from the run's start to the trial's."""
+    seconds: float
+    """Seconds from its start to its end, or until now."""
+
+
+def trial_statuses(history: RunHistory, trials: Iterable[Trial], now: float) -> list[TrialStatus]:
+    """Return some trials as they are at ``now``, UTC seconds, or were when the run ended."""
+    if (end := history.end_utc) is None:
+        return [_status(history, trial, now, math.inf, NO_SAMPLES) for trial in trials]
+    late = history.executions.after(end)
+    return [_status(history, t, end, end, late.get(t.id, NO_SAMPLES)) for t in trials]
+
+
+def _status(
+    history: RunHistory, trial: Trial, now: float, end: float, late: tuple[int, int]
+) -> TrialStatus:
+    """Return what a trial was until ``end``, but for the ``late`` samples of it."""
+    started, used = trial.started, trial.started.hyperparameters
+    evaluations = [each for each in trial.evaluations if each.utc <= end]
+    best = max(evaluations, key=attrgetter("objective_value"), default=None)
+    return TrialStatus(
+        id=trial.id,
+        replica=trial.replica,
+        round=started.round,
+        phase=str(started.phase),
+        state=str(trial.state),
+        reason=trial.reason,
+        graph=started.graph,
+        parent=started.parent,
+        morphisms=started.morphisms,
+        batch_size=used.batch_size,
+        kernel_size=used.kernel_size,
+        learning_rate=used.learning_rate,
+        parameters=started.parameters,
+        depth=started.depth,
+        train_operations=started.train_operations,
+        validation_operations=started.validation_operations,
+        epochs=len(evaluations),
+        epoch_limit=started.epoch_limit,
+        train_samples=trial.train_samples - late[0],
+        validation_samples=trial.validation_samples - late[1],
+        best_accuracy=best.quality if best is not None and best.measure is ACCURACY else None,
+        best_quality=None if best is None else best.quality,
+        predicted_accuracy=trial.ended.predicted_accuracy if trial.ended else None,
+        started_seconds=trial.started_utc - (history.origin_utc or trial.started_utc),
+        seconds=max(0.0, min(trial.ended_utc or now, end) - trial.started_utc),
+    )
