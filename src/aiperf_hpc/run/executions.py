@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator, MutableSequence, Sequence
-from dataclasses import dataclass
-from typing import overload
+from collections.abc import Iterator, MutableSequence
+from typing import NamedTuple
 
 MOST = 2**63 - 1
 """What a column of whole numbers can hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class Execution:
+class Execution(NamedTuple):
     """Samples that were executed, and when that was recorded, UTC seconds."""
 
     utc: float
@@ -22,7 +20,7 @@ class Execution:
     validation_samples: int
 
 
-class Executions(Sequence[Execution]):
+class Executions:
     """All executions of a run, in the order in which they were read. Only ever added to."""
 
     def __init__(self) -> None:
@@ -100,16 +98,5 @@ class Executions(Sequence[Execution]):
     def __len__(self) -> int:
         return len(self._utc)
 
-    @overload
-    def __getitem__(self, index: int) -> Execution: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Execution]: ...
-    def __getitem__(self, index: int | slice) -> Execution | list[Execution]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        return Execution(
-            self._utc[index],
-            self.trials[self._place[index]],
-            self._train[index],
-            self._validation[index],
-        )
+    def __iter__(self) -> Iterator[Execution]:
+        return (Execution(utc, self.trials[i], *samples) for utc, i, *samples in self.rows())

@@ -42,6 +42,16 @@ class Incarnation:
 FIRST = Incarnation()
 
 
+class _Below:
+    """A path below the run directory, as an attribute of ``RunPaths``."""
+
+    def __init__(self, *parts: str) -> None:
+        self._parts = parts
+
+    def __get__(self, paths: RunPaths, owner: type[RunPaths]) -> Path:
+        return paths.root.joinpath(*self._parts)
+
+
 @dataclass(frozen=True, slots=True)
 class RunPaths:
     """The layout of a run directory on the shared file system.
@@ -52,87 +62,41 @@ class RunPaths:
 
     root: Path
 
-    @property
-    def manifest(self) -> Path:
-        """The run's size, configuration, versions and seed (``RunManifest``)."""
-        return self.root / "run.yaml"
+    manifest = _Below("run.yaml")
+    """The run's size, configuration, versions and seed (``RunManifest``)."""
 
     def manifest_digest(self) -> str:
         """Return the SHA-256 of the manifest as it is now."""
         return hashlib.sha256(bytes_inside(self.root, self.manifest)).hexdigest()
 
-    @property
-    def primary_journal(self) -> Path:
-        return self.root / "primary" / "journal.jsonl"
-
-    @property
-    def claims(self) -> Path:
-        """Who has had the run in hand, one after the other (``primary/control/claim.py``)."""
-        return self.root / "primary" / "claims"
-
-    @property
-    def digest(self) -> Path:
-        """What the primary tells all search workers of all replicas (``run/digest.py``)."""
-        return self.root / "primary" / "digest.jsonl"
-
-    @property
-    def heads(self) -> Path:
-        """The heads of all journals, as the primary took them (``run/heads.py``)."""
-        return self.root / "primary" / "heads.jsonl"
-
-    @property
-    def primary_head(self) -> Path:
-        """The latest head of the primary's journal, for the replicas to record; no evidence."""
-        return self.root / "primary" / "head.json"
-
-    @property
-    def witness_token(self) -> Path:
-        """What witnesses know the run by, while it lasts; for its primary alone."""
-        return self.root / "primary" / "witness-token"
-
-    @property
-    def peaks(self) -> Path:
-        """The machine's peaks, where they were measured for this run."""
-        return self.root / PEAKS
-
-    @property
-    def peaks_after(self) -> Path:
-        """The machine's peaks once more, behind the run."""
-        return self.root / "peaks-after.json"
-
-    @property
-    def batch_script(self) -> Path:
-        """What was submitted to the scheduler, where there is one."""
-        return self.root / "primary" / "batch.sh"
-
-    @property
-    def allocation_log(self) -> Path:
-        """What salloc says of the run's own jobs."""
-        return self.root / "primary" / "allocation.log"
-
-    @property
-    def primary_log(self) -> Path:
-        """What a primary in the background prints; for people, never parsed."""
-        return self.root / "primary" / "output.log"
-
-    @property
-    def service(self) -> Path:
-        """Where the run is served over REST, if it is."""
-        return self.root / "primary" / "service.json"
-
-    @property
-    def stop_request(self) -> Path:
-        """Exists once someone has asked for an orderly stop; its text says who."""
-        return self.root / "primary" / "stop"
-
-    @property
-    def scale_request(self) -> Path:
-        """Exists while someone's request for other nodes waits (``run/requests.py``)."""
-        return self.root / "primary" / "scale.json"
-
-    @property
-    def replicas(self) -> Path:
-        return self.root / "replicas"
+    primary_journal = _Below("primary", "journal.jsonl")
+    claims = _Below("primary", "claims")
+    """Who has had the run in hand, one after the other (``primary/control/claim.py``)."""
+    digest = _Below("primary", "digest.jsonl")
+    """What the primary tells all search workers of all replicas (``run/digest.py``)."""
+    heads = _Below("primary", "heads.jsonl")
+    """The heads of all journals, as the primary took them (``run/heads.py``)."""
+    primary_head = _Below("primary", "head.json")
+    """The latest head of the primary's journal, for the replicas to record; no evidence."""
+    witness_token = _Below("primary", "witness-token")
+    """What witnesses know the run by, while it lasts; for its primary alone."""
+    peaks = _Below(PEAKS)
+    """The machine's peaks, where they were measured for this run."""
+    peaks_after = _Below("peaks-after.json")
+    """The machine's peaks once more, behind the run."""
+    batch_script = _Below("primary", "batch.sh")
+    """What was submitted to the scheduler, where there is one."""
+    allocation_log = _Below("primary", "allocation.log")
+    """What salloc says of the run's own jobs."""
+    primary_log = _Below("primary", "output.log")
+    """What a primary in the background prints; for people, never parsed."""
+    service = _Below("primary", "service.json")
+    """Where the run is served over REST, if it is."""
+    stop_request = _Below("primary", "stop")
+    """Exists once someone has asked for an orderly stop; its text says who."""
+    scale_request = _Below("primary", "scale.json")
+    """Exists while someone's request for other nodes waits (``run/requests.py``)."""
+    replicas = _Below("replicas")
 
     def replica(self, replica: str) -> Path:
         return self.replicas / replica
@@ -179,9 +143,7 @@ class RunPaths:
         """The checkpoint of the weights of a trial's best evaluation."""
         return self.replica(replica) / "kept" / f"{trial}-evaluated.safetensors"
 
-    @property
-    def candidates(self) -> Path:
-        return self.root / "candidates"
+    candidates = _Below("candidates")
 
     def graph(self, graph_hash: str) -> Path:
         return self.candidates / f"{graph_hash}.json"
@@ -190,47 +152,21 @@ class RunPaths:
         """The checkpoint of a candidate: its graph with the weights inherited from its parent."""
         return self.candidates / f"{proposal}.safetensors"
 
-    @property
-    def report(self) -> Path:
-        return self.root / "report"
-
-    @property
-    def report_html(self) -> Path:
-        return self.report / "report.html"
-
-    @property
-    def report_json(self) -> Path:
-        return self.report / "report.json"
-
-    @property
-    def report_summary(self) -> Path:
-        """What a list of runs shows of one that has ended (``results/views/run_catalog.py``)."""
-        return self.report / "summary.json"
-
-    @property
-    def result_log(self) -> Path:
-        """The result as a log of MLPerf (``results/report/mllog.py``)."""
-        return self.report / "result_0.txt"
-
-    @property
-    def report_schema(self) -> Path:
-        """The JSON Schema of ``report_json`` (``results/report/schema.py``)."""
-        return self.report / "report.schema.json"
-
-    @property
-    def result_text(self) -> Path:
-        """The result in a page of plain text (``results/report/result_text.py``)."""
-        return self.report / "result.txt"
-
-    @property
-    def report_manifest(self) -> Path:
-        """The SHA-256 of every file of the run."""
-        return self.report / "manifest.json"
-
-    @property
-    def signature(self) -> Path:
-        """The signature of ``report_manifest``, as ``ssh-keygen -Y sign`` writes it beside it."""
-        return self.report / "manifest.json.sig"
+    report = _Below("report")
+    report_html = _Below("report", "report.html")
+    report_json = _Below("report", "report.json")
+    report_summary = _Below("report", "summary.json")
+    """What a list of runs shows of one that has ended (``results/views/run_catalog.py``)."""
+    result_log = _Below("report", "result_0.txt")
+    """The result as a log of MLPerf (``results/report/mllog.py``)."""
+    report_schema = _Below("report", "report.schema.json")
+    """The JSON Schema of ``report_json`` (``results/report/schema.py``)."""
+    result_text = _Below("report", "result.txt")
+    """The result in a page of plain text (``results/report/result_text.py``)."""
+    report_manifest = _Below("report", "manifest.json")
+    """The SHA-256 of every file of the run."""
+    signature = _Below("report", "manifest.json.sig")
+    """The signature of ``report_manifest``, as ``ssh-keygen -Y sign`` writes it beside it."""
 
     def journals(self, replica: str | None = None) -> Iterator[Path]:
         """Yield the journals that exist now in order: one replica's, or the primary's and all."""

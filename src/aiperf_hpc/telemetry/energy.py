@@ -83,26 +83,15 @@ class AcceleratorMeter:
         return self._counter.take() if self._counts else self._power.take()
 
 
-class Metered(NamedTuple):
-    """The accelerators of a source that have a meter."""
-
-    numbers: Sequence[int]
-    """Their places among the source's."""
-    meters: Sequence[AcceleratorMeter]
-
-
 def accelerator_meters(
     source: AcceleratorSource, first: Sequence[Reading], every: float
-) -> Metered:
-    """Return meters of the accelerators that told a counter of energy, or their power."""
-    numbers = [
-        number
+) -> dict[int, AcceleratorMeter]:
+    """Return meters of the accelerators that have an energy counter or power, by their place."""
+    return {
+        number: AcceleratorMeter(source, number, reading, every)
         for number, reading in enumerate(first)
         if reading.millijoules is not None or reading.watts is not None
-    ]
-    return Metered(
-        numbers, [AcceleratorMeter(source, number, first[number], every) for number in numbers]
-    )
+    }
 
 
 class Zone(NamedTuple):
@@ -162,7 +151,19 @@ def _zone(folder: Path, name: str, part: Part) -> Zone:
     return Zone(name, part, folder / "energy_uj", number_of(folder / "max_energy_range_uj"))
 
 
-class Counter:
+class _Energy:
+    """An energy since the last time that it was taken."""
+
+    _joules = _seconds = 0.0
+
+    def take(self) -> tuple[float, float]:
+        """Return the joules since the last time, and how many seconds they cover."""
+        taken = self._joules, self._seconds
+        self._joules = self._seconds = 0.0
+        return taken
+
+
+class Counter(_Energy):
     """The energy by a counter that begins anew after its greatest value."""
 
     def __init__(
@@ -180,7 +181,6 @@ class Counter:
         self._greatest = greatest
         self._longest = longest
         self._last: tuple[float, int] | None = None
-        self._joules = self._seconds = 0.0
 
     def read(self, now: float, value: int) -> None:
         """Take a reading at ``now``, in monotonic seconds.
@@ -198,14 +198,8 @@ class Counter:
                 self._seconds += now - then
         self._last = now, value
 
-    def take(self) -> tuple[float, float]:
-        """Return the joules since the last time, and how many seconds they cover."""
-        taken = self._joules, self._seconds
-        self._joules = self._seconds = 0.0
-        return taken
 
-
-class Trapezoid:
+class Trapezoid(_Energy):
     """The energy by readings of power, which is taken to change evenly between two of them."""
 
     def __init__(self, longest: float) -> None:
@@ -216,7 +210,6 @@ class Trapezoid:
         """
         self._longest = longest
         self._last: tuple[float, float] | None = None
-        self._joules = self._seconds = 0.0
 
     def read(self, now: float, watts: float) -> None:
         """Take a reading at ``now``, in monotonic seconds."""
@@ -231,12 +224,6 @@ class Trapezoid:
     def missed(self) -> None:
         """Take note that a reading failed: nothing is known until the next one."""
         self._last = None
-
-    def take(self) -> tuple[float, float]:
-        """Return the joules since the last time, and how many seconds they cover."""
-        taken = self._joules, self._seconds
-        self._joules = self._seconds = 0.0
-        return taken
 
 
 class Mean:

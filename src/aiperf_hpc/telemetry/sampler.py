@@ -41,8 +41,7 @@ class _Accelerators:
         self.source = source
         self.every = READ_SECONDS if source.cheap else seconds
         first = source.read()
-        numbers, self.meters = accelerator_meters(source, first, self.every)
-        self._meter_of = dict(zip(numbers, self.meters, strict=True))
+        self.meters = accelerator_meters(source, first, self.every)
         self._last = [Reading()] * len(source.names)
         self._hottest: list[float | None] = [None] * len(source.names)
         self._means = {
@@ -58,7 +57,7 @@ class _Accelerators:
 
     def _take_in(self, now: float, readings: Sequence[Reading]) -> None:
         for number, reading in enumerate(readings):
-            if (meter := self._meter_of.get(number)) is not None:
+            if (meter := self.meters.get(number)) is not None:
                 meter.read(now, reading)
             for column, means in self._means.items():
                 means[number].read(getattr(reading, column))
@@ -133,7 +132,7 @@ class Sampler:
 
     @property
     def _meters(self) -> list[ZoneMeter | AcceleratorMeter]:
-        return [*(m for a in self._accelerators for m in a.meters), *self._zones]
+        return [*(m for a in self._accelerators for m in a.meters.values()), *self._zones]
 
     @property
     def quick(self) -> bool:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from aiperf_hpc.graph.layers.base import ChannelRole, Layer, Shape, layer_class, require
+from aiperf_hpc.graph.layers.base import (
+    ChannelRole,
+    Layer,
+    Shape,
+    layer_class,
+    require,
+    require_number,
+)
 from aiperf_hpc.untrusted.bounds import LARGEST
 
 
@@ -19,9 +26,6 @@ class ReLU(Layer):
     def negative_slope(self) -> float | None:
         return 0.0
 
-    def output_shape(self, *inputs: Shape) -> Shape:
-        return inputs[0]
-
 
 @layer_class
 class LeakyReLU(Layer):
@@ -33,19 +37,11 @@ class LeakyReLU(Layer):
     slope: float = 0.3
 
     def __post_init__(self) -> None:
-        number = type(self.slope) is not bool and isinstance(self.slope, int | float)
-        require(
-            number and 0.0 <= self.slope <= LARGEST,
-            f"leaky_relu: slope must be a number of at least 0, got {self.slope!r}",
-        )
-        object.__setattr__(self, "slope", float(self.slope))  # One number, one hash.
+        require_number(self, "slope", 0.0, LARGEST, "a number of at least 0")
 
     @property
     def negative_slope(self) -> float | None:
         return self.slope
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        return inputs[0]
 
 
 @layer_class
@@ -54,9 +50,6 @@ class Tanh(Layer):
 
     kind: ClassVar[str] = "tanh"
     follower: ClassVar[bool] = True
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        return inputs[0]
 
 
 @layer_class
@@ -69,15 +62,7 @@ class Scale(Layer):
     factor: float
 
     def __post_init__(self) -> None:
-        number = type(self.factor) is not bool and isinstance(self.factor, int | float)
-        require(
-            number and -LARGEST <= self.factor <= LARGEST,
-            f"scale: factor must be a finite number, got {self.factor!r}",
-        )
-        object.__setattr__(self, "factor", float(self.factor))  # One number, one hash.
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        return inputs[0]
+        require_number(self, "factor", -LARGEST, LARGEST, "a finite number")
 
 
 @layer_class
@@ -86,9 +71,6 @@ class Softmax(Layer):
 
     kind: ClassVar[str] = "softmax"
     channel_role: ClassVar[ChannelRole] = ChannelRole.FIXED
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        return inputs[0]
 
 
 @layer_class

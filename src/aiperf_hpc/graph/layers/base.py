@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum, StrEnum
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
@@ -103,6 +103,28 @@ class Layer:
     follower: ClassVar[bool] = False
     """Whether it belongs to the layer that it follows, element by element, so that the two
     together stand for one layer where networks are described."""
+    odd_kernel: ClassVar[bool] = False
+    """Whether its kernel must be odd, so that it has a center."""
+
+    def __post_init__(self) -> None:
+        """Check fields by their types. Raises GraphError."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "int":
+                fits, what = is_size(value), "a whole number of at least 1"
+            elif field.type == "bool":
+                fits, what = type(value) is bool, "true or false"
+            elif field.type == "Distribution":
+                fits, what = value in list(Distribution), f"one of {', '.join(Distribution)}"
+            else:
+                continue
+            require(fits, f"{self.kind}: {field.name} must be {what}, got {value!r}")
+            if field.type == "Distribution":
+                object.__setattr__(self, field.name, Distribution(value))
+        kernel = getattr(self, "kernel", 1)
+        require(
+            not self.odd_kernel or kernel % 2 == 1, f"{self.kind}: kernel must be odd, got {kernel}"
+        )
 
     @property
     def dtype(self) -> str:
@@ -136,8 +158,8 @@ class Layer:
         return {}
 
     def output_shape(self, *inputs: Shape) -> Shape:
-        """Return the output's shape. Raises GraphError when the inputs do not fit."""
-        raise NotImplementedError
+        """Return the output's shape, here the input's. Raises GraphError if inputs do not fit."""
+        return inputs[0]
 
     def parameters(self, *inputs: Shape) -> dict[str, Shape]:
         """Return the shape of each trainable parameter."""
@@ -184,21 +206,18 @@ def volume(shape: Shape) -> tuple[int, int, int, int]:
     return shape[0], shape[1], shape[2], shape[3]
 
 
-def require_sizes(layer: Layer, *names: str) -> None:
-    """Raise GraphError unless each of these fields is a whole number of at least 1."""
-    for name in names:
-        value = getattr(layer, name)
-        require(
-            is_size(value),
-            f"{layer.kind}: {name} must be a whole number of at least 1, got {value!r}",
-        )
+def require_number(layer: Layer, name: str, least: float, most: float, what: str) -> None:
+    """Store a field as a float, so that equal layers have one hash.
 
-
-def distribution(kind: str, value: str) -> Distribution:
-    """Return the distribution ``value``. Raises GraphError if there is none."""
-    known = ", ".join(Distribution)
-    require(value in list(Distribution), f"{kind}: initial must be one of {known}, got {value!r}")
-    return Distribution(value)
+    Raises:
+        GraphError: it is no number from ``least`` to ``most``, or not what ``what`` describes.
+    """
+    value = getattr(layer, name)
+    number = type(value) is not bool and isinstance(value, int | float)
+    require(
+        number and least <= value <= most, f"{layer.kind}: {name} must be {what}, got {value!r}"
+    )
+    object.__setattr__(layer, name, float(value))
 
 
 def is_size(value: object) -> bool:

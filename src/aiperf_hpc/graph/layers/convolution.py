@@ -13,11 +13,9 @@ from aiperf_hpc.graph.layers.base import (
     Layer,
     Shape,
     SlidingWindow,
-    distribution,
     image,
     layer_class,
     require,
-    require_sizes,
     volume,
 )
 
@@ -33,13 +31,10 @@ class _OddConv2D(Layer):
     decayed: ClassVar[frozenset[str]] = frozenset({"kernel"})
     channel_role: ClassVar[ChannelRole] = ChannelRole.PRODUCES
     unfolds_input: ClassVar[bool] = True
+    odd_kernel: ClassVar[bool] = True
 
     channels: int
     kernel: int
-
-    def __post_init__(self) -> None:
-        require_sizes(self, "channels", "kernel")
-        _require_odd(self.kind, self.kernel)
 
     @property
     def window(self) -> SlidingWindow:
@@ -50,8 +45,8 @@ class _OddConv2D(Layer):
         return {"kernel": Distribution.HE_NORMAL}
 
     def output_shape(self, *inputs: Shape) -> Shape:
-        height, width, _ = image(inputs[0])
-        return height, width, self.channels
+        *places, _ = image(inputs[0])
+        return (*self.window.slid_over(tuple(places)), self.channels)
 
     def parameters(self, *inputs: Shape) -> dict[str, Shape]:
         return {"kernel": (self.kernel, self.kernel, image(inputs[0])[2], self.channels)}
@@ -60,31 +55,15 @@ class _OddConv2D(Layer):
         return replace(self, channels=channels)
 
 
-def _require_odd(kind: str, kernel: int) -> None:
-    require(kernel % 2 == 1, f"{kind}: kernel must be odd, got {kernel}")
-
-
-def _require_flag(kind: str, bias: object) -> None:
-    require(type(bias) is bool, f"{kind}: bias must be true or false, got {bias!r}")
-
-
 @dataclass(frozen=True, slots=True)
 class _StridedConv2D(_OddConv2D):
     """The same at any stride: a side of n places becomes one of n / stride, rounded up."""
 
     stride: int = 1
 
-    def __post_init__(self) -> None:
-        require_sizes(self, "channels", "kernel", "stride")
-        _require_odd(self.kind, self.kernel)
-
     @property
     def window(self) -> SlidingWindow:
         return SlidingWindow(self.kernel, self.stride)
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        height, width, _ = image(inputs[0])
-        return -(-height // self.stride), -(-width // self.stride), self.channels
 
 
 @layer_class
@@ -101,11 +80,6 @@ class Conv2D(_StridedConv2D):
     initial: Distribution = Distribution.HE_NORMAL
     """The kernel's. A bias begins uniform with a kernel that does, as in PyTorch, or at 0."""
     bias: bool = False
-
-    def __post_init__(self) -> None:
-        _StridedConv2D.__post_init__(self)
-        object.__setattr__(self, "initial", distribution(self.kind, self.initial))
-        _require_flag(self.kind, self.bias)
 
     @property
     def initial_values(self) -> Mapping[str, InitialValue]:
@@ -142,10 +116,6 @@ class Conv3D(Layer):
     stride: int = 1
     bias: bool = False
 
-    def __post_init__(self) -> None:
-        require_sizes(self, "channels", "kernel", "stride")
-        _require_flag(self.kind, self.bias)
-
     @property
     def window(self) -> SlidingWindow:
         return SlidingWindow(self.kernel, self.stride)
@@ -174,14 +144,11 @@ class DepthwiseConv2D(Layer):
     decayed: ClassVar[frozenset[str]] = frozenset({"kernel"})
     # Its kernel has a channel of its own for each that it reads: none can be added alone.
     channel_role: ClassVar[ChannelRole] = ChannelRole.REARRANGES
+    odd_kernel: ClassVar[bool] = True
 
     kernel: int
     stride: int = 1
     dilation: int = 1
-
-    def __post_init__(self) -> None:
-        require_sizes(self, "kernel", "stride", "dilation")
-        _require_odd(self.kind, self.kernel)
 
     @property
     def window(self) -> SlidingWindow:
@@ -205,10 +172,6 @@ class AtrousConv2D(_OddConv2D):
     kind: ClassVar[str] = "atrous_conv2d"
 
     dilation: int
-
-    def __post_init__(self) -> None:
-        require_sizes(self, "channels", "kernel", "dilation")
-        _require_odd(self.kind, self.kernel)
 
     @property
     def window(self) -> SlidingWindow:
@@ -250,8 +213,7 @@ class ConvTranspose2D(_OddConv2D):
     stride: int
 
     def __post_init__(self) -> None:
-        require_sizes(self, "channels", "kernel", "stride")
-        _require_odd(self.kind, self.kernel)
+        Layer.__post_init__(self)
         require(
             2 * self.stride <= self.kernel + 1,
             f"{self.kind}: a kernel of {self.kernel} reaches not all places at stride "

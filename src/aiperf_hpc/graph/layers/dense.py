@@ -12,10 +12,9 @@ from aiperf_hpc.graph.layers.base import (
     InitialValue,
     Layer,
     Shape,
-    distribution,
     layer_class,
     require,
-    require_sizes,
+    require_number,
 )
 from aiperf_hpc.untrusted.bounds import LARGEST
 
@@ -38,14 +37,8 @@ class Dense(Layer):
     l2: float = 0.0
 
     def __post_init__(self) -> None:
-        require_sizes(self, "units")
-        object.__setattr__(self, "initial", distribution(self.kind, self.initial))
-        number = type(self.l2) is not bool and isinstance(self.l2, int | float)
-        require(
-            number and 0.0 <= self.l2 <= LARGEST,
-            f"{self.kind}: l2 must be a number of at least 0, got {self.l2!r}",
-        )
-        object.__setattr__(self, "l2", float(self.l2))  # One number, one hash.
+        Layer.__post_init__(self)
+        require_number(self, "l2", 0.0, LARGEST, "a number of at least 0")
 
     @property
     def initial_values(self) -> Mapping[str, InitialValue]:
@@ -92,9 +85,6 @@ class Embedding(Layer):
 
     vocabulary: int
     channels: int
-
-    def __post_init__(self) -> None:
-        require_sizes(self, "vocabulary", "channels")
 
     def output_shape(self, *inputs: Shape) -> Shape:
         return *inputs[0], self.channels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -11,7 +12,7 @@ from aiperf_hpc.graph.layers.base import (
     Layer,
     Shape,
     layer_class,
-    require,
+    require_number,
 )
 
 
@@ -31,9 +32,6 @@ class BatchNorm(Layer):
     momentum: ClassVar[float] = 0.9
     """The share of the running statistics that a training step leaves of them."""
 
-    def output_shape(self, *inputs: Shape) -> Shape:
-        return inputs[0]
-
     def parameters(self, *inputs: Shape) -> dict[str, Shape]:
         return {"gamma": inputs[0][-1:], "beta": inputs[0][-1:]}
 
@@ -49,9 +47,6 @@ class ChannelAffine(Layer):
     initial_values: ClassVar[Mapping[str, InitialValue]] = {"scale": 1.0, "shift": 0.0}
     # A parameter for each channel that it reads, which no morphism adds.
     channel_role: ClassVar[ChannelRole] = ChannelRole.REARRANGES
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        return inputs[0]
 
     def parameters(self, *inputs: Shape) -> dict[str, Shape]:
         return {"scale": inputs[0][-1:], "shift": inputs[0][-1:]}
@@ -71,12 +66,5 @@ class Dropout(Layer):
     rate: float
 
     def __post_init__(self) -> None:
-        number = type(self.rate) is not bool and isinstance(self.rate, int | float)
-        require(
-            number and 0.0 <= self.rate < 1.0,
-            f"dropout: rate must be a number from 0 to below 1, got {self.rate!r}",
-        )
-        object.__setattr__(self, "rate", float(self.rate))  # One number, one hash.
-
-    def output_shape(self, *inputs: Shape) -> Shape:
-        return inputs[0]
+        below_one = math.nextafter(1.0, 0.0)
+        require_number(self, "rate", 0.0, below_one, "a number from 0 to below 1")

@@ -11,8 +11,6 @@ from aiperf_hpc.graph.layers.base import (
     SlidingWindow,
     image,
     layer_class,
-    require,
-    require_sizes,
     volume,
 )
 
@@ -27,16 +25,11 @@ class MaxPool2D(Layer):
     """
 
     kind: ClassVar[str] = "max_pool2d"
+    odd_kernel: ClassVar[bool] = True
 
     kernel: int
     stride: int
     same: bool = False
-
-    def __post_init__(self) -> None:
-        require_sizes(self, "kernel", "stride")
-        require(self.kernel % 2 == 1, f"{self.kind}: kernel must be odd, got {self.kernel}")
-        fits = type(self.same) is bool
-        require(fits, f"{self.kind}: same must be true or false, got {self.same!r}")
 
     @property
     def window(self) -> SlidingWindow:
@@ -67,9 +60,6 @@ class MaxPool3D(Layer):
 
     kernel: int
     stride: int
-
-    def __post_init__(self) -> None:
-        require_sizes(self, "kernel", "stride")
 
     @property
     def window(self) -> SlidingWindow:

@@ -20,7 +20,7 @@ from aiperf_hpc.graph.layers.base import (
     is_size,
     layer_class,
     require,
-    require_sizes,
+    require_number,
     volume,
 )
 
@@ -60,9 +60,6 @@ class ProposalHead(Layer):
     """Of the 3 x 3 convolution."""
     anchors: int
     """Of a place."""
-
-    def __post_init__(self) -> None:
-        require_sizes(self, "channels", "anchors")
 
     def places(self, *inputs: Shape) -> int:
         """Return the places of all levels. Raises GraphError where channels differ."""
@@ -123,7 +120,7 @@ class Proposals(Layer):
             ("sizes", tuple(self.sizes)),
         ):
             object.__setattr__(self, name, value)
-        require_sizes(self, "count", "before", "kept", "height", "width")
+        Layer.__post_init__(self)
         described = all(len(level) == LEVEL and all(map(is_size, level)) for level in self.levels)
         require(bool(self.levels) and described, "proposals: a level is rows, columns and a stride")
         require(
@@ -134,12 +131,8 @@ class Proposals(Layer):
             len(self.levels) in (1, len(self.sizes)),
             f"proposals: {len(self.sizes)} sizes are not one for each of {len(self.levels)} levels",
         )
-        number = type(self.overlap) is not bool and isinstance(self.overlap, int | float)
-        require(
-            number and 0.0 < self.overlap <= 1.0,
-            f"proposals: overlap must be above 0 and at most 1, got {self.overlap!r}",
-        )
-        object.__setattr__(self, "overlap", float(self.overlap))  # One number, one hash.
+        above_zero = math.nextafter(0.0, 1.0)
+        require_number(self, "overlap", above_zero, 1.0, "above 0 and at most 1")
 
     @property
     def of_a_level(self) -> tuple[tuple[int, ...], ...]:
@@ -183,7 +176,7 @@ class RegionAlign(Layer):
     """The pixels from one place to the next, of each level."""
 
     def __post_init__(self) -> None:
-        require_sizes(self, "size")
+        Layer.__post_init__(self)
         object.__setattr__(self, "strides", tuple(self.strides))
         require(
             bool(self.strides) and all(map(is_size, self.strides)),

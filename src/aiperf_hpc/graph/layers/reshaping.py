@@ -13,7 +13,6 @@ from aiperf_hpc.graph.layers.base import (
     is_size,
     layer_class,
     require,
-    require_sizes,
 )
 from aiperf_hpc.untrusted.bounds import MOST_AXES
 
@@ -40,9 +39,6 @@ class Tile(Layer):
     height: int
     width: int
 
-    def __post_init__(self) -> None:
-        require_sizes(self, "height", "width")
-
     def output_shape(self, *inputs: Shape) -> Shape:
         *places, channels = image(inputs[0])
         require(places == [1, 1], f"repeats one pixel, got {inputs[0]}")
@@ -58,9 +54,6 @@ class NearestResize2D(Layer):
 
     height: int
     width: int
-
-    def __post_init__(self) -> None:
-        require_sizes(self, "height", "width")
 
     def output_shape(self, *inputs: Shape) -> Shape:
         return self.height, self.width, image(inputs[0])[2]

@@ -84,8 +84,14 @@ class HistoryState(RunState):
                 if utc > self.last_utc:
                     self.last_utc = utc
             change = _CHANGES.get(type(event))
-            if change is not None:  # A search worker's start counts by its time alone.
+            if change is not None:
                 change(self, utc, event, by)
+            elif isinstance(event, _OF_TRIAL):
+                if (trial := self._trial(event.trial, by)) is not None:
+                    self._change_trial(trial, utc, event)
+            elif isinstance(event, records.Event):
+                self._change_search(event, by)
+                self._change_replica(utc, event, by)
 
     def add(self, other: HistoryState) -> bool:
         """Add what the journals of other replicas add up to, as if they had been read after these.
@@ -263,32 +269,8 @@ class HistoryState(RunState):
         if proposal.id not in self._taken:
             waiting[proposal.id] = proposal
 
-    def _proposal_rejected(self, _: float, event: records.ProposalRejected, __: _Writer) -> None:
-        self.rejected[event.proposal] = event.reason
-        self._take_proposal(event.proposal)
-
-    def _search_started(self, _: float, event: records.SearchStarted, __: _Writer) -> None:
-        self.searchers.add(event.searcher)
-
-    def _search_failed(self, _: float, event: records.SearchFailed, by: _Writer) -> None:
-        self.search_failures.append(f"{by.replica.id}: {event.reason}")
-        if event.lost_parent is not None:
-            self._lost.add(event.lost_parent)
-            if (parent := self.trials.get(event.lost_parent)) is not None:
-                parent.has_checkpoint = False
-
-    def _search_ended(self, _: float, event: records.SearchEnded, by: _Writer) -> None:
-        if event.reason.startswith("failed"):
-            self.search_failures.append(f"{by.replica.id}: {event.reason}")
-
     def _file_problem(self, who: str, event: records.FileProblem) -> None:
         self.file_problems.append(f"{who}: {event.problem}; {event.remedy}")
-
-    def _replica_file_problem(self, _: float, event: records.FileProblem, by: _Writer) -> None:
-        self._file_problem(by.replica.id, event)
-
-    def _compiler_failed(self, _: float, event: records.CompilerFailed, by: _Writer) -> None:
-        self.compiler_failures.append(f"{by.replica.id}: {event.problem}")
 
     def _replica_started(self, utc: float, event: records.ReplicaStarted, by: _Writer) -> None:
         by.replica.all_started.append((utc, event))
@@ -301,31 +283,6 @@ class HistoryState(RunState):
         by.replica.peaks.clear()
         by.replica.clocks.clear()
 
-    def _replica_ready(self, utc: float, _: records.ReplicaReady, by: _Writer) -> None:
-        by.replica.ready_utc = utc
-
-    def _clock_seen(self, _: float, __: records.ClockSeen, by: _Writer) -> None:
-        replica = by.replica
-        if replica.ready_utc is not None:
-            replica.waited, replica.seconds = replica.seconds, {}
-            replica.ready_utc = None
-
-    def _system_described(self, _: float, event: records.SystemDescribed, by: _Writer) -> None:
-        if event.rank is not None:
-            by.replica.described[event.rank] = event.description
-            if (node := event.description.node) is not None:
-                by.replica.nodes.setdefault(by.source.incarnation, []).append(node)
-
-    def _peak_measured(self, _: float, event: records.PeakMeasured, by: _Writer) -> None:
-        by.replica.peaks[event.rank] = event.peak
-
-    def _dataset_loaded(self, utc: float, event: records.DatasetLoaded, by: _Writer) -> None:
-        by.replica.dataset = event.dataset
-        by.replica.loads.append((utc, event.staged_seconds))
-        by.replica.memory_limit = event.memory_limit_bytes
-        by.replica.memory_holds_copies = event.memory_holds_copies
-        by.replica.staged_bytes += event.staged_bytes
-
     def _time_spent(self, _: float, event: records.TimeSpent, by: _Writer) -> None:
         accounts = [by.replica.seconds]
         trial = self.trials.get(event.trial) if event.trial is not None else None
@@ -335,15 +292,6 @@ class HistoryState(RunState):
             for phase, value in event.seconds.items():
                 account[phase] = account.get(phase, 0.0) + value
 
-    def _step_times(self, _: float, event: records.StepTimes, by: _Writer) -> None:
-        by.replica.step_times.append(event)
-
-    def _ranks_lost(self, utc: float, event: records.RanksLost, by: _Writer) -> None:
-        self._leave(by, utc, TrialState.FAILED, event.reason)
-
-    def _clocks_read(self, _: float, event: records.ClocksRead, by: _Writer) -> None:
-        by.replica.clocks.append(event.clocks)
-
     def _heartbeat(
         self, utc: float, event: records.Heartbeat | FrequentHeartbeat, by: _Writer
     ) -> None:
@@ -351,11 +299,6 @@ class HistoryState(RunState):
         by.replica.alive[by.source.incarnation] = utc
         by.heartbeat = event
         by.replica.phase = event.phase
-
-    def _telemetry_started(self, utc: float, event: records.TelemetryStarted, by: _Writer) -> None:
-        sampler = SamplerHistory(utc, by.replica.id, event.equipment)
-        self._samplers[by.source.reader.path] = sampler
-        self.telemetry.setdefault(sampler.host, []).append(sampler)
 
     def _sampled(self, utc: float, event: records.TelemetrySampled, by: _Writer) -> None:
         sampler = self._samplers.get(by.source.reader.path)
@@ -366,21 +309,12 @@ class HistoryState(RunState):
         else:
             sampler.add(utc, event.sample)
 
-    def _storage_waited(self, _: float, event: records.StorageWaited, by: _Writer) -> None:
-        by.replica.storage_waits.append(event)
-        self.storage_waits.append((by.replica.id, event))
-
     def _replica_ended(self, utc: float, event: records.ReplicaEnded, by: _Writer) -> None:
         reason = f"its replica ended: {event.reason}"
         self._leave(by, utc, TrialState.STOPPED, reason)
         by.replica.ended = event.reason
         by.replica.ended_utc = by.replica.alive[by.source.incarnation] = utc
         by.replica.says_that_it_lives(utc)
-
-    def _training_started(self, utc: float, event: records.TrainingStarted, by: _Writer) -> None:
-        if (trial := self._trial(event.trial, by)) is not None:
-            trial.state = TrialState.TRAINING
-            trial.training_utc = utc
 
     def _progress(
         self, utc: float, event: records.Progress | FrequentProgress, by: _Writer
@@ -408,72 +342,103 @@ class HistoryState(RunState):
         if utc > self.evaluated_utc:
             self.evaluated_utc = utc
 
-    def _baseline_measured(self, _: float, event: records.BaselineMeasured, by: _Writer) -> None:
-        by.replica.baseline = event
+    def _change_trial(self, trial: Trial, utc: float, event: records.Event) -> None:
+        match event:
+            case records.TrainingStarted():
+                trial.state = TrialState.TRAINING
+                trial.training_utc = utc
+            case records.TrialEnded():
+                if trial.ended is None:
+                    self.ended.append(trial)
+                trial.state, trial.ended, trial.ended_utc = event.state, event, utc
+                trial.has_checkpoint = event.checkpoint and trial.id not in self._lost
+                self._open.pop(trial.id, None)
+            case records.PredictionsKept():
+                trial.predictions = event
+            case records.BestEpochKept():
+                trial.best_epoch = event
+            case records.BestEpochDropped():
+                trial.best_epoch = None
+            case records.CheckpointDropped():
+                trial.has_checkpoint = False
 
-    def _trial_ended(self, utc: float, event: records.TrialEnded, by: _Writer) -> None:
-        trial = self._trial(event.trial, by)
-        if trial is None:
-            return
-        if trial.ended is None:
-            self.ended.append(trial)
-        trial.state = event.state
-        trial.ended = event
-        trial.ended_utc = utc
-        trial.has_checkpoint = event.checkpoint and trial.id not in self._lost
-        self._open.pop(trial.id, None)
+    def _change_search(self, event: records.Event, by: _Writer) -> None:
+        match event:
+            case records.ProposalRejected():
+                self.rejected[event.proposal] = event.reason
+                self._take_proposal(event.proposal)
+            case records.SearchStarted():
+                self.searchers.add(event.searcher)
+            case records.SearchFailed():
+                self.search_failures.append(f"{by.replica.id}: {event.reason}")
+                if event.lost_parent is not None:
+                    self._lost.add(event.lost_parent)
+                    if (parent := self.trials.get(event.lost_parent)) is not None:
+                        parent.has_checkpoint = False
+            case records.SearchEnded(reason=reason) if reason.startswith("failed"):
+                self.search_failures.append(f"{by.replica.id}: {reason}")
 
-    def _predictions_kept(self, _: float, event: records.PredictionsKept, by: _Writer) -> None:
-        if (trial := self._trial(event.trial, by)) is not None:
-            trial.predictions = event
+    def _change_replica(self, utc: float, event: records.Event, by: _Writer) -> None:
+        replica = by.replica
+        match event:
+            case records.ReplicaReady():
+                replica.ready_utc = utc
+            case records.ClockSeen() if replica.ready_utc is not None:
+                replica.waited, replica.seconds = replica.seconds, {}
+                replica.ready_utc = None
+            case records.SystemDescribed(rank=int(rank), description=description):
+                replica.described[rank] = description
+                if (node := description.node) is not None:
+                    replica.nodes.setdefault(by.source.incarnation, []).append(node)
+            case records.PeakMeasured():
+                replica.peaks[event.rank] = event.peak
+            case records.DatasetLoaded():
+                replica.dataset = event.dataset
+                replica.loads.append((utc, event.staged_seconds))
+                replica.memory_limit = event.memory_limit_bytes
+                replica.memory_holds_copies = event.memory_holds_copies
+                replica.staged_bytes += event.staged_bytes
+            case records.BaselineMeasured():
+                replica.baseline = event
+            case records.StepTimes():
+                replica.step_times.append(event)
+            case records.CompilerFailed():
+                self.compiler_failures.append(f"{replica.id}: {event.problem}")
+            case records.RanksLost():
+                self._leave(by, utc, TrialState.FAILED, event.reason)
+            case records.ClocksRead():
+                replica.clocks.append(event.clocks)
+            case records.TelemetryStarted():
+                sampler = SamplerHistory(utc, replica.id, event.equipment)
+                self._samplers[by.source.reader.path] = sampler
+                self.telemetry.setdefault(sampler.host, []).append(sampler)
+            case records.StorageWaited():
+                replica.storage_waits.append(event)
+                self.storage_waits.append((replica.id, event))
+            case records.FileProblem():
+                self._file_problem(replica.id, event)
 
-    def _best_epoch_kept(self, _: float, event: records.BestEpochKept, by: _Writer) -> None:
-        if (trial := self._trial(event.trial, by)) is not None:
-            trial.best_epoch = event
 
-    def _best_epoch_dropped(self, _: float, event: records.BestEpochDropped, by: _Writer) -> None:
-        if (trial := self._trial(event.trial, by)) is not None:
-            trial.best_epoch = None
-
-    def _checkpoint_dropped(self, _: float, event: records.CheckpointDropped, by: _Writer) -> None:
-        if (trial := self._trial(event.trial, by)) is not None:
-            trial.has_checkpoint = False
-
-
-# A look-up by type: a chain of isinstance cost as much as all the rest of applying a record.
+# Frequent records are looked up by type: a chain of isinstance cost as much as all the rest.
 _CHANGES: Final[dict[type, Callable[[HistoryState, float, Any, _Writer], None]]] = {
     records.TrialStarted: HistoryState._trial_started,
-    records.TrainingStarted: HistoryState._training_started,
     records.Progress: HistoryState._progress,
     FrequentProgress: HistoryState._progress,
     records.Evaluated: HistoryState._evaluated,
-    records.BaselineMeasured: HistoryState._baseline_measured,
-    records.TrialEnded: HistoryState._trial_ended,
-    records.PredictionsKept: HistoryState._predictions_kept,
-    records.BestEpochKept: HistoryState._best_epoch_kept,
-    records.BestEpochDropped: HistoryState._best_epoch_dropped,
-    records.CheckpointDropped: HistoryState._checkpoint_dropped,
     records.Proposed: HistoryState._proposed,
-    records.ProposalRejected: HistoryState._proposal_rejected,
-    records.SearchStarted: HistoryState._search_started,
-    records.SearchFailed: HistoryState._search_failed,
-    records.SearchEnded: HistoryState._search_ended,
     records.ReplicaStarted: HistoryState._replica_started,
-    records.ReplicaReady: HistoryState._replica_ready,
-    records.ClockSeen: HistoryState._clock_seen,
-    records.SystemDescribed: HistoryState._system_described,
-    records.PeakMeasured: HistoryState._peak_measured,
-    records.DatasetLoaded: HistoryState._dataset_loaded,
     records.TimeSpent: HistoryState._time_spent,
-    records.StepTimes: HistoryState._step_times,
-    records.CompilerFailed: HistoryState._compiler_failed,
-    records.RanksLost: HistoryState._ranks_lost,
     records.Heartbeat: HistoryState._heartbeat,
-    records.ClocksRead: HistoryState._clocks_read,
     FrequentHeartbeat: HistoryState._heartbeat,
-    records.TelemetryStarted: HistoryState._telemetry_started,
     records.TelemetrySampled: HistoryState._sampled,
-    records.StorageWaited: HistoryState._storage_waited,
     records.ReplicaEnded: HistoryState._replica_ended,
-    records.FileProblem: HistoryState._replica_file_problem,
 }
+_OF_TRIAL: Final = (
+    records.TrainingStarted,
+    records.TrialEnded,
+    records.PredictionsKept,
+    records.BestEpochKept,
+    records.BestEpochDropped,
+    records.CheckpointDropped,
+)
+"""The records of a trial that its replica started before."""
