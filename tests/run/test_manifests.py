@@ -3,13 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.run_factory import DATASET
 
 from aiperf_hpc.config import DatasetConfig, RunConfig, load_config, preset_names
 from aiperf_hpc.datasets.manifest import MANIFEST, load_dataset_manifest, save_dataset_manifest
 from aiperf_hpc.errors import DatasetError, RunDirectoryError
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.trial import DatasetInfo
 
 RUN = RunManifest(
     run_id="2026-01-01",
@@ -20,14 +20,6 @@ RUN = RunManifest(
     versions={"python": "3.11", "numpy": "2.0"},
     commit="1e10",
     config=RunConfig(dataset=DatasetConfig(name="cifar10", path=Path("/data/é"))),
-)
-DATASET = DatasetInfo.of_labelled_images(
-    name="digits",
-    sha256="0" * 64,
-    classes=10,
-    shape=(8, 8, 1),
-    train_samples=1500,
-    validation_samples=297,
 )
 
 

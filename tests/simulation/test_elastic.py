@@ -7,54 +7,34 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from tests.support.simulation import simulated_run
 
 from aiperf_hpc.cli import main
-from aiperf_hpc.config import load_config
 from aiperf_hpc.ops_counter.elasticity import elasticity
 from aiperf_hpc.ops_counter.score import recorded, score_at
-from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history.presence import presences, steps
 from aiperf_hpc.run.journal import JournalReader
-from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.requests import ScaleRequest
-from aiperf_hpc.simulation.main import simulate
 from aiperf_hpc.simulation.timeline import Timeline
 from aiperf_hpc.verification.audit import verify
 
 HOURS = 0.35
 SHRUNK = records.NodesAsked(nodes=1, why="a test")
-SHORT = (
-    "engine.simulation.charge_cpu=false",
-    "rounds.warmup_epochs=[4,5,6]",
-    "training.max_epochs=4",
-)
 
 
-def elastic_run(
-    folder: Path, asked: dict[float, int], *, nodes: int = 2, nodes_max: int | None = None
-) -> RunView:
-    """Simulate a run that is asked, at some seconds of virtual time, to have other nodes."""
-    config = load_config("simulated", SHORT)
-    manifest = RunManifest(
-        run_id="elastic", nodes=nodes, nodes_max=nodes_max, hours=HOURS, launcher="simulated",
-        versions={}, commit=None, config=config, rules=RULES,
-    )  # fmt: skip
-    folder.mkdir()
-    paths = RunPaths(folder)
-    manifest.save(paths)
-    left = sorted(asked.items())
+def elastic_run(folder: Path, requests: dict[float, int], nodes_max: int | None = None) -> RunView:
+    """Simulate a run of 2 nodes that is requested, at seconds of virtual time, to have others."""
+    left = sorted(requests.items())
 
     def ask(timeline: Timeline) -> None:
         if left and timeline.monotonic() >= left[0][0]:
             _, wanted = left.pop(0)
-            ScaleRequest(nodes=wanted, why="a test").save(paths)
+            ScaleRequest(nodes=wanted, why="a test").save(RunPaths(folder))
 
-    done = simulate(manifest, paths, ask)
-    write_report(RunView(paths))
-    return done
+    return simulated_run(folder, show=ask, nodes=2, nodes_max=nodes_max, hours=HOURS)
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +91,7 @@ def test_a_shrink_loses_no_record_and_no_credit(view: RunView) -> None:
     )
 
 
-def test_what_released_replicas_found_stays_in_the_search(view: RunView) -> None:
+def test_candidates_of_released_replicas_stay_in_the_search(view: RunView) -> None:
     trials = view.history.trials
     left = {t.id for t in trials.values() if t.replica == "r3"}
     grown = [t for t in trials.values() if t.started.parent in left and t.replica != "r3"]

@@ -6,42 +6,22 @@ import math
 from pathlib import Path
 
 import pytest
+from tests.support.simulation import simulated_run
 
-from aiperf_hpc.config import load_config
-from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history.presence import presences
 from aiperf_hpc.run.journal import JournalReader
-from aiperf_hpc.run.manifest import RULES, RunManifest
-from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.simulation.main import simulate
 from aiperf_hpc.simulation.timeline import Queue
 from aiperf_hpc.verification.audit import verify
 
 NODES = 8
-SHORT = (
-    "engine.simulation.charge_cpu=false",
-    "rounds.warmup_epochs=[4,5,6]",
-    "training.max_epochs=4",
-)
 
 
 def run(folder: Path, queue: Queue, *, nodes: int = NODES) -> RunView:
     """Simulate a run that has eight nodes at last."""
-    manifest = RunManifest(
-        run_id="queued", nodes=nodes, nodes_max=NODES if nodes < NODES else None, hours=0.1,
-        launcher="simulated", versions={}, commit=None, rules=RULES,
-        config=load_config("simulated", SHORT),
-    )  # fmt: skip
-    folder.mkdir()
-    paths = RunPaths(folder)
-    manifest.save(paths)
-    simulate(manifest, paths, queue=queue)
-    view = RunView(paths)
-    view.refresh()
-    write_report(view)
-    return view
+    most = NODES if nodes < NODES else None
+    return simulated_run(folder, queue=queue, nodes=nodes, nodes_max=most, hours=0.1)
 
 
 def begins(view: RunView) -> list[float]:

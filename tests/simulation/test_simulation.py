@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from tests.support.command import aiperf
 from tests.support.processes import in_a_group
+from tests.support.simulation import simulated_run
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 from aiperf_hpc.cli import main
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory
@@ -31,31 +31,12 @@ from aiperf_hpc.simulation.timeline import Timeline
 from aiperf_hpc.verification.audit import verify
 
 HOURS = 0.35
-PLAIN = ("engine.simulation.charge_cpu=false",)
-
-
-def run(folder: Path, nodes: int, *assignments: str, hours: float = HOURS) -> RunView:
-    """Simulate a run with warm-up and some HPO in minutes."""
-    short = ("rounds.warmup_epochs=[4,5,6]", "training.max_epochs=4")
-    manifest = RunManifest(
-        run_id="simulated",
-        nodes=nodes,
-        hours=hours,
-        launcher="simulated",
-        versions={},
-        commit=None,
-        config=load_config("simulated", (*short, *assignments)),
-    )
-    folder.mkdir()
-    manifest.save(RunPaths(folder))
-    return simulate(manifest, RunPaths(folder))
 
 
 @pytest.fixture(scope="module")
 def view(tmp_path_factory: pytest.TempPathFactory) -> RunView:
-    done = run(tmp_path_factory.mktemp("simulation") / "run", 16, *PLAIN)
-    write_report(done)
-    return done
+    folder = tmp_path_factory.mktemp("simulation") / "run"
+    return simulated_run(folder, nodes=16, hours=HOURS, rules=1)
 
 
 def test_sixteen_replicas_pass_verification(view: RunView) -> None:
@@ -138,47 +119,30 @@ def content(root: Path) -> dict[str, bytes]:
     return {str(f.relative_to(root)): f.read_bytes() for f in files if f.is_file()}
 
 
-def test_the_same_seed_gives_the_same_bytes(view: RunView, tmp_path: Path) -> None:
-    again = run(tmp_path / "again", 16, *PLAIN)
-    write_report(again)
-    first, second = content(view.paths.root), content(again.paths.root)
-    assert first.keys() == second.keys()
-    assert [name for name in first if first[name] != second[name]] == []
-
-
-def test_another_seed_gives_another_run(view: RunView, tmp_path: Path) -> None:
-    other = run(tmp_path / "other", 16, *PLAIN, "seed=1")
-    assert set(other.history.graphs) != set(view.history.graphs)
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_another_run(tmp_path: Path) -> None:
+    first, again, other = (
+        simulated_run(tmp_path / name, f"seed={seed}", nodes=4, hours=HOURS)
+        for name, seed in (("first", 0), ("again", 0), ("other", 1))
+    )
+    assert content(again.paths.root) == content(first.paths.root)
+    assert set(other.history.graphs) != set(first.history.graphs)
 
 
 def test_writes_take_longer_when_the_file_server_is_slow(view: RunView, tmp_path: Path) -> None:
-    slow = run(tmp_path / "slow", 16, *PLAIN, "engine.simulation.syncs_per_second=2")
+    rate = "engine.simulation.syncs_per_second=2"
+    slow = simulated_run(tmp_path / "slow", rate, nodes=16, hours=HOURS, rules=1)
     assert slow.final().ops < 0.98 * view.final().ops
-    assert [
-        f.rule for f in verify(slow) if not f.passed and f.rule not in ("report", "files")
-    ] == []
+    assert [f.rule for f in verify(slow) if not f.passed] == []
 
 
 def test_a_stop_request_stops_it(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    config = load_config("simulated", PLAIN)
-    manifest = RunManifest(
-        run_id="s", nodes=3, hours=1.0, launcher="simulated", versions={}, commit=None,
-        config=config,
-    )  # fmt: skip
-    folder.mkdir()
-    paths = RunPaths(folder)
-    manifest.save(paths)
+    def ask(_: object) -> None:
+        RunPaths(tmp_path / "run").stop_request.write_text("enough\n")
 
-    def ask(timeline: object) -> None:
-        paths.stop_request.write_text("enough\n")
-
-    view = simulate(manifest, paths, ask)
+    view = simulated_run(tmp_path / "run", show=ask, nodes=3, hours=1.0)
     assert view.final().elapsed < 120.0
     assert view.history.run_ended is not None
-    event = view.history.run_ended.event
-    assert isinstance(event, records.RunEnded)
-    assert event.reason == "enough"
+    assert view.history.run_ended.event == records.RunEnded(reason="enough")
 
 
 def test_a_real_engine_is_not_simulated(tmp_path: Path) -> None:

@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.simulation import simulated_run
 
-from aiperf_hpc.config import load_config
-from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalReader
-from aiperf_hpc.run.manifest import RULES, RunManifest
-from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.simulation.main import simulate
 from aiperf_hpc.verification.audit import verify
 
-SHORT = (
-    "engine.simulation.charge_cpu=false",
-    "rounds.warmup_epochs=[2,2,2]",
-    "training.max_epochs=2",
-    # One replica starts every 20 s.
-    "engine.simulation.dispatches_per_second=0.05",
-)
 HOURS = 0.1
 
 
 @pytest.fixture(scope="module")
 def view(tmp_path_factory: pytest.TempPathFactory) -> RunView:
-    folder = tmp_path_factory.mktemp("simulation") / "run"
-    manifest = RunManifest(
-        run_id="all", nodes=3, hours=HOURS, launcher="simulated", start_when="all", versions={},
-        commit=None, config=load_config("simulated", SHORT), rules=RULES,
-    )  # fmt: skip
-    folder.mkdir()
-    manifest.save(RunPaths(folder))
-    done = simulate(manifest, RunPaths(folder))
-    write_report(RunView(done.paths))
-    return done
+    """A run of three replicas, one of which starts every 20 s."""
+    return simulated_run(
+        tmp_path_factory.mktemp("simulation") / "run",
+        "engine.simulation.dispatches_per_second=0.05",
+        "rounds.warmup_epochs=[2,2,2]",
+        "training.max_epochs=2",
+        nodes=3,
+        hours=HOURS,
+        start_when="all",
+    )
 
 
 def test_the_clock_starts_once_the_last_replica_is_ready(view: RunView) -> None:

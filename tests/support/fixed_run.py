@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support.run_writer import RunWriter, run_started, trial_ended, trial_started
+from tests.support.run_writer import RunWriter, evaluated, run_started, trial_ended, trial_started
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.score import ScorePoint
 from aiperf_hpc.run.manifest import RULES, RunManifest
-from aiperf_hpc.run.records import DatasetLoaded, Evaluated
+from aiperf_hpc.run.records import DatasetLoaded
 from aiperf_hpc.trial import DatasetInfo, RoundPhase
 from aiperf_hpc.workloads.base import Workload
 
@@ -45,16 +45,8 @@ def fixed_run(
     run.primary(0, run_started())
     run.replica(1, DatasetLoaded(dataset=dataset))
     run.replica(2, trial_started(phase=RoundPhase.FIXED))
-    result = Evaluated(
-        trial="t1",
-        epoch=1,
-        learning_rate=0.1,
-        train_loss=1.0,
-        validation_loss=1.0,
-        measure=measure,
-        sums=dict(sums),
-        samples=dataset.validation_samples,
-    )
+    samples = dataset.validation_samples
+    result = evaluated(correct=0, measure=measure, sums=dict(sums), samples=samples)
     run.replica(3, result, *([trial_ended()] if ended else []))
     manifest = RunManifest(
         run_id="run", nodes=1, hours=1.0, launcher="local", cores=(), versions={}, commit="c",

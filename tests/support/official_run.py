@@ -7,7 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.clock import Clock
-from tests.support.run_writer import DEEPER, START, evaluated, progress, trial_ended
+from tests.support.host_clocks import clocks
+from tests.support.run_writer import (
+    DEEPER,
+    HYPERPARAMETERS,
+    MACHINE,
+    START,
+    evaluated,
+    progress,
+    proposed,
+    replica_started,
+    trial_ended,
+    trial_started,
+)
 
 from aiperf_hpc.config import DatasetConfig, RunConfig
 from aiperf_hpc.datasets.official import ARCHIVES
@@ -16,7 +28,6 @@ from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.work import RESNET50
 from aiperf_hpc.ops_counter.score import end_of, recorded, score_at
 from aiperf_hpc.run import records
-from aiperf_hpc.run.clocks import ClockReading, Clocks
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RULES, RunManifest
@@ -30,8 +41,6 @@ from aiperf_hpc.system.description import (
 from aiperf_hpc.trial import (
     DatasetInfo,
     DevicePeak,
-    Hyperparameters,
-    Machine,
     RoundPhase,
     TimePhase,
 )
@@ -104,13 +113,13 @@ def write_official_run(root: Path, rewrite: Rewrite = as_it_is) -> RunPaths:
     primary = _Journal(paths.primary_journal, "primary", rewrite)
     primary(0, records.RunStarted(run_id="official", nodes=2, hours=1.0, launcher="slurm",
                                   host="h", pid=1))  # fmt: skip
-    primary(0, _clocks(0))
+    primary(0, clocks(START + 0, 0))
     for name in names:
         primary(0, records.ReplicaLaunched(replica=name, job="1"))
         _replica(paths, name, rewrite)
     for name in names:
         primary(SECONDS, records.ReplicaExited(replica=name, status=0))
-    primary(SECONDS, _clocks(SECONDS))
+    primary(SECONDS, clocks(START + SECONDS, SECONDS))
     primary(SECONDS, records.RunEnded(reason="time is up"))
     primary.close()
     return paths
@@ -129,7 +138,7 @@ def _replica(paths: RunPaths, name: str, rewrite: Rewrite) -> None:
     search = _Journal(paths.search_journal(name, 0), name, rewrite)
     say(1, _started(name))
     say(1, records.SystemDescribed(rank=0, description=_described(name)))
-    say(1, _clocks(1))
+    say(1, clocks(START + 1, 1))
     say(2, records.PeakMeasured(rank=0, peak=PEAK))
     say(2, records.DatasetLoaded(dataset=IMAGENET))
     beats = [BEAT * number for number in range(1, int(SECONDS / BEAT))]
@@ -148,18 +157,18 @@ def _replica(paths: RunPaths, name: str, rewrite: Rewrite) -> None:
         say(own[-1], trial_ended(trial))
     for beat in beats[len(ROUNDS) * each :]:
         say(beat, records.Heartbeat(phase=TimePhase.TRAIN, cpu_percent=1, memory_bytes=1))
-    say(SECONDS, _clocks(SECONDS))
+    say(SECONDS, clocks(START + SECONDS, SECONDS))
     say(SECONDS, records.ReplicaEnded(reason="the run's time is up"))
     say.close()
     search.close()
 
 
 def _started(name: str) -> records.ReplicaStarted:
-    machine = Machine(
-        host=f"n-{name}", cpu="c", cores=(0,), memory_bytes=1, accelerators=("A",),
-        versions={FILES: RELEASED, "torch": "2.5"},
-    )  # fmt: skip
-    return records.ReplicaStarted(replica=name, pid=1, engine="torch", machine=machine)
+    versions = {FILES: RELEASED, "torch": "2.5"}
+    machine = MACHINE.model_copy(
+        update={"host": f"n-{name}", "accelerators": ("A",), "versions": versions}
+    )
+    return replica_started(name).model_copy(update={"engine": "torch", "machine": machine})
 
 
 def _described(name: str) -> RankDescription:
@@ -169,16 +178,6 @@ def _described(name: str) -> RankDescription:
         process=ProcessDescription(cores=(0,), environment={"OMP_NUM_THREADS": "8"}),
         node=NodeDescription(accelerators=(accelerator,)),
     )
-
-
-def _clocks(seconds: float) -> records.ClocksRead:
-    server = ClockReading(ahead_seconds=0.0, precision_seconds=0.001)
-    return records.ClocksRead(
-        clocks=Clocks(
-            utc=START + seconds, monotonic=seconds, raw=seconds, raw_directly=True, boot=seconds,
-            spread_seconds=0.001, answered_by="/lib/libc.so.6", server=server,
-        )
-    )  # fmt: skip
 
 
 def _kept(trial: str) -> records.BestEpochKept:
@@ -191,22 +190,19 @@ def _graph(number: int) -> str:
 
 
 def _proposed(name: str, number: int) -> records.Proposed:
-    return records.Proposed(
-        proposal=f"{name}-p{number}", graph=_graph(number), parent=f"{name}-t0",
-        morphisms=(DEEPER,), seed=1, seconds=0.5,
-    )  # fmt: skip
+    return proposed(f"{name}-p{number}", _graph(number), parent=f"{name}-t0")
 
 
 def _trial(name: str, number: int, round_: int, limit: int) -> records.TrialStarted:
-    hpo, grown = round_ > 3, round_ > 1
-    return records.TrialStarted(
-        trial=f"{name}-t{number}", round=round_,
+    hpo, first = round_ > 3, f"{name}-t0"
+    grown = {"parent": first, "proposal": f"{name}-p{number}", "morphisms": (DEEPER,)}
+    return trial_started(
+        f"{name}-t{number}",
+        _graph(number),
+        round=round_,
         phase=RoundPhase.HPO if hpo else RoundPhase.WARMUP,
-        graph=_graph(number), parent=f"{name}-t0" if grown else None,
-        proposal=f"{name}-p{number}" if grown else None, morphisms=(DEEPER,) if grown else (),
-        hyperparameters=Hyperparameters(
-            batch_size=320 if hpo else 448, learning_rate=0.1, precision="bf16"
-        ),
-        seed=0, epoch_limit=limit, parameters=1, depth=1, train_operations=3,
-        validation_operations=1, memory_estimate_bytes=1,
-    )  # fmt: skip
+        hyperparameters=HYPERPARAMETERS.model_copy(update={"batch_size": 320 if hpo else 448}),
+        epoch_limit=limit,
+        train_operations=3,
+        **(grown if round_ > 1 else {}),
+    )

@@ -18,7 +18,14 @@ from typing import Any, Self
 import numpy as np
 from benchmarks.synthetic_run import draw
 from tests.support.clock import START, Clock
-from tests.support.run_writer import progress
+from tests.support.run_writer import (
+    evaluated,
+    progress,
+    proposed,
+    run_started,
+    trial_ended,
+    trial_started,
+)
 
 from aiperf_hpc.config import RunConfig, validate
 from aiperf_hpc.errors import MorphismError
@@ -156,16 +163,8 @@ class Primary(_Writer):
 
     def start(self) -> None:
         plan = self.plan
-        self.write(
-            records.RunStarted(
-                run_id=plan.run_id,
-                nodes=plan.replicas,
-                hours=plan.hours,
-                launcher="local",
-                host="head",
-                pid=100,
-            )
-        )
+        own = {"run_id": plan.run_id, "nodes": plan.replicas, "host": "head", "pid": 100}
+        self.write(run_started(plan.hours).model_copy(update=own))
         for number in range(plan.replicas):
             self.write(records.ReplicaLaunched(replica=f"r{number}", job=f"{200 + number}"))
 
@@ -232,9 +231,9 @@ class Worker(_Writer):
         morphism, child = draw(parent, rng)
         proposal = f"{self.name}-p{self.trials:03d}"
         self.search.append(
-            records.Proposed(
-                proposal=proposal,
-                graph=self.graphs.save(child),
+            proposed(
+                proposal,
+                self.graphs.save(child),
                 parent=trial,
                 morphisms=(morphism.to_data(),),
                 seed=int(rng.integers(2**31)),
@@ -254,27 +253,21 @@ class Worker(_Writer):
         sizes = self.config.hpo.space.batch_size.values
         batch = sizes[self.trials % len(sizes)] if phase is RoundPhase.HPO else training.batch_size
         self.trials += 1
+        used = Hyperparameters.model_validate(training, from_attributes=True)
         self.write(
-            records.TrialStarted(
-                trial=trial,
+            trial_started(
+                trial,
+                self.graphs.save(grown.graph),
                 round=round_,
                 phase=phase,
-                graph=self.graphs.save(grown.graph),
                 parent=grown.parent,
                 proposal=grown.proposal,
                 morphisms=tuple(m.to_data() for m in grown.morphisms),
-                hyperparameters=Hyperparameters(
-                    batch_size=batch,
-                    kernel_size=kernel,
-                    optimizer=training.optimizer,
-                    learning_rate=training.learning_rate,
-                    momentum=training.momentum,
-                    weight_decay=training.weight_decay,
-                    label_smoothing=training.label_smoothing,
-                    precision=training.precision,
+                hyperparameters=used.model_copy(
+                    update={"batch_size": batch, "kernel_size": kernel}
                 ),
                 seed=7,
-                epoch_limit=self.config.training.max_epochs,
+                epoch_limit=training.max_epochs,
                 parameters=grown.graph.parameter_count,
                 depth=grown.graph.depth,
                 train_operations=counted.training,
@@ -296,13 +289,12 @@ class Worker(_Writer):
         samples = DATASET.validation_samples
         self.write(progress(trial, epoch=epoch, validation=samples), after=seconds)
         self.write(
-            records.Evaluated(
-                trial=trial,
+            evaluated(
+                trial,
+                correct=correct,
                 epoch=epoch,
-                learning_rate=0.1,
                 train_loss=2.3 / epoch,
                 validation_loss=2.4 / epoch,
-                sums={"correct": correct},
                 samples=samples,
             )
         )
@@ -310,15 +302,8 @@ class Worker(_Writer):
     def end(
         self, trial: str, state: TrialState, reason: str, predicted: float | None = None
     ) -> None:
-        self.write(
-            records.TrialEnded(
-                trial=trial,
-                state=state,
-                reason=reason,
-                predicted_accuracy=predicted,
-                checkpoint=state is not TrialState.FAILED,
-            )
-        )
+        there = state is not TrialState.FAILED
+        self.write(trial_ended(trial, state, reason=reason, predicted=predicted, checkpoint=there))
 
     def spend(self, trial: str | None, seconds: Mapping[TimePhase, float]) -> None:
         self.write(records.TimeSpent(trial=trial, seconds=dict(seconds)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests.support.clock import Clock
 
@@ -95,63 +96,60 @@ def trial_started(
     trial: str = "t1",
     graph: str = "graph",
     *,
-    phase: RoundPhase = RoundPhase.WARMUP,
-    proposal: str | None = None,
-    morphisms: tuple[MorphismData, ...] = (),
     precision: str = "bf16",
+    **changes: Any,  # noqa: ANN401 -- the record's fields
 ) -> TrialStarted:
-    return TrialStarted(
-        trial=trial,
-        round=1,
-        phase=phase,
-        graph=graph,
-        parent=None,
-        proposal=proposal,
-        morphisms=morphisms,
-        hyperparameters=HYPERPARAMETERS.model_copy(update={"precision": precision}),
-        seed=0,
-        epoch_limit=15,
-        parameters=1,
-        depth=1,
-        train_operations=1,
-        validation_operations=1,
-        memory_estimate_bytes=1,
-    )
+    values = {
+        "round": 1,
+        "phase": RoundPhase.WARMUP,
+        "parent": None,
+        "proposal": None,
+        "morphisms": (),
+        "hyperparameters": HYPERPARAMETERS.model_copy(update={"precision": precision}),
+        "seed": 0,
+        "epoch_limit": 15,
+        **dict.fromkeys(COUNTS, 1),
+        **changes,
+    }
+    return TrialStarted(trial=trial, graph=graph, **values)
+
+
+COUNTS = (
+    "parameters",
+    "depth",
+    "train_operations",
+    "validation_operations",
+    "memory_estimate_bytes",
+)
 
 
 def progress(trial: str = "t1", *, train: int = 0, validation: int = 0, epoch: int = 1) -> Progress:
     return Progress(trial=trial, epoch=epoch, train_samples=train, validation_samples=validation)
 
 
-def evaluated(trial: str = "t1", *, correct: int, samples: int = 100, epoch: int = 1) -> Evaluated:
-    return Evaluated(
-        trial=trial,
-        epoch=epoch,
-        learning_rate=0.1,
-        train_loss=1.0,
-        validation_loss=1.0,
-        sums={"correct": correct},
-        samples=samples,
-    )
+def evaluated(trial: str = "t1", *, correct: int, **changes: Any) -> Evaluated:  # noqa: ANN401
+    values = {"epoch": 1, "train_loss": 1.0, "validation_loss": 1.0, "samples": 100, **changes}
+    sums = {"correct": correct}
+    return Evaluated(**{"trial": trial, "learning_rate": 0.1, "sums": sums, **values})
 
 
 def trial_ended(
     trial: str = "t1",
     state: TrialState = TrialState.COMPLETED,
     *,
+    reason: str = "epoch limit",
     predicted: float | None = None,
     checkpoint: bool = True,
 ) -> TrialEnded:
     return TrialEnded(
         trial=trial,
         state=state,
-        reason="epoch limit",
+        reason=reason,
         predicted_accuracy=predicted,
         checkpoint=checkpoint,
     )
 
 
-def proposed(proposal: str, graph: str = "child") -> Proposed:
-    return Proposed(
-        proposal=proposal, graph=graph, parent="t1", morphisms=(DEEPER,), seed=1, seconds=0.5
-    )
+def proposed(proposal: str, graph: str = "child", **changes: Any) -> Proposed:  # noqa: ANN401
+    values = {"parent": "t1", "morphisms": (DEEPER,), "seed": 1, "seconds": 0.5, **changes}
+    return Proposed(proposal=proposal, graph=graph, **values)
