@@ -56,16 +56,6 @@ def test_one_of_several_processes_makes_it_and_the_others_wait(tmp_path: Path) -
     assert (tmp_path / "log").read_text() == "made\n"
 
 
-def test_the_next_one_begins_anew_after_one_that_was_killed(tmp_path: Path, cache: Path) -> None:
-    first = ask(tmp_path / "log")
-    assert line(first) == "making"
-    waiting = ask(tmp_path / "log")
-    (cache / "data.part").mkdir()
-    first.kill()
-    first.communicate()
-    assert waiting.communicate("\n")[0].split() == ["making", "whole"]
-
-
 def test_a_failure_is_the_callers_and_the_next_one_tries_again() -> None:
     def fail(path: Path) -> None:
         path.write_text("half")

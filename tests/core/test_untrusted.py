@@ -104,6 +104,7 @@ def test_a_file_that_is_read_whole_is_of_bounded_size(run: Path) -> None:
         ("a: !!float ''", "not YAML"),
         ("a: !!timestamp x", "not YAML"),
         ("? [a]\n: 1", "not YAML"),
+        ("a: !!python/object/apply:os.getcwd []", "not YAML"),
     ],
 )  # fmt: skip
 def test_yaml_that_would_take_long_or_for_ever_is_refused_in_one_line(text: str, why: str) -> None:

@@ -124,13 +124,6 @@ def test_an_objective_value_is_predicted_or_else_reached_or_else_none(run: RunWr
     assert run.history().trials["t1"].objective_value == 0.5
 
 
-def test_a_dropped_checkpoint_is_no_longer_there(run: RunWriter) -> None:
-    run.replica(1, trial_started(), trial_ended(checkpoint=True))
-    assert run.history().trials["t1"].has_checkpoint
-    run.replica(2, records.CheckpointDropped(trial="t1"))
-    assert not run.history().trials["t1"].has_checkpoint
-
-
 def test_records_of_a_trial_that_none_started_are_reported_and_not_applied(run: RunWriter) -> None:
     run.replica(1, trial_started("t1"))
     run.replica(2, progress("t2", train=448), evaluated("t2", correct=1))
@@ -231,13 +224,6 @@ def test_graphs_are_those_that_were_trained_not_those_that_were_proposed(run: Ru
     run.search(1, proposed("p1", "proposed"))
     run.replica(2, trial_started("t1", "trained"), trial_started("t2", "trained"))
     assert run.history().graphs == {"trained"}
-
-
-def test_seconds_add_up_by_phase(run: RunWriter) -> None:
-    for seconds in (1.5, 2.0):
-        spent = {TimePhase.TRAIN: seconds, TimePhase.DATA: 0.25}
-        run.replica(1, records.TimeSpent(trial="t1", seconds=spent))
-    assert run.history().replicas["r0"].seconds == {TimePhase.TRAIN: 3.5, TimePhase.DATA: 0.5}
 
 
 def test_a_replica_that_is_started_again_is_there_again(run: RunWriter) -> None:
@@ -433,23 +419,12 @@ def test_a_folder_of_replicas_that_is_none_is_one_clear_message(run: RunWriter) 
         run.history()
 
 
-def test_a_history_that_was_read_again_from_the_beginning_says_so(run: RunWriter) -> None:
-    run.replica(1, replica_started(), trial_started("t1"))
-    run.replica(30, progress("t1", train=1))
-    history = run.history()
-    lock = history.lock
-    run.life(Incarnation(0, 1), 20, replica_started())
-    history.refresh()
-    assert (history.rebuilt, history.fenced) == (1, 1)
-    assert history.lock is lock
-
-
 def test_another_state_takes_the_place_of_one_that_a_later_life_fences_off(run: RunWriter) -> None:
     """Whole: neither a reader that still holds the old one nor a failed reading sees half of it."""
     run.replica(1, replica_started(), trial_started("t1"))
     run.replica(30, progress("t1", train=1))
     history = run.history()
-    held = history.trials
+    held, lock = history.trials, history.lock
     run.life(Incarnation(0, 1), 20, replica_started())
     run.paths.replica_journal("r1").mkdir(parents=True)
     with pytest.raises(JournalError):
@@ -460,7 +435,8 @@ def test_another_state_takes_the_place_of_one_that_a_later_life_fences_off(run: 
     history.refresh()
     assert held["t1"].train_samples == 1
     assert history.trials["t1"].train_samples == 0
-    assert history.rebuilt == 1
+    assert (history.rebuilt, history.fenced) == (1, 1)
+    assert history.lock is lock
 
 
 def test_the_tenth_life_follows_the_ninth(run: RunWriter) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -64,14 +65,6 @@ def test_a_record_is_one_line_of_json(path: Path) -> None:
     assert json.loads(line)["event"]["reason"] == "two\nlines\u2028and\r more"
 
 
-def test_a_file_that_is_not_there_yet_is_empty_and_then_read(path: Path) -> None:
-    reader = JournalReader(path)
-    assert list(reader.read()) == []
-    write(path, "a")
-    assert texts(list(reader.read())) == ["a"]
-    assert reader.problems == []
-
-
 def test_a_reader_follows_a_file_that_grows(path: Path) -> None:
     reader = JournalReader(path)
     with JournalWriter(path) as journal:
@@ -112,18 +105,6 @@ def test_a_journal_read_in_pieces_of_any_size_gives_its_records_once(
         assert reader.torn == (not content[:cut].endswith(b"\n") and cut > 0)
     assert found == ["a", "é" * 40, "c", "d"]
     assert reader.problems == []
-
-
-def test_a_torn_last_line_is_waited_for(path: Path) -> None:
-    write(path, "a", "b")
-    content = path.read_bytes()
-    path.write_bytes(content[:-20])
-    reader = JournalReader(path)
-    assert texts(list(reader.read())) == ["a"]
-    assert (reader.torn, reader.problems) == (True, [])
-    path.write_bytes(content)
-    assert texts(list(reader.read())) == ["b"]
-    assert (reader.torn, reader.problems) == (False, [])
 
 
 def test_continuing_behind_a_torn_line_sets_the_piece_aside(path: Path) -> None:
@@ -172,15 +153,6 @@ def test_a_corrupt_line_is_reported_by_file_and_line_and_the_rest_kept(
     assert problem.startswith(f"{path}, line 2: not a record: ")
 
 
-def test_lines_after_a_corrupt_one_have_their_own_numbers(path: Path) -> None:
-    write(path, "a", "b", "c", "d")
-    replace_line(path, 2, b"{")
-    replace_line(path, 4, b"{")
-    reader = JournalReader(path)
-    list(reader.read())
-    assert [problem.line for problem in reader.problems] == [2, 4]
-
-
 def test_a_lost_line_is_reported_as_a_gap(path: Path) -> None:
     write(path, "a", "b", "c")
     replace_line(path, 2, b"")
@@ -204,23 +176,20 @@ def test_continuing_a_damaged_file_adds_no_problem_of_its_own(path: Path, line: 
     assert read(path) == (["a", "c", "d"], before)
 
 
-def test_a_record_of_a_newer_version_is_reported_and_not_guessed_at(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [({"v": 2}, "v: should be 1"), ({"event": {"type": "teleported"}}, "event: .*'teleported'")],
+)
+def test_a_record_of_a_newer_version_is_reported_and_not_guessed_at(
+    path: Path, change: dict[str, object], problem: str
+) -> None:
     write(path, "a", "b", "c")
-    newer = json.loads(path.read_bytes().splitlines()[1]) | {"v": 2}
+    newer = json.loads(path.read_bytes().splitlines()[1]) | change
     replace_line(path, 2, json.dumps(newer).encode())
     found, problems = read(path)
     assert found == ["a", "c"]
-    assert problems == [f"{path}, line 2: not a record: v: should be 1"]
-
-
-def test_an_event_of_a_newer_version_is_reported_by_its_type(path: Path) -> None:
-    write(path, "a", "b")
-    newer = json.loads(path.read_bytes().splitlines()[0]) | {"event": {"type": "teleported"}}
-    replace_line(path, 1, json.dumps(newer).encode())
-    found, (problem,) = read(path)
-    assert found == ["b"]
-    assert "line 1: not a record: event: " in problem
-    assert "'teleported'" in problem
+    (only,) = problems
+    assert re.match(f"{path}, line 2: not a record: {problem}", only)
 
 
 def test_threads_may_share_a_writer(path: Path) -> None:
@@ -302,13 +271,6 @@ def test_a_folder_that_may_not_be_written_is_an_error_of_the_journal(unprivilege
     unprivileged.chmod(0o500)
     with pytest.raises(JournalError, match="Permission denied"):
         JournalWriter(unprivileged / "journal.jsonl")
-
-
-def test_a_folder_in_the_journals_place_is_an_error_for_both(tmp_path: Path) -> None:
-    with pytest.raises(JournalError, match="cannot"):
-        JournalWriter(tmp_path)
-    with pytest.raises(JournalError, match="cannot read the journal"):
-        list(JournalReader(tmp_path).read())
 
 
 def test_a_closed_writer_writes_no_more(path: Path) -> None:
@@ -398,3 +360,6 @@ def test_what_is_no_file_is_no_journal(path: Path, what: str) -> None:
         JournalError, match=r"cannot read the journal .*: (not a regular file|a link)"
     ):
         read(path)
+    if what == "folder":
+        with pytest.raises(JournalError, match="cannot"):
+            JournalWriter(path)

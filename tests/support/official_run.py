@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.support.clock import Clock
 from tests.support.host_clocks import clocks
@@ -195,7 +196,11 @@ def _proposed(name: str, number: int) -> records.Proposed:
 
 def _trial(name: str, number: int, round_: int, limit: int) -> records.TrialStarted:
     hpo, first = round_ > 3, f"{name}-t0"
-    grown = {"parent": first, "proposal": f"{name}-p{number}", "morphisms": (DEEPER,)}
+    grown: dict[str, Any] = {
+        "parent": first,
+        "proposal": f"{name}-p{number}",
+        "morphisms": (DEEPER,),
+    }
     return trial_started(
         f"{name}-t{number}",
         _graph(number),

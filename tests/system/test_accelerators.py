@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from tests.support.nvml_library import DRIVER_NOT_LOADED, H100, NvmlLibrary
+from tests.support.vendor_tools import RECORDED, AmdSmi, install_program
 
 from aiperf_hpc.system.accelerators import amd, ascend, find_accelerators, least_memory, nvidia
 from aiperf_hpc.system.description import Accelerator
 from aiperf_hpc.system.tools import AbsentError
-
-RECORDED = Path(__file__).parents[1] / "data" / "accelerators"
 
 
 def test_this_machine_says_why_it_has_none_of_a_vendor() -> None:
@@ -26,9 +23,9 @@ def test_this_machine_says_why_it_has_none_of_a_vendor() -> None:
 
 def test_what_is_not_told_has_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     NvmlLibrary([{"nvmlDeviceGetName": b"NVIDIA T4"}]).install(monkeypatch)
-    _program(tmp_path, "npu-smi", RECORDED / "npu-smi-310p.txt")
-    _program(tmp_path, "rocm-smi", RECORDED / "rocm-smi-rx7900.json")
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    table = f'[ "$2" = -t ] && exit 1; exec /bin/cat {RECORDED / "npu-smi-310p.txt"}'
+    install_program(monkeypatch, tmp_path, "npu-smi", table)
+    install_program(monkeypatch, tmp_path, "rocm-smi", RECORDED / "rocm-smi-rx7900.json")
     found = find_accelerators()
     assert [each.model for each in found.accelerators] == [
         "NVIDIA T4", "Radeon RX 7900 XT", "Ascend 310P3", "Ascend 310P3",
@@ -73,21 +70,22 @@ def test_nvidia_by_its_own_package(monkeypatch: pytest.MonkeyPatch) -> None:
     assert library.open == 0, "what is initialised is shut down"
 
 
-def test_nvidia_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    NvmlLibrary([], status=DRIVER_NOT_LOADED).install(monkeypatch)
-    with pytest.raises(AbsentError, match="NVML: Driver Not Loaded"):
-        nvidia.accelerators()
-
-
-def test_nvidia_without_accelerators(monkeypatch: pytest.MonkeyPatch) -> None:
-    NvmlLibrary([]).install(monkeypatch)
-    with pytest.raises(AbsentError, match="counts no accelerator"):
-        nvidia.accelerators()
-
-
-def test_the_package_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(AbsentError, match="nvidia-ml-py is not installed"):
+@pytest.mark.parametrize(
+    ("library", "why"),
+    [
+        (NvmlLibrary([], status=DRIVER_NOT_LOADED), "NVML: Driver Not Loaded"),
+        (NvmlLibrary([]), "counts no accelerator"),
+        (None, "nvidia-ml-py is not installed"),
+    ],
+)
+def test_nvidia_without_package_driver_or_accelerators(
+    monkeypatch: pytest.MonkeyPatch, library: NvmlLibrary | None, why: str
+) -> None:
+    if library is None:
+        monkeypatch.setitem(sys.modules, "pynvml", None)
+    else:
+        library.install(monkeypatch)
+    with pytest.raises(AbsentError, match=why):
         nvidia.accelerators()
 
 
@@ -115,15 +113,13 @@ def test_chips_without_hbm() -> None:
 
 
 def test_ascend_by_its_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    program = tmp_path / "npu-smi"
-    program.write_text(
-        '#!/bin/sh\ncase "$3" in\n'
+    script = (
+        'case "$3" in\n'
         f"  common) exec /bin/cat {RECORDED}/npu-smi-910b1-common.txt ;;\n"
         f"  board) exec /bin/cat {RECORDED}/npu-smi-board.txt ;;\n"
-        f"  *) exec /bin/cat {RECORDED}/npu-smi-910b1.txt ;;\nesac\n"
+        f"  *) exec /bin/cat {RECORDED}/npu-smi-910b1.txt ;;\nesac"
     )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    install_program(monkeypatch, tmp_path, "npu-smi", script)
     found = ascend.accelerators()
     assert [each.index for each in found] == [0, 1, 2]
     assert found[0].model == "Ascend 910B1"
@@ -133,22 +129,19 @@ def test_ascend_by_its_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert found[0].memory_bytes == 64 * 2**30
 
 
-def test_a_program_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    program = tmp_path / "npu-smi"
-    program.write_text("#!/bin/sh\necho 'dcmi module initialize failed. ret is -8005'\nexit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    with pytest.raises(AbsentError, match=r"status 1: dcmi module .* ret is -8005"):
-        ascend.accelerators()
-
-
-def test_a_program_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    program = tmp_path / "npu-smi"
-    program.write_text("#!/bin/sh\nexec sleep 60\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr("aiperf_hpc.system.tools.TOOL_SECONDS", 0.2)
-    with pytest.raises(AbsentError, match="did not answer"):
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo 'dcmi module initialize failed. ret is -8005'; exit 1", "status 1: dcmi .* -8005"),
+        ("exec sleep 60", "did not answer"),
+    ],
+)
+def test_a_program_that_fails_or_hangs_is_absent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, why: str
+) -> None:
+    install_program(monkeypatch, tmp_path, "npu-smi", script)
+    monkeypatch.setattr("aiperf_hpc.system.tools.TOOL_SECONDS", 0.5)
+    with pytest.raises(AbsentError, match=why):
         ascend.accelerators()
 
 
@@ -174,7 +167,7 @@ def test_no_json_of_rocm_smi(text: str) -> None:
 
 
 def test_amd_by_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = _amdsmi()
+    library = AmdSmi("amdsmi")
     monkeypatch.setitem(sys.modules, "amdsmi", library)
     (found,) = amd.accelerators()
     assert found.model == "AMD Instinct MI300X"
@@ -198,62 +191,3 @@ def test_amd_library_without_its_shared_object(
     with pytest.raises(AbsentError, match=r"no library of AMD's: 'libamd_smi.so'; rocm-smi is not"):
         amd.accelerators()
     assert capsys.readouterr().out == ""
-
-
-class _AmdSmiError(Exception):
-    pass
-
-
-class _AmdSmi(ModuleType):
-    """The package's functions, with what they return on a machine of one accelerator."""
-
-    AmdSmiException = _AmdSmiError
-    open = 0
-
-    class AmdSmiClkType:
-        GFX, MEM = "GFX", "MEM"
-
-    def amdsmi_init(self) -> None:
-        self.open += 1
-
-    def amdsmi_shut_down(self) -> None:
-        self.open -= 1
-
-    def amdsmi_get_processor_handles(self) -> list[int]:
-        return [7]
-
-    def amdsmi_get_gpu_asic_info(self, _: int) -> dict[str, str]:
-        return {"market_name": "AMD Instinct MI300X", "vendor_name": "N/A"}
-
-    def amdsmi_get_gpu_driver_info(self, _: int) -> dict[str, str]:
-        return {"driver_name": "amdgpu", "driver_version": "6.7.0"}
-
-    def amdsmi_get_gpu_vram_info(self, _: int) -> dict[str, int]:
-        return {"vram_size": 196_592}
-
-    def amdsmi_get_gpu_device_uuid(self, _: int) -> str:
-        return "f1ff74a1-0000-1000-8049-c6094fb3fd25"
-
-    def amdsmi_get_gpu_device_bdf(self, _: int) -> str:
-        return "0000:05:00.0"
-
-    def amdsmi_get_power_cap_info(self, _: int) -> dict[str, int]:
-        cap = 750_000_000
-        return {"power_cap": cap, "default_power_cap": cap, "max_power_cap": cap}
-
-    def amdsmi_get_clock_info(self, _: int, kind: str) -> dict[str, object]:
-        return {"max_clk": 2100 if kind == "GFX" else "N/A"}
-
-
-def _amdsmi() -> _AmdSmi:
-    return _AmdSmi("amdsmi")
-
-
-def _program(folder: Path, name: str, output: Path) -> None:
-    """Make a program that prints a file, whatever it is asked; else it says that it cannot."""
-    if name == "rocm-smi":
-        json.loads(output.read_text("utf-8"))
-    program = folder / name
-    answer = f'[ "$2" = -t ] && exit 1\nexec /bin/cat {output}\n'
-    program.write_text(f"#!/bin/sh\n{answer}")
-    program.chmod(0o755)

@@ -14,7 +14,6 @@ import psutil
 import pytest
 from tests.system.trees import processor_tree, write
 
-from aiperf_hpc.system.description import Accelerator
 from aiperf_hpc.system.memory import memory, memory_limit, quota_cores
 from aiperf_hpc.system.operating_system import operating_system
 from aiperf_hpc.system.processors import processors
@@ -201,9 +200,3 @@ def test_the_maker_of_the_machine(tmp_path: Path) -> None:
         "proc/self/mountinfo": MOUNTS.format(folder="/", type="ext4", source="x"),
     })  # fmt: skip
     assert operating_system(tmp_path, {}).hardware == "NVIDIA DGXA100 920-23687-2530-000"
-
-
-def test_values_cannot_be_changed() -> None:
-    accelerator = Accelerator(vendor="NVIDIA", model="H100", index=0)
-    with pytest.raises(ValueError, match="frozen"):
-        accelerator.index = 1  # type: ignore[misc]

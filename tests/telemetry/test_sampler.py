@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pynvml
@@ -13,11 +13,11 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.nvml_library import H100, NvmlLibrary
 from tests.support.powercap import GREATEST, count, powercap
+from tests.support.vendor_tools import RECORDED, AmdSmi, install_program
 
 from aiperf_hpc.telemetry.sampler import Sampler, sampler
 from aiperf_hpc.telemetry.values import AcceleratorUse, Meter, Part
 
-RECORDED = Path(__file__).parents[1] / "data" / "accelerators"
 GPU: dict[str, Any] = H100 | {"nvmlDeviceGetMemoryInfo": SimpleNamespace(total=2**36, used=2**33)}
 
 
@@ -182,7 +182,7 @@ def test_data_by_verbs_counts_in_words(clock: Clock, tmp_path: Path) -> None:
 
 
 def test_amd_by_its_library(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
-    monkeypatch.setitem(sys.modules, "amdsmi", _AmdSmi("amdsmi"))
+    monkeypatch.setitem(sys.modules, "amdsmi", AmdSmi("amdsmi"))
     with sampler(Processes(clock), seconds=30.0, clock=clock) as own:
         assert own.quick
         assert (own.equipment.meters[0].source, own.equipment.meters[0].label) == (
@@ -205,7 +205,7 @@ def test_amd_by_its_library(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> No
 def test_amd_by_rocm_smi_is_an_estimate(
     monkeypatch: pytest.MonkeyPatch, clock: Clock, tmp_path: Path
 ) -> None:
-    _program(monkeypatch, tmp_path, "rocm-smi", RECORDED / "rocm-smi-mi250.json")
+    install_program(monkeypatch, tmp_path, "rocm-smi", RECORDED / "rocm-smi-mi250.json")
     with sampler(Processes(clock), seconds=30.0, clock=clock) as own:
         assert not own.quick
         meter = own.equipment.meters[0]
@@ -219,7 +219,7 @@ def test_amd_by_rocm_smi_is_an_estimate(
 def test_ascend_by_its_program_is_an_estimate(
     monkeypatch: pytest.MonkeyPatch, clock: Clock, tmp_path: Path
 ) -> None:
-    _program(monkeypatch, tmp_path, "npu-smi", RECORDED / "npu-smi-910b1.txt")
+    install_program(monkeypatch, tmp_path, "npu-smi", RECORDED / "npu-smi-910b1.txt")
     with sampler(Processes(clock), seconds=30.0, clock=clock) as own:
         clock.advance(30.0)
         sample = own.take()
@@ -231,44 +231,3 @@ def test_ascend_by_its_program_is_an_estimate(
     assert without.absent == {"npu-smi": "npu-smi failed with status 1: no driver"}
     assert set(without.covered) == {0.0}
     assert set(without.accelerators.watts) == {None}
-
-
-class _AmdSmi(ModuleType):
-    """The package's functions, with what they return on a machine of one accelerator."""
-
-    class AmdSmiException(Exception): ...  # noqa: N818 -- the package's name
-
-    AmdSmiClkType = SimpleNamespace(GFX="GFX", MEM="MEM")
-    AmdSmiTemperatureType = SimpleNamespace(HOTSPOT="HOTSPOT")
-    AmdSmiTemperatureMetric = SimpleNamespace(CURRENT="CURRENT")
-
-    def amdsmi_init(self) -> None: ...
-
-    def amdsmi_shut_down(self) -> None: ...
-
-    def amdsmi_get_processor_handles(self) -> list[int]:
-        return [7]
-
-    def amdsmi_get_gpu_activity(self, _: int) -> dict[str, object]:
-        return {"gfx_activity": 97, "umc_activity": "N/A", "mm_activity": "N/A"}
-
-    def amdsmi_get_gpu_vram_usage(self, _: int) -> dict[str, int]:
-        return {"vram_total": 196_592, "vram_used": 3}
-
-    def amdsmi_get_power_info(self, _: int) -> dict[str, object]:
-        return {"current_socket_power": 600, "average_socket_power": "N/A"}
-
-    def amdsmi_get_temp_metric(self, _: int, kind: str, metric: str) -> int:
-        assert (kind, metric) == ("HOTSPOT", "CURRENT")
-        return 55
-
-    def amdsmi_get_clock_info(self, _: int, kind: str) -> dict[str, object]:
-        return {"clk": 2100 if kind == "GFX" else "N/A"}
-
-
-def _program(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, output: Path) -> None:
-    """Make a program that prints a file, whatever it is asked."""
-    program = folder / name
-    program.write_text(f"#!/bin/sh\nexec /bin/cat {output}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
