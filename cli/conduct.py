@@ -151,10 +151,10 @@ def _server(
 def _service_of(server: ServerThread) -> Service:
     """Return what is remembered of where a run is served."""
     endpoint = server.endpoint
-    return Service.here(
-        endpoint.host,
-        endpoint.port,
-        server.url,
+    return Service(
+        host=endpoint.host,
+        port=endpoint.port,
+        url=server.url,
         token_file=endpoint.token_file,
         certificate=endpoint.certificate,
         key=endpoint.key,

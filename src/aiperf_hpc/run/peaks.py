@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.trial import Value
+from aiperf_hpc.untrusted.bounds import first_fault
 from aiperf_hpc.untrusted.files import text_of
 
 Rate = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
@@ -179,10 +180,7 @@ class Peaks(Value):
                 f"{path}: {error}; `aiperf peaks --out {path.parent}` writes one"
             ) from None
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            what = f"{where}: {first['msg']}" if where else first["msg"]
-            raise UsageError(f"{path} is no file of `aiperf peaks`: {what}") from None
+            raise UsageError(f"{path} is no file of `aiperf peaks`: {first_fault(error)}") from None
         return max(found, key=lambda peaks: max(peaks.rates.values(), default=0.0))
 
 

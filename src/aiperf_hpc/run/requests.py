@@ -58,35 +58,12 @@ class Service(Value):
     """The host as it was asked for: a name or an address."""
     port: int
     url: str
-    primary_host: str
-    primary_pid: int
+    primary_host: str = Field(default_factory=socket.gethostname)
+    primary_pid: int = Field(default_factory=os.getpid)
     token_file: Path | None = None
     """The file of the tokens, where there is one; not what is in it."""
     certificate: Path | None = None
     key: Path | None = None
-
-    @classmethod
-    def here(
-        cls,
-        host: str,
-        port: int,
-        url: str,
-        *,
-        token_file: Path | None = None,
-        certificate: Path | None = None,
-        key: Path | None = None,
-    ) -> Service:
-        """Return that of this process."""
-        return cls(
-            host=host,
-            port=port,
-            url=url,
-            token_file=token_file,
-            certificate=certificate,
-            key=key,
-            primary_host=socket.gethostname(),
-            primary_pid=os.getpid(),
-        )
 
     def belongs_to(self, primary: RunStarted) -> bool:
         """Return whether it was this primary's, and not that of an earlier one."""

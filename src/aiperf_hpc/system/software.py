@@ -131,19 +131,11 @@ def _mpi(package: ModuleType) -> dict[str, str]:
     return {"MPI": str(package.Get_library_version()).split(",")[0].strip().strip("\0")}
 
 
-def _torch_npu(package: ModuleType) -> dict[str, str]:
-    return {"torch_npu": str(package.__version__)}
-
-
-def _horovod(package: ModuleType) -> dict[str, str]:
-    return {"Horovod": str(package.__version__)}
-
-
 _REPORTS: dict[str, Callable[[ModuleType], dict[str, str]]] = {
     "torch": _torch,
     "tensorflow": _tensorflow,
-    "torch_npu": _torch_npu,
-    "horovod": _horovod,
+    "torch_npu": lambda package: {"torch_npu": str(package.__version__)},
+    "horovod": lambda package: {"Horovod": str(package.__version__)},
     "mpi4py.MPI": _mpi,
 }
 

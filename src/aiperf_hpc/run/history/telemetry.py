@@ -10,7 +10,7 @@ import math
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import compress
 from typing import Final, NamedTuple
 
@@ -289,18 +289,16 @@ def _columns(rows: Sequence[Sequence[float | None]], seconds: Sequence[float]) -
 def _weighted(
     one: Sequence[float], weight: float, two: Sequence[float], other: float
 ) -> array[float]:
-    """Return means by weight; of what only one of both tells, that."""
-    return array("d", _means(one, weight, two, other))
-
-
-def _means(
-    one: Sequence[float], weight: float, two: Sequence[float], other: float
-) -> Iterator[float]:
-    for a, b in zip(one, two, strict=True):
-        if math.isnan(a) or math.isnan(b):
-            yield b if math.isnan(a) else a
-        else:
-            yield (a * weight + b * other) / (weight + other)
+    """Return means by weight; where only one of both has a value, that."""
+    both = weight + other
+    pairs = zip(one, two, strict=True)
+    return array(
+        "d",
+        (
+            b if math.isnan(a) else a if math.isnan(b) else (a * weight + b * other) / both
+            for a, b in pairs
+        ),
+    )
 
 
 def _added(one: Sequence[float], two: Sequence[float]) -> array[float]:
