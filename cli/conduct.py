@@ -23,7 +23,7 @@ from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.clocks import read_clocks
 from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
-from aiperf_hpc.run.history.presence import asked_nodes
+from aiperf_hpc.run.history.presence import requested_nodes
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -88,7 +88,7 @@ def conduct_run(
     interrupts = Interrupts()
     retry = BackoffRetry(interrupts.at_once)
     # Of a run that goes on, as many are started as it was to have.
-    asked = manifest.model_copy(update={"nodes": asked_nodes(view.history, manifest.nodes)})
+    asked = manifest.model_copy(update={"nodes": requested_nodes(view.history, manifest.nodes)})
     launcher = backend_of(manifest.launcher).launcher(asked, paths, launch, retry)
     claimed = Claimed(claim, retry)
     with (

@@ -14,7 +14,7 @@ from aiperf_hpc.primary.launchers.base import (
     ReplicaState,
 )
 from aiperf_hpc.results.views.run_view import RunState, RunView
-from aiperf_hpc.run.history.presence import asked_nodes
+from aiperf_hpc.run.history.presence import requested_nodes
 from aiperf_hpc.run.identity import replica_name, replica_number
 from aiperf_hpc.run.records import (
     FileProblem,
@@ -91,7 +91,7 @@ class Scaling:
         self._launcher = launcher
         self._grace = timing.grace
         self._say = say
-        self._asked = asked_nodes(context.history, context.manifest.nodes)
+        self._asked = requested_nodes(context.history, context.manifest.nodes)
         self._elastic = bool(context.history.scalings)
         self._launches = 0
         self._to_add: set[str] = set()

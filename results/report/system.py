@@ -13,7 +13,7 @@ from aiperf_hpc.system.summary import (
     absences,
     group_title,
     node_rows,
-    versions_words,
+    versions_text,
 )
 
 MOST_GROUPS = 8
@@ -87,7 +87,7 @@ def _groups(machine: MachineSummary) -> Iterator[GroupBox]:
 def process_rows(machine: MachineSummary) -> Iterator[tuple[str, str]]:
     """Yield what the processes of a run had, but for the variables with one value."""
     if machine.libraries:
-        yield "libraries", versions_words(machine.libraries)
+        yield "libraries", versions_text(machine.libraries)
     if machine.jobs:
         yield machine.jobs[0].scheduler.upper(), _jobs(machine.jobs)
     if machine.environment_differs:

@@ -8,7 +8,7 @@ from aiperf_hpc.formatting import duration, percent, si
 from aiperf_hpc.ops_counter.elasticity import Elasticity, elasticity
 from aiperf_hpc.ops_counter.score import OperationsOf
 from aiperf_hpc.run.history import RunHistory
-from aiperf_hpc.run.history.presence import asked_nodes
+from aiperf_hpc.run.history.presence import requested_nodes
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.records import NodesRefused
 from aiperf_hpc.trial import Value
@@ -77,7 +77,7 @@ def elasticity_status(
     if found is None or start is None:
         return None
     return ElasticityStatus(
-        nodes=asked_nodes(history, manifest.nodes),
+        nodes=requested_nodes(history, manifest.nodes),
         replicas=0 if history.end_utc is not None else _now(found, until),
         asked=tuple(_asked(history, start)),
         steps=tuple(NodesStep(seconds=s.utc - start, replicas=s.replicas) for s in found.steps),

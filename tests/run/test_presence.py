@@ -15,7 +15,7 @@ from tests.support.run_writer import (
 
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory
-from aiperf_hpc.run.history.presence import asked_nodes, presences, steps
+from aiperf_hpc.run.history.presence import presences, requested_nodes, steps
 from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.trial import JobPhase, TimePhase
 
@@ -50,14 +50,14 @@ def test_a_replica_that_joins_and_leaves_is_there_meanwhile(run: RunWriter) -> N
     history = run.history()
     assert over_time(history, 60) == [(2, 1), (12, 2), (31, 1), (60, 0)]
     assert history.nodes_asked == [(START + 10, 2), (START + 30, 1)]
-    assert asked_nodes(history, 1) == 1
+    assert requested_nodes(history, 1) == 1
     assert history.replicas["r1"].released_utc == START + 30
 
 
 def test_what_was_refused_was_not_to_be_had(run: RunWriter) -> None:
     run.primary(10, records.NodesAsked(nodes=4, why="aiperf scale"))
     run.primary(11, records.NodesRefused(nodes=4, kept=1, reason="no such nodes"))
-    assert asked_nodes(run.history(), 1) == 1
+    assert requested_nodes(run.history(), 1) == 1
 
 
 def test_a_replica_that_died_is_there_until_its_last_sign_of_life(run: RunWriter) -> None:

@@ -19,7 +19,7 @@ from aiperf_hpc.system.summary import (
     clock,
     node_line,
     nodes,
-    port_words,
+    port_text,
     size,
     times,
 )
@@ -98,7 +98,7 @@ def _of_machine(machine: MachineSummary, group: NodeGroup | None) -> Description
         found |= dict(_of_processors(node.processors))
     if node.memory is not None:
         found["host_memory_capacity"] = size(node.memory.total_bytes)
-    ports = Counter(port_words(port) for port in node.network if not port.virtual)
+    ports = Counter(port_text(port) for port in node.network if not port.virtual)
     found["host_networking"] = "; ".join(times(count, what) for what, count in ports.items())
     for held in node.file_systems[:1]:
         found["host_storage_type"] = held.type

@@ -207,7 +207,7 @@ def kind_of(node: NodeDescription) -> str:
     if told:
         return ", ".join(times(count, model) for model, count in told.items())
     processors = node.processors
-    return "unknown" if processors is None else next(processor_words(processors))
+    return "unknown" if processors is None else next(processor_details(processors))
 
 
 def _models(accelerators: Sequence[Accelerator]) -> Counter[str]:
@@ -223,28 +223,28 @@ def _processors_briefly(processors: Processors) -> str:
 def node_rows(node: NodeDescription) -> Iterator[tuple[str, str]]:
     """Yield what is known of a node, a name and its value each; what is absent is left out."""
     if (processors := node.processors) is not None:
-        yield "processors", ", ".join(processor_words(processors))
+        yield "processors", ", ".join(processor_details(processors))
         if processors.cache_bytes:
             yield "caches", caches(processors)
     if node.memory is not None:
-        yield "memory", ", ".join(memory_words(node.memory))
+        yield "memory", ", ".join(memory_details(node.memory))
     for model, count in _models(node.accelerators).items():
         first = next(each for each in node.accelerators if each.model == model)
-        yield "accelerators", ", ".join([times(count, model), *accelerator_words(first)])
-    for what, count in Counter(map(port_words, node.network)).items():
+        yield "accelerators", ", ".join([times(count, model), *accelerator_details(first)])
+    for what, count in Counter(map(port_text, node.network)).items():
         yield "network", times(count, what)
     for held in node.file_systems:
-        yield f"file system of {held.use}", ", ".join(file_system_words(held))
+        yield f"file system of {held.use}", ", ".join(file_system_details(held))
     if (system := node.operating_system) is not None:
         said = [system.name, f"Linux {system.kernel}", system.hardware]
         said.append(f"in {system.container}" if system.container else None)
         said.append(system.container_image)
         yield "operating system", ", ".join(part for part in said if part)
     if node.software:
-        yield "software", versions_words({k: (v,) for k, v in node.software.items()})
+        yield "software", versions_text({k: (v,) for k, v in node.software.items()})
 
 
-def processor_words(processors: Processors) -> Iterator[str]:
+def processor_details(processors: Processors) -> Iterator[str]:
     """Yield what is known of a node's processors."""
     yield times(processors.sockets or 1, processors.model or processors.architecture)
     if processors.cores is not None:
@@ -265,7 +265,7 @@ def caches(processors: Processors) -> str:
     return ", ".join(f"{name} {size(count)}" for name, count in found.items())
 
 
-def memory_words(memory: Memory) -> Iterator[str]:
+def memory_details(memory: Memory) -> Iterator[str]:
     """Yield what is known of a node's memory."""
     yield size(memory.total_bytes)
     if memory.limit_bytes is not None:
@@ -276,7 +276,7 @@ def memory_words(memory: Memory) -> Iterator[str]:
         yield f"swap {size(memory.swap_bytes)}"
 
 
-def accelerator_words(accelerator: Accelerator) -> Iterator[str]:
+def accelerator_details(accelerator: Accelerator) -> Iterator[str]:
     """Yield what an accelerator is besides its model."""
     if accelerator.memory_bytes is not None:
         yield size(accelerator.memory_bytes)
@@ -297,7 +297,7 @@ def accelerator_words(accelerator: Accelerator) -> Iterator[str]:
         yield f"driver {accelerator.driver}"
 
 
-def port_words(port: NetworkPort) -> str:
+def port_text(port: NetworkPort) -> str:
     """Return what a port is, but for its name."""
     speed = port.rate or (None if port.gigabits is None else f"{port.gigabits:g} Gbit/s")
     kind = port.link_layer if port.link_layer == port.kind else f"{port.link_layer} (verbs)"
@@ -306,7 +306,7 @@ def port_words(port: NetworkPort) -> str:
     return " ".join(part for part in said if part)
 
 
-def file_system_words(held: FileSystem) -> Iterator[str]:
+def file_system_details(held: FileSystem) -> Iterator[str]:
     """Yield what is known of a file system."""
     yield f"{held.type} from {held.source} at {held.mount_point}"
     if held.total_bytes is not None:
@@ -314,7 +314,7 @@ def file_system_words(held: FileSystem) -> Iterator[str]:
     yield f"options {','.join(held.options)}"
 
 
-def versions_words(versions: dict[str, tuple[str, ...]]) -> str:
+def versions_text(versions: dict[str, tuple[str, ...]]) -> str:
     """Return names with their versions."""
     return ", ".join(f"{name} {' and '.join(said)}" for name, said in versions.items())
 

@@ -160,7 +160,7 @@ def test_the_first_network_is_resnet50() -> None:
         (of(records.BestEpochKept, epoch=2), "weights", "those of r0-t0 were not kept"),
         (without(records.ClocksRead, lambda who, at: who != "r1" or at < 9.0), "clocks",
          "r1 did not record its clocks from its start to its end"),
-        (slowed, "clocks", "the clocks of the primary came 2.988 s an hour apart, answered by"),
+        (slowed, "clocks", "the clocks of the primary came 2.990 s an hour apart, answered by"),
         (unlike_the_servers, "clocks", "the clocks of the primary came 2.98"),
         (without(records.ReplicaEnded), "replicas", "r0 has not ended"),
         (of(records.ReplicaEnded, **FAILED), "replicas", "r0 failed: EngineError"),

@@ -105,7 +105,7 @@ class HistoryState(RunState):
             return False
         for name, replica in other.replicas.items():
             if (told := self.replicas.get(name)) is not None:
-                replica.take_from_primary(told)
+                replica.adopt_primary_records(told)
             self.replicas[name] = replica
         self._add_trials(other)
         self._add_candidates(other)
@@ -295,7 +295,7 @@ class HistoryState(RunState):
     def _heartbeat(
         self, utc: float, event: records.Heartbeat | FrequentHeartbeat, by: _Writer
     ) -> None:
-        by.replica.says_that_it_lives(utc)
+        by.replica.note_alive(utc)
         by.replica.alive[by.source.incarnation] = utc
         by.heartbeat = event
         by.replica.phase = event.phase
@@ -314,7 +314,7 @@ class HistoryState(RunState):
         self._leave(by, utc, TrialState.STOPPED, reason)
         by.replica.ended = event.reason
         by.replica.ended_utc = by.replica.alive[by.source.incarnation] = utc
-        by.replica.says_that_it_lives(utc)
+        by.replica.note_alive(utc)
 
     def _progress(
         self, utc: float, event: records.Progress | FrequentProgress, by: _Writer

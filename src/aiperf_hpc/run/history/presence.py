@@ -57,7 +57,7 @@ def steps(presences: Sequence[Presence]) -> list[Step]:
     return found
 
 
-def asked_nodes(history: RunHistory, nodes: int) -> int:
+def requested_nodes(history: RunHistory, nodes: int) -> int:
     """Return how many nodes a run is to have now that began with ``nodes``."""
     return history.nodes_asked[-1][1] if history.nodes_asked else nodes
 

@@ -84,7 +84,7 @@ class ReplicaHistory:
     step_times: list[records.StepTimes] = field(default_factory=list)
     """Where the time of its trials' steps went, if it has several ranks."""
 
-    def take_from_primary(self, told: ReplicaHistory) -> None:
+    def adopt_primary_records(self, told: ReplicaHistory) -> None:
         """Take over what the primary's journal tells, where the replica's own were read apart."""
         self.exit_status = told.exit_status
         self.job = told.job
@@ -133,7 +133,7 @@ class ReplicaHistory:
         until = [event for began, event in self.all_started if began <= utc]
         return until[-1] if until else None
 
-    def says_that_it_lives(self, utc: float) -> None:
+    def note_alive(self, utc: float) -> None:
         """Take a word of its latest life."""
         self.longest_silence = max(self.longest_silence, utc - self.alive_utc)
         self.alive_utc = utc
