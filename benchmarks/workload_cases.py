@@ -22,7 +22,9 @@ from aiperf_hpc.workloads.networks.deepcam import deepcam as deepcam_graph
 from aiperf_hpc.workloads.networks.volumes import cosmoflow as cosmoflow_graph
 
 __all__ = ["CASES", "MOMENTUM", "RATE", "WARM", "Case", "tell", "told"]
-RATE, MOMENTUM, WARM = 0.001, 0.9, 1
+RATE, MOMENTUM = 0.001, 0.9
+WARM = 6
+"""Steps before the measured ones. Both allocators reach a steady state within them."""
 CLASSES, PIXEL_CLASSES, PARAMETERS = 1000, 3, 4
 
 
@@ -81,7 +83,7 @@ def _cosmoflow(side: int, batch: int, turns: int) -> Case:
 
 
 CASES = {
-    "cosmoflow-64": _cosmoflow(64, 4, 4),
+    "cosmoflow-64": _cosmoflow(64, 4, 12),
     "cosmoflow-128": _cosmoflow(128, 2, 3),
     "resnet50-v1.5-224": Case(
         partial(resnet50_graph, (224, 224, 3), CLASSES, version=V1_5),
@@ -89,7 +91,7 @@ CASES = {
         CLASSIFICATION,
         partial(_images, 224, 4),
         4,
-        4,
+        12,
         ("torch", "tensorflow"),
     ),
     "deepcam-192x288": Case(
