@@ -1,19 +1,261 @@
-"""``python -m aiperf_hpc.replica``."""
+"""One replica: ``python -m aiperf_hpc.replica RUN_DIR --replica r0 [--cores 0,1]``.
 
+Reads ``run.yaml``, appends to its own journal, keeps its search workers running, and trains
+until the run's time is over or a stop is asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
 import os
+import signal
 import sys
 import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
 
-from aiperf_hpc.errors import UNEXPECTED_STATUS
-from aiperf_hpc.replica.main import main
+from aiperf_hpc.clock import SYSTEM
+from aiperf_hpc.errors import (
+    UNEXPECTED_STATUS,
+    UNSEEN_RUN_STATUS,
+    AIPerfError,
+    DeviceLostError,
+    RunDirectoryError,
+)
+from aiperf_hpc.host.schedulers import job_variable, node_name
+from aiperf_hpc.host.visible_devices import VisibleDevices
+from aiperf_hpc.replica.engines.rank_peak import rank_peak
+from aiperf_hpc.replica.host import Host
+from aiperf_hpc.replica.node_check import (
+    check_node,
+    checked_dataset,
+    checked_engine,
+    package_versions,
+)
+from aiperf_hpc.replica.parallel.binding import bind, devices_of_job
+from aiperf_hpc.replica.parallel.collectives import load_collective
+from aiperf_hpc.replica.parallel.collectives.base import Buffer, RankLostError
+from aiperf_hpc.replica.parallel.cores import Cores, near_cores, share_cores
+from aiperf_hpc.replica.parallel.follower import follow
+from aiperf_hpc.replica.parallel.handshake import Facts, Ranks, facts_of
+from aiperf_hpc.replica.parallel.protocol import Announce, Command
+from aiperf_hpc.replica.replica import Replica
+from aiperf_hpc.replica.runtime.background import background_thread
+from aiperf_hpc.replica.runtime.kernel_caches import own_kernel_caches
+from aiperf_hpc.replica.runtime.telemetry import journaled_telemetry
+from aiperf_hpc.run.identity import Identity
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import Incarnation, RunPaths
+from aiperf_hpc.run.storage import BackoffRetry, Retry
+from aiperf_hpc.streams import print_in_any_locale
+from aiperf_hpc.system.node import describe_rank
 
-try:
-    status = main()
-except Exception:  # noqa: BLE001 -- said in full, and by the exit status
-    traceback.print_exc()
-    status = UNEXPECTED_STATUS
-sys.stdout.flush()
-sys.stderr.flush()
-# A framework takes seconds to take itself apart, which the run would be charged for; all
-# records are on stable storage by now and the search workers have ended.
-os._exit(status)
+SWITCH_SECONDS = 50e-6
+"""For how long a thread keeps Python's lock while another wants it. The one that launches a step's
+kernels wants it back after each of them."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one replica; return its exit status."""
+    print_in_any_locale()
+    parser = argparse.ArgumentParser(prog="aiperf_hpc.replica")
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("--replica", required=True, help="its name, e.g. r0")
+    parser.add_argument("--cores", default="", help="logical CPUs, e.g. 0,1; all when not given")
+    parser.add_argument("--devices", default="", help="accelerators, e.g. CUDA_VISIBLE_DEVICES=0,1")
+    parser.add_argument("--launch", type=int, default=0, help="launches of it before this one")
+    parser.add_argument(
+        "--restart",
+        type=int,
+        default=int(job_variable("restarts") or 0),
+        help="restarts of it since that launch",
+    )
+    parser.add_argument("--sharing", type=int, default=1, help="replicas on this machine")
+    options = parser.parse_args(arguments)
+    if options.cores:
+        os.sched_setaffinity(0, {int(core) for core in options.cores.split(",")})
+    sys.setswitchinterval(SWITCH_SECONDS)
+    with ExitStack() as own:
+        return _run(options, own)
+
+
+def _run(options: argparse.Namespace, own: ExitStack) -> int:
+    """Be one rank of the replica; what ``own`` takes is given back when it ends."""
+    try:
+        manifest = RunManifest.load(RunPaths(options.run_dir), BackoffRetry(lambda: False))
+        replica = manifest.config.replica
+        # Before any library looks: one that has looked sees what it saw for ever.
+        near = _bind(options, manifest)
+        own.enter_context(own_kernel_caches(os.environ))
+        collective = load_collective(replica.collective, replica.ranks)
+    except RunDirectoryError as error:
+        sys.stderr.write(f"aiperf: {options.replica}: node {node_name()}: {error}\n")
+        return UNSEEN_RUN_STATUS
+    except AIPerfError as error:
+        sys.stderr.write(f"aiperf: {options.replica}: {error}\n")
+        return error.exit_status
+    share_cores(collective, near)
+    try:
+        ranks = Ranks(collective)
+        if collective.rank:
+            return _follow(options, manifest, ranks)
+        return _lead(options, manifest, ranks)
+    except BaseException:
+        if collective.size > 1:
+            # The other ranks would wait for this one for ever.
+            traceback.print_exc()
+            collective.abort(UNEXPECTED_STATUS)
+        raise
+    finally:
+        collective.close()
+
+
+def _bind(options: argparse.Namespace, manifest: RunManifest) -> list[Cores]:
+    """Let this rank see one accelerator: of those its launcher named or the scheduler gave.
+
+    Returns:
+        The cores near the accelerator of each rank of this node, where there are several.
+    """
+    if not manifest.config.engine.uses_accelerators:
+        return []
+    local = VisibleDevices.parse(options.devices) if options.devices else None
+    given = local if options.cores else devices_of_job(os.environ)
+    if given is None:
+        return []
+    bind(given, manifest.config.replica, os.environ)
+    return near_cores(given) if len(given.names) > 1 else []
+
+
+def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> int:
+    """Be one of the ranks that rank 0 leads; what goes wrong is rank 0's to record."""
+    config = manifest.config
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)  # Rank 0 is asked too, and decides.
+    cores = len(os.sched_getaffinity(0))
+    local_rank, folders = ranks.collective.local_rank, manifest.folders(RunPaths(options.run_dir))
+    facts: Facts = {}
+    failure: AIPerfError | None = None
+    probe: Buffer = None
+    with background_thread() as background:
+        try:
+            check_node(manifest)
+            engine = checked_engine(manifest, cores, SYSTEM, local_rank)
+            peak = rank_peak(config, cores, local_rank)
+            described = background.submit(describe_rank, folders, with_node=local_rank == 0)
+            dataset = checked_dataset(manifest, cores).dataset
+            facts = facts_of(package_versions() | engine.versions, dataset.info, config.seed)
+            probe = engine.probe()
+        except AIPerfError as error:
+            failure = error
+    try:
+        ranks.handshake(facts, failure=failure, probe=probe)
+    except AIPerfError as error:
+        sys.stderr.write(f"aiperf: rank {ranks.collective.rank}: {error}\n")
+        return 0
+    ranks.exchange(described.result().model_dump_json())
+    if config.peak_seconds:
+        ranks.exchange(peak.model_dump_json() if peak is not None else "")
+    life = Incarnation.parse(ranks.life)
+    paths = RunPaths(options.run_dir)
+    folder = paths.incarnation(options.replica, life)
+    collective = ranks.watched(folder, config.replica.rank_timeout_seconds)
+    own = paths.telemetry_journal(options.replica, ranks.collective.rank, life)
+    # Rank 0 tells of its own node; of each other one its first rank does.
+    seconds = config.telemetry.seconds if local_rank == 0 else 0.0
+    try:
+        with journaled_telemetry(paths, own, seconds=seconds, clock=SYSTEM):
+            follow(engine, dataset, collective)
+    except RankLostError as error:
+        ranks.lost(error)
+    return 0
+
+
+def _lead(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> int:
+    """Be the replica, or its rank 0."""
+    with ExitStack() as others:
+        others.callback(_dismiss, ranks)
+        try:
+            return _replica(options, manifest, ranks)
+        except DeviceLostError:
+            others.pop_all()  # They wait for this rank's device, and are ended by the caller.
+            raise
+
+
+def _dismiss(ranks: Ranks) -> None:
+    """Let the ranks that follow end."""
+    if ranks.ready and ranks.several:
+        Announce(ranks.collective)(Command.END)
+    else:
+        ranks.decline()
+
+
+def _replica(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> int:
+    paths = RunPaths(options.run_dir)
+    counted = Incarnation(options.launch, options.restart)
+    try:
+        own = claim_life(paths, options.replica, counted, BackoffRetry(lambda: False))
+        who = Identity(options.replica, own)
+        life = Replica(paths, manifest, who, Host(options.sharing, ranks.several), ranks)
+    except AIPerfError as error:
+        sys.stderr.write(f"aiperf: {options.replica}: {error}\n")
+        return error.exit_status
+    return life.run()
+
+
+def claim_life(paths: RunPaths, replica: str, counted: Incarnation, retry: Retry) -> Incarnation:
+    """Make the folder of this life of a replica, which no other process has; return its number.
+
+    Args:
+        paths: the run.
+        replica: its name.
+        counted: the life by its scheduler's count, which is not enough: a controller that is killed
+            and comes back has forgotten its last seconds, and counts a restart in them again while
+            the one that it has forgotten runs on.
+        retry: how to write.
+
+    Raises:
+        StorageError: the folder cannot be made.
+    """
+    known = _lives(paths.replica(replica))
+    later = (life.restart + 1 for life in known if life.launch == counted.launch)
+    for restart in itertools.count(max(counted.restart, *later, 0)):
+        life = Incarnation(counted.launch, restart)
+        folder = paths.incarnation(replica, life)
+        if retry(partial(_make_new, folder), str(folder)):
+            return life
+    raise AssertionError("unreachable")
+
+
+def _lives(folder: Path) -> list[Incarnation]:
+    """Return the lives that have a folder, as far as that is visible here."""
+    found = []
+    for path in folder.glob("*.*"):
+        with suppress(ValueError):  # Not a folder of ours.
+            found.append(Incarnation.parse(path.name))
+    return found
+
+
+def _make_new(folder: Path) -> bool:
+    """Return whether it was this process that made the folder: of two one fails, on NFS too."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    try:
+        status = main()
+    except Exception:  # noqa: BLE001 -- printed in full, and in the exit status
+        traceback.print_exc()
+        status = UNEXPECTED_STATUS
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A framework takes seconds to shut down, which the run would be charged for. All records are on
+    # stable storage by now, and the search workers have ended.
+    os._exit(status)

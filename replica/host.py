@@ -1,9 +1,8 @@
-"""What a replica needs of where it runs, and the one that is a process of a real machine."""
+"""The machine that a replica runs on: its clock, its measurements and its processes."""
 
 from __future__ import annotations
 
 import os
-import platform
 import socket
 import subprocess
 import sys
@@ -12,28 +11,24 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
-from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import psutil
 from optuna.storages import BaseStorage
 
-from aiperf_hpc import __version__
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.host.machine import available_bytes, cpu_model
 from aiperf_hpc.host.processes import in_background
 from aiperf_hpc.host.schedulers import job_variable
-from aiperf_hpc.integrity.release import FILES, package_digest
 from aiperf_hpc.morphism.weights.checked_file import Tell
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.engines.rank_peak import rank_peak
-from aiperf_hpc.replica.node_check import Loaded, check_node, checked_dataset
+from aiperf_hpc.replica.node_check import Loaded, check_node, checked_dataset, package_versions
 from aiperf_hpc.replica.runtime.background import background_thread
-from aiperf_hpc.replica.runtime.process_tree import replica_tree
 from aiperf_hpc.replica.runtime.stopping import StopFlag
-from aiperf_hpc.replica.runtime.telemetry import node_telemetry
+from aiperf_hpc.replica.runtime.telemetry import node_telemetry, replica_tree
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
 from aiperf_hpc.replica.trials.hpo import journal_storage
 from aiperf_hpc.run.clocks import ClockReading, Clocks, read_clock, read_clocks
@@ -63,133 +58,31 @@ class Workers(Protocol):
     """A replica's search workers."""
 
     def revive(self) -> None:
-        """Start those again that have died; their journals say what they died of."""
+        """Start again those that have exited; their journals have the reasons."""
         ...
 
 
-class Host(Protocol):
-    """Where a replica runs."""
+class Host:
+    """The machine, with this process as the replica and search workers as further processes.
 
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def cores(self) -> tuple[int, ...]:
-        """The logical CPUs that the trainer may use."""
-        ...
-
-    @property
-    def pid(self) -> int: ...
-
-    @property
-    def job(self) -> str | None:
-        """The scheduler's number of the job that it runs in."""
-        ...
-
-    @property
-    def look_seconds(self) -> float:
-        """Between two looks at the file that asks for a stop."""
-        ...
-
-    def seconds_alive(self) -> float:
-        """Return for how long the replica has existed."""
-        ...
-
-    def connect(self, stop: StopFlag) -> None:
-        """Let whoever asks the replica to stop be heard."""
-        ...
-
-    def patience(self, give_up: Callable[[], bool]) -> BackoffRetry:
-        """Return how to wait for storage until ``give_up`` says that it is pointless."""
-        ...
-
-    def sync(self, file: int) -> None:
-        """Bring what was written to an open file to stable storage."""
-        ...
-
-    def machine(self, engine: Engine) -> Machine: ...
-
-    def describe(self, folders: Mapping[str, Path]) -> RankDescription | None:
-        """Return what this process and its node are; None where both are made up.
-
-        May take seconds, where a vendor's tools do.
-        """
-        ...
-
-    def peak(self, config: RunConfig, device: int) -> DevicePeak | None:
-        """Measure the device of the first rank; None where that is not asked for."""
-        ...
-
-    def check(self, manifest: RunManifest) -> None:
-        """Require the versions and the dataset of the run. Raises PreflightError."""
-        ...
-
-    def dataset(self, manifest: RunManifest) -> Loaded:
-        """Load the run's dataset. Raises PreflightError."""
-        ...
-
-    def file_clock(self, folder: Path) -> ClockReading | None:
-        """Compare the clock with that of the file server, where that says something."""
-        ...
-
-    def clocks(self, folder: Path) -> Clocks | None:
-        """Read all clocks, with a folder of the run to write in; None where time is made up."""
-        ...
-
-    def primary_head(self, paths: RunPaths) -> Head | None:
-        """Return what the primary told last of its journal, where that can be had."""
-        ...
-
-    def available_bytes(self, ranks: int) -> int:
-        """Return the memory that a training may take now on each of so many ranks here."""
-        ...
-
-    def usage(self) -> Usage: ...
-
-    def every(
-        self, seconds: float, action: Callable[[], None], failed: Callable[[str], None]
-    ) -> AbstractContextManager[None]:
-        """Do ``action`` every so often while the block runs; tell ``failed`` if it cannot."""
-        ...
-
-    def telemetry(
-        self, paths: RunPaths, seconds: float, append: Callable[[AnyEvent], object]
-    ) -> AbstractContextManager[None]:
-        """Append the node's telemetry every so often while the block runs, if none else does."""
-        ...
-
-    def background(self) -> AbstractContextManager[Executor]:
-        """Give what does jobs beside the training, one after the other."""
-        ...
-
-    def search(self, paths: RunPaths, who: Identity, count: int) -> AbstractContextManager[Workers]:
-        """Keep search workers working while the block runs."""
-        ...
-
-    def knowledge(self, paths: RunPaths, replica: str, retry: Retry) -> RunKnowledge:
-        """Return what the replica's trainer knows of the run; ``retry`` reads it."""
-        ...
-
-    def study(self, path: Path, retry: Retry, tell: Tell) -> BaseStorage:
-        """Return where a study is kept that belongs to ``path``; ``retry`` writes it.
-
-        ``tell`` is told when its file was lost and had to be written anew.
-        """
-        ...
-
-
-class ProcessHost:
-    """This process, with its own search workers as processes beside it."""
+    The simulation overrides all of it.
+    """
 
     clock: Clock = SYSTEM
     look_seconds = 1.0
+    """Seconds between two looks at the file that requests a stop."""
+    cores: tuple[int, ...]
+    """The logical CPUs that the trainer may use."""
+    pid: int
+    job: str | None
+    """The scheduler's number of the job that the replica runs in."""
 
     def __init__(self, sharing: int, several_ranks: bool = False) -> None:
         """Look at the machine.
 
         Args:
             sharing: replicas that share it.
-            several_ranks: whether this process is one of several that make the replica.
+            several_ranks: whether this process is one of several ranks of the replica.
         """
         self._sharing = sharing
         self.cores = tuple(sorted(os.sched_getaffinity(0)))
@@ -200,19 +93,21 @@ class ProcessHost:
         self._looked = self.clock.monotonic()
 
     def seconds_alive(self) -> float:
-        """Return for how long this process has existed, to a hundredth of a second (proc(5))."""
+        """Return the age of this process, to a hundredth of a second (proc(5))."""
         fields = Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()
         started = int(fields[19]) / os.sysconf("SC_CLK_TCK")
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)
 
     def connect(self, stop: StopFlag) -> None:
-        """Let this process's signals be heard."""
+        """Let this process's signals request a stop."""
         stop.install()
 
     def patience(self, give_up: Callable[[], bool]) -> BackoffRetry:
+        """Return how to wait for storage until ``give_up`` returns that waiting is pointless."""
         return BackoffRetry(give_up, clock=self.clock)
 
     def sync(self, file: int) -> None:
+        """Bring what was written to an open file to stable storage."""
         to_stable_storage(file)
 
     def machine(self, engine: Engine) -> Machine:
@@ -225,32 +120,40 @@ class ProcessHost:
             versions=package_versions() | engine.versions,
         )
 
-    def describe(self, folders: Mapping[str, Path]) -> RankDescription:
+    def describe(self, folders: Mapping[str, Path]) -> RankDescription | None:
+        """Describe this process and its node; None if simulated. A vendor's tools take seconds."""
         return describe_rank(folders)
 
     def peak(self, config: RunConfig, device: int) -> DevicePeak | None:
+        """Measure the device of the first rank; None unless the configuration requests it."""
         return rank_peak(config, len(self.cores), device)
 
     def check(self, manifest: RunManifest) -> None:
+        """Require the versions and the dataset of the run. Raises PreflightError."""
         check_node(manifest)
 
     def dataset(self, manifest: RunManifest) -> Loaded:
+        """Load the run's dataset. Raises PreflightError."""
         return checked_dataset(manifest, len(self.cores))
 
     def file_clock(self, folder: Path) -> ClockReading | None:
+        """Compare the clock with the file server's; None if that shows nothing."""
         return read_clock(folder, self.clock.utc)
 
     def clocks(self, folder: Path) -> Clocks | None:
+        """Read all clocks, with a folder of the run to write in; None if time is simulated."""
         return read_clocks(folder)
 
     def primary_head(self, paths: RunPaths) -> Head | None:
+        """Return the latest digest of the primary's journal, if there is one."""
         return published(paths)
 
     def available_bytes(self, ranks: int) -> int:
+        """Return the memory now available to a training on each of so many ranks here."""
         return available_bytes(self._sharing * ranks)
 
     def usage(self) -> Usage:
-        """Return that of the whole process tree since the last time, or since the start."""
+        """Return the usage of the replica's processes since the last call, or since the start."""
         (seconds, memory), now = self._tree.totals(), self.clock.monotonic()
         # Less than before, where a process has left the tree.
         used, passed = max(0.0, seconds - self._cpu_seconds), now - self._looked
@@ -262,7 +165,7 @@ class ProcessHost:
     def every(
         self, seconds: float, action: Callable[[], None], failed: Callable[[str], None]
     ) -> Iterator[None]:
-        """Do ``action`` every so often, from a thread of its own, while the block runs."""
+        """Do ``action`` periodically in a thread while the block runs; report its failure."""
 
         def repeat(over: threading.Event) -> None:
             while not over.wait(seconds):
@@ -279,30 +182,28 @@ class ProcessHost:
     def telemetry(
         self, paths: RunPaths, seconds: float, append: Callable[[AnyEvent], object]
     ) -> AbstractContextManager[None]:
+        """Append the node's telemetry periodically while the block runs, unless another does."""
         return node_telemetry(paths, seconds=seconds, clock=self.clock, append=append)
 
     def background(self) -> AbstractContextManager[Executor]:
+        """Provide an executor that does one job after another during the training."""
         return background_thread()
 
     def search(self, paths: RunPaths, who: Identity, count: int) -> AbstractContextManager[Workers]:
+        """Run search workers while the block runs."""
         return _SearchProcesses(paths, who, count)
 
     def knowledge(self, paths: RunPaths, replica: str, retry: Retry) -> RunKnowledge:
+        """Return what the replica's trainer knows of the run; ``retry`` reads it."""
         history = RunHistory(paths, replica=replica, retry=retry)
         return RunKnowledge(replica, history, Digest(paths, retry))
 
     def study(self, path: Path, retry: Retry, tell: Tell) -> BaseStorage:
+        """Return the storage of a study in ``path``, written by ``retry``.
+
+        ``tell`` is called if its file was lost and had to be written anew.
+        """
         return journal_storage(path, retry, tell)
-
-
-def package_versions() -> dict[str, str]:
-    """Return the versions of what a replica's results may depend on, but for its engine."""
-    return {
-        "aiperf-hpc": __version__,  # A checkout's own: on PYTHONPATH it has no metadata.
-        FILES: package_digest(),
-        "python": platform.python_version(),
-        **{name: metadata.version(name) for name in ("numpy", "optuna")},
-    }
 
 
 SEARCH_THREADS = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1")

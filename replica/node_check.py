@@ -1,4 +1,4 @@
-"""What a node must be like before its replica trains: the same as where the run was started.
+"""Checks of a node before its replica trains: that it agrees with the node that started the run.
 
 Every replica compares itself with ``run.yaml``, so that none has to wait for another: replicas
 that agree with it agree among themselves.
@@ -38,8 +38,9 @@ def check_node(manifest: RunManifest) -> None:
     Raises:
         PreflightError: the node has others, or lacks one.
     """
+    here = package_versions()
     for name, expected in manifest.versions.items():
-        found = _version(name)
+        found = here.get(name) or _installed(name)
         if found != expected:
             raise PreflightError(
                 f"node {node_name()}: {name} is {found} here, the run was started with "
@@ -144,13 +145,17 @@ def _content(info: DatasetInfo) -> tuple[str, int, int]:
     return info.sha256, info.train_samples, info.validation_samples
 
 
-def _version(name: str) -> str:
-    if name == "python":
-        return platform.python_version()
-    if name == "aiperf-hpc":
-        return __version__
-    if name == FILES:
-        return package_digest()
+def package_versions() -> dict[str, str]:
+    """Return the versions that a replica's results may depend on, except its engine's."""
+    return {
+        "aiperf-hpc": __version__,  # A checkout's own: on PYTHONPATH it has no metadata.
+        FILES: package_digest(),
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in ("numpy", "optuna")},
+    }
+
+
+def _installed(name: str) -> str:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

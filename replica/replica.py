@@ -22,8 +22,7 @@ from aiperf_hpc.replica.node_check import checked_engine
 from aiperf_hpc.replica.parallel.collectives.base import RankLostError
 from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of
 from aiperf_hpc.replica.parallel.leader import LeadingBaseline, LeadingDataset, LeadingEngine
-from aiperf_hpc.replica.runtime.run_clock import RunClock
-from aiperf_hpc.replica.runtime.stopping import StopFlag
+from aiperf_hpc.replica.runtime.stopping import RunClock, StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.best_epoch import keeps_best_epochs
 from aiperf_hpc.replica.training.trainer import Trainer
@@ -281,8 +280,8 @@ class Replica:
         objective, measured = engine.objective, _measures_baseline(context.config, engine)
         if not self._ranks.several:
             tally = Tally(objective, dataset.info) if measured else None
-            trainer = Trainer(context, engine, dataset, memory, checkpoints, tally)
-            return trainer, OneRankBuilder(trainer, background)
+            trainer = Trainer(context, dataset, objective.quality, memory, checkpoints, tally)
+            return trainer, OneRankBuilder(context, engine, dataset, trainer, background)
         own = self._paths.incarnation(self._who.replica, self._who.incarnation)
         seconds = context.config.replica.rank_timeout_seconds
         together = self._ranks.watched(own, seconds, context.journal)
@@ -293,8 +292,8 @@ class Replica:
         )
         together_data = LeadingDataset(dataset, together)
         baseline = LeadingBaseline(objective, dataset.info, together) if measured else None
-        trainer = Trainer(context, leading, together_data, memory, checkpoints, baseline)
-        return trainer, SeveralRanksBuilder(trainer, leading)
+        trainer = Trainer(context, together_data, objective.quality, memory, checkpoints, baseline)
+        return trainer, SeveralRanksBuilder(context, leading, together_data, trainer)
 
     def _study(self, journal: JournalWriter) -> BaseStorage:
         """Return where this life's study is kept; what is wrong with it is recorded."""

@@ -23,8 +23,9 @@ from aiperf_hpc.replica.data.generated import GeneratedDataset
 from aiperf_hpc.replica.engines import engine_for
 from aiperf_hpc.replica.engines.base import EvaluationSums, Network, RankEngine, RankNetwork
 from aiperf_hpc.replica.execution.ranks_in_turn import RanksInTurn, parts_of_batches
-from aiperf_hpc.replica.training.checkpoint import Interrupted, load_training
+from aiperf_hpc.replica.training.checkpoint import load_training
 from aiperf_hpc.replica.training.schedule import Schedule
+from aiperf_hpc.replica.training.trial import TrainingState
 from aiperf_hpc.run.reexecution import (
     EpochAgain,
     EvaluationAgain,
@@ -122,7 +123,7 @@ def make_samples(dataset: Dataset, epoch: int, batch_size: int, seed: int) -> No
             pass
 
 
-def _loaded(kept: KeptCheckpoint, epoch: RecordedEpoch) -> Interrupted:
+def _loaded(kept: KeptCheckpoint, epoch: RecordedEpoch) -> TrainingState:
     """Return a checkpoint. Raises CheckpointError unless it is the recorded one, of the graph."""
     path = Path(kept.path)
     try:
@@ -141,7 +142,7 @@ def _loaded(kept: KeptCheckpoint, epoch: RecordedEpoch) -> Interrupted:
     return saved
 
 
-def _built(bench: Bench, epoch: RecordedEpoch, saved: Interrupted) -> RankNetwork:
+def _built(bench: Bench, epoch: RecordedEpoch, saved: TrainingState) -> RankNetwork:
     used = epoch.hyperparameters
     network = bench.engine.build(saved.graph, saved.weights, used, saved.optimizer_state or None)
     largest = min(used.batch_size, bench.dataset.info.train_samples)
@@ -164,7 +165,7 @@ def _evaluation(bench: Bench, epoch: RecordedEpoch, network: Network) -> Evaluat
     )
 
 
-def _train(bench: Bench, epoch: RecordedEpoch, network: RankNetwork, began: Interrupted) -> float:
+def _train(bench: Bench, epoch: RecordedEpoch, network: RankNetwork, began: TrainingState) -> float:
     """Train the epoch as the trainer does; return the mean loss of its steps."""
     used = epoch.hyperparameters
     steps = math.ceil(bench.dataset.info.train_samples / used.batch_size)

@@ -7,16 +7,16 @@ were evaluated at its end. Both are copies in the host's memory until the trial 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from aiperf_hpc.config import KeepConfig, RunConfig
 from aiperf_hpc.errors import StorageError
-from aiperf_hpc.graph import Graph
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.training.checkpoint import serialized_training
-from aiperf_hpc.replica.training.trial import BestEpoch, Learnt
+from aiperf_hpc.replica.training.trial import BestEpoch, TrainingState
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.records import BestEpochDropped, BestEpochKept, KeptFile
@@ -25,14 +25,14 @@ from aiperf_hpc.run.records import BestEpochDropped, BestEpochKept, KeptFile
 class BestEpochSoFar:
     """Follows a trial, epoch by epoch."""
 
-    def __init__(self, beginning: Learnt) -> None:
+    def __init__(self, beginning: TrainingState) -> None:
         self._before = beginning
         self.best: BestEpoch | None = None
 
-    def after(self, now: Learnt) -> None:
-        """Take what was learnt by the end of another epoch; the first of equals is the best."""
+    def after(self, now: TrainingState) -> None:
+        """Take the state at the end of another epoch; the first of equals is the best."""
         if self.best is None or now.course.values[-1] > self.best.value:
-            self.best = BestEpoch(self._before, Learnt(now.course, now.weights, {}))
+            self.best = BestEpoch(self._before, replace(now, optimizer_state={}))
         self._before = now
 
 
@@ -84,11 +84,13 @@ class BestEpochStore:
             size = kept.began.bytes + kept.evaluated.bytes
             self._kept[trial.id] = Worth(trial.best.objective_value, size)
 
-    def keep(self, trial: str, graph: Graph, best: BestEpoch) -> str:
+    def keep(self, trial: str, best: BestEpoch | None) -> str:
         """Store a trial's best epoch, if it is worth keeping; return why it could not be stored.
 
-        What is no longer worth keeping goes, so that the room it took is free.
+        What is no longer worth keeping is deleted first, to free its space.
         """
+        if best is None:
+            return ""
         found = self._kept | {trial: Worth(best.value, best.bytes)}
         chosen = worth_keeping(found, self._settings)
         if trial not in chosen:
@@ -96,28 +98,23 @@ class BestEpochStore:
         for other in self._kept.keys() - set(chosen):
             self._drop(other)
         try:
-            self._store(trial, graph, best)
+            self._store(trial, best)
         except StorageError as error:
             return f"its best epoch is not kept: {error}"
         self._kept[trial] = found[trial]
         return ""
 
-    def _store(self, trial: str, graph: Graph, best: BestEpoch) -> None:
-        files = [
-            self._written(path(self._replica, trial), graph, learnt)
-            for path, learnt in (
-                (self._paths.epoch_began, best.began),
-                (self._paths.epoch_evaluated, best.evaluated),
-            )
-        ]
-        epoch = best.evaluated.course.epochs
+    def _store(self, trial: str, best: BestEpoch) -> None:
+        began = self._written(self._paths.epoch_began(self._replica, trial), best.began)
+        path = self._paths.epoch_evaluated(self._replica, trial)
+        evaluated, epoch = self._written(path, best.evaluated), best.evaluated.course.epochs
         self._journal.append(
-            BestEpochKept(trial=trial, epoch=epoch, began=files[0], evaluated=files[1])
+            BestEpochKept(trial=trial, epoch=epoch, began=began, evaluated=evaluated)
         )
 
-    def _written(self, path: Path, graph: Graph, learnt: Learnt) -> KeptFile:
-        """Write a checkpoint; return what it is, by what was to be written."""
-        content = serialized_training(learnt.course, graph, learnt.weights, learnt.optimizer_state)
+    def _written(self, path: Path, state: TrainingState) -> KeptFile:
+        """Write a checkpoint; return the size and digest of what was to be written."""
+        content = serialized_training(state)
         self._retry(lambda: write_whole(path, content, self._sync), str(path))
         return KeptFile(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
 
@@ -127,8 +124,4 @@ class BestEpochStore:
         self._journal.append(BestEpochDropped(trial=trial))
         for place in (self._paths.epoch_began, self._paths.epoch_evaluated):
             path = place(self._replica, trial)
-            self._retry(_deletion(path), str(path), "delete")
-
-
-def _deletion(path: Path) -> Callable[[], None]:
-    return lambda: path.unlink(missing_ok=True)
+            self._retry(partial(path.unlink, missing_ok=True), str(path), "delete")

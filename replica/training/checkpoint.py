@@ -1,10 +1,8 @@
-"""The checkpoint of a training under way: what a new life of a replica needs to go on with it."""
+"""The checkpoint of a training under way, from which a replica's next incarnation resumes it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -21,9 +19,9 @@ from aiperf_hpc.morphism.weights.checked_file import (
 )
 from aiperf_hpc.morphism.weights.checkpoint import Weights, expected_shapes, stored_graph
 from aiperf_hpc.replica.context import ReplicaContext
-from aiperf_hpc.replica.engines.base import Network, OptimizerState
+from aiperf_hpc.replica.engines.base import Network
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
-from aiperf_hpc.replica.training.trial import PlannedTrial, TrialProgress
+from aiperf_hpc.replica.training.trial import PlannedTrial, TrainingState, TrialProgress
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.storage import Retry, no_retry
 from aiperf_hpc.trial import TimePhase
@@ -33,39 +31,22 @@ HOLD_SECONDS = 10.0
 """The least time between two snapshots in memory of a trial under way."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interrupted:
-    """A training to go on with."""
-
-    course: TrialProgress
-    graph: Graph
-    weights: Weights
-    optimizer_state: OptimizerState
-
-
-def save_training(
-    path: Path,
-    course: TrialProgress,
-    graph: Graph,
-    weights: Weights,
-    optimizer_state: OptimizerState,
-) -> None:
+def save_training(path: Path, state: TrainingState) -> None:
     """Write a checkpoint, whole or not at all."""
-    write_whole(path, serialized_training(course, graph, weights, optimizer_state))
+    write_whole(path, serialized_training(state))
 
 
-def serialized_training(
-    course: TrialProgress, graph: Graph, weights: Weights, optimizer_state: OptimizerState
-) -> bytes:
-    """Return what the file of a checkpoint holds.
+def serialized_training(state: TrainingState) -> bytes:
+    """Return the content of a checkpoint's file.
 
-    Weights and optimizer state are beside each other: no key of a state is a weight's name.
+    Weights and optimizer state have the same place: no key of a state is a weight's name.
     """
-    tensors = {**weights, **optimizer_state}
-    return serialized(tensors, {"graph": graph.to_json(), "course": course.model_dump_json()})
+    tensors = {**state.weights, **state.optimizer_state}
+    texts = {"graph": state.graph.to_json(), "course": state.course.model_dump_json()}
+    return serialized(tensors, texts)
 
 
-def load_training(path: Path, retry: Retry = no_retry, tell: Tell = ignore) -> Interrupted:
+def load_training(path: Path, retry: Retry = no_retry, tell: Tell = ignore) -> TrainingState:
     """Read a checkpoint, and verify its checksums.
 
     Args:
@@ -88,18 +69,22 @@ def load_training(path: Path, retry: Retry = no_retry, tell: Tell = ignore) -> I
     weights = {name: array for name, array in tensors.items() if name in named}
     state = {key: array for key, array in tensors.items() if key not in named}
     graph = stored_graph(path, texts["graph"], weights)
-    return Interrupted(course=course, graph=graph, weights=weights, optimizer_state=state)
+    return TrainingState(course, graph, weights, state)
 
 
 class EpochEnd:
-    """What a network has learnt by the end of an epoch, copied when it is asked for first.
+    """A network at the end of an epoch; its state is copied when it is first requested.
 
     Nothing may be trained between the end of the epoch and that.
     """
 
-    def __init__(self, network: Network, watch: Stopwatch) -> None:
+    def __init__(
+        self, network: Network, watch: Stopwatch, graph: Graph, course: TrialProgress
+    ) -> None:
         self._network = network
         self._watch = watch
+        self._graph = graph
+        self._course = course
 
     @cached_property
     def weights(self) -> Weights:
@@ -107,18 +92,19 @@ class EpochEnd:
             return self._network.weights()
 
     @cached_property
-    def optimizer_state(self) -> OptimizerState:
+    def state(self) -> TrainingState:
+        weights = self.weights
         with self._watch.during(TimePhase.STORE):
-            return self._network.optimizer_state()
+            optimizer_state = self._network.optimizer_state()
+        return TrainingState(self._course, self._graph, weights, optimizer_state)
 
 
 class TrialCheckpoints:
     """The checkpoints of one trial under way: in a file now and then, and in memory between.
 
-    The one in memory is for a scheduler that takes the node away: the trial then loses seconds,
+    The one in memory is for a scheduler that preempts the node: the trial then loses seconds,
     and not the minutes since its file was written, which would be written too often otherwise.
-    The file is written by another thread, while the training goes on. What that could not do is
-    raised by the next call.
+    Another thread writes the file during the training. The next call raises its errors.
     """
 
     def __init__(self, context: ReplicaContext, trial: PlannedTrial, background: Executor) -> None:
@@ -130,27 +116,22 @@ class TrialCheckpoints:
         self._clock = context.clock
         self._retry = context.retry
         self._watch = context.stopwatch
-        self._graph = trial.candidate.graph
         self._saved = self._held_at = self._clock.monotonic()
-        self._held: Callable[[], None] | None = None
-        """What stores the snapshot in memory, if that is newer than the file."""
-        if trial.optimizer_state is not None:
-            weights, state = trial.candidate.weights, trial.optimizer_state
-            self._held = self._snapshot(trial.course, weights, state)
+        self._held = trial.beginning if trial.optimizer_state is not None else None
+        """The snapshot in memory, if it is newer than the file."""
 
-    def after_epoch(self, course: TrialProgress, end: EpochEnd) -> None:
+    def after_epoch(self, end: EpochEnd) -> None:
         """Have the file written if that is due, or else take a snapshot if that is.
 
-        It is not due as long as storage has not taken the one before.
+        The file is not due as long as the previous one is being written.
         """
         now = self._clock.monotonic()
         if now - self._saved >= self._every and self._written():
-            store = self._snapshot(course, end.weights, end.optimizer_state)
-            self._writing = self._background.submit(store)
+            self._writing = self._background.submit(self._store, end.state)
             self._held = None
             self._saved = now
         elif now - max(self._saved, self._held_at) >= HOLD_SECONDS:
-            self._held = self._snapshot(course, end.weights, end.optimizer_state)
+            self._held = end.state
             self._held_at = now
 
     def store_held(self) -> None:
@@ -158,7 +139,7 @@ class TrialCheckpoints:
         self.finish()
         if self._held is not None:
             with self._watch.during(TimePhase.STORE):
-                self._held()
+                self._store(self._held)
 
     def finish(self) -> None:
         """Wait until the file is written, if it is being."""
@@ -174,13 +155,6 @@ class TrialCheckpoints:
         self.finish()
         return True
 
-    def _snapshot(
-        self, course: TrialProgress, weights: Weights, state: OptimizerState
-    ) -> Callable[[], None]:
-        """Return what stores all that a new life of this replica needs to go on with the trial."""
-        path, graph = self._path, self._graph
-
-        def store() -> None:
-            self._retry(lambda: save_training(path, course, graph, weights, state), str(path))
-
-        return store
+    def _store(self, state: TrainingState) -> None:
+        """Write all that the next incarnation of this replica needs to resume the trial."""
+        self._retry(lambda: save_training(self._path, state), str(self._path))

@@ -2,49 +2,81 @@
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from dataclasses import replace
 
+from aiperf_hpc.clock import Clock
 from aiperf_hpc.errors import AIPerfError, EngineError, JournalError, without_frames
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.morphism.weights.predictions import Predictions
+from aiperf_hpc.objective import Measure
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data.base import Batch, Dataset
 from aiperf_hpc.replica.data.baseline import Baseline
-from aiperf_hpc.replica.engines.base import Engine, Network
+from aiperf_hpc.replica.engines.base import Network
 from aiperf_hpc.replica.runtime.background import IMMEDIATE
 from aiperf_hpc.replica.training.best_epoch import BestEpochSoFar, keeps_best_epochs
 from aiperf_hpc.replica.training.checkpoint import EpochEnd, TrialCheckpoints
 from aiperf_hpc.replica.training.credit import EvaluationCredit, TrainingCredit, TrialStopped
-from aiperf_hpc.replica.training.lead import Lead
 from aiperf_hpc.replica.training.schedule import Schedule
 from aiperf_hpc.replica.training.trial import (
     BestEpoch,
-    BuildState,
     BuiltTrial,
-    Learnt,
     PlannedTrial,
     TrialProgress,
     TrialResult,
 )
-from aiperf_hpc.run.records import Calibrated, CompilerFailed, TrainingStarted, TrialStarted
-from aiperf_hpc.trial import Hyperparameters, TimePhase, TrialState
+from aiperf_hpc.run.records import TrainingStarted, TrialStarted
+from aiperf_hpc.trial import TimePhase, TrialState
+
+LEAST_SECONDS = 60.0
+"""The shortest lead, which is enough if nothing is compiled."""
+MARGIN = 1.5
+"""The lead as a multiple of the longest of the last preparations."""
+REMEMBERED = 5
+
+
+class Lead:
+    """How long before a trial's possible end the preparation of the next one begins.
+
+    Learned from how long the last preparations took. For several threads.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last: deque[float] = deque(maxlen=REMEMBERED)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds before a trial's possible end."""
+        return max(LEAST_SECONDS, MARGIN * max(tuple(self._last), default=0.0))
+
+    def begin(self) -> Callable[[object], None]:
+        """Note that a preparation begins; return what to call, with anything, at its end.
+
+        Waiting for the end of the trial under way does not count.
+        """
+        began = self._clock.monotonic()
+
+        def end(_: object) -> None:
+            self._last.append(self._clock.monotonic() - began)
+
+        return end
 
 
 class Trainer:
-    """Builds trials, and trains them one after the other."""
+    """Trains built trials one after the other."""
 
     def __init__(
         self,
         context: ReplicaContext,
-        engine: Engine,
         dataset: Dataset,
+        quality: Measure,
         memory: MemoryLimit,
         checkpoints: Executor = IMMEDIATE,
         baseline: Baseline | None = None,
@@ -53,19 +85,18 @@ class Trainer:
 
         Args:
             context: the replica's.
-            engine: what trains.
-            dataset: what on.
-            memory: what a training may take on a rank.
-            checkpoints: writes those of trials under way, while they go on.
-            baseline: is measured and recorded with the first complete evaluation; None for not.
+            dataset: the samples to train on.
+            quality: the measure of trained networks.
+            memory: the memory of a rank that a training may use.
+            checkpoints: writes checkpoints of trials during their training.
+            baseline: recorded with the first complete evaluation, if given.
         """
         self._baseline = baseline
         self._context = context
         self._checkpoints = checkpoints
-        self._engine = engine
         self._dataset = dataset
         self.memory = memory
-        self._measure = engine.objective.quality
+        self._measure = quality
         self._journal = context.journal
         self._clock = context.clock
         self._stop = context.stop
@@ -92,78 +123,6 @@ class Trainer:
         """Return whether training ``graph`` in such batches is estimated to fit in memory."""
         return self.memory.fits(graph, batch_size)
 
-    def warms_beside(self, graph: Graph, batch_size: int, taken: int) -> bool:
-        """Return whether a network is warmed with its batch beside a training of some bytes."""
-        fits = self.memory.fits_beside(graph, batch_size, taken)
-        return fits and not self._engine.warms_alone
-
-    def build(self, trial: PlannedTrial) -> BuiltTrial:
-        """Make a trial ready for its first step. What goes wrong with it is kept, not raised.
-
-        Nothing is recorded, and no other trial is disturbed: another thread may be in ``run``.
-        """
-        return self.supply(self.prepare(trial, 0))
-
-    def fit(self, trial: PlannedTrial) -> BuiltTrial:
-        """Choose batches that fit in memory."""
-        built = BuiltTrial(trial, trial.hyperparameters)
-        try:
-            return replace(built, used=self.memory.fit(trial.candidate.graph, built.used))
-        except (AIPerfError, MemoryError) as error:
-            return built.failed(error)
-
-    def prepare(self, trial: PlannedTrial, taken: int) -> BuiltTrial:
-        """As ``build``, beside a training that takes some bytes.
-
-        A trial whose steps do not fit beside that training, or have to be alone, is returned
-        pending: ``supply`` makes it ready once that is over and its network closed, called by the
-        thread that trains it.
-        """
-        built = self.fit(trial)
-        if built.state is BuildState.FAILED:
-            return built
-        graph, used = trial.candidate.graph, built.used
-        try:
-            beside = self.warms_beside(graph, used.batch_size, taken)
-            if taken:
-                self._compile_ahead(graph, used)
-            network = self._engine.build(
-                graph, trial.candidate.weights, used, trial.optimizer_state
-            )
-            if beside or not self._engine.warms_alone:
-                _warm(network, used.batch_size if beside else 1)
-        except (AIPerfError, MemoryError) as error:
-            return built.failed(error)
-        if beside:
-            return self.supply(built.awaiting(lambda: network))
-        return built.awaiting(lambda: _warm(network, used.batch_size))
-
-    def _compile_ahead(self, graph: Graph, used: Hyperparameters) -> None:
-        problem = self._engine.compile_ahead(graph, used.precision, used.batch_size)
-        if problem:
-            self._journal.append(CompilerFailed(problem=problem))
-
-    def supply(self, built: BuiltTrial) -> BuiltTrial:
-        """Take a pending trial's network, begin its first epoch's data, and fit to it what was
-        inserted. Any other trial is returned as it is."""
-        trial, used, take = built.trial, built.used, built.pending
-        if take is None:
-            return built
-        built = replace(built, pending=None)
-        try:
-            built = replace(built, network=(network := take()))
-            batches = self._dataset.train(trial.course.epochs + 1, used.batch_size, trial.seed)
-            calibrated = None
-            if trial.course.epochs == 0:
-                first = next(batches)
-                layers = network.calibrate(first)
-                if layers:
-                    calibrated = Calibrated(trial=trial.name, layers=layers, samples=first.whole)
-                batches = itertools.chain((first,), batches)
-        except (AIPerfError, MemoryError) as error:
-            return built.failed(error)
-        return replace(built, batches=batches, calibrated=calibrated, state=BuildState.READY)
-
     def run(self, built: BuiltTrial, meanwhile: Callable[[], None] = lambda: None) -> TrialResult:
         """Train a trial to its end. What goes wrong with it is in the result, not raised.
 
@@ -173,7 +132,8 @@ class Trainer:
         """
         trial, network = built.trial, built.network
         self._course, self._predictions = trial.course, None
-        self._best_epoch = self._followed(trial)
+        keeps = keeps_best_epochs(self._context.config)
+        self._best_epoch = BestEpochSoFar(trial.beginning) if keeps else None
         started = self._started(built)
         if network is None or built.failure is not None:
             self._journal.append(started)
@@ -192,13 +152,6 @@ class Trainer:
         finally:
             self.running_bytes = 0
 
-    def _followed(self, trial: PlannedTrial) -> BestEpochSoFar | None:
-        """Return what follows a trial, if its best epoch is to be kept."""
-        if not keeps_best_epochs(self._context.config):
-            return None
-        state = trial.optimizer_state or {}
-        return BestEpochSoFar(Learnt(trial.course, trial.candidate.weights, state))
-
     @property
     def _best(self) -> BestEpoch | None:
         return None if self._best_epoch is None else self._best_epoch.best
@@ -208,22 +161,15 @@ class Trainer:
     ) -> TrialResult:
         """Train a trial, and take its weights unless the end of the run cuts it."""
         checkpoints = TrialCheckpoints(self._context, built.trial, self._checkpoints)
+        interrupted, weights = False, None
         try:
             state, reason, weights = self._train(built, network, checkpoints, meanwhile)
         except TrialStopped:
-            # What a scheduler cut, another life goes on with; what the run's end cut, nobody does.
-            if interrupted := self._stop.interrupted:
+            state, reason = TrialState.STOPPED, self._stop.reason or ""
+            # The next incarnation resumes what a scheduler cut; nobody what the run's end cut.
+            interrupted = self._stop.interrupted
+            if interrupted:
                 checkpoints.store_held()
-            state, reason, values = TrialState.STOPPED, self._stop.reason or "", self._course.values
-            return TrialResult(
-                state,
-                reason,
-                values,
-                built.used,
-                interrupted=interrupted,
-                predictions=self._predictions,
-                best_epoch=self._best,
-            )
         finally:
             checkpoints.finish()
         return TrialResult(
@@ -232,6 +178,7 @@ class Trainer:
             self._course.values,
             built.used,
             weights,
+            interrupted=interrupted,
             predictions=self._predictions,
             best_epoch=self._best,
         )
@@ -255,7 +202,7 @@ class Trainer:
         steps = math.ceil(self._dataset.info.train_samples / used.batch_size)
         schedule, rate = Schedule(used, steps, trial.epoch_limit), used.learning_rate
         batches = built.batches
-        end = EpochEnd(network, self._watch)
+        end = self._epoch_end(built, network)
         for epoch in range(trial.course.epochs + 1, trial.epoch_limit + 1):
             self._stop_if_asked()
             began = self._clock.monotonic()
@@ -287,9 +234,9 @@ class Trainer:
             self._journal.append(evaluated)
             self._record_baseline()
             self._predictions = evaluation.predictions
-            end = EpochEnd(network, self._watch)
+            end = self._epoch_end(built, network)
             if self._best_epoch is not None:
-                self._best_epoch.after(Learnt(self._course, end.weights, end.optimizer_state))
+                self._best_epoch.after(end.state)
 
             if epoch == trial.epoch_limit:
                 break  # Nothing is left to go on with: no checkpoint.
@@ -299,8 +246,11 @@ class Trainer:
             if self._course.since_lowest >= training.patience:
                 reason = f"no lower validation loss in {training.patience} epochs"
                 return TrialState.STOPPED, reason, end.weights
-            checkpoints.after_epoch(self._course, end)
+            checkpoints.after_epoch(end)
         return TrialState.COMPLETED, "", end.weights
+
+    def _epoch_end(self, built: BuiltTrial, network: Network) -> EpochEnd:
+        return EpochEnd(network, self._watch, built.trial.candidate.graph, self._course)
 
     def _validation(self, batch_size: int) -> Iterator[Batch]:
         """Return the batches of an evaluation; what measures the baseline looks at them too."""
@@ -364,16 +314,6 @@ class Trainer:
             memory_estimate_bytes=self.memory.needed(candidate.graph, used.batch_size),
             notes=notes,
         )
-
-
-def _warm(network: Network, batch_size: int) -> Network:
-    """Warm a network; close it if that fails."""
-    try:
-        network.warm(batch_size)
-    except (AIPerfError, MemoryError):
-        network.close()
-        raise
-    return network
 
 
 def _nothing() -> None:

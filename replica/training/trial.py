@@ -74,10 +74,11 @@ class TrialProgress(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Learnt:
-    """What was learnt in a trial until the end of an epoch, or is begun with before the first."""
+class TrainingState:
+    """The state of a training at the end of an epoch, or before the first."""
 
     course: TrialProgress
+    graph: Graph
     weights: Weights
     optimizer_state: OptimizerState
 
@@ -89,10 +90,10 @@ class Learnt:
 
 @dataclass(frozen=True, slots=True)
 class BestEpoch:
-    """What the epoch of a trial's best evaluation began and ended with."""
+    """The beginning and the end of the epoch of a trial's best evaluation."""
 
-    began: Learnt
-    evaluated: Learnt
+    began: TrainingState
+    evaluated: TrainingState
     """Without the optimizer's state, which an evaluation does not need."""
 
     @property
@@ -127,7 +128,15 @@ class PlannedTrial:
     discard_candidate: bool = False
     """Whether the candidate's file is of no more use after it."""
     notes: tuple[str, ...] = ()
-    """What people should know of how it came about."""
+    """Remarks for people on how it was planned."""
+
+    @property
+    def beginning(self) -> TrainingState:
+        """The state that its training begins with."""
+        candidate = self.candidate
+        return TrainingState(
+            self.course, candidate.graph, candidate.weights, self.optimizer_state or {}
+        )
 
 
 class BuildState(Enum):

@@ -1,92 +1,194 @@
-"""How trials are made ready beside a training: on one rank, and on several."""
+"""Building of planned trials: their network, warmed, and the first batch of their data.
+
+The next trial is built while another one is trained. What has to wait for the end of that training
+is done by the thread that trains.
+"""
 
 from __future__ import annotations
 
+import itertools
+from abc import ABC, abstractmethod
 from concurrent.futures import Executor, Future
-from typing import Protocol
+from dataclasses import replace
 
+from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.replica.context import ReplicaContext
+from aiperf_hpc.replica.data.base import Dataset
+from aiperf_hpc.replica.engines.base import Engine, Network
 from aiperf_hpc.replica.parallel.leader import LeadingEngine
 from aiperf_hpc.replica.parallel.protocol import Warmup
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.training.trial import BuildState, BuiltTrial, PlannedTrial
-from aiperf_hpc.run.records import StepTimes
+from aiperf_hpc.run.records import Calibrated, CompilerFailed, StepTimes
+from aiperf_hpc.trial import Hyperparameters
 
 
-class TrialBuilder(Protocol):
-    """Makes trials ready. For the thread that trains."""
+class TrialBuilder(ABC):
+    """Builds trials. The built trial holds its failure, which is not raised.
 
-    def begin(self, trial: PlannedTrial) -> Future[BuiltTrial]:
-        """Begin to make a trial ready."""
-        ...
+    Called by the thread that trains. Building records nothing of the trial, and disturbs no other.
+    """
 
-    def finish(self, begun: Future[BuiltTrial]) -> BuiltTrial:
-        """Wait until a trial is ready or has failed."""
-        ...
-
-    def close(self, built: BuiltTrial) -> StepTimes | None:
-        """Free a trial's network; return where the time of its steps went, on several ranks."""
-        ...
-
-
-class OneRankBuilder:
-    """A background thread does all of it but what has to wait for the end of a training."""
-
-    def __init__(self, trainer: Trainer, background: Executor) -> None:
+    def __init__(
+        self, context: ReplicaContext, engine: Engine, dataset: Dataset, trainer: Trainer
+    ) -> None:
+        self._journal = context.journal
+        self._engine = engine
+        self._dataset = dataset
         self._trainer = trainer
+
+    @abstractmethod
+    def begin(self, trial: PlannedTrial) -> Future[BuiltTrial]:
+        """Begin to build a trial."""
+
+    @abstractmethod
+    def finish(self, begun: Future[BuiltTrial]) -> BuiltTrial:
+        """Wait until a trial is built or has failed."""
+
+    @abstractmethod
+    def close(self, built: BuiltTrial) -> StepTimes | None:
+        """Free a trial's network; with several ranks, return the time breakdown of its steps."""
+
+    def _fitted(self, trial: PlannedTrial) -> BuiltTrial:
+        """Choose batches that fit in memory."""
+        built = BuiltTrial(trial, trial.hyperparameters)
+        try:
+            used = self._trainer.memory.fit(trial.candidate.graph, built.used)
+            return replace(built, used=used)
+        except (AIPerfError, MemoryError) as error:
+            return built.failed(error)
+
+    def _warms_concurrently(self, graph: Graph, batch_size: int, running_bytes: int) -> bool:
+        """Return whether a network is warmed with its batch during a training of so many bytes."""
+        fits = self._trainer.memory.fits_beside(graph, batch_size, running_bytes)
+        return fits and not self._engine.warms_alone
+
+    def _supplied(self, built: BuiltTrial) -> BuiltTrial:
+        """Take a pending trial's network, begin to read its first epoch and calibrate the network.
+
+        Any other trial is returned unchanged.
+        """
+        trial, used, take = built.trial, built.used, built.pending
+        if take is None:
+            return built
+        built = replace(built, pending=None)
+        try:
+            built = replace(built, network=(network := take()))
+            batches = self._dataset.train(trial.course.epochs + 1, used.batch_size, trial.seed)
+            calibrated = None
+            if trial.course.epochs == 0:
+                first = next(batches)
+                layers = network.calibrate(first)
+                if layers:
+                    calibrated = Calibrated(trial=trial.name, layers=layers, samples=first.whole)
+                batches = itertools.chain((first,), batches)
+        except (AIPerfError, MemoryError) as error:
+            return built.failed(error)
+        return replace(built, batches=batches, calibrated=calibrated, state=BuildState.READY)
+
+
+class OneRankBuilder(TrialBuilder):
+    """Builds trials for one rank, in a background thread."""
+
+    def __init__(
+        self,
+        context: ReplicaContext,
+        engine: Engine,
+        dataset: Dataset,
+        trainer: Trainer,
+        background: Executor,
+    ) -> None:
+        super().__init__(context, engine, dataset, trainer)
         self._background = background
 
     def begin(self, trial: PlannedTrial) -> Future[BuiltTrial]:
-        taken = self._trainer.running_bytes
+        running_bytes = self._trainer.running_bytes
         ended = self._trainer.lead.begin()
-        preparing = self._background.submit(self._trainer.prepare, trial, taken)
+        preparing = self._background.submit(self._prepare, trial, running_bytes)
         preparing.add_done_callback(ended)
         return preparing
+
+    def _prepare(self, trial: PlannedTrial, running_bytes: int) -> BuiltTrial:
+        """Build a trial during a training that uses some bytes.
+
+        If its steps don't fit in memory with that training, or have to run alone, the trial is
+        returned pending: it is supplied once that training is over and its network closed.
+        """
+        built = self._fitted(trial)
+        if built.state is BuildState.FAILED:
+            return built
+        candidate, used = trial.candidate, built.used
+        try:
+            warmed = self._warms_concurrently(candidate.graph, used.batch_size, running_bytes)
+            if running_bytes:
+                self._compile_ahead(candidate.graph, used)
+            network = self._engine.build(
+                candidate.graph, candidate.weights, used, trial.optimizer_state
+            )
+            if warmed or not self._engine.warms_alone:
+                _warm(network, used.batch_size if warmed else 1)
+        except (AIPerfError, MemoryError) as error:
+            return built.failed(error)
+        if warmed:
+            return self._supplied(built.awaiting(lambda: network))
+        return built.awaiting(lambda: _warm(network, used.batch_size))
+
+    def _compile_ahead(self, graph: Graph, used: Hyperparameters) -> None:
+        problem = self._engine.compile_ahead(graph, used.precision, used.batch_size)
+        if problem:
+            self._journal.append(CompilerFailed(problem=problem))
 
     def finish(self, begun: Future[BuiltTrial]) -> BuiltTrial:
         built = begun.result()
         if built.state is BuildState.PENDING:
-            # Behind the closing of the network that it has to wait for.
-            self._background.submit(_nothing).result()
-        return self._trainer.supply(built)
+            # The network that it waits for is closed by a job submitted before this one.
+            self._background.submit(lambda: None).result()
+        return self._supplied(built)
 
     def close(self, built: BuiltTrial) -> None:
         self._background.submit(built.close)
 
 
-class SeveralRanksBuilder:
-    """The thread that trains says to all ranks what to build; a thread of each builds it.
+class SeveralRanksBuilder(TrialBuilder):
+    """Builds trials for several ranks, each in a thread of its own.
 
-    For only one thread may speak to other ranks, and all ranks must hear the same in one order.
+    The thread that trains announces what to build: only one thread may speak to other ranks, and
+    all ranks must hear the same in one order.
     """
 
-    def __init__(self, trainer: Trainer, engine: LeadingEngine) -> None:
-        self._trainer = trainer
-        self._engine = engine
+    _engine: LeadingEngine
 
     def begin(self, trial: PlannedTrial) -> Future[BuiltTrial]:
         begun: Future[BuiltTrial] = Future()
-        begun.set_result(self._begun(self._trainer.fit(trial)))
+        begun.set_result(self._announced(self._fitted(trial)))
         return begun
 
-    def _begun(self, built: BuiltTrial) -> BuiltTrial:
+    def _announced(self, built: BuiltTrial) -> BuiltTrial:
         if built.state is BuildState.FAILED:
             return built
-        trial, used, taken = built.trial, built.used, self._trainer.running_bytes
+        trial, used, running_bytes = built.trial, built.used, self._trainer.running_bytes
         graph, weights = trial.candidate.graph, trial.candidate.weights
-        beside = self._trainer.warms_beside(graph, used.batch_size, taken)
-        warmup = Warmup.BUILT if beside else Warmup.TAKEN
+        warmed = self._warms_concurrently(graph, used.batch_size, running_bytes)
+        warmup = Warmup.BUILT if warmed else Warmup.TAKEN
         ended = self._trainer.lead.begin()
         return built.awaiting(
             self._engine.begin(graph, weights, used, trial.optimizer_state, warmup, built=ended)
         )
 
     def finish(self, begun: Future[BuiltTrial]) -> BuiltTrial:
-        return self._trainer.supply(begun.result())
+        return self._supplied(begun.result())
 
     def close(self, built: BuiltTrial) -> StepTimes | None:
         built.close()
         return self._engine.take_step_times(built.trial.name)
 
 
-def _nothing() -> None:
-    """Do nothing."""
+def _warm(network: Network, batch_size: int) -> Network:
+    """Warm a network; close it if that fails."""
+    try:
+        network.warm(batch_size)
+    except (AIPerfError, MemoryError):
+        network.close()
+        raise
+    return network

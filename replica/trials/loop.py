@@ -201,7 +201,10 @@ class TrialLoop:
             at = max(self._config.rounds.predict_at_epoch, trial.epoch_limit)
             predicted = predicted_value(result.values, at, self._trainer.perfect)
         kept, trouble = self._keep(trial, result, predicted)
-        unkept = (self._keep_predictions(result), self._keep_best_epoch(trial, result))
+        unkept = (
+            self._keep_predictions(result),
+            self._best_epochs.keep(trial.name, result.best_epoch),
+        )
         self._journal.append(
             TrialEnded(
                 trial=trial.name,
@@ -244,12 +247,6 @@ class TrialLoop:
             )
         )
         return ""
-
-    def _keep_best_epoch(self, trial: PlannedTrial, result: TrialResult) -> str:
-        """Store a trial's best epoch, where it is to be kept; return why it is not."""
-        if result.best_epoch is None:
-            return ""
-        return self._best_epochs.keep(trial.name, trial.candidate.graph, result.best_epoch)
 
     def _drop_worst(self) -> None:
         while len(self._kept) > self._config.search.keep_checkpoints:

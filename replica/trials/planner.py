@@ -21,11 +21,12 @@ from aiperf_hpc.morphism.operators.morphisms import from_data
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
-from aiperf_hpc.replica.training.checkpoint import Interrupted, load_training
+from aiperf_hpc.replica.training.checkpoint import load_training
 from aiperf_hpc.replica.training.trial import (
     Candidate,
     PlannedTrial,
     Suggestion,
+    TrainingState,
     TrialProgress,
     TrialResult,
     configured_hyperparameters,
@@ -238,7 +239,7 @@ class Planner:
             optimizer_state=saved.optimizer_state,
         )
 
-    def _saved(self, path: Path, interrupted: Trial) -> Interrupted | None:
+    def _saved(self, path: Path, interrupted: Trial) -> TrainingState | None:
         """Return the checkpoint of a trial; None when it was younger than a checkpoint.
 
         Raises:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -369,7 +370,7 @@ def test_exchanged_weights_are_found_and_with_their_hash_made_again_too(
     found = executed_again(paths, monkeypatch)
     assert "is not the file that was recorded" in found.failure
     other = {name: 0.9 * array for name, array in saved.weights.items()}
-    save_training(path, saved.course, saved.graph, other, {})
+    save_training(path, replace(saved, weights=other, optimizer_state={}))
     stated = {"bytes": path.stat().st_size, "sha256": file_digest(path)}
     rewrite(paths, trial, "best_epoch_kept", lambda event: event["evaluated"].update(stated))
     assert "best epochs" not in failed_rules(paths)

@@ -322,7 +322,7 @@ def waits(replica: str) -> list[float]:
 
 def work(replica: str, seconds: str) -> dict[str, object]:
     """Do what a replica does to its storage: records, whole files, a pulse beside them."""
-    from aiperf_hpc.replica.host import ProcessHost
+    from aiperf_hpc.replica.host import Host
 
     patience, count = endless(), 0
     end = time.monotonic() + float(seconds)
@@ -338,7 +338,7 @@ def work(replica: str, seconds: str) -> dict[str, object]:
                 )
             )
 
-        with ProcessHost(1).every(0.5, beat, lambda reason: None):
+        with Host(1).every(0.5, beat, lambda reason: None):
             while time.monotonic() < end:
                 journal.append(StopRequested(reason=f"{count} {'z' * 500}"))
                 path = RUN.candidate(f"{replica}-{count % 3}")

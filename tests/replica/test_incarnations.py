@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.clock import Clock
 
-from aiperf_hpc.replica.main import claim_life
+from aiperf_hpc.replica.__main__ import claim_life
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.storage import BackoffRetry, no_retry
 

@@ -19,8 +19,8 @@ from tests.support.waiting import PATIENCE_SECONDS
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import PREFLIGHT_STATUS, UNEXPECTED_STATUS, DeviceLostError, PreflightError
 from aiperf_hpc.primary.launchers.base import died
-from aiperf_hpc.replica import main
-from aiperf_hpc.replica.host import ProcessHost
+from aiperf_hpc.replica import __main__ as main
+from aiperf_hpc.replica.host import Host
 from aiperf_hpc.replica.parallel.collectives import ALONE
 from aiperf_hpc.replica.parallel.handshake import Ranks
 from aiperf_hpc.replica.replica import Replica
@@ -37,7 +37,7 @@ from aiperf_hpc.trial import DevicePeak, Machine, TimePhase
 WHY = "cannot write a checkpoint: No space left on device"
 
 
-class Host(ProcessHost):
+class FullHost(Host):
     """A host on a clock of its own, whose storage is full while something is done before a check
     that fails."""
 
@@ -79,7 +79,7 @@ class Workers:
         """Do nothing."""
 
 
-def life_on(host: Host, folder: Path) -> tuple[Replica, RunPaths]:
+def life_on(host: FullHost, folder: Path) -> tuple[Replica, RunPaths]:
     paths, plan = RunPaths(folder), Plan(replicas=1)
     manifest = write_manifest(paths, plan)
     with Primary(paths, plan, host.clock) as primary:
@@ -90,7 +90,7 @@ def life_on(host: Host, folder: Path) -> tuple[Replica, RunPaths]:
 LOST = "PyTorch: CUDA error: an illegal memory access was encountered; this process is done"
 
 
-class LosingHost(Host):
+class LosingHost(FullHost):
     """A host whose accelerator is lost."""
 
     def check(self, manifest: RunManifest) -> None:
@@ -131,7 +131,7 @@ PEAK = DevicePeak(
 )
 
 
-class MeasuringHost(Host):
+class MeasuringHost(FullHost):
     """A host whose device has a peak."""
 
     def peak(self, config: RunConfig, device: int) -> DevicePeak:
@@ -163,7 +163,7 @@ def test_a_replica_tells_what_the_devices_of_all_its_ranks_can_do(tmp_path: Path
 
 
 def test_a_replica_tells_its_clocks_when_it_comes_and_every_hour(tmp_path: Path) -> None:
-    host = Host()
+    host = FullHost()
     life, paths = life_on(host, tmp_path)
     paths.incarnation("r0", FIRST).mkdir(parents=True, exist_ok=True)
     machine = Machine(host="n", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={})
@@ -180,7 +180,7 @@ def test_a_replica_tells_its_clocks_when_it_comes_and_every_hour(tmp_path: Path)
 
 
 def test_a_pulse_says_what_is_waited_for_and_afterwards_when_it_was(tmp_path: Path) -> None:
-    host = Host()
+    host = FullHost()
     life, paths = life_on(host, tmp_path)
     with JournalWriter(paths.replica_journal("r0"), clock=host.clock) as journal:
         host.meanwhile = lambda: life._beat(journal, Workers())
@@ -198,7 +198,7 @@ def test_a_pulse_says_what_is_waited_for_and_afterwards_when_it_was(tmp_path: Pa
 
 
 def test_a_replica_that_ends_before_its_next_pulse_says_it_too(tmp_path: Path) -> None:
-    life, paths = life_on(Host(), tmp_path)
+    life, paths = life_on(FullHost(), tmp_path)
     assert life.run() == PREFLIGHT_STATUS
     history = RunHistory(paths)
     history.refresh()
@@ -208,7 +208,7 @@ def test_a_replica_that_ends_before_its_next_pulse_says_it_too(tmp_path: Path) -
 
 
 def test_a_replica_tells_what_it_and_its_other_ranks_run_on(tmp_path: Path) -> None:
-    host = Host()
+    host = FullHost()
     _, paths = life_on(host, tmp_path)
     manifest = RunManifest.load(paths)
     table = Table(3)
@@ -238,7 +238,7 @@ def test_a_replica_tells_what_it_and_its_other_ranks_run_on(tmp_path: Path) -> N
 
 
 def test_a_run_that_recorded_the_sum_alone_still_has_it(tmp_path: Path) -> None:
-    _, paths = life_on(Host(), tmp_path)
+    _, paths = life_on(FullHost(), tmp_path)
     with JournalWriter(paths.replica_journal("r0")) as journal:
         journal.append(
             records.Heartbeat(

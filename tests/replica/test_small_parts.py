@@ -29,8 +29,8 @@ from aiperf_hpc.host.machine import available_bytes
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.search.base import MemoryBound
 from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
-from aiperf_hpc.replica import main
-from aiperf_hpc.replica.host import package_versions
+from aiperf_hpc.replica import __main__ as main
+from aiperf_hpc.replica.node_check import package_versions
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.run.identity import Identity, seed_of

@@ -24,8 +24,8 @@ from aiperf_hpc.primary.launchers.slurm.batch_script import wait_limit
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.engines.base import Engine
-from aiperf_hpc.replica.host import Usage, package_versions
-from aiperf_hpc.replica.node_check import Loaded
+from aiperf_hpc.replica.host import Host, Usage
+from aiperf_hpc.replica.node_check import Loaded, package_versions
 from aiperf_hpc.replica.parallel.collectives import ALONE
 from aiperf_hpc.replica.parallel.handshake import Ranks
 from aiperf_hpc.replica.replica import Replica
@@ -97,8 +97,8 @@ class Cluster:
         self.alone = Ranks(ALONE)
 
 
-class SimulatedHost:
-    """One node of a simulated cluster. It is a ``Host``."""
+class SimulatedHost(Host):
+    """One node of a simulated cluster."""
 
     job: str | None = None
     cores = (0,)

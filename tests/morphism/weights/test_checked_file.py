@@ -24,8 +24,8 @@ from aiperf_hpc.morphism.weights.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from aiperf_hpc.replica.training.checkpoint import Interrupted, load_training, save_training
-from aiperf_hpc.replica.training.trial import TrialProgress
+from aiperf_hpc.replica.training.checkpoint import load_training, save_training
+from aiperf_hpc.replica.training.trial import TrainingState, TrialProgress
 
 T = TypeVar("T")
 
@@ -39,11 +39,11 @@ COURSE = TrialProgress(trial="r0-t1").after(0.5, 1.25)
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("checkpoint") / "under-way.safetensors"
-    save_training(path, COURSE, GRAPH, WEIGHTS, STATE)
+    save_training(path, TrainingState(COURSE, GRAPH, WEIGHTS, STATE))
     return path
 
 
-def _is_as_stored(found: Interrupted) -> bool:
+def _is_as_stored(found: TrainingState) -> bool:
     return (
         (found.course, found.graph) == (COURSE, GRAPH)
         and _equal(found.weights, WEIGHTS)
@@ -179,6 +179,6 @@ def test_the_same_contents_give_the_same_bytes(tmp_path: Path) -> None:
     for number in range(16):
         names = list(weights)[number:] + list(weights)[:number]
         turned = {name: weights[name] for name in names}
-        save_training(tmp_path / "c", COURSE, graph, turned, turned)
+        save_training(tmp_path / "c", TrainingState(COURSE, graph, turned, turned))
         found.add((tmp_path / "c").read_bytes())
     assert len(found) == 1

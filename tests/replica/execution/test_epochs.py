@@ -36,7 +36,11 @@ from aiperf_hpc.replica.engines.base import Network
 from aiperf_hpc.replica.execution.__main__ import main
 from aiperf_hpc.replica.execution.epochs import execute, make_samples
 from aiperf_hpc.replica.training.checkpoint import save_training
-from aiperf_hpc.replica.training.trial import TrialProgress, configured_hyperparameters
+from aiperf_hpc.replica.training.trial import (
+    TrainingState,
+    TrialProgress,
+    configured_hyperparameters,
+)
 from aiperf_hpc.run.reexecution import (
     ExecutionRequest,
     ExecutionResult,
@@ -105,7 +109,8 @@ class Recorded:
 
     def _stored(self, path: Path, network: Network, epochs: int) -> KeptCheckpoint:
         course = TrialProgress(trial="t", epochs=epochs)
-        save_training(path, course, self.graph, network.weights(), network.optimizer_state())
+        state = network.optimizer_state()
+        save_training(path, TrainingState(course, self.graph, network.weights(), state))
         return KeptCheckpoint(path=str(path), sha256=file_digest(path))
 
     def request(self, **changed: object) -> ExecutionRequest:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from tests.support.clock import Clock
 
-from aiperf_hpc.replica.host import ProcessHost, Usage
+from aiperf_hpc.replica.host import Host, Usage
 
 BURNT = 0.5
 """CPU seconds."""
@@ -49,13 +49,13 @@ def line(child: subprocess.Popen[str]) -> str:
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch) -> ProcessHost:
+def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     """One whose clock stands still until it is told."""
-    monkeypatch.setattr(ProcessHost, "clock", Clock())
-    return ProcessHost(1)
+    monkeypatch.setattr(Host, "clock", Clock())
+    return Host(1)
 
 
-def used(host: ProcessHost) -> Usage:
+def used(host: Host) -> Usage:
     """Return the usage, after ten seconds by the host's clock."""
     clock = host.clock
     assert isinstance(clock, Clock)
@@ -68,7 +68,7 @@ SHARE = 100.0 * BURNT / 10.0
 
 
 @pytest.mark.parametrize("arguments", [(BURN,), (PARENT, BURN)])
-def test_descendants_count(host: ProcessHost, arguments: tuple[str, ...]) -> None:
+def test_descendants_count(host: Host, arguments: tuple[str, ...]) -> None:
     before = used(host)
     with process(*arguments) as child:
         assert line(child) == "burnt"
@@ -80,7 +80,7 @@ def test_descendants_count(host: ProcessHost, arguments: tuple[str, ...]) -> Non
     assert used(host).memory_bytes < during.memory_bytes - 64 * 2**20
 
 
-def test_descendants_that_have_ended_count(host: ProcessHost) -> None:
+def test_descendants_that_have_ended_count(host: Host) -> None:
     used(host)
     with process(BURN) as child:
         assert line(child) == "burnt"
@@ -91,8 +91,8 @@ def test_descendants_that_have_ended_count(host: ProcessHost) -> None:
 
 RANK = """
 import sys
-from aiperf_hpc.replica.host import ProcessHost
-host = ProcessHost(1, several_ranks=sys.argv[1] == "several")
+from aiperf_hpc.replica.host import Host
+host = Host(1, several_ranks=sys.argv[1] == "several")
 print("ready", flush=True)
 sys.stdin.readline()
 before = host._looked

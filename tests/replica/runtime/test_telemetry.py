@@ -9,8 +9,7 @@ import pytest
 from tests.support.waiting import until
 
 from aiperf_hpc.clock import SYSTEM
-from aiperf_hpc.replica.runtime.process_tree import node_tree
-from aiperf_hpc.replica.runtime.telemetry import journaled_telemetry, node_telemetry
+from aiperf_hpc.replica.runtime.telemetry import journaled_telemetry, node_telemetry, node_tree
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import AnyEvent

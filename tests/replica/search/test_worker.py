@@ -10,7 +10,7 @@ import pytest
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 from aiperf_hpc.config import validate
-from aiperf_hpc.replica.host import ProcessHost
+from aiperf_hpc.replica.host import Host
 from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.manifest import RunManifest
@@ -51,6 +51,6 @@ def test_a_workers_linear_algebra_has_one_thread(
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
     who = Identity("r0", Incarnation(0, 0))
-    with ProcessHost(1).search(RunPaths(tmp_path), who, 1):
+    with Host(1).search(RunPaths(tmp_path), who, 1):
         until(lambda: counted.exists() and counted.read_text().endswith("\n"))
     assert counted.read_text() == "1\n"

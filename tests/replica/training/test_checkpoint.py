@@ -10,7 +10,7 @@ from tests.support.networks import two_stems
 from aiperf_hpc.morphism.weights.checked_file import save_checked
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.replica.training.checkpoint import load_training, save_training
-from aiperf_hpc.replica.training.trial import TrialProgress
+from aiperf_hpc.replica.training.trial import TrainingState, TrialProgress
 
 GRAPH = two_stems()
 WEIGHTS = initial_weights(GRAPH, np.random.default_rng(0))
@@ -41,7 +41,7 @@ def test_a_state_comes_back_with_its_shapes(tmp_path: Path) -> None:
         "step": np.array(7, np.float32),
         **{f"first_moment:{name}": WEIGHTS[name] for name in GRAPH.parameters},
     }
-    save_training(path, TrialProgress(trial="r0-t1"), GRAPH, WEIGHTS, state)
+    save_training(path, TrainingState(TrialProgress(trial="r0-t1"), GRAPH, WEIGHTS, state))
     found = load_training(path).optimizer_state
     assert {k: (a.shape, a.tobytes()) for k, a in found.items()} == {
         k: (a.shape, a.tobytes()) for k, a in state.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.clock import Clock
 
-from aiperf_hpc.replica.training.lead import Lead
+from aiperf_hpc.replica.training.trainer import Lead
 
 
 def prepared(lead: Lead, clock: Clock, seconds: float) -> None:

@@ -40,10 +40,12 @@ from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.training.trial import (
     Candidate,
     PlannedTrial,
+    TrainingState,
     TrialProgress,
     TrialResult,
     configured_hyperparameters,
 )
+from aiperf_hpc.replica.trials.building import OneRankBuilder
 from aiperf_hpc.run import records
 from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
@@ -97,7 +99,9 @@ class Bench:
         )
         limit = MemoryLimit(context.config, memory)
         tally = Tally(self.engine.objective, self.dataset.info) if baseline else None
-        self.trainer = Trainer(context, self.engine, self.dataset, limit, checkpoints, tally)
+        quality = self.engine.objective.quality
+        self.trainer = Trainer(context, self.dataset, quality, limit, checkpoints, tally)
+        self.builder = OneRankBuilder(context, self.engine, self.dataset, self.trainer, IMMEDIATE)
         self.hyperparameters = configured_hyperparameters(config.training)
 
     def run(
@@ -119,7 +123,7 @@ class Bench:
             optimizer_state=optimizer_state,
         )
         with self.watch.during(TimePhase.BUILD):
-            built = self.trainer.build(trial)
+            built = self.builder.finish(self.builder.begin(trial))
         try:
             return self.trainer.run(built, self.meanwhile)
         finally:
@@ -326,7 +330,7 @@ def test_the_next_trial_is_looked_for_once_this_one_may_end_before_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An epoch has 4 steps and 2 evaluation steps, and takes longer than the lead."""
-    monkeypatch.setattr("aiperf_hpc.replica.training.lead.LEAST_SECONDS", 0.01)
+    monkeypatch.setattr("aiperf_hpc.replica.training.trainer.LEAST_SECONDS", 0.01)
     bench = Bench(tmp_path, Script(step_seconds=0.02, losses=(0.5, 0.4, 0.6)), patience=2)
     bench.run(epochs=9)
     # How long the first epoch takes is unknown; the fourth is the last that patience allows.
@@ -381,9 +385,9 @@ def test_a_trial_goes_on_while_its_checkpoint_is_written(
     trained, written, evaluated = threading.Event(), list[int](), itertools.count(1)
     validation = FakeDataset.validation
 
-    def held(path: Path, course: TrialProgress, *_: object) -> None:
+    def held(path: Path, state: TrainingState) -> None:
         assert trained.wait(60.0)
-        written.append(course.epochs)
+        written.append(state.course.epochs)
 
     def noticed(dataset: FakeDataset, batch_size: int) -> Iterator[Batch]:
         if next(evaluated) == 4:

@@ -6,7 +6,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,17 @@ from aiperf_hpc.config import validate
 from aiperf_hpc.errors import OutOfMemoryError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.engines import load_engine
+from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.parallel.collectives.base import ALONE
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingNetwork
 from aiperf_hpc.replica.parallel.protocol import Warmup
-from aiperf_hpc.replica.runtime.background import Immediate, background_thread
+from aiperf_hpc.replica.runtime.background import IMMEDIATE, background_thread
 from aiperf_hpc.replica.runtime.stopping import StopFlag
-from aiperf_hpc.replica.training.lead import Lead
-from aiperf_hpc.replica.training.trainer import Trainer
+from aiperf_hpc.replica.training.trainer import Lead, Trainer
 from aiperf_hpc.replica.training.trial import (
     BuiltTrial,
     Candidate,
@@ -87,9 +88,7 @@ def test_the_next_network_is_warmed_with_what_fits_beside_the_one_that_trains(
     together = sum(unlimited.needed(GRAPH, batch) for batch in (RUNNING, NEXT))
     assert together > 2 * unlimited.needed(GRAPH, NEXT)
     engine = FakeEngine(Script())
-    limit = MemoryLimit(CONFIG, together if both_fit else together - 1)
-    trainer = Trainer(context_in(tmp_path), engine, FakeDataset(), limit)
-    builder = OneRankBuilder(trainer, Immediate())
+    trainer, builder = one_rank(context_in(tmp_path), engine, together - (not both_fit))
     taken: list[Future[BuiltTrial]] = []
 
     def meanwhile() -> None:
@@ -126,15 +125,26 @@ def test_ranks_warm_the_next_network_when_it_fits_beside_the_one_that_trains(
     assert asked == [Warmup.BUILT if both_fit else Warmup.TAKEN]
 
 
+def one_rank(
+    context: ReplicaContext,
+    engine: Engine,
+    memory_bytes: int = 2**40,
+    background: Executor = IMMEDIATE,
+) -> tuple[Trainer, OneRankBuilder]:
+    """Return a trainer and its builder, of one rank."""
+    dataset, limit = FakeDataset(), MemoryLimit(CONFIG, memory_bytes)
+    trainer = Trainer(context, dataset, CLASSIFICATION.quality, limit)
+    return trainer, OneRankBuilder(context, engine, dataset, trainer, background)
+
+
 def builder_of(folder: Path, *, several: bool) -> tuple[Trainer, TrialBuilder]:
-    """Return a trainer by PyTorch and what builds for it: as of one rank, or as of the first."""
-    engine, limit = load_engine("torch", 1), MemoryLimit(CONFIG, 2**40)
+    """Return a trainer and its builder, by PyTorch: of one rank, or of the first of several."""
+    context, engine = context_in(folder), load_engine("torch", 1)
     if not several:
-        trainer = Trainer(context_in(folder), engine, FakeDataset(), limit)
-        return trainer, OneRankBuilder(trainer, Immediate())
+        return one_rank(context, engine)
     leading, dataset = LeadingEngine(engine, ALONE), LeadingDataset(FakeDataset(), ALONE)
-    trainer = Trainer(context_in(folder), leading, dataset, limit)
-    return trainer, SeveralRanksBuilder(trainer, leading)
+    trainer = Trainer(context, dataset, CLASSIFICATION.quality, MemoryLimit(CONFIG, 2**40))
+    return trainer, SeveralRanksBuilder(context, leading, dataset, trainer)
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -194,9 +204,9 @@ def test_how_long_a_preparation_took_is_learned_and_not_how_long_it_waited_to_be
             return super().build(*given)
 
     context = replace(context_in(tmp_path), clock=clock)
-    trainer = Trainer(context, Slow(Script()), FakeDataset(), MemoryLimit(CONFIG, 2**40))
+    trainer, builder = one_rank(context, Slow(Script()))
     assert trainer.lead.seconds == 60.0
-    OneRankBuilder(trainer, Immediate()).begin(planned("r0-t1", NEXT))
+    builder.begin(planned("r0-t1", NEXT))
     clock.advance(1_000.0)
     assert trainer.lead.seconds == 150.0
 
@@ -226,11 +236,9 @@ def test_a_network_that_is_not_compiled_ahead_is_recorded_and_made_ready_all_the
     engine = FakeEngine(Script())
     engine.compiler_problem = problem
     context = context_in(tmp_path)
-    trainer = Trainer(context, engine, FakeDataset(), MemoryLimit(CONFIG, 2**40))
+    trainer, builder = one_rank(context, engine)
     trainer.running_bytes = 1
-    assert (
-        OneRankBuilder(trainer, Immediate()).begin(planned("r0-t2", NEXT)).result().failure is None
-    )
+    assert builder.begin(planned("r0-t2", NEXT)).result().failure is None
     context.journal.close()
     said = [record.event for record in JournalReader(tmp_path / "journal.jsonl").read()]
     assert said == ([CompilerFailed(problem=problem)] if problem else [])
@@ -246,7 +254,6 @@ def test_a_trial_goes_on_while_the_next_network_is_compiled(tmp_path: Path) -> N
             return super().compile_ahead(graph, precision, samples)
 
     engine = Held(Script())
-    trainer = Trainer(context_in(tmp_path), engine, FakeDataset(), MemoryLimit(CONFIG, 2**40))
     taken: list[Future[BuiltTrial]] = []
 
     def meanwhile() -> None:
@@ -254,7 +261,7 @@ def test_a_trial_goes_on_while_the_next_network_is_compiled(tmp_path: Path) -> N
             taken.append(builder.begin(planned("r0-t2", NEXT)))
 
     with background_thread() as background:
-        builder = OneRankBuilder(trainer, background)
+        trainer, builder = one_rank(context_in(tmp_path), engine, background=background)
         first = builder.finish(builder.begin(planned("r0-t1", RUNNING)))
         trainer.run(first, meanwhile)
         assert len(taken) == 1
@@ -279,9 +286,8 @@ def test_where_steps_time_kernels_the_thread_that_trains_warms_with_nothing_besi
     monkeypatch.setattr(FakeNetwork, "warm", warm)
     engine = FakeEngine(Script())
     engine.warms_alone = True
-    trainer = Trainer(context_in(tmp_path), engine, FakeDataset(), MemoryLimit(CONFIG, 2**40))
     with background_thread() as background:
-        builder = OneRankBuilder(trainer, background)
+        trainer, builder = one_rank(context_in(tmp_path), engine, background=background)
         first = builder.finish(builder.begin(planned("r0-t1", RUNNING)))
         following = builder.begin(planned("r0-t2", NEXT))
         trainer.run(first)

@@ -87,22 +87,16 @@ class Turns(SystemClock):
         self.worker.step()
 
 
-class _InTurn:
-    """Makes a trial ready when it is its turn, so that nothing is built that is not trained."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer = trainer
+class _InTurn(OneRankBuilder):
+    """Builds a trial when it is its turn, so that nothing is built that is not trained."""
 
     def begin(self, trial: PlannedTrial) -> Future[BuiltTrial]:
         begun: Future[BuiltTrial] = Future()
-        begun.set_result(self._trainer.fit(trial))
+        begun.set_result(BuiltTrial(trial, trial.hyperparameters))
         return begun
 
     def finish(self, begun: Future[BuiltTrial]) -> BuiltTrial:
-        return self._trainer.build(begun.result().trial)
-
-    def close(self, built: BuiltTrial) -> None:
-        built.close()
+        return super().finish(super().begin(begun.result().trial))
 
 
 class Bench:
@@ -148,7 +142,9 @@ class Bench:
         self.worker = SearchWorker(searching, 0, load_searcher(search), own)
         training = replace(searching, journal=self.journal, clock=Turns(self.worker))
         memory = MemoryLimit(self.config, 2**40)
-        trainer = Trainer(replace(training, clock=SYSTEM), self.engine, self.dataset, memory)
+        of_trainer = replace(training, clock=SYSTEM)
+        trainer = Trainer(of_trainer, self.dataset, self.engine.objective.quality, memory)
+        kind = OneRankBuilder if background else _InTurn
         self.rounds = TrialLoop(
             training,
             initial=self.initial,
@@ -156,7 +152,7 @@ class Bench:
             knowledge=RunKnowledge("r0", self.history, Digest(self.paths)),
             study=journal_storage(self.paths.study("r0", life)),
             background=background or Immediate(),
-            builder=OneRankBuilder(trainer, background) if background else _InTurn(trainer),
+            builder=kind(of_trainer, self.engine, self.dataset, trainer, background or Immediate()),
         )
 
     def run(self, trials: int) -> str:
@@ -984,10 +980,10 @@ def _folder(path: Path) -> None:
 
 
 def _of_another_graph(path: Path) -> None:
-    course = load_training(path).course
     graph = two_stems()
     weights = initial_weights(graph, np.random.default_rng(0))
-    save_training(path, course, graph, weights, weights)
+    state = load_training(path)
+    save_training(path, replace(state, graph=graph, weights=weights, optimizer_state=weights))
 
 
 @pytest.mark.parametrize(
