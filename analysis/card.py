@@ -10,7 +10,7 @@ from aiperf_hpc.analysis.analysis import Analysis
 from aiperf_hpc.analysis.layout import WIDTH, tables_as_lines, wrapped
 from aiperf_hpc.analysis.metric import Metric
 from aiperf_hpc.analysis.metrics import METRICS
-from aiperf_hpc.analysis.sections.communication import Breakdown, Communication, ScalePoint
+from aiperf_hpc.analysis.sections.communication import Communication, ScalePoint
 from aiperf_hpc.analysis.sections.cost import CostToAccuracy
 from aiperf_hpc.analysis.sections.repeatability import Repeatability
 from aiperf_hpc.analysis.sections.roofline import Rooflines
@@ -72,6 +72,15 @@ class _Runs(NamedTuple):
 
     workload: str
     names: frozenset[str]
+
+
+class _Candidate(NamedTuple):
+    """A figure that one run or several have for a workload."""
+
+    order: float
+    """The card has the candidate of the highest order, of equals the first."""
+    value: str
+    detail: str
 
 
 class _Source(NamedTuple):
@@ -225,22 +234,21 @@ def _from(
     section: str,
     kind: type[S],
     name: str,
-    of: Callable[[S, _Runs], tuple[str, str] | None],
+    candidates: Callable[[S, _Runs], Iterator[_Candidate]],
 ) -> Iterator[Figure]:
-    """Yield a figure of a section for each workload, or why there is none at all.
-
-    ``of`` returns the figure and of which runs it is; None where the workload's runs have none.
-    """
+    """Yield a section's best figure for each workload, or why there is none at all."""
     value = source.analysis.sections.get(section)
     if value is None:
         missing = source.analysis.missing[section]
         yield Figure(name=name, value="", workload="", detail=missing)
         return
     assert isinstance(value, kind)  # noqa: S101 -- a section makes one kind
-    found = [(runs.workload, of(value, runs)) for runs in source.workloads]
-    known = [(workload, figure) for workload, figure in found if figure is not None]
-    for workload, (said, detail) in known:
-        yield Figure(name=name, value=said, workload=workload, detail=detail)
+    known = False
+    for runs in source.workloads:
+        best = max(candidates(value, runs), key=lambda each: each.order, default=None)
+        if best is not None:
+            known = True
+            yield Figure(name=name, value=best.value, workload=runs.workload, detail=best.detail)
     if not known:
         yield Figure(name=name, value="", workload="", detail=_why_not(value))
 
@@ -255,122 +263,93 @@ def _why_not(value: Value) -> str:
     return str(said[0]) if said else "no run carries it"
 
 
-def _attained(found: Rooflines, runs: _Runs) -> tuple[str, str] | None:
-    known = [
-        (one.separate.efficiency, run.entry, one.graph, one.separate.bound)
-        for run in found.runs
-        if run.entry in runs.names
-        for one in run.architectures[:1]
-        if one.separate.efficiency is not None
-    ]
-    if not known:
-        return None
-    share, entry, graph, bound = max(known)
-    return percent(share, 1), f"{entry}, network {graph[:8]}, bound by {bound}"
+def _attained(found: Rooflines, runs: _Runs) -> Iterator[_Candidate]:
+    for run in found.runs:
+        for one in run.architectures[:1] if run.entry in runs.names else ():
+            share, bound = one.separate.efficiency, one.separate.bound
+            if share is not None:
+                detail = f"{run.entry}, network {one.graph[:8]}, bound by {bound}"
+                yield _Candidate(share, percent(share, 1), detail)
 
 
-def _models(found: WeakScalings, runs: _Runs) -> tuple[str, str] | None:
-    known = [
-        (each.models_per_minute, each.entry, each.instances)
-        for each in found.entries
-        if each.entry in runs.names and each.models_per_minute is not None
-    ]
-    if not known:
-        return None
-    rate, entry, instances = max(known)
-    return f"{rate:.4g}", f"{entry}, {instances} models"
+def _models(found: WeakScalings, runs: _Runs) -> Iterator[_Candidate]:
+    for each in found.entries:
+        rate = each.models_per_minute
+        if each.entry in runs.names and rate is not None:
+            yield _Candidate(rate, f"{rate:.4g}", f"{each.entry}, {each.instances} models")
 
 
-def _vflops(found: ValidFlopsTable, runs: _Runs) -> tuple[str, str] | None:
-    rows = [row for row in found.rows if row.entry in runs.names]
-    if not rows:
-        return None
-    best = max(rows, key=lambda row: row.vflops)
-    return si(best.vflops, "FLOPS"), f"{best.entry}, n = {best.exponent}"
+def _vflops(found: ValidFlopsTable, runs: _Runs) -> Iterator[_Candidate]:
+    for row in found.rows:
+        if row.entry in runs.names:
+            detail = f"{row.entry}, n = {row.exponent}"
+            yield _Candidate(row.vflops, si(row.vflops, "FLOPS"), detail)
 
 
-def _time_to_quality(found: ValidFlopsTable, runs: _Runs) -> tuple[str, str] | None:
-    known = [
-        (row.seconds_to_quality, row.entry, row.target)
-        for row in found.rows
-        if row.entry in runs.names and row.seconds_to_quality is not None
-    ]
-    if not known:
-        return None
-    seconds, entry, target = min(known)
-    return duration(seconds), f"{entry}, target {target:g}"
+def _time_to_quality(found: ValidFlopsTable, runs: _Runs) -> Iterator[_Candidate]:
+    for row in found.rows:
+        seconds = row.seconds_to_quality
+        if row.entry in runs.names and seconds is not None:
+            yield _Candidate(-seconds, duration(seconds), f"{row.entry}, target {row.target:g}")
 
 
-def _variation(found: Repeatability, runs: _Runs) -> tuple[str, str] | None:
-    known = [
-        (each, of) for of in found.repetitions if of.benchmark == runs.workload
-        for each in of.variations if each.measure in ("ops", "time_to_solution")
-    ]  # fmt: skip
-    if not known:
-        return None
-    each, of = known[0]
-    return percent(each.variation), f"{each.title} over {len(each.values)} runs of {of.name}"
+def _variation(found: Repeatability, runs: _Runs) -> Iterator[_Candidate]:
+    for of in found.repetitions:
+        for each in of.variations if of.benchmark == runs.workload else ():
+            if each.measure in ("ops", "time_to_solution"):
+                detail = f"{each.title} over {len(each.values)} runs of {of.name}"
+                yield _Candidate(0.0, percent(each.variation), detail)
 
 
-def _most_ranks(breakdowns: Iterable[Breakdown], runs: _Runs) -> Breakdown | None:
-    own = (each for each in breakdowns if each.entry in runs.names)
-    return max(own, key=lambda each: each.ranks, default=None)
+def _share(found: Communication, runs: _Runs) -> Iterator[_Candidate]:
+    for each in found.breakdowns:
+        if each.entry in runs.names:
+            detail = f"{each.entry}, {each.ranks} ranks, {each.collective}"
+            yield _Candidate(each.ranks, percent(each.share, 1), detail)
 
 
-def _share(found: Communication, runs: _Runs) -> tuple[str, str] | None:
-    most = _most_ranks(found.breakdowns, runs)
-    if most is None:
-        return None
-    return percent(most.share, 1), f"{most.entry}, {most.ranks} ranks, {most.collective}"
+def _ratio(found: Communication, runs: _Runs) -> Iterator[_Candidate]:
+    for each in found.breakdowns:
+        if each.entry in runs.names and each.ratio is not None:
+            detail = f"{each.entry}, {each.ranks} ranks"
+            yield _Candidate(each.ranks, f"{each.ratio:.3g}", detail)
 
 
-def _ratio(found: Communication, runs: _Runs) -> tuple[str, str] | None:
-    most = _most_ranks((b for b in found.breakdowns if b.ratio is not None), runs)
-    return None if most is None else (f"{most.ratio:.3g}", f"{most.entry}, {most.ranks} ranks")
+def _speed_up(found: Communication, runs: _Runs) -> Iterator[_Candidate]:
+    for base, most in _scales(found, runs):
+        detail = f"{most.ranks} ranks against {base.ranks}"
+        yield _Candidate(most.ranks, f"{most.speed_up:.3g}", detail)
 
 
-def _furthest(found: Communication, runs: _Runs) -> tuple[ScalePoint, str] | None:
-    """Return the largest scale that runs were compared at, and what it was compared with."""
-    own = [one for one in found.speed_ups if runs.names.issuperset(one.points[0].entries)]
-    if not own:
-        return None
-    points = max(own, key=lambda one: one.points[-1].ranks).points
-    return points[-1], f"{points[-1].ranks} ranks against {points[0].ranks}"
+def _compute_speed_up(found: Communication, runs: _Runs) -> Iterator[_Candidate]:
+    for base, most in _scales(found, runs):
+        if most.compute_speed_up is not None:
+            detail = f"{most.ranks} ranks against {base.ranks}"
+            yield _Candidate(most.ranks, f"{most.compute_speed_up:.3g}", detail)
 
 
-def _speed_up(found: Communication, runs: _Runs) -> tuple[str, str] | None:
-    furthest = _furthest(found, runs)
-    return None if furthest is None else (f"{furthest[0].speed_up:.3g}", furthest[1])
+def _scales(found: Communication, runs: _Runs) -> Iterator[tuple[ScalePoint, ScalePoint]]:
+    """Yield the smallest and the largest scale of each comparison of these runs."""
+    for each in found.speed_ups:
+        if runs.names.issuperset(each.points[0].entries):
+            yield each.points[0], each.points[-1]
 
 
-def _compute_speed_up(found: Communication, runs: _Runs) -> tuple[str, str] | None:
-    furthest = _furthest(found, runs)
-    if furthest is None or furthest[0].compute_speed_up is None:
-        return None
-    return f"{furthest[0].compute_speed_up:.3g}", furthest[1]
+def _cost(found: CostToAccuracy, runs: _Runs) -> Iterator[_Candidate]:
+    for contest in found.contests:
+        for paid in contest.priced:
+            if paid.entry in runs.names:
+                value = f"{paid.cost:.3g} {contest.currency}"
+                yield _Candidate(-paid.cost, value, f"{paid.entry}, {contest.title}")
 
 
-def _cost(found: CostToAccuracy, runs: _Runs) -> tuple[str, str] | None:
-    known = [
-        (paid.cost, paid.entry, contest.currency, contest.title)
-        for contest in found.contests
-        for paid in contest.priced
-        if paid.entry in runs.names
-    ]
-    if not known:
-        return None
-    cost, entry, currency, title = min(known)
-    return f"{cost:.3g} {currency}", f"{entry}, {title}"
-
-
-def _price_index(found: CostToAccuracy, runs: _Runs) -> tuple[str, str] | None:
+def _price_index(found: CostToAccuracy, runs: _Runs) -> Iterator[_Candidate]:
     known = [
         paid.price_index for contest in found.contests for paid in contest.priced
         if paid.entry in runs.names and paid.price_index is not None
     ]  # fmt: skip
-    if len(known) < 2:
-        return None
-    return number(statistics.median(known)), f"median of {len(known)} runs"
+    if len(known) > 1:
+        yield _Candidate(0.0, number(statistics.median(known)), f"median of {len(known)} runs")
 
 
 def lines(card: Card, columns: int = WIDTH) -> Iterator[str]:

@@ -293,6 +293,15 @@ class ReadResult(NamedTuple):
     unreadable: tuple[Unreadable, ...] = ()
 
     @classmethod
+    def joined(cls, results: Iterable[ReadResult]) -> ReadResult:
+        """Return several results as one."""
+        results = list(results)
+        return cls(
+            tuple(entry for result in results for entry in result.entries),
+            tuple(log for result in results for log in result.unreadable),
+        )
+
+    @classmethod
     def failed(cls, path: Path, reason: object) -> ReadResult:
         """Return what came of a source that cannot be read."""
         return cls(unreadable=(Unreadable(path=str(path), reason=str(reason)),))

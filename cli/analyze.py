@@ -1,15 +1,16 @@
-"""The measures of the field's benchmarks: ``aiperf analyze``."""
+"""Several runs by the metrics of five benchmarks: ``aiperf analyze``, ``card`` and ``rank``."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, BadParameter, Option
+from typer import Argument, BadParameter
 
-from aiperf_hpc.cli.output import say, say_document
-from aiperf_hpc.cli.parameters import Json, SomeRuns, run_named
+from aiperf_hpc.cli.output import say_result
+from aiperf_hpc.cli.parameters import Json, SomeRuns, Trusted, option, path_option, run_named
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import few
 from aiperf_hpc.streams import window_columns
@@ -40,110 +41,99 @@ def _percent(text: str | float) -> float:
 
 
 @dataclass(frozen=True)
-class Accuracy:
+class AccuracyOptions:
     """The qualities at which times and costs are told, and what machines cost."""
 
     thresholds: Annotated[
         list[str] | None,
-        Option(
+        option(
             "--thresholds",
-            metavar="[BENCHMARK=]Q,Q,...",
-            help="Qualities at which time and cost are told and entries ranked; else a range "
+            "[BENCHMARK=]Q,Q,...",
+            "Qualities at which time and cost are told and entries ranked; else a range "
             "around the target.",
         ),
     ] = None
     targets: Annotated[
         list[str] | None,
-        Option(
+        option(
             "--target",
-            metavar="[BENCHMARK=]Q",
-            help="The quality whose cost is told, in place of the benchmark's own.",
+            "[BENCHMARK=]Q",
+            "The quality whose cost is told, in place of the benchmark's own.",
         ),
     ] = None
     prices: Annotated[
-        Path | None,
-        Option(
-            "--prices",
-            metavar="FILE",
-            parser=Path,
-            help="Prices of machines in YAML (docs/prices.md).",
-        ),
+        Path | None, path_option("--prices", "FILE", "Prices of machines in YAML (docs/prices.md).")
     ] = None
 
 
 @dataclass(frozen=True)
-class Scale:
+class ScaleOptions:
     """What is predicted, and what HPC AI500 asks for."""
 
     scales: Annotated[
         list[int] | None,
-        Option(
+        option(
             "--scale",
-            metavar="N",
-            parser=_positive,
-            help="Predict time to solution on N accelerators; may be repeated. "
+            "N",
+            "Predict time to solution on N accelerators; may be repeated. "
             "Default: 2 and 4 times the most.",
+            _positive,
         ),
     ] = None
     vflops_exponent: Annotated[
         int | None,
-        Option(
+        option(
             "--vflops-exponent",
-            metavar="N",
-            parser=_positive,
-            help="n of Valid FLOPS. Default: HPC AI500's, 5 or 10 by the benchmark.",
+            "N",
+            "n of Valid FLOPS. Default: HPC AI500's, 5 or 10 by the benchmark.",
+            _positive,
         ),
     ] = None
     declarations: Annotated[
         list[Path] | None,
-        Option(
+        path_option(
             "--declaration",
-            metavar="FILE",
-            parser=Path,
-            help="What an entry changed of the benchmark, by HPC AI500's levels and layers "
+            "FILE",
+            "What an entry changed of the benchmark, by HPC AI500's levels and layers "
             "(YAML); may be repeated.",
         ),
     ] = None
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineOptions:
     """What sources do not say of their machines, and how exact their figures are to be."""
 
     accelerators: Annotated[
         int | None,
-        Option(
+        option(
             "--accelerators",
-            metavar="N",
-            parser=_positive,
-            help="Accelerators of each training, for sources that do not say how many.",
+            "N",
+            "Accelerators of each training, for sources that do not say how many.",
+            _positive,
         ),
     ] = None
     peaks: Annotated[
         Path | None,
-        Option(
+        path_option(
             "--peaks",
-            metavar="FILE",
-            parser=Path,
-            help="What the machine does at best, by `aiperf peaks`. "
-            "Default: each run's peaks.json.",
+            "FILE",
+            "What the machine does at best, by `aiperf peaks`. Default: each run's peaks.json.",
         ),
     ] = None
     precision: Annotated[
         float,
-        Option(
+        option(
             "--precision",
-            metavar="PERCENT",
-            parser=_percent,
+            "PERCENT",
+            "To which repeated runs are to give their mean, and a run its score; 1.",
+            _percent,
             show_default=False,
-            help="To which repeated runs are to give their mean, and a run its score; 1.",
         ),
     ] = 0.01
 
 
-Page = Annotated[
-    Path | None, Option("--report", metavar="DIR", parser=Path, help="Write a page there.")
-]
+Page = Annotated[Path | None, path_option("--report", "DIR", "Write a page there.")]
 
 
 def analyze(
@@ -155,17 +145,16 @@ def analyze(
             help="A run directory, a folder of mllog results, a submission, DAWNBench entries.",
         ),
     ],
-    accuracy: Accuracy,
-    scale: Scale,
-    machine: Machine,
+    accuracy: AccuracyOptions,
+    scale: ScaleOptions,
+    machine: MachineOptions,
     report: Page = None,
     mlperf: Annotated[
         Path | None,
-        Option(
+        path_option(
             "--mlperf",
-            metavar="DIR",
-            parser=Path,
-            help="Write each training of a run as a log of MLPerf HPC into a new folder.",
+            "DIR",
+            "Write each training of a run as a log of MLPerf HPC into a new folder.",
         ),
     ] = None,
     json: Json = False,
@@ -184,15 +173,11 @@ def analyze(
     chosen = _options(accuracy, scale, machine)
     logs = [] if mlperf is None else _mlperf_logs(sources, mlperf)
     found = analysis.analyze(read_sources(sources, chosen), chosen)
-    page = None if report is None else _write_page(found, report)
-    if json:
-        say_document(analysis.document(found))
-    else:
-        say("\n".join(lines(found, window_columns())))
-        if page is not None:
-            say(f"Page             {page}")
-        if logs:
-            say(f"MLPerf HPC logs  {few([str(log) for log in logs])}")
+    written = [] if report is None else [f"Page             {_write_page(found, report)}"]
+    if logs:
+        written.append(f"MLPerf HPC logs  {few([str(log) for log in logs])}")
+    text = (*lines(found, window_columns()), *written)
+    say_result(analysis.document(found), text, as_json=json)
     return 0 if found.entries else 1
 
 
@@ -206,9 +191,9 @@ def _mlperf_logs(sources: list[Path], folder: Path) -> list[Path]:
 
 def card(
     runs: SomeRuns,
-    accuracy: Accuracy,
-    scale: Scale,
-    machine: Machine,
+    accuracy: AccuracyOptions,
+    scale: ScaleOptions,
+    machine: MachineOptions,
     report: Page = None,
     json: Json = False,
 ) -> int:
@@ -224,17 +209,13 @@ def card(
 
     chosen = _options(accuracy, scale, machine)
     made = make_card(analyze(read_sources(runs, chosen), chosen))
-    page = None if report is None else _write_card(made, report)
-    if json:
-        say_document(as_json(made.model_dump(mode="json")))
-    else:
-        say("\n".join(lines(made, window_columns())))
-        if page is not None:
-            say(f"Page             {page}")
+    written = [] if report is None else [f"Page             {_write_card(made, report)}"]
+    text = (*lines(made, window_columns()), *written)
+    say_result(as_json(made.model_dump(mode="json")), text, as_json=json)
     return 0
 
 
-def _options(accuracy: Accuracy, scale: Scale, machine: Machine) -> Options:
+def _options(accuracy: AccuracyOptions, scale: ScaleOptions, machine: MachineOptions) -> Options:
     from aiperf_hpc.analysis.declaration import read_declaration
     from aiperf_hpc.analysis.options import Options, qualities, target
     from aiperf_hpc.analysis.prices import load_prices
@@ -263,3 +244,46 @@ def _write_card(card: Card, folder: Path) -> Path:
     from aiperf_hpc.analysis.page.render import write_card
 
     return write_card(card, folder)
+
+
+def rank(
+    folder: Annotated[Path, Argument(metavar="DIR", parser=Path, help="A folder of runs.")],
+    output: Annotated[
+        Path | None, path_option("--output", "PAGE.html", "Write it as a page, too.")
+    ] = None,
+    key: Trusted = None,
+    json: Json = False,
+) -> int:
+    """Rank verified runs by their score.
+
+    Every run in the folder is verified first. Only those that pass and keep the benchmark's rules
+    have a rank; others are listed apart, each with the reason. With --key, one of these keys must
+    have signed each.
+
+    Examples:
+      $ aiperf rank runs
+      $ aiperf rank /shared/results --key submitters/
+      $ aiperf rank /shared/results --output ranking.html
+    """
+    from aiperf_hpc.analysis.layout import tables_as_lines
+    from aiperf_hpc.analysis.rank.page import write_page
+    from aiperf_hpc.analysis.rank.ranking import rank_runs
+    from aiperf_hpc.analysis.rank.tables import tables_of
+    from aiperf_hpc.integrity.signatures import read_trusted
+    from aiperf_hpc.run.storage import require_writable
+
+    trusted = read_trusted(key or ())
+    if output is not None:
+        require_writable(output.parent, "the page", "--output")
+    announce = _announce if sys.stderr.isatty() else lambda name: None
+    ranking = rank_runs(folder, announce, trusted)
+    if output is not None:
+        write_page(ranking, output)
+    written = [] if output is None else [str(output)]
+    text = (*tables_as_lines(tables_of(ranking), window_columns()), *written)
+    say_result(ranking, text, as_json=json)
+    return 0
+
+
+def _announce(name: str) -> None:
+    sys.stderr.write(f"verifying {name}\n")

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -248,3 +250,16 @@ def _unwrapped(paragraph: str) -> str:
     lines = paragraph.splitlines()
     separator = "\n" if any(line.startswith(" ") for line in lines) else " "
     return separator.join(line.strip() for line in lines)
+
+
+_typed: ContextVar[tuple[str, ...]] = ContextVar("_typed", default=())
+
+
+def remember(arguments: Sequence[str]) -> None:
+    """Take the program's arguments, before anything is made of them."""
+    _typed.set(tuple(arguments))
+
+
+def command_line() -> str:
+    """Return the command, so that a shell takes it again; empty where there was none."""
+    return shlex.join(["aiperf", *_typed.get()]) if _typed.get() else ""

@@ -170,7 +170,7 @@ def finish(view: RunView, as_json: bool, key: PrivateKey | None = None) -> int:
     from aiperf_hpc.results.report.writer import write_report
 
     view.refresh()
-    say_result(view, as_json)  # First: nothing that goes wrong below hides it.
+    say_score(view, as_json)  # First: nothing that goes wrong below hides it.
     try:
         write_report(view, key=key)
     except KeyboardInterrupt:
@@ -180,7 +180,7 @@ def finish(view: RunView, as_json: bool, key: PrivateKey | None = None) -> int:
     return status_of(view)
 
 
-def say_result(view: RunView, as_json: bool) -> None:
+def say_score(view: RunView, as_json: bool) -> None:
     """Print what went wrong in a run that has ended, where its report is, and last its score."""
     from aiperf_hpc.results.report.writer import RESULT_INDENT, summary_lines
 

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 import yaml
 from pydantic import BaseModel
-from typer import Argument, Option
+from typer import Argument
 
 from aiperf_hpc.cli.output import say
-from aiperf_hpc.cli.parameters import Assignments
+from aiperf_hpc.cli.parameters import Assignments, flag
 from aiperf_hpc.config import RunConfig, differences, load_config, preset_names, preset_text
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.ops_counter.divisions import Division, RuleCheck, violations_of
@@ -27,11 +27,10 @@ def show(
         str, Argument(metavar="FILE|PRESET", help="A YAML file, or the name of a preset.")
     ],
     resolved: Annotated[
-        bool, Option("--resolved", help="All that it resolves to, and what each setting is.")
+        bool, flag("--resolved", "All that it resolves to, and what each setting is.")
     ] = False,
     changed: Annotated[
-        bool,
-        Option("--changed", help="What differs from the defaults, and then from the preset."),
+        bool, flag("--changed", "What differs from the defaults, and then from the preset.")
     ] = False,
 ) -> int:
     """Print a preset, or all that it resolves to.
@@ -102,7 +101,7 @@ def check(
     assignments: Assignments = None,
     division: Annotated[
         Literal["closed", "open"] | None,
-        Option("--division", help="The exit status is 1 unless it keeps the rules of this one."),
+        flag("--division", "The exit status is 1 unless it keeps the rules of this one."),
     ] = None,
 ) -> int:
     """Check a configuration and report the division in which its runs may be official.

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from typer import Argument, Option
+from typer import Argument
 
 from aiperf_hpc.cli.output import say, say_json
-from aiperf_hpc.cli.parameters import Json
+from aiperf_hpc.cli.parameters import Json, flag, option
 from aiperf_hpc.errors import GraphError, UsageError, did_you_mean
 from aiperf_hpc.formatting import si
 from aiperf_hpc.graph import Graph
@@ -23,24 +23,24 @@ NETWORKS = ("resnet50",)
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountedNetwork:
     """Which network is counted."""
 
     network: Annotated[
         str, Argument(metavar="resnet50|GRAPH.json", help="resnet50, or a graph in JSON.")
     ]
-    input: Annotated[
-        str, Option("--input", metavar="HxWxC", help="For resnet50: an image's shape.")
-    ] = "224x224x3"
-    classes: Annotated[int, Option("--classes", metavar="N", help="For resnet50.")] = 1000
+    input: Annotated[str, option("--input", "HxWxC", "For resnet50: an image's shape.")] = (
+        "224x224x3"
+    )
+    classes: Annotated[int, option("--classes", "N", "For resnet50.")] = 1000
     stem: Annotated[
-        Literal["imagenet", "cifar"], Option("--stem", help="For resnet50: its first layers.")
+        Literal["imagenet", "cifar"], flag("--stem", "For resnet50: its first layers.")
     ] = "imagenet"
 
 
 def count_operations(
-    counted: Counted,
-    per_layer: Annotated[bool, Option("--per-layer", help="A row for each layer.")] = False,
+    counted: CountedNetwork,
+    per_layer: Annotated[bool, flag("--per-layer", "A row for each layer.")] = False,
     json: Json = False,
 ) -> int:
     """Count a network's operations for one sample.
@@ -107,7 +107,7 @@ def _count_document(graph: Graph, counted: GraphCount, per_layer: bool) -> dict[
     return document
 
 
-def _network(counted: Counted) -> Graph:
+def _network(counted: CountedNetwork) -> Graph:
     if counted.network in NETWORKS:
         try:
             shape = tuple(int(n) for n in counted.input.split("x"))

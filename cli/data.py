@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument
 
+from aiperf_hpc.cli.parameters import flag, option
 from aiperf_hpc.primary.data_progress import run_shown
 from aiperf_hpc.trial import Stored
 
@@ -18,20 +19,15 @@ def prepare(
         str, Argument(metavar="NAME", help="cifar10, cosmoflow, deepcam, extremeweather, imagenet.")
     ],
     source: Annotated[
-        str | None,
-        Option("--from", metavar="ARCHIVE_OR_DIR", help="What was downloaded. [required]"),
+        str | None, option("--from", "ARCHIVE_OR_DIR", "What was downloaded. [required]")
     ] = None,
-    target: Annotated[
-        str | None, Option("--to", metavar="FOLDER", help="Default: data/NAME.")
-    ] = None,
-    shards: Annotated[
-        str | None, Option("--shards", metavar="N", help="Training shards (not cifar10).")
-    ] = None,
+    target: Annotated[str | None, option("--to", "FOLDER", "Default: data/NAME.")] = None,
+    shards: Annotated[str | None, option("--shards", "N", "Training shards (not cifar10).")] = None,
     stored: Annotated[
-        Stored, Option("--stored", metavar="FORMAT", help="jpeg, resized or raw (imagenet).")
+        Stored, option("--stored", "FORMAT", "jpeg, resized or raw (imagenet).")
     ] = "jpeg",
     restart: Annotated[
-        bool, Option("--restart", help="Keep nothing of an interrupted preparation.")
+        bool, flag("--restart", "Keep nothing of an interrupted preparation.")
     ] = False,
 ) -> int:
     """Make a dataset's folder from its source.
@@ -63,7 +59,7 @@ def prepare(
 
 def verify(
     folder: Annotated[str, Argument(metavar="DIR", help="Of `aiperf data prepare`.")],
-    decode: Annotated[bool, Option("--decode", help="Decode every image too (imagenet).")] = False,
+    decode: Annotated[bool, flag("--decode", "Decode every image too (imagenet).")] = False,
 ) -> int:
     """Check every byte of a prepared folder; the exit status is 1 if a file is broken.
 

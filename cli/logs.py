@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from typer import Option
-
 from aiperf_hpc.cli.output import say
-from aiperf_hpc.cli.parameters import Run
+from aiperf_hpc.cli.parameters import Run, flag, option
 from aiperf_hpc.errors import EndedEarlyError, UsageError
 from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.host.signals import Interruption, interruptible
@@ -28,11 +26,9 @@ MOST_OUTPUT_BYTES = 4 * 2**20
 """How much of the end of a file of output is looked at: 1,000 lines, and progress bars."""
 LONGEST = 120
 """Characters of a value; longer ones, as descriptions of nodes, are left out."""
-Replica = Annotated[
-    str | None, Option("--replica", metavar="N", help="Of this replica alone, e.g. 0 or r0.")
-]
-Lines = Annotated[int, Option("--lines", metavar="N", min=1, help="The last lines of each.")]
-Follow = Annotated[bool, Option("--follow", help="Go on until the run ends, or Ctrl-C.")]
+Replica = Annotated[str | None, option("--replica", "N", "Of this replica alone, e.g. 0 or r0.")]
+Lines = Annotated[int, option("--lines", "N", "The last lines of each.", min=1)]
+Follow = Annotated[bool, flag("--follow", "Go on until the run ends, or Ctrl-C.")]
 
 
 def logs(run: Run, replica: Replica = None, lines: Lines = 20, follow: Follow = False) -> int:

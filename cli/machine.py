@@ -1,51 +1,55 @@
-"""What a machine has and how fast it is: ``aiperf doctor``, ``allreduce`` and ``peaks``."""
+"""This machine: ``aiperf doctor``, ``system``, ``peaks``, ``allreduce`` and ``profile``."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from typer import Option
-
-from aiperf_hpc.cli.output import say, say_document, say_folded, say_json
-from aiperf_hpc.cli.parameters import Json, Out
+from aiperf_hpc.cli.output import say, say_folded, say_json, say_result
+from aiperf_hpc.cli.parameters import (
+    Json,
+    Out,
+    PerhapsRun,
+    config_option,
+    flag,
+    option,
+    path_option,
+)
+from aiperf_hpc.errors import UsageError
 from aiperf_hpc.host.machine import available_bytes
+from aiperf_hpc.run.step_profile import ProfileRequest
 from aiperf_hpc.run.storage import require_writable
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What of the all-reduce is measured."""
+class AllreduceOptions:
+    """Ranks, collectives and sizes of the all-reduce."""
 
-    ranks: Annotated[int, Option("--ranks", metavar="N", help="How many there are.")] = 2
+    ranks: Annotated[int, option("--ranks", "N", "How many there are.")] = 2
     backends: Annotated[
-        str | None, Option("--backends", metavar="A,B", help="Default: all that are installed.")
+        str | None, option("--backends", "A,B", "Default: all that are installed.")
     ] = None
-    repetitions: Annotated[
-        int | None, Option("--repetitions", metavar="N", help="Of each size; 100.")
-    ] = None
-    largest: Annotated[float | None, Option("--largest", metavar="N", help="Elements; 1e8.")] = None
-    quick: Annotated[bool, Option("--quick", help="10 of each size, up to 1e6 elements.")] = False
+    repetitions: Annotated[int | None, option("--repetitions", "N", "Of each size; 100.")] = None
+    largest: Annotated[float | None, option("--largest", "N", "Elements; 1e8.")] = None
+    quick: Annotated[bool, flag("--quick", "10 of each size, up to 1e6 elements.")] = False
 
 
 @dataclass(frozen=True)
-class Peaks:
+class PeakOptions:
     """Which of this machine's peaks are measured."""
 
-    engine: Annotated[
-        str | None, Option("--engine", metavar="NAME", help="torch or tensorflow; all.")
-    ] = None
+    engine: Annotated[str | None, option("--engine", "NAME", "torch or tensorflow; all.")] = None
     data: Annotated[
-        Path | None,
-        Option("--data", metavar="DIR", parser=Path, help="Read files there; else in --out."),
+        Path | None, path_option("--data", "DIR", "Read files there; else in --out.")
     ] = None
-    ranks: Annotated[int | None, Option("--ranks", metavar="N", help="Of the all-reduce.")] = None
-    quick: Annotated[bool, Option("--quick", help="One engine and back end, 10 s.")] = False
+    ranks: Annotated[int | None, option("--ranks", "N", "Of the all-reduce.")] = None
+    quick: Annotated[bool, flag("--quick", "One engine and back end, 10 s.")] = False
 
 
 def allreduce(
-    measured: Measured,
+    chosen: AllreduceOptions,
     out: Out = Path("allreduce"),
     json: Json = False,
 ) -> int:
@@ -60,11 +64,11 @@ def allreduce(
     from aiperf_hpc.primary import allreduce as measurement
 
     plan = measurement.plan(
-        measured.backends,
-        ranks=measured.ranks,
-        repetitions=measured.repetitions,
-        largest=measured.largest,
-        quick=measured.quick,
+        chosen.backends,
+        ranks=chosen.ranks,
+        repetitions=chosen.repetitions,
+        largest=chosen.largest,
+        quick=chosen.quick,
         available=available_bytes(),
     )
     require_writable(out, "the folder", "--out")
@@ -76,16 +80,14 @@ def allreduce(
     from aiperf_hpc.results.report.plots.allreduce import write_allreduce_plot
 
     write_allreduce_plot(list(measurement.curves(results)), plot)
-    if json:
-        say_document(data.read_text("utf-8"))
-    else:
-        say(measurement.table(results, remedies))
-        say(f"written to {data} and {plot}")
+    table = measurement.table(results, remedies)
+    lines = (table, f"written to {data} and {plot}")
+    say_result(data.read_text("utf-8"), lines, as_json=json)
     return 0
 
 
 def peaks(
-    asked: Peaks,
+    chosen: PeakOptions,
     out: Out = Path("peaks"),
     json: Json = False,
 ) -> int:
@@ -100,23 +102,17 @@ def peaks(
     from aiperf_hpc.primary.peaks.measure import lines, measure, plan
     from aiperf_hpc.run.paths import PEAKS, write_whole
 
-    planned = plan(asked.engine, quick=asked.quick, data=asked.data, ranks=asked.ranks)
+    planned = plan(chosen.engine, quick=chosen.quick, data=chosen.data, ranks=chosen.ranks)
     require_writable(out, "the folder", "--out")
     out.mkdir(parents=True, exist_ok=True)
     found, path = measure(planned, out), out / PEAKS
     write_whole(path, found.model_dump_json(indent=1))
-    if json:
-        say_document(found.model_dump_json(indent=1))
-    else:
-        say("\n".join(lines(found)))
-        say(f"written to {path}")
+    say_result(found, (*lines(found), f"written to {path}"), as_json=json)
     return 0
 
 
 def doctor(
-    run_dir: Annotated[
-        Path, Option("--run-dir", metavar="DIR", parser=Path, help="A place for runs.")
-    ] = Path("runs"),
+    run_dir: Annotated[Path, path_option("--run-dir", "DIR", "A place for runs.")] = Path("runs"),
     json: Json = False,
 ) -> int:
     """Check this machine's software and hardware.
@@ -142,3 +138,113 @@ def doctor(
     say("")
     say_folded(readiness(checks), 0)
     return 1 if missing else 0
+
+
+def system(
+    run: PerhapsRun = None,
+    site: Annotated[
+        Path | None, path_option("--system", "FILE", "What it cannot tell itself.")
+    ] = None,
+    template: Annotated[bool, flag("--template", "Print such a file, to fill in.")] = False,
+    mlperf: Annotated[
+        Path | None, path_option("--mlperf", "FILE", "Write MLPerf's description of it.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Describe this machine, or the machine of a run.
+
+    Its nodes, equal ones together: processors, memory, accelerators, network, file systems,
+    software. What cannot be had is named with the reason.
+
+    Examples:
+      $ aiperf system
+      $ aiperf system --template > system.yaml
+      $ aiperf system last --system system.yaml --mlperf system.json
+    """
+    from aiperf_hpc.results import system_text
+    from aiperf_hpc.system.site import template as empty
+
+    if template:
+        say(empty().rstrip())
+        return 0
+    machine = system_text.machine_of(run, site)
+    say_result(machine, system_text.lines(machine), as_json=json)
+    if mlperf is not None:
+        sys.stderr.write(f"aiperf: {system_text.write_mlperf(machine, mlperf)}\n")
+    return 0
+
+
+@dataclass(frozen=True)
+class ProfiledNetwork:
+    """The network that is trained: of a run or of a configuration."""
+
+    run: PerhapsRun = None
+    config: Annotated[
+        str | None,
+        config_option("Instead of a run: the initial network of a YAML file or of a preset: {}."),
+    ] = None
+    assignments: Annotated[
+        list[str] | None,
+        option("--set", "KEY=VALUE", "Over --config, e.g. model.base_width=8; may be repeated."),
+    ] = None
+    graph: Annotated[
+        str | None, option("--graph", "HASH|initial", "Of the run. Default: its best.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class ProfiledSteps:
+    """How it is network."""
+
+    steps: Annotated[int, option("--steps", "N", "How many are profiled.")] = 10
+    batch_size: Annotated[int | None, option("--batch-size", "B", "Default: a rank's own.")] = None
+    engine: Annotated[
+        Literal["tensorflow", "torch"] | None, flag("--engine", "Default: its own.")
+    ] = None
+    data: Annotated[Literal["synthetic", "real"], flag("--data", "What the batches hold.")] = (
+        "synthetic"
+    )
+    time_limit: Annotated[
+        float, option("--time-limit", "SECONDS", "The most that it may take.", min=1.0)
+    ] = 3600.0
+
+
+def profile(
+    network: ProfiledNetwork,
+    steps: ProfiledSteps,
+    out: Out = Path("profile"),
+    json: Json = False,
+) -> int:
+    """Break training steps of a network down by kernels, with the framework's profiler.
+
+    Examples:
+      $ aiperf profile 20261121-101500-imagenet-3f2a
+      $ aiperf profile --config cifar10 --set dataset.path=data/cifar10 --engine torch
+    """
+    from aiperf_hpc.primary import profile as profiling
+
+    request = _request(network, steps)
+    require_writable(out, "the folder", "--out")
+    found = profiling.measure(request, out, steps.time_limit)
+    # Matplotlib comes after what was measured: a refusal does not wait for it.
+    from aiperf_hpc.results.report.plots.communication import profile_bar, write_bars
+
+    plot = out / "profile.svg"
+    write_bars([profile_bar(found)], plot)
+    written = f"written to {out / 'profile.json'}, {plot} and {found.trace}"
+    say_result(found, (*profiling.table(found), written), as_json=json)
+    return 0
+
+
+def _request(network: ProfiledNetwork, steps: ProfiledSteps) -> ProfileRequest:
+    from aiperf_hpc.primary import profile as profiling
+
+    choice = profiling.Choice(steps.steps, steps.batch_size, steps.engine, steps.data)
+    if network.run is not None and network.config is None:
+        if network.assignments:
+            raise UsageError("--set changes a configuration; name one with --config")
+        return profiling.of_run(network.run, network.graph, choice)
+    if network.run is None and network.config is not None:
+        assignments = network.assignments or []
+        return profiling.of_config(network.config, assignments, network.graph, choice)
+    raise UsageError("name a run directory, or --config FILE|PRESET, and not both")

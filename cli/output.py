@@ -8,8 +8,12 @@ import sys
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aiperf_hpc.streams import ascii_json, folded, without_controls
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 
 def say(text: str) -> None:
@@ -41,6 +45,20 @@ def say_json(value: object) -> None:
 def say_document(text: str | Iterable[str]) -> None:
     """Print JSON, as a whole or part by part: no locale changes it."""
     _print(chain(map(ascii_json, (text,) if isinstance(text, str) else text), "\n"))
+
+
+def say_result(
+    result: BaseModel | str | Iterable[str], lines: Iterable[str], *, as_json: bool
+) -> None:
+    """Print a result as JSON or, for people, its lines."""
+    if not as_json:
+        say("\n".join(lines))
+        return
+    from pydantic import BaseModel
+
+    if isinstance(result, BaseModel):
+        result = result.model_dump_json(indent=1)
+    say_document(result)
 
 
 def _print(parts: Iterable[str]) -> None:

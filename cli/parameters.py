@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -61,52 +62,62 @@ def key_of(file: Path | None) -> PrivateKey | None:
     return load_private_key(file)
 
 
+def option(
+    name: str,
+    metavar: str,
+    help: str,
+    parser: Callable[[str], object] | None = None,
+    *,
+    min: float | None = None,
+    show_default: bool = True,
+) -> object:
+    """Return an option that takes a value."""
+    return Option(
+        name, metavar=metavar, help=help, parser=parser, min=min, show_default=show_default
+    )
+
+
+def path_option(name: str, metavar: str, help: str) -> object:
+    """Return an option that takes a path."""
+    return option(name, metavar, help, Path)
+
+
+def flag(name: str, help: str) -> object:
+    """Return an option without a value, or with one of those that its type lists."""
+    return Option(name, help=help)
+
+
+def config_option(help: str) -> object:
+    """Return the option ``--config``; ``{}`` in its help stands for the presets."""
+    text = help.format(", ".join(preset_names()))
+    return Option("--config", metavar="FILE|PRESET", help=text, autocompletion=preset_names)
+
+
 RUN_HELP = "A name that `aiperf list` prints, or a path; last: the latest in runs."
 Run = Annotated[Path, Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]
 SomeRuns = Annotated[list[Path], Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]
 PerhapsRun = Annotated[Path | None, Argument(metavar="RUN", parser=run_named, help=RUN_HELP)]
-Json = Annotated[bool, Option("--json", help="Print JSON.")]
+Json = Annotated[bool, flag("--json", "Print JSON.")]
 Trusted = Annotated[
     list[Path] | None,
-    Option(
+    path_option(
         "--key",
-        metavar="PUBLIC",
-        parser=Path,
-        help="A public key, a file of allowed signers or a folder of *.pub, one of which must have "
+        "PUBLIC",
+        "A public key, a file of allowed signers or a folder of *.pub, one of which must have "
         "signed; may be repeated.",
     ),
 ]
 SigningKey = Annotated[
     Path | None,
-    Option(
-        "--key",
-        metavar="FILE",
-        parser=Path,
-        help="Sign the result with this private key (`aiperf keygen`).",
-    ),
+    path_option("--key", "FILE", "Sign the result with this private key (`aiperf keygen`)."),
 ]
-Out = Annotated[Path, Option("--out", metavar="DIR", parser=Path, help="A folder for the result.")]
-FinalJson = Annotated[bool, Option("--json", help="Print the final status as JSON.")]
-Config = Annotated[
-    str,
-    Option(
-        "--config",
-        metavar="FILE|PRESET",
-        help=f"A YAML file or a preset: {', '.join(preset_names())}.",
-        autocompletion=preset_names,
-    ),
-]
+Out = Annotated[Path, path_option("--out", "DIR", "A folder for the result.")]
+FinalJson = Annotated[bool, flag("--json", "Print the final status as JSON.")]
+Config = Annotated[str, config_option("A YAML file or a preset: {}.")]
 PerhapsConfig = Annotated[
-    str | None,
-    Option(
-        "--config",
-        metavar="FILE|PRESET",
-        help=f"A YAML file or a preset: {', '.join(preset_names())}. Default: that of the "
-        "workload.",
-        autocompletion=preset_names,
-    ),
+    str | None, config_option("A YAML file or a preset: {}. Default: that of the workload.")
 ]
 Assignments = Annotated[
     list[str] | None,
-    Option("--set", metavar="KEY=VALUE", help="E.g. training.batch_size=64; may be repeated."),
+    option("--set", "KEY=VALUE", "E.g. training.batch_size=64; may be repeated."),
 ]

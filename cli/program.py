@@ -15,8 +15,7 @@ from typer.core import TyperGroup
 from typer.main import get_install_completion_arguments
 
 from aiperf_hpc import __version__
-from aiperf_hpc.cli.command import Deferred, Row, refusal, root, without_types
-from aiperf_hpc.cli.invocation import remember
+from aiperf_hpc.cli.command import Deferred, Row, refusal, remember, root, without_types
 from aiperf_hpc.cli.output import say
 from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
 from aiperf_hpc.streams import print_in_any_locale, without_controls
@@ -28,18 +27,18 @@ RUN, WATCH, RESULTS = "Run the benchmark", "Watch a run", "Results"
 ANALYSIS, MACHINE, DATA = "Analysis", "This machine", "Data and configuration"
 COMMANDS = (
     Row("start", RUN, "start:start", "Run the benchmark."),
-    Row("stop", RUN, "stop:stop", "Stop a run gracefully and score it."),
-    Row("scale", RUN, "scale:scale", "Change the number of nodes of a running benchmark."),
+    Row("stop", RUN, "control:stop", "Stop a run gracefully and score it."),
+    Row("scale", RUN, "control:scale", "Change the number of nodes of a running benchmark."),
     Row("resume", RUN, "resume:resume", "Resume an interrupted run."),
-    Row("simulate", RUN, "simulate:simulate", "Run the benchmark on a simulated machine."),
+    Row("simulate", RUN, "start:simulate", "Run the benchmark on a simulated machine."),
     Row("list", WATCH, "runs:list_runs", "List the runs in a folder, the latest first."),
-    Row("status", WATCH, "status:status", "Show what a run is doing."),
+    Row("status", WATCH, "watch:status", "Show what a run is doing."),
     Row("watch", WATCH, "watch:watch", "Watch a run live."),
     Row("logs", WATCH, "logs:logs", "Show a run's events and the output of its processes."),
-    Row("serve", WATCH, "status:serve", "Serve all runs in a folder, or one run, over HTTP."),
+    Row("serve", WATCH, "watch:serve", "Serve all runs in a folder, or one run, over HTTP."),
     Row("report", RESULTS, "report:report", "Write a run's report, also during the run."),
-    Row("keygen", RESULTS, "sign:keygen", "Generate a key pair for signing results."),
-    Row("sign", RESULTS, "sign:sign", "Sign a finished run."),
+    Row("keygen", RESULTS, "signing:keygen", "Generate a key pair for signing results."),
+    Row("sign", RESULTS, "signing:sign", "Sign a finished run."),
     Row(
         "verify",
         RESULTS,
@@ -49,7 +48,7 @@ COMMANDS = (
     Row(
         "witness",
         RESULTS,
-        "witness:witness",
+        "signing:witness",
         "Run a timestamping server that signs journal digests.",
     ),
     Row(
@@ -58,7 +57,7 @@ COMMANDS = (
         "runs:compare",
         "Compare runs: their configuration, machines, scores, time and energy.",
     ),
-    Row("rank", RESULTS, "rank:rank", "Rank verified runs by their score."),
+    Row("rank", RESULTS, "analyze:rank", "Rank verified runs by their score."),
     Row("search", RESULTS, "report:SEARCH", "Inspect a run's search."),
     Row(
         "analyze",
@@ -79,7 +78,7 @@ COMMANDS = (
         "Measure the contribution of each factor, alone and in combination.",
     ),
     Row("doctor", MACHINE, "machine:doctor", "Check this machine's software and hardware."),
-    Row("system", MACHINE, "system:system", "Describe this machine, or the machine of a run."),
+    Row("system", MACHINE, "machine:system", "Describe this machine, or the machine of a run."),
     Row(
         "peaks",
         MACHINE,
@@ -95,7 +94,7 @@ COMMANDS = (
     Row(
         "profile",
         MACHINE,
-        "profile:profile",
+        "machine:profile",
         "Break training steps of a network down by kernels, with the framework's profiler.",
     ),
     Row("data", DATA, "data:DATA", "Prepare or verify a dataset."),

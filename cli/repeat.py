@@ -18,9 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Protocol
 
-from typer import Option
-
 from aiperf_hpc.cli.output import say, say_document
+from aiperf_hpc.cli.parameters import flag, option
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import (
     AIPerfError,
@@ -82,16 +81,9 @@ class Repetition:
     """What repeats a run."""
 
     repeat: Annotated[
-        int | None,
-        Option(
-            "--repeat",
-            metavar="N",
-            help="N runs one after another, and how well they agree.",
-        ),
+        int | None, option("--repeat", "N", "N runs one after another, and how well they agree.")
     ] = None
-    same_seed: Annotated[bool, Option("--same-seed", help="With --repeat: one seed for all.")] = (
-        False
-    )
+    same_seed: Annotated[bool, flag("--same-seed", "With --repeat: one seed for all.")] = False
 
     def check(self, *, detach: bool) -> None:
         """Raise UsageError for what does not go together with ``--repeat``."""

@@ -7,16 +7,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
-
 from aiperf_hpc.cli.output import (
     say,
     say_document,
     say_folded,
     say_json,
+    say_result,
     shown_path,
 )
-from aiperf_hpc.cli.parameters import Json, Run, SigningKey, Trusted, key_of, run_named
+from aiperf_hpc.cli.parameters import (
+    Json,
+    Run,
+    SigningKey,
+    Trusted,
+    flag,
+    key_of,
+    option,
+    path_option,
+    run_named,
+)
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
@@ -33,11 +42,11 @@ def report(
     run: Run,
     scaling: Annotated[
         list[Path] | None,
-        Option(
+        option(
             "--scaling",
-            metavar="RUN ...",
-            parser=run_named,
-            help="Runs of other sizes, for a section on weak scaling.",
+            "RUN ...",
+            "Runs of other sizes, for a section on weak scaling.",
+            run_named,
         ),
     ] = None,
     key: SigningKey = None,
@@ -74,19 +83,16 @@ class Execution:
     """Which trials are executed again, and with what."""
 
     execute: Annotated[
-        int | None,
-        Option("--execute", metavar="K", min=0, help="Execute K drawn trials again, and the best."),
+        int | None, option("--execute", "K", "Execute K drawn trials again, and the best.", min=0)
     ] = None
     seed: Annotated[
-        str | None,
-        Option("--seed", metavar="TEXT", help="Of the drawing. Default: the signature's, or new."),
+        str | None, option("--seed", "TEXT", "Of the drawing. Default: the signature's, or new.")
     ] = None
     dataset: Annotated[
-        str | None, Option("--dataset", metavar="DIR", help="Where the run's dataset is here.")
+        str | None, option("--dataset", "DIR", "Where the run's dataset is here.")
     ] = None
     time_limit: Annotated[
-        float | None,
-        Option("--time-limit", metavar="SECONDS", min=1.0, help="The most that it may take."),
+        float | None, option("--time-limit", "SECONDS", "The most that it may take.", min=1.0)
     ] = None
 
 
@@ -96,25 +102,20 @@ def verify(
     key: Trusted = None,
     witness: Annotated[
         list[Path] | None,
-        Option(
+        path_option(
             "--witness",
-            metavar="KEY.pub",
-            parser=Path,
-            help="The public key of a witness that you trust; may be given again.",
+            "KEY.pub",
+            "The public key of a witness that you trust; may be given again.",
         ),
     ] = None,
     tsa: Annotated[
         list[Path] | None,
-        Option(
-            "--tsa",
-            metavar="ROOT.pem",
-            parser=Path,
-            help="The root certificate of a time-stamp authority that you trust.",
+        path_option(
+            "--tsa", "ROOT.pem", "The root certificate of a time-stamp authority that you trust."
         ),
     ] = None,
     official: Annotated[
-        bool,
-        Option("--official", help="Exit with status 3 unless the result is official."),
+        bool, flag("--official", "Exit with status 3 unless the result is official.")
     ] = False,
     json: Json = False,
 ) -> int:
@@ -210,10 +211,7 @@ def _outcome(evidence: Evidence, execution: Execution) -> Outcome | None:
 
 def replay(
     run: Run,
-    plot: Annotated[
-        Path | None,
-        Option("--plot", metavar="FILE.svg", parser=Path, help="Draw it into a file."),
-    ] = None,
+    plot: Annotated[Path | None, path_option("--plot", "FILE.svg", "Draw it into a file.")] = None,
     json: Json = False,
 ) -> int:
     """Compare the search's predictions with the outcomes.
@@ -231,10 +229,7 @@ def replay(
         from aiperf_hpc.results.report.plots.search import write_prediction_plot
 
         write_prediction_plot(found.candidates, plot)
-    if json:
-        say_document(found.model_dump_json(indent=1))
-    else:
-        say("\n".join(table(found)))
+    say_result(found, table(found), as_json=json)
     return 0
 
 

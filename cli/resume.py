@@ -6,10 +6,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
-
 from aiperf_hpc.cli.conduct import conduct_run, take_run
-from aiperf_hpc.cli.parameters import FinalJson, Run, SigningKey, key_of
+from aiperf_hpc.cli.parameters import FinalJson, Run, SigningKey, flag, key_of, option
 from aiperf_hpc.cli.serving import Protection, free_endpoint
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.prepare import (
@@ -32,14 +30,14 @@ class Served:
 
     serve: Annotated[
         str | None,
-        Option(
+        option(
             "--serve",
-            metavar="[HOST:PORT]",
-            help="Serve its status over REST. Default: where it was served before.",
+            "[HOST:PORT]",
+            "Serve its status over REST. Default: where it was served before.",
         ),
     ] = None
     no_serve: Annotated[
-        bool, Option("--no-serve", help="Not even if it was served before.")
+        bool, flag("--no-serve", "Not even if it was served before.")
     ] = False  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 from typer import Argument
 
 from aiperf_hpc.analysis.layout import tables_as_lines
-from aiperf_hpc.cli.output import say, say_document
+from aiperf_hpc.cli.output import say, say_document, say_result
 from aiperf_hpc.cli.parameters import Json, SomeRuns
 from aiperf_hpc.formatting import few, percent, quality, utc_text
 from aiperf_hpc.results.table import NONE, Table
@@ -74,10 +74,7 @@ def compare(runs: SomeRuns, json: Json = False) -> int:
     from aiperf_hpc.results.compare.tables import tables
 
     found = side_by_side(read_groups(runs))
-    if json:
-        say_document(found.model_dump_json(indent=1))
-    else:
-        say("\n".join(tables_as_lines(tables(found), window_columns())))
+    say_result(found, tables_as_lines(tables(found), window_columns()), as_json=json)
     return 0 if found.comparable else 1
 
 

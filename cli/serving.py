@@ -6,18 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
+from aiperf_hpc.cli.parameters import path_option
 
 if TYPE_CHECKING:
     from aiperf_hpc.service.endpoint import Endpoint
 
 Certificate = Annotated[
-    Path | None,
-    Option("--tls-certificate", metavar="FILE", parser=Path, help="Serve HTTPS; in PEM."),
+    Path | None, path_option("--tls-certificate", "FILE", "Serve HTTPS; in PEM.")
 ]
 CertificateKey = Annotated[
-    Path | None,
-    Option("--tls-key", metavar="FILE", parser=Path, help="The certificate's key, in PEM."),
+    Path | None, path_option("--tls-key", "FILE", "The certificate's key, in PEM.")
 ]
 
 
@@ -27,11 +25,10 @@ class Protection:
 
     token_file: Annotated[
         Path | None,
-        Option(
+        path_option(
             "--token-file",
-            metavar="FILE",
-            parser=Path,
-            help="Tokens, one a line. Needed to change anything, and off loopback to read.",
+            "FILE",
+            "Tokens, one a line. Needed to change anything, and off loopback to read.",
         ),
     ] = None
     tls_certificate: Certificate = None

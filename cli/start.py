@@ -7,21 +7,25 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NoReturn
 
 from typer import Argument, Option
 
+from aiperf_hpc.cli.command import command_line
 from aiperf_hpc.cli.conduct import conduct_run, plan_line, take_run, where_served
-from aiperf_hpc.cli.invocation import command_line
 from aiperf_hpc.cli.output import say
 from aiperf_hpc.cli.parameters import (
     Assignments,
+    Config,
     FinalJson,
     NodeRange,
     PerhapsConfig,
     SigningKey,
+    flag,
     key_of,
     nodes_named,
+    option,
+    path_option,
 )
 from aiperf_hpc.cli.repeat import Repeated, Repetition, repeat
 from aiperf_hpc.cli.serving import Protection, endpoint_of, free_endpoint, words_of
@@ -55,52 +59,42 @@ class Asked:
 
     nodes: Annotated[
         NodeRange,
-        Option(
+        option(
             "--nodes",
-            metavar="N|MIN-MAX",
-            parser=nodes_named,
-            help="Replicas, one on each node; up to MAX as the scheduler gives them.",
+            "N|MIN-MAX",
+            "Replicas, one on each node; up to MAX as the scheduler gives them.",
+            nodes_named,
         ),
     ]
-    hours: Annotated[float, Option("--hours", metavar="H", help="Length, e.g. 0.05.")]
+    hours: Annotated[float, option("--hours", "H", "Length, e.g. 0.05.")]
     workload: Annotated[
-        str | None,
-        Option("--workload", metavar="NAME", help="See `aiperf workloads`. Default: automl."),
+        str | None, option("--workload", "NAME", "See `aiperf workloads`. Default: automl.")
     ] = None
     config: PerhapsConfig = None
     assignments: Assignments = None
     launcher: Annotated[
         RequestedLauncher,
-        Option(
+        option(
             "--launcher",
-            metavar="WAY",
-            help=f"What starts the replicas: local; {'; '.join(s.help for s in SCHEDULERS)}; "
+            "WAY",
+            f"What starts the replicas: local; {'; '.join(s.help for s in SCHEDULERS)}; "
             f"auto: inside a job, else {' or '.join(s.title for s in SCHEDULERS)} where it is, "
             "else local.",
         ),
     ] = "auto"
     run_dir: Annotated[
-        Path | None,
-        Option(
-            "--run-dir",
-            metavar="DIR",
-            parser=Path,
-            help="A new folder. Default: a new name in runs.",
-        ),
+        Path | None, path_option("--run-dir", "DIR", "A new folder. Default: a new name in runs.")
     ] = None
     start_when: Annotated[
         Literal["first", "all"],
-        Option("--start-when", help="The clock starts with the first node, or once all are ready."),
+        flag("--start-when", "The clock starts with the first node, or once all are ready."),
     ] = "first"
     division: Annotated[
         Literal["closed", "open"] | None,
-        Option("--division", help="Refuse what cannot become official in it."),
+        flag("--division", "Refuse what cannot become official in it."),
     ] = None
     system: Annotated[
-        Path | None,
-        Option(
-            "--system", metavar="FILE", parser=Path, help="What `aiperf system --template` prints."
-        ),
+        Path | None, path_option("--system", "FILE", "What `aiperf system --template` prints.")
     ] = None
 
 
@@ -109,14 +103,11 @@ class Manner:
     """How a run is started, watched and ended."""
 
     serve: Annotated[
-        str | None,
-        Option("--serve", metavar="[HOST:PORT]", help="Serve the run's status over REST."),
+        str | None, option("--serve", "[HOST:PORT]", "Serve the run's status over REST.")
     ] = None
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Print what would be submitted or started.")
-    ] = False
-    detach: Annotated[bool, Option("--detach", help="Run in the background and return.")] = False
-    yes: Annotated[bool, Option("--yes", help="Do not ask before starting.")] = False
+    dry_run: Annotated[bool, flag("--dry-run", "Print what would be submitted or started.")] = False
+    detach: Annotated[bool, flag("--detach", "Run in the background and return.")] = False
+    yes: Annotated[bool, flag("--yes", "Do not ask before starting.")] = False
     key: SigningKey = None
     json: FinalJson = False
 
@@ -279,3 +270,26 @@ def conduct(
             raise UsageError(f"{paths.root}: this run has been started; see `aiperf resume`")
         own = key_of(key)
         return conduct_run(manifest, paths, endpoint, claim, as_json=False, key=own)
+
+
+def simulate(
+    run: Annotated[Path, Argument(metavar="RUN_DIR", parser=Path, help="A new folder.")],
+    nodes: Annotated[int, option("--nodes", "N", "Replicas.")],
+    hours: Annotated[float, option("--hours", "H", "Simulated hours.")],
+    config: Config = "simulated",
+    assignments: Assignments = None,
+) -> NoReturn:
+    """Run the benchmark on a simulated machine.
+
+    The code of both sides is the real one, the clock and the training are not. Needs the extra
+    `simulate`.
+
+    Examples:
+      $ aiperf simulate runs/big --nodes 4096 --hours 1
+    """
+    command = [sys.executable, "-m", "aiperf_hpc.simulation", str(run)]
+    command += ["--nodes", str(nodes), "--hours", str(hours)]
+    command += ["--config", config]
+    command += [part for value in assignments or [] for part in ("--set", value)]
+    # In this process, so that its controller hears each signal, once.
+    os.execv(sys.executable, command)  # noqa: S606 -- the program is this Python

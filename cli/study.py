@@ -1,27 +1,44 @@
-"""What each of several factors contributes: ``aiperf study``."""
+"""``aiperf study``: the runs of a study, one after another, each in a process of its own."""
 
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument
 
-from aiperf_hpc.cli.output import say, say_document
-from aiperf_hpc.cli.parameters import Json
+from aiperf_hpc.analysis.document import as_json
+from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.study.plan import (
+    Study,
+    Variation,
+    configuration,
+    in_turn,
+    read_study,
+    variations,
+)
+from aiperf_hpc.analysis.study.result import Ratio, StudyResult, lines, make_result, measured
+from aiperf_hpc.cli.output import say, say_result
+from aiperf_hpc.cli.parameters import Json, flag, path_option
+from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.host.signals import run_to_its_end
+from aiperf_hpc.primary.control.controller import INTERRUPTED
+from aiperf_hpc.primary.control.prepare import make_manifest, remove_run_directory
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.paths import RunPaths, write_whole
+from aiperf_hpc.run.records import TIME_OVER, TRAININGS_DONE, RunEnded
 from aiperf_hpc.run.storage import require_writable
 
 
 def study(
     file: Annotated[Path, Argument(metavar="FILE", parser=Path, help="The study's YAML file.")],
     out: Annotated[
-        Path | None,
-        Option("--out", metavar="DIR", parser=Path, help="Its folder. Default: studies/NAME."),
+        Path | None, path_option("--out", "DIR", "Its folder. Default: studies/NAME.")
     ] = None,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Print the runs that are to be made.")
-    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Print the runs that are to be made.")] = False,
     json: Json = False,
 ) -> int:
     """Measure the contribution of each factor, alone and in combination.
@@ -30,11 +47,6 @@ def study(
       $ aiperf study study.yaml --dry-run
       $ aiperf study study.yaml --out studies/mine
     """
-    from aiperf_hpc.analysis.document import as_json
-    from aiperf_hpc.analysis.study.plan import in_turn, read_study
-    from aiperf_hpc.analysis.study.result import lines
-    from aiperf_hpc.cli.study_runs import StudyFolder, check, conduct
-
     planned = read_study(file)
     check(planned)
     folder = StudyFolder(out or Path("studies") / planned.name)
@@ -47,14 +59,208 @@ def study(
     folder.begin(planned)
     result = conduct(planned, folder, _say_beside)
     folder.keep(result)
-    if json:
-        say_document(as_json(result.model_dump(mode="json")))
-    else:
-        say("\n".join(lines(result)))
-        say(f"written to {folder.result} and {folder.plot}")
+    text = (*lines(result), f"written to {folder.result} and {folder.plot}")
+    say_result(as_json(result.model_dump(mode="json")), text, as_json=json)
     return 0 if result.complete else 1
 
 
 def _say_beside(text: str) -> None:
     """Print a line where it is in no way of JSON."""
     sys.stderr.write(f"{text}\n")
+
+
+MOST_ATTEMPTS = 100
+
+
+class StudyFolder:
+    """Where a study keeps its file, its runs and its result."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def study(self) -> Path:
+        """The study as it was begun."""
+        return self.root / "study.json"
+
+    @property
+    def result(self) -> Path:
+        """What it has found so far."""
+        return self.root / "result.json"
+
+    @property
+    def plot(self) -> Path:
+        """The contributions, drawn."""
+        return self.root / "study.svg"
+
+    def attempts(self, variation: Variation, repeat: int) -> Iterator[Path]:
+        """Yield the folders that a run may have, in the order in which they are tried."""
+        first = self.root / "runs" / f"{variation.name}-{repeat}"
+        yield first
+        for again in range(2, MOST_ATTEMPTS + 1):
+            yield first.with_name(f"{first.name}-attempt-{again}")
+
+    def begin(self, study: Study) -> None:
+        """Keep the study's file, or require that it is the one that was begun here.
+
+        Raises:
+            UsageError: another study was begun in this folder.
+        """
+        written = study.model_dump_json(indent=1)
+        if self.study.exists():
+            if self.study.read_text("utf-8") != written:
+                raise UsageError(
+                    f"{self.root}: another study was begun here; name a new folder with --out"
+                )
+            return
+        self.root.mkdir(parents=True, exist_ok=True)
+        write_whole(self.study, written)
+
+    def keep(self, result: StudyResult) -> None:
+        """Write what was found, and draw it."""
+        from aiperf_hpc.results.report.plots.colours import of_its_own
+        from aiperf_hpc.results.report.plots.factors import Contribution, factors_plot
+
+        write_whole(self.result, as_json(result.model_dump(mode="json")))
+        drawn = [
+            Contribution(effect.factor, pair(effect.alone), pair(effect.within))
+            for effect in result.effects
+        ]
+        write_whole(self.plot, of_its_own(str(factors_plot(drawn).svg)))
+
+
+def pair(ratio: Ratio | None) -> tuple[float, float | None] | None:
+    """Return a ratio and its standard error, as plots take them."""
+    return None if ratio is None else (ratio.value, ratio.deviation)
+
+
+def check(study: Study) -> None:
+    """Require that every variation can be started, and that every factor changes something.
+
+    Raises:
+        UsageError: one cannot, in the words of its configuration, or changes nothing.
+    """
+    configs = {v.factors: configuration(study, v) for v in variations(study)}
+    launcher: str = study.launcher
+    for config in configs.values():  # What is found for the first is not looked for again.
+        launcher = make_manifest(config, study.nodes, study.hours, launcher).launcher
+    for name in study.factors:
+        if configs[frozenset({name})] == configs[frozenset()]:
+            raise UsageError(f"the factor '{name}' changes nothing: {study.factors[name]}")
+
+
+def conduct(study: Study, folder: StudyFolder, say: Callable[[str], None]) -> StudyResult:
+    """Make every run that has not been made, and compare what came of all.
+
+    A run that ended by its time is kept as it is. One that was cut off goes on. One that failed
+    is kept too, and tried again beside it when the study is called again.
+
+    Raises:
+        AIPerfError: a run was interrupted; the study goes on when it is called again.
+    """
+    refused: dict[str, list[str]] = defaultdict(list)
+    for variation, repeat in in_turn(study):
+        path = _next_attempt(folder, variation, repeat)
+        if path is None:
+            continue
+        say(f"{variation.name}, run {repeat} of {study.repeats}: {path}")
+        status = run_to_its_end(_command(study, variation, path), sys.stderr)
+        if status >= 128 or _interrupted(path):
+            raise AIPerfError(f"interrupted; the same `aiperf study` goes on in {folder.root}")
+        if status and not path.exists():
+            refused[variation.name].append(f"{path}: not started, with exit status {status}")
+    return read_result(study, folder, refused)
+
+
+def read_result(
+    study: Study, folder: StudyFolder, refused: Mapping[str, Sequence[str]] | None = None
+) -> StudyResult:
+    """Compare the runs that a study has made so far.
+
+    Args:
+        study: what was asked for.
+        folder: where its runs are.
+        refused: by the name of the variation, which runs could not be started just now.
+    """
+    values: dict[str, list[float]] = defaultdict(list)
+    missing: dict[str, list[str]] = defaultdict(list)
+    for name, reasons in (refused or {}).items():
+        missing[name] += reasons
+    for variation, repeat in in_turn(study):
+        reasons = []
+        for path in folder.attempts(variation, repeat):
+            if not path.exists():
+                break
+            try:
+                values[variation.name].append(_value(path, study))
+                break
+            except NotMeasuredError as error:
+                reasons.append(f"{path}: {error}")
+        else:
+            reasons.append(f"{variation.name}, run {repeat}: {MOST_ATTEMPTS} attempts failed")
+        missing[variation.name] += reasons
+    return make_result(study, values, missing)
+
+
+def _value(path: Path, study: Study) -> float:
+    view = RunView(RunPaths(path))
+    view.refresh()
+    if (reason := _not_by_its_time(view)) is not None:
+        raise NotMeasuredError(reason)
+    return measured(view, study)
+
+
+def _not_by_its_time(view: RunView) -> str | None:
+    """Return why a run does not count, which is how it ended; None where it does."""
+    reason = _end_reason(view)
+    if reason is None:
+        return "the run has not ended"
+    as_asked = reason in (TIME_OVER, TRAININGS_DONE)
+    return None if as_asked else f"the run ended early: {reason}"
+
+
+def _end_reason(view: RunView) -> str | None:
+    ended = view.history.run_ended
+    if ended is None:
+        return None
+    assert isinstance(ended.event, RunEnded)  # noqa: S101 -- for the type checker
+    return ended.event.reason
+
+
+def _next_attempt(folder: StudyFolder, variation: Variation, repeat: int) -> Path | None:
+    """Return where a run is to be made or gone on with; None where it was made."""
+    for path in folder.attempts(variation, repeat):
+        if not path.exists():
+            return path
+        view = RunView(RunPaths(path))
+        view.refresh()
+        if view.history.run_started is None:  # Killed before its clock began: there is nothing.
+            remove_run_directory(view.paths)
+            return path
+        reason = _not_by_its_time(view)
+        if reason is None:
+            return None
+        if view.history.run_ended is None:
+            return path
+    return None
+
+
+def _command(study: Study, variation: Variation, path: Path) -> list[str]:
+    command = [sys.executable, "-m", "aiperf_hpc.cli"]
+    if path.exists():
+        return [*command, "resume", str(path)]
+    command += ["start", "--yes", "--run-dir", str(path), "--config", study.config]
+    command += ["--nodes", str(study.nodes), "--hours", repr(study.hours)]
+    command += ["--launcher", study.launcher]
+    for assignment in variation.assignments(study):
+        command += ["--set", assignment]
+    return command
+
+
+def _interrupted(path: Path) -> bool:
+    """Return whether the user has ended a run by Ctrl-C, after which it ends in order."""
+    if not path.exists():
+        return False
+    view = RunView(RunPaths(path))
+    view.refresh()
+    return _end_reason(view) == INTERRUPTED

@@ -1,20 +1,149 @@
-"""``aiperf watch``."""
+"""``aiperf status``, ``aiperf watch`` and ``aiperf serve``."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Annotated
 
-from aiperf_hpc.cli.output import say_folded
-from aiperf_hpc.cli.parameters import Run
+from typer import Argument
+
+from aiperf_hpc.cli.conduct import where_served
+from aiperf_hpc.cli.output import say, say_folded, say_result
+from aiperf_hpc.cli.parameters import Json, Run, option, run_named
+from aiperf_hpc.cli.serving import Protection, endpoint_of
 from aiperf_hpc.errors import AIPerfError, EndedEarlyError
+from aiperf_hpc.formatting import age, duration
 from aiperf_hpc.host.signals import Interruption, interruptible
 from aiperf_hpc.results.terminal.progress import ProgressDisplay
+from aiperf_hpc.results.terminal.status_line import status_line
 from aiperf_hpc.results.views.cached_view import CachedView
-from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView
+from aiperf_hpc.results.views.clock import clock_lines
+from aiperf_hpc.results.views.elasticity import elasticity_lines
+from aiperf_hpc.results.views.kinds import kind_lines
+from aiperf_hpc.results.views.models import model_lines
+from aiperf_hpc.results.views.replica_status import ReplicaStatus, StorageStatus
+from aiperf_hpc.results.views.run_catalog import run_name
+from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView, outcome
+from aiperf_hpc.results.views.telemetry import telemetry_lines
+from aiperf_hpc.results.views.witnesses import witness_line
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.streams import folded
+
+
+def status(run: Run, json: Json = False) -> int:
+    """Show what a run is doing.
+
+    Also from another node that sees the run directory, and once the run has ended.
+
+    Examples:
+      $ aiperf status 20261121-101500-imagenet-3f2a
+      $ aiperf status 20261121-101500-imagenet-3f2a --json
+    """
+    view = RunView(RunPaths(run))
+    view.refresh()
+    now = view.status()
+    lines = (folded(line, 4) for line in (_headline(run_name(run), now), *_lines(now)))
+    say_result(now, lines, as_json=json)
+    return 0
+
+
+def _headline(name: str, status: RunStatus) -> str:
+    kind = ", simulated" if status.simulated else ""
+    reason = f" ({status.reason})" if status.reason else ""
+    return f"{name}: {outcome(status.state, status.reason)}{reason}{kind}"
+
+
+def _lines(status: RunStatus) -> Iterator[str]:
+    yield status_line(status)
+    yield f"  {status.resources.line}"
+    if status.served_at is not None:
+        yield f"  {where_served(status.served_at)}"
+    for line in clock_lines(status.clock):
+        yield f"  queue  {line}"
+    if status.machine:
+        yield f"  {status.machine}"
+    for replica in status.replicas:
+        yield f"  {_replica_line(status, replica)}"
+    for line in elasticity_lines(status.elasticity) if status.elasticity is not None else ():
+        yield f"  {line}"
+    for line in model_lines(status.models, status.measure):
+        yield f"  {line}"
+    for line in kind_lines(status.kinds):
+        yield f"  {line}"
+    ended = status.state is RunState.ENDED
+    yield f"  {witness_line(status.witnesses, ended=ended)}"
+    for line in telemetry_lines(status.telemetry) if status.telemetry is not None else ():
+        yield f"  {line}"
+    for rule, reason in status.invalid:
+        if rule == "engine":
+            yield f"  INVALID: {reason}"
+    if status.scheduler_problem:
+        yield f"  the scheduler does not answer: {status.scheduler_problem}"
+    for each in status.storage:
+        yield f"  {_storage_line(each)}"
+    for problem in status.problems:
+        yield f"  problem: {problem}"
+
+
+def _replica_line(status: RunStatus, replica: ReplicaStatus) -> str:
+    last = replica.last_record_seconds
+    seen = "" if last is None else f", last record {age(last)} ago"
+    where = f"on {replica.node}" if replica.node else "on no node yet"
+    detail = f" ({replica.detail})" if replica.detail else ""
+    done = f"round {status.rounds[replica.id]}, {replica.trials} trials, stock {replica.stock}"
+    if status.models is not None:
+        done = f"{replica.trials} trials"  # There are no rounds and no stock without a search.
+    return f"{replica.id}  {replica.state}{detail}  {where}, job {replica.job}, {done}{seen}"
+
+
+def _storage_line(storage: StorageStatus) -> str:
+    waited = f"{storage.who} waited {duration(storage.seconds)} for storage"
+    if storage.times > 1:
+        waited += f", {storage.times} times"
+    if storage.waiting:
+        return f"{waited}, and waits now: {storage.last_reason}"
+    if storage.last_began_seconds is None:
+        return waited
+    began = f"{duration(storage.last_began_seconds)} after the start"
+    return f"{waited}, {'last ' if storage.times > 1 else ''}from {began}: {storage.last_reason}"
+
+
+def serve(
+    folder: Annotated[
+        Path, Argument(metavar="DIR", parser=run_named, help="A folder of runs, or one run.")
+    ],
+    protection: Protection,
+    address: Annotated[str, option("--address", "HOST:PORT", "Default: a port of loopback.")] = "",
+) -> int:
+    """Serve all runs in a folder, or one run, over HTTP.
+
+    Runs that are started in the folder later are served too. Whoever is on this machine may read;
+    whoever else, and whoever is to change something, shows a token.
+
+    Examples:
+      $ aiperf serve runs
+      $ aiperf serve 20261121-101500-imagenet-3f2a --address 127.0.0.1:8000
+      $ aiperf serve runs --address 0.0.0.0:8765 --token-file tokens
+    """
+    from aiperf_hpc.service.runs import runs_in
+    from aiperf_hpc.service.server import serve
+
+    endpoint = endpoint_of(address, protection)
+    if endpoint.unencrypted:
+        _say_aside("tokens travel unencrypted; --tls-certificate and --tls-key change that")
+    serve(runs_in(folder), endpoint, announce=say, log=_say_aside)
+    return 0
+
+
+def _say_aside(text: str) -> None:
+    """Print a line that is no answer; the log of a service, e.g."""
+    sys.stderr.write(f"aiperf: {text}\n")
+    sys.stderr.flush()
+
 
 LOOK_SECONDS = 0.2
 OVER = (RunState.ENDED, RunState.GONE)

@@ -29,19 +29,11 @@ Unit = tuple[Path, ...]
 """Files that are read together."""
 
 
-class Found(NamedTuple):
-    """What a format takes of the files of one source."""
-
-    units: tuple[Unit, ...]
-    taken: frozenset[Path]
-    """All files that no other format needs to look at."""
-
-
 class Format(NamedTuple):
     """A format of logs: how its files are found, and how they are read."""
 
     name: str
-    find: Callable[[Sequence[Path], Path], Found]
+    find: Callable[[Sequence[Path], Path], Sequence[Unit]]
     """Takes the regular files of a source, in order, and the source."""
     read: Callable[[Sequence[Unit], Options], ReadResult]
     """Reads all units of all sources."""
@@ -70,9 +62,8 @@ def read_sources(sources: Sequence[Path], options: Options | None = None) -> Rea
             unreadable.append(_nothing(source))
         unreadable += walk.unreadable
     readings = [form.read(units[form.name], chosen) for form in FORMATS if units[form.name]]
-    entries: list[Entry] = [entry for reading in readings for entry in reading.entries]
-    unreadable += [one for reading in readings for one in reading.unreadable]
-    return ReadResult(named_apart(entries), tuple(unreadable))
+    found = ReadResult.joined(readings)
+    return ReadResult(named_apart(found.entries), (*unreadable, *found.unreadable))
 
 
 def _divide(files: Sequence[Path], source: Path, units: dict[str, list[Unit]]) -> bool:
@@ -81,9 +72,10 @@ def _divide(files: Sequence[Path], source: Path, units: dict[str, list[Unit]]) -
     any_found = False
     for form in FORMATS:
         found = form.find(left, source)
-        units[form.name] += found.units
-        any_found = any_found or bool(found.units)
-        left = [path for path in left if path not in found.taken]
+        units[form.name] += found
+        any_found = any_found or bool(found)
+        taken = {path for unit in found for path in unit}
+        left = [path for path in left if path not in taken]
     return any_found
 
 
@@ -146,13 +138,12 @@ class Walk:
         self.unreadable.append(Unreadable(path=str(error.filename), reason=reason_of(error)))
 
 
-def run_directories(files: Sequence[Path], source: Path) -> Found:
+def run_directories(files: Sequence[Path], source: Path) -> Sequence[Unit]:
     """Find run directories: the folders with a ``run.yaml``."""
-    units = tuple((path,) for path in files if path.name == RUN_FILE)
-    return Found(units, frozenset(path for unit in units for path in unit))
+    return [(path,) for path in files if path.name == RUN_FILE]
 
 
-def dawnbench_pairs(files: Sequence[Path], source: Path) -> Found:
+def dawnbench_pairs(files: Sequence[Path], source: Path) -> Sequence[Unit]:
     """Find DAWNBench's entries: a JSON file and a TSV file of one name. One may be the source."""
     there = set(files)
     units = []
@@ -160,16 +151,15 @@ def dawnbench_pairs(files: Sequence[Path], source: Path) -> Found:
         pair = (path, path.with_suffix(".tsv"))
         if all(one in there or (source in pair and one.is_file()) for one in pair):
             units.append(pair)
-    return Found(tuple(units), frozenset(path for unit in units for path in unit))
+    return units
 
 
 _PAIR = (".json", ".tsv")
 
 
-def dawnbench_inference(files: Sequence[Path], source: Path) -> Found:
+def dawnbench_inference(files: Sequence[Path], source: Path) -> Sequence[Unit]:
     """Find DAWNBench's entries of inference: JSON files that state a latency, without a TSV."""
-    units = tuple((path,) for path in files if path.suffix == ".json" and _states_latency(path))
-    return Found(units, frozenset(path for unit in units for path in unit))
+    return [(path,) for path in files if path.suffix == ".json" and _states_latency(path)]
 
 
 def _states_latency(path: Path) -> bool:
@@ -180,15 +170,11 @@ def _states_latency(path: Path) -> bool:
         return False
 
 
-def mllog_results(files: Sequence[Path], source: Path) -> Found:
+def mllog_results(files: Sequence[Path], source: Path) -> Sequence[Unit]:
     """Find MLPerf's result logs: by name, by what is in them, or as the source itself."""
     logs = {path for path in files if path == source or _is_log(path)}
     patterns = {(path.parent, _without_digits(path)) for path in logs}
-    units = tuple(
-        (path,) for path in files
-        if path in logs or (path.parent, _without_digits(path)) in patterns
-    )  # fmt: skip
-    return Found(units, frozenset(path for unit in units for path in unit))
+    return [(path,) for path in files if (path.parent, _without_digits(path)) in patterns]
 
 
 _OTHER_SUFFIXES = frozenset(
@@ -232,21 +218,13 @@ def each(read: Callable[[Unit], ReadResult]) -> Callable[[Sequence[Unit], Option
     A unit whose reading fails by an error of ours is named with its message.
     """
 
-    def read_all(units: Sequence[Unit], options: Options) -> ReadResult:
-        readings = [_read_one(read, unit) for unit in units]
-        return ReadResult(
-            tuple(entry for reading in readings for entry in reading.entries),
-            tuple(one for reading in readings for one in reading.unreadable),
-        )
+    def read_one(unit: Unit) -> ReadResult:
+        try:
+            return read(unit)
+        except AIPerfError as error:
+            return ReadResult.failed(unit[0], error)
 
-    return read_all
-
-
-def _read_one(read: Callable[[Unit], ReadResult], unit: Unit) -> ReadResult:
-    try:
-        return read(unit)
-    except AIPerfError as error:
-        return ReadResult.failed(unit[0], error)
+    return lambda units, options: ReadResult.joined(map(read_one, units))
 
 
 def _read_results(units: Sequence[Unit], options: Options) -> ReadResult:

@@ -49,22 +49,16 @@ class Layout(NamedTuple):
     description: Path
 
 
-class _Placed(NamedTuple):
-    """A log with its place, None where it lies in no submission."""
-
-    read: ReadLog
-    layout: Layout | None
-    folder: Path
-
-
 class _Group(NamedTuple):
-    """What the logs of one entry have in common."""
+    """What tells the logs of one entry from others; in a submission their place does."""
 
     folder: Path
     benchmark: str | None
     division: str | None
     organization: str | None
     platform: str | None
+    layout: Layout | None
+    """None outside of a submission."""
 
 
 def layout_of(path: Path) -> Layout | None:
@@ -99,85 +93,83 @@ def read_results(paths: Sequence[Path], accelerators: int | None = None) -> Read
     """
     pruned = [path for path in paths if path.parent.name == PRUNED]
     whole = [path for path in paths if path.parent.name != PRUNED]
-    groups: dict[_Group, list[_Placed]] = defaultdict(list)
+    groups: dict[_Group, list[ReadLog]] = defaultdict(list)
     lost: dict[Path, list[Unreadable]] = defaultdict(list)
     for path, read in zip(whole, read_logs(whole), strict=True):
         if isinstance(read, NotALog):
             lost[path.parent].append(Unreadable(path=str(path), reason=read.reason))
         else:
-            placed = _Placed(read, layout_of(path.absolute()), path.parent)
-            groups[_group(placed)].append(placed)
-    entries = [
-        _entry(group, logs, _Around(lost[group.folder], _below(pruned, group), accelerators))
-        for group, logs in groups.items()
-    ]
+            groups[_group(path, read.stated)].append(read)
+    entries = []
+    for group, reads in groups.items():
+        left_out = sum(path.parent.parent == group.folder for path in pruned)
+        entries.append(_entry(group, reads, lost[group.folder], left_out, accelerators))
     unreadable = tuple(one for folder in lost.values() for one in folder)
     return ReadResult(tuple(entries), unreadable)
 
 
-def _below(pruned: Sequence[Path], group: _Group) -> int:
-    return sum(path.parent.parent == group.folder for path in pruned)
-
-
-class _Around(NamedTuple):
-    """What an entry's folder has besides its logs, and what the user says."""
-
-    lost: Sequence[Unreadable]
-    pruned: int
-    accelerators: int | None
-
-
-def _group(placed: _Placed) -> _Group:
-    """Return what tells a log's entry from others; in a submission its place does."""
-    stated, layout = placed.read.stated, placed.layout
+def _group(path: Path, stated: SubmissionInfo) -> _Group:
+    layout = layout_of(path.absolute())
     benchmark = stated.benchmark or (layout.benchmark if layout else None)
+    organization, platform = stated.organization, stated.platform
     if layout is not None:
-        return _Group(placed.folder, benchmark, stated.division, layout.organization, layout.system)
-    return _Group(placed.folder, benchmark, stated.division, stated.organization, stated.platform)
+        organization, platform = layout.organization, layout.system
+    return _Group(path.parent, benchmark, stated.division, organization, platform, layout)
 
 
-def _entry(group: _Group, placed: Sequence[_Placed], around: _Around) -> Entry:
-    layout = placed[0].layout
+def _entry(
+    group: _Group,
+    reads: Sequence[ReadLog],
+    lost: Sequence[Unreadable],
+    pruned: int,
+    accelerators: int | None,
+) -> Entry:
+    layout = group.layout
     problems: list[str] = []
-    system, described = _system(group, layout, problems)
+    system, described = _system(group, problems)
     scale = _convergence_scale(group.folder, problems)
     logs = tuple(
-        one.read.log.model_copy(update={"convergence_scale": scale})
-        for one in sorted(placed, key=_in_order)
+        read.log.model_copy(update={"convergence_scale": scale})
+        for read in sorted(reads, key=_in_order)
     )
-    logs = tuple(_with_accelerators(logs, system, around.accelerators, problems))
+    logs = tuple(_with_accelerators(logs, system, accelerators, problems))
     benchmark = group.benchmark or "unknown"
-    scenario = layout.scenario if layout else _scenario(placed)
-    problems += _mismatches(layout, benchmark, around)
+    scenario = layout.scenario if layout else _scenario(group, reads)
+    if layout is not None and layout.benchmark != benchmark:
+        problems.append(f"its folder is called {layout.benchmark}, its logs state {benchmark}")
+    if lost:
+        files = few([Path(one.path).name for one in lost])
+        problems.append(f"{len(lost)} logs could not be read and count as failed: {files}")
     if system.accelerators is None:
         system = system.model_copy(update=_sizes(logs, scenario))
     return Entry(
-        name=_name(group, layout, benchmark, scenario),
+        name=_name(group, benchmark, scenario),
         format="mllog",
         benchmark=benchmark,
         division=_division(group, system.name, described, problems),
         scenario=scenario,
-        round=round_of(placed[0].folder, benchmark, placed[0].read.stated, logs),
+        round=round_of(group.folder, benchmark, reads[0].stated, logs),
         organization=group.organization,
         system=system,
         path=str(group.folder),
         logs=logs,
-        lost=len(around.lost),
-        pruned=around.pruned,
+        lost=len(lost),
+        pruned=pruned,
         convergence_scale=scale,
         problems=tuple(problems),
     )
 
 
-def _in_order(placed: _Placed) -> tuple[int, str]:
+def _in_order(read: ReadLog) -> tuple[int, str]:
     """Sort result_10 after result_9."""
-    name = Path(placed.read.log.source).name
+    name = Path(read.log.source).name
     number = re.search(r"(\d+)(?=\D*$)", name)
     return (int(number[1]) if number else -1, name)
 
 
-def _system(group: _Group, layout: Layout | None, problems: list[str]) -> tuple[System, str | None]:
+def _system(group: _Group, problems: list[str]) -> tuple[System, str | None]:
     """Return the machine, and the division that its description states."""
+    layout = group.layout
     if layout is None:
         return System(name=group.platform or group.folder.name), None
     if not layout.description.exists():
@@ -204,18 +196,10 @@ def _division(group: _Group, system: str, described: str | None, problems: list[
     return division
 
 
-def _scenario(placed: Sequence[_Placed]) -> Literal["strong", "weak"]:
+def _scenario(group: _Group, reads: Sequence[ReadLog]) -> Literal["strong", "weak"]:
     """Return weak for logs that lie in a folder called so, or are of several instances."""
-    instances = {str(one.read.log.settings.get("instance_id")) for one in placed}
-    return "weak" if "weak" in placed[0].folder.parts or len(instances - {"None"}) > 1 else "strong"
-
-
-def _mismatches(layout: Layout | None, benchmark: str, around: _Around) -> Iterator[str]:
-    if layout is not None and layout.benchmark != benchmark:
-        yield f"its folder is called {layout.benchmark}, its logs state {benchmark}"
-    if around.lost:
-        files = few([Path(one.path).name for one in around.lost])
-        yield f"{len(around.lost)} logs could not be read and count as failed: {files}"
+    instances = {str(read.log.settings.get("instance_id")) for read in reads}
+    return "weak" if "weak" in group.folder.parts or len(instances - {"None"}) > 1 else "strong"
 
 
 def _sizes(logs: Sequence[TrainingLog], scenario: str) -> dict[str, int | None]:
@@ -324,10 +308,9 @@ def _hpc_round(time: float) -> str | None:
     return None
 
 
-def _name(group: _Group, layout: Layout | None, benchmark: str, scenario: str) -> str:
+def _name(group: _Group, benchmark: str, scenario: str) -> str:
     """Return a name that people would use."""
-    machine = layout.system if layout else group.platform or group.folder.name
-    words = [group.organization or "", machine, benchmark]
+    words = [group.organization or "", group.platform or group.folder.name, benchmark]
     if scenario == "weak":
         words.append("weak")
     return " ".join(word for word in words if word)

@@ -307,75 +307,54 @@ def speed_ups_of_runs(runs: Iterable[RunSteps]) -> Iterator[SpeedUp]:
             alike[json.dumps([run.configuration, run.hardware, batch], sort_keys=True)].append(run)
         for group in alike.values():
             if len({run.ranks for run in group}) > 1:
-                yield _of_group(group, scaling)
+                yield _speed_up_of(group, scaling)
 
 
-def _of_group(group: Sequence[RunSteps], scaling: Literal["strong", "weak"]) -> SpeedUp:
-    scales: defaultdict[int, list[RunSteps]] = defaultdict(list)
-    for run in group:
-        scales[run.ranks].append(run)
-    ordered = [_together(scales[ranks]) for ranks in sorted(scales)]
-    without = "" if all(s.compute_rate is not None for s in ordered) else NO_PARTS
+def _speed_up_of(group: Sequence[RunSteps], scaling: Literal["strong", "weak"]) -> SpeedUp:
+    points = tuple(_points(group))
+    known = all(point.compute_rate is not None for point in points)
+    dataset = group[0].configuration["dataset"]["name"]
     return SpeedUp(
-        subject=f"{group[0].configuration['workload']} on {_dataset(group[0])}",
+        subject=f"{group[0].configuration['workload']} on {dataset}",
         scaling=scaling,
-        points=_points(ordered),
-        missing=without,
+        points=points,
+        missing="" if known else "not all of these runs recorded the parts of their steps",
     )
 
 
-NO_PARTS = "not all of these runs recorded the parts of their steps"
+def _points(group: Sequence[RunSteps]) -> Iterator[ScalePoint]:
+    """Yield each scale, compared with the smallest."""
+    scales: defaultdict[int, list[RunSteps]] = defaultdict(list)
+    for run in sorted(group, key=lambda run: run.ranks):
+        scales[run.ranks].append(run)
+    base, *_ = scales
+    base_rate, base_compute_rate = _rates(scales[base])
+    for ranks, runs in scales.items():
+        rate, compute_rate = _rates(runs)
+        whole = speedup(rate, base_rate)
+        alone = None
+        if compute_rate is not None and base_compute_rate is not None:
+            alone = speedup(compute_rate, base_compute_rate)
+        yield ScalePoint(
+            ranks=ranks,
+            entries=tuple(run.entry for run in runs),
+            batch_size=runs[0].batch_size,
+            rate=rate,
+            compute_rate=compute_rate,
+            speed_up=whole,
+            compute_speed_up=alone,
+            efficiency=efficiency(whole, ranks, base),
+            compute_efficiency=None if alone is None else efficiency(alone, ranks, base),
+        )
 
 
-def _dataset(run: RunSteps) -> str:
-    return str(run.configuration["dataset"]["name"])
-
-
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """The rates at one scale."""
-
-    ranks: int
-    entries: tuple[str, ...]
-    batch_size: int | None
-    rate: float
-    compute_rate: float | None
-
-
-def _together(runs: Sequence[RunSteps]) -> _Scale:
+def _rates(runs: Sequence[RunSteps]) -> tuple[float, float | None]:
+    """Return the operations a second of runs, and as if communication took no time if known."""
     operations = sum(run.operations for run in runs)
-    computing = [run.compute_seconds for run in runs]
-    known = [seconds for seconds in computing if seconds]
-    return _Scale(
-        ranks=runs[0].ranks,
-        entries=tuple(run.entry for run in runs),
-        batch_size=runs[0].batch_size,
-        rate=operations / sum(run.seconds for run in runs),
-        compute_rate=operations / sum(known) if len(known) == len(runs) else None,
-    )
-
-
-def _points(scales: Sequence[_Scale]) -> tuple[ScalePoint, ...]:
-    """Compare each scale with the smallest."""
-    return tuple(_point(scale, scales[0]) for scale in scales)
-
-
-def _point(scale: _Scale, base: _Scale) -> ScalePoint:
-    whole = speedup(scale.rate, base.rate)
-    alone = None
-    if scale.compute_rate is not None and base.compute_rate is not None:
-        alone = speedup(scale.compute_rate, base.compute_rate)
-    return ScalePoint(
-        ranks=scale.ranks,
-        entries=scale.entries,
-        batch_size=scale.batch_size,
-        rate=scale.rate,
-        compute_rate=scale.compute_rate,
-        speed_up=whole,
-        compute_speed_up=alone,
-        efficiency=efficiency(whole, scale.ranks, base.ranks),
-        compute_efficiency=(None if alone is None else efficiency(alone, scale.ranks, base.ranks)),
-    )
+    computing = [seconds for run in runs if (seconds := run.compute_seconds)]
+    known = len(computing) == len(runs)
+    rate = operations / sum(run.seconds for run in runs)
+    return rate, operations / sum(computing) if known else None
 
 
 def tables(found: Communication) -> Iterator[Table]:

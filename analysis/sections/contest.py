@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
-from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metric import NotMeasuredError, measured, measured_each
 from aiperf_hpc.analysis.metrics.mlperf_rules import olympic_runs, runs_dropped
 from aiperf_hpc.analysis.metrics.time_to_accuracy import Progress, progress_of, time_at_once
 from aiperf_hpc.analysis.options import Options, Qualities
@@ -129,12 +130,9 @@ def _contest(
 ) -> Contest:
     benchmark, name, higher, scenario = key
     target, notes = _target(members, higher)
-    contenders, unmeasured = [], {}
-    for entry in members:
-        try:
-            contenders.append(_contender(entry, options))
-        except NotMeasuredError as error:
-            unmeasured[entry.name] = str(error)
+    contenders, unmeasured = measured_each(
+        members, lambda entry: _contender(entry, options), lambda entry: entry.name
+    )
     return Contest(
         benchmark=benchmark,
         quality=Quality(name=name, higher_is_better=higher, target=target),
@@ -154,15 +152,12 @@ def _contender(entry: Entry, options: Options) -> Contender:
     Raises:
         NotMeasuredError: no log has any progress, or one does not that is not of several.
     """
-    progress, faults = [], []
-    for log in entry.logs:
-        try:
-            progress.append(progress_of(log))
-        except NotMeasuredError as error:
-            faults.append(error)
+    found = [measured(partial(progress_of, log)) for log in entry.logs]
+    progress = tuple(each for each, _ in found if each is not None)
+    faults = [fault for each, fault in found if each is None]
     if faults and (not progress or entry.format != "mllog" or entry.scenario == "weak"):
-        raise faults[0]
-    return Contender(entry, tuple(progress), entry.lost + len(faults), price_of(entry, options))
+        raise NotMeasuredError(faults[0])
+    return Contender(entry, progress, entry.lost + len(faults), price_of(entry, options))
 
 
 def _target(members: Sequence[Entry], higher: bool) -> tuple[float | None, list[str]]:

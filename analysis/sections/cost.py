@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import date
 
-from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metric import NotMeasuredError, measured_each
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.sections.contest import Contender, Contest, contests_of, currency, money
 from aiperf_hpc.analysis.training_log import Entry
@@ -114,12 +114,11 @@ def cost_to_accuracy(entries: Sequence[Entry], options: Options) -> CostToAccura
 
 
 def _costs(contest: Contest, options: Options) -> Costs:
-    missing, found = dict(contest.unmeasured), []
-    for contender in contest.contenders:
-        try:
-            found.append(_paid(contender, contest.quality.target, options))
-        except NotMeasuredError as error:
-            missing[contender.entry.name] = str(error)
+    found, unpaid = measured_each(
+        contest.contenders,
+        lambda contender: _paid(contender, contest.quality.target, options),
+        lambda contender: contender.entry.name,
+    )
     found.sort(key=lambda paid: (paid.seconds, paid.cost, paid.entry))
     base = min(found, key=lambda paid: (paid.cost, -paid.seconds), default=None)
     front = set(pareto_front([(paid.seconds, paid.cost) for paid in found]))
@@ -135,7 +134,7 @@ def _costs(contest: Contest, options: Options) -> Costs:
             paid.model_copy(update={"price_index": _index(paid, base), "on_front": place in front})
             for place, paid in enumerate(found)
         ),
-        missing=missing,
+        missing=contest.unmeasured | unpaid,
         notes=contest.notes,
     )
 

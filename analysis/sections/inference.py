@@ -17,7 +17,7 @@ from aiperf_hpc.results.table import Table, optional, reasons
 from aiperf_hpc.trial import Value
 
 
-class Served(Value):
+class RankedNetwork(Value):
     """One network in use."""
 
     entry: str
@@ -30,22 +30,22 @@ class Served(Value):
     cost_rank: int | None
 
 
-class Serving(Value):
+class BenchmarkInference(Value):
     """The networks of one benchmark, the fastest first."""
 
     benchmark: str
-    served: tuple[Served, ...]
+    served: tuple[RankedNetwork, ...]
     excluded: dict[str, str]
     """Why other entries are not ranked."""
 
 
-class Servings(Value):
+class InferenceResults(Value):
     """Inference of each benchmark."""
 
-    benchmarks: tuple[Serving, ...]
+    benchmarks: tuple[BenchmarkInference, ...]
 
 
-def inference(entries: Sequence[Entry], _options: Options) -> Servings:
+def inference(entries: Sequence[Entry], _options: Options) -> InferenceResults:
     """Return latency and cost of inference, ranked. O(n log n).
 
     Raises:
@@ -57,21 +57,19 @@ def inference(entries: Sequence[Entry], _options: Options) -> Servings:
             groups.setdefault(entry.benchmark, {})[entry.name] = entry.inference
     if not groups:
         raise NotMeasuredError("no entry is of inference")
-    return Servings(benchmarks=tuple(_serving(name, found) for name, found in groups.items()))
+    return InferenceResults(
+        benchmarks=tuple(_serving(name, found) for name, found in groups.items())
+    )
 
 
-def _serving(benchmark: str, found: dict[str, Inference]) -> Serving:
-    good, excluded = {}, {}
-    for name, measured in found.items():
-        reason = _shortfall(measured)
-        if reason:
-            excluded[name] = reason
-        else:
-            good[name] = measured
+def _serving(benchmark: str, found: dict[str, Inference]) -> BenchmarkInference:
+    shortfalls = {name: _shortfall(measured) for name, measured in found.items()}
+    excluded = {name: reason for name, reason in shortfalls.items() if reason}
+    good = {name: measured for name, measured in found.items() if name not in excluded}
     by_latency = ranks({name: measured.latency for name, measured in good.items()})
     by_cost = ranks({name: measured.cost for name, measured in good.items()})
     served = [
-        Served(
+        RankedNetwork(
             entry=name,
             quality=measured.value or 0.0,
             latency=measured.latency,
@@ -82,7 +80,7 @@ def _serving(benchmark: str, found: dict[str, Inference]) -> Serving:
         for name, measured in good.items()
     ]
     served.sort(key=lambda one: (one.latency_rank or math.inf, one.cost_rank or math.inf))
-    return Serving(benchmark=benchmark, served=tuple(served), excluded=excluded)
+    return BenchmarkInference(benchmark=benchmark, served=tuple(served), excluded=excluded)
 
 
 def _shortfall(measured: Inference) -> str | None:
@@ -97,7 +95,7 @@ def _shortfall(measured: Inference) -> str | None:
     return None
 
 
-def tables(found: Servings) -> Iterator[Table]:
+def tables(found: InferenceResults) -> Iterator[Table]:
     """Yield latency and cost of each benchmark's networks, and which are not ranked and why."""
     for serving in found.benchmarks:
         rows = tuple(

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metric import NotMeasuredError, measured_each
 from aiperf_hpc.analysis.metrics.mlperf_rules import REQUIRED_RUNS, mean_without_extremes
 from aiperf_hpc.analysis.metrics.time_to_solution import convergence_point, time_to_solution
 from aiperf_hpc.analysis.options import Options
@@ -211,13 +211,7 @@ class ReferenceConvergence(Value):
 
 def reference_convergence(entries: Sequence[Entry], options: Options) -> ReferenceConvergence:
     """Compare closed entries of strong scaling with the reference convergence points of v3.0."""
-    rows = []
-    missing = {}
-    for entry in entries:
-        try:
-            rows.append(_row_of(entry))
-        except NotMeasuredError as error:
-            missing[entry.name] = str(error)
+    rows, missing = measured_each(entries, _row_of, lambda entry: entry.name)
     if not rows:
         raise NotMeasuredError(next(iter(missing.values()), "there are no entries"))
     return ReferenceConvergence(rows=tuple(rows), missing=missing)

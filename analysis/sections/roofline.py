@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metric import NotMeasuredError, measured_each
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.readers.run_work import OpenRun, RunWork, TrialWork, open_run
 from aiperf_hpc.analysis.training_log import Entry
@@ -188,12 +188,9 @@ def rooflines(entries: Sequence[Entry], options: Options) -> Rooflines:
     """
     named = options.peaks
     given = None if named is None else _Given(str(named), Peaks.read(named))
-    runs, missing = [], {}
-    for entry in entries:
-        try:
-            runs.append(_roofline(entry, given))
-        except AIPerfError as error:
-            missing[entry.name] = str(error)
+    runs, missing = measured_each(
+        entries, lambda entry: _roofline(entry, given), lambda entry: entry.name, AIPerfError
+    )
     if not runs:
         first = next(iter(missing.values()), "there is no entry")
         raise NotMeasuredError(first)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean, stdev
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metric import NotMeasuredError, measured, measured_each
 from aiperf_hpc.analysis.metrics.mlperf_rules import ScoredRuns, scored_runs
 from aiperf_hpc.analysis.metrics.scaling import (
     Estimate,
@@ -32,8 +32,9 @@ from aiperf_hpc.results.table import reasons
 from aiperf_hpc.results.views.resources import counted
 from aiperf_hpc.trial import Value
 
-T = TypeVar("T")
 UNNAMED = "unnamed ones"
+LAWS = ("throughput", "epochs", "compute_minutes", "minutes")
+"""The quantities to which power laws of the scale are fitted."""
 FURTHER = (2, 4)
 """How many times the largest scale is predicted for, where no other scales are asked for."""
 
@@ -179,14 +180,12 @@ def scaling_studies(entries: Sequence[Entry], options: Options) -> ScalingStudie
     Raises:
         NotMeasuredError: no benchmark was run at two scales.
     """
+    found, left_out = measured_each(
+        entries, lambda entry: (_sample(entry), _subject(entry)), lambda entry: entry.name
+    )
     groups: dict[str, list[_Sample]] = defaultdict(list)
-    left_out: dict[str, str] = {}
-    for entry in entries:
-        try:
-            sample = _sample(entry)
-            groups[_subject(entry)].append(sample)
-        except NotMeasuredError as error:
-            left_out[entry.name] = str(error)
+    for sample, subject in found:
+        groups[subject].append(sample)
     studies: list[ScalingStudy] = []
     for subject, samples in groups.items():
         if len(_scales(samples)) < 2:
@@ -233,8 +232,9 @@ def _sample(entry: Entry) -> _Sample:
         batch=_common(log.global_batch_size for log in logs),
         train_samples=_common(log.train_samples for log in logs),
         throughput=_spread(throughput_of_all, logs),
-        epochs=_spread_if_any(epochs_to_converge, logs),
-        minutes=_spread_if_any(time_to_solution, logs),
+        # Without these, throughput is comparable all the same.
+        epochs=measured(lambda: _spread(epochs_to_converge, logs))[0],
+        minutes=measured(lambda: _spread(time_to_solution, logs))[0],
     )
 
 
@@ -266,15 +266,6 @@ def _spread(of: Callable[[TrainingLog], float], logs: Sequence[TrainingLog]) -> 
     return Spread(mean=fmean(values), deviation=deviation, values=values)
 
 
-def _spread_if_any(
-    of: Callable[[TrainingLog], float], logs: Sequence[TrainingLog]
-) -> Spread | None:
-    try:
-        return _spread(of, logs)
-    except NotMeasuredError:
-        return None  # Shown as a dash: throughput is comparable without it.
-
-
 def _scales(samples: Iterable[_Sample]) -> list[int]:
     return sorted({sample.accelerators for sample in samples})
 
@@ -298,10 +289,10 @@ def _study(
 ) -> ScalingStudy:
     # Of several with the fewest accelerators the fastest, so that no efficiency is flattered.
     ordered = sorted(samples, key=lambda s: (s.accelerators, -s.throughput.mean, s.entry.name))
-    missing: dict[str, str] = {}
-    by_batch = _unless_missing("epochs_by_batch", lambda: _epochs_by_batch(ordered), missing)
-    component = _unless_missing("component", lambda: _component(ordered), missing)
-    work = _unless_missing("equal_work", lambda: _equal_work(ordered, options), missing)
+    by_batch, no_law = measured(lambda: _epochs_by_batch(ordered))
+    component, no_component = measured(lambda: _component(ordered))
+    work, no_work = measured(lambda: _equal_work(ordered, options))
+    missing = {"epochs_by_batch": no_law, "component": no_component, "equal_work": no_work}
     return ScalingStudy(
         device=any_of(sample.entry.system.device for sample in ordered),
         subject=subject,
@@ -309,18 +300,9 @@ def _study(
         epochs_by_batch=by_batch,
         component=component,
         equal_work=work or (),
-        missing=missing,
+        missing={part: why for part, why in missing.items() if why},
         notes=(*notes, *_invalid(ordered)),
     )
-
-
-def _unless_missing(name: str, of: Callable[[], T], missing: dict[str, str]) -> T | None:
-    """Return a part of a study, or note why there is none."""
-    try:
-        return of()
-    except NotMeasuredError as error:
-        missing[name] = str(error)
-        return None
 
 
 def _epochs_by_batch(samples: Iterable[_Sample]) -> PowerLaw:
@@ -406,25 +388,18 @@ def _converged(sample: _Sample) -> _Converged | None:
 
 def _fitted(local: float, points: Sequence[_Converged], options: Options) -> EqualWork:
     scales = [point.accelerators for point in points]
-    throughput = fit_power_law(scales, [point.throughput for point in points])
-    epochs = fit_power_law(scales, [point.epochs for point in points])
-    compute = fit_power_law(scales, [point.compute_minutes for point in points])
-    minutes = fit_power_law(scales, [point.minutes for point in points])
+    laws = {
+        name: fit_power_law(scales, [getattr(point, name) for point in points]) for name in LAWS
+    }
     return EqualWork(
         local_batch_size=local,
         entries=tuple(point.entry for point in points),
-        throughput=throughput,
-        epochs=epochs,
-        compute_minutes=compute,
-        minutes=minutes,
+        **laws,
         predictions=tuple(
             Prediction(
                 accelerators=scale,
                 global_batch_size=local * scale,
-                throughput=throughput.at(scale),
-                epochs=epochs.at(scale),
-                compute_minutes=compute.at(scale),
-                minutes=minutes.at(scale),
+                **{name: law.at(scale) for name, law in laws.items()},
             )
             for scale in options.scales or tuple(times * max(scales) for times in FURTHER)
         ),

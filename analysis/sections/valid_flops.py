@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby, repeat
 from statistics import fmean, stdev
 from typing import NamedTuple
 
 from aiperf_hpc.analysis.declaration import LAYERS, Declaration, Layer
-from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metric import NotMeasuredError, measured_each
 from aiperf_hpc.analysis.metrics.scaling import throughput_of_all
 from aiperf_hpc.analysis.metrics.score import operations_per_second
 from aiperf_hpc.analysis.metrics.time_to_accuracy import time_to_quality
@@ -229,13 +229,9 @@ def valid_flops_table(entries: Sequence[Entry], options: Options) -> ValidFlopsT
         NotMeasuredError: no entry has Valid FLOPS, and none declares anything.
     """
     declared = _declared(entries, options.declarations)
-    rows: list[ValidFlops] = []
-    missing: dict[str, str] = {}
-    for entry in entries:
-        try:
-            rows.append(_row(entry, options.vflops_exponent))
-        except NotMeasuredError as error:
-            missing[entry.name] = str(error)
+    rows, missing = measured_each(
+        entries, lambda entry: _row(entry, options.vflops_exponent), lambda entry: entry.name
+    )
     if not rows and not declared:
         raise NotMeasuredError("; ".join(reasons(missing)) or "there is no entry")
     rows.sort(key=lambda row: (row.benchmark, -row.vflops, row.entry))
@@ -244,13 +240,11 @@ def valid_flops_table(entries: Sequence[Entry], options: Options) -> ValidFlopsT
 
 def _row(entry: Entry, chosen: int | None) -> ValidFlops:
     exponent, why = exponent_of(entry.benchmark, chosen)
-    trainings: list[_Training] = []
-    unmeasured: dict[str, str] = {}
-    for log in entry.logs:
-        try:
-            trainings.append(_training(entry.benchmark, log, exponent))
-        except NotMeasuredError as error:
-            unmeasured[log.source] = str(error)
+    trainings, unmeasured = measured_each(
+        entry.logs,
+        lambda log: _training(entry.benchmark, log, exponent),
+        lambda log: log.source,
+    )
     if not trainings:
         raise NotMeasuredError(next(iter(unmeasured.values()), "the entry has no trainings"))
     at_once = entry.scenario == "weak"
@@ -262,7 +256,11 @@ def _row(entry: Entry, chosen: int | None) -> ValidFlops:
     ]
     vflops = [training.vflops for training in trainings]
     quality, target = target_of(trainings[0].log)
-    times = list(_times_to_quality(training.log for training in trainings))
+    times, _ = measured_each(  # `reached` states how many trainings have a time.
+        (training.log for training in trainings),
+        lambda log: time_to_quality(log, target_of(log)[1]),
+        lambda log: log.source,
+    )
     return ValidFlops(
         entry=entry.name,
         benchmark=entry.benchmark,
@@ -316,14 +314,6 @@ def _flops_source(benchmark: str, log: TrainingLog) -> str:
         return "operations that the run counted, over its time"
     count = known_count(benchmark, log.train_samples)
     return f"{count.operations:,} operations a sample × training throughput ({count.source})"
-
-
-def _times_to_quality(logs: Iterable[TrainingLog]) -> Iterator[float]:
-    for log in logs:
-        try:
-            yield time_to_quality(log, target_of(log)[1])
-        except NotMeasuredError:
-            continue  # Counted: `reached` says of how many trainings there is a time.
 
 
 def _declared(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metric import NotMeasuredError, measured
 from aiperf_hpc.analysis.metrics.mlperf_rules import required_runs
 from aiperf_hpc.analysis.metrics.time_to_solution import MINUTE, reached_target
 from aiperf_hpc.analysis.options import Options
@@ -86,11 +86,8 @@ def _weak(entry: Entry) -> WeakScaling:
     trained = [log for log in entry.logs if succeeded(log)]
     runs = [log.run for log in trained if log.run is not None]
     sizes = {log.accelerators for log in entry.logs}
-    minutes = rate = missing = None
-    try:
-        minutes, rate = time_to_train_all(runs), models_per_minute(runs)
-    except NotMeasuredError as error:
-        missing = str(error)
+    found, missing = measured(lambda: (time_to_train_all(runs), models_per_minute(runs)))
+    minutes, rate = found or (None, None)
     return WeakScaling(
         entry=entry.name,
         instances=len(entry.logs) + entry.lost + entry.pruned,
@@ -100,7 +97,7 @@ def _weak(entry: Entry) -> WeakScaling:
         device=entry.system.device,
         minutes=minutes,
         models_per_minute=rate,
-        missing=missing,
+        missing=missing or None,
         problems=tuple(_problems(entry, len(trained))),
     )
 

@@ -16,7 +16,7 @@ from tests.support.run_writer import (
 )
 
 from aiperf_hpc.cli import main
-from aiperf_hpc.cli.conduct import say_result, status_of
+from aiperf_hpc.cli.conduct import say_score, status_of
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.trial import JobPhase, TrialState
@@ -60,7 +60,7 @@ def test_the_last_words_of_a_replica_without_a_record(
         log.write_bytes(output)
     view = RunView(run.paths)
     view.history.refresh()
-    say_result(view, as_json=True)
+    say_score(view, as_json=True)
     said = capsys.readouterr().err
     expected = words.format(root=run.paths.root, log=log)
     assert f"r0 (job 25_0 on n1) failed: FAILED: exit status 14; {expected}" in said
@@ -87,7 +87,7 @@ def test_the_end_of_a_run_fits_a_terminal_with_the_score_last(
     run.primary(6, run_ended())
     view = RunView(run.paths)
     view.history.refresh()
-    say_result(view, as_json=False)
+    say_score(view, as_json=False)
     said = capsys.readouterr()
     shown = said.out.splitlines()
     assert max(map(len, shown)) <= 80

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from aiperf_hpc.analysis.readers.dawnbench import read_entry
 from aiperf_hpc.analysis.training_log import (
@@ -41,23 +40,13 @@ def training(
     )
 
 
-def entry(
-    name: str,
-    *logs: TrainingLog,
-    system: System | None = None,
-    benchmark: str = "made up",
-    scenario: Literal["strong", "weak"] = "strong",
-) -> Entry:
-    """Return an entry of trainings."""
-    return Entry(
-        name=name,
-        format="mllog",
-        benchmark=benchmark,
-        scenario=scenario,
-        system=system or System(name=f"system of {name}"),
-        path=name,
-        logs=logs,
-    )
+def entry(name: str, *logs: TrainingLog, **others: object) -> Entry:
+    """Return an entry of trainings; ``others`` replaces its other values."""
+    values = {
+        "name": name, "format": "mllog", "benchmark": "made up", "path": name, "logs": logs,
+        "system": System(name=f"system of {name}"),
+    }  # fmt: skip
+    return Entry.model_validate(values | others)
 
 
 def cifar10_entries(folder: Path) -> tuple[Entry, ...]:

@@ -61,10 +61,9 @@ def test_a_run_directory_is_given_by_its_file_alone(tmp_path: Path) -> None:
     write_log(tmp_path / "logs" / "result_1.txt", heading(), training())
     files = list(Walk(tmp_path).files())
     assert names(tmp_path) == ["logs/result_1.txt", "runs/a/run.yaml"]
-    found = run_directories(files, tmp_path)
-    assert found.units == ((tmp_path / "runs" / "a" / "run.yaml",),)
     run = tmp_path / "runs" / "a"
-    assert run_directories(list(Walk(run).files()), run).units == ((run / "run.yaml",),)
+    assert run_directories(files, tmp_path) == [(run / "run.yaml",)]
+    assert run_directories(list(Walk(run).files()), run) == [(run / "run.yaml",)]
 
 
 def test_pairs_of_dawnbench(tmp_path: Path) -> None:
@@ -72,11 +71,10 @@ def test_pairs_of_dawnbench(tmp_path: Path) -> None:
         (tmp_path / name).write_text("{}")
     files = sorted(tmp_path.iterdir())
     pair = (tmp_path / "a.json", tmp_path / "a.tsv")
-    assert dawnbench_pairs(files, tmp_path).units == (pair,)
-    assert dawnbench_pairs(files, tmp_path).taken == frozenset(pair)
+    assert dawnbench_pairs(files, tmp_path) == [pair]
     for one in pair:
-        assert dawnbench_pairs([one], one).units == (pair,)
-    assert dawnbench_pairs([tmp_path / "b.json"], tmp_path / "b.json").units == ()
+        assert dawnbench_pairs([one], one) == [pair]
+    assert dawnbench_pairs([tmp_path / "b.json"], tmp_path / "b.json") == []
 
 
 def test_a_folder_that_cannot_be_listed_is_named(
@@ -131,9 +129,8 @@ def test_a_file_belongs_to_the_first_format_that_takes_it(
 ) -> None:
     taken: list[Path] = []
 
-    def find(files: Sequence[Path], source: Path) -> module.Found:
-        logs = [path for path in files if path.suffix == ".mine"]
-        return module.Found(tuple((path,) for path in logs), frozenset(logs))
+    def find(files: Sequence[Path], source: Path) -> Sequence[module.Unit]:
+        return [(path,) for path in files if path.suffix == ".mine"]
 
     def read(units: Sequence[module.Unit], options: object) -> ReadResult:
         taken.extend(path for unit in units for path in unit)

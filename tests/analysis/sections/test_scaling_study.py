@@ -6,6 +6,7 @@ import math
 import xml.etree.ElementTree as ET
 
 import pytest
+from tests.support.training_logs import entry as make_entry
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.options import Options
@@ -56,19 +57,10 @@ def training(epochs: int, rate: float, batch: int | None, reached: bool = True) 
 def entry(accelerators: int | None, *logs: TrainingLog, **others: object) -> Entry:
     name = str(others.pop("name", f"n{accelerators}"))
     accelerator = others.pop("accelerator", "V100")
-    return Entry.model_validate(
-        {
-            "name": name,
-            "format": "mllog",
-            "benchmark": "deepcam",
-            "division": "open",
-            "round": "hpc-1.0",
-            "system": System(name=name, accelerators=accelerators, accelerator=accelerator),
-            "path": name,
-            "logs": [log.model_copy(update={"accelerators": accelerators}) for log in logs],
-        }
-        | others
-    )
+    system = System(name=name, accelerators=accelerators, accelerator=str(accelerator))
+    sized = [log.model_copy(update={"accelerators": accelerators}) for log in logs]
+    common = {"benchmark": "deepcam", "division": "open", "round": "hpc-1.0", "system": system}
+    return make_entry(name, *sized, **(common | others))
 
 
 def simple(accelerators: int, epochs: int, rate: float, local: int = 2, **others: object) -> Entry:

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from aiperf_hpc.analysis.study.plan import Study, in_turn, read_study, variations
-from aiperf_hpc.cli import study_runs
-from aiperf_hpc.cli.study_runs import check
+from aiperf_hpc.cli import study as study_command
+from aiperf_hpc.cli.study import check
 from aiperf_hpc.errors import ConfigError, UsageError
 
 ROOT = Path(__file__).parents[3]
@@ -138,6 +138,6 @@ def test_a_launcher_is_looked_for_once(tmp_path: Path, monkeypatch: pytest.Monke
         asked.append(launcher)
         return SimpleNamespace(launcher="local")
 
-    monkeypatch.setattr(study_runs, "make_manifest", made)
+    monkeypatch.setattr(study_command, "make_manifest", made)
     check(study(tmp_path, FILE.replace("launcher: local", "launcher: auto")))
     assert asked == ["auto", "local", "local", "local"]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.study.plan import Study
-from aiperf_hpc.analysis.study.result import lines, make_result, measured
-from aiperf_hpc.cli.study_runs import StudyFolder, conduct, read_result
+from aiperf_hpc.analysis.study.result import improvement, lines, make_result, measured
+from aiperf_hpc.cli.study import StudyFolder, conduct, read_result
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.records import TIME_OVER, TRAININGS_DONE
@@ -100,7 +102,7 @@ def test_what_was_made_is_kept_and_what_failed_is_made_again(
         write_run(Path(path), Plan(end_reason=ends.pop(0)))
         return 0
 
-    monkeypatch.setattr("aiperf_hpc.cli.study_runs.run_to_its_end", run)
+    monkeypatch.setattr("aiperf_hpc.cli.study.run_to_its_end", run)
     assert not conduct(one, folder, lambda _: None).complete
     ends.append(TIME_OVER)
     result = conduct(one, folder, lambda _: None)
@@ -117,7 +119,7 @@ def test_a_run_that_could_not_be_started_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = STUDY.model_copy(update={"factors": {"a": {"seed": 1}}})
-    monkeypatch.setattr("aiperf_hpc.cli.study_runs.run_to_its_end", lambda *_: 2)
+    monkeypatch.setattr("aiperf_hpc.cli.study.run_to_its_end", lambda *_: 2)
     result = conduct(one, StudyFolder(tmp_path), lambda _: None)
     assert not result.complete
     assert "not started, with exit status 2" in "\n".join(lines(result))
@@ -132,7 +134,43 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
         commands.append(list(command[3:]))
         return 130
 
-    monkeypatch.setattr("aiperf_hpc.cli.study_runs.run_to_its_end", run)
+    monkeypatch.setattr("aiperf_hpc.cli.study.run_to_its_end", run)
     with pytest.raises(AIPerfError, match="interrupted; the same `aiperf study` goes on"):
         conduct(one, StudyFolder(tmp_path), lambda _: None)
     assert commands == [["resume", str(tmp_path / "runs/none-1")]]
+
+
+def test_a_rate_that_doubles_and_a_time_that_halves_are_twice_as_good() -> None:
+    assert improvement([10.0], [20.0], higher_is_better=True).value == 2.0
+    assert improvement([20.0], [10.0], higher_is_better=False).value == 2.0
+    assert improvement([20.0], [10.0], higher_is_better=True).value == 0.5
+
+
+def test_one_measurement_of_a_system_has_no_error() -> None:
+    assert improvement([10.0], [19.0, 21.0], higher_is_better=True).deviation is None
+
+
+def test_the_error_is_that_of_a_ratio_of_means() -> None:
+    """Means 10 and 20, standard errors 1 and 1: 2 * sqrt(0.1**2 + 0.05**2)."""
+    found = improvement([9.0, 11.0], [19.0, 21.0], higher_is_better=True)
+    assert found.deviation == pytest.approx(2.0 * math.sqrt(0.1**2 + 0.05**2))
+
+
+def test_the_error_is_the_spread_of_repeated_studies() -> None:
+    rng = np.random.default_rng(3)
+    before = rng.normal(10.0, 0.3, (4000, 5))
+    after = rng.normal(17.0, 0.7, (4000, 5))
+    found = [
+        improvement(list(b), list(a), higher_is_better=True)
+        for b, a in zip(before, after, strict=True)
+    ]
+    spread = np.std([ratio.value for ratio in found])
+    stated = np.mean([ratio.deviation for ratio in found if ratio.deviation is not None])
+    # With five measurements a standard deviation is 6 % too small in the mean.
+    assert stated == pytest.approx(spread, rel=0.1)
+
+
+@pytest.mark.parametrize("values", [[], [0.0], [-1.0, 2.0]])
+def test_nothing_is_said_without_positive_measurements(values: list[float]) -> None:
+    with pytest.raises(ValueError, match="positive measurements"):
+        improvement(values, [1.0], higher_is_better=True)

@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Annotated, TextIO
 
-from aiperf_hpc.cli.conduct import finish, say_result, status_of, take_run
-from aiperf_hpc.cli.parameters import Json, Run
+from aiperf_hpc.cli.conduct import finish, say_score, status_of, take_run
+from aiperf_hpc.cli.output import say
+from aiperf_hpc.cli.parameters import Json, Run, option
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.formatting import few
 from aiperf_hpc.primary.control.claim import ClaimedError, holder_is_gone
@@ -20,6 +21,7 @@ from aiperf_hpc.primary.control.resume import (
     all_have_ended,
 )
 from aiperf_hpc.primary.control.run_clock import start_at_the_end
+from aiperf_hpc.primary.control.scaling import ask_for_nodes
 from aiperf_hpc.primary.launchers.backend import backend_of
 from aiperf_hpc.results.report.provenance import is_whole
 from aiperf_hpc.results.terminal.screen import Screen, one_line
@@ -27,7 +29,7 @@ from aiperf_hpc.results.terminal.status_line import going_on
 from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths, write_whole
-from aiperf_hpc.run.records import RunEnded, TakenOver
+from aiperf_hpc.run.records import NodesRefused, RunEnded, TakenOver
 
 STOP_WAIT_SECONDS = 90.0
 STOP_TELL_SECONDS = 5.0
@@ -54,7 +56,7 @@ def stop(run: Run, json: Json = False) -> int:
         reported = _is_reported_by_its_primary(view, run)
     if not reported:
         return finish(view, json)
-    say_result(view, json)
+    say_score(view, json)
     return status_of(view)
 
 
@@ -134,3 +136,48 @@ def _release_nodes(view: RunView) -> None:
     """Give back the nodes that the dead primary held."""
     if problem := backend_of(view.manifest.launcher).release(view.manifest):
         sys.stderr.write(f"aiperf: {problem}\n")
+
+
+WAIT_SECONDS = 120.0
+"""How long the primary may take: it asks the scheduler first, and NFS shows files late."""
+
+
+def scale(
+    run: Run,
+    nodes: Annotated[int, option("--nodes", "M", "How many it is to have.")],
+) -> int:
+    """Change the number of nodes of a running benchmark.
+
+    More are asked of the scheduler, and join as they are given. Of fewer, the highest replicas
+    end in order; what they found stays in the search. Official results keep their nodes.
+
+    Examples:
+      $ aiperf scale 20261121-101500-imagenet-3f2a --nodes 8
+      $ aiperf scale last --nodes 2
+    """
+    view = RunView(RunPaths(run))
+    view.refresh()
+    before = len(view.history.scalings)
+    ask_for_nodes(view, nodes, f"aiperf scale on {socket.gethostname()}")
+    _wait(view, run, lambda: not view.paths.scale_request.exists())
+    answers = [event for _, event in view.history.scalings[before:]]
+    if answers and isinstance(answers[-1], NodesRefused):
+        raise UsageError(f"{answers[-1].reason}; nothing was changed")
+    say(f"--nodes {nodes}: asked for; `aiperf status {run}` says which are there")
+    return 0
+
+
+def _wait(view: RunView, run: Path, answered: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_SECONDS
+    while not answered():
+        if time.monotonic() > end:
+            raise AIPerfError(
+                f"{run}: the primary has not answered within {WAIT_SECONDS:.0f} s; "
+                f"`aiperf status {run}` says what it does"
+            )
+        time.sleep(0.1)
+        view.refresh()
+        if view.status().state is RunState.ENDED:
+            view.paths.scale_request.unlink(missing_ok=True)
+            raise UsageError(f"{run}: the run has ended; nothing was changed")
+    view.refresh()

@@ -8,18 +8,25 @@ from pathlib import Path
 
 import pytest
 from tests.support.result_logs import heading, line, training, write_log
-from tests.support.training_logs import cifar10_entries
+from tests.support.training_logs import cifar10_entries, entry
+from tests.support.training_logs import training as log_of
 
 from aiperf_hpc.analysis.analysis import Analysis, analyze
-from aiperf_hpc.analysis.options import Options
-from aiperf_hpc.analysis.page.plots import MOST_CURVES, ops_over_time, time_breakdown
+from aiperf_hpc.analysis.options import Options, qualities
+from aiperf_hpc.analysis.page.plots import (
+    MOST_CURVES,
+    draw_costs,
+    draw_sensitivity,
+    ops_over_time,
+    time_breakdown,
+)
 from aiperf_hpc.analysis.readers.sources import read_sources
+from aiperf_hpc.analysis.sections.cost import cost_to_accuracy
+from aiperf_hpc.analysis.sections.thresholds import threshold_sensitivity
 from aiperf_hpc.analysis.training_log import (
-    Entry,
     Interval,
     ReadResult,
     SearchTimeline,
-    System,
     TrainingLog,
 )
 from aiperf_hpc.results.report.plots.figure import Plot
@@ -75,16 +82,7 @@ def searches(count: int) -> Analysis:
             source="run", run=Interval(started=0.0, ended=2.0), succeeded=None, course=course,
             operations=12, settings={"hours": 0.001},
         )  # fmt: skip
-        entries.append(
-            Entry(
-                name=f"run-{number}",
-                format="aiperf",
-                benchmark="automl",
-                path="run",
-                system=System(name="node"),
-                logs=(log,),
-            )  # fmt: skip
-        )
+        entries.append(entry(f"run-{number}", log, format="aiperf", benchmark="automl"))
     return analyze(ReadResult(tuple(entries)), Options())
 
 
@@ -95,3 +93,22 @@ def test_curves_that_are_left_out_are_said(count: int, monkeypatch: pytest.Monke
     said = f"The first 12 of {count} runs; the JSON document has all." in plot.caption
     assert said == (count > MOST_CURVES)
     assert plot.description.count("ends at") == MOST_CURVES
+
+
+def test_public_entries_of_cifar10(tmp_path: Path) -> None:
+    entries = cifar10_entries(tmp_path)
+    thresholds = draw_sensitivity(threshold_sensitivity(entries, Options()).contests[0], "t")
+    assert thresholds
+    assert "31 of 31 entries reach 89.5" in thresholds.description
+    assert "1 of 31 entries reach 95" in thresholds.description
+    costs = draw_costs(cost_to_accuracy(entries, Options()).contests[0], "c")
+    assert costs
+    assert "20 entries" in costs.description
+    assert "0.105 USD" in costs.description
+    assert len(thresholds.svg) + len(costs.svg) < 100_000
+
+
+def test_what_nobody_reached_is_not_drawn() -> None:
+    options = Options(thresholds=(qualities("--thresholds", "0.99"),))
+    contests = threshold_sensitivity([entry("e", log_of([(1, 0.5)]))], options).contests
+    assert draw_sensitivity(contests[0], "t") is None

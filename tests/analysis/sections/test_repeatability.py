@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.run_factory import Plan, write_run
+from tests.support.training_logs import entry
 
 from aiperf_hpc.analysis.layout import tables_as_lines
 from aiperf_hpc.analysis.metric import Metric, NotMeasuredError
@@ -47,14 +48,8 @@ CORI = (416.94, 346.98, 314.06, 394.23, 351.61)
 
 
 def _entry(name: str, logs: Sequence[TrainingLog], *, ours: bool = False) -> Entry:
-    return Entry(
-        name=name,
-        format="aiperf" if ours else "mllog",
-        benchmark="cosmoflow",
-        system=System(name="machine"),
-        path=f"/{name}",
-        logs=tuple(logs),
-    )
+    kind = "aiperf" if ours else "mllog"
+    return entry(name, *logs, format=kind, benchmark="cosmoflow", system=System(name="machine"))
 
 
 def _log(minutes: float | None, *, succeeded: bool | None = True) -> TrainingLog:
@@ -233,13 +228,13 @@ def test_only_the_peaks_of_the_device_that_trained_are_the_machines(
     """The accelerators of the second run were twice as fast, as the run was; the CPUs alike."""
     runs = []
     for seed, peak in ((1, 100.0), (2, 200.0)):
-        entry = _search(1000 * seed, seed=seed)
+        run = _search(1000 * seed, seed=seed)
         rates = {"torch cpu matrix product fp32": 7.0, "torch cuda:0 matrix product fp32": peak}
-        log = entry.logs[0]
+        log = run.logs[0]
         assert log.course is not None
         update = {"peaks": (Rates(utc=0.0, rates=rates),), "on_accelerators": trained != "cpu"}
         log = log.model_copy(update={"course": log.course.model_copy(update=update)})
-        runs.append(entry.model_copy(update={"logs": (log,)}))
+        runs.append(run.model_copy(update={"logs": (log,)}))
     assert _shares(_of(*runs))[0] == pytest.approx(machine)
 
 
@@ -271,12 +266,12 @@ def test_runs_that_differ_more_than_their_rates_vary_say_so() -> None:
     assert "at least 8" in found.length.no_within
 
 
-def _predicting(entry: Entry, classes: Sequence[int]) -> Entry:
-    (log,) = entry.logs
+def _predicting(run: Entry, classes: Sequence[int]) -> Entry:
+    (log,) = run.logs
     predicted = StoredPredictions(
         trial="t", samples=len(classes), sha256="", classes=np.array(classes, "<u4").tobytes()
     )
-    return entry.model_copy(update={"logs": (log.model_copy(update={"predicted": predicted}),)})
+    return run.model_copy(update={"logs": (log.model_copy(update={"predicted": predicted}),)})
 
 
 def test_predictions_of_all_pairs_of_runs_are_compared() -> None:
@@ -303,14 +298,9 @@ def test_real_run_directories_are_compared(tmp_path: Path) -> None:
     entries: list[Entry] = []
     for seed in range(3):
         plan = Plan(
-            replicas=1,
-            trials=2,
-            hpo_trials=0,
-            failed=0,
-            seed=seed,
-            run_id=f"run-{seed}",
+            replicas=1, trials=2, hpo_trials=0, failed=0, seed=seed, run_id=f"run-{seed}",
             hours=0.05,
-        )
+        )  # fmt: skip
         paths = write_run(tmp_path / str(seed), plan)
         entries += read_run(paths.root).entries
     found = repeatability(entries, Options(), (OPS, REGULATED, ERROR))

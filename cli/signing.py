@@ -1,4 +1,4 @@
-"""``aiperf witness``."""
+"""Keys, signatures and timestamps: ``aiperf keygen``, ``aiperf sign`` and ``aiperf witness``."""
 
 from __future__ import annotations
 
@@ -7,20 +7,65 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument
 
 from aiperf_hpc.cli.output import say
+from aiperf_hpc.cli.parameters import Run, flag, option, path_option
 from aiperf_hpc.cli.serving import Certificate, CertificateKey, Protection, endpoint_of
 from aiperf_hpc.errors import UsageError, reason_of
+
+
+def keygen(
+    file: Annotated[
+        Path,
+        Argument(
+            metavar="FILE", parser=Path, help="Of the private key; FILE.pub is the public one."
+        ),
+    ],
+    name: Annotated[str, option("--name", "TEXT", "Whose key it is.")] = "",
+) -> int:
+    """Generate a key pair for signing results.
+
+    It is a key of Ed25519 as `ssh-keygen -t ed25519` makes it. The private one is for its owner
+    alone to read; the public one goes to whoever is to believe the results.
+
+    Examples:
+      $ aiperf keygen ~/.aiperf-key --name "Example Centre"
+    """
+    from aiperf_hpc.integrity.signatures import make_key, public_path
+
+    say(f"{make_key(file, name)}: {file}, to be kept; {public_path(file)}, to be given away")
+    return 0
+
+
+def sign(
+    run: Run,
+    key: Annotated[Path, path_option("--key", "FILE", "The private key.")],
+) -> int:
+    """Sign a finished run.
+
+    What is signed is the manifest, which has the SHA-256 of every file of the run. With a key that
+    has a passphrase, or is in an agent or a token, OpenSSH signs the same:
+    `ssh-keygen -Y sign -n run@aiperf-hpc -f KEY RUN/report/manifest.json`.
+
+    Examples:
+      $ aiperf sign 20261121-101500-imagenet-3f2a --key ~/.aiperf-key
+    """
+    from aiperf_hpc.integrity.signatures import load_private_key
+    from aiperf_hpc.results.report.signing import sign_run
+    from aiperf_hpc.results.views.run_view import RunView
+    from aiperf_hpc.run.paths import RunPaths
+
+    own, paths = load_private_key(key), RunPaths(run)
+    say(f"signed by {sign_run(RunView(paths), own)}: {paths.signature}")
+    return 0
 
 
 @dataclass(frozen=True)
 class Listening:
     """Where a witness listens."""
 
-    address: Annotated[
-        str, Option("--address", metavar="HOST:PORT", help="Default: a port of loopback.")
-    ] = ""
+    address: Annotated[str, option("--address", "HOST:PORT", "Default: a port of loopback.")] = ""
     tls_certificate: Certificate = None
     tls_key: CertificateKey = None
 
@@ -30,17 +75,15 @@ def witness(
         Path, Argument(metavar="DIR", parser=Path, help="Where its key and its log are kept.")
     ],
     listening: Listening,
-    name: Annotated[
-        str, Option("--name", help="What it calls itself. Default: the host's name.")
-    ] = "",
+    name: Annotated[str, flag("--name", "What it calls itself. Default: the host's name.")] = "",
     per_minute: Annotated[
-        int, Option("--per-minute", metavar="N", min=1, help="Requests of one address a minute.")
+        int, option("--per-minute", "N", "Requests of one address a minute.", min=1)
     ] = 600,
     most_gib: Annotated[
-        float, Option("--most-gib", metavar="GIB", min=0.001, help="How long its log may become.")
+        float, option("--most-gib", "GIB", "How long its log may become.", min=0.001)
     ] = 16.0,
     check: Annotated[
-        bool, Option("--check", help="Check all that its log says, and serve nothing.")
+        bool, flag("--check", "Check all that its log says, and serve nothing.")
     ] = False,
 ) -> int:
     """Run a timestamping server that signs journal digests.
