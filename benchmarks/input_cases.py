@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import cosmoflow, deepcam, density, load_dataset
-from aiperf_hpc.replica.data.cosmoflow import samples
-from aiperf_hpc.replica.data.cosmoflow.samples import Sample
+from aiperf_hpc.replica.data.cosmoflow import Sample, read_sample
+from aiperf_hpc.replica.data.generated import draw_targets
 from aiperf_hpc.replica.data.staging import Options
 
 FILES, PREPARED = "files", "prepared"
@@ -54,7 +54,9 @@ VOLUMES, DISTINCT, TRAINING = 4, 2, 64
 
 def lay_out_cosmoflow(folder: Path, side: int, *, compressed: bool) -> None:
     """Write volumes as TFRecord files, a few of them again and again, and prepare them."""
-    made = [samples.written(_sample(n, side), compressed=compressed) for n in range(DISTINCT)]
+    from tests.support.cosmoflow_files import sample_file
+
+    made = [sample_file(_sample(n, side), compressed=compressed) for n in range(DISTINCT)]
     for part, number in (("train", TRAINING), ("validation", 1)):
         (folder / FILES / part).mkdir(parents=True)
         for place in range(number):
@@ -64,7 +66,7 @@ def lay_out_cosmoflow(folder: Path, side: int, *, compressed: bool) -> None:
 
 
 def _sample(number: int, side: int) -> Sample:
-    targets = density.draw_targets(0, number)
+    targets = draw_targets(0, number)
     counts = density.make_counts(targets, side, 0, number)
     return Sample(counts, np.array([*targets, 0.0, 0.0], np.float32))
 
@@ -78,7 +80,7 @@ def tf_data(folder: Path, *, compressed: bool, parallel: bool) -> Iterator[int]:
         "y": tf.io.FixedLenFeature([4], tf.float32),
     }
     files = sorted((folder / FILES / "train").iterdir())
-    shape = samples.read(files[0].read_bytes()).counts.shape
+    shape = read_sample(files[0].read_bytes()).counts.shape
 
     def parsed(record: object) -> tuple[Any, Any]:
         features = tf.io.parse_single_example(record, wanted)

@@ -46,7 +46,8 @@ from side_by_side import (
 )
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.replica.data import imagenet, load_dataset
+from aiperf_hpc.replica.data import load_dataset
+from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.sample_order import (
     CROP_AREA,
     CROP_ASPECT,
@@ -75,7 +76,7 @@ def lay_out(
     for stored in formats:
         options = Options(shards=SHARDS, stored=stored, cores=len(os.sched_getaffinity(0)))
         busy = time.process_time()
-        imagenet.prepare(folder / "source", folder / stored, options)
+        prepare_imagenet(folder / "source", folder / stored, options)
         busy = 1e3 * (time.process_time() - busy) / (images + CLASSES)
         print(f"prepared as {stored}: {busy:.3g} processor ms an image", flush=True)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from aiperf_hpc import __version__
 from aiperf_hpc.clock import Clock
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.datasets.manifest import load_dataset_manifest
+from aiperf_hpc.datasets import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError, EngineError, PreflightError
 from aiperf_hpc.host.machine import available_bytes
 from aiperf_hpc.host.schedulers import SCHEDULERS, node_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from aiperf_hpc.datasets.official import why_unofficial
+from aiperf_hpc.datasets import why_unofficial
 from aiperf_hpc.ops_counter.divisions.rule import RuleCheck
 from aiperf_hpc.trial import DatasetInfo, Stored
 

@@ -12,26 +12,25 @@ from aiperf_hpc.replica.data.base import Batch, Dataset
 
 __all__ = ["Batch", "Dataset", "dataset_names", "load_dataset"]
 
-# By name: a replica imports the one that it reads, and not what prepares the others.
-_MODULES = {
-    "cifar10": "aiperf_hpc.replica.data.cifar10",
-    "cosmoflow": "aiperf_hpc.replica.data.cosmoflow",
-    "deepcam": "aiperf_hpc.replica.data.deepcam",
-    "density": "aiperf_hpc.replica.data.density",
-    "digits": "aiperf_hpc.replica.data.digits",
-    "extremeweather": "aiperf_hpc.replica.data.extremeweather",
-    "imagenet": "aiperf_hpc.replica.data.imagenet",
-    "simulated": "aiperf_hpc.replica.data.simulated",
-    "synthetic": "aiperf_hpc.replica.data.synthetic",
-    "volumes": "aiperf_hpc.replica.data.volumes",
-    "weather_boxes": "aiperf_hpc.replica.data.weather.boxes",
-    "weather_masks": "aiperf_hpc.replica.data.weather.masks",
-}
+# By name: a replica imports the module of its dataset only.
+_LOADERS = {
+    "imagenet": ("imagenet.dataset", "load"),
+    "weather_boxes": ("weather.datasets", "load_boxes"),
+    "weather_masks": ("weather.datasets", "load_masks"),
+    **{
+        name: (name, "load")
+        for name in (
+            "cifar10", "cosmoflow", "deepcam", "density", "digits", "extremeweather", "simulated",
+            "synthetic", "volumes",
+        )
+    },
+}  # fmt: skip
+"""Module and function of each dataset."""
 
 
 def dataset_names() -> list[str]:
     """Return the names that ``load_dataset`` knows."""
-    return sorted(_MODULES)
+    return sorted(_LOADERS)
 
 
 def load_dataset(config: DatasetConfig, cores: int, engine: str = "tensorflow") -> Dataset:
@@ -51,7 +50,8 @@ def load_dataset(config: DatasetConfig, cores: int, engine: str = "tensorflow") 
             f"dataset.path={config.path}: dataset '{config.name}' is in no folder; leave it out "
             "(--set dataset.path=null)"
         )
-    module = importlib.import_module(_MODULES[config.name])
+    module, function = _LOADERS[config.name]
+    load = getattr(importlib.import_module(f"{__name__}.{module}"), function)
     # ImageNet's reader is the engine's own; the others give arrays.
     further = (engine,) if config.name == "imagenet" else ()
-    return cast("Dataset", module.load(config, cores, *further))
+    return cast("Dataset", load(config, cores, *further))

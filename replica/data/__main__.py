@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn, get_args
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.datasets.manifest import dataset_name, load_dataset_manifest
+from aiperf_hpc.datasets import dataset_name, load_dataset_manifest
 from aiperf_hpc.errors import AIPerfError, DatasetError, UsageError, did_you_mean
 from aiperf_hpc.host.signals import Interruption, interruptible
 from aiperf_hpc.replica.data import (
@@ -20,11 +20,13 @@ from aiperf_hpc.replica.data import (
     dataset_names,
     deepcam,
     extremeweather,
-    imagenet,
     load_dataset,
 )
-from aiperf_hpc.replica.data.progress import Show
-from aiperf_hpc.replica.data.reporting import Reporter, reporter
+from aiperf_hpc.replica.data.imagenet import dataset as imagenet
+from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
+from aiperf_hpc.replica.data.imagenet.verification import verify_folder as verify_imagenet
+from aiperf_hpc.replica.data.jobs import ShowProgress
+from aiperf_hpc.replica.data.reporting import EventReporter, TextReporter
 from aiperf_hpc.replica.data.sharded.verification import Verification
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.streams import ascii_json, print_in_any_locale
@@ -35,38 +37,34 @@ _PREPARERS: dict[str, Callable[[Path, Path, Options], DatasetInfo]] = {
     "cosmoflow": cosmoflow.prepare,
     "deepcam": deepcam.prepare,
     "extremeweather": extremeweather.prepare,
-    "imagenet": imagenet.prepare,
+    "imagenet": prepare_imagenet,
 }
-_VERIFIERS: dict[str, Callable[[Path, int], None]] = {"imagenet": imagenet.verify}
-"""What verifies a folder, for datasets that are not checked to the last byte whenever they are
-loaded."""
-
-_SHARDED: dict[str, Callable[[Path, int, Show], Verification]] = {
+_VERIFIERS: dict[str, Callable[[Path, int, ShowProgress], Verification]] = {
     "cosmoflow": cosmoflow.verify,
     "deepcam": deepcam.verify,
     "extremeweather": extremeweather.verify,
 }
-"""What verifies folders of shards, every sample of them."""
+"""Functions that verify every sample of a folder of shards."""
 
 BROKEN = 1
-"""Exit status where a verification found something broken."""
+"""Exit status if a verification found something broken."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     print_in_any_locale()
-    told = reporter(events=False)
+    reporter = TextReporter()
     try:
         with interruptible(exits=True):
             parsed = _parser().parse_args(arguments)
-            told = reporter(events=parsed.events)
-            status: int = parsed.run(parsed, told)
+            reporter = EventReporter() if parsed.events else reporter
+            status: int = parsed.run(parsed, reporter)
             return status
     except AIPerfError as error:
-        told.complain("; ".join([str(error), *_notes(error)]))
+        reporter.complain("; ".join([str(error), *_notes(error)]))
         return error.exit_status
     except Interruption as interruption:
-        told.complain("; ".join(["interrupted", *_notes(interruption)]))
+        reporter.complain("; ".join(["interrupted", *_notes(interruption)]))
         return interruption.exit_status
 
 
@@ -75,7 +73,7 @@ def _notes(error: BaseException) -> list[str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """Reports errors in one line."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see `aiperf data --help`")
@@ -97,27 +95,27 @@ def _parser() -> argparse.ArgumentParser:
         help="format of stored images (imagenet)",
     )
     prepare.add_argument(
-        "--restart", action="store_true", help="keep nothing of an interrupted one"
+        "--restart", action="store_true", help="discard an interrupted preparation"
     )
     prepare.set_defaults(run=_prepare)
     verify = commands.add_parser("verify", help="check every byte of a prepared folder")
     verify.add_argument("folder", type=Path, metavar="FOLDER")
     verify.add_argument("--decode", action="store_true", help="decode every image too (imagenet)")
     verify.set_defaults(run=_verify)
-    describe = commands.add_parser("describe", help="check a dataset and print what it is as JSON")
+    describe = commands.add_parser("describe", help="check a dataset and print its description")
     describe.add_argument(
         "name",
         metavar="NAME",
         choices=[*dataset_names(), "-"],
         help="a dataset; - reads its configuration, JSON, from standard input",
     )
-    describe.add_argument("--path", type=Path, metavar="FOLDER", help="where it was prepared")
+    describe.add_argument("--path", type=Path, metavar="FOLDER", help="folder of the dataset")
     describe.add_argument("--verify", action="store_true", help="read every byte (imagenet)")
     describe.set_defaults(run=_describe)
     return parser
 
 
-def _prepare(arguments: argparse.Namespace, told: Reporter) -> int:
+def _prepare(arguments: argparse.Namespace, reporter: TextReporter) -> int:
     name, source = arguments.name, arguments.source
     if name in dataset_names() and name not in _PREPARERS:
         raise UsageError(f"dataset '{name}' needs no preparation")
@@ -140,63 +138,69 @@ def _prepare(arguments: argparse.Namespace, told: Reporter) -> int:
         stored=arguments.stored,
         cores=_cores(),
         restart=arguments.restart,
-        report=told.say,
-        complain=told.complain,
-        progress=told.progress,
+        report=reporter.say,
+        complain=reporter.complain,
+        progress=reporter.progress,
     )
     info = _PREPARERS[name](source, arguments.target, options)
     labelled = info.targets.keys() == {"label"}
     what = f"images of {info.classes} classes" if labelled else "samples"
-    told.say(
+    reporter.say(
         f"{info.name}: {info.train_samples} training and {info.validation_samples} validation "
         f"{what} in {arguments.target} ({time.monotonic() - began:.1f} s)"
     )
-    told.say(f"SHA-256 {info.sha256}")
+    reporter.say(f"SHA-256 {info.sha256}")
     return 0
 
 
-def _verify(arguments: argparse.Namespace, told: Reporter) -> int:
+def _verify(arguments: argparse.Namespace, reporter: TextReporter) -> int:
     folder: Path = arguments.folder
     name, began = dataset_name(folder), time.monotonic()
     what, decode = f"{name}: {folder}", arguments.decode
+    unit = "samples"
     if name == "imagenet":
-        found = imagenet.verify_folder(folder, _cores(), decode=decode, progress=told.progress)
-        return _say(what, "images, decoded" if decode else "images", found, began, told)
-    if name in _SHARDED and not decode:
-        found = _SHARDED[name](folder, _cores(), told.progress)
-        return _say(what, "samples", found, began, told)
-    if name not in _PREPARERS:
+        unit = "images, decoded" if decode else "images"
+        found = verify_imagenet(folder, _cores(), decode=decode, progress=reporter.progress)
+    elif name not in _PREPARERS:
         raise DatasetError(f"{folder} holds dataset '{name}', which needs no preparation")
-    if decode:
+    elif decode:
         raise UsageError(f"--decode: the samples of dataset '{name}' are stored decoded")
+    elif name in _VERIFIERS:
+        found = _VERIFIERS[name](folder, _cores(), reporter.progress)
+    else:
+        return _verify_by_loading(name, folder, reporter)
+    elapsed = f"({time.monotonic() - began:.1f} s)"
+    for problem in found.broken:
+        reporter.complain(problem)
+    if broken := len(found.broken):
+        reporter.complain(
+            f"{what}: {broken} of {found.files} files are broken: those above {elapsed}"
+        )
+        return BROKEN
+    reporter.say(
+        f"{what} is as it was prepared: {found.files} files, {found.samples} {unit} {elapsed}"
+    )
+    return 0
+
+
+def _verify_by_loading(name: str, folder: Path, reporter: TextReporter) -> int:
+    """Verify a dataset that is read to its last byte when it is loaded."""
     config = DatasetConfig.model_validate({"name": name, "path": folder})
     try:
-        info = load_dataset(config, _cores()).info  # It is read to its last byte.
+        info = load_dataset(config, _cores()).info
     except DatasetError as error:
-        told.complain(str(error))
+        reporter.complain(str(error))
         return BROKEN
     samples = info.train_samples + info.validation_samples
-    told.say(f"{what} is as it was prepared, {samples} samples")
+    reporter.say(f"{name}: {folder} is as it was prepared, {samples} samples")
     return 0
 
 
-def _say(what: str, unit: str, found: Verification, began: float, told: Reporter) -> int:
-    """Say what a verification found; return the exit status."""
-    took = f"({time.monotonic() - began:.1f} s)"
-    for problem in found.broken:
-        told.complain(problem)
-    if broken := len(found.broken):
-        told.complain(f"{what}: {broken} of {found.files} files are broken: those above {took}")
-        return BROKEN
-    told.say(f"{what} is as it was prepared: {found.files} files, {found.samples} {unit} {took}")
-    return 0
-
-
-def _describe(arguments: argparse.Namespace, told: Reporter) -> int:
+def _describe(arguments: argparse.Namespace, reporter: TextReporter) -> int:
     if arguments.name == "-":
-        # The primary's way: a whole dataset section as JSON on standard input.
+        # The primary passes a whole dataset section as JSON on standard input.
         config = DatasetConfig.model_validate_json(sys.stdin.buffer.read())
-        told.say(ascii_json(load_dataset(config, _cores()).info.model_dump_json()))
+        reporter.say(ascii_json(load_dataset(config, _cores()).info.model_dump_json()))
         return 0
     name, path = arguments.name, arguments.path
     if path is None and name in _PREPARERS:
@@ -204,9 +208,9 @@ def _describe(arguments: argparse.Namespace, told: Reporter) -> int:
     stored = load_dataset_manifest(path, name).stored if name in _PREPARERS else "jpeg"
     settings = {"name": name, "path": path, "stored": stored}
     dataset = load_dataset(DatasetConfig.model_validate(settings), _cores())
-    if arguments.verify and name in _VERIFIERS:
-        _VERIFIERS[name](path, _cores())
-    told.say(ascii_json(dataset.info.model_dump_json(indent=1)))
+    if arguments.verify and name == "imagenet":  # Others are read to the last byte.
+        imagenet.verify(path, _cores())
+    reporter.say(ascii_json(dataset.info.model_dump_json(indent=1)))
     return 0
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, Scaling, labelled_images
-from aiperf_hpc.replica.data.prefetch import prefetched
+from aiperf_hpc.replica.data.batching import prefetched, rank_parts
 from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.trial import DatasetInfo
 
@@ -28,7 +28,7 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True)
-class Normalisation:
+class Normalization:
     """Mean and standard deviation of the training pixels, in raw pixel units, a channel each."""
 
     mean: tuple[float, ...]
@@ -55,7 +55,7 @@ class Normalisation:
 class Augmentation:
     """Pad with black by ``pad`` pixels a side, crop back at random, mirror half of the images.
 
-    The padding is black before the normalisation, as it is for a camera.
+    The padding is black before the normalization, as it is for a camera.
     """
 
     pad: int
@@ -116,7 +116,7 @@ class ArrayDataset:
     info: DatasetInfo
     training: Samples
     held_out: Samples
-    normalisation: Normalisation
+    normalization: Normalization
     augmentation: Augmentation | None
 
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
@@ -131,22 +131,16 @@ class ArrayDataset:
         samples = len(self.training.labels)
         order = rng.permutation(samples, Purpose.ORDER, seed, epoch)
         moves = self.augmentation.draw(samples, seed, epoch) if self.augmentation else None
-        for start in range(0, samples, batch_size):
-            chosen = part.of(order[start : start + batch_size])
-            if not len(chosen):
-                continue
+        for chosen in rank_parts(order, batch_size, part):
             images = self.training.images[chosen]
             if self.augmentation and moves:
                 images = self.augmentation.apply(images, moves.of(chosen))
             yield self._batch(images, self.training.labels[chosen])
 
     def _validation(self, batch_size: int, part: Part) -> Iterator[Batch]:
-        samples = len(self.held_out.labels)
-        for start in range(0, samples, batch_size):
-            first, last = part.bounds(min(batch_size, samples - start))
-            if first < last:
-                own = slice(start + first, start + last)
-                yield self._batch(self.held_out.images[own], self.held_out.labels[own])
+        for chosen in rank_parts(np.arange(len(self.held_out.labels)), batch_size, part):
+            own = slice(chosen[0], chosen[-1] + 1)
+            yield self._batch(self.held_out.images[own], self.held_out.labels[own])
 
     def _batch(self, images: Bytes, labels: Bytes) -> Batch:
-        return labelled_images(self.normalisation.apply(images), labels.astype(np.int32))
+        return labelled_images(self.normalization.apply(images), labels.astype(np.int32))

@@ -100,6 +100,15 @@ def labelled_images(images: Any, labels: Any, of: int | None = None) -> Batch:  
     return Batch({"image": images}, {"label": labels}, of)
 
 
+def empty_batch(info: DatasetInfo, samples: int) -> Batch:
+    """Return a batch of a dataset with room for a number of samples, all of one shape."""
+    arrays = {
+        name: np.empty((samples, *(size or 1 for size in spec.shape)), spec.dtype)
+        for name, spec in (info.inputs | info.targets).items()
+    }
+    return Batch({n: arrays[n] for n in info.inputs}, {n: arrays[n] for n in info.targets})
+
+
 class Part(NamedTuple):
     """One rank's part of every batch."""
 

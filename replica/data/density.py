@@ -1,8 +1,8 @@
-"""Fields of matter density out of formulas, to learn two cosmological parameters of.
+"""Fields of matter density made by formulas, to learn two cosmological parameters from.
 
-They stand in for CosmoFlow's volumes where those are not at hand: of the same layout (counts in
-cells at four redshifts, of which a network reads ln(1 + counts)), of the same kind of targets, and
-never taken for the real ones, which come of simulations of gravity.
+They stand in for CosmoFlow's volumes, which come from simulations of gravity: they have the same
+layout (counts in cells at four redshifts, of which a network reads ln(1 + counts)) and the same
+kind of targets.
 
 A sample is a flat universe whose Omega_m and sigma_8 are drawn; n_s, h and the density of baryons
 are fixed. Its linear power spectrum is k^n_s T(k)^2 with the transfer function of Eisenstein and Hu
@@ -16,7 +16,6 @@ far as it is not much.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from functools import lru_cache
 from typing import NamedTuple
@@ -27,12 +26,19 @@ from numpy.typing import NDArray
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.data.generated import TRAINING, GeneratedDataset
+from aiperf_hpc.replica.data.generated import (
+    TARGETS,
+    GeneratedDataset,
+    SampleCache,
+    draw_targets,
+    fields_sha256,
+    mode_counts,
+    noise_words,
+)
 from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
 NAME = "density"
-TARGETS = 2
 REDSHIFTS = (0.0, 0.5, 1.5, 3.0)
 CELL = 16.0
 """The side of a cell, in Mpc/h: 32 of them are 512 Mpc/h."""
@@ -45,10 +51,7 @@ SIGMA_8, SIGMA_8_RANGE = 0.8, 0.2
 N_S, H, OMEGA_B_H2, T_CMB = 0.97, 0.68, 0.0224, 2.7255
 FORMULA = 2
 """The version of the formulas; part of the SHA-256."""
-KEPT_BYTES = 1 << 30
-"""Counts that are kept in memory, at most; what is more is made anew in each epoch."""
 
-_DIGEST_SAMPLES = 64
 _MOST = (1 << 15) - 1
 
 Floats = NDArray[np.float32]
@@ -75,50 +78,24 @@ def load(config: DatasetConfig, cores: int) -> GeneratedDataset:
     size = config.image_size
     info = DatasetInfo(
         name=NAME,
-        sha256=content_sha256(config),
+        sha256=fields_sha256(FORMULA, config),
         inputs={"volume": TensorSpec(shape=(size, size, size, len(REDSHIFTS)))},
         targets={"values": TensorSpec(shape=(TARGETS,))},
         train_samples=config.train_samples,
         validation_samples=config.validation_samples,
     )
-    kept: dict[tuple[int, int], Counts] = {}
-    most = KEPT_BYTES // (size**3 * len(REDSHIFTS) * np.dtype(np.int16).itemsize)
-
-    def counts(part: int, sample: int) -> Counts:
-        found = kept.get((part, sample))
-        if found is None:
-            found = make_counts(draw_targets(part, sample), size, part, sample)
-            if len(kept) < most:
-                kept[part, sample] = found
-        return found
+    cache = SampleCache(
+        lambda part, sample: make_counts(draw_targets(part, sample), size, part, sample),
+        size**3 * len(REDSHIFTS) * np.dtype(np.int16).itemsize,
+    )
 
     def make(part: int, chosen: NDArray[np.intp]) -> Batch:
         samples = chosen.tolist()
-        volumes = np.log1p(np.stack([counts(part, each) for each in samples]), dtype=np.float32)
+        volumes = np.log1p(np.stack([cache.get(part, each) for each in samples]), dtype=np.float32)
         targets = np.stack([draw_targets(part, each) for each in samples])
         return Batch({"volume": volumes}, {"values": targets.astype(np.float32)})
 
     return GeneratedDataset(info, make)
-
-
-def content_sha256(config: DatasetConfig) -> str:
-    """Return the SHA-256 of what all samples follow from.
-
-    Taken over the formulas' version, size and numbers of samples (as ASCII decimals, each ended by
-    a newline), and the random words behind the first 64 training samples. Not over the counts: the
-    last bits of a Fourier transform differ between machines.
-    """
-    numbers = (FORMULA, config.image_size, config.train_samples, config.validation_samples)
-    digest = hashlib.sha256("".join(f"{number}\n" for number in numbers).encode())
-    for sample in range(min(_DIGEST_SAMPLES, config.train_samples)):
-        digest.update(_target_words(TRAINING, sample).astype("<u8").tobytes())
-        digest.update(_noise_words(config.image_size**3, TRAINING, sample).tobytes())
-    return digest.hexdigest()
-
-
-def draw_targets(part: int, sample: int) -> Doubles:
-    """Return a sample's targets, (2,), uniform in [-1, 1): Omega_m and sigma_8, scaled."""
-    return _target_words(part, sample) / 2.0**63 - 1.0
 
 
 def make_counts(targets: Doubles, size: int, part: int, sample: int) -> Counts:
@@ -133,7 +110,7 @@ def make_counts(targets: Doubles, size: int, part: int, sample: int) -> Counts:
     universe, cells = Universe.of(targets), size**3
     places, weight = _modes(size)
     power = _grid_power(universe, size)[places]
-    noise = rng.normal(_noise_words(cells, part, sample), cells).reshape(size, size, size)
+    noise = rng.normal(noise_words(cells, part, sample), cells).reshape(size, size, size)
     # Unit noise has the power 1 in every mode, and a field of power P(k) has P / cell volume.
     modes = np.fft.rfftn(noise) * np.sqrt(power / CELL**3)
     field = np.fft.irfftn(modes, (size, size, size), axes=(0, 1, 2))
@@ -204,24 +181,12 @@ def _grid_power(universe: Universe, size: int) -> Doubles:
 
 @lru_cache(maxsize=4)
 def _modes(size: int) -> tuple[NDArray[np.intp], Doubles]:
-    """Return the squares of the modes of a real transform, and for how many modes each stands."""
+    """Return the squares of the modes of a real transform, and their ``mode_counts``."""
     whole = np.rint(np.fft.fftfreq(size, 1.0 / size)).astype(np.intp)
     half = np.arange(size // 2 + 1)
     squares = whole[:, None, None] ** 2 + whole[None, :, None] ** 2 + half[None, None, :] ** 2
-    twice = np.full(half.shape, 2.0)
-    twice[0] = 1.0
-    if size % 2 == 0:
-        twice[-1] = 1.0
-    return squares, np.broadcast_to(twice, squares.shape)
-
-
-def _noise_words(cells: int, part: int, sample: int) -> NDArray[np.uint32]:
-    return rng.halves(cells, Purpose.FIELD, part, sample)
+    return squares, np.broadcast_to(mode_counts(size), squares.shape)
 
 
 def _scatter_words(cells: int, part: int, sample: int) -> NDArray[np.uint32]:
     return rng.halves(cells, Purpose.SCATTER, part, sample)
-
-
-def _target_words(part: int, sample: int) -> NDArray[np.uint64]:
-    return rng.words(TARGETS, Purpose.TARGET, part, sample)

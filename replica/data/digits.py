@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.datasets import read_errors
+from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import rng
-from aiperf_hpc.replica.data.arrays import ArrayDataset, Augmentation, Normalisation, Samples
+from aiperf_hpc.replica.data.arrays import ArrayDataset, Augmentation, Normalization, Samples
 from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.trial import DatasetInfo
 
@@ -27,7 +28,7 @@ SHA256 = "2f15a76928b08dfd9d5c5db343c26aa19b8aa7b69850811525a2ed8d75ff8991"
 """SHA-256 of the training images, training labels, validation images and validation labels,
 uint8."""
 
-NORMALISATION = Normalisation(mean=(4.885928,), std=(6.016572,))
+NORMALIZATION = Normalization(mean=(4.885928,), std=(6.016572,))
 """``training.images.mean()`` and ``training.images.std()`` over all of the training pixels."""
 
 AUGMENTATION = Augmentation(pad=1, mirror=False)
@@ -57,7 +58,7 @@ def load(config: DatasetConfig, cores: int) -> ArrayDataset:
         validation_samples=len(held_out.labels),
     )
     augmentation = AUGMENTATION if config.augment else None
-    return ArrayDataset(info, training, held_out, NORMALISATION, augmentation)
+    return ArrayDataset(info, training, held_out, NORMALIZATION, augmentation)
 
 
 def content_sha256(training: Samples, held_out: Samples) -> str:
@@ -75,13 +76,8 @@ def _all_digits() -> Samples:
     if package is None or package.origin is None:
         raise DatasetError("dataset 'digits': there is no scikit-learn; pip install scikit-learn")
     path = Path(package.origin).with_name("datasets") / "data" / "digits.csv.gz"
-    try:
+    with read_errors(path, "digits", "install scikit-learn again, or another version of it"):
         rows = np.loadtxt(path, delimiter=",").astype(np.uint8)
-    except OSError as error:
-        raise DatasetError(
-            f"dataset 'digits': cannot read {path}: {reason_of(error)}; "
-            "install scikit-learn again, or another version of it"
-        ) from None
     return Samples(rows[:, :-1].reshape(-1, 8, 8, 1), rows[:, -1])
 
 

@@ -1,21 +1,31 @@
-"""Datasets out of a formula, whose samples are made when they are read: any number, no files."""
+"""Datasets made by formulas when they are read: any number of samples, no files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
-from aiperf_hpc.replica.data.prefetch import prefetched
+from aiperf_hpc.replica.data.batching import prefetched, rank_parts
 from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.trial import DatasetInfo
 
 TRAINING, VALIDATION = 0, 1
-"""The two sets of samples, as part of the key that a sample's random numbers are drawn by."""
+"""The two sets of samples, as part of the key of a sample's random numbers."""
+CACHE_BYTES = 1 << 30
+"""Largest size of the samples that are kept in memory."""
+TARGETS = 2
+"""Numbers of a sample that ``draw_targets`` draws."""
+_DIGEST_SAMPLES = 64
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +39,92 @@ class GeneratedDataset:
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every training sample once, in the order of (seed, epoch)."""
         order = rng.permutation(self.info.train_samples, Purpose.ORDER, seed, epoch)
-        return prefetched(self._batches(TRAINING, order, batch_size, part))
+        return self._batches(TRAINING, order, batch_size, part)
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every validation sample once, in its own order."""
         order = np.arange(self.info.validation_samples)
-        return prefetched(self._batches(VALIDATION, order, batch_size, part))
+        return self._batches(VALIDATION, order, batch_size, part)
 
     def _batches(
         self, samples: int, order: NDArray[np.intp], batch_size: int, part: Part
     ) -> Iterator[Batch]:
-        for start in range(0, len(order), batch_size):
-            chosen = part.of(order[start : start + batch_size])
-            if len(chosen):
-                yield self.make(samples, chosen)
+        return prefetched(self.make(samples, own) for own in rank_parts(order, batch_size, part))
+
+
+class SampleCache(Generic[T]):
+    """Samples in memory, as many as fit; further ones are made anew in each epoch."""
+
+    def __init__(self, make: Callable[[int, int], T], sample_bytes: int) -> None:
+        self._make = make
+        self._most = CACHE_BYTES // sample_bytes
+        self._samples: dict[tuple[int, int], T] = {}
+
+    def get(self, part: int, sample: int) -> T:
+        """Return a sample of a part by its number."""
+        found = self._samples.get((part, sample))
+        if found is None:
+            found = self._make(part, sample)
+            if len(self._samples) < self._most:
+                self._samples[part, sample] = found
+        return found
+
+
+def content_sha256(
+    facts: Iterable[object],
+    train_samples: int,
+    words_of: Callable[[int], Iterable[NDArray[Any]]],
+) -> str:
+    """Return the SHA-256 of everything that a dataset's samples follow from.
+
+    Not of the samples: the last bits of a Fourier transform differ between machines.
+
+    Args:
+        facts: the formula's version and settings, each hashed as text that a newline ends.
+        train_samples: number of training samples; the first 64 of them are hashed.
+        words_of: returns the random words of a training sample, which are hashed little-endian.
+    """
+    digest = hashlib.sha256("".join(f"{fact}\n" for fact in facts).encode())
+    for sample in range(min(_DIGEST_SAMPLES, train_samples)):
+        for words in words_of(sample):
+            digest.update(words.astype(words.dtype.newbyteorder("<"), copy=False).tobytes())
+    return digest.hexdigest()
+
+
+def fields_sha256(formula: int, config: DatasetConfig) -> str:
+    """Return the SHA-256 of a dataset of fields on cubes that are made for ``draw_targets``.
+
+    Taken over the formula's version, the size, the numbers of samples, and the random words.
+    """
+    return content_sha256(
+        (formula, config.image_size, config.train_samples, config.validation_samples),
+        config.train_samples,
+        lambda sample: (
+            target_words(TRAINING, sample),
+            noise_words(config.image_size**3, TRAINING, sample),
+        ),
+    )
+
+
+def draw_targets(part: int, sample: int) -> NDArray[np.float64]:
+    """Return the targets that a sample is made for, (2,), uniform in [-1, 1)."""
+    return target_words(part, sample) / 2.0**63 - 1.0
+
+
+def target_words(part: int, sample: int) -> NDArray[np.uint64]:
+    """Return the random words of a sample's targets."""
+    return rng.words(TARGETS, Purpose.TARGET, part, sample)
+
+
+def noise_words(cells: int, part: int, sample: int) -> NDArray[np.uint32]:
+    """Return the random words of a sample's noise."""
+    return rng.halves(cells, Purpose.FIELD, part, sample)
+
+
+def mode_counts(size: int) -> NDArray[np.float64]:
+    """Return for each mode of a real Fourier transform how many of the full one it stands for."""
+    counts = np.full(size // 2 + 1, 2.0)
+    counts[0] = 1.0
+    if size % 2 == 0:
+        counts[-1] = 1.0
+    return counts

@@ -1,4 +1,4 @@
-"""HDF5 files of others' datasets, by h5py, which is needed for nothing else."""
+"""HDF5 files of official datasets, read by h5py, which nothing else needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.extras import HDF5
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def require_h5py() -> None:
-    """Raises DatasetError where h5py is not installed."""
+    """Raise DatasetError if h5py is not installed."""
     if not HDF5.installed:
         raise DatasetError(f"reading HDF5 needs the package 'h5py': {HDF5.remedy}")
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[h5py.File]:
-    """Give a file, opened for reading.
+    """Open a file for reading.
 
     Raises:
         OSError: it cannot be read.
@@ -31,7 +31,7 @@ def opened(path: Path) -> Iterator[h5py.File]:
     """
     import h5py  # Imported here, since only preparing needs it.
 
-    with path.open("rb"):  # So that what is no file at all is told from what is damaged.
+    with path.open("rb"):  # Raises OSError for what is no file, rather than ValueError.
         pass
     with reading(), h5py.File(path, "r") as file:
         yield file
@@ -39,10 +39,10 @@ def opened(path: Path) -> Iterator[h5py.File]:
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Tell what h5py raises of a damaged file in a ValueError of one line.
+    """Turn h5py's exceptions on a damaged file into a ValueError of one line.
 
-    Of a damaged header that is also of types and sizes that there are not. What the system refuses
-    stays an OSError, in the system's own words: h5py's have times and addresses in them.
+    A damaged header also has wrong types and sizes. An error of the system stays an OSError, with
+    the system's message: h5py's has times and addresses in it.
     """
     try:
         yield
@@ -50,3 +50,13 @@ def reading() -> Iterator[None]:
         if isinstance(error, OSError) and error.errno:
             raise OSError(error.errno, os.strerror(error.errno)) from None
         raise ValueError(f"it is no whole HDF5 file: {' '.join(str(error).split())}") from None
+
+
+def array_of(file: h5py.File, name: str) -> Any:  # noqa: ANN401 -- h5py has no types
+    """Return an array of a file, which is not read yet. Raises ValueError if there is none."""
+    import h5py
+
+    found = file.get(name)
+    if not isinstance(found, h5py.Dataset):
+        raise ValueError(f"it has no dataset {name}")
+    return found

@@ -1,31 +1,107 @@
-"""Work that threads share, and that can be broken off."""
+"""Jobs that threads share, and their progress."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 
+EVERY_SECONDS = 1.0
+"""Least time between two reports of progress."""
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
-def in_threads(
-    work: Callable[[Job, threading.Event], Result], jobs: Iterable[Job], threads: int
-) -> Iterator[Result]:
-    """Do jobs by threads and yield their results in the jobs' order.
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The progress of a long operation."""
+
+    what: str
+    """Participle for people, such as "verifying"."""
+    done: int
+    total: int
+    unit: str
+    """Plural noun for what is counted."""
+    per_second: float | None = None
+    """Units per second; None until that is known."""
+
+
+ShowProgress = Callable[[Progress], None]
+
+
+def not_shown(progress: Progress) -> None:
+    """Show nothing."""
+    del progress
+
+
+class Meter:
+    """Counts units and reports progress at most once a second. Threads may share it.
 
     Args:
-        work: is given a job, and an event that is set when nobody waits for its result any more:
-            because another job failed, or the iterator was closed. It may then return anything.
+        finished: units that an earlier process finished, which do not count for the speed.
+    """
+
+    def __init__(
+        self,
+        show: ShowProgress,
+        what: str,
+        total: int,
+        unit: str,
+        *,
+        finished: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._show = show
+        self._what, self._total, self._unit = what, total, unit
+        self._done = self._finished = finished
+        self._clock = clock
+        self._began = self._next = clock()
+        self._lock = threading.Lock()
+
+    def add(self, number: int = 1) -> None:
+        """Count further units."""
+        with self._lock:
+            self._done += number
+            now = self._clock()
+            if now < self._next and self._done < self._total:
+                return
+            self._next = now + EVERY_SECONDS
+            new, seconds = self._done - self._finished, now - self._began
+            speed = new / seconds if new and seconds > 0 else None
+            self._show(Progress(self._what, self._done, self._total, self._unit, speed))
+
+
+def in_threads(
+    work: Callable[[Job, threading.Event], Result],
+    jobs: Iterable[Job],
+    threads: int,
+    meter: Meter | None = None,
+) -> Iterator[Result]:
+    """Run jobs in threads and yield their results in the order of the jobs.
+
+    Args:
+        work: called with a job, and with an event that is set when its result is no longer needed
+            because another job failed or the iterator was closed. It may then return anything.
+        jobs: the arguments of ``work``.
+        threads: number of threads.
+        meter: counts finished jobs.
 
     Raises:
-        Exception: the first that a job raised, by the order of the jobs.
+        Exception: the first one that a job raised, by the order of the jobs.
     """
     stopped = threading.Event()
+
+    def run(job: Job) -> Result:
+        result = work(job, stopped)
+        if meter is not None:
+            meter.add()
+        return result
+
     with ThreadPoolExecutor(max(1, threads)) as pool:
-        results = [pool.submit(work, job, stopped) for job in jobs]
+        results = [pool.submit(run, job) for job in jobs]
         try:
             for result in results:
                 yield result.result()

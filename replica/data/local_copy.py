@@ -1,6 +1,6 @@
-"""A dataset nearer than the shared filesystem: on a disk of the node, or in its page cache.
+"""A local copy of a dataset: on a disk of the node, or in its page cache.
 
-The time that it takes is part of the run, like all time; it is recorded, never taken off.
+Its time is part of the run like all time; it is recorded, never subtracted.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ import fcntl
 import hashlib
 import shutil
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.datasets.manifest import load_dataset_manifest
+from aiperf_hpc.datasets import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError, reason_of
-from aiperf_hpc.replica.data.staging import HEAD, check_space
+from aiperf_hpc.replica.data.jobs import in_threads
+from aiperf_hpc.replica.data.sharded.index import HEAD
+from aiperf_hpc.replica.data.staging import check_space
 from aiperf_hpc.system.summary import size
 
 CHUNK = 8 << 20
@@ -30,20 +30,20 @@ STREAMS = 16
 
 
 class LocalCopy(NamedTuple):
-    """Where a dataset is read from, and what it took to bring it there."""
+    """The configuration to read a dataset with, and the cost of copying it."""
 
     config: DatasetConfig
     seconds: float = 0.0
     bytes: int = 0
-    """Bytes that were copied or read; none when all was there from before."""
+    """Bytes that were copied or read; 0 if the copy was complete."""
 
 
 def local_copy(config: DatasetConfig, cores: int) -> LocalCopy:
     """Bring a dataset's folder to where ``config.cache`` says.
 
     Ranks and replicas of a node may all call it. With ``disk`` the first one copies, and the others
-    wait and find the copy, which stays there for the next life or run. With ``memory`` all of them
-    read, and the page cache has what the first one read.
+    wait for the copy, which stays there for the next attempt or run. With ``memory`` all of them
+    read, and the later ones from the page cache.
 
     Raises:
         DatasetError: the folder is not a prepared dataset, cannot be copied, or does not fit.
@@ -52,7 +52,7 @@ def local_copy(config: DatasetConfig, cores: int) -> LocalCopy:
         return LocalCopy(config)
     began = time.monotonic()
     load_dataset_manifest(config.path, config.name)
-    streams = max(1, min(cores, STREAMS))
+    streams = min(cores, STREAMS)
     try:
         files = _files(config.path)
         if config.cache_path is None:
@@ -73,7 +73,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _fingerprint(files: list[Path]) -> str:
-    """Return what tells this folder from any other: names, sizes, and what is in small files."""
+    """Return a digest that identifies a folder: of names, sizes, and the content of small files."""
     digest = hashlib.sha256()
     for path in files:
         digest.update(f"{path.name}\t{path.stat().st_size}\t".encode())
@@ -91,7 +91,7 @@ def _read(files: list[Path], streams: int) -> int:
             f"no memory for the dataset in {files[0].parent}: it needs {size(total)}, "
             f"{size(free)} are free; set dataset.cache to none or disk"
         )
-    return sum(_each(streams, _read_file, files))
+    return sum(in_threads(lambda path, _: _read_file(path), files, streams))
 
 
 def _read_file(path: Path) -> int:
@@ -110,7 +110,9 @@ def _copy(files: list[Path], target: Path, streams: int) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX)  # On a local disk, and left when the process dies.
         absent = [path for path in files if not _same(path, target / path.name)]
         check_space(target, sum(path.stat().st_size for path in absent))
-        return sum(_each(streams, lambda path: _copy_file(path, target / path.name), absent))
+        return sum(
+            in_threads(lambda path, _: _copy_file(path, target / path.name), absent, streams)
+        )
 
 
 def _same(path: Path, copy: Path) -> bool:
@@ -130,12 +132,3 @@ def _copy_file(path: Path, copy: Path) -> int:
     finally:
         partial.unlink(missing_ok=True)
     return size
-
-
-def _each(streams: int, action: Callable[[Path], int], files: list[Path]) -> list[int]:
-    """Do it for all files, some at once. The first error stops it all."""
-    with ThreadPoolExecutor(streams) as pool:
-        try:
-            return list(pool.map(action, files))
-        finally:
-            pool.shutdown(cancel_futures=True)

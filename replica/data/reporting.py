@@ -1,4 +1,4 @@
-"""What the data commands say: as text, or as events for a process that shows them."""
+"""Output of the data commands: text, or events for a process that shows them."""
 
 from __future__ import annotations
 
@@ -6,51 +6,32 @@ import json
 import sys
 import threading
 from contextlib import suppress
-from typing import Protocol
+from dataclasses import asdict
 
-from aiperf_hpc.replica.data.progress import Progress
-
-
-class Reporter(Protocol):
-    """Who is told what happens. Threads may share it."""
-
-    def say(self, line: str) -> None:
-        """Tell people something."""
-        ...
-
-    def complain(self, line: str) -> None:
-        """Say what is wrong."""
-        ...
-
-    def progress(self, progress: Progress) -> None:
-        """Tell how far something is."""
-        ...
+from aiperf_hpc.replica.data.jobs import Progress
 
 
-def reporter(*, events: bool) -> Reporter:
-    """Return one that writes text, or events: a JSON object a line, whose one key is its kind.
-
-    The kinds are ``line`` and ``complaint``, with a text, and ``progress``, with a ``Progress``.
-    """
-    return _Events() if events else _Text()
-
-
-class _Text:
-    """Writes lines to standard output, and complaints to standard error."""
+class TextReporter:
+    """Writes lines to standard output and complaints to standard error. Threads may share it."""
 
     def say(self, line: str) -> None:
+        """Report a line."""
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
     def complain(self, line: str) -> None:
+        """Report a problem."""
         sys.stderr.write(f"aiperf: {line}\n")
 
     def progress(self, progress: Progress) -> None:
-        """Show nothing: who wants to see it asks for events."""
+        """Show nothing: events have it."""
 
 
-class _Events:
-    """Writes events to standard output."""
+class EventReporter(TextReporter):
+    """Writes events to standard output: JSON objects, a line each, whose only key is the kind.
+
+    The kinds are ``line`` and ``complaint``, with a text, and ``progress``, with a ``Progress``.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,10 +43,10 @@ class _Events:
         self._write("complaint", line)
 
     def progress(self, progress: Progress) -> None:
-        self._write("progress", progress.as_dict())
+        self._write("progress", asdict(progress))
 
-    def _write(self, kind: str, what: object) -> None:
-        # Nobody need be left who reads it: what is done is done all the same.
+    def _write(self, kind: str, value: object) -> None:
+        # The reader may have exited; the work goes on.
         with self._lock, suppress(OSError):
-            sys.stdout.write(json.dumps({kind: what}) + "\n")
+            sys.stdout.write(json.dumps({kind: value}) + "\n")
             sys.stdout.flush()

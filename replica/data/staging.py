@@ -1,23 +1,39 @@
-"""Preparing a dataset's folder so that half of it never looks like all of it."""
+"""Preparing a dataset's folder so that it can be resumed and never looks complete before it is.
+
+Beside the target FOLDER lies ``FOLDER.partial`` until its dataset is complete:
+
+    preparation.json   what is being prepared (``Plan``)
+    owner.json         the process that prepares it; its time of change is the heartbeat
+    dataset/           the dataset's files; renamed to FOLDER when all are there
+    finished/          a note of each finished file: its sources, its checksum
+    unpacked/          copies for a source that has to be read in another order than its own
+"""
 
 from __future__ import annotations
 
-import glob
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Literal, TypeVar
+
+from pydantic import ValidationError
 
 from aiperf_hpc.errors import DatasetError, reason_of
-from aiperf_hpc.host.processes import ProcessId, this_process
-from aiperf_hpc.replica.data.progress import Show, not_shown
+from aiperf_hpc.host.processes import ProcessId, in_background, this_process
+from aiperf_hpc.replica.data.jobs import ShowProgress, not_shown
+from aiperf_hpc.run.liveness import LAG_SECONDS
+from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.system.summary import size
-from aiperf_hpc.trial import Stored
+from aiperf_hpc.trial import Stored, Value
 
-HEAD = 65_536
-"""Bytes at the start of a file that are checked whenever its dataset is opened."""
+HEARTBEAT_SECONDS = 5.0
+"""Seconds between two heartbeats of an owner."""
+V = TypeVar("V", bound=Value)
 
 
 def _silent(line: str) -> None:
@@ -26,94 +42,139 @@ def _silent(line: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a dataset is prepared.
-
-    ``shards`` is the number of training shards where a dataset has shards, chosen by the dataset
-    when not given; ``stored`` is the format of ImageNet's images; ``cores`` bounds the threads;
-    ``restart`` is to begin anew where an interrupted preparation has left something; ``report``
-    takes lines for people, ``complain`` a line for each thing that is wrong where there may be
-    many, ``progress`` is told how far it is.
-    """
+    """Options of a preparation."""
 
     shards: int | None = None
+    """Number of training shards; the dataset's own default if it is not given."""
     stored: Stored = "jpeg"
+    """Format of ImageNet's stored images."""
     cores: int = 1
+    """Number of threads."""
     restart: bool = False
+    """Discard what an interrupted preparation has left."""
     report: Callable[[str], None] = _silent
+    """Receives lines for people."""
     complain: Callable[[str], None] = _silent
-    progress: Show = not_shown
+    """Receives a line for each problem if there are several."""
+    progress: ShowProgress = not_shown
+
+
+class Plan(Value):
+    """What is being prepared: two preparations of the same plan may share their files."""
+
+    schema_version: Literal[1] = 1
+    dataset: str
+    source: str
+    """Path of the source; it may be moved."""
+    names_sha256: str
+    """SHA-256 of the names and labels of all samples, in their order."""
+    shards: tuple[int, int]
+    """Numbers of training and validation shards."""
+    stored: Stored = "jpeg"
+    """Format of stored images."""
+
+    def difference(self, other: Plan) -> str | None:
+        """Return how this plan differs from another, as text; None if both are the same."""
+        if (self.dataset, self.names_sha256) != (other.dataset, other.names_sha256):
+            return f"of other samples than {other.source} has now"
+        if self.shards != other.shards:
+            return f"with {self.shards[0]} training shards, not {other.shards[0]}"
+        if self.stored != other.stored:
+            return f"with --stored {self.stored}, not {other.stored}"
+        return None
+
+
+class _Owner(Value):
+    process: ProcessId
+    host: str
+
+
+class Unfinished:
+    """The folder of a preparation that is running or was interrupted."""
+
+    def __init__(self, target: Path) -> None:
+        self.root = target.with_name(f"{target.name}.partial")
+        self.plan = self.root / "preparation.json"
+        self.owner = self.root / "owner.json"
+        self.dataset = self.root / "dataset"
+        self.unpacked = self.root / "unpacked"
+
+    def note(self, file: str) -> Path:
+        """Return the path of the note that a file of the dataset is finished."""
+        return self.root / "finished" / f"{file}.json"
+
+    def finished(self) -> list[str]:
+        """Return the dataset's finished files."""
+        return sorted(path.stem for path in (self.root / "finished").glob("*.json"))
+
+    def clear(self) -> None:
+        """Remove unfinished files. Raises OSError."""
+        finished = set(self.finished())
+        for path in self.dataset.glob("*"):
+            if path.name not in finished:
+                path.unlink()
+
+
+def read_note(path: Path, model: type[V]) -> V | None:
+    """Return a note of a preparation; None if it is missing or damaged. Raises OSError."""
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return None
 
 
 @contextmanager
-def staged(target: Path, report: Callable[[str], None] = _silent) -> Iterator[Path]:
-    """Give a new folder beside ``target`` to write into; it is renamed to ``target`` at the end.
+def resumed(target: Path, plan: Plan, options: Options) -> Iterator[Unfinished]:
+    """Provide the folder to prepare in, with the finished files of an interrupted preparation.
 
-    When the body raises, the folder is removed and ``target`` is as it was. What a preparation
-    that was killed has left is removed by the next one of the same ``target``.
-
-    Args:
-        report: told of what others have left.
+    At the end the dataset is renamed to ``target``. If the body raises, finished files are kept,
+    and a note on the exception says so.
 
     Raises:
-        DatasetError: ``target`` is there and not empty, is being prepared by another process, or
-            cannot be written (also when the body meets an OSError: it is to turn those of its
-            source into DatasetErrors itself).
+        DatasetError: ``target`` exists and is not empty, is being prepared by another process,
+            cannot be written, or an interrupted preparation had another plan.
     """
     target = target.resolve()
-    partial = _partial(target)
-    try:
-        refuse_filled(target)
+    work = Unfinished(target)
+    with _errors_of(target):
+        _require_free(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        _clear(target, report)
-        try:
-            partial.mkdir()
-            yield partial
-            partial.rename(target)
-        except KeyboardInterrupt as interruption:
-            interruption.add_note("nothing is left behind")
-            raise
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-            if partial.exists():
-                raise DatasetError(f"cannot remove the unfinished {partial}; remove it")
-    except OSError as error:
-        raise DatasetError(f"cannot write the dataset to {target}: {reason_of(error)}") from None
+        with _owned(work, target):
+            _begin(work, plan, options)
+            try:
+                yield work
+                work.dataset.rename(target)
+            except BaseException as error:
+                _keep_finished(work, plan, error)
+                raise
+            shutil.rmtree(work.root)
 
 
-def _partial(target: Path) -> Path:
-    """Return a name that says which process writes it."""
-    me = this_process()
-    host = os.uname().nodename
-    return target.with_name(f".{target.name}.partial-{host}-{me.pid}-{me.started}-{me.machine}")
-
-
-def _maker(partial: Path) -> ProcessId | None:
-    """Return which process writes, or wrote, a folder of that name; None if it does not say."""
-    *_, pid, started, machine = partial.name.split("-")[-4:]
-    if not (pid.isdecimal() and started.isdecimal()):
-        return None
-    return ProcessId(machine=machine, pid=int(pid), started=int(started))
-
-
-def _clear(target: Path, report: Callable[[str], None]) -> None:
-    """Remove what preparations of ``target`` that were killed have left; name what may be so.
+def check_target(target: Path) -> None:
+    """Require that ``target`` can be prepared, before anything long begins.
 
     Raises:
-        DatasetError: another process prepares it now.
+        DatasetError: as ``resumed``.
     """
-    for partial in sorted(target.parent.glob(f".{glob.escape(target.name)}.partial-*-*-*-*")):
-        maker = _maker(partial)
-        gone = None if maker is None else maker.gone
-        if maker is not None and gone is False:
-            raise DatasetError(f"process {maker.pid} is preparing {target}; wait for its end")
-        if gone:
-            shutil.rmtree(partial)
-            report(f"removed {partial}, which a preparation that was killed had left")
-        else:
-            report(f"{partial} is of another host's preparation; remove it if that is over")
+    target = target.resolve()
+    with _errors_of(target):
+        _require_free(target)
+        _require_inactive(Unfinished(target), target)
 
 
-def refuse_filled(target: Path) -> None:
+@contextmanager
+def _errors_of(target: Path) -> Iterator[None]:
+    """Turn an OSError into a DatasetError with the same notes."""
+    try:
+        yield
+    except OSError as error:
+        failed = DatasetError(f"cannot write the dataset to {target}: {reason_of(error)}")
+        for note in getattr(error, "__notes__", ()):
+            failed.add_note(note)
+        raise failed from None
+
+
+def _require_free(target: Path) -> None:
     """Require that a dataset can be put there. Raises DatasetError and OSError."""
     if target.exists() and not target.is_dir():
         raise DatasetError(f"cannot write the dataset to {target}: it is a file, not a folder")
@@ -130,7 +191,7 @@ def check_space(folder: Path, needed: int) -> None:
     """Refuse to start what cannot end. ``needed`` is in bytes.
 
     Raises:
-        DatasetError: the file system of ``folder`` has less than that to spare.
+        DatasetError: the file system of ``folder`` has less free space.
     """
     free = shutil.disk_usage(folder).free
     if free < needed:
@@ -138,3 +199,112 @@ def check_space(folder: Path, needed: int) -> None:
             f"no space for the dataset in {folder.parent}: it needs {size(needed)}, "
             f"{size(free)} are free"
         )
+
+
+def _begin(work: Unfinished, plan: Plan, options: Options) -> None:
+    if options.restart and work.plan.exists():
+        for path in work.root.iterdir():
+            if path != work.owner:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        options.report(f"restarting: the finished files in {work.root} are removed")
+    elif work.plan.exists():
+        _check_plan(work, plan)
+        work.clear()
+    for folder in (work.dataset, work.unpacked):
+        folder.mkdir(exist_ok=True)
+    if not work.plan.exists():
+        write_whole(work.plan, plan.model_dump_json(indent=1) + "\n")
+
+
+def _check_plan(work: Unfinished, plan: Plan) -> None:
+    begun = read_note(work.plan, Plan)
+    if begun is None:
+        raise DatasetError(f"{work.plan} is damaged; start again with --restart")
+    difference = begun.difference(plan)
+    if difference is not None:
+        raise DatasetError(
+            f"{work.root} is an interrupted preparation {difference}; start again with --restart, "
+            "or name another folder with --to"
+        )
+
+
+def _keep_finished(work: Unfinished, plan: Plan, error: BaseException) -> None:
+    """Remove unfinished files, or everything if nothing is finished; note what is left."""
+    with suppress(OSError):
+        work.clear()
+        if not work.finished() and not any(work.unpacked.glob("*.json")):
+            shutil.rmtree(work.root)
+    if work.root.exists():
+        error.add_note(
+            f"{len(work.finished())} of {sum(plan.shards)} shards are kept in {work.root}; run the "
+            "same command again to resume"
+        )
+    elif isinstance(error, KeyboardInterrupt):
+        error.add_note("nothing is left behind")
+
+
+@contextmanager
+def _owned(work: Unfinished, target: Path) -> Iterator[None]:
+    """Own a preparation's folder, with heartbeats."""
+    created = _create(work, target)
+    _require_inactive(work, target)
+    me = _Owner(process=this_process(), host=os.uname().nodename)
+    work.owner.unlink(missing_ok=True)
+    with work.owner.open("x", encoding="utf-8") as file:  # Of two that begin at once, one fails.
+        file.write(me.model_dump_json() + "\n")
+    try:
+        with in_background(partial(_send_heartbeats, work.owner), "heartbeats"):
+            yield
+    finally:
+        work.owner.unlink(missing_ok=True)
+        if created and not work.plan.exists():
+            shutil.rmtree(work.root, ignore_errors=True)
+
+
+def _create(work: Unfinished, target: Path) -> bool:
+    """Make the folder; return whether it is new. Raises DatasetError if it is something else."""
+    with suppress(FileExistsError):
+        work.root.mkdir()
+        return True
+    if not work.plan.exists() and not work.owner.exists() and any(work.root.iterdir()):
+        raise DatasetError(
+            f"{work.root} is in the way: it is not what an interrupted preparation of {target} "
+            "leaves; move it away"
+        )
+    return False
+
+
+def _require_inactive(work: Unfinished, target: Path) -> None:
+    """Raise DatasetError while another process prepares the same, as far as can be seen."""
+    try:
+        content = work.owner.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    try:
+        owner = _Owner.model_validate_json(content)
+        gone, who = owner.process.gone, f"process {owner.process.pid} of {owner.host}"
+    except ValidationError:
+        gone, who = None, "another process"  # It is still writing the file.
+    if gone is False:
+        raise DatasetError(f"{who} is preparing {target}; wait for its end")
+    if gone is None and (age := _heartbeat_age(work)) < LAG_SECONDS:
+        raise DatasetError(
+            f"{who} is preparing {target}: its last heartbeat was {max(0.0, age):.0f} s ago; "
+            "wait for its end, or a minute if it was killed"
+        )
+
+
+def _heartbeat_age(work: Unfinished) -> float:
+    """Return the seconds since an owner's last heartbeat, by the clock of the file server."""
+    now = work.root / f".now.{os.uname().nodename}.{os.getpid()}"
+    now.touch()
+    try:
+        return now.stat().st_mtime - work.owner.stat().st_mtime
+    finally:
+        now.unlink()
+
+
+def _send_heartbeats(owner: Path, over: threading.Event) -> None:
+    while not over.wait(HEARTBEAT_SECONDS):
+        with suppress(OSError):  # If the file server is unreachable, the next write reports it.
+            os.utime(owner)

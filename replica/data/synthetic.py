@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import rng
-from aiperf_hpc.replica.data.arrays import Bytes, Normalisation
+from aiperf_hpc.replica.data.arrays import Bytes, Normalization
 from aiperf_hpc.replica.data.base import Batch, Pixels, labelled_images
 from aiperf_hpc.replica.data.generated import TRAINING, VALIDATION, GeneratedDataset
 from aiperf_hpc.replica.data.rng import Purpose
@@ -30,11 +30,11 @@ TILES = 4
 FORMULA = 1
 """The version of the formula; part of the SHA-256."""
 
-NORMALISATION = Normalisation(mean=(127.25,) * CHANNELS, std=(52.26,) * CHANNELS)
+NORMALIZATION = Normalization(mean=(127.25,) * CHANNELS, std=(52.26,) * CHANNELS)
 """Mean and deviation of floor((a + b) / 2) for a and b uniform over 0 ... 255: 127.25 and
 sqrt((2 * (256**2 - 1) / 12 + 1 / 4) / 4) = 52.26."""
 
-SCALING = NORMALISATION.scaling
+SCALING = NORMALIZATION.scaling
 _DIGEST_SAMPLES = 64
 _TOGETHER = 64
 """Images that a thread makes at a time."""
@@ -64,7 +64,7 @@ def load(config: DatasetConfig, cores: int) -> GeneratedDataset:
         if in_memory is not None:
             return labelled_images(Pixels(in_memory.read(part, chosen), SCALING), labels)
         images = make_images(patterns, config.image_size, part, chosen)
-        return labelled_images(NORMALISATION.apply(images), labels)
+        return labelled_images(NORMALIZATION.apply(images), labels)
 
     return GeneratedDataset(info, make)
 

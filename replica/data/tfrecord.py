@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
 import google_crc32c
@@ -79,9 +80,15 @@ def read_record(file: int, offset: int, size: int) -> bytes:
     return _content(record, size, offset)
 
 
-def scan(file: int) -> Iterator[int]:
-    """Return the size of each record of an open file, all checked. Raises as ``contents``."""
-    return (len(content) + OVERHEAD for content in contents(file))
+def damage(path: Path) -> str | None:
+    """Return what is wrong with the records of a file, if anything is. Raises OSError."""
+    with path.open("rb") as file:
+        try:
+            for _ in contents(file.fileno()):
+                pass
+        except ValueError as error:
+            return str(error)
+    return None
 
 
 def contents(file: int) -> Iterator[bytes]:

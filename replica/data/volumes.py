@@ -8,7 +8,6 @@ convolutions has to find is how rough a field is and how strong, as in cosmology
 
 from __future__ import annotations
 
-import hashlib
 from functools import lru_cache
 
 import numpy as np
@@ -17,17 +16,20 @@ from numpy.typing import NDArray
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.data.generated import TRAINING, GeneratedDataset
-from aiperf_hpc.replica.data.rng import Purpose
+from aiperf_hpc.replica.data.generated import (
+    TARGETS,
+    GeneratedDataset,
+    draw_targets,
+    fields_sha256,
+    mode_counts,
+    noise_words,
+)
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
-TARGETS = 2
 SLOPE = -2.0
 """The spectrum's exponent in the middle of what is drawn."""
 FORMULA = 1
 """The version of the formula; part of the SHA-256."""
-
-_DIGEST_SAMPLES = 64
 
 Floats = NDArray[np.float32]
 
@@ -38,7 +40,7 @@ def load(config: DatasetConfig, cores: int) -> GeneratedDataset:
     size = config.image_size
     info = DatasetInfo(
         name="volumes",
-        sha256=content_sha256(config),
+        sha256=fields_sha256(FORMULA, config),
         inputs={"volume": TensorSpec(shape=(size, size, size, 1))},
         targets={"values": TensorSpec(shape=(TARGETS,))},
         train_samples=config.train_samples,
@@ -53,26 +55,6 @@ def load(config: DatasetConfig, cores: int) -> GeneratedDataset:
     return GeneratedDataset(info, make)
 
 
-def content_sha256(config: DatasetConfig) -> str:
-    """Return the SHA-256 of what all samples follow from.
-
-    Taken over the formula's version, size and numbers of samples (as ASCII decimals, each ended
-    by a newline), and the random words behind the first 64 training samples. Not over the fields:
-    the last bits of a Fourier transform differ between machines.
-    """
-    numbers = (FORMULA, config.image_size, config.train_samples, config.validation_samples)
-    digest = hashlib.sha256("".join(f"{number}\n" for number in numbers).encode())
-    for sample in range(min(_DIGEST_SAMPLES, config.train_samples)):
-        digest.update(_target_words(TRAINING, sample).astype("<u8").tobytes())
-        digest.update(_noise_words(config.image_size**3, TRAINING, sample).tobytes())
-    return digest.hexdigest()
-
-
-def draw_targets(part: int, sample: int) -> NDArray[np.float64]:
-    """Return a sample's targets, (2,), uniform in [-1, 1)."""
-    return _target_words(part, sample) / 2.0**63 - 1.0
-
-
 def make_fields(
     targets: NDArray[np.float64], size: int, part: int, samples: NDArray[np.intp]
 ) -> Floats:
@@ -85,7 +67,7 @@ def make_fields(
         samples: their numbers.
     """
     cells = size**3
-    noise = np.stack([rng.normal(_noise_words(cells, part, s), cells) for s in samples.tolist()])
+    noise = np.stack([rng.normal(noise_words(cells, part, s), cells) for s in samples.tolist()])
     modes = np.fft.rfftn(noise.reshape(-1, size, size, size), axes=(1, 2, 3))
     wavenumber, weight = _wavenumbers(size)
     for mode, (slope, strength) in zip(modes, targets, strict=True):
@@ -98,19 +80,7 @@ def make_fields(
 
 @lru_cache(maxsize=4)
 def _wavenumbers(size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return |k| of the modes of a real transform, and for how many modes each stands."""
+    """Return |k| of the modes of a real transform, and their ``mode_counts``."""
     whole, half = np.fft.fftfreq(size, 1.0 / size), np.fft.rfftfreq(size, 1.0 / size)
     squares = whole[:, None, None] ** 2 + whole[None, :, None] ** 2 + half[None, None, :] ** 2
-    twice = np.full(half.shape, 2.0)
-    twice[0] = 1.0
-    if size % 2 == 0:
-        twice[-1] = 1.0
-    return np.sqrt(squares), np.broadcast_to(twice, squares.shape)
-
-
-def _noise_words(cells: int, part: int, sample: int) -> NDArray[np.uint32]:
-    return rng.halves(cells, Purpose.FIELD, part, sample)
-
-
-def _target_words(part: int, sample: int) -> NDArray[np.uint64]:
-    return rng.words(TARGETS, Purpose.TARGET, part, sample)
+    return np.sqrt(squares), np.broadcast_to(mode_counts(size), squares.shape)

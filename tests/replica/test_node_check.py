@@ -12,7 +12,7 @@ import pytest
 from aiperf_hpc import __version__
 from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import validate
-from aiperf_hpc.datasets.manifest import save_dataset_manifest
+from aiperf_hpc.datasets import save_dataset_manifest
 from aiperf_hpc.errors import PREFLIGHT_STATUS, PreflightError
 from aiperf_hpc.host.visible_devices import BOUND
 from aiperf_hpc.integrity.release import FILES, package_digest

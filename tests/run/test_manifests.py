@@ -6,7 +6,7 @@ import pytest
 from tests.support.run_factory import DATASET
 
 from aiperf_hpc.config import DatasetConfig, RunConfig, load_config, preset_names
-from aiperf_hpc.datasets.manifest import MANIFEST, load_dataset_manifest, save_dataset_manifest
+from aiperf_hpc.datasets import MANIFEST, load_dataset_manifest, save_dataset_manifest
 from aiperf_hpc.errors import DatasetError, RunDirectoryError
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from aiperf_hpc.datasets.official import DEVKIT, TRAINING, VALIDATION
+from aiperf_hpc.datasets import DEVKIT, TRAINING, VALIDATION
 
 WORDS = ("tench, Tinca tinca", "dog, domestic dog", "crane, machine")
 """Of the classes, as far as they have any."""

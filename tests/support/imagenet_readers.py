@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.replica.data import Batch, imagenet
+from aiperf_hpc.replica.data import Batch
 from aiperf_hpc.replica.data.imagenet import sample_order
-from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
+from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset, load
 
 
 def open_folder(
     folder: Path | None, *, cores: int = 2, engine: str = "torch", **values: object
 ) -> ImageNetDataset:
     settings = {"name": "imagenet", "path": folder, "image_size": 32, **values}
-    return imagenet.load(DatasetConfig.model_validate(settings), cores, engine)
+    return load(DatasetConfig.model_validate(settings), cores, engine)
 
 
 def agree(theirs: Iterable[Batch], ours: Iterable[Batch]) -> None:

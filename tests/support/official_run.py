@@ -23,7 +23,7 @@ from tests.support.run_writer import (
 )
 
 from aiperf_hpc.config import DatasetConfig, RunConfig
-from aiperf_hpc.datasets.official import ARCHIVES
+from aiperf_hpc.datasets import ARCHIVES
 from aiperf_hpc.integrity.release import FILES
 from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.work import RESNET50

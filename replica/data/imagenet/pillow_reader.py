@@ -3,7 +3,7 @@
 Pillow's decoder and its resampling leave Python's lock alone, so that threads decode in parallel
 and no sample crosses from one process to another. Pixels are those of ``tensorflow_reader``: the
 same decoder (libjpeg-turbo, accurate), the same parts of the images, the same interpolation between
-the four nearest pixels. Only what is left of a pixel's fraction differs, and the colours at a
+the four nearest pixels. Only what is left of a pixel's fraction differs, and the colors at a
 crop's edges, behind which TensorFlow's decoder does not look.
 """
 
@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import io
 import os
-from bisect import bisect_right
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import accumulate, islice
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,30 +25,29 @@ from PIL import Image
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data import tfrecord
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, Pixels, Scaling, labelled_images
+from aiperf_hpc.replica.data.batching import filled
 from aiperf_hpc.replica.data.imagenet import sample_order
-from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
-from aiperf_hpc.replica.data.imagenet.decoded_images import DecodedImage, DecodedImages
-from aiperf_hpc.replica.data.imagenet.labelled_image import unpack
+from aiperf_hpc.replica.data.imagenet.dataset import DecodedImage, DecodedImages, ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.sample_order import MEAN, STD
-from aiperf_hpc.replica.data.shards import Shard
+from aiperf_hpc.replica.data.imagenet.stored_image import unpack
+from aiperf_hpc.replica.data.sharded.dataset import SampleFiles
+from aiperf_hpc.replica.data.sharded.index import Shard, Sizes
 
 Floats = NDArray[np.float32]
 
-AHEAD = 2
-"""Batches made while one is used."""
 HELD_SHARDS = 2 * sample_order.OPEN_SHARDS
 """Files kept open: those of this group of shards and of the next."""
 _FLOOR = 0.5
-"""Pillow cuts the fraction of an interpolated pixel off, which is half a unit in the mean."""
+"""Mean of the fraction that Pillow cuts off an interpolated pixel."""
 SCALING = Scaling(
     scale=tuple(1 / deviation for deviation in STD),
     shift=tuple((_FLOOR - mean) / deviation for mean, deviation in zip(MEAN, STD, strict=True)),
 )
-"""What normalises a pixel."""
+"""Normalization of a pixel."""
 
 
 class _OpenShard:
-    """A shard that is being read; closed when nobody has a sample of it to read any more."""
+    """An open shard; closed when no sample of it is left to read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -61,7 +59,7 @@ class _OpenShard:
 
 
 class _Sample(NamedTuple):
-    """Where a sample is, and how it is cut: None for the centre."""
+    """The place of a sample, and its crop: None for the center."""
 
     shard: _OpenShard
     offset: int
@@ -105,26 +103,21 @@ def _shuffled(reading: NDArray[np.intp], seed: int, epoch: int, least_crop: floa
 
 
 class _Samples:
-    """Finds samples in shards."""
+    """Finds samples in shards, some of which are kept open."""
 
-    def __init__(self, folder: Path, shards: Sequence[Shard], sizes: NDArray[np.int64]) -> None:
-        self._folder = folder
-        self._shards = shards
-        self._sizes = sizes
-        self._starts = [0, *accumulate(shard.samples for shard in shards)]
-        self._offsets = np.concatenate([[0], np.cumsum(sizes)])
+    def __init__(self, folder: Path, shards: Sequence[Shard], sizes: Sizes) -> None:
+        self._files = SampleFiles("imagenet", folder, shards, sizes)
         self._open: OrderedDict[int, _OpenShard] = OrderedDict()
 
     def at(self, place: int, crop: Floats | None) -> _Sample:
-        """Return the sample at a place. Raises DatasetError when its shard cannot be opened."""
-        number = bisect_right(self._starts, place) - 1
-        offset = int(self._offsets[place] - self._offsets[self._starts[number]])
-        return _Sample(self._shard(number), offset, int(self._sizes[place]), crop)
+        """Return the sample at a place. Raises DatasetError if its shard cannot be opened."""
+        number, offset, size = self._files.locate(place)
+        return _Sample(self._shard(number), offset, size, crop)
 
     def _shard(self, number: int) -> _OpenShard:
         shard = self._open.pop(number, None)
         if shard is None:
-            path = self._folder / self._shards[number].file
+            path = self._files.folder / self._files.shards[number].file
             try:
                 shard = _OpenShard(path)
             except OSError as error:
@@ -141,46 +134,31 @@ class _Samples:
 def _batches(
     dataset: ImageNetDataset, samples: _Samples, places: Places, batch_size: int, part: Part
 ) -> Iterator[Batch]:
-    """Decode batches in order, so many of them ahead that no thread has to wait for a batch."""
     size = dataset.info.input_shape("image")[0]
-    ahead = AHEAD + dataset.parallel // max(1, batch_size // part.ranks)
-    pending: deque[tuple[Batch, list[Future[None]]]] = deque()
-    with ThreadPoolExecutor(dataset.parallel, "imagenet") as pool:
-        try:
-            for whole in iter(lambda: list(islice(places, batch_size)), []):
-                first, last = part.bounds(len(whole))
-                own = [samples.at(*place) for place in whole[first:last]]
-                if not own:
-                    continue
-                images = Pixels(np.empty((len(own), size, size, 3), np.uint8), SCALING)
-                batch = labelled_images(images, np.empty(len(own), np.int32))
-                decoded = dataset.decoded
-                work = [pool.submit(_load, each, batch, at, decoded) for at, each in enumerate(own)]
-                pending.append((batch, work))
-                if len(pending) > ahead:
-                    yield _finished(*pending.popleft())
-            while pending:
-                yield _finished(*pending.popleft())
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+
+    def own() -> Iterator[list[_Sample]]:
+        for whole in iter(lambda: list(islice(places, batch_size)), []):
+            first, last = part.bounds(len(whole))
+            if first < last:
+                yield [samples.at(*place) for place in whole[first:last]]
+
+    def empty(number: int) -> Batch:
+        images = Pixels(np.empty((number, size, size, 3), np.uint8), SCALING)
+        return labelled_images(images, np.empty(number, np.int32))
+
+    return filled(own(), empty, partial(_load, dataset.decoded), dataset.parallel)
 
 
-def _finished(batch: Batch, work: list[Future[None]]) -> Batch:
-    for sample in work:
-        sample.result()
-    return batch
-
-
-def _load(sample: _Sample, batch: Batch, at: int, decoded: DecodedImages) -> None:
+def _load(decoded: DecodedImages, sample: _Sample, batch: Batch, at: int) -> None:
     """Cut one sample, which is read and decoded unless that was kept, into its place in a batch."""
     pixels: Pixels = batch.inputs["image"]
     shard = sample.shard.path.name
-    image = decoded.get(shard, sample.offset)
-    if image is None:
-        image = _decoded(sample)
-        decoded.keep(shard, sample.offset, image)
-    pixels.bytes[at] = cut(image.colours, pixels.shape[1], sample.crop)
-    batch.targets["label"][at] = image.label
+    found = decoded.get(shard, sample.offset)
+    if found is None:
+        found = _decoded(sample)
+        decoded.keep(shard, sample.offset, found)
+    pixels.bytes[at] = cut(found.image, pixels.shape[1], sample.crop)
+    batch.targets["label"][at] = found.label
 
 
 def _decoded(sample: _Sample) -> DecodedImage:
@@ -188,7 +166,7 @@ def _decoded(sample: _Sample) -> DecodedImage:
     try:
         content = tfrecord.read_record(sample.shard.file, sample.offset, sample.size)
         found = unpack(content)
-        return DecodedImage(colours_of(found.encoded), found.label)
+        return DecodedImage(rgb_image(found.encoded), found.label)
     except (OSError, SyntaxError, ValueError) as error:
         problem = reason_of(error) if isinstance(error, OSError) else error
         raise DatasetError(
@@ -197,7 +175,7 @@ def _decoded(sample: _Sample) -> DecodedImage:
         ) from None
 
 
-def colours_of(encoded: bytes) -> Image.Image:
+def rgb_image(encoded: bytes) -> Image.Image:
     """Return a stored image in RGB. Exif's orientation is ignored.
 
     Raises:
@@ -208,22 +186,22 @@ def colours_of(encoded: bytes) -> Image.Image:
         return image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
 
 
-def cut(colours: Image.Image, size: int, crop: Floats | None) -> NDArray[np.uint8]:
+def cut(image: Image.Image, size: int, crop: Floats | None) -> NDArray[np.uint8]:
     """Return a part of an image, uint8 (size, size, 3).
 
     Args:
-        colours: the image, in RGB.
+        image: the image, in RGB.
         size: of the result, in pixels a side.
-        crop: one of ``sample_order.crop_draws``; the centre where it is None.
+        crop: one of ``sample_order.crop_draws``; the center if it is None.
     """
-    width, height = colours.size
+    width, height = image.size
     box = (
         sample_order.central_box(height, width, size)
         if crop is None
         else sample_order.random_box(crop, height, width)
     )
     right, bottom = box.left + box.width, box.top + box.height
-    part = colours.crop((box.left, box.top, right, bottom))
+    part = image.crop((box.left, box.top, right, bottom))
     extent = (0, 0, box.width, box.height)
     # Not `resize`, which averages where it makes smaller: tf.image.resize takes four pixels only.
     resized = part.transform(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.rng import Purpose
-from aiperf_hpc.replica.data.shards import Shard
+from aiperf_hpc.replica.data.sharded.index import Shard
 
 OPEN_SHARDS = 16
 """Shards read at once. Fixed, since the order depends on it."""

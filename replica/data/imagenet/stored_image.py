@@ -1,4 +1,6 @@
-"""Images in the formats that a dataset's shards store.
+"""Records of labelled images, and the formats of the images in them.
+
+A record is a ``tf.train.Example`` of the image file, its label and its name. Formats:
 
 - ``jpeg``: a gray or RGB JPEG file as it is; any other file as an RGB JPEG file of the same pixels.
 - ``resized``: the same if the shorter side has at most ``SIDE`` pixels; else a JPEG file of the
@@ -11,8 +13,9 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aiperf_hpc.replica.data.tfrecord import example, features_of, of_bytes, of_integer
 from aiperf_hpc.trial import Stored
 
 if TYPE_CHECKING:
@@ -32,10 +35,44 @@ _SCAN, _END = b"\xff\xda", b"\xff\xd9"
 """Markers in a JPEG file: before the pixels, and behind them."""
 
 
-def encode(file: bytes, stored: Stored = "jpeg") -> tuple[bytes, str | None]:
-    """Return what is stored of an image file, and what it was if it was converted to a JPEG file.
+_ENCODED, _LABEL, _NAME = b"image/encoded", b"image/class/label", b"image/filename"
 
-    What is stored is stored unchanged again. The image is decoded to its last line. Exif's
+
+class LabelledImage(NamedTuple):
+    """The content of a record."""
+
+    encoded: bytes
+    label: int
+    name: str
+
+
+def pack(image: LabelledImage) -> bytes:
+    """Return a labelled image as a serialized ``tf.train.Example``."""
+    name = image.name.encode("utf-8", "surrogateescape")
+    return example(
+        {_ENCODED: of_bytes(image.encoded), _LABEL: of_integer(image.label), _NAME: of_bytes(name)}
+    )
+
+
+def unpack(content: bytes) -> LabelledImage:
+    """Return the image of a serialized ``tf.train.Example``.
+
+    Raises:
+        ValueError: it is none, or lacks one of the features.
+    """
+    try:
+        found = features_of(content)
+        encoded, label = found[_ENCODED].as_bytes(), found[_LABEL].as_integer()
+        name = found[_NAME].as_bytes()
+    except (ValueError, KeyError, IndexError):
+        raise ValueError("a record holds no labelled image") from None
+    return LabelledImage(bytes(encoded), label, bytes(name).decode("utf-8", "surrogateescape"))
+
+
+def encode(file: bytes, stored: Stored = "jpeg") -> tuple[bytes, str | None]:
+    """Return the stored form of an image file, and its format if it was converted to a JPEG file.
+
+    The stored form is stored unchanged again. The image is decoded to its last line. Exif's
     orientation is ignored, here and when it is read.
 
     Raises:
@@ -56,10 +93,10 @@ def encode(file: bytes, stored: Stored = "jpeg") -> tuple[bytes, str | None]:
 
 
 def stored_bytes(file_size: int, stored: Stored) -> int:
-    """Return how many bytes an image file of a size takes at most when it is stored, roughly.
+    """Return about how many bytes an image file of a size takes at most in a shard.
 
-    Pixels take about ten times the room of their JPEG file, and no more than a resized image of
-    the proportions 4:3 has.
+    Pixels take about ten times the space of their JPEG file, and at most that of a resized image
+    with the proportions 4:3.
     """
     return file_size if stored != "raw" else min(10 * file_size, SIDE * SIDE * 4)
 

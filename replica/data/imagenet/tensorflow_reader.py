@@ -9,7 +9,6 @@ engine's to set.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from aiperf_hpc.errors import DatasetError
@@ -19,7 +18,7 @@ from aiperf_hpc.replica.data.imagenet import sample_order
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.sample_order import ATTEMPTS, MEAN, OPEN_SHARDS, STD
 from aiperf_hpc.replica.data.imagenet.stored_image import PPM_SIZE
-from aiperf_hpc.replica.data.shards import Shard, verify_shards
+from aiperf_hpc.replica.data.sharded.index import Shard, verify_shards
 from aiperf_hpc.replica.tensorflow_import import tf
 
 Tensor = Any
@@ -211,23 +210,14 @@ class _Reading(NamedTuple):
             end = start + sum(self.shards[number].samples for number in group)
             # Windows are read ahead of what was given out.
             if done < end and start < done + READ_AHEAD:
-                files = (self.shards[number].file for number in group)
-                problem = next(filter(None, (_damage(dataset.folder / f) for f in files)), problem)
+                for file in (self.shards[number].file for number in group):
+                    if damage := tfrecord.damage(dataset.folder / file):
+                        problem = f"{file}: {damage}"
+                        break
             start = end
         return DatasetError(
             f"dataset 'imagenet': reading {dataset.folder} failed: {problem}; prepare it again"
         )
-
-
-def _damage(path: Path) -> str | None:
-    """Return what is wrong with a shard's records, if anything is. Raises OSError."""
-    with path.open("rb") as file:
-        try:
-            for _ in tfrecord.scan(file.fileno()):
-                pass
-        except ValueError as error:
-            return f"{path.name}: {error}"
-    return None
 
 
 def _raw(encoded: Tensor) -> Tensor:

@@ -1,5 +1,5 @@
-"""Datasets as shards of many samples: read and verified, and prepared where each is a file.
+"""Datasets as shards of many samples: prepared, read and verified.
 
-What a sample is, its dataset says: a **SourceFormat** how it is read from the file that it comes
-in, a **Codec** how from what a shard stores of it.
+A **Source** has the samples that shards are prepared from; a **Codec** is their format in shards
+and in batches.
 """

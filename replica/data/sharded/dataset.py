@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data import rng
-from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
-from aiperf_hpc.replica.data.file_parts import read_part
+from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, empty_batch
+from aiperf_hpc.replica.data.batching import filled, rank_parts
 from aiperf_hpc.replica.data.rng import Purpose
-from aiperf_hpc.replica.data.shards import (
+from aiperf_hpc.replica.data.sharded.index import (
     Shard,
     Sizes,
     load_sizes,
@@ -30,34 +30,27 @@ from aiperf_hpc.replica.data.shards import (
 )
 from aiperf_hpc.trial import DatasetInfo
 
-AHEAD = 2
-"""Batches made while one is used."""
-
 T = TypeVar("T")
 
 
 class Codec(Protocol):
-    """What a shard stores of a sample, and what a network is given of it."""
+    """The format of a dataset's samples in shards and in batches."""
 
     @property
     def name(self) -> str:
-        """The dataset's name."""
-        ...
-
-    def empty(self, info: DatasetInfo, number: int) -> Batch:
-        """Return a batch with room for so many samples."""
+        """Name of the dataset."""
         ...
 
     def decode(self, content: memoryview, batch: Batch, at: int) -> None:
-        """Put what is stored of a sample into its place in a batch.
+        """Put a stored sample into its place in a batch.
 
         Raises:
-            ValueError: it is damaged, or of another shape; what is wrong, in words.
+            ValueError: it is damaged, or of another shape.
         """
         ...
 
     def sha256(self, content: memoryview) -> str:
-        """Return the SHA-256 of a sample's numbers. Raises ValueError as ``decode`` does."""
+        """Return the SHA-256 of a stored sample's numbers. Raises ValueError as ``decode``."""
         ...
 
 
@@ -68,23 +61,30 @@ def load(codec: Codec, config: DatasetConfig, cores: int) -> ShardedDataset:
         DatasetError: no folder is given, it was not prepared, or a shard is missing, truncated
             or not the one that was prepared.
     """
-    name = codec.name
-    if config.path is None:
-        raise DatasetError(f"dataset '{name}': no folder is given; pass --set dataset.path=FOLDER")
-    info, index = open_index(config.path, name)
-    verify_shards(config.path, (*index.train, *index.validation), max(1, cores), name, whole=False)
-    training, held_out = load_sizes(config.path, index, name)
+    name, folder = codec.name, prepared_folder(config)
+    info, index = open_index(folder, name)
+    verify_shards(folder, index.shards, cores, name, whole=False)
+    training, held_out = load_sizes(folder, index, name)
     return ShardedDataset(
         info,
         codec,
-        Files(name, config.path, index.train, training),
-        Files(name, config.path, index.validation, held_out),
+        SampleFiles(name, folder, index.train, training),
+        SampleFiles(name, folder, index.validation, held_out),
         max(1, min(config.parallel_transforms, cores)),
     )
 
 
+def prepared_folder(config: DatasetConfig) -> Path:
+    """Return the folder of a prepared dataset. Raises DatasetError if none is given."""
+    if config.path is None:
+        raise DatasetError(
+            f"dataset '{config.name}': no folder is given; pass --set dataset.path=FOLDER"
+        )
+    return config.path
+
+
 @dataclass(frozen=True)
-class Files:
+class SampleFiles:
     """The samples of one part, each a file within a shard."""
 
     dataset: str
@@ -100,20 +100,24 @@ class Files:
     def _offsets(self) -> NDArray[np.int64]:
         return np.concatenate([[0], np.cumsum(self.sizes)])
 
+    def locate(self, place: int) -> tuple[int, int, int]:
+        """Return the number of a sample's shard, and its offset and size there in bytes."""
+        number = bisect_right(self._starts, place) - 1
+        offset = int(self._offsets[place] - self._offsets[self._starts[number]])
+        return number, offset, int(self.sizes[place])
+
     def read(self, place: int, decode: Callable[[memoryview], T]) -> T:
-        """Return what the sample at a place is decoded to.
+        """Return the decoded sample at a place.
 
         Its shard is opened each time: a sample has millions of bytes, and they are read at random.
 
         Raises:
             DatasetError: it cannot be read or is broken.
         """
-        number = bisect_right(self._starts, place) - 1
+        number, offset, size = self.locate(place)
         path = self.folder / self.shards[number].file
-        size = int(self.sizes[place])
-        offset = int(self._offsets[place] - self._offsets[self._starts[number]])
         try:
-            content = read_part(path, offset, size)
+            content = _read_part(path, offset, size)
             if len(content) < size:
                 raise ValueError("it is truncated")
             return decode(content.data)
@@ -125,16 +129,41 @@ class Files:
             ) from None
 
 
+class _Buffer(threading.local):
+    """A thread's memory to read into.
+
+    The kernel has to clear new memory, which took longer than reading 56 MB into it.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = np.empty(0, np.uint8)
+
+
+_buffer = _Buffer()
+
+
+def _read_part(path: Path, offset: int, size: int) -> NDArray[np.uint8]:
+    """Return a part of a file, fewer bytes if it ends before. Raises OSError.
+
+    The bytes are valid until this thread reads the next ones.
+    """
+    if len(_buffer.bytes) < size:
+        _buffer.bytes = np.empty(size, np.uint8)
+    content = _buffer.bytes[:size]
+    with path.open("rb", buffering=0) as file:
+        return content[: os.preadv(file.fileno(), [content.data], offset)]
+
+
 @dataclass(frozen=True)
 class ShardedDataset:
     """The samples of a prepared folder."""
 
     info: DatasetInfo
     codec: Codec
-    training: Files
-    held_out: Files
+    training: SampleFiles
+    held_out: SampleFiles
     parallel: int
-    """Samples decoded at once; none depends on it."""
+    """Number of samples that are decoded at once; none depends on it."""
 
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every training sample once, in the order of (seed, epoch).
@@ -146,40 +175,15 @@ class ShardedDataset:
         return self._batches(self.training, order, batch_size, part)
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
-        """Yield every validation sample once, in the shards' order. Raises as ``train`` does."""
+        """Yield every validation sample once, in the shards' order. Raises as ``train``."""
         order = np.arange(self.info.validation_samples)
         return self._batches(self.held_out, order, batch_size, part)
 
     def _batches(
-        self, files: Files, order: NDArray[np.intp], batch_size: int, part: Part
+        self, files: SampleFiles, order: NDArray[np.intp], batch_size: int, part: Part
     ) -> Iterator[Batch]:
-        """Decode batches in order, so many of them ahead that no thread waits for a batch."""
-        ahead = AHEAD + self.parallel // max(1, batch_size // part.ranks)
-        pending: deque[tuple[Batch, list[Future[None]]]] = deque()
-        with ThreadPoolExecutor(self.parallel, self.info.name) as pool:
-            try:
-                for start in range(0, len(order), batch_size):
-                    chosen = part.of(order[start : start + batch_size]).tolist()
-                    if not chosen:
-                        continue
-                    batch = self.codec.empty(self.info, len(chosen))
-                    work = [
-                        pool.submit(self._decode, files, place, batch, at)
-                        for at, place in enumerate(chosen)
-                    ]
-                    pending.append((batch, work))
-                    if len(pending) > ahead:
-                        yield _finished(*pending.popleft())
-                while pending:
-                    yield _finished(*pending.popleft())
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+        def fill(place: int, batch: Batch, at: int) -> None:
+            files.read(place, lambda content: self.codec.decode(content, batch, at))
 
-    def _decode(self, files: Files, place: int, batch: Batch, at: int) -> None:
-        files.read(place, lambda content: self.codec.decode(content, batch, at))
-
-
-def _finished(batch: Batch, work: list[Future[None]]) -> Batch:
-    for sample in work:
-        sample.result()
-    return batch
+        parts = (own.tolist() for own in rank_parts(order, batch_size, part))
+        return filled(parts, partial(empty_batch, self.info), fill, self.parallel)

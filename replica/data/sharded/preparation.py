@@ -1,168 +1,223 @@
-"""From files of one sample each to shards of several.
+"""Preparing shards: samples of any source written as records, resumed after an interruption.
 
-A shard is what is stored of its samples, one behind the other; a TFRecord file. Which samples it
-has, and where, follows from the sorted names alone.
-
-The dataset's SHA-256 (``writing``) is that of its numbers, however they were stored, each part by
-its files' sorted names.
+The dataset's SHA-256 is taken over a line for each sample, the training samples first, in the order
+of the shards: ``<part> <SHA-256 of the sample>`` with a tab between and a newline at the end; part
+is train or validation.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Generator, Iterator, Sequence
+import threading
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol, TypeVar
+from typing import BinaryIO, Generic, NamedTuple, TypeVar
 
-from aiperf_hpc.errors import DatasetError, reason_of
-from aiperf_hpc.replica.data.sharded.writing import (
-    PARTS,
-    Described,
-    Store,
-    Stored,
-    describe,
-    sha256_of,
-    write_shards,
+from aiperf_hpc.datasets import save_dataset_manifest
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data.jobs import Meter, in_threads
+from aiperf_hpc.replica.data.sharded.index import (
+    Shard,
+    ShardIndex,
+    describe_shard,
+    save_index,
+    save_sizes,
+    verify_shards,
 )
-from aiperf_hpc.replica.data.staging import Options
-from aiperf_hpc.replica.data.unfinished import Plan, check_target, resumed
-from aiperf_hpc.trial import DatasetInfo, TensorSpec
+from aiperf_hpc.replica.data.staging import (
+    Options,
+    Plan,
+    Unfinished,
+    check_space,
+    read_note,
+    resumed,
+)
+from aiperf_hpc.run.paths import write_whole
+from aiperf_hpc.trial import DatasetInfo, TensorSpec, Value
 
-T = TypeVar("T")
-
-
-class Kind(Protocol):
-    """What all samples of a dataset have in common; equal kinds are one, and have words."""
-
-    @property
-    def inputs(self) -> dict[str, TensorSpec]: ...
-
-    @property
-    def targets(self) -> dict[str, TensorSpec]: ...
-
-    @property
-    def classes(self) -> int | None:
-        """How many there are, where samples or parts of them have one."""
-        ...
+PARTS = ("train", "validation")
+S = TypeVar("S")
 
 
-class Loaded(NamedTuple):
-    """A sample as it is to be stored."""
+class StoredSample(NamedTuple):
+    """A sample that was put into a shard."""
 
-    content: bytes
-    """A TFRecord file of it."""
+    size: int
+    """Bytes of its record."""
     sha256: str
-    """Of its numbers."""
-    kind: Kind
+    """SHA-256 of its numbers."""
+    converted: str | None = None
+    """Format of its source, unless that is stored as it is."""
 
 
-class SourceFormat(Protocol):
-    """How the samples of a dataset come: a file each, in ``train/`` and ``validation/``."""
-
-    @property
-    def name(self) -> str:
-        """The dataset's name."""
-        ...
-
-    @property
-    def unit(self) -> str:
-        """What its samples are, in the plural."""
-        ...
-
-    @property
-    def pattern(self) -> str:
-        """The names of its files, as a shell has them."""
-        ...
-
-    @property
-    def shard_samples(self) -> int:
-        """Samples of a shard when the number of shards is not given."""
-        ...
-
-    def load(self, path: Path) -> Loaded:
-        """Read a file, checked. Raises OSError, and ValueError with what is wrong, in words."""
-        ...
-
-
-class _Job(NamedTuple):
-    """A shard that is to be written."""
+class ShardJob(NamedTuple, Generic[S]):
+    """A shard to be written."""
 
     part: str
+    """One of ``PARTS``."""
     file: str
-    sources: Sequence[Path]
+    samples: Sequence[S]
+
+
+class WrittenShard(Value):
+    """The note of a finished shard."""
+
+    shard: Shard
+    stamp: str
+    """Stamp of its samples when it was written."""
+    sizes: tuple[int, ...]
+    """Bytes of each record."""
+    sources: tuple[str, ...]
+    """SHA-256 of each source file, or of each stored image if the format resizes images."""
+    converted: dict[str, int] = {}
+    """Number of converted samples by the format of their sources."""
+
+
+Written = Sequence[tuple[ShardJob[S], WrittenShard]]
+Store = Callable[[S, BinaryIO], StoredSample]
+"""Checks a sample and appends its record to a shard; raises DatasetError before it writes."""
+
+
+class SampleKind(NamedTuple):
+    """The common properties of a dataset's samples."""
+
+    text: str
+    """Description for people."""
+    inputs: dict[str, TensorSpec]
+    targets: dict[str, TensorSpec]
+    classes: int | None = None
+    """Number of classes, if samples or parts of them have one."""
+
+
+class Source(ABC, Generic[S]):
+    """The samples that a dataset is prepared from."""
+
+    dataset: str
+    """Name of the dataset."""
+    unit = "samples"
+    """Plural noun for its samples."""
+    kind: SampleKind
 
     @property
-    def samples(self) -> int:
-        return len(self.sources)
+    @abstractmethod
+    def summary(self) -> str:
+        """Description of the source for people."""
+
+    @abstractmethod
+    def name(self, sample: S) -> str:
+        """Return the text that identifies a sample in its part, with its label if it has one."""
+
+    @abstractmethod
+    def size(self, sample: S) -> int:
+        """Return about how many bytes it takes in a shard. Raises DatasetError."""
+
+    @abstractmethod
+    def stamp(self, sample: S) -> str:
+        """Return text that changes when the sample does. Raises DatasetError."""
+
+    @abstractmethod
+    def store(self, sample: S, shard: BinaryIO) -> StoredSample:
+        """Check a sample and append its record to a shard; raise DatasetError before that."""
 
     @property
-    def size(self) -> int:
-        return sum(_stat(path).st_size for path in self.sources)
+    def unpacked_size(self) -> int:
+        """Bytes that the source needs to be read in any order, besides the dataset."""
+        return 0
 
-    def stamp(self) -> str:
-        """Return what changes when one of the files does: names, sizes, times."""
-        lines = (
-            f"{each.name}\t{(found := _stat(each)).st_size}\t{found.st_mtime_ns}\n"
-            for each in self.sources
+    @contextmanager
+    def opened(self, unpacked: Path, options: Options) -> Iterator[None]:
+        """Make ready for ``store``, which threads call.
+
+        Args:
+            unpacked: folder for what that takes; what is finished there is not made again.
+            options: the number of threads, and where progress is shown.
+        """
+        del unpacked, options
+        yield
+
+    def describe(self, folder: Path, written: Written[S]) -> DatasetInfo:
+        """Return the description of the dataset in a folder of all its shards, in their order."""
+        del folder
+        counts = {
+            part: sum(len(job.samples) for job, _ in written if job.part == part) for part in PARTS
+        }
+        return DatasetInfo(
+            name=self.dataset,
+            sha256=sha256_of((job.part, digest) for job, w in written for digest in w.sources),
+            inputs=self.kind.inputs,
+            targets=self.kind.targets,
+            classes=self.kind.classes,
+            train_samples=counts["train"],
+            validation_samples=counts["validation"],
         )
-        return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def prepare(
-    form: SourceFormat, source: Path, target: Path, options: Options | None = None
-) -> DatasetInfo:
-    """Make the folder ``target`` of shards out of files of a sample each.
+def prepare_shards(
+    source: Source[S],
+    path: Path,
+    target: Path,
+    jobs: Sequence[ShardJob[S]],
+    options: Options,
+) -> tuple[DatasetInfo, Written[S]]:
+    """Write shards and their descriptions into a new folder ``target``.
 
-    Every sample is read and checked once. Shards that are finished are kept when the preparation
-    is interrupted; the next one of the same ``target`` goes on with them.
+    Every sample is read and checked once. Finished shards are kept if the preparation is
+    interrupted; the next one of the same ``target`` resumes with them.
 
     Args:
-        form: how the samples come.
-        source: a folder with ``train/`` and ``validation/``, a file a sample in each.
-        target: where the dataset is to be.
-        options: ``shards`` is the number of training shards; the validation samples get as many
-            as makes their shards as large.
+        source: the samples.
+        path: where they are.
+        target: folder of the dataset.
+        jobs: the shards in their order.
+        options: the number of threads, and where lines and progress are shown.
 
     Raises:
-        DatasetError: ``source`` is no such folder, files are damaged or of two variants (each is
-            named, through ``complain`` if there are several), ``target`` is not empty or cannot be
-            written, there is not enough space, or what an interrupted preparation has left is of
-            something else.
+        DatasetError: samples are corrupt or cannot be read (each is named, through ``complain`` if
+            there are several), ``target`` is not empty or cannot be written, there is not enough
+            space, or an interrupted preparation had another plan.
     """
-    options = options or Options()
-    check_target(target)
-    files = {part: _files(form, source / part) for part in PARTS}
-    if target.resolve() == source.resolve() or source.resolve() in target.resolve().parents:
-        raise DatasetError(f"cannot write the dataset to {target}: it lies in its source {source}")
-    kind = _load(form, files["train"][0]).kind
-    counts = len(files["train"]), len(files["validation"])
-    shards = shard_counts(*counts, options.shards, form.shard_samples)
-    jobs = [
-        _Job(*each) for part, number in zip(PARTS, shards, strict=True)
-        for each in cut(part, files[part], number)
-    ]  # fmt: skip
+    training, held_out = (sum(job.part == part for job in jobs) for part in PARTS)
     plan = Plan(
-        dataset=form.name, source=str(source), names_sha256=_names_sha256(jobs), shards=shards
+        dataset=source.dataset,
+        source=str(path),
+        names_sha256=sha256_of((j.part, source.name(sample)) for j in jobs for sample in j.samples),
+        shards=(training, held_out),
+        stored=options.stored,
     )
     with resumed(target, plan, options) as work:
-        options.report(
-            f"{source}: {counts[0]} + {counts[1]} {form.unit} of {kind}, for {shards[0]} + "
-            f"{shards[1]} shards"
+        options.report(f"{path}: {source.summary}, for {training} + {held_out} shards")
+        shards = _write_shards(work, source, jobs, options)
+        written = [(job, shards[job.file]) for job in jobs]
+        info = source.describe(work.dataset, written)
+        index = ShardIndex(
+            dataset_sha256=info.sha256,
+            train=tuple(each.shard for job, each in written if job.part == "train"),
+            validation=tuple(each.shard for job, each in written if job.part == "validation"),
         )
-        written = write_shards(work, jobs, partial(_samples, form, kind), "samples", options)
-        all_have = Described(form.name, kind.inputs, kind.targets, kind.classes)
-        return describe(work.dataset, jobs, written, all_have)
+        save_sizes(work.dataset, [size for _, shard in written for size in shard.sizes])
+        save_index(work.dataset, index)
+        save_dataset_manifest(work.dataset, info)
+    return info, written
 
 
 def shard_counts(
     training: int, held_out: int, wanted: int | None, each: int, unit: str = "samples"
 ) -> tuple[int, int]:
-    """Return how many shards the training and the validation samples have.
+    """Return the numbers of shards of the training and the validation samples.
+
+    Args:
+        training: number of training samples.
+        held_out: number of validation samples.
+        wanted: number of training shards, if it is given.
+        each: samples of a shard otherwise.
+        unit: plural noun for samples.
 
     Raises:
-        DatasetError: so many shards are wanted that one would have no sample.
+        DatasetError: more shards are wanted than there are training samples, or none.
     """
     shards = wanted if wanted is not None else -(-training // each)
     if not 1 <= shards <= training:
@@ -170,59 +225,139 @@ def shard_counts(
     return shards, min(held_out, max(1, round(held_out * shards / training)))
 
 
-def _files(form: SourceFormat, folder: Path) -> list[Path]:
-    try:
-        found = sorted(path for path in folder.iterdir() if path.match(form.pattern))
-    except OSError as error:
+def shard_jobs(part: str, samples: Sequence[S], shards: int) -> list[ShardJob[S]]:
+    """Cut the samples of a part into shards whose sizes differ by one at most."""
+    edges = [len(samples) * edge // shards for edge in range(shards + 1)]
+    return numbered_jobs(part, [samples[i:j] for i, j in zip(edges, edges[1:], strict=False)])
+
+
+def numbered_jobs(part: str, shards: Sequence[Sequence[S]]) -> list[ShardJob[S]]:
+    """Return the shards of a part, named by their numbers."""
+    return [
+        ShardJob(part, f"{part}-{number:05d}-of-{len(shards):05d}", samples)
+        for number, samples in enumerate(shards)
+    ]
+
+
+def sha256_of(lines: Iterable[tuple[str, str]]) -> str:
+    """Return the SHA-256 of a dataset from the part and the digest of each sample, in order."""
+    digest = hashlib.sha256()
+    for part, sample in lines:
+        digest.update(f"{part}\t{sample}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def _stamp(source: Source[S], job: ShardJob[S]) -> str:
+    """Return the digest of all samples' stamps."""
+    lines = "".join(f"{source.stamp(sample)}\n" for sample in job.samples)
+    return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _write_shards(
+    work: Unfinished, source: Source[S], jobs: Sequence[ShardJob[S]], options: Options
+) -> dict[str, WrittenShard]:
+    """Write all shards that are not kept; return all of them by their files."""
+    written = _kept_shards(work, source, jobs, options)
+    left = [job for job in jobs if job.file not in written]
+    total, missing = (sum(len(job.samples) for job in some) for some in (jobs, left))
+    needed = sum(source.size(sample) for job in left for sample in job.samples)
+    if left:
+        unpacked = sum(path.stat().st_size for path in work.unpacked.iterdir())
+        needed += max(0, source.unpacked_size - unpacked)
+    check_space(work.root, needed)
+    problems = list[str]()
+    with source.opened(work.unpacked, options):
+        meter = Meter(options.progress, "preparing", total, source.unit, finished=total - missing)
+        write = partial(_write, work, source, meter)
+        results = in_threads(write, left, options.cores)
+        for job, (shard, refused) in zip(left, results, strict=True):
+            for problem in refused:
+                problems.append(problem)
+                _complain(problems, options.complain)
+            if shard is not None:
+                written[job.file] = shard
+    if problems:
         raise DatasetError(
-            f"dataset '{form.name}': cannot read {folder}: {reason_of(error)}; the source is a "
-            "folder with train/ and validation/"
-        ) from None
-    found = [path for path in found if path.name[0] != "."]
-    if not found:
-        raise DatasetError(f"dataset '{form.name}': {folder} has no files named {form.pattern}")
-    return found
-
-
-def _load(form: SourceFormat, path: Path) -> Loaded:
-    """Return a file's sample. Raises DatasetError."""
-    try:
-        return form.load(path)
-    except OSError as error:
-        raise DatasetError(f"cannot read {path}: {reason_of(error)}") from None
-    except ValueError as error:
-        raise DatasetError(f"{path}: {error}") from None
-
-
-def _stat(path: Path) -> os.stat_result:
-    """Return what the system says of a sample's file. Raises DatasetError."""
-    try:
-        return path.stat()
-    except OSError as error:
-        raise DatasetError(f"cannot read {path}: {reason_of(error)}") from None
-
-
-def cut(part: str, samples: Sequence[T], shards: int) -> Iterator[tuple[str, str, Sequence[T]]]:
-    """Cut samples into shards whose sizes differ by one at most: part, file and samples of each."""
-    for shard in range(shards):
-        start, end = (len(samples) * edge // shards for edge in (shard, shard + 1))
-        yield part, f"{part}-{shard:05d}-of-{shards:05d}", samples[start:end]
-
-
-def _names_sha256(jobs: Sequence[_Job]) -> str:
-    return sha256_of((job.part, source.name) for job in jobs for source in job.sources)
-
-
-def _samples(form: SourceFormat, kind: Kind, job: _Job) -> Generator[Store, None, None]:
-    for source in job.sources:
-        yield partial(_store, form, kind, source)
-
-
-def _store(form: SourceFormat, kind: Kind, source: Path, shard: BinaryIO) -> Stored:
-    found = _load(form, source)
-    if found.kind != kind:
-        raise DatasetError(
-            f"{source} is of another variant: {found.kind}, and the first sample {kind}"
+            problems[0]
+            if len(problems) == 1
+            else f"{len(problems)} of {total} {source.unit} are corrupt or cannot be read: those "
+            "above; replace them or take them away"
         )
-    shard.write(found.content)
-    return Stored(len(found.content), found.sha256)
+    return written
+
+
+def _complain(problems: Sequence[str], complain: Callable[[str], None]) -> None:
+    """Report the last problem; a single one is the error itself."""
+    if len(problems) == 2:
+        complain(problems[0])
+    if len(problems) >= 2:
+        complain(problems[-1])
+
+
+def _kept_shards(
+    work: Unfinished, source: Source[S], jobs: Sequence[ShardJob[S]], options: Options
+) -> dict[str, WrittenShard]:
+    """Return the finished shards of an interrupted preparation, each read to its end.
+
+    The note of a shard is removed if its samples have changed or it is damaged.
+    """
+    noted = set(work.finished())
+    if not noted:
+        return {}
+    meter = Meter(options.progress, "checking", len(noted), "finished shards")
+    with_note = [job for job in jobs if job.file in noted]
+    found = in_threads(partial(_kept_shard, work, source), with_note, options.cores, meter)
+    kept = {shard.shard.file: shard for shard in found if shard is not None}
+    for file in noted - set(kept):
+        work.note(file).unlink()
+    line = f"resuming in {work.root}: {len(kept)} of {len(jobs)} shards are kept"
+    if len(kept) < len(noted):
+        line += f"; {len(noted) - len(kept)} with changed {source.unit} or damage made anew"
+    options.report(line)
+    return kept
+
+
+def _kept_shard(
+    work: Unfinished, source: Source[S], job: ShardJob[S], _: threading.Event
+) -> WrittenShard | None:
+    written = read_note(work.note(job.file), WrittenShard)
+    try:
+        if written is None or written.stamp != _stamp(source, job):
+            return None
+        verify_shards(work.dataset, [written.shard], 1, "", whole=True)
+    except DatasetError:
+        return None
+    return written
+
+
+def _write(
+    work: Unfinished, source: Source[S], meter: Meter, job: ShardJob[S], stopped: threading.Event
+) -> tuple[WrittenShard | None, list[str]]:
+    """Write a shard; return it, or the problems of its samples."""
+    path, refused, stored = work.dataset / job.file, list[str](), list[StoredSample]()
+    with path.open("wb") as file:
+        for sample in job.samples:
+            if stopped.is_set():
+                return None, refused  # The result is not needed.
+            meter.add()
+            try:
+                stored.append(source.store(sample, file))
+            except DatasetError as error:
+                refused.append(str(error))
+    if refused:
+        path.unlink()
+        return None, refused
+    converted = {place: each.sha256 for place, each in enumerate(stored) if each.converted}
+    written = WrittenShard(
+        shard=describe_shard(path, len(stored), converted),
+        stamp=_stamp(source, job),
+        sizes=tuple(each.size for each in stored),
+        sources=tuple(each.sha256 for each in stored),
+        converted=Counter(each.converted for each in stored if each.converted),
+    )
+    write_whole(work.note(job.file), written.model_dump_json() + "\n", _not_synced)
+    return written, refused
+
+
+def _not_synced(file: int) -> None:
+    """Leave the time of writing to the system: the checksum shows what a power failure tore."""

@@ -3,86 +3,76 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from aiperf_hpc.datasets.manifest import MANIFEST
+from aiperf_hpc.datasets import MANIFEST
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data.jobs import in_threads
-from aiperf_hpc.replica.data.progress import Meter, Show, not_shown
-from aiperf_hpc.replica.data.sharded.dataset import Codec, Files
-from aiperf_hpc.replica.data.sharded.writing import PARTS, sha256_of
-from aiperf_hpc.replica.data.shards import Shard, load_sizes, open_index, verify_shards
+from aiperf_hpc.replica.data.jobs import Meter, ShowProgress, in_threads, not_shown
+from aiperf_hpc.replica.data.sharded.dataset import Codec, SampleFiles
+from aiperf_hpc.replica.data.sharded.index import load_sizes, open_index, verify_shards
+from aiperf_hpc.replica.data.sharded.preparation import PARTS, sha256_of
 
 
 class Verification(NamedTuple):
-    """What a look at a prepared folder found."""
+    """The result of verifying a prepared folder."""
 
     files: int
-    """Files that were looked at."""
+    """Number of files that were read."""
     samples: int
-    """Samples in them that are as they should be, as far as was looked."""
+    """Number of intact samples, as far as they were read."""
     broken: tuple[str, ...]
-    """What is wrong, a line for each broken file."""
+    """A line for each broken file."""
 
 
-class _Found(NamedTuple):
-    digests: list[str]
-    problem: str | None
-
-
-def verify(codec: Codec, folder: Path, threads: int, progress: Show = not_shown) -> Verification:
-    """Check every file of a prepared folder, and where none is broken the dataset's SHA-256.
+def verify(
+    codec: Codec, folder: Path, threads: int, progress: ShowProgress = not_shown
+) -> Verification:
+    """Check every file of a prepared folder, and if none is broken the dataset's SHA-256.
 
     Args:
-        codec: what is stored of its samples.
+        codec: the format of its samples.
         folder: of ``aiperf data prepare``.
-        threads: how many shards are looked at at once.
-        progress: is told how far it is.
+        threads: number of shards that are read at once.
+        progress: shows the progress.
 
     Raises:
-        DatasetError: what describes the folder cannot be read, or is of two preparations.
+        DatasetError: the folder's description cannot be read, or is of two preparations.
     """
     name = codec.name
     info, index = open_index(folder, name)
-    meter = Meter(progress, "verifying", len(index.train) + len(index.validation), "shards")
+    meter = Meter(progress, "verifying", len(index.shards), "shards")
     lines, broken = list[tuple[str, str]](), list[str]()
-    by_part = zip(PARTS, (index.train, index.validation), load_sizes(folder, index, name),
-                  strict=True)  # fmt: skip
+    by_part = zip(
+        PARTS, (index.train, index.validation), load_sizes(folder, index, name), strict=True
+    )
     for part, shards, sizes in by_part:
-        files = Files(name, folder, shards, sizes)
+        files = SampleFiles(name, folder, shards, sizes)
+        starts = accumulate((shard.samples for shard in shards), initial=0)
 
-        def checked(
-            at: tuple[int, Shard], stopped: threading.Event, files: Files = files
-        ) -> _Found:
-            found = _shard(codec, files, *at, stopped)
-            meter.add()
-            return found
+        def check(
+            job: tuple[int, int], stopped: threading.Event, files: SampleFiles = files
+        ) -> tuple[list[str], str | None]:
+            return _check_shard(codec, files, *job, stopped)
 
-        for found in in_threads(checked, list(_places(shards)), threads):
-            lines += [(part, digest) for digest in found.digests]
-            broken += [found.problem] if found.problem else []
+        jobs = list(zip(range(len(shards)), starts, strict=False))
+        for digests, problem in in_threads(check, jobs, threads, meter):
+            lines += [(part, digest) for digest in digests]
+            broken += [problem] if problem else []
     if not broken and sha256_of(lines) != info.sha256:
         broken.append(
             f"{folder / MANIFEST} states the SHA-256 {info.sha256[:12]}, that of the samples is "
             f"{sha256_of(lines)[:12]}; prepare the dataset again"
         )
-    return Verification(len(index.train) + len(index.validation) + 3, len(lines), tuple(broken))
+    return Verification(len(index.shards) + 3, len(lines), tuple(broken))
 
 
-def _places(shards: tuple[Shard, ...]) -> Iterator[tuple[int, Shard]]:
-    """Yield each shard with the place of its first sample."""
-    start = 0
-    for shard in shards:
-        yield start, shard
-        start += shard.samples
-
-
-def _shard(
-    codec: Codec, files: Files, start: int, shard: Shard, stopped: threading.Event
-) -> _Found:
-    digests = list[str]()
+def _check_shard(
+    codec: Codec, files: SampleFiles, number: int, start: int, stopped: threading.Event
+) -> tuple[list[str], str | None]:
+    """Return the digests of a shard's samples, and what is wrong, if anything is."""
+    shard, digests = files.shards[number], list[str]()
     try:
         verify_shards(files.folder, [shard], 1, codec.name, whole=True)
         for place in range(start, start + shard.samples):
@@ -90,5 +80,5 @@ def _shard(
                 break
             digests.append(files.read(place, codec.sha256))
     except DatasetError as error:
-        return _Found(digests, str(error))
-    return _Found(digests, None)
+        return digests, str(error)
+    return digests, None

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.replica.data import rng
+from aiperf_hpc.replica.data.generated import mode_counts
 from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.replica.data.weather.phenomena import Floats, Map, Mask, Phenomenon
 
@@ -23,7 +24,7 @@ FORMULA = 1
 
 
 class Channel(NamedTuple):
-    """A quantity: how it lies without anything planted, and what is scaled to 0 and 1."""
+    """A quantity: its background, and the values that are scaled to 0 and 1."""
 
     equator: float
     pole: float
@@ -32,7 +33,7 @@ class Channel(NamedTuple):
     low: float
     high: float
     slope: float = 3.0
-    """By which power of the wavenumber its power falls."""
+    """Negative exponent of the wavenumber in its power spectrum."""
 
 
 CHANNELS = {
@@ -110,15 +111,11 @@ def _background(name: str, cells: Map, part: int, sample: int) -> Floats:
 
 @lru_cache(maxsize=8)
 def _amplitude(height: int, width: int, slope: float) -> Floats:
-    """Return by what unit noise's modes are multiplied for a field of variance 1 and mean 0."""
+    """Return the factors of unit noise's modes for a field of variance 1 and mean 0."""
     north, east = np.fft.fftfreq(height), np.fft.rfftfreq(width)
     squares = north[:, None] ** 2 + east[None] ** 2
     squares[0, 0] = np.inf
     power = squares ** (-slope / 2.0)
-    twice = np.full(len(east), 2.0)
-    twice[0] = 1.0
-    if width % 2 == 0:
-        twice[-1] = 1.0
-    mean = float((power * twice).sum()) / (height * width)
+    mean = float((power * mode_counts(width)).sum()) / (height * width)
     amplitude: Floats = np.sqrt(power / mean).astype(np.float32)
     return amplitude

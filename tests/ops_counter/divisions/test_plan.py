@@ -6,7 +6,7 @@ import pytest
 from tests.support.official_run import RELEASED, VERSION
 
 from aiperf_hpc.config import load_config
-from aiperf_hpc.datasets.official import ARCHIVES
+from aiperf_hpc.datasets import ARCHIVES
 from aiperf_hpc.integrity.release import FILES
 from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.ops_counter.divisions.arithmetic import environment_rule, precision_rule

@@ -11,7 +11,7 @@ from tests.fetch_photographs import NotAvailableError, fetch
 from tests.support.cache import cached, unavailable
 from tests.support.imagenet_source import cut_out, write_source
 
-from aiperf_hpc.replica.data import imagenet
+from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.staging import Options
 
 Photo = Callable[[int], Image.Image]
@@ -39,7 +39,7 @@ def imagenet_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def imagenet_folder(imagenet_source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same, prepared in four shards. Not to be changed."""
     folder = tmp_path_factory.mktemp("imagenet") / "prepared"
-    imagenet.prepare(imagenet_source, folder, Options(shards=4, cores=2))
+    prepare_imagenet(imagenet_source, folder, Options(shards=4, cores=2))
     return folder
 
 

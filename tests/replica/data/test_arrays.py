@@ -8,7 +8,7 @@ from aiperf_hpc.replica.data.arrays import (
     Augmentation,
     Bytes,
     Moves,
-    Normalisation,
+    Normalization,
     Samples,
 )
 from aiperf_hpc.trial import DatasetInfo
@@ -64,10 +64,10 @@ def test_no_mirror_images_when_they_are_not_wanted() -> None:
 
 
 @pytest.mark.parametrize("shape", [(7, 6, 5, 3), (4, 8, 8, 1)])
-def test_normalisation(shape: tuple[int, ...]) -> None:
+def test_normalization(shape: tuple[int, ...]) -> None:
     images = RANDOM.integers(0, 256, shape, np.uint8)
     mean, std = (100.0, 120.0, 140.0)[: shape[-1]], (10.0, 20.0, 30.0)[: shape[-1]]
-    normal = Normalisation(mean, std).apply(images)
+    normal = Normalization(mean, std).apply(images)
     assert normal.dtype == np.float32
     assert normal.shape == shape
     for channel in range(shape[-1]):
@@ -87,7 +87,7 @@ def _dataset(augmentation: Augmentation | None, train: int = 23) -> ArrayDataset
         train_samples=train,
         validation_samples=5,
     )
-    plain = Normalisation((0.0,) * 3, (1.0,) * 3)
+    plain = Normalization((0.0,) * 3, (1.0,) * 3)
     held_out = Samples(images[:5], numbers[:5])
     return ArrayDataset(info, Samples(images, numbers), held_out, plain, augmentation)
 

@@ -18,13 +18,13 @@ import pytest
 from PIL import Image
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.datasets.manifest import load_dataset_manifest, save_dataset_manifest
+from aiperf_hpc.datasets import load_dataset_manifest, save_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import cifar10
+from aiperf_hpc.replica.data import cifar10_sources as sources
 from aiperf_hpc.replica.data.arrays import ArrayDataset, Samples
-from aiperf_hpc.replica.data.cifar10 import sources
-from aiperf_hpc.replica.data.cifar10.sources import BATCH as OFFICIAL_BATCH
-from aiperf_hpc.replica.data.cifar10.sources import IMAGE_SHAPE, read_source
+from aiperf_hpc.replica.data.cifar10_sources import BATCH as OFFICIAL_BATCH
+from aiperf_hpc.replica.data.cifar10_sources import IMAGE_SHAPE, read_source
 from aiperf_hpc.replica.data.staging import Options
 
 BATCH = 100
@@ -487,7 +487,7 @@ def test_its_labels(real: list[Samples]) -> None:
 
 
 @pytest.mark.cifar10
-def test_its_normalisation_constants(real: list[Samples]) -> None:
+def test_its_normalization_constants(real: list[Samples]) -> None:
     values = np.arange(256)
     for channel in range(3):
         counts = sum(
@@ -495,8 +495,8 @@ def test_its_normalisation_constants(real: list[Samples]) -> None:
         )
         mean = np.average(values, weights=counts)
         deviation = np.sqrt(np.average((values - mean) ** 2, weights=counts))
-        assert cifar10.NORMALISATION.mean[channel] == pytest.approx(mean, abs=1e-6)
-        assert cifar10.NORMALISATION.std[channel] == pytest.approx(deviation, abs=1e-6)
+        assert cifar10.NORMALIZATION.mean[channel] == pytest.approx(mean, abs=1e-6)
+        assert cifar10.NORMALIZATION.std[channel] == pytest.approx(deviation, abs=1e-6)
 
 
 @pytest.mark.cifar10

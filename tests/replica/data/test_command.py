@@ -20,7 +20,7 @@ from tests.support.processes import in_a_group
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 from aiperf_hpc.config.run import PREPARED_DATASETS
-from aiperf_hpc.datasets.manifest import load_dataset_manifest
+from aiperf_hpc.datasets import load_dataset_manifest
 from aiperf_hpc.replica.data import dataset_names
 from aiperf_hpc.replica.data.__main__ import main
 
@@ -172,7 +172,7 @@ def test_shards_that_cannot_be_written(imagenet_source: Path, tmp_path: Path) ->
     folder = tmp_path / "x"
     unfinished = folder.with_name("x.partial")
     kept = (
-        f"; 1 of 2 shards are kept in {unfinished}, and the same command goes on with them"
+        f"; 1 of 2 shards are kept in {unfinished}; run the same command again to resume"
         if unfinished.exists()  # The other shard may have been finished before this one failed.
         else ""
     )
@@ -280,7 +280,7 @@ def test_an_ended_preparation_of_cifar10_leaves_nothing_behind(tmp_path: Path) -
     os.mkfifo(tmp_path / "archive")  # It is waited for what is in it.
     arguments = ["prepare", "cifar10", "--from", tmp_path / "archive", "--to", tmp_path / "x"]
     with in_a_group(*DATA, *arguments) as process:
-        until(lambda: list(tmp_path.glob(".x.partial-*")), of=process)
+        until((tmp_path / "x.partial" / "preparation.json").exists, of=process)
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, errors) == (130, "aiperf: interrupted; nothing is left behind\n")
@@ -306,10 +306,10 @@ def test_an_interrupted_preparation_keeps_its_shards(slow_source: Path, tmp_path
         assert process.returncode == 130
         kept = _kept(tmp_path)
         assert errors == (
-            f"aiperf: interrupted; {kept} of 2000 shards are kept in {tmp_path / 'x.partial'}, and "
-            "the same command goes on with them\n"
+            f"aiperf: interrupted; {kept} of 2000 shards are kept in {tmp_path / 'x.partial'}; "
+            "run the same command again to resume\n"
         )
-        assert ("going on in" in output) == again
+        assert ("resuming in" in output) == again
         shards = {path.name for path in (tmp_path / "x.partial" / "dataset").iterdir()}
         assert len(shards) == kept
     assert [path.name for path in tmp_path.iterdir()] == ["x.partial"]
@@ -337,7 +337,7 @@ def test_a_killed_preparation_is_gone_on_with(
     last.unlink()
     last.write_bytes(content)
     done = subprocess.run([*DATA, *map(str, arguments)], capture_output=True, text=True, check=True)
-    assert f"going on in {tmp_path / 'x.partial'}: 5 of 6 shards are kept\n" in done.stdout
+    assert f"resuming in {tmp_path / 'x.partial'}: 5 of 6 shards are kept\n" in done.stdout
     same = [
         path.name for path, number in kept.items() if (target / path.name).stat().st_ino == number
     ]
@@ -373,8 +373,8 @@ def test_each_corrupt_image_is_named(
     *named, last = capsys.readouterr().err.splitlines()
     assert last == (
         "aiperf: 4 of 39 images are corrupt or cannot be read: those above; replace them or take "
-        f"them away; 3 of 7 shards are kept in {tmp_path / 'x.partial'}, and the same command goes "
-        "on with them"
+        f"them away; 3 of 7 shards are kept in {tmp_path / 'x.partial'}; run the same "
+        "command again to resume"
     )
     assert sorted(named) == sorted(
         [

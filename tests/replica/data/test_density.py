@@ -13,12 +13,12 @@ from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.data.density import (
     PARTICLES,
     Universe,
-    draw_targets,
     growth,
     make_counts,
     power_spectrum,
     transfer,
 )
+from aiperf_hpc.replica.data.generated import draw_targets
 
 
 def _load(size: int = 8, train: int = 6, validation: int = 3) -> Dataset:

@@ -42,10 +42,10 @@ def test_each_class_has_its_share_in_validation(dataset: ArrayDataset) -> None:
     assert np.all(np.abs(held_out - all_of_them * 360 / 1797) < 1)
 
 
-def test_normalisation_constants_are_those_of_the_training_set(dataset: ArrayDataset) -> None:
+def test_normalization_constants_are_those_of_the_training_set(dataset: ArrayDataset) -> None:
     pixels = dataset.training.images.astype(np.float64)
-    assert digits.NORMALISATION.mean == (round(float(pixels.mean()), 6),)
-    assert digits.NORMALISATION.std == (round(float(pixels.std()), 6),)
+    assert digits.NORMALIZATION.mean == (round(float(pixels.mean()), 6),)
+    assert digits.NORMALIZATION.std == (round(float(pixels.std()), 6),)
 
 
 def test_a_training_epoch_is_normal() -> None:

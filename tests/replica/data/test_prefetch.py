@@ -10,7 +10,7 @@ import pytest
 
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.base import Batch, labelled_images
-from aiperf_hpc.replica.data.prefetch import DEPTH, prefetched
+from aiperf_hpc.replica.data.batching import DEPTH, prefetched
 
 
 def numbered(count: int, made: list[int], *, fails: bool = False) -> Iterator[Batch]:

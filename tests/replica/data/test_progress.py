@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from aiperf_hpc.replica.data.progress import Meter, Progress
+from aiperf_hpc.replica.data.jobs import Meter, Progress
 
 
 def test_it_is_told_once_a_second_at_most_and_at_the_end() -> None:
@@ -18,7 +18,7 @@ def test_it_is_told_once_a_second_at_most_and_at_the_end() -> None:
 def test_what_was_kept_says_nothing_about_the_speed() -> None:
     now = 10.0
     told: list[Progress] = []
-    meter = Meter(told.append, "doing", 100, "things", kept=60, clock=lambda: now)
+    meter = Meter(told.append, "doing", 100, "things", finished=60, clock=lambda: now)
     now += 4.0
     meter.add(8)
     assert told == [Progress("doing", 68, 100, "things", 2.0)]

@@ -8,7 +8,8 @@ import pytest
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Dataset, Part
-from aiperf_hpc.replica.data.volumes import draw_targets, make_fields
+from aiperf_hpc.replica.data.generated import draw_targets
+from aiperf_hpc.replica.data.volumes import make_fields
 
 
 def _load(size: int = 16, train: int = 40, validation: int = 10) -> Dataset:

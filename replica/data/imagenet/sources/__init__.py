@@ -6,17 +6,22 @@ from pathlib import Path
 
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.imagenet.sources.archives import has_archives, open_archives
-from aiperf_hpc.replica.data.imagenet.sources.base import Image, Listing, ReadImage, Source, entries
-from aiperf_hpc.replica.data.imagenet.sources.folders import open_folders
-from aiperf_hpc.replica.data.imagenet.sources.kaggle import IMAGES, open_kaggle
+from aiperf_hpc.replica.data.imagenet.sources.base import (
+    Image,
+    ImageSource,
+    Listing,
+    ReadImage,
+    entries,
+)
+from aiperf_hpc.replica.data.imagenet.sources.folders import KAGGLE, open_folders, open_kaggle
 from aiperf_hpc.replica.data.imagenet.sources.labels import beside
 from aiperf_hpc.replica.data.imagenet.sources.parquet import open_parquet, parquet_folder
-from aiperf_hpc.replica.data.progress import Show
+from aiperf_hpc.replica.data.jobs import ShowProgress
 
-__all__ = ["Image", "Listing", "ReadImage", "Source", "open_source"]
+__all__ = ["Image", "ImageSource", "Listing", "ReadImage", "open_source"]
 
 
-def open_source(source: Path, threads: int, progress: Show) -> Source:
+def open_source(source: Path, threads: int, progress: ShowProgress) -> ImageSource:
     """Find out in which layout a source lies, and list its images.
 
     Raises:
@@ -28,7 +33,7 @@ def open_source(source: Path, threads: int, progress: Show) -> Source:
         raise DatasetError(f"cannot read {error.filename or source}: {reason_of(error)}") from None
 
 
-def _open_source(source: Path, threads: int, progress: Show) -> Source:
+def _open_source(source: Path, threads: int, progress: ShowProgress) -> ImageSource:
     entries(source)  # Says what is wrong where it cannot be read at all.
     if has_archives(source):
         # Also where torchvision has unpacked them beside: it is these that have a checksum.
@@ -37,7 +42,7 @@ def _open_source(source: Path, threads: int, progress: Show) -> Source:
     parquet = parquet_folder(source)
     found = {
         "train/": (source / "train").is_dir(),
-        f"{IMAGES}/": kaggle is not None,
+        f"{KAGGLE}/": kaggle is not None,
         "train-*.parquet": parquet is not None,
     }
     layouts = [name for name, there in found.items() if there]
@@ -55,10 +60,10 @@ def _open_source(source: Path, threads: int, progress: Show) -> Source:
         return open_folders(source / "train", val, beside(source, val), threads, progress)
     raise DatasetError(
         f"{source} holds no ImageNet: expected the official archives, train/<wnid>/*.JPEG and "
-        f"val/, Kaggle's {IMAGES}/, or Hugging Face's data/train-*.parquet"
+        f"val/, Kaggle's {KAGGLE}/, or Hugging Face's data/train-*.parquet"
     )
 
 
 def _is_kaggle(root: Path, source: Path) -> bool:
     """Return whether ``source`` is Kaggle's folder ``root``, or the ILSVRC/ in it."""
-    return (root / IMAGES / "train").is_dir() and source in (root, root / "ILSVRC")
+    return (root / KAGGLE / "train").is_dir() and source in (root, root / "ILSVRC")

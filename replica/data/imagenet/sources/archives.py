@@ -10,34 +10,32 @@ image is noted, which the image must still have when it is read for a shard.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import tarfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from pydantic import ValidationError
-
-from aiperf_hpc.datasets.official import ARCHIVES, DEVKIT, TRAINING, VALIDATION
-from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.datasets import ARCHIVES, DEVKIT, TRAINING, VALIDATION, read_errors
+from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.imagenet.sources.base import (
     Image,
+    ImageSource,
     Listing,
     ReadImage,
-    check,
+    check_listing,
 )
 from aiperf_hpc.replica.data.imagenet.sources.labels import LabelFile, labels_of, read_devkit
-from aiperf_hpc.replica.data.jobs import in_threads
-from aiperf_hpc.replica.data.progress import Meter, Show
+from aiperf_hpc.replica.data.jobs import Meter, ShowProgress, in_threads
+from aiperf_hpc.replica.data.staging import read_note
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import Value
 
 PIECE = 1 << 20
-"""Bytes that are read at once of what is no image."""
+"""Bytes that are read at once between images."""
 DIGEST = hashlib.sha256().digest_size
 
 
@@ -50,7 +48,7 @@ class Member(NamedTuple):
 
 
 class Checked(Value):
-    """An archive that was read to its end: which file it was, its MD5, its number of images."""
+    """The note of an archive that was read to its end."""
 
     size: int
     modified: int
@@ -63,13 +61,13 @@ def has_archives(source: Path) -> bool:
     return (source / TRAINING).is_file() and (source / VALIDATION).is_file()
 
 
-def open_archives(source: Path, threads: int, progress: Show) -> ArchiveSource:
+def open_archives(source: Path, threads: int, progress: ShowProgress) -> ArchiveSource:
     """List the images in a folder's archives.
 
     Args:
         source: the folder that has the three archives.
         threads: how many read the lists of classes at once.
-        progress: is told how far that is.
+        progress: shows the progress.
 
     Raises:
         DatasetError: an archive is missing or damaged, or the kit is not the official one.
@@ -88,37 +86,32 @@ def open_archives(source: Path, threads: int, progress: Show) -> ArchiveSource:
 
     def images(member: Member, _: object) -> list[Member]:
         wnid = member.name.removesuffix(".tar")
-        found = _members(training, member)
-        meter.add()
-        return [each._replace(name=f"{wnid}/{each.name}") for each in found]
+        return [e._replace(name=f"{wnid}/{e.name}") for e in _members(training, member)]
 
-    in_classes = in_threads(images, classes, threads)
+    in_classes = in_threads(images, classes, threads, meter)
     trained = sorted((each for some in in_classes for each in some), key=lambda m: m.start)
     held_out = _labelled(validation, devkit, labels, threads)
     members = {str(training): trained, str(validation): held_out}
     in_train, in_val = (sorted(_images(Path(path), each, labels)) for path, each in members.items())
     listing = Listing("the official archives", wnids, in_train, in_val, folders=())
-    check(listing, {"train": str(training), "val": str(validation)})
-    return ArchiveSource(listing, members, {DEVKIT: checked})
+    check_listing(listing, {"train": str(training), "val": str(validation)})
+    return ArchiveSource(listing, {DEVKIT: checked}, members)
 
 
 @dataclass(slots=True)
-class ArchiveSource:
-    """A source whose images are members of archives."""
+class ArchiveSource(ImageSource):
+    """A source whose images are members of archives; all of these are checked when it is opened."""
 
-    listing: Listing
-    members: Mapping[str, Sequence[Member]]
-    """The images of each archive, by its path, in the order in which they lie there."""
-    archives: dict[str, str]
-    """The MD5 of those that were checked, by their files: all of them once it was opened."""
+    members: Mapping[str, Sequence[Member]] = field(default_factory=dict)
+    """The images of each archive, by its path, in the order of their bytes."""
 
     @property
     def unpacked_size(self) -> int:
-        """Bytes of what is noted of the images."""
+        """Bytes of the images' digests."""
         return DIGEST * sum(len(members) for members in self.members.values())
 
     @contextmanager
-    def opened(self, unpacked: Path, threads: int, progress: Show) -> Iterator[ReadImage]:
+    def opened(self, unpacked: Path, threads: int, progress: ShowProgress) -> Iterator[ReadImage]:
         """Read the archives through, unless that was done, and return what reads the images.
 
         Raises:
@@ -174,15 +167,12 @@ def _require_official(path: Path, md5: str) -> str:
 
 
 def _md5(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, _new_md5).hexdigest()
-    except OSError as error:
-        raise DatasetError(f"cannot read {path}: {reason_of(error)}") from None
+    with read_errors(path), path.open("rb") as file:
+        return hashlib.file_digest(file, _new_md5).hexdigest()
 
 
 def _new_md5() -> hashlib._Hash:
-    """Begin an MD5: the only checksum that is published."""
+    """Return an MD5, the only checksum that is published."""
     return hashlib.md5(usedforsecurity=False)
 
 
@@ -194,17 +184,15 @@ def _members(path: Path, inside: Member | None = None) -> list[Member]:
     """
     where = f"{path}" if inside is None else f"{inside.name} in {path}"
     try:
-        with path.open("rb") as file:
-            whole = Member("", 0, os.fstat(file.fileno()).st_size)
-            part = inside or whole
-            with tarfile.open(fileobj=_Part(file, part.start, part.size), mode="r:") as archive:
+        with read_errors(path), path.open("rb") as file:
+            part = inside or Member("", 0, os.fstat(file.fileno()).st_size)
+            file.seek(part.start)
+            with tarfile.open(fileobj=file, mode="r:") as archive:
                 found = [
-                    Member(each.name.rpartition("/")[2], part.start + each.offset_data, each.size)
+                    Member(each.name.rpartition("/")[2], each.offset_data, each.size)
                     for each in archive
                     if each.isfile()
                 ]
-    except OSError as error:
-        raise DatasetError(f"cannot read {path}: {reason_of(error)}") from None
     except (tarfile.TarError, EOFError, ValueError) as error:
         raise DatasetError(f"{where} is damaged: {' '.join(str(error).split())}") from None
     if not found:
@@ -213,38 +201,6 @@ def _members(path: Path, inside: Member | None = None) -> list[Member]:
     if beyond:
         raise DatasetError(f"{where} is truncated: it ends within {beyond[0].name}")
     return found
-
-
-class _Part(io.RawIOBase):
-    """A run of a file's bytes, as a file of its own."""
-
-    def __init__(self, file: IO[bytes], start: int, size: int) -> None:
-        self._file = file
-        self._start = start
-        self._size = size
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        left = max(0, self._size - self._at)
-        content = os.pread(
-            self._file.fileno(), left if size < 0 else min(size, left), self._start + self._at
-        )
-        self._at += len(content)
-        return content
 
 
 def _labelled(
@@ -272,7 +228,7 @@ def _images(path: Path, members: Sequence[Member], labels: Mapping[str, int]) ->
 def _read_through(
     path: Path, members: Sequence[Member], folder: Path, meter: Meter, stopped: threading.Event
 ) -> Digests | None:
-    """Read an archive to its end; return None when nobody asks for it any more."""
+    """Read an archive to its end; return None if the result is no longer needed."""
     note, digests = folder / f"{path.name}.json", folder / f"{path.name}.sha256"
     status = path.stat()
     known = _known(note, digests, status, len(members))
@@ -296,12 +252,11 @@ def _read_through(
 
 
 def _known(note: Path, digests: Path, status: os.stat_result, images: int) -> Digests | None:
-    """Return what an earlier preparation noted of the same file, if it did."""
-    try:
-        checked = Checked.model_validate_json(note.read_bytes())
-        sha256 = digests.read_bytes()
-    except (FileNotFoundError, ValidationError):
+    """Return the digests that an earlier preparation noted of the same file, if it did."""
+    checked = read_note(note, Checked)
+    if checked is None or not digests.exists():
         return None
+    sha256 = digests.read_bytes()
     same = (checked.size, checked.modified) == (status.st_size, status.st_mtime_ns)
     if not same or checked.images != images or len(sha256) != DIGEST * images:
         return None

@@ -1,16 +1,17 @@
-"""What a source of ImageNet is, in whichever layout it lies."""
+"""A source of ImageNet in any layout."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from aiperf_hpc.errors import DatasetError, reason_of
-from aiperf_hpc.replica.data.progress import Show
+from aiperf_hpc.datasets import read_errors
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data.jobs import ShowProgress
 
 
 class Image(NamedTuple):
@@ -22,15 +23,15 @@ class Image(NamedTuple):
     path: str
     """The file that holds it."""
     row: int | None
-    """Its place in that file, where it is one of many."""
+    """Its place in that file, if it is one of many."""
     size: int
-    """Bytes that it takes, roughly where it is one of many."""
+    """Its bytes, roughly if it is one of many."""
     modified: int
-    """When the file was changed, in nanoseconds since 1970."""
+    """Time of the file's last change in nanoseconds since 1970."""
 
     @property
     def place(self) -> str:
-        """Where it is, for people."""
+        """Its place, for people."""
         return self.path if self.row is None else f"{self.path}, row {self.row},"
 
 
@@ -39,15 +40,15 @@ class Listing:
     """The images of a source, without their content."""
 
     layout: str
-    """In words."""
+    """Description for people."""
     wnids: Sequence[str]
-    """The names of the classes, by their labels: sorted."""
+    """Names of the classes, sorted, by their labels."""
     training: list[Image]
     """Sorted by label and name."""
     validation: list[Image]
-    """Likewise."""
+    """Sorted by label and name."""
     folders: tuple[Path, ...]
-    """Those that the images lie in."""
+    """Folders that the images lie in."""
 
     @property
     def size(self) -> int:
@@ -56,36 +57,36 @@ class Listing:
 
 
 ReadImage = Callable[[Image], bytes]
-"""Returns an image's file. Raises OSError, or DatasetError where it is no longer what it was."""
+"""Returns an image's file. Raises OSError, or DatasetError if it has changed."""
 
 
-class Source(Protocol):
-    """A source that was found in one of the layouts."""
+@dataclass(slots=True)
+class ImageSource:
+    """Images in one of the layouts; here each is a file of its own."""
 
-    @property
-    def listing(self) -> Listing: ...
-
-    @property
-    def archives(self) -> Mapping[str, str]:
-        """The MD5 of the official archives that it is, by their files; empty where it is not."""
-        ...
+    listing: Listing
+    archives: dict[str, str] = field(default_factory=dict)
+    """MD5 of the official archives that were read, by their files."""
 
     @property
     def unpacked_size(self) -> int:
-        """Bytes that it needs to be read in any order, besides the dataset."""
-        ...
+        """Bytes that are needed to read it in any order, besides the dataset."""
+        return 0
 
-    def opened(
-        self, unpacked: Path, threads: int, progress: Show
-    ) -> AbstractContextManager[ReadImage]:
-        """Return what reads its images, in any order and by many threads.
+    @contextmanager
+    def opened(self, unpacked: Path, threads: int, progress: ShowProgress) -> Iterator[ReadImage]:
+        """Return the function that reads its images, in any order and by many threads.
 
         Args:
             unpacked: a folder for what that takes; what is finished there is not made again.
-            threads: how many make it.
-            progress: is told how far that is.
+            threads: number of threads that make it.
+            progress: shows the progress.
+
+        Raises:
+            DatasetError: the source cannot be read, or is no longer what it was.
         """
-        ...
+        del unpacked, threads, progress
+        yield lambda image: Path(image.path).read_bytes()
 
 
 def and_more(what: str, all_of: Sequence[object]) -> str:
@@ -95,19 +96,16 @@ def and_more(what: str, all_of: Sequence[object]) -> str:
 
 def entries(folder: Path) -> list[os.DirEntry[str]]:
     """List a folder by name, hidden files left out. Raises DatasetError."""
-    try:
-        with os.scandir(folder) as found:
-            shown = [entry for entry in found if not entry.name.startswith(".")]
-    except OSError as error:
-        raise DatasetError(f"cannot read {folder}: {reason_of(error)}") from None
+    with read_errors(folder), os.scandir(folder) as found:
+        shown = [entry for entry in found if not entry.name.startswith(".")]
     return sorted(shown, key=lambda entry: entry.name)
 
 
-def check(listing: Listing, parts: Mapping[str, str]) -> None:
-    """Check what must hold in every layout.
+def check_listing(listing: Listing, parts: Mapping[str, str]) -> None:
+    """Check a listing of any layout.
 
     Args:
-        parts: what the training and the validation images are called in the layout.
+        parts: descriptions of the training and the validation images.
 
     Raises:
         DatasetError: a class has no images, or two images have one name.

@@ -1,45 +1,40 @@
 """JPEG files in folders: ``train/<wnid>/*.JPEG``, and ``val/`` with or without such folders.
 
-So torchvision's ``ImageNet`` and ``ImageFolder`` want them, and so they lie in what Kaggle gives.
+That is the layout of torchvision's ``ImageNet`` and ``ImageFolder``, and of Kaggle's
+``ILSVRC/Data/CLS-LOC/{train,val}``, with annotations and lists beside it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.imagenet.sources.base import (
     Image,
+    ImageSource,
     Listing,
-    ReadImage,
     and_more,
-    check,
+    check_listing,
     entries,
 )
-from aiperf_hpc.replica.data.imagenet.sources.labels import LABELS_FILE, LabelFile, labels_of
-from aiperf_hpc.replica.data.jobs import in_threads
-from aiperf_hpc.replica.data.progress import Meter, Show
+from aiperf_hpc.replica.data.imagenet.sources.labels import (
+    LABELS_FILE,
+    LabelFile,
+    labels_of,
+    read_annotations,
+    read_mapping,
+    read_solution,
+)
+from aiperf_hpc.replica.data.jobs import Meter, ShowProgress, in_threads
 
 SUFFIXES = (".jpeg", ".jpg")
-
-
-@dataclass(frozen=True, slots=True)
-class FolderSource:
-    """A source whose images are files."""
-
-    listing: Listing
-    unpacked_size: int = 0
-    archives: Mapping[str, str] = field(default_factory=dict)
-
-    @contextmanager
-    def opened(self, unpacked: Path, threads: int, progress: Show) -> Iterator[ReadImage]:
-        """Return what reads the images."""
-        del unpacked, threads, progress  # Files can be read in any order as they are.
-        yield lambda image: Path(image.path).read_bytes()
+KAGGLE = "ILSVRC/Data/CLS-LOC"
+"""Folder of Kaggle's images."""
+_ANNOTATIONS = "ILSVRC/Annotations/CLS-LOC/val"
+_SOLUTION = "LOC_val_solution.csv"
+_MAPPING = "LOC_synset_mapping.txt"
 
 
 def open_folders(
@@ -47,9 +42,9 @@ def open_folders(
     val: Path,
     label_files: Sequence[LabelFile],
     threads: int,
-    progress: Show,
+    progress: ShowProgress,
     layout: str = "train/ and val/ with a folder for each class",
-) -> FolderSource:
+) -> ImageSource:
     """List the images of two folders.
 
     Args:
@@ -57,7 +52,7 @@ def open_folders(
         val: has a folder for each class too, or images alone.
         label_files: where the labels of these may be; the first that is there is read.
         threads: how many list folders at once.
-        progress: is told how far that is.
+        progress: shows the progress.
         layout: what it is called.
 
     Raises:
@@ -81,8 +76,39 @@ def open_folders(
         held_out = sorted(_flat_images(val, label_files, label, threads))
         layout = layout.replace("val/ with a folder for each class", "val/ without class folders")
     listing = Listing(layout, wnids, training, held_out, (train, val))
-    check(listing, {"train": str(train), "val": str(val)})
-    return FolderSource(listing)
+    check_listing(listing, {"train": str(train), "val": str(val)})
+    return ImageSource(listing)
+
+
+def open_kaggle(root: Path, threads: int, progress: ShowProgress) -> ImageSource:
+    """List the images below the folder that has ``ILSVRC/``.
+
+    The labels of validation are read from LOC_val_solution.csv, or from the annotations where it
+    is not there. The classes must be those of LOC_synset_mapping.txt, where that is there.
+
+    Raises:
+        DatasetError: something is not as it should be.
+    """
+    train, val = root / KAGGLE / "train", root / KAGGLE / "val"
+    mapping = root / _MAPPING
+    if mapping.exists():
+        _check_classes(class_folders(train), train, mapping)
+    label_files = [
+        LabelFile(root / _SOLUTION, read_solution),
+        LabelFile(root / _ANNOTATIONS, read_annotations),
+    ]
+    return open_folders(train, val, label_files, threads, progress, "Kaggle's CLS-LOC")
+
+
+def _check_classes(found: list[str], train: Path, mapping: Path) -> None:
+    named = read_mapping(mapping)
+    absent, unknown = sorted(set(named) - set(found)), sorted(set(found) - set(named))
+    if unknown:
+        what = f"{train / unknown[0]} is a class that {mapping} does not name"
+        raise DatasetError(and_more(what, unknown))
+    if absent:
+        what = f"{train} lacks the class {absent[0]}, which {mapping} names"
+        raise DatasetError(and_more(what, absent))
 
 
 def class_folders(folder: Path) -> list[str]:
@@ -108,17 +134,15 @@ def _image_files(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _class_images(
-    folder: Path, found: Sequence[str], label: dict[str, int], threads: int, progress: Show
+    folder: Path, found: Sequence[str], label: dict[str, int], threads: int, progress: ShowProgress
 ) -> list[Image]:
     """List the folders of the classes at once: a file server takes its time for each image."""
     meter = Meter(progress, f"listing {folder.name}/", len(found), "classes")
 
     def images(wnid: str, _: object) -> list[Image]:
-        listed = [_image(file, wnid, label[wnid]) for file in _image_files(folder / wnid)]
-        meter.add()
-        return listed
+        return [_image(file, wnid, label[wnid]) for file in _image_files(folder / wnid)]
 
-    return sorted(image for some in in_threads(images, found, threads) for image in some)
+    return sorted(image for some in in_threads(images, found, threads, meter) for image in some)
 
 
 def _flat_images(
@@ -134,5 +158,5 @@ def _image(file: os.DirEntry[str], wnid: str, label: int) -> Image:
         status = file.stat()
         size, modified = status.st_size, status.st_mtime_ns
     except OSError:
-        size = modified = 0  # It is named when it is read.
+        size = modified = 0  # Reading it raises the error.
     return Image(label, f"{wnid}/{file.name}", file.path, None, size, modified)

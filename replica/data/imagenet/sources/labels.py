@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from aiperf_hpc.datasets import read_errors
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.imagenet.sources.base import and_more
 from aiperf_hpc.replica.data.jobs import in_threads
@@ -155,9 +156,8 @@ def read_annotations(path: Path, files: Files, threads: int) -> Iterator[Labelle
     def labelled(name: str, _: object) -> Labelled:
         file = path / f"{name}.xml"
         try:
-            content = ElementTree.fromstring(file.read_bytes())  # noqa: S314 -- expat has limits
-        except OSError as error:
-            raise DatasetError(f"cannot read {file}: {reason_of(error)}") from None
+            with read_errors(file):
+                content = ElementTree.fromstring(file.read_bytes())  # noqa: S314 -- expat has limits
         except ElementTree.ParseError as error:
             raise DatasetError(f"{file} is no XML: {error}") from None
         wnids = {found.text or "" for found in content.iterfind("object/name")}
@@ -226,11 +226,9 @@ def read_meta_bin(path: Path, files: Files, threads: int) -> Iterator[Labelled]:
     del files, threads
     problem = f"cannot read {path}: it is not what torchvision writes"
     try:
-        with zipfile.ZipFile(path) as archive:
+        with read_errors(path), zipfile.ZipFile(path) as archive:
             (name,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
             _, wnids = _Plain(io.BytesIO(archive.read(name))).load()
-    except OSError as error:
-        raise DatasetError(f"cannot read {path}: {reason_of(error)}") from None
     except (zipfile.BadZipFile, pickle.UnpicklingError, EOFError, ValueError, TypeError):
         raise DatasetError(problem) from None
     if not isinstance(wnids, list) or not all(isinstance(wnid, str) for wnid in wnids):
@@ -248,10 +246,10 @@ class _Plain(pickle.Unpickler):
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        detail = reason_of(error) if isinstance(error, OSError) else "it is not text"
-        raise DatasetError(f"cannot read {path}: {detail}") from None
+        with read_errors(path):
+            return path.read_text("utf-8")
+    except UnicodeDecodeError:
+        raise DatasetError(f"cannot read {path}: it is not text") from None
 
 
 def read_mapping(path: Path) -> list[str]:

@@ -11,27 +11,26 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pydantic import ValidationError
-
+from aiperf_hpc.datasets import read_errors
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.extras import PARQUET
 from aiperf_hpc.replica.data.imagenet.sources.base import (
     Image,
+    ImageSource,
     Listing,
     ReadImage,
     and_more,
-    check,
+    check_listing,
     entries,
 )
-from aiperf_hpc.replica.data.jobs import in_threads
-from aiperf_hpc.replica.data.progress import Meter, Show
+from aiperf_hpc.replica.data.jobs import Meter, ShowProgress, in_threads
+from aiperf_hpc.replica.data.staging import read_note
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import Value
 
@@ -76,7 +75,7 @@ def parquet_folder(source: Path) -> Path | None:
     return None
 
 
-def open_parquet(folder: Path, threads: int, progress: Show) -> ParquetSource:
+def open_parquet(folder: Path, threads: int, progress: ShowProgress) -> ParquetSource:
     """List the images of a folder's parquet files.
 
     Raises:
@@ -88,48 +87,37 @@ def open_parquet(folder: Path, threads: int, progress: Show) -> ParquetSource:
     meter = Meter(progress, "listing parquet files", sum(map(len, files.values())), "files")
 
     def rows(path: Path, _: object) -> list[_Row]:
-        listed = list(_rows(path))
-        meter.add()
-        return listed
+        return list(_rows(path))
 
     parts = {
-        part: [row for some in in_threads(rows, paths, threads) for row in some]
+        part: [row for some in in_threads(rows, paths, threads, meter) for row in some]
         for part, paths in files.items()
     }
     wnids = _wnids(parts["train"], _named_classes(files["train"][0]))
     training, held_out = (sorted(_images(parts[part], wnids)) for part in files)
     listing = Listing("Hugging Face's parquet", wnids, training, held_out, (folder,))
-    check(listing, {part: f"{folder}/{part}-*.parquet" for part in files})
+    check_listing(listing, {part: f"{folder}/{part}-*.parquet" for part in files})
     return ParquetSource(listing)
 
 
-@dataclass(frozen=True, slots=True)
-class ParquetSource:
+class ParquetSource(ImageSource):
     """A source whose images are rows of parquet files."""
-
-    listing: Listing
-    archives: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def unpacked_size(self) -> int:
-        """Bytes of what is unpacked: all images, once more."""
+        """Bytes of all images, which are unpacked."""
         return self.listing.size
 
     @contextmanager
-    def opened(self, unpacked: Path, threads: int, progress: Show) -> Iterator[ReadImage]:
+    def opened(self, unpacked: Path, threads: int, progress: ShowProgress) -> Iterator[ReadImage]:
         """Unpack the files that are not unpacked yet, and return what reads the images."""
         paths = sorted({i.path for i in (*self.listing.training, *self.listing.validation)})
         meter = Meter(progress, "unpacking", len(paths), "parquet files")
 
         def unpack(path: str, stopped: threading.Event) -> list[int]:
-            ends = _unpack(Path(path), unpacked, stopped)
-            meter.add()
-            return ends
+            return [0, *_unpack(Path(path), unpacked, stopped)]
 
-        starts = {
-            path: [0, *ends]
-            for path, ends in zip(paths, in_threads(unpack, paths, threads), strict=True)
-        }
+        starts = dict(zip(paths, in_threads(unpack, paths, threads, meter), strict=True))
         with ExitStack() as stack:
             opened = {
                 path: stack.enter_context(_images_file(Path(path), unpacked).open("rb")).fileno()
@@ -185,8 +173,8 @@ def _parquet_errors(path: Path) -> Iterator[None]:
         yield
     except (ArrowException, OSError) as error:
         # pyarrow says in an OSError without a number what is wrong with the content.
-        said = reason_of(error) if isinstance(error, OSError) else " ".join(str(error).split())
-        raise DatasetError(f"cannot read {path}, or it is truncated: {said}") from None
+        reason = reason_of(error) if isinstance(error, OSError) else " ".join(str(error).split())
+        raise DatasetError(f"cannot read {path}, or it is truncated: {reason}") from None
 
 
 def _open(path: Path) -> ParquetFile:
@@ -213,10 +201,8 @@ def _rows(path: Path) -> Iterator[_Row]:
 
 
 def _status(path: Path) -> os.stat_result:
-    try:
+    with read_errors(path):
         return path.stat()
-    except OSError as error:
-        raise DatasetError(f"cannot read {path}: {reason_of(error)}") from None
 
 
 def _check_columns(path: Path, file: ParquetFile) -> None:
@@ -314,7 +300,7 @@ def _unpack(path: Path, folder: Path, stopped: threading.Event) -> list[int]:
     with target.open("wb") as file:
         for row, image in enumerate(_contents(path)):
             if stopped.is_set():
-                return []  # Nobody asks for it any more.
+                return []  # The result is no longer needed.
             if not image:
                 raise DatasetError(f"{path}, row {row}, has no bytes")
             file.write(image)
@@ -329,12 +315,10 @@ def _unpack(path: Path, folder: Path, stopped: threading.Event) -> list[int]:
 
 def _finished(note: Path, target: Path) -> _Unpacked | None:
     """Return what was unpacked before, if all of it is there."""
-    try:
-        done = _Unpacked.model_validate_json(note.read_bytes())
-        whole = target.stat().st_size == (done.ends[-1] if done.ends else 0)
-    except (FileNotFoundError, ValidationError):
+    done = read_note(note, _Unpacked)
+    if done is None or not target.exists():
         return None
-    return done if whole else None
+    return done if target.stat().st_size == (done.ends[-1] if done.ends else 0) else None
 
 
 def _contents(path: Path) -> Iterator[bytes | None]:

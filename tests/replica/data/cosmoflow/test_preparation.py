@@ -9,17 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.support.cosmoflow_files import sample_file
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.datasets.manifest import load_dataset_manifest
+from aiperf_hpc.datasets import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import cosmoflow, load_dataset
 from aiperf_hpc.replica.data.__main__ import main
 from aiperf_hpc.replica.data.base import Dataset, Part
-from aiperf_hpc.replica.data.cosmoflow import samples
-from aiperf_hpc.replica.data.cosmoflow.samples import Sample
-from aiperf_hpc.replica.data.cosmoflow.source import OfficialFiles
-from aiperf_hpc.replica.data.progress import Progress
+from aiperf_hpc.replica.data.cosmoflow import CosmoFlowFiles, Sample
+from aiperf_hpc.replica.data.jobs import Progress
 from aiperf_hpc.replica.data.sharded.preparation import shard_counts
 from aiperf_hpc.replica.data.staging import Options
 
@@ -38,7 +37,7 @@ def write_source(folder: Path, *, compressed: bool) -> Path:
         (folder / part).mkdir(parents=True)
         for at in range(number):
             path = folder / part / f"univ_{at:03d}.tfrecord"
-            path.write_bytes(samples.written(sample(first + at), compressed=compressed))
+            path.write_bytes(sample_file(sample(first + at), compressed=compressed))
     return folder
 
 
@@ -125,7 +124,7 @@ def test_a_preparation_goes_on_where_it_was_interrupted(own: Path, tmp_path: Pat
     assert "shards are kept" in caught.value.__notes__[0]
     said = list[str]()
     info = cosmoflow.prepare(own, target, Options(shards=11, report=said.append))
-    assert any("going on" in line for line in said)
+    assert any("resuming" in line for line in said)
     assert info.train_samples == TRAINING
     assert cosmoflow.verify(target, 2).broken == ()
 
@@ -159,7 +158,7 @@ def test_a_source_that_is_damaged_is_refused_in_a_line(
 
 def _write(folder: Path, wrong: Sample, *, compressed: bool = True) -> None:
     path = folder / "train" / "univ_003.tfrecord"
-    path.write_bytes(samples.written(wrong, compressed=compressed))
+    path.write_bytes(sample_file(wrong, compressed=compressed))
 
 
 def _cut(folder: Path) -> None:
@@ -222,4 +221,4 @@ def test_more_shards_than_samples_are_refused(source: Path, tmp_path: Path) -> N
 
 
 def test_a_shard_has_the_files_of_a_universe() -> None:
-    assert shard_counts(524_288, 65_536, None, OfficialFiles.shard_samples) == (8_192, 1_024)
+    assert shard_counts(524_288, 65_536, None, CosmoFlowFiles.shard_samples) == (8_192, 1_024)

@@ -7,9 +7,9 @@ import io
 
 import numpy as np
 import pytest
+from tests.support.cosmoflow_files import sample_file
 
-from aiperf_hpc.replica.data.cosmoflow import samples
-from aiperf_hpc.replica.data.cosmoflow.samples import Sample
+from aiperf_hpc.replica.data.cosmoflow import Sample, logarithms, read_sample
 from aiperf_hpc.replica.data.tfrecord import example, of_bytes, of_floats, of_integer, write_record
 from aiperf_hpc.replica.tensorflow_import import tf
 
@@ -37,7 +37,7 @@ def record(content: bytes) -> bytes:
 def test_tensorflow_reads_what_is_written_and_its_files_are_read(compressed: bool) -> None:
     sample = a_sample()
     options = "GZIP" if compressed else None
-    content = samples.written(sample, compressed=compressed)
+    content = sample_file(sample, compressed=compressed)
     whole = gzip.decompress(content) if compressed else content
     parsed = tf.train.Example.FromString(whole[12:-4]).features.feature
     assert parsed["x"].bytes_list.value[0] == sample.counts.tobytes()
@@ -49,7 +49,7 @@ def test_tensorflow_reads_what_is_written_and_its_files_are_read(compressed: boo
     }
     theirs = tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
     for file in (content, gzip.compress(record(theirs)) if options else record(theirs)):
-        found = samples.read(file)
+        found = read_sample(file)
         np.testing.assert_array_equal(found.counts, sample.counts)
         np.testing.assert_array_equal(found.parameters, sample.parameters)
         assert found.sha256 == sample.sha256
@@ -64,12 +64,12 @@ def test_the_digest_is_of_the_numbers() -> None:
 def test_logarithms_are_of_one_more_than_the_count() -> None:
     counts = np.array([0, 1, 2, 100, 32767], np.int16)
     found = np.empty(5, np.float32)
-    samples.logarithms(counts, found)
+    logarithms(counts, found)
     np.testing.assert_array_equal(found, np.log1p(counts.astype(np.float64)).astype(np.float32))
 
 
-WHOLE = samples.written(a_sample(), compressed=PLAIN)
-PACKED = samples.written(a_sample(), compressed=GZIP)
+WHOLE = sample_file(a_sample(), compressed=PLAIN)
+PACKED = sample_file(a_sample(), compressed=GZIP)
 FLOATS = np.zeros((6, 6, 6, 4), np.float32).tobytes()
 COUNTS = a_sample().counts.tobytes()
 
@@ -102,5 +102,5 @@ COUNTS = a_sample().counts.tobytes()
 )
 def test_what_is_no_sample_is_refused_in_words(file: bytes, problem: str) -> None:
     with pytest.raises(ValueError, match=problem) as caught:
-        samples.read(file)
+        read_sample(file)
     assert "\n" not in str(caught.value)

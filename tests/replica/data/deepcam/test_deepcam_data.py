@@ -17,7 +17,7 @@ from aiperf_hpc.extras import HDF5
 from aiperf_hpc.replica.data import deepcam, hdf5, load_dataset
 from aiperf_hpc.replica.data.__main__ import main
 from aiperf_hpc.replica.data.base import Part
-from aiperf_hpc.replica.data.deepcam.stored import Sample, read, written
+from aiperf_hpc.replica.data.deepcam import Sample, read_sample, sample_file
 from aiperf_hpc.replica.data.staging import Options
 
 HEIGHT, WIDTH, FIELDS = 32, 48, 5
@@ -245,11 +245,11 @@ def test_the_command_prepares_and_verifies(
 
 def test_a_stored_map_of_another_shape_is_refused() -> None:
     sample = Sample(fields_of(1), mask_of(1).astype(np.uint8))
-    again = read(written(sample))
+    again = read_sample(sample_file(sample))
     np.testing.assert_array_equal(again.fields, sample.fields)
     np.testing.assert_array_equal(again.mask, sample.mask)
     short = Sample(fields_of(1), mask_of(1).astype(np.uint8)[:-1])
     with pytest.raises(ValueError, match="a map of 32 x 48 x 5 has not"):
-        read(written(short))
+        read_sample(sample_file(short))
     with pytest.raises(ValueError, match="it has 0 records, not 1"):
-        read(b"")
+        read_sample(b"")

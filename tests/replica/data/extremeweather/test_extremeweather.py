@@ -13,18 +13,18 @@ import pytest
 from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.datasets.manifest import load_dataset_manifest
+from aiperf_hpc.datasets import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.extras import HDF5
 from aiperf_hpc.replica.data import extremeweather, hdf5, load_dataset
 from aiperf_hpc.replica.data.__main__ import main
-from aiperf_hpc.replica.data.base import Dataset
-from aiperf_hpc.replica.data.extremeweather.samples import ExtremeWeatherCodec, Sample, checked
-from aiperf_hpc.replica.data.progress import Progress
-from aiperf_hpc.replica.data.shards import load_index
+from aiperf_hpc.replica.data.base import Dataset, empty_batch
+from aiperf_hpc.replica.data.extremeweather import ExtremeWeatherCodec, Sample, checked_sample
+from aiperf_hpc.replica.data.jobs import Progress
+from aiperf_hpc.replica.data.sharded.index import load_index
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.data.tfrecord import write_record
-from aiperf_hpc.replica.data.weather.boxes import CHANNELS
+from aiperf_hpc.replica.data.weather.datasets import BOX_CHANNELS as CHANNELS
 from aiperf_hpc.replica.data.weather.fields import CHANNELS as FIELDS
 
 HEIGHT, WIDTH, MAPS = 4, 6, 5
@@ -216,7 +216,7 @@ WRONG: list[tuple[Callable[[Path], object], str]] = [
     (_box(0, 7, 2, 9, 1), "columns 7 to 9: it lies outside the map of 4 x 6"),
     (_box(0, np.inf, 2, 9, 1), "are not finite numbers"),
     (_cut, "cannot read .*climo_1980.h5: it is no whole HDF5 file: .*truncated"),
-    (_without("boxes"), "climo_1980.h5: it has no arrays 'images' and 'boxes'"),
+    (_without("boxes"), "climo_1980.h5: it has no dataset boxes"),
     (
         _another("images", np.zeros((MAPS, 3, HEIGHT, WIDTH), np.float32)),
         "'images' is float32 .*float32 .maps, 16, height, width. is required",
@@ -232,7 +232,7 @@ WRONG: list[tuple[Callable[[Path], object], str]] = [
     ),
     (_another("boxes", np.zeros((MAPS, 15, 5), "c8")), "'boxes' is complex64 .5, 15, 5.; numbers"),
     (_set("images", (2, 7, 0, 0), 3e38), "map 3: channel TREFHT has 3e.38, where 240 to 310 is us"),
-    (_a_group, "climo_1980.h5: it has no arrays 'images' and 'boxes'"),
+    (_a_group, "climo_1980.h5: it has no dataset "),
     (_a_folder, "cannot read .*climo_1980.h5: Is a directory$"),
     (_no_such_type, "cannot read .*climo_1980.h5: Insufficient precision"),
     (
@@ -267,7 +267,7 @@ def test_all_maps_that_are_wrong_are_named(source: Path, tmp_path: Path) -> None
 def test_a_box_that_reaches_over_the_edge_is_cut_there() -> None:
     rows = np.full((15, 5), -1.0)
     rows[1] = (-3, 2.5, 3.2, 100, 2)
-    found = checked(np.zeros((16, HEIGHT, WIDTH), np.float32), rows)
+    found = checked_sample(np.zeros((16, HEIGHT, WIDTH), np.float32), rows)
     assert isinstance(found, Sample)
     assert found.boxes[0].tolist() == [0, 2, 4, 6, 2]
     assert (found.boxes[1:] == -1).all()
@@ -308,7 +308,7 @@ def test_a_record_of_another_size_is_no_map(folder: Path) -> None:
     file = io.BytesIO()
     write_record(file, bytes(99))
     with pytest.raises(ValueError, match="99 bytes are no map of"):
-        codec.decode(memoryview(file.getvalue()), codec.empty(info, 1), 0)
+        codec.decode(memoryview(file.getvalue()), empty_batch(info, 1), 0)
     with pytest.raises(ValueError, match="it has 0 records, not 1"):
         codec.sha256(memoryview(b""))
 

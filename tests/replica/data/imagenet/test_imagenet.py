@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from PIL import Image
 from tests.support.imagenet_readers import agree, open_folder, pixels_of
 
-from aiperf_hpc.datasets.manifest import save_dataset_manifest
+from aiperf_hpc.datasets import save_dataset_manifest
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data import Batch, imagenet, tfrecord
+from aiperf_hpc.replica.data import Batch, tfrecord
 from aiperf_hpc.replica.data.base import Part, Pixels
 from aiperf_hpc.replica.data.imagenet import sample_order, tensorflow_reader
-from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
-from aiperf_hpc.replica.data.imagenet.decoded_images import DecodedImages
-from aiperf_hpc.replica.data.imagenet.labelled_image import unpack
-from aiperf_hpc.replica.data.shards import load_index
+from aiperf_hpc.replica.data.imagenet.dataset import DecodedImages, ImageNetDataset, verify
+from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
+from aiperf_hpc.replica.data.imagenet.stored_image import unpack
+from aiperf_hpc.replica.data.sharded.index import load_index
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.tensorflow_import import tf
 
@@ -195,7 +195,7 @@ def test_both_readers_give_the_same_samples_of_true_photographs(
             path = tmp_path / "source" / part / f"n{number % 2}" / f"{number}.JPEG"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-    imagenet.prepare(tmp_path / "source", tmp_path / "prepared", Options(shards=2, cores=2))
+    prepare_imagenet(tmp_path / "source", tmp_path / "prepared", Options(shards=2, cores=2))
     theirs, ours = _both(tmp_path / "prepared", 224)
     agree(theirs.train(0, 8, 1), ours.train(0, 8, 1))
     agree(theirs.validation(8), ours.validation(8))
@@ -209,10 +209,11 @@ import sys
 sys.modules["tensorflow"] = sys.modules["torch"] = None
 from pathlib import Path
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.replica.data import imagenet, load_dataset
+from aiperf_hpc.replica.data import load_dataset
+from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.staging import Options
 folder = Path({str(tmp_path / "prepared")!r})
-imagenet.prepare(Path({str(imagenet_source)!r}), folder, Options(shards=4))
+prepare_imagenet(Path({str(imagenet_source)!r}), folder, Options(shards=4))
 dataset = load_dataset(DatasetConfig(name="imagenet", path=folder, image_size=32), 2, "torch")
 print(sum(batch.size for batch in dataset.train(0, 5, 0)))
 """
@@ -289,7 +290,7 @@ def ramps(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (folder / "source" / part / wnid).mkdir(parents=True)
             for number in range(each):
                 (folder / "source" / part / wnid / f"{number}.JPEG").write_bytes(_ramp())
-    imagenet.prepare(folder / "source", folder / "prepared", Options(shards=3))
+    prepare_imagenet(folder / "source", folder / "prepared", Options(shards=3))
     return folder / "prepared"
 
 
@@ -356,7 +357,7 @@ def test_crops_differ_between_samples_and_epochs(load: Load, ramps: Path) -> Non
     assert not crops[0] & crops[1]
 
 
-def test_normalisation_constants() -> None:
+def test_normalization_constants() -> None:
     assert np.allclose(np.array(sample_order.MEAN) / 255, (0.485, 0.456, 0.406))
     assert np.allclose(np.array(sample_order.STD) / 255, (0.229, 0.224, 0.225))
 
@@ -438,7 +439,7 @@ def _exchange(shard: Path) -> None:
 def _shorten(shard: Path) -> None:
     """Another dataset's shard: good records, but fewer."""
     with shard.open("rb+") as file:
-        sizes = list(tfrecord.scan(file.fileno()))
+        sizes = [len(c) + tfrecord.OVERHEAD for c in tfrecord.contents(file.fileno())]
         file.truncate(sum(sizes[:-1]))
 
 
@@ -480,10 +481,10 @@ def test_an_error_of_reading_holds_nothing_of_tensorflows_iterator(
 
 def test_damage_in_the_middle_is_found_by_verification(ramps: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(ramps, tmp_path / "copy"))
-    imagenet.verify(folder, 2)
+    verify(folder, 2)
     _damage(folder / "train-00002-of-00003")
     with pytest.raises(DatasetError, match="train-00002-of-00003 is not the shard"):
-        imagenet.verify(folder, 2)
+        verify(folder, 2)
 
 
 def test_sizes_that_are_missing_damaged_or_of_another_dataset(folder: Path, ramps: Path) -> None:

@@ -14,11 +14,11 @@ from PIL import Image
 from tests.replica.data.conftest import Photo
 from tests.support.imagenet_source import jpeg
 
-from aiperf_hpc.datasets.manifest import load_dataset_manifest
+from aiperf_hpc.datasets import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data import imagenet
+from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.stored_image import encode
-from aiperf_hpc.replica.data.shards import load_index
+from aiperf_hpc.replica.data.sharded.index import load_index
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.tensorflow_import import tf
 
@@ -99,7 +99,7 @@ def test_the_digest_is_as_documented(imagenet_source: Path, imagenet_folder: Pat
 def test_the_digest_does_not_depend_on_the_shards(
     imagenet_source: Path, imagenet_folder: Path, tmp_path: Path
 ) -> None:
-    one = imagenet.prepare(imagenet_source, tmp_path / "one")
+    one = prepare_imagenet(imagenet_source, tmp_path / "one")
     assert len(list((tmp_path / "one").glob("train-*"))) == 1
     assert one == load_dataset_manifest(imagenet_folder, "imagenet")
 
@@ -107,7 +107,7 @@ def test_the_digest_does_not_depend_on_the_shards(
 def test_the_shards_do_not_depend_on_the_threads(
     imagenet_source: Path, imagenet_folder: Path, tmp_path: Path
 ) -> None:
-    imagenet.prepare(imagenet_source, tmp_path / "again", Options(shards=4, cores=1))
+    prepare_imagenet(imagenet_source, tmp_path / "again", Options(shards=4, cores=1))
     assert load_index(tmp_path / "again", "imagenet") == load_index(imagenet_folder, "imagenet")
 
 
@@ -117,7 +117,7 @@ def test_a_flat_validation_folder(
 ) -> None:
     source = make_source(tmp_path / "source")
     _flatten(source, beside)
-    info = imagenet.prepare(source, tmp_path / "flat", Options(shards=4))
+    info = prepare_imagenet(source, tmp_path / "flat", Options(shards=4))
     assert info == load_dataset_manifest(imagenet_folder, "imagenet")
     assert load_index(tmp_path / "flat", "imagenet") == load_index(imagenet_folder, "imagenet")
 
@@ -136,7 +136,7 @@ def _flatten(source: Path, beside: bool = True) -> Path:
 
 def test_conversions_are_counted(imagenet_source: Path, tmp_path: Path) -> None:
     lines: list[str] = []
-    imagenet.prepare(imagenet_source, tmp_path / "x", Options(report=lines.append))
+    prepare_imagenet(imagenet_source, tmp_path / "x", Options(report=lines.append))
     assert lines[-1] == "converted to RGB JPEG: 1 CMYK JPEG, 1 PNG"
 
 
@@ -209,7 +209,7 @@ def source(make_source: Callable[[Path], Path], tmp_path: Path) -> Path:
 def _refused(source: Path, message: str, options: Options | None = None) -> None:
     target = source.parent / "target"
     with pytest.raises(DatasetError, match=message) as error:
-        imagenet.prepare(source, target, options)
+        prepare_imagenet(source, target, options)
     assert "\n" not in str(error.value)
     assert {path.name for path in source.parent.iterdir()} <= {"source", "target.partial"}
 
@@ -250,7 +250,7 @@ def test_files_of_other_kinds(source: Path) -> None:
     stray.touch()
     _refused(source, "notes.txt is not a JPEG file by its name")
     stray.rename(stray.with_name(".hidden"))
-    imagenet.prepare(source, source.parent / "target")
+    prepare_imagenet(source, source.parent / "target")
 
 
 def test_a_flat_folder_without_labels(source: Path) -> None:

@@ -16,14 +16,15 @@ from sklearn.datasets import load_sample_images
 from tests.support.imagenet_readers import agree, open_folder, pixels_of
 from tests.support.imagenet_source import jpeg, png
 
-from aiperf_hpc.datasets.manifest import load_dataset_manifest
+from aiperf_hpc.datasets import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data import imagenet, tfrecord
+from aiperf_hpc.replica.data import tfrecord
 from aiperf_hpc.replica.data.__main__ import main
 from aiperf_hpc.replica.data.base import Part
-from aiperf_hpc.replica.data.imagenet.labelled_image import LabelledImage, pack, unpack
-from aiperf_hpc.replica.data.imagenet.stored_image import encode
-from aiperf_hpc.replica.data.shards import describe_shard, load_index, save_index, save_sizes
+from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
+from aiperf_hpc.replica.data.imagenet.stored_image import LabelledImage, encode, pack, unpack
+from aiperf_hpc.replica.data.imagenet.verification import verify_folder
+from aiperf_hpc.replica.data.sharded.index import describe_shard, load_index, save_index, save_sizes
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.trial import Stored
 
@@ -70,7 +71,7 @@ def folders(source: Path) -> dict[Stored, Path]:
     made: dict[Stored, Path] = {}
     for stored in ("jpeg", *RESIZED):
         made[stored] = source.parent / stored
-        imagenet.prepare(source, made[stored], _options(stored))
+        prepare_imagenet(source, made[stored], _options(stored))
     return made
 
 
@@ -224,7 +225,7 @@ def test_raw_images_without_all_their_pixels_are_named(
     dataset = open_folder(folder, engine=engine, stored="raw")
     with pytest.raises(DatasetError, match=f"reading {folder} failed: "):
         list(dataset.train(0, 4, 7))
-    (line,) = imagenet.verify_folder(folder, 2, decode=True).broken
+    (line,) = verify_folder(folder, 2, decode=True).broken
     assert line.startswith(f"{folder / name}: {images[-1].name} does not decode: ")
 
 
@@ -280,7 +281,7 @@ def test_formats_have_different_digests_and_files_that_are_kept_the_one_of_befor
 
 @pytest.mark.parametrize("decode", [False, True])
 def test_a_folder_is_verified(decode: bool, stored: Stored, folders: dict[Stored, Path]) -> None:
-    found = imagenet.verify_folder(folders[stored], 2, decode=decode)
+    found = verify_folder(folders[stored], 2, decode=decode)
     assert (found.samples, found.broken) == (22, ())
 
 
@@ -289,7 +290,7 @@ def test_every_byte_of_a_shard_is_verified(copied: Path) -> None:
     content = bytearray(shard.read_bytes())
     for place in (0, len(content) // 2, len(content) - 1):
         shard.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        (line,) = imagenet.verify_folder(copied, 2).broken
+        (line,) = verify_folder(copied, 2).broken
         assert f"{shard} is not the shard that was prepared" in line
 
 
@@ -297,7 +298,7 @@ def test_pixels_that_were_exchanged_with_their_checksums_are_another_dataset(cop
     name = f"train-00001-of-{SHARDS:05d}"
     first, *others = _content(copied / name)
     _forge(copied, name, [first._replace(encoded=others[0].encoded), *others])
-    (line,) = imagenet.verify_folder(copied, 2).broken
+    (line,) = verify_folder(copied, 2).broken
     assert f"{copied / 'dataset.json'} states the SHA-256" in line
 
 
@@ -305,7 +306,7 @@ def test_a_manifest_of_another_format_is_not_that_of_the_images(copied: Path) ->
     manifest = json.loads((copied / "dataset.json").read_text())
     del manifest["stored"]
     (copied / "dataset.json").write_text(json.dumps(manifest))
-    (line,) = imagenet.verify_folder(copied, 2).broken
+    (line,) = verify_folder(copied, 2).broken
     assert f"{copied / 'dataset.json'} states the SHA-256" in line
 
 
@@ -313,7 +314,7 @@ def test_larger_images_than_the_format_has_are_named(copied: Path, stored: Store
     name = f"train-00001-of-{SHARDS:05d}"
     first, *others = _content(copied / name)
     _forge(copied, name, [first._replace(encoded=jpeg(_photo(0))), *others])
-    (line,) = imagenet.verify_folder(copied, 2, decode=True).broken
+    (line,) = verify_folder(copied, 2, decode=True).broken
     assert line == f"{copied / name}: {first.name} is not stored as {stored}"
 
 
@@ -332,15 +333,15 @@ def test_an_interrupted_preparation_is_resumed_in_its_format_alone(
     content = last.read_bytes()
     last.write_bytes(b"")
     with pytest.raises(DatasetError, match="is corrupt"):
-        imagenet.prepare(own_source, tmp_path / "x", _options(stored))
+        prepare_imagenet(own_source, tmp_path / "x", _options(stored))
     last.write_bytes(content)
     for other in {"jpeg", *RESIZED} - {stored}:
         message = f"an interrupted preparation with --stored {stored}, not {other}"
         with pytest.raises(DatasetError, match=message):
-            imagenet.prepare(own_source, tmp_path / "x", _options(other))
+            prepare_imagenet(own_source, tmp_path / "x", _options(other))
     lines: list[str] = []
     options = Options(shards=SHARDS, stored=stored, cores=2, report=lines.append)
-    imagenet.prepare(own_source, tmp_path / "x", options)
+    prepare_imagenet(own_source, tmp_path / "x", options)
     assert lines[1].endswith("3 of 4 shards are kept")
     mine, theirs = (
         {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -356,8 +357,8 @@ def test_the_room_for_pixels_is_looked_for_before_anything_is_written(
     free = shutil._ntuple_diskusage(10**9, 10**9 - files, files)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
     with pytest.raises(DatasetError, match="no space for the dataset"):
-        imagenet.prepare(source, tmp_path / "raw", _options("raw"))
-    imagenet.prepare(source, tmp_path / "resized", _options("resized"))
+        prepare_imagenet(source, tmp_path / "raw", _options("raw"))
+    prepare_imagenet(source, tmp_path / "resized", _options("resized"))
 
 
 def test_the_command(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -395,7 +396,7 @@ def make_line(source: Path, tmp_path: Path) -> Callable[[Stored], str]:
     def last_line(chosen: Stored) -> str:
         lines: list[str] = []
         options = Options(shards=1, stored=chosen, report=lines.append)
-        imagenet.prepare(source, tmp_path / "x", options)
+        prepare_imagenet(source, tmp_path / "x", options)
         return lines[-1]
 
     return last_line

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiperf_hpc.replica.data import tfrecord
-from aiperf_hpc.replica.data.imagenet.labelled_image import LabelledImage, pack, unpack
+from aiperf_hpc.replica.data.imagenet.stored_image import LabelledImage, pack, unpack
 from aiperf_hpc.replica.tensorflow_import import tf
 
 IMAGES = st.builds(
@@ -89,7 +89,7 @@ def test_files_are_those_that_tensorflow_writes(written: Path, tmp_path: Path) -
 
 
 def test_records_are_read_where_they_are(opened: int) -> None:
-    sizes = list(tfrecord.scan(opened))
+    sizes = [len(content) + tfrecord.OVERHEAD for content in tfrecord.contents(opened)]
     assert sizes == [len(content) + tfrecord.OVERHEAD for content in CONTENTS]
     for number, content in enumerate(CONTENTS):
         offset = sum(sizes[:number])
@@ -108,7 +108,7 @@ def test_a_cut_file_is_noticed(cut: int, written: Path, opened: int) -> None:
     if cut == len(CONTENTS[-1]) + tfrecord.OVERHEAD:
         pytest.fail("a whole record is cut off, which the number of records tells")
     with pytest.raises(ValueError, match="it ends within the record at byte"):
-        list(tfrecord.scan(opened))
+        list(tfrecord.contents(opened))
 
 
 @pytest.mark.parametrize("place", [0, 7, 8, 11, 12, 15, 16, 30, 10_000, -1, -5, -9])
@@ -117,4 +117,4 @@ def test_every_damaged_byte_is_noticed(place: int, written: Path, opened: int) -
     content[place] ^= 0x10
     written.write_bytes(content)
     with pytest.raises(ValueError, match="record"):
-        list(tfrecord.scan(opened))
+        list(tfrecord.contents(opened))

@@ -13,7 +13,8 @@ from tests.support import imagenet_layouts as layouts
 
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.host.processes import ProcessId, this_process
-from aiperf_hpc.replica.data import imagenet, unfinished
+from aiperf_hpc.replica.data import staging
+from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.staging import Options
 
 SHARDS = 4
@@ -31,10 +32,10 @@ def begun(source: Path, tmp_path: Path) -> Path:
     content = last.read_bytes()
     last.write_bytes(b"")
     with pytest.raises(DatasetError, match="is corrupt") as error:
-        imagenet.prepare(source, tmp_path / "x", Options(shards=SHARDS, cores=2))
+        prepare_imagenet(source, tmp_path / "x", Options(shards=SHARDS, cores=2))
     partial = tmp_path / "x.partial"
     assert error.value.__notes__ == [
-        f"5 of 6 shards are kept in {partial}, and the same command goes on with them"
+        f"5 of 6 shards are kept in {partial}; run the same command again to resume"
     ]
     last.write_bytes(content)
     assert sorted(path.name for path in partial.iterdir()) == [
@@ -46,8 +47,8 @@ def begun(source: Path, tmp_path: Path) -> Path:
 def _prepare(source: Path, *, shards: int = SHARDS, restart: bool = False) -> list[str]:
     lines: list[str] = []
     options = Options(shards=shards, cores=2, restart=restart, report=lines.append)
-    imagenet.prepare(source, source.parent / "x", options)
-    return [line for line in lines if "going on" in line or "anew" in line]
+    prepare_imagenet(source, source.parent / "x", options)
+    return [line for line in lines if line.startswith(("resuming", "restarting"))]
 
 
 def _same(prepared: Path, folder: Path) -> bool:
@@ -63,7 +64,7 @@ def test_what_is_finished_is_gone_on_with(
     source: Path, begun: Path, imagenet_folder: Path, tmp_path: Path
 ) -> None:
     before = _numbers(begun / "dataset")
-    assert _prepare(source) == [f"going on in {begun}: 5 of 6 shards are kept"]
+    assert _prepare(source) == [f"resuming in {begun}: 5 of 6 shards are kept"]
     assert _same(tmp_path / "x", imagenet_folder)
     assert before.items() <= _numbers(tmp_path / "x").items()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "x"]
@@ -75,9 +76,9 @@ def test_an_image_that_changed_has_its_shard_made_anew(
     first, second = layouts.images(source, "train")[:2]
     second.write_bytes(first.read_bytes())
     assert _prepare(source) == [
-        f"going on in {begun}: 4 of 6 shards are kept; 1 with changed images or damage made anew"
+        f"resuming in {begun}: 4 of 6 shards are kept; 1 with changed images or damage made anew"
     ]
-    imagenet.prepare(source, tmp_path / "y", Options(shards=SHARDS))
+    prepare_imagenet(source, tmp_path / "y", Options(shards=SHARDS))
     assert _same(tmp_path / "x", tmp_path / "y")
 
 
@@ -110,26 +111,26 @@ def test_another_copy_of_the_source_goes_on(
 
 def test_other_samples_are_refused(source: Path, begun: Path, tmp_path: Path) -> None:
     layouts.images(source, "train")[3].unlink()
-    said = rf"{begun} is an interrupted preparation of other samples than {source} has now; begin"
+    said = rf"{begun} is an interrupted preparation of other samples than {source} has now; start"
     with pytest.raises(DatasetError, match=said):
         _prepare(source)
     assert len(list((begun / "finished").iterdir())) == 5
     assert _prepare(source, restart=True) == [
-        f"begun anew: what was finished in {begun} is removed"
+        f"restarting: the finished files in {begun} are removed"
     ]
-    imagenet.prepare(source, tmp_path / "y", Options(shards=SHARDS))
+    prepare_imagenet(source, tmp_path / "y", Options(shards=SHARDS))
     assert _same(tmp_path / "x", tmp_path / "y")
 
 
 def test_another_number_of_shards_is_refused(source: Path, begun: Path) -> None:
-    said = f"{begun} is an interrupted preparation with 4 training shards, not 3; begin anew"
+    said = f"{begun} is an interrupted preparation with 4 training shards, not 3; start again"
     with pytest.raises(DatasetError, match=said):
         _prepare(source, shards=3)
 
 
 def test_a_damaged_plan_is_refused(source: Path, begun: Path) -> None:
     (begun / "preparation.json").write_text("{")
-    with pytest.raises(DatasetError, match=r"preparation\.json is damaged; begin anew with"):
+    with pytest.raises(DatasetError, match=r"preparation\.json is damaged; start again with"):
         _prepare(source)
     assert len(_prepare(source, restart=True)) == 1
 
@@ -162,7 +163,7 @@ def test_who_prepares_the_same_is_named(source: Path, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=rf"process {me.pid} of node7 is preparing \S+/x; wait"):
         _prepare(source)
     _own(partial, me.model_copy(update={"machine": "another"}), age=20)
-    with pytest.raises(DatasetError, match=r"it gave a sign of life 2\d s ago; wait for its end"):
+    with pytest.raises(DatasetError, match=r"its last heartbeat was 2\d s ago; wait for its end"):
         _prepare(source)
     (partial / "owner.json").write_text("{")  # It is just being written.
     with pytest.raises(DatasetError, match="another process is preparing"):
@@ -182,7 +183,7 @@ def test_who_was_killed_is_in_nobodys_way(
 def test_an_owner_gives_signs_of_life(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unfinished, "SIGN_SECONDS", 0.001)
+    monkeypatch.setattr(staging, "HEARTBEAT_SECONDS", 0.001)
     owner, seen = tmp_path / "x.partial" / "owner.json", set()
 
     def look(_: str) -> None:
@@ -191,7 +192,7 @@ def test_an_owner_gives_signs_of_life(
             pass
         seen.add(begun)
 
-    imagenet.prepare(source, tmp_path / "x", Options(report=_first(look)))
+    prepare_imagenet(source, tmp_path / "x", Options(report=_first(look)))
     assert seen
 
 
@@ -209,7 +210,7 @@ def test_unpacked_parquet_is_not_unpacked_again(
     last.write_bytes(b"none")
     layouts.parquet(source)
     with pytest.raises(DatasetError, match="is corrupt"):
-        imagenet.prepare(source, tmp_path / "x", Options(shards=SHARDS))
+        prepare_imagenet(source, tmp_path / "x", Options(shards=SHARDS))
     unpacked = tmp_path / "x.partial" / "unpacked"
     before = {path.name: path.stat().st_mtime_ns for path in unpacked.glob("*.images")}
     assert len(before) == 4
@@ -226,7 +227,7 @@ def test_unpacked_parquet_is_not_unpacked_again(
     before["train-00001-of-00002.images"] = (
         (unpacked / "train-00001-of-00002.images").stat().st_mtime_ns
     )
-    imagenet.prepare(source, tmp_path / "x", Options(shards=SHARDS, report=_first(look)))
+    prepare_imagenet(source, tmp_path / "x", Options(shards=SHARDS, report=_first(look)))
     assert lines
     assert _same(tmp_path / "x", imagenet_folder)
 

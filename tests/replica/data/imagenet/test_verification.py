@@ -11,10 +11,11 @@ from tests.replica.data.conftest import Photo
 from tests.support.imagenet_source import jpeg, png
 
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data import imagenet, tfrecord
+from aiperf_hpc.replica.data import tfrecord
 from aiperf_hpc.replica.data.__main__ import main
-from aiperf_hpc.replica.data.imagenet.labelled_image import LabelledImage, pack, unpack
-from aiperf_hpc.replica.data.shards import (
+from aiperf_hpc.replica.data.imagenet.stored_image import LabelledImage, pack, unpack
+from aiperf_hpc.replica.data.imagenet.verification import verify_folder
+from aiperf_hpc.replica.data.sharded.index import (
     describe_shard,
     load_index,
     save_index,
@@ -30,7 +31,7 @@ def folder(imagenet_folder: Path, tmp_path: Path) -> Path:
 
 
 def _broken(folder: Path, *, decode: bool = False) -> tuple[str, ...]:
-    found = imagenet.verify_folder(folder, 2, decode=decode)
+    found = verify_folder(folder, 2, decode=decode)
     assert all("\n" not in line for line in found.broken)
     return found.broken
 
@@ -54,13 +55,13 @@ def _forge(folder: Path, name: str, images: Sequence[LabelledImage]) -> None:
     sizes = []
     for shard in shards:
         with (folder / shard.file).open("rb") as file:
-            sizes += list(tfrecord.scan(file.fileno()))
+            sizes += [len(c) + tfrecord.OVERHEAD for c in tfrecord.contents(file.fileno())]
     save_sizes(folder, sizes)
 
 
 @pytest.mark.parametrize("decode", [False, True])
 def test_a_whole_folder(decode: bool, imagenet_folder: Path) -> None:
-    found = imagenet.verify_folder(imagenet_folder, 2, decode=decode)
+    found = verify_folder(imagenet_folder, 2, decode=decode)
     assert (found.files, found.samples, found.broken) == (9, 39, ())
 
 
@@ -158,7 +159,7 @@ def test_folders_that_were_not_prepared(
 ) -> None:
     (folder / "shards.json").write_text("{}")
     with pytest.raises(DatasetError, match=r"shards\.json is damaged"):
-        imagenet.verify_folder(folder, 1)
+        verify_folder(folder, 1)
     (tmp_path / "empty").mkdir()
     other = tmp_path / "other"
     shutil.copytree(folder, other)

@@ -9,7 +9,7 @@ from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Batch, Dataset
-from aiperf_hpc.replica.data.weather import boxes, masks
+from aiperf_hpc.replica.data.weather import datasets
 from aiperf_hpc.replica.data.weather.fields import CHANNELS, make_fields
 from aiperf_hpc.replica.data.weather.phenomena import AROUND, Cyclone, Kind, Map, River, draw
 
@@ -103,7 +103,7 @@ def test_a_cyclone_is_a_low_with_wind_around_it() -> None:
     south = Cyclone(Kind.CYCLONE, latitude=-20.0, along=135.0, radius=4.0, depth=50.0)
     assert south.plant(cells)[0]["V850"][95 - row, column + 3] < 0
     assert mask.sum() * (180 / 96) ** 2 == pytest.approx(np.pi * (2.2 * 4.0) ** 2, rel=0.1)
-    box = boxes.box(mask, 135.0 / AROUND)
+    box = datasets.box(mask, 135.0 / AROUND)
     assert box[2] - box[0] == pytest.approx(2 * 2.2 * 4.0 * 96 / 180, abs=1.5)
 
 
@@ -114,7 +114,7 @@ def test_what_lies_across_the_seam_has_the_box_of_its_middle() -> None:
         _, mask = cyclone.plant(cells)
         assert mask[:, 0].any()
         assert mask[:, -1].any()
-        box = boxes.box(mask, along / AROUND)
+        box = datasets.box(mask, along / AROUND)
         assert box[1::2] == pytest.approx((left, right), abs=1)
 
 
@@ -134,7 +134,7 @@ def test_masks_have_cyclones_over_rivers() -> None:
     planted = (low, river)
     marked = [each.plant(cells)[1] for each in planted]
     assert (marked[0] & marked[1]).any()
-    found = masks.mask(planted, marked)
+    found = datasets.mask(planted, marked)
     assert (found[marked[0]] == 1).all()
     assert (found[marked[1] & ~marked[0]] == 2).all()
 

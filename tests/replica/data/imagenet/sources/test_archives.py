@@ -10,13 +10,15 @@ from types import MappingProxyType
 import pytest
 from tests.support import imagenet_layouts as layouts
 
+from aiperf_hpc import datasets as official_datasets
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.datasets import official as official_datasets
-from aiperf_hpc.datasets.official import DEVKIT, TRAINING, VALIDATION, why_unofficial
+from aiperf_hpc.datasets import DEVKIT, TRAINING, VALIDATION, why_unofficial
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data import imagenet
+from aiperf_hpc.replica.data.imagenet.dataset import load
+from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.sources import archives, open_source
-from aiperf_hpc.replica.data.progress import not_shown
+from aiperf_hpc.replica.data.imagenet.verification import verify_folder
+from aiperf_hpc.replica.data.jobs import not_shown
 from aiperf_hpc.replica.data.staging import Options
 
 OPTIONS = Options(shards=4, cores=2)
@@ -46,14 +48,14 @@ def test_they_make_the_same_dataset_and_their_checksums_are_on_record(
     source: Path, imagenet_folder: Path, tmp_path: Path
 ) -> None:
     prepared = tmp_path / "prepared"
-    imagenet.prepare(source, prepared, OPTIONS)
+    prepare_imagenet(source, prepared, OPTIONS)
     made = _content(prepared)
     made.pop("archives.json")
     assert made == _content(imagenet_folder)
     assert sorted(path.name for path in source.iterdir()) == sorted([DEVKIT, TRAINING, VALIDATION])
-    assert imagenet.verify_folder(prepared, 1).broken == ()
+    assert verify_folder(prepared, 1).broken == ()
     infos = [
-        imagenet.load(DatasetConfig(name="imagenet", path=folder), 1, "torch").info
+        load(DatasetConfig(name="imagenet", path=folder), 1, "torch").info
         for folder in (prepared, imagenet_folder)
     ]
     assert infos[0].archives == official_datasets.ARCHIVES["imagenet"]
@@ -68,7 +70,7 @@ def test_an_archive_with_another_byte_is_refused(name: str, source: Path, tmp_pa
     content[9] ^= 1  # In gzip's header, or in the name of the first member: images stay whole.
     (source / name).write_bytes(content)
     with pytest.raises(DatasetError, match=r"is (not the official archive: its MD5 is|damaged)"):
-        imagenet.prepare(source, tmp_path / "prepared", OPTIONS)
+        prepare_imagenet(source, tmp_path / "prepared", OPTIONS)
     assert not (tmp_path / "prepared").exists()
 
 
@@ -76,7 +78,7 @@ def test_bytes_that_belong_to_no_image_count_too(source: Path, tmp_path: Path) -
     with (source / VALIDATION).open("ab") as file:
         file.write(bytes(512))
     with pytest.raises(DatasetError, match=f"{VALIDATION} is not the official archive: its MD5"):
-        imagenet.prepare(source, tmp_path / "prepared", OPTIONS)
+        prepare_imagenet(source, tmp_path / "prepared", OPTIONS)
 
 
 def test_an_image_that_is_exchanged_after_the_check_is_refused(

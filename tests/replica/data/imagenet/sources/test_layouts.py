@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.support.imagenet_layouts import LAYOUTS
 
-from aiperf_hpc.replica.data import imagenet
+from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.sources import open_source
-from aiperf_hpc.replica.data.progress import not_shown
+from aiperf_hpc.replica.data.jobs import not_shown
 from aiperf_hpc.replica.data.staging import Options
 
 
@@ -23,7 +23,7 @@ def test_a_dataset_does_not_depend_on_its_layout(
     layout: str, make_source: Callable[[Path], Path], imagenet_folder: Path, tmp_path: Path
 ) -> None:
     LAYOUTS[layout](source := make_source(tmp_path / "source"))
-    imagenet.prepare(source, tmp_path / "prepared", Options(shards=4, cores=2))
+    prepare_imagenet(source, tmp_path / "prepared", Options(shards=4, cores=2))
     assert _content(tmp_path / "prepared") == _content(imagenet_folder)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["prepared", "source"]
 

@@ -14,10 +14,10 @@ from tests.support import imagenet_layouts as layouts
 
 from aiperf_hpc import extras
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data import imagenet
+from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.sources import open_source, parquet
 from aiperf_hpc.replica.data.imagenet.sources.base import Listing
-from aiperf_hpc.replica.data.progress import not_shown
+from aiperf_hpc.replica.data.jobs import not_shown
 from aiperf_hpc.replica.data.staging import Options
 
 Damage = Callable[[Path], object]
@@ -347,7 +347,7 @@ def test_an_image_in_parquet(content: bytes | None, message: str, source: Path) 
     layouts.parquet(source)
     _rewrite(_train(source), lambda rows: _image(rows, 5, bytes=content))
     with pytest.raises(DatasetError, match=rf"train-00000-of-00002.parquet, {message}"):
-        imagenet.prepare(source, source.parent / "x", Options(cores=1))
+        prepare_imagenet(source, source.parent / "x", Options(cores=1))
 
 
 def test_parquet_damaged_behind_its_columns(source: Path) -> None:
@@ -358,7 +358,7 @@ def test_parquet_damaged_behind_its_columns(source: Path) -> None:
     _train(source).write_bytes(content)
     assert _open(source).training
     with pytest.raises(DatasetError, match=r"cannot read .*00000-of-00002.parquet, or it is"):
-        imagenet.prepare(source, source.parent / "x", Options(cores=1))
+        prepare_imagenet(source, source.parent / "x", Options(cores=1))
 
 
 # Targets that are a source
@@ -369,8 +369,8 @@ def test_a_target_where_the_source_is(layout: str, source: Path) -> None:
     layouts.LAYOUTS[layout](source)
     for target in (source, source.parent):
         with pytest.raises(DatasetError, match=r"its source \S+ lies there; name a new folder"):
-            imagenet.prepare(source, target)
+            prepare_imagenet(source, target)
     for folder in _open(source).folders:
         with pytest.raises(DatasetError, match=r"the source's images lie in \S+; name a folder"):
-            imagenet.prepare(source, folder / "x")
-    imagenet.prepare(source, source / "prepared")
+            prepare_imagenet(source, folder / "x")
+    prepare_imagenet(source, source / "prepared")

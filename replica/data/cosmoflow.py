@@ -1,32 +1,40 @@
-"""One volume with its parameters, from and to the bytes of a TFRecord file."""
+"""CosmoFlow's volumes of MLPerf HPC: counts of particles in cells, and the parameters behind them.
+
+A sample is a TFRecord file of one example, plain or compressed by GZIP: ``x``, int16 in C order,
+(side, side, side, 4) with a redshift in each channel, and ``y``, four numbers scaled to [-1, 1].
+Shards store the files as they are. A network reads ln(1 + x).
+[mlcommons/hpc, cosmoflow/data/cosmo.py and prepare.py]
+"""
 
 from __future__ import annotations
 
 import hashlib
-import io
-import zlib
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.sharded import dataset, verification
+from aiperf_hpc.replica.data.sharded.preparation import SampleKind
+from aiperf_hpc.replica.data.sharded.source_files import FileSource, LoadedSample, prepare_files
 from aiperf_hpc.replica.data.tfrecord import (
     Buffer,
-    example,
     features_of,
-    of_bytes,
-    of_floats,
     only_record,
-    write_record,
 )
+from aiperf_hpc.trial import TensorSpec
 
+NAME = "cosmoflow"
 REDSHIFTS, PARAMETERS = 4, 4
-"""Channels of a volume, and what is told of it."""
+"""Channels of a volume, and the number of its parameters."""
 MOST_BYTES = 1 << 30
-"""Bytes of a sample that are believed: 500 cells a side. An official one has 16.8 million."""
+"""Largest size of a sample in bytes: 500 cells a side. An official one has 16.8 million."""
 RANGE = 1.2
-"""The largest parameter that the network can say; the official ones lie in [-1, 1]."""
+"""Largest parameter that the network can predict; the official ones lie in [-1, 1]."""
 _GZIP_MAGIC, _GZIP = b"\x1f\x8b\x08", 31
 _PIECE = 1 << 16
 """Bytes of a compressed file that are decompressed at once."""
@@ -62,11 +70,11 @@ def is_compressed(file: Buffer) -> bool:
     return file[:3] == _GZIP_MAGIC
 
 
-def read(file: Buffer) -> Sample:
+def read_sample(file: Buffer) -> Sample:
     """Return the sample of a TFRecord file, plain or compressed, checked.
 
     Raises:
-        ValueError: it is damaged, or holds no such sample; what is wrong, in words.
+        ValueError: it is damaged, or holds no such sample.
     """
     plain = _decompressed(file) if is_compressed(file) else file
     features = features_of(only_record(plain))
@@ -83,21 +91,6 @@ def read(file: Buffer) -> Sample:
     return Sample(_counts(x), _parameters(y))
 
 
-def written(sample: Sample, *, compressed: bool) -> bytes:
-    """Return the TFRecord file of a sample."""
-    file = io.BytesIO()
-    features = {
-        _X: of_bytes(sample.counts.astype(_STORED).tobytes()),
-        _Y: of_floats(sample.parameters.tolist()),
-    }
-    write_record(file, example(features))
-    if not compressed:
-        return file.getvalue()
-    # Without a time, so that the same sample is the same file.
-    packer = zlib.compressobj(wbits=_GZIP)
-    return packer.compress(file.getvalue()) + packer.flush()
-
-
 def logarithms(counts: Counts, out: Floats) -> None:
     """Write ln(1 + counts), of counts of at least 0, by a table: there are 32,768 of them."""
     places, found = counts.view(np.uint16).reshape(-1), out.reshape(-1)
@@ -112,35 +105,33 @@ _TABLE = np.log1p(np.arange(1 << 15, dtype=np.float64)).astype(np.float32)
 
 
 def _decompressed(file: Buffer) -> memoryview:
-    """Return the content of a compressed file. Raises ValueError.
+    """Return the content of a compressed file, whose last four bytes are its size.
 
-    By ISA-L, in half of zlib's time, and put together in one array: as ``bytes`` it would twice
-    take memory of the kernel, which clears it page by page.
+    ISA-L needs half of zlib's time, and one array needs less new memory than ``bytes``, which the
+    kernel clears page by page.
+
+    Raises:
+        ValueError: it is damaged or too large.
     """
-    read, reader, size = memoryview(file), isal_zlib.decompressobj(_GZIP), 0
-    content = np.empty(_told_size(read), np.uint8)
-    for start in range(0, len(read), _PIECE):
+    compressed, reader, size = memoryview(file), isal_zlib.decompressobj(_GZIP), 0
+    content = np.empty(min(int.from_bytes(compressed[-4:], "little"), MOST_BYTES), np.uint8)
+    for start in range(0, len(compressed), _PIECE):
         try:
-            piece = reader.decompress(read[start : start + _PIECE])
+            piece = reader.decompress(compressed[start : start + _PIECE])
         except isal_zlib.IsalError as error:  # type: ignore[misc]  # Its stub is wrong.
             raise ValueError(f"it is damaged: {error}") from None
         size += len(piece)
         if size > MOST_BYTES:
             raise ValueError(f"it has more than {MOST_BYTES} bytes")
-        if size > len(content):  # What told the size is no end of such a file.
+        if size > len(content):  # The last four bytes are not the size.
             content = np.resize(content, 2 * size)
         content.data[size - len(piece) : size] = piece
         if reader.eof:
-            behind = len(reader.unused_data) + len(read[start + _PIECE :])
+            behind = len(reader.unused_data) + len(compressed[start + _PIECE :])
             if behind:
                 raise ValueError(f"it has {behind} bytes behind its compressed content")
             return content[:size].data
     raise ValueError("it is truncated: its compressed content has no end")
-
-
-def _told_size(file: memoryview) -> int:
-    """Return how many bytes a compressed file says to hold, in its last four."""
-    return min(int.from_bytes(file[-4:], "little"), MOST_BYTES)
 
 
 def _counts(content: memoryview) -> Counts:
@@ -173,3 +164,45 @@ def _parameters(values: tuple[float, ...]) -> Floats:
         worst = parameters[np.abs(parameters).argmax()]
         raise ValueError(f"its parameter {worst:g} is not scaled to [-1, 1]")
     return parameters
+
+
+class CosmoFlowCodec:
+    """The format of volumes; see ``sharded.dataset.Codec``."""
+
+    name = NAME
+
+    def decode(self, content: memoryview, batch: Batch, at: int) -> None:
+        sample, volumes = read_sample(content), batch.inputs["volume"]
+        if sample.counts.shape != volumes.shape[1:]:
+            raise ValueError(f"a volume of {sample.counts.shape}, not {volumes.shape[1:]}")
+        logarithms(sample.counts, volumes[at])
+        batch.targets["values"][at] = sample.parameters
+
+    def sha256(self, content: memoryview) -> str:
+        return read_sample(content).sha256
+
+
+class CosmoFlowFiles(FileSource):
+    """The official files, compressed or not."""
+
+    dataset = NAME
+    noun = "volumes"
+    pattern = "*.tfrecord*"
+    shard_samples = 64  # One universe was cut into as many.
+
+    def load(self, path: Path) -> LoadedSample:
+        content = path.read_bytes()
+        sample = read_sample(content)
+        shape = sample.counts.shape
+        form = "GZIP" if is_compressed(content) else "not compressed"
+        kind = SampleKind(
+            f"{' x '.join(map(str, shape))}, {form}",
+            {"volume": TensorSpec(shape=shape)},
+            {"values": TensorSpec(shape=(PARAMETERS,))},
+        )
+        return LoadedSample(content, sample.sha256, kind)
+
+
+load = partial(dataset.load, CosmoFlowCodec())
+prepare = partial(prepare_files, CosmoFlowFiles)
+verify = partial(verification.verify, CosmoFlowCodec())

@@ -1,46 +1,47 @@
-"""What a prepared folder of shards holds: their index, and its verification.
+"""The index of a prepared folder of shards, and the verification of its files.
 
-A shard is a TFRecord file of some samples. What is wrong with one is said with its dataset's name.
+A shard is a TFRecord file of some samples. Messages name the dataset of a shard.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from aiperf_hpc.datasets.manifest import load_dataset_manifest
+from aiperf_hpc.datasets import load_dataset_manifest, read_errors
 from aiperf_hpc.errors import DatasetError, reason_of
-from aiperf_hpc.replica.data.staging import HEAD
+from aiperf_hpc.replica.data.jobs import in_threads
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import DatasetInfo, Value
 from aiperf_hpc.untrusted.bounds import first_fault
 
 INDEX = "shards.json"
 SIZES = "sizes.npy"
-"""The bytes of every record, in the shards' order, training first: where each one is."""
+"""The size of every record in bytes, in the order of the shards, training first."""
+HEAD = 65_536
+"""Bytes at the start of a file that are checked whenever its dataset is opened."""
 
 Sizes = NDArray[np.int64]
 
 
 class Shard(Value):
-    """A TFRecord file: what it is called, how much is in it, and how to recognise it."""
+    """A TFRecord file: its name, its content, and checksums."""
 
     file: str
     samples: Annotated[int, Field(ge=1)]
     bytes: Annotated[int, Field(ge=1)]
     head_sha256: str
-    """SHA-256 of the first 65,536 bytes, or of all of them when there are fewer."""
+    """SHA-256 of the first 65,536 bytes, or of the whole file if it is smaller."""
     sha256: str
     converted: dict[int, str] = {}
-    """SHA-256 of the source files that are not stored as they were, by their samples' places."""
+    """SHA-256 of the source files of converted samples, by the samples' places."""
 
 
 class ShardIndex(Value):
@@ -52,14 +53,19 @@ class ShardIndex(Value):
     train: tuple[Shard, ...]
     validation: tuple[Shard, ...]
 
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """All shards, training first."""
+        return (*self.train, *self.validation)
+
 
 def describe_shard(path: Path, samples: int, converted: Mapping[int, str] | None = None) -> Shard:
     """Read a finished shard and return its entry in the index.
 
     Args:
         path: the shard.
-        samples: how many are in it.
-        converted: the SHA-256 of source files that are not stored as they were, by places.
+        samples: number of samples in it.
+        converted: SHA-256 of the source files of converted samples, by the samples' places.
 
     Raises:
         OSError: it cannot be read.
@@ -81,33 +87,30 @@ def save_index(folder: Path, index: ShardIndex) -> None:
 
 
 def load_index(folder: Path, dataset: str) -> ShardIndex:
-    """Read the index of a folder's shards. Raises DatasetError when it cannot be."""
+    """Read the index of a folder's shards. Raises DatasetError if that is not possible."""
     path = folder / INDEX
     try:
-        return ShardIndex.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise DatasetError(f"dataset '{dataset}': cannot read {path}: {reason_of(error)}") from None
+        with read_errors(path, dataset):
+            return ShardIndex.model_validate_json(path.read_bytes())
     except ValidationError as error:
         raise DatasetError(
             f"dataset '{dataset}': {path} is damaged: {first_fault(error)}; prepare it again"
         ) from None
 
 
-def open_index(folder: Path, name: str) -> tuple[DatasetInfo, ShardIndex]:
-    """Read what describes a prepared folder.
+def open_index(folder: Path, dataset: str) -> tuple[DatasetInfo, ShardIndex]:
+    """Read the description of a prepared folder.
 
     Raises:
         DatasetError: it was not prepared, or its descriptions are of two preparations.
     """
-    info, index = load_dataset_manifest(folder, name), load_index(folder, name)
-    counts = [sum(s.samples for s in part) for part in (index.train, index.validation)]
-    if index.dataset_sha256 != info.sha256 or counts != [
-        info.train_samples,
-        info.validation_samples,
-    ]:
+    info, index = load_dataset_manifest(folder, dataset), load_index(folder, dataset)
+    counts = tuple(sum(s.samples for s in part) for part in (index.train, index.validation))
+    expected = (info.train_samples, info.validation_samples)
+    if index.dataset_sha256 != info.sha256 or counts != expected:
         raise DatasetError(
-            f"dataset '{name}': dataset.json and shards.json of {folder} are of two preparations; "
-            "prepare it again"
+            f"dataset '{dataset}': dataset.json and shards.json of {folder} are of two "
+            "preparations; prepare it again"
         )
     return info, index
 
@@ -121,20 +124,12 @@ def load_sizes(folder: Path, index: ShardIndex, dataset: str) -> tuple[Sizes, Si
     """Read the sizes of the training and of the validation records.
 
     Raises:
-        DatasetError: they cannot be read, or are not those of these shards.
+        DatasetError: they cannot be read, or are of other shards.
     """
     path = folder / SIZES
-    try:
-        sizes = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise DatasetError(
-            f"dataset '{dataset}': cannot read {path}: {reason_of(error)}; prepare it again"
-        ) from None
-    except (ValueError, EOFError):
-        raise DatasetError(f"dataset '{dataset}': {path} is damaged; prepare it again") from None
-    shards = (*index.train, *index.validation)
-    ends = np.cumsum([shard.samples for shard in shards])
-    expected = [shard.bytes for shard in shards]
+    sizes = load_array(path, dataset)
+    ends = np.cumsum([shard.samples for shard in index.shards])
+    expected = [shard.bytes for shard in index.shards]
     if (
         sizes.dtype != np.int64
         or sizes.shape != (ends[-1],)
@@ -147,32 +142,38 @@ def load_sizes(folder: Path, index: ShardIndex, dataset: str) -> tuple[Sizes, Si
     return sizes[:training], sizes[training:]
 
 
+def load_array(path: Path, dataset: str) -> NDArray[Any]:
+    """Read an array of a prepared folder. Raises DatasetError if it is missing or damaged."""
+    try:
+        with read_errors(path, dataset, "prepare it again"):
+            array: NDArray[Any] = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError):
+        raise DatasetError(f"dataset '{dataset}': {path} is damaged; prepare it again") from None
+    return array
+
+
 def verify_shards(
-    folder: Path, shards: Iterable[Shard], threads: int, dataset: str, *, whole: bool
+    folder: Path, shards: Sequence[Shard], threads: int, dataset: str, *, whole: bool
 ) -> None:
     """Check that each shard is the one that was prepared.
 
     Args:
-        threads: how many shards are looked at at once.
-        dataset: what they are of, for messages.
+        folder: the folder of the shards.
+        shards: their entries in the index.
+        threads: number of shards that are read at once.
+        dataset: name of the dataset, for messages.
         whole: read every byte, or else the size and the first 65,536 bytes. TFRecord's own
-            checksums find damage behind those when the samples are read.
+            checksums find damage after those when the samples are read.
 
     Raises:
-        DatasetError: naming the first shard that is missing, unreadable, truncated or another.
+        DatasetError: naming the first shard that is missing, unreadable, truncated or another one.
     """
-    with ThreadPoolExecutor(threads) as pool:
-        checks = [
-            pool.submit(_verify, folder / shard.file, shard, dataset, whole) for shard in shards
-        ]
-        try:
-            for check in checks:
-                check.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+    for problem in in_threads(lambda s, _: _problem(folder / s.file, s, whole), shards, threads):
+        if problem is not None:
+            raise DatasetError(f"dataset '{dataset}': {problem}; prepare the dataset again")
 
 
-def _verify(path: Path, shard: Shard, dataset: str, whole: bool) -> None:
+def _problem(path: Path, shard: Shard, whole: bool) -> str | None:
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
@@ -180,21 +181,11 @@ def _verify(path: Path, shard: Shard, dataset: str, whole: bool) -> None:
             if same and whole:
                 same = _sha256(file) == shard.sha256
     except OSError as error:
-        raise DatasetError(
-            f"dataset '{dataset}': cannot read {path}: {reason_of(error)}; prepare the dataset "
-            "again"
-        ) from None
+        return f"cannot read {path}: {reason_of(error)}"
     if size != shard.bytes:
         problem = "is truncated" if size < shard.bytes else "is not the shard that was prepared"
-        raise DatasetError(
-            f"dataset '{dataset}': {path} {problem}: it has {size} bytes, not {shard.bytes}; "
-            "prepare the dataset again"
-        )
-    if not same:
-        raise DatasetError(
-            f"dataset '{dataset}': {path} is not the shard that was prepared: its content is "
-            "another; prepare the dataset again"
-        )
+        return f"{path} {problem}: it has {size} bytes, not {shard.bytes}"
+    return None if same else f"{path} is not the shard that was prepared: its content is another"
 
 
 def _head_sha256(file: io.BufferedReader) -> str:

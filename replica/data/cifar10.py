@@ -1,4 +1,4 @@
-"""CIFAR-10 (Krizhevsky, 2009): 60,000 colour photographs of 32x32 pixels in ten classes.
+"""CIFAR-10 (Krizhevsky, 2009): 60,000 color photographs of 32x32 pixels in ten classes.
 
 A prepared folder holds the official batches as four arrays of bytes, in the official order, and
 ``dataset.json``. Content that is not CIFAR-10 to the last byte is neither prepared nor loaded.
@@ -14,16 +14,16 @@ from pathlib import Path
 import numpy as np
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.datasets.manifest import load_dataset_manifest, save_dataset_manifest
-from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.datasets import load_dataset_manifest, save_dataset_manifest
+from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.arrays import (
     ArrayDataset,
     Augmentation,
     Bytes,
-    Normalisation,
+    Normalization,
     Samples,
 )
-from aiperf_hpc.replica.data.cifar10.sources import (
+from aiperf_hpc.replica.data.cifar10_sources import (
     BATCH,
     CLASSES,
     IMAGE_SHAPE,
@@ -31,14 +31,16 @@ from aiperf_hpc.replica.data.cifar10.sources import (
     TRAIN_SAMPLES,
     read_source,
 )
-from aiperf_hpc.replica.data.staging import Options, check_space, staged
+from aiperf_hpc.replica.data.sharded.dataset import prepared_folder
+from aiperf_hpc.replica.data.sharded.index import load_array
+from aiperf_hpc.replica.data.staging import Options, Plan, check_space, resumed
 from aiperf_hpc.trial import DatasetInfo
 
 SHA256 = "013ba16d14ecc4829da62bf2af648ca30f600491ecb3e7f329c827db0dd17522"
 """SHA-256 of the official binary batches: ``cat data_batch_{1,2,3,4,5}.bin test_batch.bin |
 sha256sum``."""
 
-NORMALISATION = Normalisation(
+NORMALIZATION = Normalization(
     mean=(125.306918, 122.950394, 113.865383), std=(62.993219, 62.088708, 66.704900)
 )
 """``train_images.mean((0, 1, 2))`` and ``train_images.std((0, 1, 2))``."""
@@ -72,15 +74,14 @@ def load(config: DatasetConfig, cores: int) -> ArrayDataset:
         DatasetError: no folder is given, it was not prepared, or it is damaged.
     """
     del cores  # one core augments more images a second than any accelerator trains
-    if config.path is None:
-        raise DatasetError("dataset 'cifar10': no folder is given; pass --set dataset.path=FOLDER")
-    info = load_dataset_manifest(config.path, "cifar10")
-    training, test = (_load_samples(config.path, part) for part in _FILES)
-    _check_content(training, test, str(config.path))
+    folder = prepared_folder(config)
+    info = load_dataset_manifest(folder, "cifar10")
+    training, test = (_load_samples(folder, part) for part in _FILES)
+    _check_content(training, test, str(folder))
     if info != INFO:
-        raise DatasetError(f"dataset 'cifar10': {config.path}/dataset.json is not that of CIFAR-10")
+        raise DatasetError(f"dataset 'cifar10': {folder}/dataset.json is not that of CIFAR-10")
     augmentation = AUGMENTATION if config.augment else None
-    return ArrayDataset(INFO, training, test, NORMALISATION, augmentation)
+    return ArrayDataset(INFO, training, test, NORMALIZATION, augmentation)
 
 
 def prepare(source: Path, target: Path, options: Options | None = None) -> DatasetInfo:
@@ -98,8 +99,10 @@ def prepare(source: Path, target: Path, options: Options | None = None) -> Datas
     if options.shards is not None:
         raise DatasetError("dataset 'cifar10' has no shards; leave out --shards")
     if options.restart:
-        raise DatasetError("dataset 'cifar10' always begins anew; leave out --restart")
-    with staged(target, options.report) as folder:
+        raise DatasetError("dataset 'cifar10' always starts again; leave out --restart")
+    plan = Plan(dataset="cifar10", source=str(source), names_sha256=SHA256, shards=(0, 0))
+    with resumed(target, plan, options) as work:
+        folder = work.dataset
         training, test = read_source(source)
         _check_content(training, test, str(source))
         check_space(folder, training.images.nbytes + test.images.nbytes)
@@ -151,12 +154,7 @@ def _load_samples(folder: Path, part: str) -> Samples:
 
 
 def _load_array(path: Path, shape: tuple[int, ...]) -> Bytes:
-    try:
-        array: Bytes = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise DatasetError(f"dataset 'cifar10': cannot read {path}: {reason_of(error)}") from None
-    except (ValueError, EOFError):
-        raise DatasetError(f"dataset 'cifar10': {path} is damaged; prepare it again") from None
+    array: Bytes = load_array(path, "cifar10")
     if array.dtype != np.uint8 or array.shape != shape:
         raise DatasetError(
             f"dataset 'cifar10': {path} holds {array.dtype} {array.shape}, not uint8 {shape}; "

@@ -1,0 +1,187 @@
+"""Datasets of weather made by formulas: with boxes about its phenomena, and with masks of them.
+
+Boxes and their channels are those of the ExtremeWeather dataset (Racah et al. 2017), in its order:
+first row, first column, the row after the last and the column after the last, class; rows of -1
+where there are fewer. Longitude goes round, and boxes do not: what lies across the seam has the box
+of the side that its middle is on. Masks and their channels are those of DeepCAM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.data.generated import (
+    TRAINING,
+    GeneratedDataset,
+    SampleCache,
+    content_sha256,
+)
+from aiperf_hpc.replica.data.weather.fields import FORMULA, field_words, make_fields
+from aiperf_hpc.replica.data.weather.phenomena import (
+    AROUND,
+    Floats,
+    Kind,
+    Mask,
+    Phenomenon,
+    draw,
+    phenomenon_words,
+)
+from aiperf_hpc.trial import DatasetInfo, TensorSpec
+
+BOX_CHANNELS = (
+    "PRECT", "PS", "PSL", "QREFHT", "T200", "T500", "TMQ", "TREFHT",
+    "TS", "U850", "UBOT", "V850", "VBOT", "Z100", "Z200", "ZBOT",
+)  # fmt: skip
+MOST_BOXES = 15
+"""Rows for boxes of a sample, as in the ExtremeWeather dataset."""
+NONE = -1
+"""Value in rows without a box."""
+MASK_CHANNELS = (
+    "TMQ", "U850", "V850", "UBOT", "VBOT", "QREFHT", "PS", "PSL",
+    "T200", "T500", "PRECT", "TS", "TREFHT", "Z1000", "Z200", "ZBOT",
+)  # fmt: skip
+CLASSES = {Kind.RIVER: 2, Kind.CYCLONE: 1}
+"""Classes in a mask, 0 being the background. Cells of both phenomena have the last."""
+
+Integers = NDArray[np.int32]
+
+
+class Labels(NamedTuple):
+    """The labels of a dataset's phenomena."""
+
+    name: str
+    """Name of their array."""
+    spec: TensorSpec
+    make: Callable[[Sequence[Phenomenon], Sequence[Mask]], Integers]
+    """Returns a sample's labels from its phenomena and the cells of each."""
+    read: bool
+    """Whether networks read them in training, besides the loss."""
+    classes: int | None = None
+    """Number of classes, if each cell has one."""
+
+
+class _Sample(NamedTuple):
+    fields: NDArray[np.float16]
+    labels: Integers
+
+
+def load_boxes(config: DatasetConfig, cores: int) -> GeneratedDataset:
+    """Return maps, float32 (size, 3/2 size, 16), and their boxes, int32 (15, 5)."""
+    del cores  # One core makes about 20 maps of 96 rows a second, once each.
+    spec = TensorSpec(shape=(MOST_BOXES, 5), dtype="int32")
+    return _load(config, BOX_CHANNELS, Labels("boxes", spec, boxes, read=True), weaker=True)
+
+
+def load_masks(config: DatasetConfig, cores: int) -> GeneratedDataset:
+    """Return maps, float32 (size, 3/2 size, 16), and each cell's class, int32 (size, 3/2 size)."""
+    del cores
+    spec = TensorSpec(shape=(config.image_size, config.image_size * 3 // 2), dtype="int32")
+    labels = Labels("mask", spec, mask, read=False, classes=1 + len(CLASSES))
+    return _load(config, MASK_CHANNELS, labels, weaker=False)
+
+
+def boxes(planted: Sequence[Phenomenon], marked: Sequence[Mask]) -> Integers:
+    """Return the boxes of a sample, int32 (15, 5)."""
+    found = np.full((MOST_BOXES, 5), NONE, np.int32)
+    for row, each, cells in zip(found, planted, marked, strict=False):
+        row[:] = (*box(cells, each.along / AROUND), int(each.kind))
+    return found
+
+
+def box(cells: Mask, middle: float) -> tuple[int, int, int, int]:
+    """Return the box of marked cells, (top, left, bottom, right), the latter two after the last.
+
+    Args:
+        cells: (height, width).
+        middle: its middle as a fraction of the width; its cells are the nearer ones there.
+    """
+    width = cells.shape[1]
+    rows, columns = (np.flatnonzero(cells.any(axis)) for axis in (1, 0))
+    first = round(middle % 1.0 * width) - width // 2
+    near = (columns - first) % width + first
+    left, right = max(0, int(near.min())), min(width, int(near.max()) + 1)
+    return int(rows[0]), left, int(rows[-1]) + 1, right
+
+
+def mask(planted: Sequence[Phenomenon], marked: Sequence[Mask]) -> Integers:
+    """Return each cell's class, int32 (height, width)."""
+    found = np.zeros(marked[0].shape, np.int32)
+    for kind, number in CLASSES.items():
+        for each, cells in zip(planted, marked, strict=True):
+            if each.kind is kind:
+                found[cells] = number
+    return found
+
+
+def _load(
+    config: DatasetConfig, channels: Sequence[str], labels: Labels, *, weaker: bool
+) -> GeneratedDataset:
+    """Return a dataset of weather.
+
+    Args:
+        config: with the rows of a map as ``image_size``.
+        channels: the fields, in their order.
+        labels: the labels of the phenomena.
+        weaker: as ``phenomena.draw``.
+
+    Raises:
+        DatasetError: the number of rows is odd.
+    """
+    height = config.image_size
+    if height % 2:
+        raise DatasetError(
+            f"dataset.image_size={height}: {config.name} has maps that are half as wide "
+            "again as they are high; use an even number"
+        )
+    image = TensorSpec(shape=(height, height * 3 // 2, len(channels)))
+    info = DatasetInfo(
+        name=config.name,
+        sha256=weather_sha256(config, channels, weaker=weaker),
+        inputs={"image": image} | ({labels.name: labels.spec} if labels.read else {}),
+        targets={labels.name: labels.spec},
+        classes=labels.classes,
+        train_samples=config.train_samples,
+        validation_samples=config.validation_samples,
+    )
+
+    def make_sample(part: int, sample: int) -> _Sample:
+        planted = draw(part, sample, weaker=weaker)
+        fields, marked = make_fields(channels, height, part, sample, planted)
+        return _Sample(fields.astype(np.float16), labels.make(planted, marked))
+
+    cache = SampleCache(make_sample, height * (height * 3 // 2) * len(channels) * 2)
+
+    def make(part: int, chosen: NDArray[np.intp]) -> Batch:
+        samples = [cache.get(part, each) for each in chosen.tolist()]
+        fields: Floats = np.stack([each.fields for each in samples]).astype(np.float32)
+        found = np.stack([each.labels for each in samples])
+        inputs = {"image": fields} | ({labels.name: found} if labels.read else {})
+        return Batch(inputs, {labels.name: found})
+
+    return GeneratedDataset(info, make)
+
+
+def weather_sha256(config: DatasetConfig, channels: Sequence[str], *, weaker: bool) -> str:
+    """Return the SHA-256 of everything that the samples follow from.
+
+    Taken over the formulas' version, rows and numbers of samples, whether there are weaker
+    phenomena, the channels' names, and the random words of the first samples' phenomena and first
+    fields (see ``generated.content_sha256``).
+    """
+    cells = config.image_size * (config.image_size * 3 // 2)
+    counts = (config.train_samples, config.validation_samples)
+    return content_sha256(
+        (FORMULA, config.image_size, *counts, int(weaker), *channels),
+        config.train_samples,
+        lambda sample: (
+            phenomenon_words(TRAINING, sample),
+            field_words(channels[0], cells, TRAINING, sample),
+        ),
+    )

@@ -1,0 +1,133 @@
+"""Prepared dataset folders, and the official datasets: what both sides know of them.
+
+ImageNet's publisher states the MD5 of each archive (image-net.org, ILSVRC 2012), which is not a
+dataset's SHA-256. A folder that was prepared from these archives has their MD5 on record, and the
+SHA-256 that any other layout of the same images has too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.run.paths import write_whole
+from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.untrusted.bounds import first_fault
+
+MANIFEST = "dataset.json"
+ARCHIVES_FILE = "archives.json"
+"""File with the MD5 of the official archives that a folder was prepared from, if it was."""
+TRAINING, VALIDATION = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
+DEVKIT = "ILSVRC2012_devkit_t12.tar.gz"
+
+ARCHIVES: Mapping[str, Mapping[str, str]] = {
+    "imagenet": {
+        TRAINING: "1d675b47d978889d74fa0da5fadfb00e",
+        VALIDATION: "29b22e2961454d5413ddabcf34fc5622",
+        DEVKIT: "fa75699e90414af021442c21a62c3abf",
+    }
+}
+"""The published MD5 of each archive of a dataset, by its file."""
+DIGESTS: Mapping[str, frozenset[str]] = {"imagenet": frozenset()}
+"""SHA-256 of the datasets that these archives gave; this version knows none."""
+
+_ARCHIVES = TypeAdapter(dict[str, str])
+
+
+@contextmanager
+def read_errors(what: object, dataset: str = "", remedy: str = "") -> Iterator[None]:
+    """Turn an OSError of reading something into a DatasetError of one line.
+
+    Args:
+        what: the file, or its description.
+        dataset: name of the dataset, if the message begins with it.
+        remedy: end of the message.
+    """
+    try:
+        yield
+    except OSError as error:
+        which = f"dataset '{dataset}': " if dataset else ""
+        end = f"; {remedy}" if remedy else ""
+        raise DatasetError(f"{which}cannot read {what}: {reason_of(error)}{end}") from None
+
+
+def save_dataset_manifest(folder: Path, info: DatasetInfo) -> None:
+    """Write the manifest; the last step of preparing a dataset."""
+    write_whole(folder / MANIFEST, info.model_dump_json(indent=1) + "\n")
+
+
+def dataset_name(folder: Path) -> str:
+    """Return the name of the dataset in a prepared folder.
+
+    Raises:
+        DatasetError: none was prepared, or its manifest cannot be read.
+    """
+    prepare = f"make it with `aiperf data prepare NAME --from SOURCE --to {folder}`"
+    return _read_manifest(folder, "", prepare).name
+
+
+def load_dataset_manifest(folder: Path, name: str) -> DatasetInfo:
+    """Read the manifest of dataset ``name``.
+
+    Raises:
+        DatasetError: the folder is missing, unreadable, not prepared, or of another dataset.
+    """
+    prepare = f"make it with `aiperf data prepare {name} --from SOURCE --to {folder}`"
+    info = _read_manifest(folder, f"dataset '{name}': ", prepare)
+    if info.name != name:
+        raise DatasetError(
+            f"dataset '{name}': {folder} holds '{info.name}'; name the folder of '{name}', which "
+            f"`aiperf data prepare {name} --from SOURCE --to FOLDER` makes"
+        )
+    return info
+
+
+def _read_manifest(folder: Path, which: str, prepare: str) -> DatasetInfo:
+    if not folder.is_dir():
+        raise DatasetError(f"{which}there is no folder {folder}; {prepare}")
+    try:
+        return DatasetInfo.model_validate_json((folder / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        raise DatasetError(f"{which}{folder} has no {MANIFEST}; {prepare}") from None
+    except OSError as error:
+        raise DatasetError(f"{which}cannot read {error.filename}: {error.strerror}") from None
+    except ValidationError as error:
+        damaged = f"{which}{folder / MANIFEST} is damaged: {first_fault(error)}"
+        raise DatasetError(f"{damaged}; {prepare}") from None
+
+
+def save_archives(folder: Path, archives: Mapping[str, str]) -> None:
+    """Write the MD5 of the official archives that a folder was prepared from. Raises OSError."""
+    write_whole(folder / ARCHIVES_FILE, _ARCHIVES.dump_json(dict(archives), indent=1) + b"\n")
+
+
+def load_archives(folder: Path) -> dict[str, str]:
+    """Return the MD5 of the official archives that a folder was prepared from; none if it was not.
+
+    Raises:
+        DatasetError: the file cannot be read.
+    """
+    path = folder / ARCHIVES_FILE
+    try:
+        with read_errors(path, "imagenet"):
+            return _ARCHIVES.validate_json(path.read_bytes()) if path.exists() else {}
+    except ValidationError:
+        raise DatasetError(f"dataset 'imagenet': {path} is damaged; prepare it again") from None
+
+
+def why_unofficial(info: DatasetInfo) -> str | None:
+    """Return why a dataset is not known to be the official one, or None if it is."""
+    if info.name not in ARCHIVES:
+        return f"{info.name} has no official content"
+    if info.sha256 in DIGESTS[info.name] or info.archives == ARCHIVES[info.name]:
+        return None
+    if info.archives:
+        return "it was prepared from archives of another MD5 than the published ones"
+    return (
+        f"it was not prepared from the official archives, nor is SHA-256 {info.sha256[:12]} known "
+        "as theirs; prepare it from the folder that has them"
+    )

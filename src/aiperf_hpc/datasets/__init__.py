@@ -1,1 +1,0 @@
-"""Published and prepared datasets: checksums and manifests."""
