@@ -22,7 +22,7 @@ from aiperf_hpc.replica.data import (
     extremeweather,
     load_dataset,
 )
-from aiperf_hpc.replica.data.imagenet import dataset as imagenet
+from aiperf_hpc.replica.data.imagenet import loading as imagenet
 from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.verification import verify_folder as verify_imagenet
 from aiperf_hpc.replica.data.jobs import ShowProgress

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import Batch
 from aiperf_hpc.replica.data.imagenet import sample_order
-from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset, load
+from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
+from aiperf_hpc.replica.data.imagenet.loading import load
 
 
 def open_folder(

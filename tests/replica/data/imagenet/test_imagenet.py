@@ -21,7 +21,8 @@ from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import Batch, tfrecord
 from aiperf_hpc.replica.data.base import Part, Pixels
 from aiperf_hpc.replica.data.imagenet import sample_order, tensorflow_reader
-from aiperf_hpc.replica.data.imagenet.dataset import DecodedImages, ImageNetDataset, verify
+from aiperf_hpc.replica.data.imagenet.dataset import DecodedImages, ImageNetDataset
+from aiperf_hpc.replica.data.imagenet.loading import verify
 from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.stored_image import unpack
 from aiperf_hpc.replica.data.sharded.index import load_index
