@@ -18,7 +18,7 @@ from tests.support.run_factory import configuration
 from tests.support.run_writer import RunWriter, run_ended
 
 from aiperf_hpc import cli
-from aiperf_hpc.cli import stop
+from aiperf_hpc.cli import control
 from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.host.processes import ProcessId, this_machine, this_process
 from aiperf_hpc.primary.control import claim as claims
@@ -372,11 +372,11 @@ def test_stop_records_the_end_once_and_not_while_another_has_the_run(dead_run: R
     view = RunView(dead_run)
     view.refresh()
     with take(history_of(dead_run.root), BEAT, "resume"):
-        stop._end_for_its_primary(view)
+        control._end_for_its_primary(view)
         view.refresh()
         assert view.history.run_ended is None
-    stop._end_for_its_primary(view)
-    stop._end_for_its_primary(view)
+    control._end_for_its_primary(view)
+    control._end_for_its_primary(view)
     kinds = [r.event.type for r in JournalReader(dead_run.primary_journal).read()]
     assert kinds == ["run_started", "taken_over", "run_ended"]
     clocks = next(f for f in verify(RunView(dead_run)) if f.rule == "clocks")

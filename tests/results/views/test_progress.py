@@ -28,7 +28,7 @@ from tests.support.run_factory import (
 from tests.support.terminal import Terminal
 from tests.support.waiting import until
 
-from aiperf_hpc.cli import main, stop
+from aiperf_hpc.cli import control, main
 from aiperf_hpc.cli.conduct import finish
 from aiperf_hpc.host.signals import Interrupts
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
@@ -439,7 +439,7 @@ def test_aiperf_stop_says_what_it_waits_for(
     plan, output = Plan(replicas=2, trials=5, ended=False), io.StringIO()
     paths = write_run(tmp_path, plan)
     monkeypatch.setattr("sys.stderr", output)
-    monkeypatch.setattr(stop, "finish", lambda view, as_json: 0)
+    monkeypatch.setattr(control, "finish", lambda view, as_json: 0)
 
     def end() -> None:
         until(lambda: "\nwaiting for r0, r1\n" in output.getvalue())
