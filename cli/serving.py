@@ -37,8 +37,7 @@ class Protection:
 
 def endpoint_of(text: str, protection: Protection) -> Endpoint:
     """Return where a text says to listen, with what protects it. Raises UsageError."""
-    from aiperf_hpc.service.address import parse_address
-    from aiperf_hpc.service.endpoint import Endpoint
+    from aiperf_hpc.service.endpoint import Endpoint, parse_address
 
     files = (protection.token_file, protection.tls_certificate, protection.tls_key)
     absolute = (None if each is None else each.absolute() for each in files)

@@ -104,7 +104,7 @@ def witness(
     protection = Protection(None, listening.tls_certificate, listening.tls_key)
     endpoint = endpoint_of(listening.address, protection)
     log = WitnessLog(folder, most_bytes=int(most_gib * 2**30))
-    from aiperf_hpc.service.witness_server.server import serve
+    from aiperf_hpc.service.witness_server.app import serve
 
     say(f"key {log.key.public.fingerprint} ({folder / 'key.pub'})")
     say(f"log {folder / 'log.jsonl'}, {log.count} statements")

@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aiperf_hpc.service.address import is_loopback
+from aiperf_hpc.service.endpoint import Tokens, is_loopback
 from aiperf_hpc.service.problem import ProblemError, problem_response
-from aiperf_hpc.service.tokens import Tokens
 
 READING = ("GET", "HEAD")
 PUBLIC = ("/", "/healthz", "/docs", "/openapi.json")

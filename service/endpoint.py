@@ -1,14 +1,112 @@
-"""Where a service listens, and what protects it: all of it checked before anything starts."""
+"""Where a service listens and what protects it: address, tokens and TLS."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import ipaddress
+import re
 import ssl
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf_hpc.errors import UsageError, reason_of
-from aiperf_hpc.service.address import LOOPBACK, is_loopback
-from aiperf_hpc.service.tokens import HOW_TO, Tokens
+
+LOOPBACK = "127.0.0.1"
+DEFAULT_PORT = 8765
+LEAST = 16
+"""Characters of the shortest token that is taken."""
+HOW_TO = "`(umask 077; openssl rand -hex 32 > FILE)` makes one"
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port of ``HOST:PORT``, ``:PORT``, ``PORT`` or ``[::1]:PORT``.
+
+    Without a host it is this machine alone (loopback); an empty text has the default port, too.
+    Port 0 is any free one.
+
+    Raises:
+        UsageError: it is none of these; the message says how to write it.
+    """
+    if not text:
+        return LOOPBACK, DEFAULT_PORT
+    host, port = _split(text)
+    _demand(bool(port), text, "there is no port")
+    _demand(port.isascii() and port.isdecimal(), text, f"{port!r} is no port number")
+    _demand(len(port) <= 5 and int(port) <= 65_535, text, "ports go from 0 to 65535")
+    return host or LOOPBACK, int(port)
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Return host and port as they are written."""
+    _demand("/" not in text, text, "it has no scheme and no path")
+    if text.startswith("["):
+        host, _, rest = text[1:].partition("]")
+        _demand(rest.startswith(":"), text, "there is no port")
+        _demand(bool(re.fullmatch(r"[0-9A-Fa-f:.]+(%[\w.-]+)?", host)), text, "no IPv6 address")
+        return host, rest[1:]
+    host, colon, port = text.rpartition(":")
+    _demand(":" not in host, text, "an IPv6 address stands in brackets, as in [::1]:8765")
+    _demand(bool(re.fullmatch(r"[\w.-]*", host, re.ASCII)), text, "no host name")
+    _demand(bool(colon) or port[:1].isdecimal(), text, "there is no port")
+    return host, port
+
+
+def _demand(condition: bool, text: str, what: str) -> None:
+    if not condition:
+        raise UsageError(f"address {text!r}: {what}; write HOST:PORT, :PORT or PORT")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach what listens at a host, a name or an address."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Tokens:
+    """What a client may show, of which each is as good as any other."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self._digests = [_digest(token) for token in tokens]
+
+    @classmethod
+    def read(cls, path: Path) -> Tokens:
+        """Read a file with a token on each line; what follows a # is a comment.
+
+        Raises:
+            UsageError: it cannot be read, others may read it, or what it has is no token.
+        """
+        try:
+            mode, text = path.stat().st_mode, path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"cannot read the token file {path}: {reason_of(error)}; {HOW_TO}"
+            ) from None
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise UsageError(f"others may read the token file {path}: `chmod 600 {path}`")
+        tokens = [line for each in text.splitlines() if (line := each.partition("#")[0].strip())]
+        if not tokens:
+            raise UsageError(f"the token file {path} has no token; {HOW_TO}")
+        for token in tokens:
+            if len(token) < LEAST or not token.isascii() or not token.isprintable() or " " in token:
+                raise UsageError(
+                    f"the token file {path} has a line that is no token of {LEAST} printable "
+                    f"characters or more, without spaces; {HOW_TO}"
+                )
+        return cls(tokens)
+
+    def accept(self, shown: str) -> bool:
+        """Return whether it is one of the tokens; how long that takes says nothing of them."""
+        digest = _digest(shown)
+        matches = [hmac.compare_digest(digest, each) for each in self._digests]  # Each of them.
+        return any(matches)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
 @dataclass(frozen=True, slots=True)

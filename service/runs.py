@@ -53,6 +53,9 @@ class Runs(Protocol):
     def find(self, name: str) -> ServedRun:
         """Return the run of that name. Raises ProblemError when there is none."""
 
+    def paths(self, name: str) -> RunPaths:
+        """Return where a run lies. Raises ProblemError when there is none."""
+
     def lost(self, run: ServedRun) -> None:
         """Look anew for a run whose directory is no longer what it was."""
 
@@ -80,6 +83,9 @@ class OneRun:
 
     def known(self, name: str) -> ServedRun | None:
         return self.only if name == self.only.name else None
+
+    def paths(self, name: str) -> RunPaths:
+        return self.find(name).live.uncached(lambda view: view.paths)
 
     def lost(self, run: ServedRun) -> None:
         """Keep it: it may be put back."""
@@ -147,7 +153,6 @@ class FolderOfRuns:
             return self._serve(name, paths)
 
     def paths(self, name: str) -> RunPaths:
-        """Return where a run lies. Raises ProblemError when there is none."""
         with self._lock:
             found = self._look()[0].get(name)
         if found is None:

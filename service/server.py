@@ -20,8 +20,8 @@ from fastapi import FastAPI
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.service.access import Policy
 from aiperf_hpc.service.app import create_app
-from aiperf_hpc.service.conductor import Conductor
 from aiperf_hpc.service.endpoint import Endpoint
+from aiperf_hpc.service.run_queue import RunQueue
 from aiperf_hpc.service.runs import FolderOfRuns, Runs
 
 SWITCH_SECONDS = 0.0001
@@ -51,15 +51,15 @@ def serve(
     Raises:
         UsageError: the address cannot be had, or its tokens or TLS cannot be used.
     """
-    conductor = None
+    queue = None
     if isinstance(runs, FolderOfRuns) and endpoint.token_file is not None:
-        conductor = Conductor(runs.folder, log=log)
-    server = _server(runs, endpoint, log, conductor)
+        queue = RunQueue(runs.folder, log=log)
+    server = _server(runs, endpoint, log, queue)
     listener = listen(endpoint)
     # The server re-raises the signal that ended it: an interrupt is the way to end this.
     with (
         contextlib.suppress(KeyboardInterrupt),
-        contextlib.nullcontext() if conductor is None else conductor.working(),
+        contextlib.nullcontext() if queue is None else queue.working(),
         runs.served(),
         _prompt_threads(),
     ):
@@ -90,7 +90,7 @@ class ServerThread:
         runs: Runs,
         endpoint: Endpoint = Endpoint(),  # noqa: B008 -- it is frozen
         log: Callable[[str], None] = _quiet,
-        conductor: Conductor | None = None,
+        queue: RunQueue | None = None,
     ) -> None:
         """Take what to serve, where, and what changes it.
 
@@ -99,7 +99,7 @@ class ServerThread:
         self.endpoint = endpoint
         """Where it was asked for; after the start, the port is the one that is listened at."""
         self._runs = runs
-        self._server = _server(runs, endpoint, log, conductor)
+        self._server = _server(runs, endpoint, log, queue)
         self._served = contextlib.ExitStack()
         self._thread: threading.Thread | None = None
         self.url = ""
@@ -148,12 +148,12 @@ def _server(
     runs: Runs,
     endpoint: Endpoint,
     log: Callable[[str], None],
-    conductor: Conductor | None = None,
+    queue: RunQueue | None = None,
 ) -> uvicorn.Server:
     """Return a server that leaves the process's logging and output alone."""
     policy = Policy(endpoint.tokens(), endpoint.open_reading, endpoint.host)
     endpoint.check_tls()
-    app = create_app(runs, policy, log, conductor)
+    app = create_app(runs, policy, log, queue)
     logging.getLogger("uvicorn.error").addFilter(_worth_saying)
     return _Server(quiet_config(app, endpoint), app.state.ending)
 

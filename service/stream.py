@@ -18,8 +18,8 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from aiperf_hpc.errors import AIPerfError
-from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.service.answers.events import Events, EventsQuestion
+from aiperf_hpc.service.answers.events import Events, EventsQuery, EventsQuestion
+from aiperf_hpc.service.answers.progress import status
 from aiperf_hpc.service.problem import ProblemError, problem_of, problem_response
 from aiperf_hpc.service.served_run import ServedRun
 
@@ -157,13 +157,13 @@ async def run_stream(
 async def _look(run: ServedRun, after: int | None) -> tuple[Said, Events | None]:
     """Return what to say of the run now, and the events after a number; the latest for None."""
     try:
-        status = await run.text(RunView.status)
+        found = await run.text(status)
         limit = 1 if after is None else AT_ONCE
-        events = await run.ask(EventsQuestion(run.events, after, limit=limit))
+        events = await run.ask(EventsQuestion(run.events, EventsQuery(after=after, limit=limit)))
     except AIPerfError as error:
         return Said(
             "problem", problem_of(error).model_dump_json(exclude_defaults=True).encode()
         ), None
-    if status is None or events is None:
+    if found is None or events is None:
         return Said("loading", run.loading().model_dump_json().encode()), None
-    return Said("status", status.body), events
+    return Said("status", found.body), events

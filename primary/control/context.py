@@ -1,4 +1,4 @@
-"""What a primary conducts a run with."""
+"""The parts that a primary conducts a run with."""
 
 from __future__ import annotations
 
@@ -18,18 +18,6 @@ from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.system.description import RankDescription
 
 
-def _at_once() -> BackoffRetry:
-    return BackoffRetry(lambda: True)
-
-
-def _no_clocks(folder: Path) -> None:
-    del folder
-
-
-def _to_nobody() -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrimaryContext:
     """A run as its primary has it in hand: what it is, its records, its clock and storage."""
@@ -42,19 +30,19 @@ class PrimaryContext:
     digest: DigestWriter
     """The digest of the records, for the search workers."""
     heads: JournalDigests | None = None
-    """The one that takes the heads of all journals; None where none are taken."""
-    show: Callable[[], None] = _to_nobody
-    """Called when there is a new head that witnesses may be shown; it returns at once."""
+    """The digests of all journals; None where none are recorded."""
+    show: Callable[[], None] = lambda: None
+    """Called when there is a new digest for witnesses; it returns at once."""
     clock: Clock = SYSTEM
     """The clock that the run is timed by; the journals are stamped by the same."""
     file_clock: FileClock = read_clock
     """The way to compare that clock with the file server's."""
-    clocks: Callable[[Path], Clocks | None] = _no_clocks
-    """The way to read all clocks of the host, with a folder of the run to write in; None where time
-    is made up."""
+    clocks: Callable[[Path], Clocks | None] = lambda folder: None
+    """Reads all clocks of the host, with a folder of the run to write in; None where time is
+    simulated."""
     description: RankDescription | None = None
-    """What the primary tells of its node; None where that is made up."""
-    retry: BackoffRetry = field(default_factory=_at_once)
+    """The description of the primary's node; None where it is simulated."""
+    retry: BackoffRetry = field(default_factory=lambda: BackoffRetry(lambda: True))
     """The way to read and write the run's files; its waits are recorded."""
 
 

@@ -68,17 +68,10 @@ class Controller:
             interrupts: counts when the user asks for the end.
             say: tells the user what is done about the end of the run, and who is waited for.
         """
-        self._manifest = context.manifest
-        self._launcher = launcher
-        self._journal = context.journal
-        self._history = context.history
-        self._digest = context.digest
-        self._heads = context.heads
-        self._show = context.show
-        self._retry = context.retry
+        self._run = context
         self._clock = context.clock
-        self._file_clock = context.file_clock
-        self._description = context.description
+        self._launcher = launcher
+        self._heads = context.heads
         self._timekeeping = Timekeeping(lambda: self._clocks(context.clocks), context.clock)
         self._timing = timing or Timing()
         self._deadline = self._closing_utc = math.inf
@@ -113,14 +106,14 @@ class Controller:
             return self._conduct(watch)
 
     def _conduct(self, watch: Callable[[], None]) -> str:
-        manifest, paths = self._manifest, self._history.paths
+        manifest, paths = self._run.manifest, self._run.history.paths
         folder = paths.primary_journal.parent
-        first = self._history.run_started is None  # Before others may read that it has started.
+        first = self._run.history.run_started is None  # Before others may read that it has started.
         starts = self._clock_starts()
-        clock = self._retry(
-            lambda: self._file_clock(folder, self._clock.utc), f"a file in {folder}"
+        clock = self._run.retry(
+            lambda: self._run.file_clock(folder, self._clock.utc), f"a file in {folder}"
         )
-        started = self._journal.append(
+        started = self._run.journal.append(
             RunStarted(
                 run_id=manifest.run_id,
                 nodes=manifest.nodes,
@@ -134,12 +127,12 @@ class Controller:
             )
         )
         # The clock of a run that is resumed never stopped.
-        begun = self._history.start_utc
+        begun = self._run.history.start_utc
         if begun is not None or starts == "now":
             self._close_after(started.utc if begun is None else begun, started)
         else:
             self._run_clock = RunClock(
-                self._history,
+                self._run.history,
                 starts,
                 manifest.replicas,
                 self._clock,
@@ -147,21 +140,21 @@ class Controller:
                 wait_limit=self._launcher.wait_limit,
             )
         if started.mono >= self._deadline:
-            self._journal.append(RunEnded(reason=TIME_OVER))
+            self._run.journal.append(RunEnded(reason=TIME_OVER))
             return TIME_OVER
         if self._interrupts.count and first:
             # The replicas of a run that is resumed may be at work: it is stopped as any other.
-            self._journal.append(RunEnded(reason=INTERRUPTED))
+            self._run.journal.append(RunEnded(reason=INTERRUPTED))
             return INTERRUPTED
         about: list[AnyEvent] = [*self._timekeeping.at_start()]
-        if self._description is not None:
-            about.append(SystemDescribed(rank=None, description=self._description))
+        if self._run.description is not None:
+            about.append(SystemDescribed(rank=None, description=self._run.description))
         if about:
-            self._journal.append_all(about)
+            self._run.journal.append_all(about)
         jobs = self._launch(first)
         launched = [ReplicaLaunched(replica=r, job=j) for r, j in jobs.items()]
         try:
-            self._journal.append_all(launched)
+            self._run.journal.append_all(launched)
             self._scaling.begin()
             states = self._watch(watch)
         except BaseException as error:
@@ -173,15 +166,15 @@ class Controller:
 
     def _clock_starts(self) -> ClockStarts:
         """Return what starts the clock: what it was where the run is resumed."""
-        if self._history.run_starts:
-            return self._history.clock_starts
-        if self._manifest.start_when == "all":
+        if self._run.history.run_starts:
+            return self._run.history.clock_starts
+        if self._run.manifest.start_when == "all":
             return "all"
         return "now" if self._launcher.wait_limit is None else "first"
 
     def _close_after(self, start_utc: float, at: Record) -> None:
         """Let the run's time be over so many hours after its clock's start; ``at`` is now."""
-        closing = start_utc + self._manifest.hours * 3600.0
+        closing = start_utc + self._run.manifest.hours * 3600.0
         self._closing_utc = min(closing, self._closing_utc)
         self._deadline = at.mono + (closing - at.utc)
 
@@ -189,18 +182,18 @@ class Controller:
         """Start the run's clock, if the records say that it has to be by now."""
         if self._run_clock is not None and (due := self._run_clock.due(last=last)) is not None:
             self._run_clock = None
-            self._close_after(due.start_utc, self._journal.append(due))
+            self._close_after(due.start_utc, self._run.journal.append(due))
 
     def _clocks(self, read: Callable[[Path], Clocks | None]) -> Clocks | None:
-        folder = self._history.paths.primary_journal.parent
-        return self._retry(lambda: read(folder), f"a file in {folder}")
+        folder = self._run.history.paths.primary_journal.parent
+        return self._run.retry(lambda: read(folder), f"a file in {folder}")
 
     def _end(self, reason: str) -> None:
         with suppress(JournalError):  # What was read by then is covered, and verify says it.
-            self._history.refresh()
+            self._run.history.refresh()
         self._start_clock(last=True)
         last = [*self._timekeeping.at_end(), *self._new_heads()]
-        self._journal.append_all([*self._waited(), *last, RunEnded(reason=reason)])
+        self._run.journal.append_all([*self._waited(), *last, RunEnded(reason=reason)])
 
     def _fail(self, error: BaseException) -> None:
         """Leave no replica running, and a record of why this primary cannot go on."""
@@ -213,7 +206,7 @@ class Controller:
             # Where it cannot be written, `aiperf status` still finds that the process is gone; and
             # where another primary has the run, it is no longer this one's to write.
             with suppress(StorageError, LostClaimError):
-                self._journal.append(PrimaryFailed(reason=reason))
+                self._run.journal.append(PrimaryFailed(reason=reason))
 
     def _leave_nothing_running(self) -> None:
         """End the replicas of a primary that cannot go on: nobody else would."""
@@ -233,7 +226,7 @@ class Controller:
         return False
 
     def _waited(self) -> list[StorageWaited]:
-        return [StorageWaited.of(wait) for wait in self._retry.take()]
+        return [StorageWaited.of(wait) for wait in self._run.retry.take()]
 
     def _launch(self, first: bool) -> dict[str, str]:
         try:
@@ -265,10 +258,13 @@ class Controller:
                 return states
             self._stop_when_due(states)
             if waited := self._waited():
-                self._journal.append_all(waited)
-            if self._clock.monotonic() - beat >= self._manifest.config.journal.heartbeat_seconds:
+                self._run.journal.append_all(waited)
+            if (
+                self._clock.monotonic() - beat
+                >= self._run.manifest.config.journal.heartbeat_seconds
+            ):
                 beat = self._clock.monotonic()
-                self._journal.append_all([*self._timekeeping.if_due(), PrimaryHeartbeat()])
+                self._run.journal.append_all([*self._timekeeping.if_due(), PrimaryHeartbeat()])
             watch()
             self._clock.sleep(self._timing.poll)
 
@@ -286,7 +282,7 @@ class Controller:
         late = self._killed_at and self._clock.monotonic() >= self._killed_at + self._timing.kill
         resolved = {}
         for name, state in states.items():
-            replica = self._history.replicas.get(name)
+            replica = self._run.history.replicas.get(name)
             ended = replica.ended if replica is not None else None
             last = replica is not None and replica.ended_utc >= self._closing_utc
             open_end = state.phase is JobPhase.LOST or (last and not state.phase.ended)
@@ -305,7 +301,7 @@ class Controller:
         if began < self._next_look:
             return
         try:
-            self._history.refresh()
+            self._run.history.refresh()
         except JournalError:
             pass  # Progress says so. A look must not end the run, and is tried again.
         else:
@@ -320,18 +316,18 @@ class Controller:
     def _tell(self) -> None:
         """Tell the search workers what is new."""
         try:
-            self._digest.update()
+            self._run.digest.update()
         except JournalError as error:
-            self._digest.remake()
-            self._complain(self._digest.path, str(error), "it was made again from the journals")
+            self._run.digest.remake()
+            self._complain(self._run.digest.path, str(error), "it was made again from the journals")
 
     def _take_heads(self) -> None:
         """Record the heads of all journals, if it is time to, and tell the replicas."""
         if self._heads is not None and self._heads.is_due(self._clock.monotonic()):
-            self._journal.append_all(self._new_heads())
+            self._run.journal.append_all(self._new_heads())
             if self._heads is not None:
-                self._heads.publish(self._retry)
-            self._show()
+                self._heads.publish(self._run.retry)
+            self._run.show()
 
     def _new_heads(self) -> list[AnyEvent]:
         """Return what the journal is to say of heads taken now; a run goes on without them."""
@@ -341,29 +337,29 @@ class Controller:
             return [self._heads.take(self._clock.monotonic())]
         except JournalError as error:
             self._heads = None
-            file = str(self._history.paths.heads.relative_to(self._history.paths.root))
+            file = str(self._run.history.paths.heads.relative_to(self._run.history.paths.root))
             remedy = "no more heads are taken"
             return [FileProblem(file=file, problem=str(error), remedy=remedy)]
 
     def _restore_manifest(self) -> None:
         """Write the manifest again if it is gone: replicas that start again would find no run."""
-        paths = self._history.paths
+        paths = self._run.history.paths
         where = str(paths.manifest)
-        if not self._retry(paths.manifest.exists, where, "read"):
-            self._retry(lambda: self._manifest.save(paths), where)
+        if not self._run.retry(paths.manifest.exists, where, "read"):
+            self._run.retry(lambda: self._run.manifest.save(paths), where)
             self._complain(paths.manifest, f"{where} is gone", "it was written again, as it was")
 
     def _miss_journals(self) -> None:
         """Record, once, each journal of a replica that is gone: its records no longer count."""
-        for lost in self._history.lost_journals:
+        for lost in self._run.history.lost_journals:
             if lost.path not in self._missed:
                 self._missed.add(lost.path)
                 what = f"{lost.path}: {lost.what}"
                 self._complain(lost.path, what, "the run is scored by the other records")
 
     def _complain(self, path: Path, problem: str, remedy: str) -> None:
-        file = str(path.relative_to(self._history.paths.root))
-        self._journal.append(FileProblem(file=file, problem=problem, remedy=remedy))
+        file = str(path.relative_to(self._run.history.paths.root))
+        self._run.journal.append(FileProblem(file=file, problem=problem, remedy=remedy))
 
     def _record(self, states: Mapping[str, ReplicaState]) -> None:
         """Record what changed."""
@@ -389,12 +385,12 @@ class Controller:
             if state.status is not None:
                 events.append(ReplicaExited(replica=replica, status=state.status))
         if events:
-            self._journal.append_all(events)  # Thousands change at once when a run begins.
+            self._run.journal.append_all(events)  # Thousands change at once when a run begins.
 
     def _check_nodes(self, states: Mapping[str, ReplicaState]) -> None:
         """Compare the nodes; stop the run if they cannot be what was asked for."""
         if found := self._preflight.look():
-            self._journal.append_all(found)
+            self._run.journal.append_all(found)
         if self._asked is not None:
             return
         unfit = next(((n, s) for n, s in states.items() if s.refused and self._spoils(n)), None)
@@ -408,13 +404,13 @@ class Controller:
 
         Once it has trained, or where it joins later, its node is its own trouble.
         """
-        replica = self._history.replicas.get(name)
+        replica = self._run.history.replicas.get(name)
         return not self._scaling.joined(name) and (replica is None or not replica.trials)
 
     def _why_unfit(self, name: str, state: ReplicaState) -> str:
         self._next_look = 0.0
         self._look()  # It may have just said why.
-        replica = self._history.replicas.get(name)
+        replica = self._run.history.replicas.get(name)
         ended = replica.ended if replica is not None else None
         if ended is not None and ended.startswith("failed: node "):
             return f"{name}: {ended.removeprefix('failed: ')}"
@@ -423,7 +419,7 @@ class Controller:
     def _problem_seen(self, problem: str | None) -> None:
         if problem != self._problem:
             self._problem = problem
-            self._journal.append(SchedulerState(answers=problem is None, detail=problem or ""))
+            self._run.journal.append(SchedulerState(answers=problem is None, detail=problem or ""))
 
     def _over(self, name: str, state: ReplicaState) -> bool:
         if state.phase is not JobPhase.LOST:
@@ -437,7 +433,7 @@ class Controller:
         if self._asked is None:
             if self._interrupts.count:
                 self._ask(INTERRUPTED, states)
-            elif (request := requested_stop(self._history.paths.stop_request)) is not None:
+            elif (request := requested_stop(self._run.history.paths.stop_request)) is not None:
                 self._ask(request, states)
             elif self._run_clock is not None and (why := self._run_clock.overdue()):
                 self._ask(why, states)
@@ -455,8 +451,8 @@ class Controller:
         self._asked_at = self._clock.monotonic()
         self._closing_utc = min(self._closing_utc, self._clock.utc())
         self._say(f"{reason}: waiting for {_going_on(states)}")
-        self._journal.append(StopRequested(reason=reason))
-        request = self._history.paths.stop_request
+        self._run.journal.append(StopRequested(reason=reason))
+        request = self._run.history.paths.stop_request
         # By it a replica tells the end of the run from a scheduler that wants its node. Where it
         # cannot be written, say on a full disk, the launcher's signal has to do.
         with suppress(OSError):
@@ -480,8 +476,8 @@ class Controller:
         """Return why the replicas ended, in their own words."""
         self._next_look = 0.0
         self._look()
-        with self._history.lock:
-            stayed = [r for r in self._history.replicas.values() if r.released_utc is None]
+        with self._run.history.lock:
+            stayed = [r for r in self._run.history.replicas.values() if r.released_utc is None]
             said = {r.ended for r in stayed if r.ended is not None}
         return "; ".join(sorted(said)) or TIME_OVER
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from enum import StrEnum
+
+from pydantic import Field
 
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import Proposal, RunHistory, Trial
-from aiperf_hpc.service.answers.base import Answer, Page
+from aiperf_hpc.service.answers.base import Answer, Limit, Page, PageQuestion, Question
 from aiperf_hpc.trial import MorphismData
 
 
@@ -57,14 +58,13 @@ class Candidates(Page):
     """The candidates, the latest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class CandidatesQuestion:
-    """The question for some of the candidates."""
+class CandidatesQuestion(PageQuestion):
+    """Return some of the networks that the search has grown, the latest first."""
 
     state: CandidateState | None = None
-    replica: str | None = None
-    limit: int = 100
-    offset: int = 0
+    """Those in a state."""
+    replica: str | None = Field(None, examples=["r0"])
+    """Those of one replica alone."""
 
     def __call__(self, view: RunView) -> Candidates:
         history = view.history
@@ -147,11 +147,11 @@ class Tree(Answer):
     """Trials in order of their start; the parent of each is among them if the run has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class TreeQuestion:
-    """The question for the tree, with the latest trials and their ancestors."""
+class TreeQuestion(Question):
+    """Return the tree of networks: the latest trials and all that they grew from."""
 
-    limit: int = 2000
+    limit: Limit = 2000
+    """How many of the latest trials it has."""
 
     def __call__(self, view: RunView) -> Tree:
         trials = view.history.trials

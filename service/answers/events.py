@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from aiperf_hpc.formatting import duration, quality
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import ReplicaHistory, Trial
-from aiperf_hpc.service.answers.base import Answer
+from aiperf_hpc.service.answers.base import Answer, Limit
 
 KEPT = 20_000
 """How many events are kept of a run; of more, the latest."""
@@ -107,24 +109,37 @@ class EventLog:
         return self.last - len(self._kept) + 1
 
 
+class EventsQuery(BaseModel):
+    """The parameters of the question for events."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    after: int | None = Field(None, ge=0)
+    """The first ones after this number. Default: the latest."""
+    kind: EventKind | None = None
+    """Those about one thing."""
+    who: str | None = None
+    """Those of a replica or a trial."""
+    limit: Limit = 100
+    """How many are given at most."""
+
+
 @dataclass(frozen=True, slots=True)
 class EventsQuestion:
     """The question for some of the events: after a number, or the latest."""
 
     log: EventLog
-    after: int | None = None
-    kind: EventKind | None = None
-    who: str | None = None
-    limit: int = 100
+    query: EventsQuery
 
     def __call__(self, view: RunView) -> Events:
         self.log.update(view)
+        query = self.query
         found = [
             event
-            for event in self.log.after(self.after or 0)
-            if self.kind in (None, event.kind) and self.who in (None, event.who)
+            for event in self.log.after(query.after or 0)
+            if query.kind in (None, event.kind) and query.who in (None, event.who)
         ]
-        some = found[-self.limit :] if self.after is None else found[: self.limit]
+        some = found[-query.limit :] if query.after is None else found[: query.limit]
         return Events(first=self.log.first, last=self.log.last, events=tuple(some))
 
 

@@ -6,9 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
+
 from aiperf_hpc.results.views.replica_status import ReplicaStatus
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.service.answers.base import Answer
+from aiperf_hpc.results.views.telemetry import Telemetry, absences, telemetry_series
+from aiperf_hpc.service.answers.base import Answer, Limit, Question
 from aiperf_hpc.service.problem import not_found
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.system.summary import MachineSummary
@@ -77,10 +80,29 @@ class ReplicaQuestion:
 
 
 def machine(view: RunView) -> MachineSummary:
-    """Return the machine as it is known now."""
+    """Return the machine that the run has: equal nodes together."""
     return view.machine.summary()
 
 
 def configuration(view: RunView) -> Configuration:
-    """Return what the run was asked to do."""
+    """Return the run's configuration and versions."""
     return Configuration(run_yaml=view.manifest.model_dump(mode="json"))
+
+
+class TelemetryQuestion(Question):
+    """Return the nodes' telemetry: utilization, memory, power, energy."""
+
+    host: str | None = Field(None, examples=["n01"])
+    """The node whose time series is given too."""
+    points: Limit = 240
+    """How many points of it, at most: the latest."""
+
+    def __call__(self, view: RunView) -> Telemetry:
+        history = view.history
+        if self.host is not None and self.host not in history.telemetry:
+            raise not_found(f"the run has no telemetry of a node {self.host!r}")
+        return Telemetry(
+            now=view.telemetry(),
+            series=telemetry_series(history, [self.host] if self.host else [], self.points),
+            absent=absences(history),
+        )

@@ -1,24 +1,30 @@
-"""What a witness answers."""
+"""The REST service of a witness, and its server."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable
 from http import HTTPStatus
+from threading import Lock
 from typing import Annotated, Final
 
-from fastapi import FastAPI, Header, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
+import uvicorn
+from fastapi import FastAPI, Header, Query, Response
 from fastapi.responses import PlainTextResponse
 from pydantic import Field
-from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from aiperf_hpc import __version__
-from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.run.heads import Head, RunId, Statement
 from aiperf_hpc.service.access import BodyLimit
-from aiperf_hpc.service.problem import ProblemError, problem_response
-from aiperf_hpc.service.witness_server.limits import RateLimit
+from aiperf_hpc.service.endpoint import Endpoint
+from aiperf_hpc.service.problem import ProblemError, add_problem_handlers, problem_response
+from aiperf_hpc.service.server import listen, quiet_config, url_of
 from aiperf_hpc.service.witness_server.log import WitnessLog
 from aiperf_hpc.trial import Value
 
@@ -27,6 +33,12 @@ MOST_BYTES: Final = 2_000
 """Bytes of the longest body: a head and a run's name."""
 MOST_LINES: Final = 1_000
 """Statements that one answer has at most."""
+LONGEST_SECONDS: Final = 30.0
+"""How long a connection may last: a statement takes milliseconds, and a client that sends its
+request a byte at a time would keep its place."""
+MOST_CONNECTIONS: Final = 500
+MOST_CLIENTS: Final = 10_000
+"""Clients that are remembered; the one that asked longest ago is forgotten first."""
 
 
 class Shown(Value):
@@ -75,14 +87,34 @@ def create_app(log: WitnessLog, name: str, limit: RateLimit) -> FastAPI:
         redoc_url=None,
     )
     app.add_middleware(BodyLimit, most=MOST_BYTES)
-    app.add_exception_handler(AIPerfError, _refused)
-    app.add_exception_handler(Exception, _failed)
-    app.add_exception_handler(HTTPException, _no_route)
-    app.add_exception_handler(RequestValidationError, _invalid)
-
+    add_problem_handlers(app)
     app.add_middleware(_Limited, limit=limit)
     _add_routes(app, log, name)
     return app
+
+
+class RateLimit:
+    """Lets each client do something so often a minute, and a minute's worth at once."""
+
+    def __init__(self, per_minute: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._most = float(per_minute)
+        self._each = 60.0 / per_minute
+        self._now = now
+        self._lock = Lock()
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """What each client has left, and when that was, seconds."""
+
+    def seconds_until(self, client: str) -> float:
+        """Take one; return 0, or how long a client has to wait for its next."""
+        with self._lock:
+            now = self._now()
+            left, since = self._left.pop(client, (self._most, now))
+            left = min(self._most, left + (now - since) / self._each)
+            allowed = left >= 1.0
+            self._left[client] = (left - allowed, now)
+            while len(self._left) > MOST_CLIENTS:
+                self._left.popitem(last=False)
+            return 0.0 if allowed else (1.0 - left) * self._each
 
 
 class _Limited:
@@ -149,27 +181,42 @@ def _add_routes(app: FastAPI, log: WitnessLog, name: str) -> None:
         return Statements(statements=tuple(log.of_run(run, after)))
 
 
-def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, AIPerfError)  # noqa: S101 -- for the type checker
-    return problem_response(error)
+class _Brief(H11Protocol):
+    """A connection that ends after a while, whatever its client does."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type]
+        self.loop.call_later(LONGEST_SECONDS, transport.close)
 
 
-def _failed(_: Request, error: Exception) -> Response:
-    """Say no more than that; the witness prints what it was."""
-    detail = "an unexpected error; the witness's own output has it"
-    return problem_response(ProblemError(HTTPStatus.INTERNAL_SERVER_ERROR, "unexpected", detail))
+def serve(
+    log: WitnessLog,
+    name: str,
+    endpoint: Endpoint,
+    *,
+    per_minute: int,
+    announce: Callable[[str], None],
+) -> None:
+    """Be a witness until the process is told to stop.
+
+    Args:
+        log: what it has said.
+        name: what it calls itself.
+        endpoint: where to listen, and the files of TLS.
+        per_minute: how often a client may ask.
+        announce: called with the URL once there is someone to answer.
+
+    Raises:
+        UsageError: the address cannot be had, or TLS cannot be used.
+    """
+    endpoint.check_tls()
+    listener = listen(endpoint)
+    server = make_server(create_app(log, name, RateLimit(per_minute)), endpoint)
+    with contextlib.suppress(KeyboardInterrupt):
+        announce(url_of(listener, endpoint))
+        server.run(sockets=[listener])
 
 
-def _no_route(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 -- for the type checker
-    status = HTTPStatus(error.status_code)
-    kind = status.phrase.lower().replace(" ", "-")
-    detail = f"{request.method} is not possible here; /openapi.json says what is"
-    return problem_response(ProblemError(status, kind, detail), error.headers)
-
-
-def _invalid(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)  # noqa: S101 -- for the type checker
-    first = error.errors()[0]
-    detail = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    return problem_response(ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", detail))
+def make_server(app: FastAPI, endpoint: Endpoint) -> uvicorn.Server:
+    """Return what serves a witness, and leaves the process's logging and output alone."""
+    return uvicorn.Server(quiet_config(app, endpoint, _Brief, MOST_CONNECTIONS))

@@ -21,8 +21,8 @@ from tests.support.waiting import until
 from aiperf_hpc.formatting import duration, exact, percent, si, size
 from aiperf_hpc.results.views import quantities
 from aiperf_hpc.run import records
-from aiperf_hpc.service.conductor import Conductor
 from aiperf_hpc.service.endpoint import Endpoint
+from aiperf_hpc.service.run_queue import RunQueue
 from aiperf_hpc.service.runs import FolderOfRuns
 from aiperf_hpc.service.served_run import Readers
 from aiperf_hpc.service.server import ServerThread
@@ -108,10 +108,10 @@ def changed(
     tokens.write_text(TOKEN)
     folder, primaries = live.paths.root.parent, FakePrimaries()
     with contextlib.ExitStack() as stack:
-        conductor = Conductor(folder, primaries)
+        conductor = RunQueue(folder, primaries)
         stack.enter_context(conductor.working())
         endpoint = Endpoint(token_file=tokens)
-        server = ServerThread(FolderOfRuns(folder), endpoint, conductor=conductor)
+        server = ServerThread(FolderOfRuns(folder), endpoint, queue=conductor)
         yield Page(browser, stack.enter_context(server).url), primaries
 
 

@@ -13,9 +13,9 @@ from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.service.access import Policy
 from aiperf_hpc.service.app import create_app
+from aiperf_hpc.service.endpoint import Tokens
 from aiperf_hpc.service.problem import Problem
 from aiperf_hpc.service.runs import FolderOfRuns
-from aiperf_hpc.service.tokens import Tokens
 
 SHOWN = {"Authorization": f"Bearer {TOKEN}"}
 TOKENS = Tokens([TOKEN])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.service.address import DEFAULT_PORT, is_loopback, parse_address
+from aiperf_hpc.service.endpoint import DEFAULT_PORT, is_loopback, parse_address
 
 
 @pytest.mark.parametrize(

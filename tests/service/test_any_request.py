@@ -21,11 +21,11 @@ from tests.support.waiting import PATIENCE_SECONDS
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.service.access import Policy
 from aiperf_hpc.service.app import create_app
-from aiperf_hpc.service.conductor import Conductor
+from aiperf_hpc.service.endpoint import Tokens
 from aiperf_hpc.service.primaries import Process
+from aiperf_hpc.service.run_queue import RunQueue
 from aiperf_hpc.service.runs import FolderOfRuns
 from aiperf_hpc.service.served_run import Readers
-from aiperf_hpc.service.tokens import Tokens
 
 FEW, MANY = 3, 700
 """Requests of each operation."""
@@ -47,8 +47,8 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastAPI]:
     write_run(folder / "live", Plan(replicas=1, trials=1, hpo_trials=0, ended=False))
     write_run(folder / "over", Plan(replicas=1, trials=2, hpo_trials=0))
     runs = FolderOfRuns(folder, Readers(PATIENCE_SECONDS, PATIENCE_SECONDS))
-    conductor = Conductor(folder, Stopping())
-    app = create_app(runs, Policy(Tokens([TOKEN])), conductor=conductor)
+    conductor = RunQueue(folder, Stopping())
+    app = create_app(runs, Policy(Tokens([TOKEN])), queue=conductor)
     with conductor.working(), runs.served():
         yield app
 

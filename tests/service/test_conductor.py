@@ -24,13 +24,12 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.requests import ScaleRequest
 from aiperf_hpc.service.access import Policy
 from aiperf_hpc.service.app import create_app
-from aiperf_hpc.service.conductor import Conductor
-from aiperf_hpc.service.owner import owned
+from aiperf_hpc.service.endpoint import Tokens
 from aiperf_hpc.service.primaries import Primaries
 from aiperf_hpc.service.problem import Problem
+from aiperf_hpc.service.run_queue import RunQueue, owned
 from aiperf_hpc.service.runs import FolderOfRuns, OneRun
 from aiperf_hpc.service.submission import Submission
-from aiperf_hpc.service.tokens import Tokens
 
 SMALL = Plan(replicas=1, trials=1, hpo_trials=0)
 RUN = {"nodes": 1, "hours": 0.05}
@@ -39,7 +38,7 @@ SHOWN = {"Authorization": f"Bearer {TOKEN}"}
 
 @contextmanager
 def _served(folder: Path, primaries: FakePrimaries, log: list[str]) -> Iterator[TestClient]:
-    runs, conductor = FolderOfRuns(folder), Conductor(folder, primaries, log.append)
+    runs, conductor = FolderOfRuns(folder), RunQueue(folder, primaries, log.append)
     app = create_app(runs, Policy(Tokens([TOKEN])), log.append, conductor)
     client = TestClient(app, base_url="http://127.0.0.1", headers=SHOWN)
     with conductor.working(), runs.served(), client:
@@ -53,7 +52,7 @@ def primaries() -> FakePrimaries:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aiperf_hpc.service.conductor.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("aiperf_hpc.service.run_queue.LOOK_SECONDS", 0.01)
     monkeypatch.setattr("aiperf_hpc.service.runs.LOOK_SECONDS", 0.0)
 
 
@@ -216,7 +215,7 @@ def test_a_folder_that_cannot_be_written_is_only_read(unprivileged: Path) -> Non
 def test_a_damaged_file_of_the_queue_is_said(tmp_path: Path) -> None:
     (tmp_path / ".aiperf-service" / "queue").mkdir(parents=True)
     (tmp_path / ".aiperf-service" / "queue" / "000001.json").write_text("{")
-    working = Conductor(tmp_path, FakePrimaries()).working()
+    working = RunQueue(tmp_path, FakePrimaries()).working()
     with pytest.raises(RunDirectoryError, match="000001.json is damaged; remove it"), working:
         pass
 

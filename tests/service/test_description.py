@@ -19,10 +19,10 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.service.access import Policy
 from aiperf_hpc.service.app import create_app
-from aiperf_hpc.service.conductor import Conductor
+from aiperf_hpc.service.endpoint import Tokens
+from aiperf_hpc.service.run_queue import RunQueue
 from aiperf_hpc.service.runs import FolderOfRuns, OneRun, runs_in
 from aiperf_hpc.service.served_run import Readers
-from aiperf_hpc.service.tokens import Tokens
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +32,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     write_run(folder / "over", Plan(replicas=1, trials=1, hpo_trials=0))
     runs, conductor = (
         FolderOfRuns(folder, Readers(PATIENCE_SECONDS, PATIENCE_SECONDS)),
-        Conductor(folder),
+        RunQueue(folder),
     )
-    app = create_app(runs, Policy(Tokens([TOKEN])), conductor=conductor)
+    app = create_app(runs, Policy(Tokens([TOKEN])), queue=conductor)
     client = TestClient(app, base_url="http://127.0.0.1")
     with conductor.working(), runs.served(), client:
         yield client

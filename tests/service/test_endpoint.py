@@ -9,8 +9,7 @@ import pytest
 from tests.service.conftest import TOKEN
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.service.endpoint import Endpoint
-from aiperf_hpc.service.tokens import Tokens
+from aiperf_hpc.service.endpoint import Endpoint, Tokens
 
 
 def test_every_token_of_the_file_is_accepted_and_nothing_else(token_file: Path) -> None:

@@ -19,7 +19,7 @@ from tests.support.run_factory import (
 
 from aiperf_hpc.run import records
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.service.answers.in_flight import InFlightQuestion, TrialProgress
+from aiperf_hpc.service.answers.trials import InFlightQuestion, TrialProgress
 from aiperf_hpc.trial import RoundPhase, TrialState
 
 

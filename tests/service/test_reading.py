@@ -19,7 +19,7 @@ from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import StopRequested
-from aiperf_hpc.service.answers.events import EventLog, EventsQuestion
+from aiperf_hpc.service.answers.events import EventLog, EventsQuery, EventsQuestion
 from aiperf_hpc.service.runs import FolderOfRuns
 from aiperf_hpc.service.served_run import Readers
 
@@ -135,8 +135,8 @@ def test_events_are_numbered_and_told_once(client: TestClient, view: RunView) ->
     assert [e["text"].split()[0].rstrip(",:") for e in trials] == ["started", "completed"]
 
     log = EventLog()
-    whole = EventsQuestion(log, limit=10_000)(view)
-    assert EventsQuestion(log, after=whole.last)(view).events == ()
+    whole = EventsQuestion(log, EventsQuery(limit=10_000))(view)
+    assert EventsQuestion(log, EventsQuery(after=whole.last))(view).events == ()
 
 
 def test_a_request_to_stop_has_its_time(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_request_to_stop_has_its_time(tmp_path: Path) -> None:
         asked = primary.clock.now
     (event,) = [
         each
-        for each in EventsQuestion(EventLog())(refreshed(paths)).events
+        for each in EventsQuestion(EventLog(), EventsQuery())(refreshed(paths)).events
         if each.text == "the replicas were asked to stop: interrupted by the user"
     ]
     assert event.utc == asked

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.telemetry_run import manifest, write_telemetry
 
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.service.answers.telemetry import TelemetryQuestion
+from aiperf_hpc.service.answers.machines import TelemetryQuestion
 from aiperf_hpc.service.metrics import exposition
 from aiperf_hpc.service.problem import ProblemError
 from aiperf_hpc.service.runs import RunList
@@ -28,7 +28,7 @@ def view(tmp_path: Path) -> RunView:
 
 
 def test_all_nodes_as_they_are_and_the_course_of_one(view: RunView) -> None:
-    found = TelemetryQuestion("m", 2)(view)
+    found = TelemetryQuestion(host="m", points=2)(view)
     assert [node.host for node in found.now.nodes] == ["n", "m"]
     assert found.now.energy.joules == 660_000.0
     assert found.now.nodes[0].accelerators[0].celsius == 61.0
@@ -37,9 +37,9 @@ def test_all_nodes_as_they_are_and_the_course_of_one(view: RunView) -> None:
 
 
 def test_without_a_node_there_is_no_course(view: RunView) -> None:
-    assert TelemetryQuestion(None, 2)(view).series == ()
+    assert TelemetryQuestion(points=2)(view).series == ()
     with pytest.raises(ProblemError, match="no telemetry of a node 'x'"):
-        TelemetryQuestion("x", 2)(view)
+        TelemetryQuestion(host="x", points=2)(view)
 
 
 def test_a_runs_status_has_its_nodes_without_each_accelerator(view: RunView) -> None:

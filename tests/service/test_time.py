@@ -18,7 +18,7 @@ from tests.support.run_writer import (
 from aiperf_hpc.config import load_config
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.records import DatasetLoaded, PrimaryHeartbeat, TimeSpent, TrainingStarted
-from aiperf_hpc.service.answers.time import time
+from aiperf_hpc.service.answers.progress import time
 from aiperf_hpc.trial import RoundPhase, TimePhase
 
 

@@ -12,10 +12,8 @@ from tests.support.waiting import until
 
 from aiperf_hpc.service.endpoint import Endpoint
 from aiperf_hpc.service.server import listen, url_of
-from aiperf_hpc.service.witness_server.app import create_app
-from aiperf_hpc.service.witness_server.limits import RateLimit
+from aiperf_hpc.service.witness_server.app import RateLimit, create_app, make_server
 from aiperf_hpc.service.witness_server.log import WitnessLog
-from aiperf_hpc.service.witness_server.server import make_server
 
 
 @contextmanager

@@ -79,29 +79,23 @@ def wait_limit(slurm: SlurmConfig) -> WaitLimit:
 
 
 def job_options(slurm: SlurmConfig) -> list[str]:
-    """Return what a job is asked for by, as sbatch and salloc take it."""
-    asked = {
-        "partition": slurm.partition,
-        "account": slurm.account,
-        "qos": slurm.qos,
-        "gres": slurm.gres,
-        "cpus-per-task": slurm.cpus_per_task,
-        "mem": slurm.memory,
-        "constraint": slurm.constraint,
-        "reservation": slurm.reservation,
-    }
-    options = [f"--{name}={value}" for name, value in asked.items() if value is not None]
+    """Return the options of sbatch and salloc that request a job."""
+    options = _options(
+        slurm, "partition", "account", "qos", "gres", "cpus_per_task", "memory", "constraint",
+        "reservation",
+    )  # fmt: skip
     return [*options, *(["--exclusive"] if slurm.exclusive else []), *slurm.extra]
 
 
 def group_options(slurm: SlurmConfig) -> list[str]:
-    """Return what a job of a group's nodes is asked for by, over what the batch script says."""
-    asked = {
-        "partition": slurm.partition,
-        "gres": slurm.gres,
-        "constraint": slurm.constraint,
-    }
-    return [f"--{name}={value}" for name, value in asked.items() if value is not None]
+    """Return the options of a job of a group's nodes that replace those of the batch script."""
+    return _options(slurm, "partition", "gres", "constraint")
+
+
+def _options(slurm: SlurmConfig, *settings: str) -> list[str]:
+    values = {name: getattr(slurm, name) for name in settings}
+    names = {"memory": "mem", "cpus_per_task": "cpus-per-task"}
+    return [f"--{names.get(n, n)}={v}" for n, v in values.items() if v is not None]
 
 
 def rank_options(slurm: SlurmConfig, replica: ReplicaConfig) -> list[str]:

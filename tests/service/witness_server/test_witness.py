@@ -17,8 +17,7 @@ from tests.support.clock import START, Clock
 from aiperf_hpc.cli.program import main
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.run.heads import NOTHING, Head, Statement
-from aiperf_hpc.service.witness_server.app import MOST_BYTES, create_app
-from aiperf_hpc.service.witness_server.limits import MOST_CLIENTS, RateLimit
+from aiperf_hpc.service.witness_server.app import MOST_BYTES, MOST_CLIENTS, RateLimit, create_app
 from aiperf_hpc.service.witness_server.log import WitnessLog
 from aiperf_hpc.verification.witness_client.signed import NAMESPACE
 

@@ -8,6 +8,9 @@ it at once.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,19 +19,21 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from aiperf_hpc.errors import AIPerfError, RunDirectoryError, UsageError
+from aiperf_hpc.errors import AIPerfError, RunDirectoryError, UsageError, reason_of
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
-from aiperf_hpc.service.owner import owned
 from aiperf_hpc.service.primaries import Primaries, Process, output_of
-from aiperf_hpc.service.problem import ProblemError, not_found
+from aiperf_hpc.service.problem import ProblemError, conflict, not_found
 from aiperf_hpc.service.submission import Queue, Submission, SubmissionState, Submitted
+from aiperf_hpc.trial import Value
 
 LOOK_SECONDS = 1.0
 MOST_WAITING = 1000
+FOLDER = ".aiperf-service"
+"""Where a service keeps what is its own, in the folder of the runs."""
 
 
-class Conductor:
+class RunQueue:
     """Starts, stops and resumes the runs of a folder. Threads may share it."""
 
     def __init__(
@@ -75,7 +80,7 @@ class Conductor:
                 self._wake.set()
                 thread.join()
 
-    # What clients ask for.
+    # Requests of clients.
 
     def submit(self, submission: Submission) -> Submitted:
         """Check a submission and put it into the queue.
@@ -106,7 +111,7 @@ class Conductor:
         self._wake.set()
         return entry
 
-    def queue(self) -> Queue:
+    def submissions(self) -> Queue:
         """Return all submissions: those that wait, then the latest first."""
         with self._lock:
             entries = list(self._entries.values())
@@ -123,41 +128,32 @@ class Conductor:
         return entry
 
     def cancel(self, name: str) -> Submitted:
-        """Let a submission that waits never start. Raises ProblemError when it does not wait."""
+        """Cancel a submission that waits. Raises ProblemError when it does not wait."""
         with self._lock:
             entry = self.submitted(name)
             if entry.state is not SubmissionState.QUEUED:
-                raise _conflict(f"submission {name} is {entry.state}; only one that waits can be")
+                raise conflict(f"submission {name} is {entry.state}; only one that waits can be")
             return self._change(entry, SubmissionState.CANCELLED)
 
     def stop(self, paths: RunPaths) -> None:
-        """Ask a run to stop. Raises ProblemError when there is nothing to stop."""
+        """Stop a run. Raises UsageError when there is nothing to stop."""
         with self._lock:
-            try:
-                process = self._primaries.stop(paths)
-            except UsageError as error:
-                raise _conflict(str(error)) from None
+            process = self._primaries.stop(paths)
             if process is not None:
                 self._processes[f"{paths.root.name} (stop)"] = process
 
     def scale(self, paths: RunPaths, nodes: int) -> None:
-        """Ask a run for other nodes. Raises ProblemError when it cannot have them."""
-        try:
-            self._primaries.scale(paths, nodes)
-        except UsageError as error:
-            raise _conflict(str(error)) from None
+        """Request other nodes for a run. Raises UsageError when it cannot have them."""
+        self._primaries.scale(paths, nodes)
 
     def resume(self, paths: RunPaths) -> None:
-        """Go on with a run. Raises ProblemError when it cannot, or the machine is at work."""
+        """Resume a run. Raises UsageError when it cannot be, ProblemError for a busy machine."""
         with self._lock, self._planning:
             local = RunManifest.load(paths).launcher == "local"
             if local and (busy := self._busy()) is not None:
-                raise _conflict(f"one run at a time: {busy}")
+                raise conflict(f"one run at a time: {busy}")
             name = str(paths.root.relative_to(self.folder))
-            try:
-                self._processes[name] = self._primaries.resume(paths)
-            except UsageError as error:
-                raise _conflict(str(error)) from None
+            self._processes[name] = self._primaries.resume(paths)
             self._here |= {name} if local else set()
 
     # The queue.
@@ -167,7 +163,7 @@ class Conductor:
             self._wake.clear()
             try:
                 self._turn()
-            except Exception as error:  # noqa: BLE001 -- said; the others still get their turn
+            except Exception as error:  # noqa: BLE001 -- logged; the others still get their turn
                 self._log(f"queue: unexpected {type(error).__name__}: {error}")
             self._wake.wait(LOOK_SECONDS)
 
@@ -175,7 +171,7 @@ class Conductor:
         """Start what can start now."""
         with self._lock:
             self._reap()
-        for entry in self.queue().queue:
+        for entry in self.submissions().queue:
             if entry.state is not SubmissionState.QUEUED:
                 break
             try:
@@ -218,7 +214,7 @@ class Conductor:
         return self._primaries.busy() if going_on is None else f"run {going_on} goes on"
 
     def _reap(self) -> None:
-        """Say what became of the processes that have ended."""
+        """Record the end of processes."""
         for name, process in list(self._processes.items()):
             if (status := process.poll()) is None:
                 continue
@@ -228,15 +224,15 @@ class Conductor:
 
     def _ended_badly(self, name: str, status: int) -> None:
         paths = RunPaths(self.folder / name)
-        said = f"its primary ended with status {status}: {output_of(paths)}"
-        self._log(f"queue: run {name}: {said}")
+        reason = f"its primary ended with status {status}: {output_of(paths)}"
+        self._log(f"queue: run {name}: {reason}")
         for entry in self._entries.values():
             if entry.run == name and not _has_begun(paths):
-                self._change(entry, SubmissionState.FAILED, reason=said)
+                self._change(entry, SubmissionState.FAILED, reason=reason)
                 break
 
     def _settle(self) -> None:
-        """Say what became of submissions that an earlier service was just starting."""
+        """Record the outcome of submissions that an earlier service was just starting."""
         for entry in list(self._entries.values()):
             if entry.state is SubmissionState.STARTING:
                 began = _has_begun(RunPaths(self.folder / (entry.run or "")))
@@ -254,7 +250,7 @@ class Conductor:
             (self.folder / name).exists() or name in {e.submission.name for e in waiting}
         )
         if taken:
-            raise _conflict(f"there is a run {name!r} already, or one that waits; name another one")
+            raise conflict(f"there is a run {name!r} already, or one that waits; name another one")
 
     def _change(
         self, entry: Submitted, state: SubmissionState, *, run: str | None = None, reason: str = ""
@@ -279,10 +275,6 @@ def _has_begun(paths: RunPaths) -> bool:
         return False
 
 
-def _conflict(detail: str) -> ProblemError:
-    return ProblemError(HTTPStatus.CONFLICT, "conflict", detail)
-
-
 def _read(folder: Path) -> Iterator[tuple[str, Submitted]]:
     for path in sorted(folder.glob("[0-9]*.json")):
         try:
@@ -291,3 +283,66 @@ def _read(folder: Path) -> Iterator[tuple[str, Submitted]]:
             raise RunDirectoryError(
                 f"{path} is damaged; remove it, which only forgets one submission"
             ) from None
+
+
+class Owner(Value):
+    """Who changes a folder, for people."""
+
+    host: str
+    pid: int
+    since_utc: float
+
+    def __str__(self) -> str:
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.since_utc))
+        return f"process {self.pid} on {self.host} since {since}"
+
+
+@contextlib.contextmanager
+def owned(folder: Path) -> Iterator[Path]:
+    """Own a folder while the block runs; gives where the service keeps what is its own.
+
+    The lock is the kernel's or the file server's: it ends with the process, however that ends.
+
+    Raises:
+        UsageError: another service has it.
+        RunDirectoryError: nothing can be written there.
+    """
+    own = folder / FOLDER
+    try:
+        own.mkdir(exist_ok=True)
+        file = os.open(own / "owner.json", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise RunDirectoryError(
+            f"cannot write in {folder}, where runs are to be started: {reason_of(error)}; "
+            "without --token-file it is only read"
+        ) from None
+    try:
+        _lock(file, folder)
+        me = Owner(host=socket.gethostname(), pid=os.getpid(), since_utc=time.time())
+        os.ftruncate(file, 0)
+        os.pwrite(file, me.model_dump_json().encode(), 0)
+        yield own
+    finally:
+        os.close(file)
+
+
+def _lock(file: int, folder: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(
+            f"{folder} is served already, by {_owner(file)}: ask that service, or end it; without "
+            "--token-file any number of services may read"
+        ) from None
+    except OSError as error:
+        raise RunDirectoryError(
+            f"the file system of {folder} has no locks ({reason_of(error)}), by which one service "
+            "changes it at a time; without --token-file it is only read"
+        ) from None
+
+
+def _owner(file: int) -> str:
+    try:
+        return str(Owner.model_validate_json(os.pread(file, 4096, 0)))
+    except ValidationError:
+        return "another process"

@@ -1,4 +1,4 @@
-"""The score so far and at every interval, and the quantities that are the headline figures."""
+"""How far a run is: its status, score and headline figures, and where its replicas' time went."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ from typing import Literal
 
 from aiperf_hpc.results.views import quantities as table
 from aiperf_hpc.results.views.quantities import Format, View
-from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.results.views.run_view import RunStatus, RunView
 from aiperf_hpc.results.views.score import ScoreStatus
+from aiperf_hpc.results.views.time_split import total_time
+from aiperf_hpc.results.views.trainings import TrainingTime
 from aiperf_hpc.service.answers.base import Answer
+
+
+def status(view: RunView) -> RunStatus:
+    """Return what the run does now."""
+    return view.status()
 
 
 class Score(Answer):
@@ -78,4 +85,42 @@ def quantities() -> Quantities:
             )
             for each in table.QUANTITIES
         )
+    )
+
+
+class Phase(Answer):
+    """What time was spent on."""
+
+    name: str
+    """Such as `train`; `unrecorded` is what no record accounts for yet, trials in flight among
+    it."""
+    seconds: float
+    """Seconds of all replicas together."""
+    share: float
+    """Of their elapsed time, from 0 to 1."""
+
+
+class Time(Answer):
+    """Where the time of all replicas went, so far."""
+
+    elapsed_seconds: float
+    """The elapsed time of all replicas together."""
+    phases: tuple[Phase, ...]
+    """Every phase; together they are the elapsed time."""
+    trainings: tuple[TrainingTime, ...] = ()
+    """Of a run that trains one network as it is: each training that came to its end, and its
+    seconds as staging, compute and extra, as MLPerf HPC divides them."""
+
+
+def time(view: RunView) -> Time:
+    """Return where the time of all replicas went, until the run's end or its last record."""
+    start = view.history.start_utc
+    split = total_time(view, 0.0 if start is None else max(0.0, view.until - start))
+    return Time(
+        elapsed_seconds=split.elapsed_seconds,
+        phases=tuple(
+            Phase(name=name, seconds=phase.seconds, share=phase.share)
+            for name, phase in split.phases.items()
+        ),
+        trainings=view.training_times(view.until),
     )

@@ -1,11 +1,98 @@
-"""What fields are whose names say it to who reads the code: in words, with units.
-
-A docstring at a field comes before this.
-"""
+"""The interface's own description, made whole: OpenAPI as FastAPI makes it leaves something out."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+from aiperf_hpc.results.report.schema import attribute_docstrings
+from aiperf_hpc.service.problem import MEDIA_TYPE, Problem
+from aiperf_hpc.trial import Value
+
+Document = dict[str, Any]
+
+PROBLEM = {"schema": {"$ref": f"#/components/schemas/{Problem.__name__}"}}
+REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+"""What any request may be answered with, before it is looked what it asks for."""
+OPEN = ("/healthz", "/docs")
+FASTAPIS_OWN = ("HTTPValidationError", "ValidationError")
+"""FastAPI's types for what is a problem here."""
+
+
+def describe(app: FastAPI) -> None:
+    """Make the application describe itself whole, once somebody asks."""
+    made_by_fastapi = app.openapi
+
+    def openapi() -> Document:
+        if app.openapi_schema is None:
+            _complete(made_by_fastapi())
+        return app.openapi_schema or {}
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _complete(document: Document) -> None:
+    components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    schemas[Problem.__name__] = _plain(Problem, schemas)
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            _put_refusals(operation, guarded=path not in OPEN)
+            operation["security"] = [*([{}] if method == "get" else []), {"token": []}]
+    for name in FASTAPIS_OWN:
+        schemas.pop(name, None)
+    _describe_fields(schemas)
+    components["securitySchemes"] = {
+        "token": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "A token of the service's --token-file. Reading on loopback needs none.",
+        }
+    }
+
+
+def _plain(model: type[BaseModel], schemas: Document) -> Document:
+    """Return a type's schema, and put those that it needs beside it."""
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    for name, other in schema.pop("$defs", {}).items():
+        schemas.setdefault(name, other)
+    return schema
+
+
+def _put_refusals(operation: Document, *, guarded: bool) -> None:
+    """Let every refusal be a problem, and name those that any request may meet."""
+    responses = operation["responses"]
+    for status in REFUSALS if guarded else ():
+        responses.setdefault(str(status.value), {"description": status.description})
+    for status, response in responses.items():
+        if int(status) >= HTTPStatus.BAD_REQUEST:
+            response["content"] = {MEDIA_TYPE: PROBLEM}
+
+
+def _describe_fields(schemas: Document) -> None:
+    """Describe fields by the docstrings of their attributes."""
+    for model in set(_subclasses(Value)):
+        schema = schemas.get(model.__name__)
+        properties = (schema or {}).get("properties", {})
+        if properties.keys() == model.model_fields.keys():
+            for name, said in attribute_docstrings(model).items():
+                properties[name].setdefault("description", said)
+    for schema in schemas.values():
+        for name, field in schema.get("properties", {}).items():
+            if name in WORDS:
+                field.setdefault("description", WORDS[name])
+
+
+def _subclasses(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for each in model.__subclasses__():
+        if each.__module__.startswith("aiperf_hpc"):
+            yield each
+            yield from _subclasses(each)
+
 
 WORDS: Final = {
     "absent": "Why something is not told, by its name.",

@@ -1,0 +1,127 @@
+"""The routes that change something: submit, cancel, stop, scale, resume. Each needs a token."""
+
+# Annotations are evaluated at once: FastAPI does not see a function's surroundings.
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from fastapi.concurrency import run_in_threadpool
+from pydantic import Field
+
+from aiperf_hpc.errors import UsageError
+from aiperf_hpc.service.answers.base import Answer
+from aiperf_hpc.service.primaries import Primaries
+from aiperf_hpc.service.problem import conflict, problems
+from aiperf_hpc.service.run_queue import RunQueue
+from aiperf_hpc.service.runs import FolderOfRuns, Runs
+from aiperf_hpc.service.submission import Queue, Submission, Submitted
+from aiperf_hpc.untrusted.bounds import MOST_NODES
+
+
+class Accepted(Answer):
+    """What was asked for will be done; the run's status says how far it is."""
+
+    run: str = Field(examples=["20261121-101500-imagenet-3f2a"])
+    """The run."""
+    status: str = Field(examples=["/api/v1/runs/20261121-101500-imagenet-3f2a/status"])
+    """Where its status is."""
+
+
+class NodesWanted(Answer):
+    """How many nodes a run that lasts is to have."""
+
+    nodes: int = Field(ge=1, le=MOST_NODES, examples=[8])
+    """How many nodes; a replica spans `replica.nodes` of them."""
+
+
+RESPONSES = problems(
+    {
+        401: "A token is needed",
+        403: "This service only reads",
+        404: "There is no such thing",
+        409: "It is not possible now",
+        422: "It cannot run, and why",
+        429: "Too many wait",
+        503: "The runs cannot be read",
+    }
+)
+Run = Annotated[
+    str, Path(description="The run's name in the list.", examples=["20261121-101500-imagenet-3f2a"])
+]
+Name = Annotated[str, Path(description="The submission's name.", examples=["000001"])]
+
+
+def queue_routes(runs: FolderOfRuns, queue: RunQueue) -> APIRouter:
+    """Return the routes of a folder's queue of runs."""
+    router = APIRouter(responses=RESPONSES, tags=["changes"])
+
+    @router.get("/queue")
+    async def queue_() -> Queue:
+        """Return all submissions: those that wait in the order of their start, then the others."""
+        return queue.submissions()
+
+    @router.get("/queue/{submission}")
+    async def submitted(submission: Name) -> Submitted:
+        """Return one submission and its state."""
+        return queue.submitted(submission)
+
+    @router.post("/runs", status_code=202)
+    async def submit(submission: Submission) -> Submitted:
+        """Submit a run: it is checked as `aiperf start` does, and waits for its turn.
+
+        One run at a time computes on this machine; a scheduler gets its runs at once.
+        """
+        return await run_in_threadpool(queue.submit, submission)
+
+    @router.post("/queue/{submission}/cancel")
+    async def cancel(submission: Name) -> Submitted:
+        """Cancel a submission that waits."""
+        return await run_in_threadpool(queue.cancel, submission)
+
+    @router.post("/runs/{run}/resume", status_code=202)
+    async def resume(run: Run) -> Accepted:
+        """Resume a run whose primary died, as `aiperf resume` does."""
+        paths = await run_in_threadpool(runs.paths, run)
+        with _conflicts():
+            await run_in_threadpool(queue.resume, paths)
+        return _accepted(run)
+
+    return router
+
+
+def control_routes(runs: Runs, primaries: Primaries | RunQueue) -> APIRouter:
+    """Return the routes that stop and scale a run."""
+    router = APIRouter(responses=RESPONSES, tags=["changes"])
+
+    @router.post("/runs/{run}/stop", status_code=202)
+    async def stop(run: Run) -> Accepted:
+        """Stop a run gracefully, as `aiperf stop` does: the current steps end, and it is scored."""
+        paths = await run_in_threadpool(runs.paths, run)
+        with _conflicts():
+            await run_in_threadpool(primaries.stop, paths)
+        return _accepted(run)
+
+    @router.post("/runs/{run}/scale", status_code=202)
+    async def scale(run: Run, wanted: NodesWanted) -> Accepted:
+        """Change the number of nodes of a running benchmark, as `aiperf scale` does."""
+        paths = await run_in_threadpool(runs.paths, run)
+        with _conflicts():
+            await run_in_threadpool(primaries.scale, paths, wanted.nodes)
+        return _accepted(run)
+
+    return router
+
+
+@contextmanager
+def _conflicts() -> Iterator[None]:
+    """Answer what is not possible now with a conflict."""
+    try:
+        yield
+    except UsageError as error:
+        raise conflict(str(error)) from None
+
+
+def _accepted(run: str) -> Accepted:
+    return Accepted(run=run, status=f"/api/v1/runs/{run}/status")

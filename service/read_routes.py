@@ -1,0 +1,315 @@
+"""The routes that read runs. Each asks one question; the answers are in ``answers``."""
+
+# Annotations are evaluated at once: FastAPI does not see a function's surroundings.
+
+from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
+from typing import Annotated, NamedTuple, TypeVar, get_type_hints
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import FileResponse
+from pydantic import BaseModel
+
+from aiperf_hpc.errors import RunDirectoryError
+from aiperf_hpc.results.compare.comparison import Comparison, compare
+from aiperf_hpc.results.views.run_summary import RunDetails
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.service.answers.base import Loading, Question
+from aiperf_hpc.service.answers.candidates import CandidatesQuestion, TreeQuestion
+from aiperf_hpc.service.answers.events import Events, EventsQuery, EventsQuestion
+from aiperf_hpc.service.answers.files import FileQuestion, Files, files
+from aiperf_hpc.service.answers.machines import (
+    ReplicaDetail,
+    ReplicaQuestion,
+    TelemetryQuestion,
+    configuration,
+    machine,
+    replicas,
+)
+from aiperf_hpc.service.answers.progress import score, status, time
+from aiperf_hpc.service.answers.trials import (
+    InFlightQuestion,
+    TrialDetail,
+    TrialQuestion,
+    TrialsQuestion,
+)
+from aiperf_hpc.service.problem import ProblemError, problems
+from aiperf_hpc.service.runs import Runs
+from aiperf_hpc.service.served_run import ServedRun
+from aiperf_hpc.service.stream import EventStream, run_stream
+
+SANDBOX = "sandbox allow-scripts; default-src 'unsafe-inline' data:"
+"""What a report's page may do: it is shown, and reaches nothing of the service."""
+
+
+RESPONSES = {
+    202: {"model": Loading, "description": "The records are being read; ask again in a second"},
+    **problems(
+        {
+            404: "There is no such thing",
+            422: "The question is invalid",
+            503: "The run cannot be read",
+        }
+    ),
+}
+T = TypeVar("T")
+
+
+class Route(NamedTuple):
+    """A route that answers one question about a run; its description is the question's."""
+
+    path: str
+    name: str
+    question: Callable[[RunView], BaseModel] | type[Question]
+    """A question, or the type of one that is made of the query's parameters."""
+
+
+STATUS_ROUTES = (
+    Route("/status", "status", status),
+    Route("/score", "score_", score),
+    Route("/trials", "trials", TrialsQuestion),
+)
+"""The routes that a run which is served alone also has without its name."""
+TRIAL_ROUTES = (
+    Route("/in-flight", "in_flight", InFlightQuestion),
+    Route("/candidates", "candidates", CandidatesQuestion),
+    Route("/tree", "tree", TreeQuestion),
+    Route("/replicas", "replicas_", replicas),
+)
+MACHINE_ROUTES = (
+    Route("/machine", "machine_", machine),
+    Route("/time", "time_", time),
+    Route("/telemetry", "telemetry", TelemetryQuestion),
+    Route("/configuration", "configuration_", configuration),
+)
+
+
+class Reader(NamedTuple):
+    """Reads a run for the routes below its address."""
+
+    run: ServedRun
+    runs: Runs
+
+    async def answer(self, question: Callable[[RunView], BaseModel]) -> Response:
+        """Answer at once if that is possible; else wait a moment, so that others need not."""
+        found = await self._found(self.run.text(question))
+        if found is None:
+            return _loading(self.run)
+        headers = {"Age": str(round(found.age))}
+        return Response(found.body, media_type="application/json", headers=headers)
+
+    async def ask(self, question: Callable[[RunView], T]) -> T | None:
+        """Return the answer as a value; None while the run is being read."""
+        return await self._found(self.run.ask(question))
+
+    async def _found(self, answer: Awaitable[T]) -> T:
+        try:
+            return await answer
+        except RunDirectoryError:
+            await run_in_threadpool(self.runs.lost, self.run)
+            raise
+
+
+def run_routes(runs: Runs) -> APIRouter:
+    """Return the routes below a run's address."""
+
+    async def reader(
+        run: Annotated[
+            str,
+            Path(
+                description="The run's name in the list.",
+                examples=["20261121-101500-imagenet-3f2a"],
+            ),
+        ],
+    ) -> Reader:
+        known = runs.known(run)
+        return Reader(await run_in_threadpool(runs.find, run) if known is None else known, runs)
+
+    router = APIRouter(responses=RESPONSES)
+    _add_routes(router, reader, STATUS_ROUTES)
+    _add_trial(router, reader)
+    _add_routes(router, reader, TRIAL_ROUTES)
+    _add_replica(router, reader)
+    _add_routes(router, reader, MACHINE_ROUTES)
+    _add_events(router, reader)
+    _add_files(router, reader)
+    return router
+
+
+def only_run_routes(run: ServedRun, runs: Runs) -> APIRouter:
+    """Return the routes of a run that is served alone, by which it has always answered."""
+
+    async def reader() -> Reader:
+        return Reader(run, runs)
+
+    router = APIRouter(responses=RESPONSES)
+    _add_routes(router, reader, STATUS_ROUTES)
+    return router
+
+
+Dependency = Callable[..., Awaitable[Reader]]
+
+
+def _add_routes(router: APIRouter, reader: Dependency, routes: Sequence[Route]) -> None:
+    for path, name, question in routes:
+        if isinstance(question, type):
+            endpoint, answer = _with_parameters(question, reader), question.__call__
+        else:
+            endpoint, answer = _without_parameters(question, reader), question
+        router.add_api_route(
+            path,
+            endpoint,
+            name=name,
+            response_model=get_type_hints(answer)["return"],
+            description=question.__doc__,
+        )
+
+
+def _without_parameters(
+    question: Callable[[RunView], BaseModel], reader: Dependency
+) -> Callable[..., Awaitable[Response]]:
+    async def answer(reader: Annotated[Reader, Depends(reader)]) -> Response:
+        return await reader.answer(question)
+
+    return answer
+
+
+def _with_parameters(
+    question: type[Question], reader: Dependency
+) -> Callable[..., Awaitable[Response]]:
+    async def answer(
+        reader: Annotated[Reader, Depends(reader)],
+        question: Annotated[question, Query()],  # type: ignore[valid-type]
+    ) -> Response:
+        return await reader.answer(question)
+
+    return answer
+
+
+def _add_trial(router: APIRouter, reader: Dependency) -> None:
+    @router.get("/trials/{trial}", response_model=TrialDetail)
+    async def trial(
+        reader: Annotated[Reader, Depends(reader)],
+        trial: Annotated[str, Path(description="The trial's name.", examples=["r0-t001"])],
+    ) -> Response:
+        """Return one trial with its learning curve and its layers."""
+        return await reader.answer(TrialQuestion(trial))
+
+
+def _add_replica(router: APIRouter, reader: Dependency) -> None:
+    @router.get("/replicas/{replica}", response_model=ReplicaDetail)
+    async def replica(
+        reader: Annotated[Reader, Depends(reader)],
+        replica: Annotated[str, Path(description="The replica's name.", examples=["r0"])],
+    ) -> Response:
+        """Return one replica with its machine and where its time went."""
+        return await reader.answer(ReplicaQuestion(replica))
+
+
+def _add_events(router: APIRouter, reader: Dependency) -> None:
+    @router.get("/events", response_model=Events)
+    async def events(
+        reader: Annotated[Reader, Depends(reader)], question: Annotated[EventsQuery, Query()]
+    ) -> Response:
+        """Return what happened, in the order in which it became known."""
+        return await reader.answer(EventsQuestion(reader.run.events, question))
+
+    @router.get(
+        "/events/stream",
+        status_code=200,
+        response_class=EventStream,
+        responses={
+            200: {"description": "Server-sent events", "content": {"text/event-stream": {}}}
+        },
+    )
+    async def stream(
+        request: Request,
+        reader: Annotated[Reader, Depends(reader)],
+        after: Annotated[
+            int | None,
+            Query(
+                ge=0, description="The number of the last event that is known; or Last-Event-ID."
+            ),
+        ] = None,
+        seconds: Annotated[
+            float, Query(ge=0.5, le=60.0, description="Seconds between two looks.")
+        ] = 1.0,
+    ) -> Response:
+        """Send server-sent events as long as the client reads them.
+
+        `status` has a RunStatus whenever it is another one. `happened` has a RunEvent, whose number
+        is the event's id. `loading` has a Loading; `problem` has a Problem when the run cannot be
+        read, after which `status` says that it can again. Every 15 seconds there is a comment.
+        """
+        last = request.headers.get("Last-Event-ID", "")
+        known = int(last) if last.isascii() and last.isdecimal() and len(last) < 19 else after
+        return EventStream(
+            run_stream(reader.run, known, seconds),
+            request.app.state.ending,
+            open_streams=request.app.state.streams,
+        )
+
+
+def _add_files(router: APIRouter, reader: Dependency) -> None:
+    @router.get("/files", response_model=Files)
+    async def files_(reader: Annotated[Reader, Depends(reader)]) -> Response:
+        """Return the names of the report's files, and run.yaml."""
+        return await reader.answer(files)
+
+    @router.get(
+        "/files/{file}",
+        status_code=200,
+        response_class=FileResponse,
+        responses={200: {"description": "The file", "content": {"*/*": {}}}},
+    )
+    async def file(
+        reader: Annotated[Reader, Depends(reader)],
+        file: Annotated[str, Path(description="The file's name.", examples=["report.html"])],
+    ) -> Response:
+        """Return a file of the report. Its scripts reach nothing of the service."""
+        found = await reader.ask(FileQuestion(file))
+        if found is None:
+            return _loading(reader.run)
+        headers = {"Content-Security-Policy": SANDBOX, "X-Content-Type-Options": "nosniff"}
+        return FileResponse(found.path, media_type=found.file.media_type, headers=headers)
+
+
+def compare_routes(runs: Runs) -> APIRouter:
+    """Return the route that sets several runs beside each other."""
+    router = APIRouter(responses=RESPONSES, tags=["runs"])
+
+    @router.get("/compare", response_model=Comparison)
+    async def compare_(
+        run: Annotated[
+            list[str],
+            Query(
+                min_length=2,
+                max_length=20,
+                description="The runs' names; the first is what others are compared with.",
+            ),
+        ],
+    ) -> Response:
+        """Return what several runs reached, in what they differ, and whether they compare."""
+        if len(set(run)) < len(run):
+            raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", "a run is named twice")
+        found: dict[str, list[RunDetails]] = {}
+        for name in run:
+            served = runs.known(name)
+            if served is None:
+                served = await run_in_threadpool(runs.find, name)
+            if (details := await Reader(served, runs).ask(RunDetails.of)) is None:
+                return _loading(served)
+            found[name] = [details.model_copy(update={"name": name})]
+        return Response(compare(found).model_dump_json(), media_type="application/json")
+
+    return router
+
+
+def _loading(run: ServedRun) -> Response:
+    return Response(
+        run.loading().model_dump_json(),
+        status_code=HTTPStatus.ACCEPTED,
+        media_type="application/json",
+        headers={"Retry-After": "1"},
+    )
