@@ -204,9 +204,9 @@ def run_here(name: str, figures: Figures, options: argparse.Namespace) -> None:
         import torch
         from gpu_sections import DRY, GPU, MEASURES
 
-        from aiperf_hpc.replica.engines.torch.device import let_segments_grow
+        from aiperf_hpc.replica.engines.torch.device import use_expandable_segments
 
-        let_segments_grow(os.environ)  # Before anything takes memory, as the engine does.
+        use_expandable_segments(os.environ)  # Before anything takes memory, as the engine does.
         if not options.dry_cpu and not torch.cuda.is_available():
             refuse(f"PyTorch {torch.__version__} sees no GPU; {DRY_CPU} tries it without")
         device = "a dry run on the CPU" if options.dry_cpu else torch.cuda.get_device_name()

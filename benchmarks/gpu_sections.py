@@ -42,8 +42,10 @@ from aiperf_hpc.ops_counter.traffic import traffic
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Batch, Pixels, Scaling, labelled_images
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.engines.peak_work import Images, Work
-from aiperf_hpc.replica.engines.torch.engine import BUCKET_BYTES, TorchEngine, TorchNetwork
+from aiperf_hpc.replica.engines.peaks import Images, Work
+from aiperf_hpc.replica.engines.torch.engine import TorchEngine
+from aiperf_hpc.replica.engines.torch.gradients import BUCKET_BYTES
+from aiperf_hpc.replica.engines.torch.network import TorchNetwork
 from aiperf_hpc.replica.engines.torch.peak_kernels import TorchDevice
 from aiperf_hpc.replica.parallel.collectives import join
 from aiperf_hpc.replica.runtime.background import lower_priority
@@ -152,7 +154,7 @@ def peaks(sizes: Sizes, lacks: Lacks) -> Iterator[Row]:
     torch.backends.cudnn.benchmark = True
     makes: dict[str, Callable[[], Work]] = {
         "matrix": partial(device.product, sizes.matrix, "bf16"),
-        "memory": partial(dict(device.memory())["copy"], sizes.array),
+        "memory": partial(device.movement, "copy", sizes.array),
         "convolution": partial(device.convolution, Images(batch, 512, 28), "bf16"),
         "all-reduce": partial(one_rank_reduction, sizes),
     }

@@ -26,9 +26,9 @@ from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.primary.launchers.base import rank_starter
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
 from aiperf_hpc.replica.engines import load_engine
+from aiperf_hpc.replica.parallel.binding import share_cores
 from aiperf_hpc.replica.parallel.collectives import join
 from aiperf_hpc.replica.parallel.collectives.base import ALONE, Collective
-from aiperf_hpc.replica.parallel.cores import share_cores
 from aiperf_hpc.replica.parallel.follower import follow
 from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine

@@ -1,6 +1,6 @@
 """``aiperf profile``: a kernel breakdown by the framework's own profiler.
 
-``replica/profiling`` trains and profiles, in a process of its own: no framework is imported here.
+``replica/profiling.py`` trains and profiles in a process of its own: no framework is imported here.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from aiperf_hpc.errors import (
 )
 from aiperf_hpc.host.schedulers import job_variable, node_name
 from aiperf_hpc.host.visible_devices import VisibleDevices
-from aiperf_hpc.replica.engines.rank_peak import rank_peak
+from aiperf_hpc.replica.engines.peaks import rank_peak
 from aiperf_hpc.replica.host import Host
 from aiperf_hpc.replica.node_check import (
     check_node,
@@ -35,10 +35,9 @@ from aiperf_hpc.replica.node_check import (
     checked_engine,
     package_versions,
 )
-from aiperf_hpc.replica.parallel.binding import bind, devices_of_job
+from aiperf_hpc.replica.parallel.binding import Cores, bind, devices_of_job, near_cores, share_cores
 from aiperf_hpc.replica.parallel.collectives import load_collective
 from aiperf_hpc.replica.parallel.collectives.base import Buffer, RankLostError
-from aiperf_hpc.replica.parallel.cores import Cores, near_cores, share_cores
 from aiperf_hpc.replica.parallel.follower import follow
 from aiperf_hpc.replica.parallel.handshake import Facts, Ranks, facts_of
 from aiperf_hpc.replica.parallel.protocol import Announce, Command

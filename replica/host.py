@@ -24,7 +24,7 @@ from aiperf_hpc.host.processes import in_background
 from aiperf_hpc.host.schedulers import job_variable
 from aiperf_hpc.morphism.weights.checked_file import Tell
 from aiperf_hpc.replica.engines.base import Engine
-from aiperf_hpc.replica.engines.rank_peak import rank_peak
+from aiperf_hpc.replica.engines.peaks import rank_peak
 from aiperf_hpc.replica.node_check import Loaded, check_node, checked_dataset, package_versions
 from aiperf_hpc.replica.runtime.background import background_thread
 from aiperf_hpc.replica.runtime.stopping import StopFlag

@@ -60,7 +60,7 @@ class Plan(NamedTuple):
 
 
 class _EngineResult(BaseModel):
-    """The result of ``peak_timing``; what it lists is completed by the engine's name."""
+    """The result of ``replica.engines.peaks``; what it lists is completed by the engine's name."""
 
     engine: str
     versions: dict[str, str]
@@ -159,7 +159,7 @@ def _engines(plan: Plan, folder: Path, missing: list[NotMeasured]) -> Iterator[_
 
 
 def _engine(name: str, seconds: float, path: Path) -> _EngineResult:
-    command = [sys.executable, "-m", "aiperf_hpc.replica.engines.peak_timing"]
+    command = [sys.executable, "-m", "aiperf_hpc.replica.engines.peaks"]
     command += ["--engine", name, "--seconds", str(seconds), "--result", str(path)]
     try:
         done = run_in_session(command, seconds + PATIENCE)

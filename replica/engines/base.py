@@ -5,34 +5,35 @@ An engine knows graphs, weights and batches; it knows no dataset, no search and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
 from aiperf_hpc.objective import Measure, Objective
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines.checksum import PendingChecksum
 from aiperf_hpc.trial import Hyperparameters
 
 Buffer = Any
-"""A flat float32 array: of numpy, or a tensor of the engine's framework where that keeps it."""
+"""A flat float32 array of numpy, or a tensor of the engine's framework."""
 
 OptimizerState = Mapping[str, Array]
-"""What an optimizer knows besides the weights, as float32 arrays.
+"""The state of an optimizer besides the weights, as float32 arrays.
 
 ``SLOT:node/parameter``, of the parameter's shape, for each of its slots, such as ``momentum``,
-``first_moment`` and ``second_moment``; and ``step``, of shape (), where it counts its steps.
-Nobody but engines reads them, and all engines mean the same by them.
+``first_moment`` and ``second_moment``; and ``step``, of shape (), if it counts its steps. Only
+engines read them, and all engines give them the same meaning.
 """
-ITERATE = "iterate"
-"""The slot of the parameters that are trained, where the weights are an average of them."""
-_STEP = "step"
+
+CHECKSUM_COLUMNS = 1024
+"""Words of a line: engines add up lines and columns instead of weighting each word."""
+
+PendingChecksum = Callable[[], int]
+"""Waits for a checksum that a device computes; returns it as a signed number of 64 bits."""
 
 _BLOCK = 16
 """Channels that oneDNN takes at once, with the widest vectors."""
@@ -40,7 +41,7 @@ _BLOCK = 16
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSums:
-    """What was found about the samples that were evaluated."""
+    """The loss and the parts of the measure, over the samples that were evaluated."""
 
     loss: float = 0.0
     """The sum of the samples' losses, without label smoothing."""
@@ -57,28 +58,19 @@ class EvaluationSums:
         return self.loss / self.samples
 
     def merged(self, other: EvaluationSums, measure: Measure) -> EvaluationSums:
-        """Return what was found about the samples of both, by the measure's rule."""
-        return EvaluationSums(
-            self.loss + other.loss,
-            self.samples + other.samples,
-            self._together(other, measure),
-            self._predictions_with(other),
-        )
-
-    def _predictions_with(self, other: EvaluationSums) -> NDArray[np.int64] | None:
-        known = [p for p in (self.predictions, other.predictions) if p is not None]
-        return np.concatenate(known) if known else None
-
-    def _together(self, other: EvaluationSums, measure: Measure) -> Mapping[str, Any]:
-        if not (self.parts and other.parts):
-            return self.parts or other.parts
+        """Return the sums over the samples of both."""
+        if not (self.samples and other.samples):
+            return self if self.samples else other
         pairs = {name: (self.parts[name], other.parts[name]) for name in self.parts}
-        if measure.rows:
-            return {name: np.concatenate(pair) for name, pair in pairs.items()}
-        return {name: np.add(*pair) for name, pair in pairs.items()}
+        join = np.concatenate if measure.rows else np.sum
+        parts = {name: join(pair, axis=0) for name, pair in pairs.items()}
+        known = [p for p in (self.predictions, other.predictions) if p is not None]
+        predictions = np.concatenate(known) if known else None
+        loss, samples = self.loss + other.loss, self.samples + other.samples
+        return EvaluationSums(loss, samples, parts, predictions)
 
     def sums(self, measure: Measure) -> dict[str, float]:
-        """Return what is recorded of the parts of all samples."""
+        """Return the measure of all samples, as it is recorded."""
         if measure.summarize is not None:
             rows = {name: part.tolist() for name, part in self.parts.items()}
             return measure.summarize(rows)
@@ -92,7 +84,7 @@ def evaluated(
     parts: Iterable[Any],
     predictions: NDArray[np.int64] | None = None,
 ) -> EvaluationSums:
-    """Return what was found about samples; ``parts`` in the order of the measure's names."""
+    """Return the sums over samples; ``parts`` are in the order of the measure's names."""
     if not samples:
         return EvaluationSums()
     named = zip(measure.parts, (np.asarray(part, np.float64) for part in parts), strict=True)
@@ -124,25 +116,22 @@ class Network(Protocol):
     def warm(self, batch_size: int) -> None:
         """Do what a framework does at its first steps, so that the first real one is not slower.
 
-        The training and the evaluation step are executed on samples that are made up. Weights,
+        The training and the evaluation step are executed on samples of zeros. Weights,
         optimizer state, statistics and losses are afterwards exactly what they were.
 
-        With one sample it is done what needs no memory for more, and nothing is compiled.
+        With one sample this uses no memory for more, and compiles nothing.
         """
-        ...
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         """Make inserted normalisations transparent on ``batch``; return their names.
 
-        Those that are the identity in inference, because nothing was trained in them yet, are
-        given the moments of what they read of this batch, so that a child starts as its parent
-        in training mode too. Everything else stays as it is, and nothing is learnt.
+        Those that are the identity in inference, because they are not trained yet, get the moments
+        of their inputs in this batch, so that a child starts as its parent in training mode too.
+        Everything else stays as it is.
         """
-        ...
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
         """Forward, backward and update for one batch of any size up to the trial's."""
-        ...
 
     def drain_training(self) -> float:
         """Wait for all training steps; return the mean loss since the last call (0 for none).
@@ -151,38 +140,31 @@ class Network(Protocol):
             NonFiniteLossError: the loss became NaN or infinite.
             OutOfMemoryError: a step did not fit.
         """
-        ...
 
     def evaluate_step(self, batch: Batch) -> None:
         """Forward pass in inference mode, added to the running sums."""
-        ...
 
     def drain_evaluation(self) -> EvaluationSums:
         """Wait for all evaluation steps; return the sums since the last call."""
-        ...
 
     def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         """Return the network's output in inference mode, (samples, \\*shape) in float32.
 
-        Of one that ends in a softmax, what that reads: losses work on it, which is the stable way.
+        Of one that ends in a softmax, these are the softmax's inputs.
         """
-        ...
 
     def weights(self) -> Weights:
-        """Return a copy of the weights, those that are evaluated, as float32 arrays."""
-        ...
+        """Return a copy of the weights, as they are evaluated, as float32 arrays."""
 
     def optimizer_state(self) -> OptimizerState:
-        """Return a copy of what the optimizer needs besides the weights to go on."""
-        ...
+        """Return a copy of the optimizer's state, by which it can resume with the weights."""
 
     def close(self) -> None:
         """Free what the framework holds; the network cannot be used after it."""
-        ...
 
 
 class Engine(Protocol):
-    """Makes networks."""
+    """Builds networks."""
 
     @property
     def name(self) -> str: ...
@@ -190,41 +172,35 @@ class Engine(Protocol):
     @property
     def versions(self) -> dict[str, str]:
         """The framework's packages and their versions."""
-        ...
 
     @property
     def objective(self) -> Objective:
-        """What its networks are trained for."""
-        ...
+        """The loss and the measure of its networks."""
 
     @property
     def accelerators(self) -> tuple[str, ...]:
         """The devices besides CPUs; empty when it trains on CPUs."""
-        ...
 
     @property
     def memory_bytes(self) -> int | None:
-        """What of its accelerator's memory a training may take now; None: it takes the host's."""
-        ...
+        """Free bytes of its accelerator's memory for a training; None: it uses the host's."""
 
     @property
     def warms_alone(self) -> bool:
-        """Whether a network has to be warmed by the thread that trains it, with nothing beside it.
+        """Whether the thread that trains a network has to warm it, with nothing else running.
 
-        Where the first execution of a step times kernels, for the thread that executes it.
+        This is so if the first execution of a step times kernels, for the thread that executes it.
         """
-        ...
 
     def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
-        """Have compiled, by another process, what steps of batches of one size execute.
+        """Compile the code of a network's steps for one batch size, in another process.
 
-        So that what warms such a network does not keep the thread that trains another one from
-        launching its steps. Of engines that compile nothing, and with one sample, nothing is.
+        Otherwise warming the network would keep the thread that trains another one from launching
+        its steps. Engines that compile nothing do nothing, and neither does one sample.
 
         Returns:
-            Why it is not compiled, in one line; empty if it is, or if nothing is to be.
+            The reason in one line if it could not be compiled; empty otherwise.
         """
-        ...
 
     def build(
         self,
@@ -236,76 +212,70 @@ class Engine(Protocol):
         """Build and compile a graph, ready for its first step.
 
         Args:
-            graph: what to build.
-            weights: of every parameter and statistic.
+            graph: the network.
+            weights: those of every parameter and statistic.
             hyperparameters: the trial's.
-            optimizer_state: what to go on from; the optimizer begins when it is not given.
+            optimizer_state: the state to resume from; None begins without a history.
 
         Raises:
             EngineError: the graph cannot be built, and the message names the node; or the
-                optimizer cannot go on from such a state.
+                optimizer cannot resume from such a state.
             OutOfMemoryError: it does not fit.
         """
-        ...
 
 
 class RankNetwork(Network, Protocol):
-    """A network that one rank of several can train: what a step does, in two halves."""
+    """A network that one rank of several can train, each step in two halves."""
 
     @property
     def buckets(self) -> tuple[int, ...]:
         """Elements of each bucket of gradients, in the order in which they become final.
 
-        Zeros between gradients, by which an engine has them begin where it reads them best, too.
+        Zeros that pad gradients to an engine's alignment are included.
         """
-        ...
 
     def warm(self, batch_size: int, *, halves: bool = False) -> None:
         """As ``Network.warm``, of a step in one piece or of one in two halves."""
-        ...
 
     def await_room(self) -> None:
         """Wait until the device's queue, if it has a limit, has room for one more step.
 
         The steps before it may wait for other ranks. Without this call the next one waits itself.
         """
-        ...
 
     def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
         """Forward and backward for one batch; nothing is updated but running statistics.
 
         Args:
             batch: a part of a batch; without samples its gradients are zeros.
-            share: what the part is of the whole: the sum over all parts is the whole's.
-            ready: given each bucket, ``share`` times the gradients of the mean loss, as soon as
+            share: the part's fraction of the whole batch, so that the sum over all parts is the
+                gradient of the whole.
+            ready: receives each bucket, ``share`` times the gradients of the mean loss, as soon as
                 it is final. The buffer may be overwritten from then on.
 
         ``share`` times the mean loss goes to the sum behind ``drain_training``, as of one step.
         """
-        ...
 
     def zeros(self, bucket: int) -> Buffer:
-        """Return a bucket full of zeros, from a rank that has nothing to give.
+        """Return a bucket of zeros, for a rank without gradients.
 
-        Memory is taken at the first call and kept: a rank without memory for its step has it.
+        The first call allocates memory that is kept, so that a rank without memory for its step
+        has it.
 
         Raises:
             OutOfMemoryError: at the first call.
         """
-        ...
 
     def moments(self, batch: Batch) -> NDArray[np.float32]:
         """Forward in training mode; nothing is updated, running statistics included.
 
         Returns:
-            Mean and biased variance of what every normalisation reads of this batch, flat, in
-            the order of ``graph.statistics``.
+            Mean and biased variance of the inputs of every normalisation, flat, in the order of
+            ``graph.statistics``.
         """
-        ...
 
     def assign(self, weights: Weights) -> None:
         """Replace some of the weights."""
-        ...
 
     def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
         """Update all parameters with the reduced buckets, in the order of ``buckets``.
@@ -313,24 +283,20 @@ class RankNetwork(Network, Protocol):
         Their memory may be changed by it, and used again once the next gradients, which depend
         on them, are ready.
         """
-        ...
 
     def checksum(self) -> PendingChecksum:
         """Begin to compute the checksum of the parameters that are evaluated.
 
-        Of those in the order in which the engine has them, after all steps so far; running
-        statistics, which each rank has of its own, are not among them. ``engines.checksum`` says
-        what it is. Nothing waits for the device before what is returned is called.
+        It is that of ``checksum`` over the parameters in the engine's order, after all steps so
+        far, without running statistics, which each rank has of its own. Only the function that is
+        returned waits for the device.
         """
-        ...
 
     def statistics(self) -> NDArray[np.float32]:
         """Return a flat copy of the running statistics, in the order of ``graph.statistics``."""
-        ...
 
     def set_statistics(self, flat: NDArray[np.float32]) -> None:
         """Replace the running statistics."""
-        ...
 
 
 def step_in_halves(network: RankNetwork, batch: Batch, learning_rate: float) -> None:
@@ -340,67 +306,42 @@ def step_in_halves(network: RankNetwork, batch: Batch, learning_rate: float) -> 
     network.apply(given, learning_rate)
 
 
-class Shrinking(NamedTuple):
-    """What keeps parameters small."""
+def checksum(arrays: Iterable[Array]) -> int:
+    """Return the checksum by which ranks compare their weights, as a signed number of 64 bits.
 
-    used: Hyperparameters
-    """The trial's, with the weight decay that is the optimizer's to apply."""
-    decayed: list[str]
-    """The parameters that it applies to."""
-    penalties: Mapping[str, float]
-    """By what the squares of parameters are multiplied and minimized too, by their names."""
-
-
-def shrinking(graph: Graph, used: Hyperparameters) -> Shrinking:
-    """Return what keeps a graph's parameters small in a trial: weight decay, and penalties."""
-    decayed = sorted(graph.parameters if used.weight_decay_of == "all" else graph.decayed)
-    if used.weight_decay_in == "update" or not used.weight_decay:
-        return Shrinking(used, decayed, graph.penalties)
-    penalties = dict(graph.penalties)
-    for name in decayed:
-        penalties[name] = penalties.get(name, 0.0) + used.weight_decay / 2.0
-    return Shrinking(used.model_copy(update={"weight_decay": 0.0}), decayed, penalties)
+    The float32 values are taken as they lie in memory, two a word of 64 bits, the last word of an
+    array filled up with zeros. Of the words w_0, w_1, ... of all arrays, one array after the other,
+    it is the sum of (2 i + 1) w_i modulo 2**64. The factors are odd, and so have inverses: any
+    change of one word changes it. They differ, so that values which changed places do too, but for
+    one pair of places in many. Whole numbers have one sum in any order, so that a device may add as
+    it likes. Engines compute it on their device, of parameters in their own order.
+    """
+    total, before = np.zeros(1, np.uint64), 0
+    for array in arrays:
+        flat = np.ascontiguousarray(array, np.float32).ravel()
+        words = np.append(flat, np.zeros(flat.size % 2, np.float32)).view(np.uint64)
+        places = np.arange(before, before + len(words), dtype=np.uint64)
+        total += ((2 * places + 1) * words).sum(dtype=np.uint64)
+        before += len(words)
+    return int(total.view(np.int64)[0])
 
 
-def slots(state: OptimizerState, slot: str, parameters: Collection[str]) -> dict[str, Array]:
-    """Return a slot of every parameter. Raises EngineError when the state has it not of all."""
-    named = {name: f"{slot}:{name}" for name in parameters}
-    if not state.keys() >= set(named.values()):
-        raise _strange(state, slot)
-    return {name: state[key] for name, key in named.items()}
-
-
-def step_state(steps: int) -> dict[str, Array]:
-    """Return the part of a state that says how many steps were done."""
-    return {_STEP: np.array(steps, np.float32)}
-
-
-def step_count(state: OptimizerState) -> int:
-    """Return how many steps were done before a state. Raises EngineError when it does not say."""
-    if _STEP not in state:
-        raise _strange(state, _STEP)
-    return round(float(state[_STEP].item()))
-
-
-def _strange(state: OptimizerState, missing: str) -> EngineError:
-    kinds = sorted({key.split(":")[0] for key in state})
-    return EngineError(
-        f"the optimizer cannot go on from a state of another one: it has {kinds}, not '{missing}' "
-        "of every parameter"
-    )
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message that has text."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
 
 
 def overruns_onednn(kernel: int, stride: int, channels: int) -> bool:
     """Return whether oneDNN (3.14 too) writes past its workspace in a convolution's backward pass.
 
-    That of a strided 1 x 1 convolution of channels-last images whose channels do not fill the
-    widest vector: its issue 6035. Without the stride, on what it leaves, it does not.
+    It does so in a strided 1 x 1 convolution of channels-last images whose channels do not fill the
+    widest vector: its issue 6035. It does not without the stride, on a strided view.
     """
     return kernel == 1 and stride > 1 and channels % _BLOCK != 0
 
 
 class RankEngine(Engine, Protocol):
-    """Makes networks that one rank of several can train."""
+    """Builds networks that one rank of several can train."""
 
     def build(
         self,
@@ -410,8 +351,6 @@ class RankEngine(Engine, Protocol):
         optimizer_state: OptimizerState | None = None,
     ) -> RankNetwork:
         """Build and compile a graph; raises as ``Engine.build``."""
-        ...
 
     def probe(self) -> Buffer:
         """Return a buffer of a single one, where the gradients of its networks are."""
-        ...

@@ -1,14 +1,19 @@
-"""A framework's own profiler: what every engine's ``profiler`` module gives."""
+"""The frameworks' own profilers: what they record, and the category of each kernel by its name.
+
+The operators of a framework are in its engine's ``profiler.py``.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.run.step_profile import KernelTime
+from aiperf_hpc.run.step_profile import KernelCategory, KernelTime
 
 MODULES = {
     "tensorflow": "aiperf_hpc.replica.engines.tensorflow.profiler",
@@ -16,23 +21,57 @@ MODULES = {
 }
 
 
+Rules = Sequence[tuple[KernelCategory, str]]
+"""Categories with a regular expression each; the first that matches a name decides."""
+
+DEVICE_RULES: Rules = (
+    (KernelCategory.COMMUNICATION, r"nccl|rccl|AllReduce|ncclDevKernel"),
+    (KernelCategory.MEMORY_COPY, r"(?i)^mem(cpy|set)|copy_kernel|direct_copy|^CopyDevice"),
+    (
+        KernelCategory.NORMALISATION,
+        r"batch_?norm|(^|[^a-z])bn_|layer_?norm|BatchNorm|bnorm|welford",
+    ),
+    (KernelCategory.POOLING, r"pool"),
+    (
+        KernelCategory.CONVOLUTION,
+        r"conv(?!ert)|fprop|dgrad|wgrad|winograd|implicit_gemm|igemm|cudnn.*_(fwd|bwd)|miopen.*conv|"
+        r"Im2d|cf_cn|depthwise",
+    ),
+    (KernelCategory.GEMM, r"gemm|gemv|Cijk_|cutlass.*(mm|tensorop)|splitK|xmma|(^|[^a-z])dot_"),
+    (
+        KernelCategory.DATA_ARRANGEMENT,
+        r"nchwTo|nhwcTo|convertTensor|transpose|permute|CatArray|concat|(^|[^a-z])pad|gather|"
+        r"scatter|reorder|im2col|col2im|index(_select|ing)?_|slice|Swap.*Dimension",
+    ),
+    (KernelCategory.RELU, r"relu|threshold|clamp_(min|scalar)"),
+    (KernelCategory.REDUCTION, r"softmax|reduce|nll_loss|cross_?entropy|ArgMax|triton_(per|red)"),
+    (
+        KernelCategory.ELEMENT_WISE,
+        r"element_?wise|multi_tensor_apply|foreach|Eigen.*EigenMetaKernel|FillFunctor|"
+        r"BinaryFunctor|CUDAFunctor|op_tensor|OpTensor|dropout|distribution|triton_poi|"
+        r"Apply\w*Kernel|(Add|Mul|Sub|Cast|Sqrt)_GPU",
+    ),
+)
+"""Kernels of cuDNN, cuBLAS, CUTLASS, MIOpen, NCCL, PyTorch, TensorFlow and Triton."""
+
+
 class Recording(NamedTuple):
-    """What a profiler recorded of some work."""
+    """A profiler's recording of some work."""
 
     kernels: tuple[KernelTime, ...]
     total_seconds: float
-    """The profiler's own total, not a sum over ``kernels``."""
+    """The profiler's own total, not the sum over ``kernels``."""
     timed: Literal["operators", "kernels"]
     trace: Path
     """The profiler's own file."""
 
 
 Record = Callable[[Callable[[], None], Path], Recording]
-"""Does some work under the profiler, whose file is to be in a folder."""
+"""Does some work under the profiler, whose file goes to a folder."""
 
 
 def load_profiler(engine: str) -> Record:
-    """Return the profiler of an engine, which is loaded.
+    """Load and return the profiler of an engine.
 
     Raises:
         EngineError: it has none.
@@ -45,6 +84,54 @@ def load_profiler(engine: str) -> Record:
     return cast("Record", importlib.import_module(MODULES[engine]).record)
 
 
-def longest_first(kernels: Iterable[KernelTime]) -> tuple[KernelTime, ...]:
-    """Return kernels in the order of their time, then of their names."""
+class Launch(NamedTuple):
+    """Some executions of a kernel on a device."""
+
+    kernel: str
+    operator: str
+    """The operator that launched it; empty if the profiler does not report it."""
+    calls: int
+    seconds: float
+
+
+def kernel_times(launches: Iterable[Launch], rules: Rules) -> tuple[KernelTime, ...]:
+    """Return the time of each kernel, longest first, in the category of its operator.
+
+    An operator is more specific than a kernel's name: a matrix product may be part of a
+    convolution. Kernels without a known operator are categorized by their names.
+
+    Args:
+        launches: executions of kernels, or of operators as kernels of their own name.
+        rules: the categories of the framework's operators.
+    """
+    calls: defaultdict[tuple[str, str], int] = defaultdict(int)
+    seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for launch in launches:
+        calls[launch.kernel, launch.operator] += launch.calls
+        seconds[launch.kernel, launch.operator] += launch.seconds
+    kernels = [
+        KernelTime(
+            name=kernel if operator in ("", kernel) else f"{operator} > {kernel}",
+            category=_category(kernel, operator, rules),
+            calls=calls[kernel, operator],
+            seconds=time,
+        )
+        for (kernel, operator), time in seconds.items()
+    ]
     return tuple(sorted(kernels, key=lambda kernel: (-kernel.seconds, kernel.name)))
+
+
+def _category(kernel: str, operator: str, rules: Rules) -> KernelCategory:
+    """Categorize a kernel; a view or a node of autograd launches nothing itself."""
+    found = categorize(operator, rules)
+    if kernel != operator and found in (KernelCategory.FRAMEWORK, KernelCategory.UNCATEGORISED):
+        return categorize(kernel, DEVICE_RULES)
+    return found
+
+
+def categorize(name: str, rules: Rules) -> KernelCategory:
+    """Return the category of a name by the first rule that matches it."""
+    for category, pattern in rules:
+        if re.search(pattern, name):
+            return category
+    return KernelCategory.UNCATEGORISED

@@ -27,8 +27,14 @@ from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines.base import Buffer, EvaluationSums, OptimizerState, evaluated
-from aiperf_hpc.replica.engines.checksum import PendingChecksum, checksum
+from aiperf_hpc.replica.engines.base import (
+    Buffer,
+    EvaluationSums,
+    OptimizerState,
+    PendingChecksum,
+    checksum,
+    evaluated,
+)
 from aiperf_hpc.trial import Hyperparameters
 
 MODEL_VERSION = "1"

@@ -23,9 +23,9 @@ import psutil
 from numpy.typing import NDArray
 
 from aiperf_hpc.errors import AIPerfError, EngineError
+from aiperf_hpc.replica.parallel.binding import share_cores
 from aiperf_hpc.replica.parallel.collectives import CLASSES, join
 from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective
-from aiperf_hpc.replica.parallel.cores import share_cores
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.streams import print_in_any_locale
 

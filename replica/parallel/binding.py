@@ -1,19 +1,24 @@
-"""Binding a rank to one accelerator: it sees that one, and no other, before anything looks.
+"""Binding a rank to one accelerator, and to the cores near it.
 
-By the variable that its framework reads, and not by the scheduler's binding: that would hide a
-rank's accelerator from its neighbours, which NCCL and RCCL copy to directly.
+It sees no other accelerator, by the variable that its framework reads. The scheduler's binding
+would hide a rank's accelerator from its neighbors, to which NCCL and RCCL copy directly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+import os
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from aiperf_hpc.config import ReplicaConfig
 from aiperf_hpc.errors import PreflightError
 from aiperf_hpc.host.schedulers import SCHEDULERS, current, node_name
 from aiperf_hpc.host.visible_devices import BOUND, NONE, VARIABLES, VisibleDevices
-from aiperf_hpc.system.tools import ROOT
+from aiperf_hpc.replica.parallel.collectives.base import Collective
+from aiperf_hpc.system.accelerators import amd, nvidia
+from aiperf_hpc.system.description import Accelerator
+from aiperf_hpc.system.tools import ROOT, AbsentError, cpus_of, text_or_none
 
 LOCAL_RANKS = (
     "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -22,13 +27,16 @@ LOCAL_RANKS = (
     "MPI_LOCALRANKID",
     *(each.variables["local_rank"] for each in SCHEDULERS if "local_rank" in each.variables),
 )
-"""What tells a process its number among the ranks of its replica on this node: variables of Open
-MPI's mpirun, Horovod, torchrun (and ``start_ranks.py``), MPICH's mpirun and, last because one of
-the others may be within its step, the scheduler."""
+"""Variables with a process's number among the ranks of its replica on this node.
+
+Those of Open MPI's mpirun, Horovod, torchrun (and ``start_ranks.py``), MPICH's mpirun and, last
+because one of the others may run within its step, the scheduler."""
 
 _ORDER, _BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
-"""How CUDA numbers GPUs: by itself the fastest first, where schedulers and NVIDIA's tools go by the
-bus, by which cores and readings are found."""
+"""How CUDA numbers GPUs: by default the fastest first, while schedulers and NVIDIA's tools number
+them by the bus, by which cores and readings are found."""
+Cores = frozenset[int]
+"""Logical CPUs."""
 
 
 def bind(
@@ -37,13 +45,12 @@ def bind(
     """Leave this process one accelerator.
 
     Args:
-        given: those that its replica has on this node; one alone may have been chosen for it by
-            whoever started it.
-        replica: of how many ranks.
-        environment: of this process, in which the others are taken out.
+        given: the accelerators of its replica on this node; its starter may have chosen one.
+        replica: has the number of ranks.
+        environment: that of this process, which will show one accelerator.
 
     Raises:
-        PreflightError: there are fewer than ranks.
+        PreflightError: there are fewer accelerators than ranks.
     """
     number = 0 if replica.ranks == 1 else local_rank(environment)
     if len(given.names) > 1 and number >= len(given.names):
@@ -53,7 +60,7 @@ def bind(
             f"{replica.ranks_per_node}"
         )
     if given.variable == VARIABLES["AMD"][0]:
-        # What the others number is what this one leaves.
+        # They number the accelerators that this one leaves.
         for name in VARIABLES["AMD"][1:]:
             environment.pop(name, None)
     if given.variable == VARIABLES["NVIDIA"][0]:
@@ -64,16 +71,16 @@ def bind(
 
 
 def local_rank(environment: Mapping[str, str]) -> int:
-    """Return which of the ranks on this node this process is; 0 where nothing tells."""
-    told = (environment.get(name) for name in LOCAL_RANKS)
-    return next((int(value) for value in told if value is not None), 0)
+    """Return this process's number among the ranks of its node; 0 if no variable has it."""
+    values = (environment.get(name) for name in LOCAL_RANKS)
+    return next((int(value) for value in values if value is not None), 0)
 
 
 def devices_of_job(environment: Mapping[str, str], root: Path = ROOT) -> VisibleDevices | None:
     """Return the accelerators that the scheduler gave this step on this node; None for none.
 
-    It names them by the variables of several vendors, whichever they are: AMD's own is meant where
-    the kernel has AMD's driver.
+    It names them by the variables of several vendors at once; AMD's counts if the kernel has its
+    driver.
     """
     if current(environment) is None:
         return None
@@ -81,3 +88,62 @@ def devices_of_job(environment: Mapping[str, str], root: Path = ROOT) -> Visible
     names = [name for vendor in (*vendors, "Huawei") for name in VARIABLES[vendor][:1]]
     given = next((name for name in names if environment.get(name, "") not in NONE), None)
     return None if given is None else VisibleDevices.parse(f"{given}={environment[given]}")
+
+
+def share_cores(collective: Collective, near: Sequence[Cores] = ()) -> None:
+    """Leave the other ranks of this host their share of the cores that the replica has.
+
+    Args:
+        collective: that of all ranks.
+        near: the cores near the accelerator of each rank of this host; empty if unknown.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if 1 < collective.local_size <= len(cores):
+        own = share_of(cores, collective.local_rank, collective.local_size, near)
+        os.sched_setaffinity(0, own)
+
+
+def share_of(cores: Sequence[int], rank: int, ranks: int, near: Sequence[Cores]) -> list[int]:
+    """Return the cores of one rank: every ``ranks``-th one, with both threads of a core.
+
+    Ranks whose accelerators are near the same cores share those. If they are unknown for one rank,
+    or too few, all ranks share all cores.
+    """
+    usable = [[core for core in cores if core in each] for each in near[:ranks]]
+    if len(usable) == ranks and all(usable.count(each) <= len(each) for each in usable):
+        own = usable[rank]
+        return own[usable[:rank].count(own) :: usable.count(own)]
+    return list(cores[rank::ranks])
+
+
+def near_cores(devices: VisibleDevices) -> list[Cores]:
+    """Return the cores near each accelerator, by its vendor's tool and the kernel."""
+    for vendor in (nvidia, amd):  # Huawei's tool needs a second for each chip.
+        if devices.variable == VARIABLES[vendor.VENDOR][0]:
+            with suppress(AbsentError):
+                return near_each(devices.names, vendor.accelerators())
+    return []
+
+
+def near_each(
+    names: Iterable[str], accelerators: Sequence[Accelerator], root: Path = ROOT
+) -> list[Cores]:
+    """Return the cores near each accelerator.
+
+    Args:
+        names: numbers or unique identifiers.
+        accelerators: all of the node.
+        root: above ``/sys``.
+    """
+    addresses = {str(each.index): each.pci_address for each in accelerators}
+    addresses |= {each.uuid: each.pci_address for each in accelerators if each.uuid is not None}
+    return [_near(addresses.get(name), root) for name in names]
+
+
+def _near(address: str | None, root: Path) -> Cores:
+    if address is None:
+        return frozenset()
+    # NVML writes eight digits of the domain, where the kernel has four.
+    domain, _, rest = address.lower().partition(":")
+    folder = root / "sys/bus/pci/devices" / f"{domain[-4:]}:{rest}"
+    return frozenset(cpus_of(text_or_none(folder / "local_cpulist") or ""))

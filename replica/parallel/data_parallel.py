@@ -11,7 +11,8 @@ until then it gives zeros, and what was trained is credited to nobody.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,15 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.objective import Objective
-from aiperf_hpc.replica.data.base import Batch, Part
-from aiperf_hpc.replica.engines.base import EvaluationSums, RankNetwork, evaluated
-from aiperf_hpc.replica.engines.checksum import PendingChecksum
-from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective, Pending
-from aiperf_hpc.replica.parallel.step_clock import PARTS, StepClock
-from aiperf_hpc.trial import StepPart
+from aiperf_hpc.replica.data.base import Batch, Dataset, Part
+from aiperf_hpc.replica.engines.base import (
+    EvaluationSums,
+    PendingChecksum,
+    RankNetwork,
+    evaluated,
+)
+from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective, Copies, Pending
+from aiperf_hpc.trial import DatasetInfo, StepPart
 
 CHECK_STEPS = 100
 """Training steps between two comparisons of the ranks' weights."""
@@ -37,8 +41,103 @@ emptied by a comparison."""
 _TRAINING, _EVALUATION = "its device's training steps", "its device's evaluation steps"
 """What a rank waits for when it drains: on accelerators that is where a reduction is waited for."""
 
+PARTS = tuple(StepPart)
+
 Take = Callable[[], Batch]
 """What gives this rank's part of a batch, or raises what is wrong with its data."""
+
+
+class RankDataset:
+    """This rank's part of every batch: as many batches as on every other rank."""
+
+    def __init__(self, dataset: Dataset, part: Part) -> None:
+        self._dataset = dataset
+        self._part = part
+
+    @property
+    def info(self) -> DatasetInfo:
+        """What the whole dataset is."""
+        return self._dataset.info
+
+    def train(self, epoch: int, batch_size: int, seed: int) -> Iterator[Batch]:
+        """Yield this rank's part of every batch of an epoch."""
+        batches = self._dataset.train(epoch, batch_size, seed, self._part)
+        return self._parts(batches, self.info.train_samples, batch_size)
+
+    def validation(self, batch_size: int) -> Iterator[Batch]:
+        """Yield this rank's part of every batch of the validation samples."""
+        batches = self._dataset.validation(batch_size, self._part)
+        return self._parts(batches, self.info.validation_samples, batch_size)
+
+    def _parts(self, batches: Iterator[Batch], samples: int, batch_size: int) -> Iterator[Batch]:
+        """Yield a part of every batch of an epoch, empty where this rank has no sample in it."""
+        for start in range(0, samples, batch_size):
+            whole = min(batch_size, samples - start)
+            first, last = self._part.bounds(whole)
+            if first == last:
+                yield Batch({}, {}, whole)
+                continue
+            batch = next(batches, None)
+            if batch is None or batch.size != last - first:
+                size = 0 if batch is None else batch.size
+                raise EngineError(
+                    f"rank {self._part.rank} got {size} of the {last - first} samples that are "
+                    "its part"
+                )
+            yield Batch(batch.inputs, batch.targets, whole)
+
+
+class StepClock:
+    """A stopwatch that books laps on the parts of a step, without a barrier."""
+
+    def __init__(self, copies: Copies) -> None:
+        self._copies = copies
+        self._seconds = dict.fromkeys(PARTS, 0.0)
+        self._steps = 0
+        self._since = 0.0
+        self._begun = dict(self._seconds)
+        """As ``_seconds``, when the step under way began."""
+        self._apart = {StepPart.WAIT: 0.0, StepPart.REDUCE: 0.0}
+        """The seconds of all steps that measured the two separately."""
+
+    def begin(self) -> None:
+        """Begin a lap; the time before it belongs to no part."""
+        self._since = time.perf_counter()
+
+    def book(self, part: StepPart) -> None:
+        """End a lap and begin the next one; copies in it are booked as copies."""
+        now = time.perf_counter()
+        copied_in, copied_out = self._copies.take()
+        self._seconds[StepPart.COPY_IN] += copied_in
+        self._seconds[StepPart.COPY_OUT] += copied_out
+        self._seconds[part] += now - self._since - copied_in - copied_out
+        self._since = now
+
+    def count(self, *, waited_apart: bool) -> None:
+        """Note that a step is complete.
+
+        Args:
+            waited_apart: whether the wait for the others was measured apart from the reduction.
+                Otherwise the sum of both is divided in the proportion of the steps that did.
+        """
+        self._steps += 1
+        taken = {part: self._seconds[part] - self._begun[part] for part in self._apart}
+        if waited_apart:
+            for part, seconds in taken.items():
+                self._apart[part] += seconds
+        elif whole := sum(self._apart.values()):
+            both = sum(taken.values())
+            for part, seconds in taken.items():
+                self._seconds[part] += both * self._apart[part] / whole - seconds
+        self._begun = dict(self._seconds)
+
+    def take(self) -> Sequence[float]:
+        """Return the steps, and the seconds of each part, since the last call."""
+        taken = (float(self._steps), *self._seconds.values())
+        self._steps = 0
+        self._seconds = dict.fromkeys(PARTS, 0.0)
+        self._begun = dict(self._seconds)
+        return taken
 
 
 class DataParallelNetwork:

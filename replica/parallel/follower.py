@@ -11,10 +11,9 @@ from aiperf_hpc.replica.data.base import Batch, Dataset, Part
 from aiperf_hpc.replica.data.baseline import Tally
 from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.parallel.collectives.base import Collective
-from aiperf_hpc.replica.parallel.data_parallel import DataParallelNetwork
+from aiperf_hpc.replica.parallel.data_parallel import DataParallelNetwork, RankDataset
 from aiperf_hpc.replica.parallel.network_builder import NetworkBuilder
 from aiperf_hpc.replica.parallel.protocol import BuildRequest, Command, next_command
-from aiperf_hpc.replica.parallel.rank_dataset import RankDataset
 
 
 def follow(engine: RankEngine, dataset: Dataset, collective: Collective) -> None:

@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from aiperf_hpc.errors import AIPerfError, EngineError
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.rng import Purpose
-from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective, RankLostError
-from aiperf_hpc.replica.parallel.collectives.memory import on_host
-from aiperf_hpc.replica.parallel.collectives.watched import Watch, WatchedCollective
-from aiperf_hpc.replica.parallel.rank_failure import RankFailureReporter
+from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective, RankLostError, on_host
+from aiperf_hpc.replica.parallel.rank_failure import RankFailureReporter, Watch, WatchedCollective
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.trial import DatasetInfo
 

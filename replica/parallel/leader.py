@@ -18,11 +18,9 @@ from aiperf_hpc.replica.data.base import WHOLE, Batch, Dataset, Part
 from aiperf_hpc.replica.data.baseline import Tally
 from aiperf_hpc.replica.engines.base import EvaluationSums, OptimizerState, RankEngine
 from aiperf_hpc.replica.parallel.collectives.base import Collective
-from aiperf_hpc.replica.parallel.data_parallel import DataParallelNetwork
+from aiperf_hpc.replica.parallel.data_parallel import PARTS, DataParallelNetwork, RankDataset
 from aiperf_hpc.replica.parallel.network_builder import NetworkBuilder, Uncompiled, ignored
 from aiperf_hpc.replica.parallel.protocol import Announce, BuildRequest, Command, Warmup
-from aiperf_hpc.replica.parallel.rank_dataset import RankDataset
-from aiperf_hpc.replica.parallel.step_clock import PARTS
 from aiperf_hpc.run.records import BaselineMeasured, StepTimes
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 

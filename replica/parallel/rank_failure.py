@@ -1,8 +1,8 @@
-"""What a rank does when others no longer answer: it says which, and ends this life of the replica.
+"""Time limits of a collective's calls, and the end of an attempt whose ranks no longer answer.
 
-Ranks that wait in vain cannot ask each other. So each leaves a mark in the folder of the
-replica's life; after a moment those without one are known to be the ones that are gone, and the
-first rank that is not writes it down. While all answer nothing is written or read.
+Ranks whose call timed out cannot communicate. So each creates a marker in the folder of the
+replica's attempt; after a moment the ranks without one are known to be lost, and the first
+remaining rank records them. While all ranks answer, nothing is written or read.
 """
 
 from __future__ import annotations
@@ -11,27 +11,31 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NoReturn
 
 from aiperf_hpc.errors import UNEXPECTED_STATUS
+from aiperf_hpc.replica.parallel.collectives.base import Array, Buffer, Collective, Pending
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.records import RanksLost
 
 GRACE_SECONDS = 2.0
-"""The time in which every rank that waits in vain leaves its mark."""
+"""The time in which every rank whose call timed out creates its marker."""
 WRITING_SECONDS = 2.0
-"""The time that the other ranks give the one that records who is gone."""
+"""The time that the other ranks leave to the one that records the lost ranks."""
+LOOK_SECONDS = 0.5
+"""The interval of the checks for a timeout."""
 
 
 class RankFailureReporter:
-    """Records which ranks no longer answer, in the folder of the replica's life, and ends this one.
+    """Records which ranks no longer answer, and ends this process.
 
     Args:
-        folder: of this life of the replica.
-        rank: this one's number.
-        hosts: of all ranks.
+        folder: the folder of this attempt of the replica.
+        rank: this rank's number.
+        hosts: the host of each rank.
         journal: rank 0's; other ranks open one of their own when they need it.
         end: ends this process with a status.
     """
@@ -52,9 +56,9 @@ class RankFailureReporter:
         self._once = threading.Lock()
 
     def end(self, what: str) -> NoReturn:
-        """Say which ranks are gone, and end this process; a second call waits for the end."""
+        """Report the lost ranks, and end this process; a second call waits for the end."""
         self._once.acquire()  # For good: this process ends here.
-        self._say(what)
+        self._print(what)
         try:
             self._report(what)
         finally:
@@ -63,29 +67,120 @@ class RankFailureReporter:
     def _report(self, what: str) -> None:
         self._mark(self._rank).touch()
         time.sleep(GRACE_SECONDS)
-        gone = [rank for rank in range(len(self._hosts)) if not self._mark(rank).exists()]
-        left = [rank for rank in range(len(self._hosts)) if rank not in gone]
-        reason = self._reason(gone, what)
-        self._say(reason)
+        lost = [rank for rank in range(len(self._hosts)) if not self._mark(rank).exists()]
+        left = [rank for rank in range(len(self._hosts)) if rank not in lost]
+        reason = self._reason(lost, what)
+        self._print(reason)
         if self._rank == left[0]:
-            event = RanksLost(ranks=tuple(gone), reason=reason)
+            event = RanksLost(ranks=tuple(lost), reason=reason)
             if self._journal is not None:
                 self._journal.append(event)
             else:
                 with JournalWriter(self._folder / f"rank-{self._rank}.jsonl") as journal:
                     journal.append(event)
         else:
-            time.sleep(WRITING_SECONDS)  # Whoever started the ranks ends all with the first one.
+            time.sleep(WRITING_SECONDS)  # The starter of the ranks ends all with the first one.
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         sys.stderr.write(f"aiperf: rank {self._rank}: {text}\n")
         sys.stderr.flush()
 
     def _mark(self, rank: int) -> Path:
         return self._folder / f"rank-{rank}.waits"
 
-    def _reason(self, gone: Sequence[int], what: str) -> str:
-        names = ", ".join(f"rank {rank} on {self._hosts[rank]}" for rank in gone)
+    def _reason(self, lost: Sequence[int], what: str) -> str:
+        names = ", ".join(f"rank {rank} on {self._hosts[rank]}" for rank in lost)
         if names:
             return f"{names} died or hangs: {what}"
         return f"the ranks wait for each other: {what}"
+
+
+class Watch:
+    """Ends a wait that takes too long, from a thread of its own."""
+
+    def __init__(self, seconds: float, late: Callable[[str], None]) -> None:
+        """Begin to watch.
+
+        Args:
+            seconds: how long a wait may take.
+            late: called with what is waited for if it takes longer; does not return.
+        """
+        self._seconds = seconds
+        self._late = late
+        self._waiting: tuple[float, str] | None = None
+        threading.Thread(target=self._look, name="watch", daemon=True).start()
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Limit the time of the block."""
+        self._waiting = (time.monotonic(), what)
+        try:
+            yield
+        finally:
+            self._waiting = None
+
+    def _look(self) -> None:
+        while True:
+            time.sleep(LOOK_SECONDS)
+            waiting = self._waiting
+            if waiting is not None and time.monotonic() - waiting[0] > self._seconds:
+                self._late(f"no answer for {self._seconds:g} s to {waiting[1]}")
+
+
+class _WatchedSum:
+    def __init__(self, watch: Watch, pending: Pending) -> None:
+        self._watch = watch
+        self._pending = pending
+
+    def wait(self) -> Buffer:
+        with self._watch.waiting("a reduction of gradients"):
+            return self._pending.wait()
+
+
+class WatchedCollective:
+    """A collective whose calls time out, except for the wait for rank 0's next command.
+
+    Rank 0 may be busy with storage or planning; its heartbeats show that it is alive.
+    """
+
+    def __init__(self, inner: Collective, watch: Watch) -> None:
+        self._inner = inner
+        self._watch = watch
+        self.name = inner.name
+        self.copies = inner.copies
+        self.rank = inner.rank
+        self.size = inner.size
+        self.local_rank = inner.local_rank
+        self.local_size = inner.local_size
+        self.abort = inner.abort
+        self.close = inner.close
+        self.waiting = watch.waiting
+
+    def start_allreduce_sum(self, buffer: Buffer) -> _WatchedSum:
+        """As ``Collective``'s; the wait for it is limited."""
+        return _WatchedSum(self._watch, self._inner.start_allreduce_sum(buffer))
+
+    def allreduce_sum(self, flat: Array) -> None:
+        """As ``Collective``'s, limited."""
+        with self._watch.waiting("an agreement of all ranks"):
+            self._inner.allreduce_sum(flat)
+
+    def barrier(self) -> None:
+        """As ``Collective``'s, limited."""
+        with self._watch.waiting("a barrier"):
+            self._inner.barrier()
+
+    def broadcast(self, array: Array) -> None:
+        """As ``Collective``'s, limited."""
+        with self._watch.waiting("a broadcast"):
+            self._inner.broadcast(array)
+
+    def command(self, words: Array) -> None:
+        """As ``Collective``'s; only rank 0's is limited: back ends buffer what nobody receives."""
+        with self._watch.waiting("a command") if self.rank == 0 else nullcontext():
+            self._inner.command(words)
+
+    def gather(self, row: Array) -> Array:
+        """As ``Collective``'s, limited."""
+        with self._watch.waiting("a comparison of all ranks"):
+            return self._inner.gather(row)

@@ -18,7 +18,7 @@ from aiperf_hpc.replica.data.base import Batch, Part
 from aiperf_hpc.replica.data.generated import GeneratedDataset
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import RankEngine
-from aiperf_hpc.replica.engines.torch.detection import objectives
+from aiperf_hpc.replica.engines.torch import detection as torch_detection
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
 from aiperf_hpc.trial import DatasetInfo
 
@@ -57,7 +57,7 @@ def test_ranks_get_the_mean_gradients_of_a_detectors_parts(
     variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All anchors and all regions are trained on, in one order: nothing is left to be drawn."""
-    monkeypatch.setattr(objectives, "ANCHORS", 10_000)
+    monkeypatch.setattr(torch_detection, "ANCHORS", 10_000)
     monkeypatch.setattr(torch, "randperm", torch.arange)
     graph = detector(variant=variant, regions=60)
     data = some_of(maps_with_boxes(SAMPLES))

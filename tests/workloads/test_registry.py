@@ -13,7 +13,6 @@ from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data import dataset_names, load_dataset
 from aiperf_hpc.replica.engines.tensorflow import objectives as tensorflow_objectives
-from aiperf_hpc.replica.engines.torch import objective_rows
 from aiperf_hpc.replica.engines.torch import objectives as torch_objectives
 from aiperf_hpc.workloads.base import Workload
 from aiperf_hpc.workloads.registry import (
@@ -33,8 +32,8 @@ VOLUMES = {"workload": "volumes", "dataset": {"name": "volumes"}, "search": {"me
 
 ROWS: dict[str, tuple[set[str], set[str]]] = {
     "torch": (
-        {*torch_objectives.LOSSES, *objective_rows.LOSSES_OF},
-        {*torch_objectives.QUALITIES, *objective_rows.QUALITIES_OF},
+        {*torch_objectives.LOSSES, *torch_objectives.LOSSES_OF},
+        {*torch_objectives.QUALITIES, *torch_objectives.QUALITIES_OF},
     ),
     "tensorflow": ({*tensorflow_objectives.LOSSES}, {*tensorflow_objectives.QUALITIES}),
 }

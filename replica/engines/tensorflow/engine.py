@@ -16,31 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.config import EngineConfig
-from aiperf_hpc.errors import EngineError, NonFiniteLossError, OutOfMemoryError
+from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
-from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights
+from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.replica.data.base import Batch, Pixels
-from aiperf_hpc.replica.engines.base import (
-    Buffer,
-    EvaluationSums,
-    OptimizerState,
-    empty_batch,
-    evaluated,
-    step_in_halves,
-)
-from aiperf_hpc.replica.engines.checksum import PendingChecksum
+from aiperf_hpc.replica.engines.base import Buffer, OptimizerState, PendingChecksum, first_line
+from aiperf_hpc.replica.engines.network import FrameworkNetwork
 from aiperf_hpc.replica.engines.tensorflow.layers import STATISTICS_RATE
 from aiperf_hpc.replica.engines.tensorflow.steps import (
     COMPUTE,
     EVALUATED,
-    LOSS_STEPS,
-    LOSS_SUM,
+    LOSS,
     Arrays,
-    KeptSteps,
     Step,
     Steps,
+    StepsCache,
 )
 from aiperf_hpc.replica.tensorflow_import import tf
 from aiperf_hpc.system.accelerators import find_accelerators, least_memory
@@ -59,15 +50,28 @@ _IDLE_PASSES = (
     "auto_mixed_precision",
     "debug_stripper",
 )
-"""Passes of TensorFlow's graph optimizer that make no step faster on CPUs, and take longer than ten
-steps of a small network. Those that stay fuse operations and remove what nothing reads."""
+"""Passes of TensorFlow's graph optimizer that make no step faster on CPUs, and need longer than ten
+steps of a small network. The others fuse operations and remove unused ones."""
 
 _ALIGNED_BYTES = 64
-"""The alignment of memory, in bytes, that TensorFlow takes as it is; other arrays it copies."""
+"""Alignment in bytes: TensorFlow copies arrays with less."""
 
 
-class TensorFlowNetwork:
-    """A network of the ``tensorflow`` engine; see ``engines.base.Network``."""
+@contextmanager
+def _named_errors() -> Iterator[None]:
+    """Raise the framework's errors in the block as this package's, in one line each."""
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        raise OutOfMemoryError(first_line(error)) from error
+    except (tf.errors.OpError, tf.errors.InvalidArgumentError) as error:
+        raise EngineError(f"TensorFlow: {first_line(error)}") from error
+    except MemoryError as error:
+        raise OutOfMemoryError("the host has no memory left") from error
+
+
+class TensorFlowNetwork(FrameworkNetwork):
+    """A network of the ``tensorflow`` engine; see ``engines.base.RankNetwork``."""
 
     def __init__(
         self,
@@ -76,34 +80,28 @@ class TensorFlowNetwork:
         optimizer_state: OptimizerState | None,
         objective: Objective,
     ) -> None:
-        self._steps = steps
-        self._graph = graph = steps.graph
-        check_weights(graph, weights)
-        self._objective = objective
-        self._measure = objective.quality
-        self._transparent = transparent(graph, weights)
-        self._statistics = list(graph.statistics)
-        self._rows: list[Sequence[tf.Tensor]] = []
-        self._predicted: list[tf.Tensor] = []
-        self._samples = 0
+        super().__init__(steps.graph, weights, objective)
+        self._functions = steps
         self._zeros: tf.Tensor | None = None
         with _named_errors():
             own = {name: tf.Variable(array) for name, array in weights.items()}
             self._optimizer = steps.optimizer(own)
             self._optimizer.load(optimizer_state)
-            self._variables = own | dict(self._optimizer.variables) | steps.sums()
+            sums = steps.sums(self._sum_count)
+            self._variables = own | dict(self._optimizer.variables) | sums
             self._evaluated = steps.evaluated(self._variables)
 
     def _call(self, step: Step, *arguments: Any) -> Any:  # noqa: ANN401 -- a step's own
-        return self._steps.call(step, self._variables, *arguments)
+        return self._functions.call(step, self._variables, *arguments)
 
+    @_named_errors()
     def train_step(self, batch: Batch, learning_rate: float) -> None:
-        with _named_errors():
-            rate = tf.constant(learning_rate, tf.float32)
-            self._call(Step.TRAIN, *self._of(batch), rate)
+        rate = tf.constant(learning_rate, tf.float32)
+        self._call(Step.TRAIN, *self._tensors(batch), rate)
+        self._steps += 1
 
-    def _of(self, batch: Batch) -> tuple[Arrays, Arrays]:
-        """Return those arrays of a batch that the network and its objective read, as tensors."""
+    def _tensors(self, batch: Batch) -> tuple[Arrays, Arrays]:
+        """Return the inputs and the targets that the network and its objective read."""
         targets = {
             name: tf.convert_to_tensor(batch.targets[name], spec.dtype)
             for name, spec in self._objective.targets.items()
@@ -111,7 +109,6 @@ class TensorFlowNetwork:
         return self._inputs(batch.inputs), targets
 
     def _inputs(self, arrays: Mapping[str, Any]) -> Arrays:
-        """Return the arrays that the network reads, as tensors."""
         given = ((name, arrays[name]) for name in self._graph.inputs)
         return {
             name: tf.convert_to_tensor(
@@ -120,200 +117,147 @@ class TensorFlowNetwork:
             for name, x in given
         }
 
-    def warm(self, batch_size: int, *, halves: bool = False) -> None:
-        """Graphs are optimised, and kernels chosen for the batch's shape, when they first run."""
+    @contextmanager
+    def _restored(self, batch_size: int) -> Iterator[None]:
+        """TensorFlow optimizes graphs, and chooses kernels for a shape, at their first run."""
         weights, optimizer_state = self.weights(), self.optimizer_state()
-        batch = empty_batch(self._graph, self._objective, batch_size)
-        if halves:
-            step_in_halves(self, batch, 0.0)
-        else:
-            self.train_step(batch, 0.0)
-        self.evaluate_step(batch)
-        self._rows.clear()
-        self._predicted.clear()
-        self._samples = 0
-        with _named_errors():
-            for name in (LOSS_SUM, LOSS_STEPS, EVALUATED):
-                self._reset(name)
+        sums = {name: self._variables[name].numpy() for name in (LOSS, EVALUATED)}
+        yield
         self.assign(weights)
         with _named_errors():
             self._optimizer.load(optimizer_state)
-
-    def calibrate(self, batch: Batch) -> tuple[str, ...]:
-        return calibrate(self._graph, self._transparent, lambda: self.moments(batch), self.assign)
+            for name, values in sums.items():
+                self._variables[name].assign(values)
 
     def moments(self, batch: Batch) -> NDArray[np.float32]:
-        """Layer by layer, untraced: that takes a second less than one more trace would.
+        """Layer by layer, untraced: one more trace would need a second more.
 
-        Running statistics that begin at zero tell, after one step of theirs, what they saw.
+        Running statistics that begin at zero give, after one step, those of the batch.
         """
-        kept = self.statistics()
-        self.set_statistics(np.zeros_like(kept))
+        before = self.statistics()
+        self.set_statistics(np.zeros_like(before))
         try:
             with _named_errors():
-                self._steps.forward(self._variables, self._inputs(batch.inputs))
-            seen = self.statistics()
+                self._functions.forward(self._variables, self._inputs(batch.inputs))
+            after = self.statistics()
         finally:
-            self.set_statistics(kept)
-        return seen / np.float32(STATISTICS_RATE) * self._biased(batch.size)
+            self.set_statistics(before)
+        return after / np.float32(STATISTICS_RATE) * self._biased(batch.size)
 
     def _biased(self, samples: int) -> NDArray[np.float32]:
-        """Return what takes TensorFlow's batch statistics, flat, to means and biased variances.
+        """Return the factors from TensorFlow's batch statistics to means and biased variances.
 
-        Its variances are unbiased: over one value less than there are.
+        Its variances are unbiased: divided by the number of values less one.
         """
         factors = []
         for name, shape in self._graph.statistics.items():
-            node, what = name.split("/")
+            node, statistic = name.split("/")
             (read,) = self._graph.input_shapes(node)
             values = samples * math.prod(read[:-1])
-            factor = max(values - 1, 1) / values if what == "variance" else 1.0
+            factor = max(values - 1, 1) / values if statistic == "variance" else 1.0
             factors.append(np.full(shape, factor, np.float32))
         return np.concatenate(factors)
 
+    @_named_errors()
     def assign(self, weights: Weights) -> None:
         parameters = {n: a for n, a in weights.items() if n in self._graph.parameters}
-        with _named_errors():
-            self._optimizer.assign(parameters)
-            for name in weights.keys() - parameters.keys():
-                self._variables[name].assign(weights[name])
+        self._optimizer.assign(parameters)
+        for name in weights.keys() - parameters.keys():
+            self._variables[name].assign(weights[name])
 
     @property
     def buckets(self) -> tuple[int, ...]:
         """All parameters at once: one call of a ``tf.function`` makes them."""
-        return (sum(self._steps.sizes),)
+        return (self._graph.parameter_count,)
 
     def await_room(self) -> None:
-        """TensorFlow itself says when its queue is full."""
+        """Return at once: TensorFlow itself waits when its queue is full."""
 
+    @_named_errors()
     def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
-        with _named_errors():
-            if batch.size:
-                share = tf.constant(share, tf.float32)
-                ready(self._call(Step.GRADIENTS, *self._of(batch), share))
-            else:
-                self._variables[LOSS_STEPS].assign_add(1)
-                ready(self.zeros(0))
+        self._steps += 1
+        if batch.size:
+            share = tf.constant(share, tf.float32)
+            ready(self._call(Step.GRADIENTS, *self._tensors(batch), share))
+        else:
+            ready(self.zeros(0))
 
+    @_named_errors()
     def zeros(self, bucket: int) -> tf.Tensor:
         if self._zeros is None:
-            with _named_errors():
-                self._zeros = tf.zeros(self.buckets[bucket])
+            self._zeros = tf.zeros(self.buckets[bucket])
         return self._zeros
 
+    @_named_errors()
     def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
         (flat,) = buckets
-        with _named_errors():
-            self._call(Step.APPLY, _tensor(flat), tf.constant(learning_rate, tf.float32))
+        self._call(Step.APPLY, _tensor(flat), tf.constant(learning_rate, tf.float32))
 
+    @_named_errors()
     def checksum(self) -> PendingChecksum:
-        with _named_errors():
-            total = self._call(Step.CHECKSUM)
-
-        def wait() -> int:
-            with _named_errors():
-                return int(total.numpy())
-
-        return wait
+        total = self._call(Step.CHECKSUM)
+        return _named_errors()(lambda: int(total.numpy()))
 
     def statistics(self) -> NDArray[np.float32]:
-        arrays = [self._variables[name].numpy().ravel() for name in self._statistics]
+        arrays = [self._variables[name].numpy().ravel() for name in self._graph.statistics]
         flat: NDArray[np.float32] = np.concatenate([*arrays, np.zeros(0)]).astype(np.float32)
         return flat
 
     def set_statistics(self, flat: NDArray[np.float32]) -> None:
         start = 0
-        for name in self._statistics:
-            variable = self._variables[name]
-            end = start + math.prod(variable.shape)
-            variable.assign(flat[start:end].reshape(variable.shape))
+        for name, shape in self._graph.statistics.items():
+            end = start + math.prod(shape)
+            self._variables[name].assign(flat[start:end].reshape(shape))
             start = end
 
-    def drain_training(self) -> float:
-        with _named_errors():
-            loss = float(self._variables[LOSS_SUM].numpy())
-            steps = int(self._variables[LOSS_STEPS].numpy())
-            self._reset(LOSS_SUM)
-            self._reset(LOSS_STEPS)
-        if not np.isfinite(loss):
-            raise NonFiniteLossError(
-                "the training loss is not finite; a lower training.learning_rate may help"
-            )
-        return loss / steps if steps else 0.0
-
-    def _reset(self, name: str) -> None:
-        """Begin a running sum anew."""
+    def _take(self, name: str) -> NDArray[np.float64]:
+        """Return a running sum and reset it."""
+        total: NDArray[np.float64] = self._variables[name].numpy()
         self._variables[name].assign(tf.zeros_like(self._variables[name]))
+        return total
 
+    @_named_errors()
+    def _take_loss(self) -> float:
+        return float(self._take(LOSS))
+
+    @_named_errors()
     def evaluate_step(self, batch: Batch) -> None:
-        with _named_errors():
-            rows, predicted = self._call(Step.EVALUATE, *self._of(batch))
+        rows, predicted = self._call(Step.EVALUATE, *self._tensors(batch))
         self._samples += batch.size
         self._predicted += predicted
         if self._measure.rows:
             self._rows.append(rows)
 
-    def drain_evaluation(self) -> EvaluationSums:
-        with _named_errors():
-            loss, *added = (float(v) for v in self._variables[EVALUATED].numpy())
-            rows = [tf.concat(part, 0).numpy() for part in zip(*self._rows, strict=True)]
-            predicted = tf.concat(self._predicted, 0).numpy() if self._predicted else None
-            self._reset(EVALUATED)
-        samples = self._samples
-        self._samples = 0
-        self._rows.clear()
-        self._predicted.clear()
-        if not np.isfinite(loss):
-            raise NonFiniteLossError(
-                "the validation loss is not finite; a lower training.learning_rate may help"
-            )
-        return evaluated(self._measure, loss, samples, rows or added, predicted)
+    @_named_errors()
+    def _take_evaluation(self) -> list[float]:
+        sums: list[float] = self._take(EVALUATED).tolist()
+        return sums
 
+    @_named_errors()
+    def _joined(self, parts: Sequence[tf.Tensor]) -> NDArray[Any]:
+        return cast("NDArray[Any]", tf.concat(parts, 0).numpy())
+
+    @_named_errors()
     def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        with _named_errors():
-            found = self._call(Step.INFER, self._inputs(inputs))
-            return cast("NDArray[np.float32]", found.numpy())
+        return cast("NDArray[np.float32]", self._call(Step.INFER, self._inputs(inputs)).numpy())
 
+    @_named_errors()
     def weights(self) -> Weights:
-        with _named_errors():
-            return _arrays(self._evaluated)
+        return {name: np.array(v.numpy(), np.float32) for name, v in self._evaluated.items()}
 
+    @_named_errors()
     def optimizer_state(self) -> OptimizerState:
-        with _named_errors():
-            return self._optimizer.arrays()
+        return self._optimizer.arrays()
 
     def close(self) -> None:
-        del self._variables, self._evaluated, self._optimizer, self._steps
+        del self._variables, self._evaluated, self._optimizer, self._functions
 
 
 def _tensor(flat: Buffer) -> tf.Tensor:
-    """Return a buffer as a tensor, of the same memory where it is an array that is aligned."""
+    """Return a buffer as a tensor, in the same memory if it is an aligned array."""
     if isinstance(flat, np.ndarray) and flat.ctypes.data % _ALIGNED_BYTES == 0:
         return tf.experimental.dlpack.from_dlpack(flat.__dlpack__())
     return tf.convert_to_tensor(flat)
-
-
-def _arrays(variables: dict[str, Any]) -> Weights:
-    return {name: np.array(v.numpy(), np.float32) for name, v in variables.items()}
-
-
-@contextmanager
-def _named_errors() -> Iterator[None]:
-    """Turn the framework's errors into ours, one line each."""
-    try:
-        yield
-    except tf.errors.ResourceExhaustedError as error:
-        raise OutOfMemoryError(_first_line(error)) from error
-    except (tf.errors.OpError, tf.errors.InvalidArgumentError) as error:
-        raise EngineError(f"TensorFlow: {_first_line(error)}") from error
-    except MemoryError as error:
-        raise OutOfMemoryError("the host has no memory left") from error
-
-
-def _first_line(error: Exception) -> str:
-    """Return the line that says what is wrong."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else repr(error)
 
 
 class TensorFlowEngine:
@@ -323,12 +267,9 @@ class TensorFlowEngine:
     warms_alone = False
 
     def __init__(self, objective: Objective) -> None:
+        self.versions = {"tensorflow": tf.__version__}
         self.objective = objective
-        self._kept = KeptSteps(objective)
-
-    @property
-    def versions(self) -> dict[str, str]:
-        return {"tensorflow": tf.__version__}
+        self._cache = StepsCache(objective)
 
     @property
     def accelerators(self) -> tuple[str, ...]:
@@ -338,16 +279,16 @@ class TensorFlowEngine:
 
     @property
     def memory_bytes(self) -> int | None:
-        """The least that an accelerator of this node has; None also where its vendor tells nothing.
+        """The least memory of this node's accelerators; None also if the vendor's tool is missing.
 
-        TensorFlow says what it has taken of its own one, not what there is.
+        TensorFlow reports the memory that it has allocated, not what there is.
         """
         if not tf.config.get_visible_devices("GPU"):
             return None
         return least_memory(find_accelerators().accelerators)
 
     def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
-        """Do nothing: a trace cannot be made by another process, and a step is a single launch."""
+        """Do nothing: another process cannot trace for this one, and a step is a single launch."""
         return ""
 
     def build(
@@ -362,16 +303,16 @@ class TensorFlowEngine:
                 f"training.precision={hyperparameters.precision}: the tensorflow engine does not "
                 "scale the loss; use bf16, or engine.name=torch"
             )
-        steps = self._kept.of(graph, hyperparameters)
+        steps = self._cache.get(graph, hyperparameters)
         return TensorFlowNetwork(steps, weights, optimizer_state, self.objective)
 
+    @_named_errors()
     def probe(self) -> tf.Tensor:
-        with _named_errors():
-            return tf.ones(1)
+        return tf.ones(1)
 
 
 def accelerators_here(settings: EngineConfig) -> tuple[str, int]:
-    """Return the vendor and the number of the accelerators that are seen here."""
+    """Return the vendor and the number of the visible accelerators."""
     del settings
     vendor = "AMD" if tf.test.is_built_with_rocm() else "NVIDIA"
     return vendor, len(tf.config.list_physical_devices("GPU"))
@@ -383,12 +324,12 @@ def make_engine(
     """Return the engine.
 
     Args:
-        cores: the threads it computes on, where it computes on CPUs.
-        device: which of the host's accelerators it computes on, where there are any.
-        settings: whether it computes on the CPU although there are accelerators, and whether in
+        cores: threads, if it computes on CPUs.
+        device: the number of the host's accelerator, if there is any.
+        settings: whether to compute on the CPU although there are accelerators, and whether in
             TF32.
-        objective: what its networks are trained for.
-        ranks: those that train one network together, all the same to it.
+        objective: the loss and the measure of its networks.
+        ranks: how many train one network together; this engine ignores it.
     """
     del ranks
     tf.config.threading.set_intra_op_parallelism_threads(cores)

@@ -90,8 +90,8 @@ QUALITIES: dict[str, Quality] = {
 }
 
 
-def weighted(objective: Objective) -> Loss:
-    """Return an objective's loss, by the weights of classes that it has."""
+def loss_of(objective: Objective) -> Loss:
+    """Return an objective's loss, with its weights of classes."""
     if objective.loss == pixel_cross_entropy.__name__:
         return partial(pixel_cross_entropy, weights=objective.class_weights)
     return LOSSES[objective.loss]

@@ -11,10 +11,11 @@ from functools import partial
 import numpy as np
 
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
-from aiperf_hpc.replica.engines.base import (
+from aiperf_hpc.replica.engines.base import OptimizerState
+from aiperf_hpc.replica.engines.optimizers import (
     ITERATE,
-    OptimizerState,
-    Shrinking,
+    STEP,
+    Regularization,
     slots,
     step_count,
     step_state,
@@ -24,65 +25,74 @@ from aiperf_hpc.replica.tensorflow_import import tf
 Variables = Mapping[str, tf.Variable]
 Gradients = Mapping[str, tf.Tensor]
 
-_STEP, _AVERAGE = "step", "average"
+_AVERAGE = "average"
 
 _ROW = 1024
-"""Numbers that are added up before their sums are."""
+"""Elements of a row that is summed at once."""
 
 
 class Optimizer:
-    """Base: updates all parameters at once, and keeps the norm of their gradients in bounds."""
+    """Base: updates all parameters at once, and clips the norm of their gradients."""
 
     slot_names: tuple[str, ...] = ()
-    """What there is of each parameter besides itself."""
+    """The slots of each parameter."""
+    counts_steps = True
+    """Whether the number of steps is part of the state."""
 
     def __init__(
-        self, parameters: Variables, shrinking: Shrinking, state: Variables | None = None
+        self, parameters: Variables, regularization: Regularization, state: Variables | None = None
     ) -> None:
         """Begin without a history, or work on the variables of one.
 
         Args:
             parameters: what steps change.
-            shrinking: the trial's hyperparameters, and what keeps parameters small.
-            state: the ``variables`` of an optimizer of the same parameters; None for new ones.
+            regularization: the trial's hyperparameters, weight decay and penalties.
+            state: has the ``variables`` of an optimizer of the same parameters; None for new ones.
         """
         self._parameters = parameters
-        self._used = shrinking.used
-        self._decayed = frozenset(shrinking.decayed if self._used.weight_decay else ())
-        self._penalties = shrinking.penalties
-        self._state: dict[str, tf.Variable] = {}
-        """All that is known besides the parameters, by the names in an ``OptimizerState``."""
-        for slot in self.slot_names:
-            for name, parameter in parameters.items():
-                self._add(f"{slot}:{name}", state, partial(tf.zeros, parameter.shape))
+        self._used, self._decayed, self._penalties = regularization
+        self.variables: Variables = (
+            {name: tf.Variable(first()) for name, first in self._first_values().items()}
+            if state is None
+            else state
+        )
+        """The state besides the parameters, by the names in an ``OptimizerState``."""
 
-    def _add(
-        self, name: str, state: Variables | None, first: Callable[[], tf.Tensor | tf.Variable]
-    ) -> None:
-        """Take a variable from a state, or make it, of a first value."""
-        self._state[name] = tf.Variable(first()) if state is None else state[name]
-
-    @property
-    def variables(self) -> Variables:
-        """What there is besides the parameters."""
-        return self._state
+    def _first_values(self) -> dict[str, Callable[[], tf.Tensor | tf.Variable]]:
+        """Return makers of the first values of a new state."""
+        first: dict[str, Callable[[], tf.Tensor]] = {
+            f"{slot}:{name}": partial(tf.zeros, parameter.shape)
+            for slot in self.slot_names
+            for name, parameter in self._parameters.items()
+        }
+        return first | ({STEP: partial(tf.zeros, (), tf.int64)} if self.counts_steps else {})
 
     @staticmethod
     def evaluated(name: str) -> str:
         """Return the name of the variable that is evaluated and handed out as a parameter."""
         return name
 
+    @property
+    def _steps(self) -> tf.Variable:
+        return self.variables[STEP]
+
+    def _power(self, base: float) -> tf.Tensor:
+        """Return ``base`` to the power of the steps, in float64: it is subtracted from 1."""
+        return tf.pow(tf.constant(base, tf.float64), tf.cast(self._steps, tf.float64))
+
     def _slot(self, slot: str) -> Variables:
-        """Return what there is of each parameter."""
-        return {name: self._state[f"{slot}:{name}"] for name in self._parameters}
+        """Return a slot of each parameter."""
+        return {name: self.variables[f"{slot}:{name}"] for name in self._parameters}
 
     def step(self, gradients: Gradients, rate: tf.Tensor) -> None:
         """Update all parameters."""
-        penalised = {
+        if self.counts_steps:
+            self._steps.assign_add(1)
+        penalized = {
             name: gradients[name] + 2.0 * factor * self._parameters[name]
             for name, factor in self._penalties.items()
         }
-        self._update(self._clipped({**gradients, **penalised}), rate)
+        self._update(self._clipped({**gradients, **penalized}), rate)
 
     def _update(self, gradients: Gradients, rate: tf.Tensor) -> None:
         raise NotImplementedError
@@ -99,10 +109,10 @@ class Optimizer:
     def _decay(self, rate: tf.Tensor) -> None:
         """Shrink the parameters by decoupled weight decay."""
         if self._decayed:
-            kept = 1.0 - rate * self._used.weight_decay
-            for name in sorted(self._decayed):
+            factor = 1.0 - rate * self._used.weight_decay
+            for name in self._decayed:
                 variable = self._parameters[name]
-                variable.assign(variable * kept)
+                variable.assign(variable * factor)
 
     def assign(self, weights: Weights) -> None:
         """Replace some parameters."""
@@ -111,28 +121,32 @@ class Optimizer:
 
     def arrays(self) -> dict[str, Array]:
         """Return a copy of the state."""
-        return {
+        arrays = {
             f"{slot}:{name}": np.array(variable.numpy(), np.float32)
             for slot in self.slot_names
             for name, variable in self._slot(slot).items()
         }
+        return arrays | (step_state(int(self._steps.numpy())) if self.counts_steps else {})
 
     def load(self, state: OptimizerState | None) -> None:
-        """Go on from a state, the parameters being what was handed out with it; None: begin.
+        """Resume from a state, with the parameters that were handed out with it; None: begin.
 
         Raises:
             EngineError: it is not a state of this optimizer.
         """
         for slot in self.slot_names:
-            found = None if state is None else slots(state, slot, self._parameters)
+            arrays = None if state is None else slots(state, slot, self._parameters)
             for name, variable in self._slot(slot).items():
-                variable.assign(tf.zeros(variable.shape) if found is None else found[name])
+                variable.assign(tf.zeros(variable.shape) if arrays is None else arrays[name])
+        if self.counts_steps:
+            self._steps.assign(0 if state is None else step_count(state))
 
 
 class SGD(Optimizer):
     """``m = momentum * m - rate * g``, ``w += m``, in one kernel; weight decay outside it."""
 
     slot_names = ("momentum",)
+    counts_steps = False
 
     def _update(self, gradients: Gradients, rate: tf.Tensor) -> None:
         self._decay(rate)
@@ -147,36 +161,7 @@ class SGD(Optimizer):
             )
 
 
-class _Counting(Optimizer):
-    """Base of those that count their steps."""
-
-    def __init__(
-        self, parameters: Variables, shrinking: Shrinking, state: Variables | None = None
-    ) -> None:
-        super().__init__(parameters, shrinking, state)
-        self._add(_STEP, state, partial(tf.zeros, (), tf.int64))
-
-    @property
-    def _steps(self) -> tf.Variable:
-        return self._state[_STEP]
-
-    def step(self, gradients: Gradients, rate: tf.Tensor) -> None:
-        self._steps.assign_add(1)
-        super().step(gradients, rate)
-
-    def _kept(self, share: float) -> tf.Tensor:
-        """Return ``share`` to the power of the steps, in float64: it is to be taken from 1."""
-        return tf.pow(tf.constant(share, tf.float64), tf.cast(self._steps, tf.float64))
-
-    def arrays(self) -> dict[str, Array]:
-        return super().arrays() | step_state(int(self._steps.numpy()))
-
-    def load(self, state: OptimizerState | None) -> None:
-        super().load(state)
-        self._steps.assign(0 if state is None else step_count(state))
-
-
-class Adam(_Counting):
+class Adam(Optimizer):
     """Adam (Kingma and Ba 2015, algorithm 1); weight decay is an L2 term of the gradient.
 
     TensorFlow's kernel is the paper's section 2, which adds epsilon before the second moment's
@@ -188,8 +173,8 @@ class Adam(_Counting):
 
     def _update(self, gradients: Gradients, rate: tf.Tensor) -> None:
         used = self._used
-        root = tf.sqrt(1.0 - self._kept(used.beta2))
-        corrected = tf.cast(rate, tf.float64) * root / (1.0 - self._kept(used.beta1))
+        root = tf.sqrt(1.0 - self._power(used.beta2))
+        corrected = tf.cast(rate, tf.float64) * root / (1.0 - self._power(used.beta1))
         corrected, epsilon = (tf.cast(x, tf.float32) for x in (corrected, used.epsilon * root))
         first, second = (self._slot(slot) for slot in self.slot_names)
         self._shrink(rate)
@@ -208,7 +193,7 @@ class Adam(_Counting):
             )
 
     def _shrink(self, rate: tf.Tensor) -> None:
-        """Apply what is decoupled of weight decay: here nothing."""
+        """Apply decoupled weight decay; Adam has none."""
 
     def _with_decay(self, name: str, gradient: tf.Tensor) -> tf.Tensor:
         if name not in self._decayed:
@@ -226,7 +211,7 @@ class AdamW(Adam):
         return gradient
 
 
-class LAMB(_Counting):
+class LAMB(Optimizer):
     """LAMB (You et al. 2020, algorithm 2), with the ratio of norms itself for its function phi.
 
     Each parameter has a trust ratio, of its norm to its update's; it is 1 where one of them is 0.
@@ -236,8 +221,8 @@ class LAMB(_Counting):
 
     def _update(self, gradients: Gradients, rate: tf.Tensor) -> None:
         used = self._used
-        first_bias = tf.cast(1.0 - self._kept(used.beta1), tf.float32)
-        second_bias = tf.cast(tf.sqrt(1.0 - self._kept(used.beta2)), tf.float32)
+        first_bias = tf.cast(1.0 - self._power(used.beta1), tf.float32)
+        second_bias = tf.cast(tf.sqrt(1.0 - self._power(used.beta2)), tf.float32)
         firsts, seconds = (self._slot(slot) for slot in self.slot_names)
         for name, gradient in gradients.items():
             parameter, first, second = self._parameters[name], firsts[name], seconds[name]
@@ -252,7 +237,7 @@ class LAMB(_Counting):
             parameter.assign_sub(rate * ratio * update)
 
 
-class AveragedSGD(_Counting):
+class AveragedSGD(Optimizer):
     """SGD without momentum, of which the mean of the parameters over the steps is evaluated.
 
     Polyak and Juditsky 1992, as PyTorch's ASGD with its lambda 0: the mean begins with the second
@@ -260,12 +245,12 @@ class AveragedSGD(_Counting):
     handed out; the parameters that are trained, the iterates, are part of the state.
     """
 
-    def __init__(
-        self, parameters: Variables, shrinking: Shrinking, state: Variables | None = None
-    ) -> None:
-        super().__init__(parameters, shrinking, state)
-        for name, parameter in parameters.items():
-            self._add(self.evaluated(name), state, partial(tf.identity, parameter))
+    def _first_values(self) -> dict[str, Callable[[], tf.Tensor | tf.Variable]]:
+        averages = {
+            self.evaluated(name): partial(tf.identity, parameter)
+            for name, parameter in self._parameters.items()
+        }
+        return super()._first_values() | averages
 
     @staticmethod
     def evaluated(name: str) -> str:
@@ -316,14 +301,14 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
 
 
 def _sum_of_squares(tensor: tf.Tensor | tf.Variable) -> tf.Tensor:
-    """Return the sum of squares, by rows, then their sums by rows, and so on.
+    """Return the sum of squares, by rows, then the sum of the rows' sums by rows, and so on.
 
-    Each row is added up by one thread: by how many threads a sum is divided decides its last
-    bits, in which all ranks must agree, whose threads may be more or fewer.
+    One thread sums each row: the division of a sum among threads decides its last bits, in which
+    all ranks must agree, with more threads or fewer.
     """
-    found = tf.reshape(tf.square(tensor), [-1])
-    while (length := found.shape[0]) > 1:
+    sums = tf.reshape(tf.square(tensor), [-1])
+    while (length := sums.shape[0]) > 1:
         row = min(length, _ROW)
-        padded = tf.pad(found, [[0, -length % row]])
-        found = tf.reduce_sum(tf.reshape(padded, [-1, row]), axis=1)
-    return found[0]
+        padded = tf.pad(sums, [[0, -length % row]])
+        sums = tf.reduce_sum(tf.reshape(padded, [-1, row]), axis=1)
+    return sums[0]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import importlib
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.replica.engines.kernel_categories import DEVICE_RULES, Rules, categorise
-from aiperf_hpc.replica.engines.profiling import Recording, longest_first
+from aiperf_hpc.replica.engines.profiling import Launch, Recording, Rules, kernel_times
 from aiperf_hpc.replica.tensorflow_import import tf
-from aiperf_hpc.run.step_profile import KernelCategory, KernelTime
+from aiperf_hpc.run.step_profile import KernelCategory
 
 OPERATOR_RULES: Rules = (
     (
@@ -56,19 +54,19 @@ OPERATOR_RULES: Rules = (
         r"GlobalNorm",
     ),
 )
-"""TensorFlow's operators, by their types; those that Grappler and oneDNN put in their place too."""
+"""TensorFlow's operators by type, with the replacements of Grappler and oneDNN."""
 
 _READERS = (
     "tensorflow.tsl.profiler.protobuf.xplane_pb2",
     "tensorflow.core.profiler.protobuf.xplane_pb2",
 )
-"""Where versions of TensorFlow keep the format of the profiler's file."""
+"""Modules of several versions of TensorFlow with the format of the profiler's file."""
 _DEVICE = "/device:GPU"
 _PICOSECONDS = 1e-12
 
 
 class Span(NamedTuple):
-    """What a thread or a stream was busy with, in picoseconds."""
+    """An interval in which a thread or a stream was busy, in picoseconds."""
 
     start: int
     length: int
@@ -81,29 +79,25 @@ def record(work: Callable[[], None], folder: Path) -> Recording:
     """Do ``work``, which waits for its end, under the profiler.
 
     Raises:
-        EngineError: this version's profiler writes nothing that can be read here.
+        EngineError: this version's profiler writes no readable file.
     """
     reader = _reader()
     options = tf.profiler.experimental.ProfilerOptions(python_tracer_level=0)
-    with tempfile.TemporaryDirectory(prefix=".aiperf-", dir=folder) as made:
-        tf.profiler.experimental.start(made, options)
+    with tempfile.TemporaryDirectory(prefix=".aiperf-", dir=folder) as logs:
+        tf.profiler.experimental.start(logs, options)
         try:
             work()
         finally:
             tf.profiler.experimental.stop()
-        written = sorted(Path(made).rglob("*.xplane.pb"))
+        written = sorted(Path(logs).rglob("*.xplane.pb"))
         if not written:
             raise EngineError(f"the profiler of TensorFlow {tf.__version__} wrote no .xplane.pb")
         trace = written[0].rename(folder / "trace.xplane.pb")
     space = reader.XSpace.FromString(trace.read_bytes())
     planes = [plane for plane in space.planes if plane.name.startswith(_DEVICE)]
     tracks = list(streams(planes) if planes else threads(space.planes))
-    return Recording(
-        kernel_times(tracks),
-        busy_seconds(tracks),
-        "kernels" if planes else "operators",
-        trace,
-    )
+    kernels = kernel_times(launches(tracks), OPERATOR_RULES)
+    return Recording(kernels, busy_seconds(tracks), "kernels" if planes else "operators", trace)
 
 
 def _reader() -> Any:  # noqa: ANN401 -- a module that protobuf made
@@ -136,12 +130,12 @@ def _type_of(name: str) -> str:
 
 
 def streams(planes: Iterable[Any]) -> Iterator[list[Span]]:
-    """Yield the kernels of each stream of the accelerators, with the operators that they are of."""
+    """Yield the kernels of each stream of the accelerators, with their operators."""
     for plane in planes:
         of_operator = [n for n, stat in plane.stat_metadata.items() if stat.name == "tf_op"]
         for line in plane.lines:
             if not line.name.startswith("Stream"):
-                continue  # The other lines say the same of steps, modules and operators.
+                continue  # The other lines repeat it by steps, modules and operators.
             yield [
                 Span(
                     event.offset_ps,
@@ -162,7 +156,7 @@ def _text(plane: Any, event: Any, wanted: list[int]) -> str:  # noqa: ANN401 -- 
 
 
 def busy_seconds(tracks: Iterable[list[Span]]) -> float:
-    """Return how long all tracks together were busy: what begins within another adds nothing."""
+    """Return how long all tracks together were busy: nested spans add nothing."""
     total = 0
     for spans in tracks:
         until = 0
@@ -173,35 +167,15 @@ def busy_seconds(tracks: Iterable[list[Span]]) -> float:
     return total * _PICOSECONDS
 
 
-def kernel_times(tracks: Iterable[list[Span]]) -> tuple[KernelTime, ...]:
-    """Return each kernel's own time: without what was executed within it on the same track."""
-    seconds: Counter[tuple[str, str]] = Counter()
-    calls: Counter[tuple[str, str]] = Counter()
+def launches(tracks: Iterable[list[Span]]) -> Iterator[Launch]:
+    """Yield each execution with its own time: without what ran within it on the same track."""
     for spans in tracks:
         for span, own in own_times(spans):
-            seconds[span.name, span.operator] += own
-            calls[span.name, span.operator] += 1
-    return longest_first(
-        KernelTime(
-            name=name if name == operator or not operator else f"{operator} > {name}",
-            category=categorise_kernel(name, operator),
-            calls=calls[name, operator],
-            seconds=own * _PICOSECONDS,
-        )
-        for (name, operator), own in seconds.items()
-    )
-
-
-def categorise_kernel(name: str, operator: str) -> KernelCategory:
-    """Return the category of an operator or, where it has none, that of its kernel's name."""
-    found = categorise(operator, OPERATOR_RULES)
-    if name != operator and found in (KernelCategory.FRAMEWORK, KernelCategory.UNCATEGORISED):
-        return categorise(name, DEVICE_RULES)
-    return found
+            yield Launch(span.name, span.operator, 1, own * _PICOSECONDS)
 
 
 def own_times(spans: Iterable[Span]) -> Iterator[tuple[Span, int]]:
-    """Yield each span of a track with its length less that of the spans directly within it."""
+    """Yield each span of a track with its length minus that of the spans directly within it."""
     open_spans: list[tuple[Span, int]] = []
     for span in sorted(spans, key=lambda s: (s.start, -s.length)):
         while open_spans and _end(open_spans[-1][0]) <= span.start:

@@ -1,40 +1,42 @@
-"""What networks of one graph execute: traced once, for any weights and any batch size.
+"""The traced functions of networks of one graph, for any weights and any batch size.
 
-A traced function is given the variables that it reads and changes by their handles. So a network
-of a graph that was trained before, in batches of another size or with another learning rate, is
-not traced again, nor optimized: both take longer than many of its steps. It holds no variable, so
-that weights are freed with their network.
+A traced function gets the variables that it reads and changes by their handles. So a network of a
+graph that was trained before, in batches of another size or with another learning rate, is neither
+traced nor optimized again: both take longer than many of its steps. It holds no variable, so that
+weights are freed with their network.
 """
 
 from __future__ import annotations
 
 import gc
 import math
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum, auto
+from functools import cache
 from threading import Lock
 from typing import Any
 
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import Objective
-from aiperf_hpc.replica.engines.base import shrinking
-from aiperf_hpc.replica.engines.tensorflow.checksum import summed
+from aiperf_hpc.replica.engines.base import CHECKSUM_COLUMNS as COLUMNS
+from aiperf_hpc.replica.engines.optimizers import regularization
 from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS, Pass
-from aiperf_hpc.replica.engines.tensorflow.objectives import QUALITIES, weighted
+from aiperf_hpc.replica.engines.tensorflow.objectives import QUALITIES, loss_of
 from aiperf_hpc.replica.engines.tensorflow.optimizers import OPTIMIZERS, Optimizer, Variables
 from aiperf_hpc.replica.tensorflow_import import tf
 from aiperf_hpc.trial import Hyperparameters, ScheduleSettings
 
 COMPUTE = {"fp32": tf.float32, "bf16": tf.bfloat16}
 
-LOSS_SUM, LOSS_STEPS, EVALUATED = "loss sum", "loss steps", "evaluated"
-"""The names of the running sums; all other variables have a slash or are of the optimizer."""
+LOSS, EVALUATED = "loss sum", "evaluated"
+"""The names of the running sums; all other names have a slash or belong to the optimizer."""
 
 MOST_KEPT = 3
 """Graphs whose traced functions are kept: a candidate's with each size of its inserted kernels.
-Each takes tens of megabytes."""
+Each uses tens of megabytes."""
 
 Arrays = Mapping[str, tf.Tensor]
 
@@ -47,9 +49,9 @@ def execute(
     *,
     training: bool = False,
 ) -> tf.Tensor:
-    """Return the network's output, of a softmax what that reads, in float32.
+    """Return the network's output in float32; for a softmax, its input.
 
-    In training mode running statistics move on, as a step moves them.
+    In training mode this updates running statistics, as a step does.
     """
     run = Pass(variables, training, COMPUTE[precision])
     tensors: dict[str, tf.Tensor] = {}
@@ -60,7 +62,7 @@ def execute(
 
 
 class Step(Enum):
-    """What is executed in one call."""
+    """The functions of a network, each executed in one call."""
 
     TRAIN = auto()
     GRADIENTS = auto()
@@ -90,26 +92,24 @@ class Steps:
         self._used = used
         self._objective = objective
         self._measure = objective.quality
-        self._loss_of = weighted(objective)
+        self._loss_of = loss_of(objective)
         self._quality_of = QUALITIES[objective.measure]
-        self._shrinking = shrinking(graph, used)
+        self._regularization = regularization(graph, used)
         self._optimizer_class = OPTIMIZERS[used.optimizer]
         self._tracing = Lock()
-        self._traced: dict[Step, tuple[Any, Sequence[str]]] = {}
+        self._traced: dict[Step, Callable[[Sequence[Any], Variables], Any]] = {}
 
-    def sums(self) -> dict[str, tf.Variable]:
-        """Return new running sums."""
-        added = 0 if self._measure.rows else len(self._measure.sums)
+    def sums(self, evaluated: int) -> dict[str, tf.Variable]:
+        """Return new running sums: of training losses, and of so many parts of an evaluation."""
         return {
-            LOSS_SUM: tf.Variable(0.0, dtype=tf.float64),
-            LOSS_STEPS: tf.Variable(0, dtype=tf.int64),
-            EVALUATED: tf.Variable(tf.zeros(1 + added, tf.float64)),
+            LOSS: tf.Variable(0.0, dtype=tf.float64),
+            EVALUATED: tf.Variable(tf.zeros(evaluated, tf.float64)),
         }
 
     def optimizer(self, variables: Variables, state: Variables | None = None) -> Optimizer:
-        """Return the optimizer of parameters; ``state`` is that of one of them, None for a new."""
+        """Return the optimizer of parameters; ``state`` has its variables, None for new ones."""
         parameters = {name: variables[name] for name in self.graph.parameters}
-        return self._optimizer_class(parameters, self._shrinking, state)
+        return self._optimizer_class(parameters, self._regularization, state)
 
     def evaluated(self, variables: Variables) -> dict[str, tf.Variable]:
         """Return the weights that are evaluated and handed out, by their names."""
@@ -122,51 +122,41 @@ class Steps:
 
         Args:
             step: what is executed.
-            variables: a network's: its weights, its optimizer's state and its running sums.
-            arguments: what the step takes besides variables, as tensors.
+            variables: the network's weights, its optimizer's state and its running sums.
+            arguments: the step's arguments besides variables, as tensors.
         """
-        function, needed = self._function(step, variables)
-        handles = [variables[name].handle for name in needed]
-        return function.call_preflattened([*tf.nest.flatten(arguments), *handles])
-
-    def _function(self, step: Step, variables: Variables) -> tuple[Any, Sequence[str]]:
-        """Return what was traced of a step, and the names of its variables in their order."""
         with self._tracing:
             if step not in self._traced:
                 self._traced[step] = self._trace(step, variables)
-            return self._traced[step]
+            function = self._traced[step]
+        return function(arguments, variables)
 
-    def _trace(self, step: Step, variables: Variables) -> tuple[Any, Sequence[str]]:
-        """Trace a step for variables like these and batches of any size.
-
-        It is called without its structure, to which binding hundreds of variables would take
-        milliseconds of each step.
-        """
-        method, signature, needed = self._described(step, variables)
+    def _trace(self, step: Step, variables: Variables) -> Callable[[Sequence[Any], Variables], Any]:
+        """Trace a step for variables like these and batches of any size."""
+        method, signature, needed = self._definition(step, variables)
 
         def over(arguments: Sequence[Any], given: Variables) -> Any:  # noqa: ANN401
             return method(given, *arguments)
 
         specs = {name: tf.type_spec_from_value(variables[name]) for name in needed}
         traced = tf.function(over, autograph=False).get_concrete_function(signature, specs)
-        return traced.inference_fn, sorted(needed)  # As TensorFlow flattens dictionaries.
+        return _caller(traced, sorted(needed))  # As TensorFlow flattens dictionaries.
 
-    def _described(
+    def _definition(
         self, step: Step, variables: Variables
     ) -> tuple[Callable[..., Any], tuple[Any, ...], Collection[str]]:
-        """Return a step's method, the types of its arguments, and the variables that it needs."""
+        """Return a step's method, the types of its arguments, and the names of its variables."""
         inputs, targets = self._batch()
         number, flat = tf.TensorSpec((), tf.float32), tf.TensorSpec(sum(self.sizes), tf.float32)
         weights = {*self.graph.parameters, *self.graph.statistics}
-        losses = {LOSS_SUM, LOSS_STEPS}
-        state = variables.keys() - weights - losses - {EVALUATED}
+        state = variables.keys() - weights - {LOSS, EVALUATED}
         evaluated = {*map(self._optimizer_class.evaluated, self.graph.parameters)}
         inferred = evaluated | self.graph.statistics.keys()
         match step:
             case Step.TRAIN:
-                return self._train, (inputs, targets, number), weights | state | losses
+                return self._train, (inputs, targets, number), weights | state | {LOSS}
             case Step.GRADIENTS:
-                return self._gradients, (inputs, targets, number), weights | losses
+                return self._gradients, (inputs, targets, number), weights | {LOSS}
             case Step.APPLY:
                 return self._apply, (flat, number), self.graph.parameters.keys() | state
             case Step.EVALUATE:
@@ -177,7 +167,7 @@ class Steps:
                 return self._checksum, (), evaluated
 
     def _batch(self) -> tuple[dict[str, tf.TensorSpec], dict[str, tf.TensorSpec]]:
-        """Return the types of what networks and losses read of a batch of any size."""
+        """Return the types of the inputs and targets of a batch of any size."""
         inputs = {
             name: tf.TensorSpec((None, *self.graph.shapes[name]), self.graph.dtype(name))
             for name in self.graph.inputs
@@ -212,13 +202,12 @@ class Steps:
     def _backward(
         self, variables: Variables, inputs: Arrays, targets: Arrays, share: tf.Tensor | float
     ) -> list[tf.Tensor]:
-        """Return the gradients of ``share`` of the mean loss, which is added to the sum of them."""
+        """Return the gradients of ``share`` times the mean loss, and add that to the loss sum."""
         with tf.GradientTape() as tape:
             output = self.forward(variables, inputs)
             losses = self._loss_of(output, targets, self._used.label_smoothing)
             loss = share * tf.reduce_mean(losses)
-        variables[LOSS_SUM].assign_add(tf.cast(loss, tf.float64))
-        variables[LOSS_STEPS].assign_add(1)
+        variables[LOSS].assign_add(tf.cast(loss, tf.float64))
         gradients = tape.gradient(loss, [variables[name] for name in self.graph.parameters])
         return [_dense(gradient) for gradient in gradients]
 
@@ -229,7 +218,7 @@ class Steps:
         return tf.concat([tf.reshape(g, [-1]) for g in gradients], 0)
 
     def _apply(self, variables: Variables, flat: tf.Tensor, rate: tf.Tensor) -> None:
-        """Cut by slices: unlike ``tf.split`` they share memory with what they are cut from."""
+        """Split by slices, which share the memory of the whole, unlike ``tf.split``."""
         gradients: list[tf.Tensor] = []
         start = 0
         for shape, size in zip(self.graph.parameters.values(), self.sizes, strict=True):
@@ -240,7 +229,7 @@ class Steps:
     def _evaluate(
         self, variables: Variables, inputs: Arrays, targets: Arrays
     ) -> tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]:
-        """Add to the running sums; return the measure's rows, and the classes if asked for."""
+        """Add to the running sums; return the measure's rows, and requested predictions."""
         output = self._outputs(variables, inputs)
         loss = tf.reduce_sum(self._loss_of(output, targets, 0.0))
         parts = self._quality_of(output, targets)
@@ -252,17 +241,17 @@ class Steps:
 
     def _checksum(self, variables: Variables) -> tf.Tensor:
         evaluated = self._optimizer_class.evaluated
-        return summed([variables[evaluated(name)] for name in self.graph.parameters])
+        return checksum_of([variables[evaluated(name)] for name in self.graph.parameters])
 
 
-class KeptSteps:
+class StepsCache:
     """The steps of the graphs that were built last."""
 
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
         self._kept: OrderedDict[tuple[Graph, Hyperparameters], Steps] = OrderedDict()
 
-    def of(self, graph: Graph, used: Hyperparameters) -> Steps:
+    def get(self, graph: Graph, used: Hyperparameters) -> Steps:
         """Return the steps of a graph with hyperparameters; raises as ``Steps``."""
         key = graph, _traced_part(used)
         if key not in self._kept:
@@ -275,13 +264,13 @@ class KeptSteps:
 
 
 def _traced_part(used: Hyperparameters) -> Hyperparameters:
-    """Return hyperparameters without those that no step is traced with."""
+    """Return hyperparameters without those that are no part of a trace."""
     free = {"batch_size": 1, "learning_rate": 0.0, "kernel_size": None}
     return used.model_copy(update=free | {"schedule": ScheduleSettings()})
 
 
 def _check_layers(graph: Graph) -> None:
-    """Raise EngineError, with the node's name, for a layer that is not known here."""
+    """Raise EngineError, with the node's name, for a layer without an operation."""
     for node in graph.nodes:
         if type(node.layer) not in OPERATIONS:
             raise EngineError(
@@ -290,8 +279,68 @@ def _check_layers(graph: Graph) -> None:
 
 
 def _dense(gradient: tf.Tensor) -> tf.Tensor:
-    """Return a gradient that may be of some rows alone as that of the whole array."""
+    """Return the gradient of a whole array, also if it is given as some rows."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     rows = gradient.dense_shape[0]
     return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
+
+
+def _caller(traced: Any, names: Sequence[str]) -> Callable[[Sequence[Any], Variables], Any]:  # noqa: ANN401
+    """Return a call of a traced function with arguments and the variables of these names.
+
+    It bypasses the binding of hundreds of variables to the function's structure, which would cost
+    milliseconds per step, by an internal interface of TensorFlow.
+    """
+    call_flat = _flat_call(traced)
+    if call_flat is None:
+        _warn_of_slow_calls()
+        return lambda arguments, given: traced(arguments, {name: given[name] for name in names})
+    return lambda arguments, given: call_flat(
+        [*tf.nest.flatten(arguments), *(given[name].handle for name in names)]
+    )
+
+
+def _flat_call(traced: Any) -> Callable[[Sequence[Any]], Any] | None:  # noqa: ANN401
+    inference = getattr(traced, "inference_fn", None)
+    call: Callable[[Sequence[Any]], Any] | None = getattr(inference, "call_preflattened", None)
+    return call
+
+
+@cache
+def _warn_of_slow_calls() -> None:
+    sys.stderr.write(
+        f"aiperf: TensorFlow {tf.__version__} has no AtomicFunction.call_preflattened: each step "
+        "costs milliseconds more; use TensorFlow 2.18\n"
+    )
+    sys.stderr.flush()
+
+
+def checksum_of(arrays: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Return the checksum, int64 (), of arrays of float32; int64 wraps round."""
+    total, before = tf.constant(0, tf.int64), 0
+    for array in arrays:
+        size = math.prod(array.shape)
+        total += _of_one(tf.reshape(array, [-1]), size, before)
+        before += -(-size // 2)
+    return total
+
+
+def _of_one(flat: tf.Tensor, size: int, before: int) -> tf.Tensor:
+    """Return what an array of this size adds, before which there are so many words."""
+    pairs = tf.reshape(tf.pad(flat, [[0, size % 2]]) if size % 2 else flat, [-1, 2])
+    words = tf.bitcast(pairs, tf.int64)
+    count = -(-size // 2)
+    lines = count // COLUMNS
+    body = tf.reshape(words[: lines * COLUMNS], [lines, COLUMNS])
+    return (
+        _weighted(tf.reduce_sum(body, 1), 2 * before + 1, 2 * COLUMNS)
+        + _weighted(tf.reduce_sum(body, 0), 0, 2)
+        + _weighted(words[lines * COLUMNS :], 2 * (before + lines * COLUMNS) + 1, 2)
+    )
+
+
+def _weighted(words: tf.Tensor, first: int, step: int) -> tf.Tensor:
+    """Return the sum of words times first, first + step, ..."""
+    factors = tf.range(tf.shape(words, tf.int64)[0]) * step + first
+    return tf.reduce_sum(words * factors)

@@ -1,7 +1,7 @@
-"""The process of ``compiler.py``: reads requests from standard input, answers each with a line.
+"""The compiling process of ``compilation.py``: answers each line of standard input with a line.
 
-It compiles by tensors without values, and executes nothing: no memory of a network or a batch is
-taken, on an accelerator as on the host. Its standard input's end is its own.
+It compiles with tensors without values and executes nothing, so that it allocates no memory of a
+network or a batch, on an accelerator or on the host. It ends with its standard input.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.checkpoint import expected_shapes
 from aiperf_hpc.objective import CLASSIFICATION
-from aiperf_hpc.replica.engines.torch.compiler import CompileAnswer, CompileRequest
-from aiperf_hpc.replica.engines.torch.engine import Placement, TorchNetwork, placement_of
+from aiperf_hpc.replica.engines.torch.compilation import CompileAnswer, CompileRequest
+from aiperf_hpc.replica.engines.torch.engine import placement_of
+from aiperf_hpc.replica.engines.torch.network import Placement, TorchNetwork
 from aiperf_hpc.replica.runtime.background import lower_priority
 from aiperf_hpc.streams import print_in_any_locale
 from aiperf_hpc.trial import Hyperparameters
 
 Compile = Callable[[fx.GraphModule, list[Tensor]], Callable[..., Any]]
-"""What compiles a module for some inputs, and returns what executes it."""
+"""Compiles a module for some inputs, and returns the compiled function."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,20 +46,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--settings", type=EngineConfig.model_validate_json, required=True)
     options = parser.parse_args(arguments)
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)  # Whoever asks is told too, and decides.
+        signal.signal(number, signal.SIG_IGN)  # The parent gets it too, and decides.
     lower_priority()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # What a compiler prints is no answer.
     placement = placement_of(options.cores, options.device, options.settings, options.ranks)
     for line in _requests():
-        answer = _answered(placement, CompileRequest.model_validate_json(line))
+        answer = _answer(placement, CompileRequest.model_validate_json(line))
         answers.write(answer.model_dump_json() + "\n")
         answers.flush()
     return 0
 
 
 def _requests() -> Iterator[str]:
-    """Yield requests; end the process as soon as there are no more, whatever it is compiling."""
+    """Yield requests; end the process at once when standard input ends, even while compiling."""
     lines: SimpleQueue[str] = SimpleQueue()
 
     def read() -> None:
@@ -71,12 +72,12 @@ def _requests() -> Iterator[str]:
         yield lines.get()
 
 
-def _answered(placement: Placement, request: CompileRequest) -> CompileAnswer:
+def _answer(placement: Placement, request: CompileRequest) -> CompileAnswer:
     try:
         fill_cache(placement, request)
     except AIPerfError as error:
         return CompileAnswer(error=str(error))
-    except Exception as error:  # noqa: BLE001 -- the same will be raised where it can be named
+    except Exception as error:  # noqa: BLE001 -- the first step raises it again
         return CompileAnswer(error=" ".join(f"{type(error).__name__}: {error}".split())[:500])
     return CompileAnswer()
 
@@ -84,32 +85,30 @@ def _answered(placement: Placement, request: CompileRequest) -> CompileAnswer:
 def fill_cache(
     placement: Placement, request: CompileRequest, backend: str | Compile = "inductor"
 ) -> None:
-    """Compile the code of a network for batches of one size, both passes of it.
+    """Compile both passes of a network for batches of one size.
 
-    It is found again by whoever compiles the same modules for the same shapes: they are made by
-    the same code here, of tensors that have shapes and no values.
+    A process that compiles the same modules for the same shapes finds the code in the cache. Here
+    the same functions make them, of tensors that have shapes and no values.
     """
     compiled = lookup_backend(backend)
 
-    def typed_and_compiled(module: fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
+    def compile_typed(module: fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
         return compiled(_typed(module, inputs), inputs)
 
     graph = Graph.from_json(request.graph)
     used = Hyperparameters.model_validate(
         {"batch_size": request.samples, "learning_rate": 1.0, "precision": request.precision}
     )
-    nothing = np.zeros((), np.float32)
-    weights = {
-        name: np.broadcast_to(nothing, shape) for name, shape in expected_shapes(graph).items()
-    }
-    compiling = placement._replace(compiled=True, backend=typed_and_compiled)
+    zero = np.zeros((), np.float32)
+    weights = {name: np.broadcast_to(zero, shape) for name, shape in expected_shapes(graph).items()}
+    compiling = placement._replace(compiled=True, backend=compile_typed)
     with FakeTensorMode(allow_non_fake_inputs=True):
         network = TorchNetwork(graph, weights, used, None, CLASSIFICATION, compiling)
         network.compile(request.samples)
 
 
 def _typed(module: fx.GraphModule, inputs: list[Tensor]) -> fx.GraphModule:
-    """Give arguments the types of those with values, by which compiled code is found again."""
+    """Give arguments the types of those with values, which are part of the cache's key."""
     placeholders = module.graph.find_nodes(op="placeholder")
     for node, given in zip(placeholders, inputs, strict=True):
         node.type = nn.Parameter if isinstance(given, nn.Parameter) else Tensor

@@ -1,4 +1,4 @@
-"""Where the ``torch`` engine computes: the choice of a device, and bringing batches to it."""
+"""The device of the ``torch`` engine: its choice, its memory, and copying batches to it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from torch._subclasses import FakeTensor
 from torch.nn import functional
 
 from aiperf_hpc.errors import EngineError
+from aiperf_hpc.graph import Graph
 from aiperf_hpc.replica.data.base import Batch, Pixels, Scaling
 
 DeviceKind = Literal["auto", "cpu", "cuda", "npu"]
@@ -30,20 +31,20 @@ _NEVER = -1
 OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
 _HUGE_PAGE, _MADV_HUGEPAGE = 2 * 2**20, 14
 ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
-"""The variables that PyTorch's allocator of an accelerator's memory is set by."""
+"""The variables with the options of PyTorch's allocator of accelerator memory."""
 _IN_FLIGHT = 2
-"""Steps that may wait in an accelerator's queue: each holds the memory of its batch."""
+"""The most steps in an accelerator's queue: each holds the memory of its batch."""
 
 
 def choose_device(kind: DeviceKind, index: int) -> torch.device:
     """Return the device that a rank computes on.
 
     Args:
-        kind: what is asked for; auto takes an accelerator before the CPU.
-        index: which of the host's accelerators, counted round.
+        kind: the requested kind; auto prefers an accelerator to the CPU.
+        index: the number of the host's accelerator, modulo their count.
 
     Raises:
-        EngineError: the kind asked for is not there.
+        EngineError: there is no device of the requested kind.
     """
     if kind == "cuda" or (kind == "auto" and torch.cuda.is_available()):
         return _accelerator("cuda", index, "CUDA or ROCm")
@@ -64,22 +65,22 @@ def _accelerator(kind: str, index: int, what: str) -> torch.device:
         )
     device = torch.device(kind, index % module.device_count())
     if kind == "cuda":
-        let_segments_grow(os.environ)
+        use_expandable_segments(os.environ)
     compute_on(device)
     return device
 
 
 def compute_on(device: torch.device) -> None:
-    """Let what this thread makes be on a device: each thread of a process begins on the first."""
+    """Select the device of this thread: each thread of a process begins on the first one."""
     if device.type != "cpu":
         torch.get_device_module(device.type).set_device(device)
 
 
-def let_segments_grow(environment: MutableMapping[str, str]) -> None:
-    """Have PyTorch's allocator extend the memory that it has, unless it is told what to do.
+def use_expandable_segments(environment: MutableMapping[str, str]) -> None:
+    """Let PyTorch's allocator extend its segments, unless the user has set its options.
 
-    Networks of many sizes follow one another: in segments of fixed size, what one leaves free may
-    be of no use to the next. PyTorch reads the variable at the first allocation.
+    Networks of many sizes follow one another: segments of fixed size fragment. PyTorch reads the
+    variable at the first allocation.
     """
     if not any(name in environment for name in ALLOCATOR_SETTINGS):
         environment[ALLOCATOR_SETTINGS[0]] = "expandable_segments:True"
@@ -95,7 +96,7 @@ def allow_tf32(allowed: bool) -> None:
 
 
 def seen_accelerators(kind: DeviceKind) -> tuple[str, int]:
-    """Return the vendor and the number of the accelerators that PyTorch sees here.
+    """Return the vendor and the number of the accelerators that PyTorch sees.
 
     Raises:
         EngineError: as ``choose_device``.
@@ -108,11 +109,10 @@ def seen_accelerators(kind: DeviceKind) -> tuple[str, int]:
 
 
 def keep_freed_memory() -> bool:
-    """Let the C library keep what is freed; return whether it is glibc, which can be told so.
+    """Let the C library keep freed memory; return whether it can, as glibc does.
 
-    By default it gives large blocks back to the kernel at once, which clears each page again
-    when the next step asks for them: up to a third of a training step.
-    docs/decisions/engines.md has the figures.
+    By default it returns large blocks to the kernel at once, which clears each page again when the
+    next step allocates them: up to a third of a training step (docs/decisions/engines.md).
     """
     library = ctypes.CDLL(None)
     if not hasattr(library, "gnu_get_libc_version"):
@@ -125,11 +125,11 @@ def keep_freed_memory() -> bool:
 
 
 def _use_huge_pages(library: ctypes.CDLL) -> None:
-    """Let the kernel back the heap by huge pages, of which each needs one entry of the TLB.
+    """Let the kernel back the heap by huge pages, each of which needs one entry of the TLB.
 
-    Addresses for half of the host's memory are reserved at the heap's end, which takes no memory
-    unless the kernel promises no more than it has. There, and where a limit of the process forbids
-    it, the heap stays as it is.
+    Addresses for half of the host's memory are reserved at the heap's end, which uses no memory
+    unless the kernel forbids overcommitting. If it does, or if a limit of the process forbids the
+    reservation, the heap stays as it is.
     """
     if OVERCOMMIT.read_text("ascii").strip() == "2":
         return
@@ -145,18 +145,18 @@ def _use_huge_pages(library: ctypes.CDLL) -> None:
         library.free(block)
 
 
-def give_back_freed_memory() -> None:
-    """Give what is free back to the kernel: between networks, whose sizes differ."""
+def release_freed_memory() -> None:
+    """Return freed memory to the kernel: between networks, whose sizes differ."""
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)
-        _use_huge_pages(library)  # What was reserved has been given back, too.
+        _use_huge_pages(library)  # The reservation has been returned, too.
 
 
 class Feed:
-    """Brings batches to a device; to an accelerator beside what it computes.
+    """Copies batches to a device; to an accelerator while it computes.
 
-    The host may prepare a step while the one before is computed, and no more than that.
+    The host may prepare a step while the previous one is computed, and no more than that.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -168,7 +168,7 @@ class Feed:
             self._done: deque[Any] = deque()
 
     def inputs(self, batch: Batch, names: Iterable[str]) -> list[Tensor]:
-        """Return some inputs, as ``channels_first`` has them, in the order of ``names``."""
+        """Return some inputs, channels first, in the order of ``names``."""
         given = [batch.inputs[name] for name in names]
         if self._module is None:
             return [channels_first(_tensor(each)) for each in given]
@@ -180,13 +180,13 @@ class Feed:
         return [channels_first(tensor) for tensor in whole]
 
     def targets(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the targets as they are, but integers as int64, which PyTorch's losses want."""
+        """Return the targets, with integers as int64, which PyTorch's losses need."""
         there = self._there(list(batch.targets.values()))
         wide = [t.long() if t.dtype is torch.int32 else t for t in there]
         return dict(zip(batch.targets, wide, strict=True))
 
-    def brought(self, *buffers: Tensor) -> list[Tensor]:
-        """Return buffers of the host on the device, once they are there; a CPU's as they are.
+    def to_device(self, *buffers: Tensor) -> list[Tensor]:
+        """Return buffers of the host on the device; a CPU's as they are.
 
         An accelerator's are copied from pinned memory by a stream of their own, so that they wait
         for none of the steps in its queue: for a network that is built during a training.
@@ -234,9 +234,9 @@ class Feed:
 
 
 def scaled(pixels: Tensor, scaling: Scaling) -> Tensor:
-    """Return what bytes stand for, float32, where they are: with two roundings, as ``Pixels`` says.
+    """Return the float32 values of bytes, on their device, with the two roundings of ``Pixels``.
 
-    numpy is faster at it on CPUs, and gives the same bits.
+    numpy is faster on CPUs, and gives the same bits.
     """
     scale, shift = _lines(scaling, pixels.shape[-2], pixels.device)
     return pixels.flatten(-2).mul(scale).add_(shift).view(pixels.shape)
@@ -249,17 +249,28 @@ def _lines(scaling: Scaling, width: int, device: torch.device) -> tuple[Tensor, 
 
 
 def channels_first(images: Tensor) -> Tensor:
-    """Return images (samples, channels, height, width), and volumes (samples, channels, depth,
-    height, width), of ones with the channels last, in the memory that they are in.
-    """
+    """Return channels-last images and volumes as (samples, channels, ...), in the same memory."""
     return images.movedim(-1, 1) if images.ndim >= 4 else images
 
 
-def filled(samples: Tensor, size: int) -> Tensor:
-    """Return a batch of a size, of some samples and of zeros, in memory as ``channels_first``'s."""
+def padded(samples: Tensor, size: int) -> Tensor:
+    """Return samples padded with zeros to a batch of a size, in the memory order of a batch."""
     last = samples.movedim(1, -1) if samples.ndim >= 4 else samples
     missing = (0, 0) * (last.ndim - 1) + (0, size - len(samples))
     return channels_first(functional.pad(last, missing))
+
+
+def sample_inputs(
+    graph: Graph, samples: int, device: torch.device, dtype: torch.dtype = torch.float32
+) -> list[Tensor]:
+    """Return uninitialized inputs of a graph, channels first, real numbers in a type."""
+    inputs = []
+    for name in graph.inputs:
+        own = torch.from_numpy(np.zeros(0, graph.dtype(name))).dtype
+        shape = (samples, *graph.shapes[name])
+        own = dtype if own.is_floating_point else own
+        inputs.append(channels_first(torch.empty(shape, dtype=own, device=device)))
+    return inputs
 
 
 def _tensor(values: Any) -> Tensor:  # noqa: ANN401 -- an array or a tensor of any framework

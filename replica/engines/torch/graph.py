@@ -14,7 +14,7 @@ from torch.fx.passes.split_module import split_module
 
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.replica.engines.torch.detection import layers as _detection  # noqa: F401 -- builders
+from aiperf_hpc.replica.engines.torch import regions as _regions  # noqa: F401 -- registers builders
 from aiperf_hpc.replica.engines.torch.layers import BUILDERS
 from aiperf_hpc.replica.engines.torch.module_code import ModuleCode, attribute
 
@@ -22,15 +22,15 @@ from aiperf_hpc.replica.engines.torch.module_code import ModuleCode, attribute
 def build_module(
     graph: Graph, tensors: Mapping[str, Tensor], *, training: bool, on_cpu: bool
 ) -> fx.GraphModule:
-    """Return what computes ``graph`` up to, without, its softmax.
+    """Return a module that computes ``graph`` up to its softmax.
 
     Args:
         graph: with one input.
         tensors: every parameter and statistic by its name; convolution kernels (out, in, k, ...).
-        training: whether normalisations go by the batch, and update the running statistics, and
+        training: whether normalizations use the batch and update the running statistics, and
             dropouts drop.
-        on_cpu: whether a CPU executes it as it is written: convolutions go the ways that are fast
-            there, but are not for inductor, which has its own way with memory.
+        on_cpu: whether a CPU executes it eagerly, with the kernels of ``cpu_kernels``: inductor has
+            its own, and plans memory itself.
 
     Raises:
         EngineError: a layer is not known; the message names the node.
@@ -52,23 +52,23 @@ def build_module(
         code.values[node.name] = builder(code, node, node.layer)
     lines.output(code.values[graph.output.name])
     module = fx.GraphModule(root, lines)
-    # It knows its module for hooks that nobody has; such a cycle would keep all tensors, after the
-    # network is closed, until the garbage collector comes by.
+    # The graph refers to its module for hooks, which are not used; the cycle would keep all tensors
+    # after the network is closed, until the garbage collector runs.
     lines.owning_module = None
     return module
 
 
-def in_parts(module: fx.GraphModule, bucket_of: Mapping[str, int]) -> fx.GraphModule:
-    """Return a module of modules, one for each bucket of gradients, called one after the other.
+def split_by_bucket(module: fx.GraphModule, bucket_of: Mapping[str, int]) -> fx.GraphModule:
+    """Return a module of consecutive modules, one for each bucket of gradients.
 
-    The backward pass of one of them is over when the gradients of its bucket are final. Each
-    begins with what reads the first parameter of its bucket: where a convolution does, nothing is
-    kept from being fused that would be.
+    The backward pass of each ends when the gradients of its bucket are final. Each begins with the
+    operation that reads the first parameter of its bucket: if that is a convolution, the split
+    prevents no fusion.
 
     Args:
-        module: its parameters stay what they are.
-        bucket_of: the bucket of each parameter, by its attribute; the last one has the first that
-            is read.
+        module: shares its parameters with the result.
+        bucket_of: the bucket of each parameter, by its attribute; the last bucket has the first
+            parameter that is read.
     """
     place, place_of = max(bucket_of.values()), {}
     for node in module.graph.nodes:

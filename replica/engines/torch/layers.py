@@ -16,21 +16,21 @@ from torch.nn import functional
 
 from aiperf_hpc.graph import Layer, Node, layers
 from aiperf_hpc.replica.engines.base import overruns_onednn
-from aiperf_hpc.replica.engines.torch.cpu_activations import activate
-from aiperf_hpc.replica.engines.torch.cpu_convolutions import (
+from aiperf_hpc.replica.engines.torch.cpu_kernels import (
+    activate,
     convolve,
-    convolve_pixels,
     convolve_transposed,
+    pointwise_convolution,
 )
 from aiperf_hpc.replica.engines.torch.module_code import ModuleCode, attribute
 
 _L = TypeVar("_L", bound=Layer)
 
 Builder = Callable[[ModuleCode, Node, Any], fx.Node]
-"""Takes the code so far, a node and its layer; returns what the node gives."""
+"""Adds the calls of a node and its layer to the code; returns the node's output."""
 
 BUILDERS: dict[type[Layer], Builder] = {}
-"""Functions by their layers' classes."""
+"""The builder of each class of layers."""
 
 
 def builds(
@@ -57,9 +57,9 @@ def _conv2d(code: ModuleCode, node: Node, layer: layers.Conv2D) -> fx.Node:
     (read,) = code.graph.input_shapes(node.name)
     pixels = code.on_cpu and layer.kernel == 1
     if pixels or overruns_onednn(layer.kernel, stride, read[-1]):
-        source, stride = code.every(node.inputs[0], stride), 1
-    if pixels:  # Given as a view, which autograd has to copy when it is overwritten.
-        return code.call(convolve_pixels, source, weights, bias)
+        source, stride = code.strided(node.inputs[0], stride), 1
+    if pixels:  # Its output is a view, which autograd would copy when it is overwritten.
+        return code.call(pointwise_convolution, source, weights, bias)
     code.allow_overwriting(node)
     function = convolve if code.on_cpu else torch.conv2d
     return code.call(function, source, weights, bias, stride, (layer.kernel - 1) // 2)
@@ -72,7 +72,7 @@ def _conv3d(code: ModuleCode, node: Node, layer: layers.Conv3D) -> fx.Node:
     bias = code.tensor(node, "bias") if layer.bias else None
     (read,) = code.graph.input_shapes(node.name)
     if overruns_onednn(layer.kernel, stride, read[-1]):
-        source, stride = code.every(node.inputs[0], stride), 1
+        source, stride = code.strided(node.inputs[0], stride), 1
     before, behind = layer.window.padding
     if before != behind:
         source, before = code.call(functional.pad, source, (before, behind) * 3), 0
@@ -111,26 +111,26 @@ def _batch_norm(code: ModuleCode, node: Node, layer: layers.BatchNorm) -> fx.Nod
     code.allow_overwriting(node)
     keys = ("gamma", "beta", "mean", "variance")
     return code.call(
-        normalise_by_batch if code.training else normalise,
+        normalize_by_batch if code.training else normalize,
         code.read(node),
         *(code.tensor(node, key) for key in keys),
     )
 
 
-def normalise(x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-    """Normalise by the running statistics."""
+def normalize(x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    """Normalize by the running statistics."""
     return torch.batch_norm(
         x, gamma, beta, mean, variance, False, 0.0, layers.BatchNorm.epsilon, cudnn_enabled=True
     )
 
 
-def normalise_by_batch(
+def normalize_by_batch(
     x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor
 ) -> Tensor:
-    """Normalise by the batch; move the running statistics towards its mean and variance.
+    """Normalize by the batch; move the running statistics towards its mean and variance.
 
-    The variance that they keep is unbiased. One value alone has none, which PyTorch gives as
-    not a number, where ours goes on as that of TensorFlow does: as zero.
+    The running variance is unbiased. That of a single value is NaN in PyTorch; here it is zero, as
+    in TensorFlow.
     """
     rate = 1.0 - layers.BatchNorm.momentum
     if math.prod(x.shape) == x.shape[1]:
@@ -146,20 +146,20 @@ def normalise_by_batch(
 
 
 class MomentsInterpreter(fx.Interpreter):
-    """Executes a module for training, and notes the moments of what normalisations read."""
+    """Executes a module for training, and records the moments of the inputs of normalizations."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module)
-        self.found: list[Tensor] = []
+        self.moments: list[Tensor] = []
         """Mean and biased variance of each normalisation, in order, (channels,)."""
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
-        if target is not normalise_by_batch:
+        if target is not normalize_by_batch:
             return super().call_function(target, args, kwargs)
         x, gamma, beta, _, _ = args
         axes = [axis for axis in range(x.ndim) if axis != 1]
         variance, mean = torch.var_mean(x.float(), axes, correction=0)
-        self.found += [mean, variance]
+        self.moments += [mean, variance]
         return torch.batch_norm(
             x, gamma, beta, None, None, True, 0.0, layers.BatchNorm.epsilon, cudnn_enabled=True
         )
@@ -194,7 +194,7 @@ def _scale(code: ModuleCode, node: Node, layer: layers.Scale) -> fx.Node:
 
 @builds(layers.Dropout)
 def _dropout(code: ModuleCode, node: Node, layer: layers.Dropout) -> fx.Node:
-    """Drop by PyTorch's own generator: an engine is given no seed of the trial."""
+    """Drop by PyTorch's own generator: an engine gets no seed of the trial."""
     if not code.training:
         return code.read(node)
     return code.call(functional.dropout, code.read(node), layer.rate)
@@ -202,7 +202,7 @@ def _dropout(code: ModuleCode, node: Node, layer: layers.Dropout) -> fx.Node:
 
 @builds(layers.Add)
 def _add(code: ModuleCode, node: Node, layer: layers.Add) -> fx.Node:
-    """Add onto an input that nobody else reads, where there is one."""
+    """Add to an input in place, if it has no other reader."""
     code.allow_overwriting(node)
     names = sorted(node.inputs, key=code.writable, reverse=True)
     total = code.values[names[0]]
@@ -215,8 +215,8 @@ def _add(code: ModuleCode, node: Node, layer: layers.Add) -> fx.Node:
 
 @builds(layers.MaxPool2D)
 def _max_pool2d(code: ModuleCode, node: Node, layer: layers.MaxPool2D) -> fx.Node:
-    """Pool with what is added before both sides; an element more behind is no more than a last
-    window that is not whole, which ``ceil_mode`` keeps."""
+    """Pool with symmetric padding; one more element after the end only completes a last window,
+    which ``ceil_mode`` keeps."""
     code.allow_overwriting(node)
     (read,) = code.graph.input_shapes(node.name)
     before = tuple(edges[0] for edges in layer.padding(*read[:-1]))
@@ -230,7 +230,7 @@ def _max_pool3d(code: ModuleCode, node: Node, layer: layers.MaxPool3D) -> fx.Nod
     code.allow_overwriting(node)
     source, (before, behind) = code.read(node), layer.window.padding
     (read,) = code.graph.input_shapes(node.name)
-    # PyTorch pads both sides alike, which is enough where no window reaches what is missing.
+    # PyTorch pads both sides alike, which is enough unless a window reaches beyond.
     found = tuple((n + 2 * before - layer.kernel) // layer.stride + 1 for n in read[:-1])
     if found != code.graph.shapes[node.name][:-1]:
         padding = (before, behind) * 3
@@ -276,7 +276,7 @@ def _global_average_pool2d(
 
 
 def mean_of_pixels(x: Tensor) -> Tensor:
-    """Return the mean of each channel of each image, whose gradient lies channels-last as ``x``."""
+    """Return the mean of each channel of each image, with a channels-last gradient as ``x``."""
     return x.permute(0, 2, 3, 1).flatten(1, 2).mean(1)
 
 

@@ -1,4 +1,4 @@
-"""The code of a graph's PyTorch module while it is written, one node after another."""
+"""The generator of a graph's PyTorch module: one call after another."""
 
 from __future__ import annotations
 
@@ -20,32 +20,30 @@ from aiperf_hpc.graph import (
 )
 
 MAKES_GRADIENT = (BatchNorm, Conv2D, Conv3D, Dense, MaxPool2D, MaxPool3D)
-"""Layers whose backward pass makes the gradient of what they read anew."""
-Normalise = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""Takes what it reads, gamma, beta, and the running mean and variance."""
+"""Layers whose backward pass allocates the gradient of their input."""
 
 
 class ModuleCode:
-    """What has been written, and how to write more of it."""
+    """The code of a module, to which builders of layers add calls."""
 
     def __init__(self, graph: Graph, code: fx.Graph, *, training: bool, on_cpu: bool) -> None:
         self.graph = graph
         self.training = training
-        """Whether it is code for training, and not for inference."""
+        """Whether it is code for training or for inference."""
         self.on_cpu = on_cpu
-        """Whether a CPU executes it as it is written."""
+        """Whether a CPU executes it eagerly."""
         self.values: dict[str, fx.Node] = {}
-        """What each node gave, by the node's name."""
+        """The output of each node, by name."""
         self._code = code
         self._overwritable: set[str] = set()
-        self._thinned: dict[tuple[str, int], fx.Node] = {}
+        self._strided: dict[tuple[str, int], fx.Node] = {}
 
     def read(self, node: Node) -> fx.Node:
-        """Return what the first input of ``node`` gave."""
+        """Return the first input of ``node``."""
         return self.values[node.inputs[0]]
 
     def placeholder(self, name: str) -> fx.Node:
-        """Return what the module is called with."""
+        """Return an argument of the module."""
         return self._code.placeholder(name)
 
     def tensor(self, node: Node, key: str) -> fx.Node:
@@ -53,24 +51,24 @@ class ModuleCode:
         return self._code.get_attr(attribute(f"{node.name}/{key}"))
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> fx.Node:  # noqa: ANN401
-        """Write a call, and return what it gives."""
+        """Add a call, and return its output."""
         return self._code.call_function(function, arguments)
 
     def allow_overwriting(self, node: Node) -> None:
-        """Note that no backward pass reads what ``node`` gives, and that it is no view."""
+        """Note that no backward pass reads the output of ``node``, which is not a view."""
         self._overwritable.add(node.name)
 
     def writable(self, name: str) -> bool:
-        """Return whether the one who reads what node ``name`` gave may overwrite it."""
+        """Return whether the reader of the output of node ``name`` may overwrite it."""
         readers = [reader for reader in self.graph.nodes if name in reader.inputs]
         once = sum(reader.inputs.count(name) for reader in readers) == 1
         return once and name in self._overwritable
 
     def owns_gradient(self, node: Node) -> bool:
-        """Return whether nothing else refers to the gradient of what ``node`` gives, on a CPU.
+        """Return whether nothing else refers to the gradient of the output of ``node``, on a CPU.
 
         Autograd sums the gradients of several readers in a tensor of its own; a single reader's
-        gradient is one if its backward pass makes it anew, unlike that of a sum or a mean.
+        gradient is one if its backward pass allocates it, unlike that of a sum or a mean.
         """
         readers = [reader for reader in self.graph.nodes if node.name in reader.inputs]
         return (
@@ -79,14 +77,14 @@ class ModuleCode:
             and (len(readers) > 1 or any(isinstance(r.layer, MAKES_GRADIENT) for r in readers))
         )
 
-    def every(self, name: str, stride: int) -> fx.Node:
-        """Leave out what a stride does, once for all convolutions that read the rest."""
+    def strided(self, name: str, stride: int) -> fx.Node:
+        """Apply a stride to an output, once for all convolutions that read the result."""
         if stride == 1:
             return self.values[name]
-        if (name, stride) not in self._thinned:
-            function = every_copied if self.on_cpu else every
-            self._thinned[name, stride] = self.call(function, self.values[name], stride)
-        return self._thinned[name, stride]
+        if (name, stride) not in self._strided:
+            function = copy_strided if self.on_cpu else strided
+            self._strided[name, stride] = self.call(function, self.values[name], stride)
+        return self._strided[name, stride]
 
 
 def attribute(name: str) -> str:
@@ -94,35 +92,35 @@ def attribute(name: str) -> str:
     return "p_" + "".join(c if c.isalnum() else f"_{ord(c)}_" for c in name)
 
 
-def every(x: Tensor, stride: int) -> Tensor:
+def strided(x: Tensor, stride: int) -> Tensor:
     """Return every ``stride``-th element along each axis but samples and channels.
 
-    The gradient of what is returned lies as ``x`` does.
+    The gradient of the result has the memory order of ``x``.
     """
-    return x.movedim(1, -1)[_kept(x.ndim, stride)].movedim(-1, 1)
+    return x.movedim(1, -1)[_slices(x.ndim, stride)].movedim(-1, 1)
 
 
-def every_copied(x: Tensor, stride: int) -> Tensor:
-    """Return a copy of ``every``, for several readers, and with a gradient made in one pass.
+def copy_strided(x: Tensor, stride: int) -> Tensor:
+    """Return a copy of ``strided``, for several readers, with a gradient made in one pass.
 
-    Autograd would fill a tensor with zeros for each axis that is strided.
+    Autograd would fill a tensor with zeros for each strided axis.
     """
-    copied: Tensor = _EveryCopied.apply(x, stride)  # type: ignore[no-untyped-call]
+    copied: Tensor = _CopyStrided.apply(x, stride)  # type: ignore[no-untyped-call]
     return copied
 
 
-class _EveryCopied(torch.autograd.Function):
+class _CopyStrided(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, stride: int) -> Tensor:  # noqa: ANN401 -- of PyTorch
         ctx.shape, ctx.stride = x.movedim(1, -1).shape, stride
-        return x.movedim(1, -1)[_kept(x.ndim, stride)].contiguous().movedim(-1, 1)
+        return x.movedim(1, -1)[_slices(x.ndim, stride)].contiguous().movedim(-1, 1)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401 -- of PyTorch
         whole = slope.new_zeros(ctx.shape)
-        whole[_kept(slope.ndim, ctx.stride)] = slope.movedim(1, -1)
+        whole[_slices(slope.ndim, ctx.stride)] = slope.movedim(1, -1)
         return whole.movedim(-1, 1), None
 
 
-def _kept(axes: int, stride: int) -> tuple[slice, ...]:
+def _slices(axes: int, stride: int) -> tuple[slice, ...]:
     return (slice(None), *[slice(None, None, stride)] * (axes - 2))

@@ -1,4 +1,4 @@
-"""PyTorch's errors as ours, one line each."""
+"""PyTorch's errors as this package's, in one line each."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import contextmanager
 import torch
 
 from aiperf_hpc.errors import DeviceLostError, EngineError, OutOfMemoryError
+from aiperf_hpc.replica.engines.base import first_line
 
 _FULL = re.compile(
     "out of memory|not enough memory|can't allocate memory|_ALLOC_FAILED|_ALLOCATION_FAILED"
 )
-"""What PyTorch, Triton and the vendors' libraries call a lack of memory: cuBLAS and cuDNN 8
-``..._STATUS_ALLOC_FAILED``, cuDNN 9 ``..._DEVICE_ALLOCATION_FAILED``. A kernel that wants more
-registers or shared memory than a device has is Triton's ``out of resource``: it wants as much of
-them in smaller batches."""
+"""What PyTorch, Triton and the vendors' libraries call a lack of memory: cuBLAS and cuDNN 8 have
+``..._STATUS_ALLOC_FAILED``, cuDNN 9 ``..._DEVICE_ALLOCATION_FAILED``. Triton's ``out of resource``
+is none: such a kernel needs too many registers or too much shared memory in any batch."""
 _LOST = re.compile(
     "illegal memory access|illegal address|illegal instruction|misaligned address"
     "|invalid program counter|invalid address space|launch failure|device-side assert"
@@ -49,7 +49,7 @@ def _is_of_triton(error: Exception) -> bool:
 
 
 def _cause(error: Exception) -> Exception:
-    """Return what a compiler raised, of which PyTorch's own error says no more than that it did."""
+    """Return the error that a compiler raised in PyTorch's own, which does not quote it."""
     inner = getattr(error, "inner_exception", None)
     return inner if isinstance(inner, Exception) else error
 
@@ -57,9 +57,10 @@ def _cause(error: Exception) -> Exception:
 def _named(error: Exception) -> Exception:
     if isinstance(error, MemoryError):
         return OutOfMemoryError("the host has no memory left")
-    told = next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
-    if isinstance(error, torch.OutOfMemoryError) or _FULL.search(told):
-        return OutOfMemoryError(told)
-    if isinstance(error, torch.AcceleratorError) or _LOST.search(told):
-        return DeviceLostError(f"PyTorch: {told}; this process can no longer use its accelerator")
-    return EngineError(f"PyTorch: {told}")
+    message = first_line(error)
+    if isinstance(error, torch.OutOfMemoryError) or _FULL.search(message):
+        return OutOfMemoryError(message)
+    if isinstance(error, torch.AcceleratorError) or _LOST.search(message):
+        lost = "this process can no longer use its accelerator"
+        return DeviceLostError(f"PyTorch: {message}; {lost}")
+    return EngineError(f"PyTorch: {message}")

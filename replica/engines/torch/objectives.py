@@ -7,16 +7,22 @@ their order: its sums over the batch, (), or its rows, (samples,).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import Objective
-
-Targets = Mapping[str, Tensor]
+from aiperf_hpc.replica.engines.torch.detection import (
+    Loss,
+    Quality,
+    Targets,
+    detection,
+    mean_average_precision,
+)
 
 
 def softmax_cross_entropy(output: Tensor, targets: Targets, smoothing: float) -> Tensor:
@@ -76,19 +82,30 @@ def intersection_over_union(output: Tensor, targets: Targets) -> Sequence[Tensor
     return (torch.stack(ratios).mean(dim=0).sum(),)
 
 
-Loss = Callable[[Tensor, Targets, float], Tensor]
-Quality = Callable[[Tensor, Targets], Sequence[Tensor]]
-
 LOSSES: dict[str, Loss] = {
     f.__name__: f for f in (softmax_cross_entropy, mean_squared_error, pixel_cross_entropy)
 }
 QUALITIES: dict[str, Quality] = {
     f.__name__: f for f in (accuracy, mean_absolute_error, intersection_over_union)
 }
+LOSSES_OF: dict[str, Callable[[Graph], Loss]] = {detection.__name__: detection}
+"""The losses that depend on the network, whose output has to be taken apart."""
+QUALITIES_OF: dict[str, Callable[[Graph], Quality]] = {
+    mean_average_precision.__name__: mean_average_precision
+}
+"""The measures that depend on the network."""
 
 
-def weighted(objective: Objective) -> Loss:
-    """Return an objective's loss, by the weights of classes that it has."""
-    if objective.loss == pixel_cross_entropy.__name__:
+def loss_of(objective: Objective, graph: Graph) -> Loss:
+    """Return an objective's loss for a network. Raises EngineError if the network has none."""
+    name = objective.loss
+    if name in LOSSES_OF:
+        return LOSSES_OF[name](graph)
+    if name == pixel_cross_entropy.__name__:
         return partial(pixel_cross_entropy, weights=objective.class_weights)
-    return LOSSES[objective.loss]
+    return LOSSES[name]
+
+
+def quality_of(name: str, graph: Graph) -> Quality:
+    """Return the measure of a name; as ``loss_of``."""
+    return QUALITIES_OF[name](graph) if name in QUALITIES_OF else QUALITIES[name]

@@ -6,10 +6,10 @@ Their state lies in buffers of the same layout, so that it is read and written a
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from inspect import unwrap
 from itertools import accumulate
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -18,89 +18,79 @@ from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
-from aiperf_hpc.replica.engines.base import (
+from aiperf_hpc.replica.engines.base import OptimizerState
+from aiperf_hpc.replica.engines.optimizers import (
     ITERATE,
-    OptimizerState,
+    Regularization,
     slots,
     step_count,
     step_state,
 )
-from aiperf_hpc.trial import Hyperparameters
+from aiperf_hpc.replica.engines.torch.flat_layout import FlatLayout
 
 FUSED = ("cpu", "cuda")
-"""The devices that PyTorch has an update for in one kernel."""
+"""The devices for which PyTorch has an update in one kernel."""
 
-
-class Layout(Protocol):
-    """Where each parameter lies in a flat buffer, in order; zeros may be between two."""
-
-    places: dict[str, slice]
-
-    def write(self, flat: Tensor, arrays: Weights) -> None:
-        """Put arrays into a buffer."""
-        ...
-
-    def host_buffer(self, arrays: Weights) -> Tensor:
-        """Return a buffer of all arrays in the host's memory."""
-        ...
-
-    def read(self, flat: Tensor) -> dict[str, Array]:
-        """Return copies of all arrays of a buffer."""
-        ...
-
-
-Bring = Callable[..., list[Tensor]]
-"""What returns tensors of some buffers where the parameters are: ``device.Feed.brought``."""
+ToDevice = Callable[..., list[Tensor]]
+"""Copies buffers of the host to the device of the parameters: ``device.Feed.to_device``."""
 
 
 class FlatOptimizer(torch.optim.Optimizer):
-    """Base: updates all parameters at once, and keeps the norm of their gradients in bounds.
+    """Base: updates all parameters at once, and clips the norm of their gradients.
 
-    Gradients come as flat tensors: one for each parameter, or pieces of a buffer of its layout,
-    each of one or several whole parameters.
+    Gradients are flat tensors: one for each parameter, or pieces of a buffer of the layout, each of
+    one or several whole parameters.
     """
 
     slot_names: tuple[str, ...] = ()
-    """What there is of each parameter besides itself."""
+    """The slots of each parameter."""
+    fusible = False
+    """Whether PyTorch has an update in one kernel, on the devices in ``FUSED``."""
+    counts_steps = True
+    """Whether the number of steps is part of the state."""
 
-    def __init__(
-        self, flat: Tensor, layout: Layout, decayed: Collection[str], used: Hyperparameters
-    ) -> None:
+    def __init__(self, flat: Tensor, layout: FlatLayout, regularization: Regularization) -> None:
         """Begin without a history.
 
         Args:
             flat: all parameters; ``step`` changes them.
-            layout: where each of them lies in it.
-            decayed: those that weight decay applies to.
-            used: the trial's hyperparameters.
+            layout: the place of each parameter in it.
+            regularization: the trial's hyperparameters, weight decay and penalties.
         """
         super().__init__([flat], {})
-        self._flat = flat
-        self._layout = layout
-        self._used = used
-        self._fused = flat.device.type in FUSED
+        self._flat, self._layout, self._used = flat, layout, regularization.used
+        # Tells GradScaler to set ``grad_scale`` and ``found_inf``, and leave the rest to ``step``.
+        self._step_supports_amp_scaling = self.fusible and flat.device.type in FUSED
         self._slots = {name: torch.zeros_like(flat) for name in self.slot_names}
-        self._parts = self._cut(flat)
+        self._parts, *self._slot_parts = map(self._cut, (flat, *self._slots.values()))
         self._sizes = [len(part) for part in self._parts]
-        self._decayed = [number for number, name in enumerate(layout.places) if name in decayed]
-        self._penalised: list[int] = []
-        self._slopes: list[float] = []
+        numbers = {name: number for number, name in enumerate(layout.places)}
+        penalties = regularization.penalties
+        self._decayed = sorted(numbers[name] for name in regularization.decayed)
+        self._penalized = [number for name, number in numbers.items() if penalties.get(name)]
+        self._slopes = [2.0 * penalties[name] for name in numbers if penalties.get(name)]
+        self._steps = 0
+        self._buffers = list(self._slots.values())
+        """All memory of the state."""
+        self._begin()
+
+    def _begin(self) -> None:
+        """Make the state besides the slots."""
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group as PyTorch does, but without its compiler, which that method imports.
 
-        It does so to keep itself out of what is compiled, as which no optimizer is built here; the
-        import takes a second.
+        The import takes a second, and no optimizer is compiled here.
         """
         unwrap(torch.optim.Optimizer.add_param_group)(self, param_group)
 
     @property
     def evaluated(self) -> Tensor:
-        """What is evaluated and handed out as the parameters, flat."""
+        """The parameters that are evaluated and handed out, flat."""
         return self._flat
 
     def show(self, *, evaluated: bool) -> bool:
-        """Have the parameters' memory hold what is evaluated, or what is trained.
+        """Let the parameters' memory hold what is evaluated, or what is trained.
 
         Returns:
             Whether that changed it.
@@ -108,15 +98,9 @@ class FlatOptimizer(torch.optim.Optimizer):
         del evaluated
         return False
 
-    def penalise(self, penalties: Mapping[str, float]) -> None:
-        """Minimize, from now on, these times the sums of the parameters' squares too."""
-        chosen = [name for name in self._layout.places if penalties.get(name)]
-        places = {name: number for number, name in enumerate(self._layout.places)}
-        self._penalised = [places[name] for name in chosen]
-        self._slopes = [2.0 * penalties[name] for name in chosen]
-
     def step(self, gradients: list[Tensor], rate: float) -> None:  # type: ignore[override]
         """Update all parameters; the gradients' memory may be changed."""
+        self._steps += 1
         with torch.no_grad():
             self._add_penalties(gradients)
             self._clip(gradients)
@@ -125,86 +109,111 @@ class FlatOptimizer(torch.optim.Optimizer):
     def _update(self, gradients: list[Tensor], rate: float) -> None:
         raise NotImplementedError
 
-    def _add_penalties(self, gradients: list[Tensor]) -> None:
-        """Add the gradients of what is penalised."""
-        if not self._penalised:
-            return
-        slopes = torch._foreach_mul(_some(self._parts, self._penalised), self._slopes)
+    @property
+    def _loss_scale(self) -> Tensor | None:
+        """The factor of the loss whose gradients these are, if ``step`` is to undo it."""
         scale: Tensor | None = getattr(self, "grad_scale", None)
-        if scale is not None:  # They are those of the loss times this.
-            torch._foreach_mul_(slopes, scale)
-        torch._foreach_add_(_some(self._by_parameter(gradients), self._penalised), slopes)
+        return scale
+
+    @property
+    def _kernel_options(self) -> dict[str, Any]:
+        """The options that PyTorch's kernels share."""
+        fused = self._step_supports_amp_scaling
+        found_inf = getattr(self, "found_inf", None)
+        options = {"grad_scale": self._loss_scale, "found_inf": found_inf, "maximize": False}
+        return options | {"fused": fused, "foreach": not fused}
+
+    def _add_penalties(self, gradients: list[Tensor]) -> None:
+        """Add the gradients of the penalties."""
+        if not self._penalized:
+            return
+        slopes = torch._foreach_mul(_some(self._parts, self._penalized), self._slopes)
+        if self._loss_scale is not None:
+            torch._foreach_mul_(slopes, self._loss_scale)
+        torch._foreach_add_(_some(self._by_parameter(gradients), self._penalized), slopes)
 
     def _clip(self, gradients: list[Tensor]) -> None:
-        """Scale gradients down to the greatest norm; the host does not wait for what it is."""
+        """Scale gradients down to the greatest norm; the host does not wait for the norm."""
         limit = self._used.max_gradient_norm
         if limit is None:
             return
-        # Not what lies between them: zeros times what is no number would stay that.
+        # Without the gaps of the layout: zeros times NaN would stay NaN.
         parts = self._by_parameter(gradients)
         norm = torch.stack(_norms(parts)).square().sum().sqrt()
-        scale: Tensor | None = getattr(self, "grad_scale", None)
-        if scale is not None:  # They are those of the loss times this.
-            norm = norm / scale
+        if self._loss_scale is not None:
+            norm = norm / self._loss_scale
         torch._foreach_mul_(parts, 1.0 / torch.clamp(norm / limit, min=1.0))
+
+    def _decay(self, factor: float | Tensor) -> None:
+        """Shrink the parameters with decoupled weight decay to ``factor`` times themselves."""
+        if self._decayed:
+            torch._foreach_mul_(_some(self._parts, self._decayed), cast("float", factor))
 
     def _cut(self, flat: Tensor) -> list[Tensor]:
         """Return each parameter's part of a buffer."""
         return [flat[place] for place in self._layout.places.values()]
 
-    def _is_of_each(self, gradients: Sequence[Tensor]) -> bool:
+    def _is_by_parameter(self, gradients: Sequence[Tensor]) -> bool:
         """Return whether gradients are one for each parameter, and not pieces of a buffer."""
         return [len(gradient) for gradient in gradients] == self._sizes
 
     def _by_parameter(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """Return each parameter's gradient."""
-        if self._is_of_each(gradients):
+        if self._is_by_parameter(gradients):
             return list(gradients)
         ends = list(accumulate(len(gradient) for gradient in gradients))
-        found = []
+        parts = []
         for place in self._layout.places.values():
             number = bisect_right(ends, place.start)
-            begin = ends[number] - len(gradients[number])
-            found.append(gradients[number][place.start - begin : place.stop - begin])
-        return found
+            start = ends[number] - len(gradients[number])
+            parts.append(gradients[number][place.start - start : place.stop - start])
+        return parts
 
     def assign(self, weights: Weights) -> None:
         """Replace some parameters."""
         self._layout.write(self._flat, weights)
 
     def snapshot(self) -> Callable[[], None]:
-        """Return what undoes, but for the parameters, all steps from now on."""
-        kept = [(tensor, tensor.clone()) for tensor in self._slots.values()]
+        """Return a function that undoes all later steps, except for the parameters."""
+        copies, steps = [(buffer, buffer.clone()) for buffer in self._buffers], self._steps
 
         def restore() -> None:
-            for tensor, values in kept:
-                tensor.copy_(values)
+            for buffer, values in copies:
+                buffer.copy_(values)
+            self._steps = steps
 
         return restore
 
+    def _step_count(self) -> int:
+        return self._steps
+
     def arrays(self) -> dict[str, Array]:
         """Return a copy of the state."""
-        return {
+        arrays = {
             f"{slot}:{name}": array
             for slot, flat in self._slots.items()
             for name, array in self._layout.read(flat).items()
         }
+        return arrays | (step_state(self._step_count()) if self.counts_steps else {})
 
-    def load(self, state: OptimizerState | None, bring: Bring) -> None:
-        """Go on from a state, the parameters being what was handed out with it; None: begin.
+    def load(self, state: OptimizerState | None, to_device: ToDevice) -> None:
+        """Resume from a state, with the parameters that were handed out with it; None: begin.
 
         Args:
             state: the arrays of the state.
-            bring: brings them to where the parameters are.
+            to_device: copies them to the device of the parameters.
 
         Raises:
             EngineError: it is not a state of this optimizer.
         """
-        if state is not None and self._slots:
-            of_slots = [slots(state, slot, self._layout.places) for slot in self._slots]
-            brought = bring(*map(self._layout.host_buffer, of_slots))
-            for flat, values in zip(self._slots.values(), brought, strict=True):
-                flat.copy_(values)
+        if state is None:
+            return
+        arrays = [slots(state, slot, self._layout.places) for slot in self._slots]
+        copies = to_device(*map(self._layout.host_buffer, arrays)) if arrays else []
+        for flat, values in zip(self._slots.values(), copies, strict=True):
+            flat.copy_(values)
+        if self.counts_steps:
+            self._steps = step_count(state)
 
 
 class SGD(FlatOptimizer):
@@ -218,46 +227,38 @@ class SGD(FlatOptimizer):
 
     slot_names = ("momentum",)
     """The slot that is kept here as -m."""
+    fusible = True
+    counts_steps = False
 
-    def __init__(
-        self, flat: Tensor, layout: Layout, decayed: Collection[str], used: Hyperparameters
-    ) -> None:
-        super().__init__(flat, layout, decayed, used)
-        # Tells GradScaler to set ``grad_scale`` and ``found_inf``, and leave the rest to ``step``.
-        self._step_supports_amp_scaling = self._fused
-        self._momenta = self._cut(self._slots["momentum"])
+    def _begin(self) -> None:
         self._pieces: dict[tuple[int, ...], tuple[list[Tensor], list[Tensor]]] = {}
         """Parameters and momenta, divided as gradients of these sizes."""
 
     def _update(self, gradients: list[Tensor], rate: float) -> None:
         momentum, decay = self._used.momentum, self._used.weight_decay
-        found_inf: Tensor | None = getattr(self, "found_inf", None)
-        if decay:
-            kept: Any = 1.0 - rate * decay
-            if found_inf is not None:  # Then nothing may change.
-                kept = 1.0 - rate * decay * (1.0 - found_inf)
-            torch._foreach_mul_(_some(self._parts, self._decayed), kept)
+        options = self._kernel_options
+        found_inf: Tensor | None = options["found_inf"]
+        if self._decayed:
+            # Nothing may change if a gradient is not finite.
+            finite = 1.0 if found_inf is None else 1.0 - found_inf
+            self._decay(1.0 - rate * decay * finite)
         parameters, negated = self._divided(gradients)
         sgd(
             parameters,
             gradients,
             cast("list[Tensor | None]", negated),
-            fused=self._fused,
-            foreach=not self._fused,
-            grad_scale=getattr(self, "grad_scale", None),
-            found_inf=found_inf,
             weight_decay=0.0,
             momentum=momentum,
             lr=1.0 if momentum else rate,
             dampening=1.0 - rate if momentum else 0.0,
             nesterov=False,
-            maximize=False,
+            **options,
         )
 
     def _divided(self, gradients: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Return parameters and momenta in as large pieces as the gradients, for fewer kernels."""
-        if self._is_of_each(gradients):
-            return self._parts, self._momenta
+        if self._is_by_parameter(gradients):
+            return self._parts, self._slot_parts[0]
         sizes = tuple(len(gradient) for gradient in gradients)
         if sizes not in self._pieces:
             flats = (self._flat, self._slots["momentum"])
@@ -268,8 +269,8 @@ class SGD(FlatOptimizer):
     def arrays(self) -> dict[str, Array]:
         return {name: -array for name, array in super().arrays().items()}
 
-    def load(self, state: OptimizerState | None, bring: Bring) -> None:
-        super().load(state, bring)
+    def load(self, state: OptimizerState | None, to_device: ToDevice) -> None:
+        super().load(state, to_device)
         self._slots["momentum"].neg_()
 
 
@@ -279,77 +280,57 @@ class _Group(NamedTuple):
     members: list[int]
     """The members' places among all parameters."""
     decay: float
-    parameters: list[Tensor]
-    first_moments: list[Tensor]
-    second_moments: list[Tensor]
-    steps: list[Tensor]
+    tensors: list[list[Tensor]]
+    """Parameters, first moments, second moments and steps."""
 
 
 class Adam(FlatOptimizer):
     """Adam (Kingma and Ba 2015, algorithm 1); weight decay is an L2 term of the gradient."""
 
     slot_names = ("first_moment", "second_moment")
+    fusible = True
     kernel: Callable[..., None] = staticmethod(adam)
-    """PyTorch's kernel, fused where the device has it so."""
+    """PyTorch's kernel, fused on the devices in ``FUSED``."""
 
-    def __init__(
-        self, flat: Tensor, layout: Layout, decayed: Collection[str], used: Hyperparameters
-    ) -> None:
-        super().__init__(flat, layout, decayed, used)
-        self._step_supports_amp_scaling = self._fused
-        device = flat.device if self._fused else "cpu"
+    def _begin(self) -> None:
+        device = self._flat.device if self._step_supports_amp_scaling else "cpu"
         self._counts = torch.zeros(len(self._parts), device=device)
         """The steps of each parameter: all the same, but PyTorch counts them one by one."""
-        steps = list(self._counts.unbind())
-        first, second = (self._cut(slot) for slot in self._slots.values())
+        self._buffers.append(self._counts)
+        each = [self._parts, *self._slot_parts, list(self._counts.unbind())]
         others = [n for n in range(len(self._parts)) if n not in set(self._decayed)]
         self._groups = [
-            _Group(
-                members, decay, *(_some(t, members) for t in (self._parts, first, second, steps))
-            )
-            for members, decay in ((self._decayed, used.weight_decay), (others, 0.0))
+            _Group(members, decay, [_some(tensors, members) for tensors in each])
+            for members, decay in ((self._decayed, self._used.weight_decay), (others, 0.0))
             if members
         ]
 
     def _update(self, gradients: list[Tensor], rate: float) -> None:
         used, parts = self._used, self._by_parameter(gradients)
         for group in self._groups:
+            parameters, first_moments, second_moments, steps = group.tensors
             self.kernel(
-                group.parameters,
+                parameters,
                 _some(parts, group.members),
-                group.first_moments,
-                group.second_moments,
+                first_moments,
+                second_moments,
                 [],
-                group.steps,
-                fused=self._fused,
-                foreach=not self._fused,
-                grad_scale=getattr(self, "grad_scale", None),
-                found_inf=getattr(self, "found_inf", None),
+                steps,
                 amsgrad=False,
                 beta1=used.beta1,
                 beta2=used.beta2,
                 lr=rate,
                 weight_decay=group.decay,
                 eps=used.epsilon,
-                maximize=False,
+                **self._kernel_options,
             )
 
-    def snapshot(self) -> Callable[[], None]:
-        restore_slots, counts = super().snapshot(), self._counts.clone()
+    def _step_count(self) -> int:
+        return int(self._counts[0].item())
 
-        def restore() -> None:
-            restore_slots()
-            self._counts.copy_(counts)
-
-        return restore
-
-    def arrays(self) -> dict[str, Array]:
-        return super().arrays() | step_state(int(self._counts[0].item()))
-
-    def load(self, state: OptimizerState | None, bring: Bring) -> None:
-        super().load(state, bring)
-        if state is not None:
-            self._counts.fill_(step_count(state))
+    def load(self, state: OptimizerState | None, to_device: ToDevice) -> None:
+        super().load(state, to_device)
+        self._counts.fill_(self._steps)
 
 
 class AdamW(Adam):
@@ -358,58 +339,26 @@ class AdamW(Adam):
     kernel = staticmethod(adamw)
 
 
-class _Counting(FlatOptimizer):
-    """Base of those that count their steps on the host: GradScaler skips what is not finite."""
-
-    _steps = 0
-
-    def step(self, gradients: list[Tensor], rate: float) -> None:  # type: ignore[override]
-        self._steps += 1
-        super().step(gradients, rate)
-
-    def snapshot(self) -> Callable[[], None]:
-        restore_slots, steps = super().snapshot(), self._steps
-
-        def restore() -> None:
-            restore_slots()
-            self._steps = steps
-
-        return restore
-
-    def arrays(self) -> dict[str, Array]:
-        return super().arrays() | step_state(self._steps)
-
-    def load(self, state: OptimizerState | None, bring: Bring) -> None:
-        super().load(state, bring)
-        if state is not None:
-            self._steps = step_count(state)
-
-
-class LAMB(_Counting):
+class LAMB(FlatOptimizer):
     """LAMB (You et al. 2020, algorithm 2), with the ratio of norms itself for its function phi.
 
-    Each parameter has a trust ratio, of its norm to its update's; it is 1 where one of them is 0.
+    Each parameter has a trust ratio, of its norm to its update's; it is 1 if one of them is 0.
     """
 
     slot_names = ("first_moment", "second_moment")
 
-    def __init__(
-        self, flat: Tensor, layout: Layout, decayed: Collection[str], used: Hyperparameters
-    ) -> None:
-        super().__init__(flat, layout, decayed, used)
-        self._first, self._second = (self._cut(slot) for slot in self._slots.values())
-
     def _update(self, gradients: list[Tensor], rate: float) -> None:
         used, parts = self._used, self._by_parameter(gradients)
-        torch._foreach_lerp_(self._first, parts, 1.0 - used.beta1)
-        torch._foreach_mul_(self._second, used.beta2)
-        torch._foreach_addcmul_(self._second, parts, parts, 1.0 - used.beta2)
-        roots = torch._foreach_sqrt(self._second)
+        first, second = self._slot_parts
+        torch._foreach_lerp_(first, parts, 1.0 - used.beta1)
+        torch._foreach_mul_(second, used.beta2)
+        torch._foreach_addcmul_(second, parts, parts, 1.0 - used.beta2)
+        roots = torch._foreach_sqrt(second)
         torch._foreach_div_(roots, (1.0 - used.beta2**self._steps) ** 0.5)
         torch._foreach_add_(roots, used.epsilon)
-        updates = torch._foreach_div(self._first, 1.0 - used.beta1**self._steps)
+        updates = torch._foreach_div(first, 1.0 - used.beta1**self._steps)
         torch._foreach_div_(updates, roots)
-        if used.weight_decay:
+        if self._decayed:
             torch._foreach_add_(
                 _some(updates, self._decayed),
                 _some(self._parts, self._decayed),
@@ -422,7 +371,7 @@ class LAMB(_Counting):
         torch._foreach_add_(self._parts, updates, alpha=-rate)
 
 
-class AveragedSGD(_Counting):
+class AveragedSGD(FlatOptimizer):
     """SGD without momentum, of which the mean of the parameters over the steps is evaluated.
 
     Polyak and Juditsky 1992, as PyTorch's ASGD with its lambda 0: the mean begins with the second
@@ -430,14 +379,12 @@ class AveragedSGD(_Counting):
     handed out; the parameters that are trained, the iterates, are part of the state.
     """
 
-    def __init__(
-        self, flat: Tensor, layout: Layout, decayed: Collection[str], used: Hyperparameters
-    ) -> None:
-        super().__init__(flat, layout, decayed, used)
+    def _begin(self) -> None:
         self._averaged = False
         """Whether the parameters' memory holds the average."""
-        self._other = torch.zeros_like(flat)
+        self._other = torch.zeros_like(self._flat)
         """The buffer of whichever of average and iterates that does not hold."""
+        self._buffers.append(self._other)
 
     @property
     def evaluated(self) -> Tensor:
@@ -457,37 +404,33 @@ class AveragedSGD(_Counting):
         self._layout.write(self._other, weights)
 
     def _update(self, gradients: list[Tensor], rate: float) -> None:
-        parts, decay = self._by_parameter(gradients), self._used.weight_decay
-        if decay:
-            torch._foreach_mul_(_some(self._parts, self._decayed), 1 - rate * decay)
-        torch._foreach_add_(self._parts, parts, alpha=-rate)
+        self._decay(1.0 - rate * self._used.weight_decay)
+        torch._foreach_add_(self._parts, self._by_parameter(gradients), alpha=-rate)
         steps = max(1, self._steps - 1 - self._used.averaging_start)
         self._other.lerp_(self._flat, 1.0 / steps)
 
     def snapshot(self) -> Callable[[], None]:
-        restore_steps, other, averaged = super().snapshot(), self._other.clone(), self._averaged
+        restore_buffers, averaged = super().snapshot(), self._averaged
 
         def restore() -> None:
-            restore_steps()
-            self._other.copy_(other)
+            restore_buffers()
             self._averaged = averaged
 
         return restore
 
     def arrays(self) -> dict[str, Array]:
         iterates = self._layout.read(self._other if self._averaged else self._flat)
-        named = {f"{ITERATE}:{name}": array for name, array in iterates.items()}
-        return named | super().arrays()
+        return {f"{ITERATE}:{name}": array for name, array in iterates.items()} | super().arrays()
 
-    def load(self, state: OptimizerState | None, bring: Bring) -> None:
-        super().load(state, bring)
+    def load(self, state: OptimizerState | None, to_device: ToDevice) -> None:
+        super().load(state, to_device)
         self._averaged = state is not None
         if state is None:
             self._other.copy_(self._flat)
         else:
             iterates = slots(state, ITERATE, self._layout.places)
-            (brought,) = bring(self._layout.host_buffer(iterates))
-            self._other.copy_(brought)
+            (buffer,) = to_device(self._layout.host_buffer(iterates))
+            self._other.copy_(buffer)
 
 
 OPTIMIZERS: dict[str, type[FlatOptimizer]] = {

@@ -1,4 +1,4 @@
-"""Kernels of PyTorch whose rates are a device's peaks."""
+"""The kernels of PyTorch whose rates are a device's peaks."""
 
 from __future__ import annotations
 
@@ -13,100 +13,88 @@ from torch import Tensor
 from torch.nn import functional
 
 from aiperf_hpc.host.machine import cpu_model
-from aiperf_hpc.replica.engines.peak_work import Images, Work, product_operations
+from aiperf_hpc.replica.engines.peaks import Images, PeakDevice
 from aiperf_hpc.replica.engines.torch.device import (
     DeviceKind,
     allow_tf32,
     choose_device,
-    give_back_freed_memory,
     keep_freed_memory,
+    release_freed_memory,
 )
 
 VERSIONS = {"torch": torch.__version__}
 FAILURES = (RuntimeError,)
-"""What PyTorch raises where a kernel does not exist, or does not fit."""
+"""Errors of PyTorch if a kernel does not exist, or does not fit in memory."""
 _TYPES = {
     "fp32": torch.float32,
     "tf32": torch.float32,
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
 }
-_ELEMENT = 4
 _SCALE = 3.0
-"""What STREAM's triad multiplies by."""
+"""The factor of STREAM's triad."""
 
 
-class TorchDevice:
-    """One device; see ``peak_work.PeakDevice``."""
+class TorchDevice(PeakDevice):
+    """One device; see ``peaks.PeakDevice``."""
+
+    arrays = {"copy": 2, "triad": 3}
 
     def __init__(self, kind: str, index: int, cores: int) -> None:
         self._device = torch.device(kind) if kind == "cpu" else torch.device(kind, index)
         self._module: Any = None if kind == "cpu" else torch.get_device_module(kind)
-        self.name = str(self._device)
-        self.threads = cores if kind == "cpu" else None
-        self.precisions = ("fp32", "tf32", "bf16", "fp16") if kind == "cuda" else (
-            "fp32", "bf16", "fp16"
-        )  # fmt: skip
-
-    @property
-    def model(self) -> str:
-        if self._module is None:
-            return cpu_model()
-        return str(self._module.get_device_name(self._device))
+        model = self._module.get_device_name(self._device) if self._module else cpu_model()
+        threads = None if self._module else cores
+        super().__init__(str(self._device), str(model), threads, has_tf32=kind == "cuda")
 
     @property
     def memory_bytes(self) -> int | None:
         return None if self._module is None else int(self._module.mem_get_info(self._device)[0])
 
+    def allows_tf32(self) -> bool:
+        return bool(torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32)
+
     def _random(self, shape: tuple[int, ...], precision: str) -> Tensor:
-        """Return what is not zeros: these would let a processor run cooler, and so faster."""
+        """Return random numbers: with zeros a processor runs cooler, and so faster."""
         if self._device.type == "cuda":
             allow_tf32(precision == "tf32")
         return torch.randn(shape, device=self._device).to(_TYPES[precision])
 
-    def product(self, n: int, precision: str) -> Work:
+    def multiply(self, n: int, precision: str) -> Callable[[], object]:
         a, b = (self._random((n, n), precision) for _ in range(2))
-        out = torch.empty_like(a)
-        return Work(f"{n} x {n}", product_operations(n), partial(torch.mm, a, b, out=out))
+        return partial(torch.mm, a, b, out=torch.empty_like(a))
 
-    def convolution(self, images: Images, precision: str) -> Work:
+    def convolve(self, images: Images, precision: str) -> Callable[[], object]:
         batch, channels, side = images
-        x = self._random((batch, channels, side, side), precision)
-        kernel = self._random((channels, channels, 3, 3), precision)
-        last = {"memory_format": torch.channels_last}
-        x, kernel = x.contiguous(**last), kernel.contiguous(**last)
-        return Work(
-            str(images), images.operations, partial(functional.conv2d, x, kernel, padding=1)
+        shapes = (batch, channels, side, side), (channels, channels, 3, 3)
+        x, kernel = (
+            self._random(shape, precision).contiguous(memory_format=torch.channels_last)
+            for shape in shapes
         )
+        return partial(functional.conv2d, x, kernel, padding=1)
 
-    def memory(self) -> list[tuple[str, Callable[[int], Work]]]:
-        return [("copy", self._copy), ("triad", self._triad)]
-
-    def _arrays(self, size: int, count: int) -> list[Tensor]:
-        return [torch.ones(size // _ELEMENT, device=self._device) for _ in range(count)]
-
-    def _copy(self, size: int) -> Work:
-        a, b = self._arrays(size, 2)
-        return Work(_mib(size), 2 * size, partial(a.copy_, b))
-
-    def _triad(self, size: int) -> Work:
-        a, b, c = self._arrays(size, 3)
-        return Work(_mib(size), 3 * size, partial(torch.add, b, c, alpha=_SCALE, out=a))
+    def move(self, kernel: str, elements: int) -> Callable[[], object]:
+        a, b, *rest = (
+            torch.ones(elements, device=self._device) for _ in range(self.arrays[kernel])
+        )
+        if kernel == "copy":
+            return partial(a.copy_, b)
+        return partial(torch.add, b, *rest, alpha=_SCALE, out=a)
 
     def finish(self) -> None:
         if self._module is not None:
             self._module.synchronize(self._device)
 
-    def give_back_memory(self) -> None:
-        """Give what is free back to the device, or to the kernel."""
+    def release_memory(self) -> None:
+        """Return free memory to the device, or to the kernel."""
         if self._module is None:
-            give_back_freed_memory()
+            release_freed_memory()
         else:
             self._module.empty_cache()
 
 
 def devices(cores: int) -> Iterator[TorchDevice]:
-    """Yield the CPU, on so many threads as a run's training has, and each accelerator."""
+    """Yield the CPU, with the threads of a training, and each accelerator."""
     torch.set_num_threads(cores)
     keep_freed_memory()
     yield TorchDevice("cpu", 0, cores)
@@ -122,14 +110,14 @@ def devices(cores: int) -> Iterator[TorchDevice]:
 
 @contextmanager
 def device_of_rank(kind: DeviceKind, index: int, cores: int) -> Iterator[TorchDevice]:
-    """Give the device that a rank's engine has chosen, and leave everything as it was.
+    """Give the device that a rank's engine has chosen, and restore all settings afterwards.
 
-    cuDNN times its kernels for each convolution, as it does for a training's.
+    cuDNN times its kernels for each convolution, as in a training.
 
     Args:
         kind: ``engine.device``.
-        index: which of the host's accelerators is the rank's.
-        cores: the threads that it computes on, where it computes on CPUs.
+        index: the number of the host's accelerator that is the rank's.
+        cores: threads, if it computes on CPUs.
     """
     cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     allowed, tuned = (cuda.allow_tf32, cudnn.allow_tf32), cudnn.benchmark
@@ -141,15 +129,4 @@ def device_of_rank(kind: DeviceKind, index: int, cores: int) -> Iterator[TorchDe
     finally:
         cuda.allow_tf32, cudnn.allow_tf32 = allowed
         cudnn.benchmark = tuned
-        device.give_back_memory()
-
-
-def used_precision(device: TorchDevice, precision: str) -> str:
-    """Return what a device multiplies when it is to train in a precision: tf32 where allowed."""
-    allowed = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
-    is_tf32 = precision == "fp32" and allowed and "tf32" in device.precisions
-    return "tf32" if is_tf32 else precision
-
-
-def _mib(size: int) -> str:
-    return f"{size / 2**20:g} MiB"
+        device.release_memory()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from aiperf_hpc.replica.engines.kernel_categories import DEVICE_RULES, Rules, categorise
-from aiperf_hpc.replica.engines.profiling import Recording, longest_first
-from aiperf_hpc.run.step_profile import KernelCategory, KernelTime
+from aiperf_hpc.replica.engines.profiling import Launch, Recording, Rules, kernel_times
+from aiperf_hpc.run.step_profile import KernelCategory
 
 OPERATOR_RULES: Rules = (
     (
@@ -43,7 +42,7 @@ OPERATOR_RULES: Rules = (
         KernelCategory.DATA_ARRANGEMENT,
         r"^aten::(cat|_cat|stack|_pad|pad|constant_pad|index|gather|scatter|slice_|select_|"
         r"im2col|col2im|roll|flip|repeat|tile|tril|triu|embedding|upsample|masked_|where|take|"
-        r"one_hot|unfold|fold|_to_dense|_reorder)|mkldnn_reorder|^_(LaidOutAnew|EveryCopied)$",
+        r"one_hot|unfold|fold|_to_dense|_reorder)|mkldnn_reorder|^_(ContiguousConvolution|CopyStrided)$",
     ),
     (
         KernelCategory.MEMORY_COPY,
@@ -61,39 +60,21 @@ OPERATOR_RULES: Rules = (
 """PyTorch's operators, and the annotations of autograd and of optimizers."""
 
 
-class Launched(NamedTuple):
-    """Some runs of a kernel on an accelerator."""
-
-    kernel: str
-    operator: str
-    """What launched it; empty where the profiler does not say."""
-    calls: int
-    seconds: float
-
-
 def record(work: Callable[[], None], folder: Path) -> Recording:
     """Do ``work``, which waits for its end, under the profiler."""
     on_device = torch.cuda.is_available()
-    activities = [ProfilerActivity.CPU]
-    if on_device:
-        activities.append(ProfilerActivity.CUDA)
+    activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA][:on_device]]
     with profile(activities=activities) as profiler:
         work()
     trace = folder / "trace.json.gz"
     profiler.export_chrome_trace(str(trace))
     events: Any = profiler.events()
-    if on_device and (launched := _launched(events)):
-        return Recording(kernel_times(launched), _device_seconds(events), "kernels", trace)
+    if on_device and (launches := device_launches(events)):
+        kernels = kernel_times(launches, OPERATOR_RULES)
+        return Recording(kernels, _device_seconds(events), "kernels", trace)
     averages: Any = profiler.key_averages()
-    kernels = longest_first(
-        KernelTime(
-            name=row.key,
-            category=categorise(row.key, OPERATOR_RULES),
-            calls=row.count,
-            seconds=row.self_cpu_time_total / 1e6,
-        )
-        for row in averages
-    )
+    launches = [Launch(r.key, r.key, r.count, r.self_cpu_time_total / 1e6) for r in averages]
+    kernels = kernel_times(launches, OPERATOR_RULES)
     return Recording(kernels, averages.self_cpu_time_total / 1e6, "operators", trace)
 
 
@@ -106,53 +87,20 @@ def _device_seconds(events: Iterable[Any]) -> float:
     return float(sum(e.time_range.elapsed_us() for e in _device_events(events))) / 1e6
 
 
-def _launched(events: Iterable[Any]) -> list[Launched]:
-    """Return the runs of kernels by what launched them, then those of which that is not known."""
-    seconds: Counter[tuple[str, str]] = Counter()
-    calls: Counter[tuple[str, str]] = Counter()
-    for event in events:
-        for kernel in event.kernels:
-            seconds[kernel.name, event.name] += kernel.duration / 1e6
-            calls[kernel.name, event.name] += 1
-    known, known_calls = _by_kernel(seconds), _by_kernel(calls)
-    every, every_calls = Counter[str](), Counter[str]()
+def device_launches(events: Iterable[Any]) -> list[Launch]:
+    """Return the executions of kernels by their operators, then those without a known operator."""
+    events = list(events)
+    launches = [
+        Launch(kernel.name, event.name, 1, kernel.duration / 1e6)
+        for event in events
+        for kernel in event.kernels
+    ]
+    calls, seconds = defaultdict[str, int](int), defaultdict[str, float](float)
     for event in _device_events(events):
-        every[event.name] += event.time_range.elapsed_us() / 1e6
-        every_calls[event.name] += 1
-    for name, count in every_calls.items():
-        if (left := count - known_calls[name]) > 0:
-            seconds[name, ""] = every[name] - known[name]
-            calls[name, ""] = left
-    return [Launched(*names, calls[names], seconds[names]) for names in calls]
-
-
-def _by_kernel(counts: Counter[tuple[str, str]]) -> Counter[str]:
-    totals: Counter[str] = Counter()
-    for (kernel, _), count in counts.items():
-        totals[kernel] += count
-    return totals
-
-
-def kernel_times(launched: Iterable[Launched]) -> tuple[KernelTime, ...]:
-    """Return the time of kernels, whose category is that of what launched them.
-
-    What an operator calls tells more than a kernel's name: a matrix product may be one of a
-    convolution. Kernels that no known operator launched are known by their names.
-    """
-    return longest_first(
-        KernelTime(
-            name=f"{each.operator} > {each.kernel}" if each.operator else each.kernel,
-            category=_category(each),
-            calls=each.calls,
-            seconds=each.seconds,
-        )
-        for each in launched
-    )
-
-
-def _category(launched: Launched) -> KernelCategory:
-    """A view or a node of autograd launches nothing of its own: there the kernel's name decides."""
-    by_operator = categorise(launched.operator, OPERATOR_RULES)
-    if by_operator in (KernelCategory.FRAMEWORK, KernelCategory.UNCATEGORISED):
-        return categorise(launched.kernel, DEVICE_RULES)
-    return by_operator
+        calls[event.name] += 1
+        seconds[event.name] += event.time_range.elapsed_us() / 1e6
+    for launch in launches:
+        calls[launch.kernel] -= launch.calls
+        seconds[launch.kernel] -= launch.seconds
+    rest = [Launch(name, "", calls[name], seconds[name]) for name in calls if calls[name] > 0]
+    return launches + rest

@@ -1,4 +1,4 @@
-"""Collectives: what the ranks of one replica say to each other."""
+"""Collectives: communication between the ranks of one replica."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import cast
 
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.extras import COLLECTIVES
+from aiperf_hpc.replica.engines.base import first_line
 from aiperf_hpc.replica.parallel.collectives.base import ALONE, Collective
 
 __all__ = ["ALONE", "CLASSES", "Collective", "load_collective"]
@@ -54,9 +55,8 @@ def join(name: str) -> Collective:
             f"collective '{name}' needs the package '{error.name}': {COLLECTIVES[name].remedy}"
         ) from None
     except (ImportError, RuntimeError) as error:
-        lines = str(error).strip().splitlines() or ["no reason given"]
         raise EngineError(
-            f"collective '{name}': its library cannot be loaded: {lines[0]}; "
+            f"collective '{name}': its library cannot be loaded: {first_line(error)}; "
             f"{COLLECTIVES[name].remedy}"
         ) from None
     return cast("Collective", getattr(loaded, kind)())

@@ -1,4 +1,7 @@
-"""The collective's contract: every rank makes the same calls in the same order."""
+"""The collective's contract, and buffers that cross from an engine to it and back.
+
+Every rank makes the same calls in the same order.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,21 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 Array = NDArray[Any]
 Buffer = Any
 """A flat float32 array: of numpy, or a tensor of an engine, wherever that keeps it."""
 
 
-class RankLostError(Exception):
-    """Another rank is gone, so that nothing can be agreed any more: this life is over.
+ALIGNED_BYTES = 64
+"""Alignment of memory that frameworks use without a copy."""
 
-    Not an error of a trial or of the user's, so no ``AIPerfError``, after which work goes on.
+
+class RankLostError(Exception):
+    """Another rank has exited or hangs: this attempt of the replica ends.
+
+    Not an ``AIPerfError``, which fails a trial and lets the next one begin.
     """
 
 
@@ -25,13 +32,12 @@ class Pending(Protocol):
     """A reduction under way."""
 
     def wait(self) -> Buffer:
-        """Return the sum: in the memory of what was given, or in some that is used again."""
-        ...
+        """Return the sum, in the given buffer or in memory that is reused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A reduction that is over."""
+    """A completed reduction."""
 
     buffer: Buffer
 
@@ -48,7 +54,7 @@ class Copies:
     out_seconds: float = 0.0
 
     def take(self) -> tuple[float, float]:
-        """Return what was spent since the last call, in and out."""
+        """Return the seconds since the last call, in and out."""
         taken = self.in_seconds, self.out_seconds
         self.in_seconds = self.out_seconds = 0.0
         return taken
@@ -57,42 +63,24 @@ class Copies:
 class Collective(Protocol):
     """The ranks of one replica, one process an accelerator."""
 
-    @property
-    def copies(self) -> Copies:
-        """The seconds that this collective spends on copying buffers."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """The name of this collective in the configuration."""
-        ...
-
-    @property
-    def rank(self) -> int:
-        """This process's number, from 0."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """The number of ranks."""
-        ...
-
-    @property
-    def local_rank(self) -> int:
-        """This process's number among those of its host, from 0."""
-        ...
-
-    @property
-    def local_size(self) -> int:
-        """The number of ranks on this process's host."""
-        ...
+    copies: Copies
+    """The seconds that this collective spends on copying buffers."""
+    name: str
+    """The name of this collective in the configuration."""
+    rank: int
+    """This process's number, from 0."""
+    size: int
+    """The number of ranks."""
+    local_rank: int
+    """This process's number among those of its host, from 0."""
+    local_size: int
+    """The number of ranks on this process's host."""
 
     def waiting(self, what: str) -> AbstractContextManager[None]:
         """Limit the time of a block that waits for this rank's own device.
 
-        What the device does may wait for other ranks in its turn.
+        The device may wait for other ranks in its turn.
         """
-        ...
 
     def start_allreduce_sum(self, buffer: Buffer) -> Pending:
         """Start to sum a buffer over all ranks; it may be overwritten, and must not be changed.
@@ -100,42 +88,34 @@ class Collective(Protocol):
         Several may be under way: started in the same order on every rank, and waited for in it,
         before a second round of them starts.
         """
-        ...
 
     def allreduce_sum(self, flat: Array) -> None:
         """Replace ``flat``, in place, by its sum over all ranks.
 
-        Of one shape and type on every rank, float32 or float64: what is summed is summed in it.
+        It has one shape and type on every rank, float32 or float64.
         """
-        ...
 
     def barrier(self) -> None:
         """Return once every rank has called it."""
-        ...
 
     def broadcast(self, array: Array) -> None:
         """Replace ``array``, in place, by rank 0's."""
-        ...
 
     def command(self, words: Array) -> None:
-        """As ``broadcast``, but ranks that wait long for it leave their core to others."""
-        ...
+        """As ``broadcast``, but ranks that wait long for it yield their core."""
 
     def gather(self, row: Array) -> Array:
         """Return the rows of all ranks, (size, \\*row.shape), on every rank."""
-        ...
 
     def abort(self, status: int) -> None:
         """End all ranks at once with this exit status."""
-        ...
 
     def close(self) -> None:
-        """Leave the other ranks; nothing can be said any more."""
-        ...
+        """Leave the other ranks; no call may follow."""
 
 
 class Unlimited:
-    """A collective whose ranks wait for ever."""
+    """A collective without time limits."""
 
     def waiting(self, what: str) -> AbstractContextManager[None]:
         """Limit nothing."""
@@ -158,7 +138,7 @@ class Alone(Unlimited):
         """Leave ``flat`` as it is: it is its own sum."""
 
     def barrier(self) -> None:
-        """There is nobody to wait for."""
+        """Return at once."""
 
     def broadcast(self, array: Array) -> None:
         """Leave ``array`` as it is."""
@@ -175,7 +155,47 @@ class Alone(Unlimited):
         raise SystemExit(status)
 
     def close(self) -> None:
-        """There is nobody to leave."""
+        """Do nothing."""
 
 
 ALONE = Alone()
+
+
+def on_host(buffer: Buffer) -> Array:
+    """Return a buffer as an array: of the same memory, or a copy of what an accelerator has."""
+    try:
+        return np.asarray(buffer)
+    except TypeError:  # torch raises it for memory of a device.
+        return np.asarray(buffer.cpu())
+
+
+def aligned(elements: int, dtype: DTypeLike = np.float32) -> Array:
+    """Return an array, not initialised, whose memory a framework can use as it is."""
+    size = elements * np.dtype(dtype).itemsize
+    raw = np.empty(size + ALIGNED_BYTES, np.uint8)
+    start = -raw.ctypes.data % ALIGNED_BYTES
+    return raw[start : start + size].view(dtype)
+
+
+class BufferPool:
+    """Arrays for the reductions of one step, which the next step reuses."""
+
+    def __init__(self) -> None:
+        self._arrays: list[Array] = []
+        self._taken = self._under_way = 0
+
+    def take(self, given: Array) -> Array:
+        """Return an array for a sum of such arrays, whose reduction starts."""
+        if not self._under_way:
+            self._taken = 0
+        self._under_way += 1
+        number, self._taken = self._taken, self._taken + 1
+        kinds = [(array.size, array.dtype) for array in self._arrays[number : number + 1]]
+        if kinds != [(given.size, given.dtype)]:
+            # Those after one of another size belong to another network too.
+            self._arrays[number:] = [aligned(given.size, given.dtype)]
+        return self._arrays[number]
+
+    def release(self) -> None:
+        """Note the end of a reduction; after the last one, the next starts a new step."""
+        self._under_way -= 1

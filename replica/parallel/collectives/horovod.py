@@ -19,6 +19,7 @@ import horovod.tensorflow as hvd
 import numpy as np
 from horovod.common.exceptions import HorovodInternalError
 
+from aiperf_hpc.replica.engines.base import first_line
 from aiperf_hpc.replica.parallel.collectives.base import (
     Array,
     Buffer,
@@ -90,8 +91,8 @@ class HorovodCollective(Unlimited):
 
 
 def _answered(call: Callable[[], Any]) -> Any:  # noqa: ANN401 -- a tensor
-    """Call; turn what Horovod says when another rank is gone into what we call it."""
+    """Call, and turn Horovod's error for a lost rank into RankLostError."""
     try:
         return call()
     except (HorovodInternalError, tf.errors.OpError) as error:
-        raise RankLostError(str(error).strip().splitlines()[0]) from error
+        raise RankLostError(first_line(error)) from error

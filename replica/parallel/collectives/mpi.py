@@ -7,28 +7,34 @@ import time
 import numpy as np
 from mpi4py import MPI
 
-from aiperf_hpc.replica.parallel.collectives.base import Array, Buffer, Copies, Unlimited
-from aiperf_hpc.replica.parallel.collectives.memory import Turns, on_host
+from aiperf_hpc.replica.parallel.collectives.base import (
+    Array,
+    Buffer,
+    BufferPool,
+    Copies,
+    Unlimited,
+    on_host,
+)
 
 SPIN_SECONDS = 0.002
-"""The time for which a rank polls for a command without pause: training steps come that close."""
+"""The time for which a rank polls for a command without pause: the interval of training steps."""
 PAUSE_SECONDS = 0.001
-"""The pause between two polls for a command that is longer in coming."""
+"""The pause between two later polls."""
 
 
 class _Sum:
-    """A sum under way, of an array that must stay until it is there."""
+    """A sum under way, with its input, which must stay until the end."""
 
-    def __init__(self, request: MPI.Request, given: Array, total: Array, memory: Turns) -> None:
+    def __init__(self, request: MPI.Request, given: Array, total: Array, pool: BufferPool) -> None:
         self._request = request
         self._given = given
         self._total = total
-        self._memory = memory
+        self._pool = pool
 
     def wait(self) -> Array:
         """Return the sum, in memory of this collective."""
         self._request.Wait()
-        self._memory.over()
+        self._pool.release()
         return self._total
 
 
@@ -44,7 +50,7 @@ class MpiCollective(Unlimited):
         host = self._world.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank = host.Get_rank()
         self.local_size = host.Get_size()
-        self._memory = Turns()
+        self._memory = BufferPool()
         self.copies = Copies()
 
     def start_allreduce_sum(self, buffer: Buffer) -> _Sum:
@@ -52,7 +58,7 @@ class MpiCollective(Unlimited):
         begun = time.perf_counter()
         given = on_host(buffer)
         self.copies.in_seconds += time.perf_counter() - begun
-        total = self._memory.take_like(given)
+        total = self._memory.take(given)
         request = self._world.Iallreduce(given, total)
         return _Sum(request, given, total, self._memory)
 
@@ -69,7 +75,7 @@ class MpiCollective(Unlimited):
         self._world.Bcast(array)
 
     def command(self, words: Array) -> None:
-        """Take rank 0's words; a rank that has waited for a while sleeps between two looks.
+        """Take rank 0's words; a rank that has waited for a while sleeps between two polls.
 
         MPI's own waiting would take a whole core from the search workers.
         """
@@ -90,5 +96,5 @@ class MpiCollective(Unlimited):
         self._world.Abort(status)
 
     def close(self) -> None:
-        """Finalize MPI: a rank that leaves without it is taken for dead."""
+        """Finalize MPI: otherwise mpirun takes the rank for crashed."""
         MPI.Finalize()

@@ -14,14 +14,16 @@ import torch.distributed as dist
 
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.host.schedulers import SCHEDULERS, current, task
+from aiperf_hpc.replica.engines.base import first_line
 from aiperf_hpc.replica.parallel.collectives.base import (
     Array,
     Buffer,
+    BufferPool,
     Copies,
     RankLostError,
     Unlimited,
+    on_host,
 )
-from aiperf_hpc.replica.parallel.collectives.memory import Turns, on_host
 
 DEVICE_BACKENDS = {"cuda": "nccl", "npu": "hccl"}
 """The back end of each type of device; AMD's are called cuda too, and their NCCL is RCCL."""
@@ -33,7 +35,7 @@ FIRST_PORT, PORTS = 20_000, 20_000
 class _Sum:
     """A sum under way."""
 
-    def __init__(self, work: dist.Work, total: Buffer, memory: Turns | None = None) -> None:
+    def __init__(self, work: dist.Work, total: Buffer, memory: BufferPool | None = None) -> None:
         self._work = work
         self._total = total
         self._memory = memory
@@ -42,7 +44,7 @@ class _Sum:
         """Return the sum: in the tensor that was given, or in memory of this collective."""
         _answered(self._work.wait)
         if self._memory is not None:
-            self._memory.over()
+            self._memory.release()
         return self._total
 
 
@@ -52,10 +54,10 @@ class TorchCollective(Unlimited):
     name = "torch"
 
     def __init__(self) -> None:
-        """Meet the others, at the address that whoever starts the ranks has agreed on.
+        """Meet the others, at the address that their starter chose.
 
         Raises:
-            EngineError: nobody has said where, or they do not meet.
+            EngineError: there is no address, or they do not meet.
         """
         where = meeting_point()
         self.rank = int(where["RANK"])
@@ -67,7 +69,7 @@ class TorchCollective(Unlimited):
             at = f"{where['MASTER_ADDR']}:{where['MASTER_PORT']}"
             raise EngineError(
                 f"collective 'torch': rank {self.rank} on {socket.gethostname()} does not meet "
-                f"the other ranks at {at}: {_first_line(error)}; MASTER_ADDR and MASTER_PORT say "
+                f"the other ranks at {at}: {first_line(error)}; MASTER_ADDR and MASTER_PORT say "
                 "where else"
             ) from None
         hosts: list[str] = [""] * self.size
@@ -75,7 +77,7 @@ class TorchCollective(Unlimited):
         self.local_rank = hosts[: self.rank].count(hosts[self.rank])
         self.local_size = hosts.count(hosts[self.rank])
         self._on_devices: dict[str, dist.ProcessGroup] = {}
-        self._memory = Turns()
+        self._memory = BufferPool()
         self.copies = Copies()
 
     def start_allreduce_sum(self, buffer: Buffer) -> _Sum:
@@ -85,13 +87,13 @@ class TorchCollective(Unlimited):
             return _Sum(_started(buffer, group), buffer)
         begun = time.perf_counter()
         given = on_host(buffer)
-        total = self._memory.take_like(given)
+        total = self._memory.take(given)
         total[:] = given
         self.copies.in_seconds += time.perf_counter() - begun
         return _Sum(_started(torch.from_numpy(total), None), total, self._memory)
 
     def _group(self, device: str) -> dist.ProcessGroup | None:
-        """Return what reduces on such devices; all ranks ask for it at once."""
+        """Return the group of a type of devices; all ranks create it together."""
         backend = DEVICE_BACKENDS.get(device)
         if backend is None:
             return None
@@ -163,13 +165,9 @@ def meeting_point() -> dict[str, str]:
     }
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-
-
 def _answered(call: Callable[[], T]) -> T:
-    """Call; turn what torch says when another rank is gone into what we call it."""
+    """Call, and turn torch's error for a lost rank into RankLostError."""
     try:
         return call()
     except RuntimeError as error:
-        raise RankLostError(_first_line(error)) from error
+        raise RankLostError(first_line(error)) from error

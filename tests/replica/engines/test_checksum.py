@@ -13,10 +13,10 @@ from tests.support.engine_steps import hyperparameters, labelled
 from tests.support.networks import two_stems
 
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
-from aiperf_hpc.replica.engines.base import RankEngine
-from aiperf_hpc.replica.engines.checksum import COLUMNS, checksum
-from aiperf_hpc.replica.engines.tensorflow import checksum as of_tensorflow
-from aiperf_hpc.replica.engines.torch.checksum import begin_checksum
+from aiperf_hpc.replica.engines.base import CHECKSUM_COLUMNS as COLUMNS
+from aiperf_hpc.replica.engines.base import RankEngine, checksum
+from aiperf_hpc.replica.engines.tensorflow.steps import checksum_of
+from aiperf_hpc.replica.engines.torch.flat_layout import begin_checksum
 from aiperf_hpc.replica.tensorflow_import import tf
 
 Floats = NDArray[np.float32]
@@ -35,7 +35,7 @@ def of_numpy(values: Floats) -> int:
 
 
 def of_tf(values: Floats) -> int:
-    return int(of_tensorflow.summed([tf.constant(values)]).numpy())
+    return int(checksum_of([tf.constant(values)]).numpy())
 
 
 def _random(size: int) -> Floats:
@@ -65,7 +65,7 @@ def test_all_compute_the_same(found: Sum, size: int) -> None:
 def test_arrays_follow_one_another() -> None:
     arrays = [_random(size) for size in SIZES]
     given = [tf.constant(array) for array in arrays]
-    assert int(of_tensorflow.summed(given).numpy()) == checksum(arrays)
+    assert int(checksum_of(given).numpy()) == checksum(arrays)
     assert checksum(arrays) != checksum(reversed(arrays))
 
 

@@ -26,12 +26,17 @@ from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.engines.base import RankNetwork
-from aiperf_hpc.replica.engines.torch import compiler as compiler_module
+from aiperf_hpc.replica.engines.torch import compilation as compiler_module
 from aiperf_hpc.replica.engines.torch import engine as torch_engine
-from aiperf_hpc.replica.engines.torch.compiler import Compiler, CompileRequest
-from aiperf_hpc.replica.engines.torch.compiler_check import check_compiler
+from aiperf_hpc.replica.engines.torch import gradients as gradients_module
+from aiperf_hpc.replica.engines.torch.compilation import (
+    CompileRequest,
+    CompilerProcess,
+    check_compiler,
+)
 from aiperf_hpc.replica.engines.torch.compiler_process import fill_cache
-from aiperf_hpc.replica.engines.torch.engine import Placement, TorchEngine, make_engine
+from aiperf_hpc.replica.engines.torch.engine import TorchEngine, make_engine
+from aiperf_hpc.replica.engines.torch.network import Placement
 from aiperf_hpc.workloads.registry import workload_named
 
 SETTINGS = EngineConfig(name="torch", device="cpu", compile="always")
@@ -58,10 +63,10 @@ def test_what_is_compiled_ahead_is_what_steps_execute(
     monkeypatch: pytest.MonkeyPatch, precision: str, parts: int
 ) -> None:
     """To the types of its arguments: else it would be compiled twice, and the second time here."""
-    monkeypatch.setattr(torch_engine, "BUCKET_BYTES", 300)
+    monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 300)
     ahead, here, graph = Recorder(), Recorder(), two_stems()
     request = REQUEST.model_copy(update={"precision": precision})
-    placement = Placement(torch.device("cpu"), 1, True, here, parted=parts > 1)
+    placement = Placement(torch.device("cpu"), 1, True, here, split=parts > 1)
     fill_cache(placement, request, ahead)
     used = hyperparameters(precision=precision)
     weights = trained_weights(graph, np.random.default_rng(0))
@@ -82,9 +87,9 @@ def test_networks_of_other_workloads_are_whole_pieces_of_code(
     monkeypatch: pytest.MonkeyPatch, graph: Graph, workload: str
 ) -> None:
     """Nothing in them depends on a number, which would cut the code there."""
-    monkeypatch.setattr(torch_engine, "BUCKET_BYTES", 20_000)
+    monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 20_000)
     here = Recorder()
-    placement = Placement(torch.device("cpu"), 1, True, here, parted=True)
+    placement = Placement(torch.device("cpu"), 1, True, here, split=True)
     weights = trained_weights(graph, np.random.default_rng(0))
     engine = TorchEngine(placement, workload_named(workload).objective)
     network = engine.build(graph, weights, hyperparameters(batch_size=2, precision="bf16"))
@@ -118,28 +123,28 @@ def test_two_threads_trace_and_train_beside_each_other() -> None:
 
 
 def test_one_sample_is_compiled_for_by_nobody() -> None:
-    compiler = Compiler(1, 0, SETTINGS, 1)
+    compiler = CompilerProcess(1, 0, SETTINGS, 1)
     placement = Placement(torch.device("cpu"), 1, True)
     TorchEngine(placement, CLASSIFICATION, compiler).compile_ahead(two_stems(), "fp32", 1)
     assert compiler._process is None
 
 
-def answering(compiler: Compiler, code: str) -> None:
+def answering(compiler: CompilerProcess, code: str) -> None:
     """Have a process answer that compiles nothing."""
     compiler._command = [sys.executable, "-c", code]
 
 
 def test_why_it_could_not_be_compiled_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    compiler = Compiler(1, 0, SETTINGS, 1)
+    compiler = CompilerProcess(1, 0, SETTINGS, 1)
     answering(compiler, 'input(); print(\'{"error": "no such layer"}\', flush=True); input()')
     compiler.compile(REQUEST)
-    assert "is compiled beside its steps: no such layer\n" in capsys.readouterr().err
+    assert "is compiled during its steps: no such layer\n" in capsys.readouterr().err
 
 
 def test_a_process_that_ended_is_said_and_another_one_is_asked_next(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    compiler = Compiler(1, 0, SETTINGS, 1)
+    compiler = CompilerProcess(1, 0, SETTINGS, 1)
     answering(compiler, "import sys; input(); sys.exit(3)")
     compiler.compile(REQUEST)
     assert "the process that compiles ended with status 3\n" in capsys.readouterr().err
@@ -186,7 +191,7 @@ def test_a_process_that_hangs_is_ended_with_what_it_started_and_another_one_is_a
 
     monkeypatch.setattr(compiler_module, "threading", SimpleNamespace(Timer=Expiring, Event=Event))
     monkeypatch.setenv("SAYS", str(said))
-    compiler = Compiler(1, 0, SETTINGS, 1)
+    compiler = CompilerProcess(1, 0, SETTINGS, 1)
     answering(compiler, ("input(); " if reads else "") + HANGS)
     large = REQUEST.model_copy(update={"graph": "x" * (10 if reads else 2**20)})
     problem = compiler.compile(large)
@@ -202,7 +207,7 @@ def test_a_process_that_hangs_is_ended_with_what_it_started_and_another_one_is_a
 
 
 def test_the_process_ends_with_whoever_asks() -> None:
-    compiler = Compiler(1, 0, SETTINGS, 1)
+    compiler = CompilerProcess(1, 0, SETTINGS, 1)
     answering(compiler, "input(); print('{}', flush=True); input()")
     compiler.compile(REQUEST)
     process = compiler._process
@@ -214,11 +219,11 @@ def test_the_process_ends_with_whoever_asks() -> None:
 
 def test_what_cannot_be_built_is_answered_in_a_line(capfd: pytest.CaptureFixture[str]) -> None:
     """By the process itself, which goes on; no compiler is needed for it."""
-    compiler = Compiler(1, 0, SETTINGS, 1)
+    compiler = CompilerProcess(1, 0, SETTINGS, 1)
     for graph in ("{}", "no graph"):
         compiler.compile(REQUEST.model_copy(update={"graph": graph}))
     first, second = capfd.readouterr().err.splitlines()
-    assert first.startswith("aiperf: the next network is compiled beside its steps: ")
+    assert first.startswith("aiperf: the next network is compiled during its steps: ")
     assert second != first
 
 

@@ -25,11 +25,11 @@ from aiperf_hpc.graph import (
     Softmax,
 )
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
-from aiperf_hpc.replica.engines.torch.cpu_activations import activate
+from aiperf_hpc.replica.engines.torch.cpu_kernels import activate
 from aiperf_hpc.replica.engines.torch.device import OVERCOMMIT
 from aiperf_hpc.replica.engines.torch.graph import build_module
 from aiperf_hpc.replica.engines.torch.layers import mean_of_pixels
-from aiperf_hpc.replica.engines.torch.module_code import ModuleCode, every, every_copied
+from aiperf_hpc.replica.engines.torch.module_code import ModuleCode, copy_strided, strided
 
 
 def gradient_through(activation: object, x: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
@@ -124,7 +124,7 @@ def test_what_a_stride_leaves_has_the_gradient_of_plain_slices() -> None:
     x = torch.randn(2, 3, 5, 6).contiguous(memory_format=torch.channels_last)
     slope = torch.randn(2, 3, 3, 3)
     results = []
-    for function in (every, every_copied):
+    for function in (strided, copy_strided):
         read = x.clone().requires_grad_()
         made = function(read, 2)
         made.backward(slope)  # type: ignore[no-untyped-call]
@@ -184,6 +184,6 @@ def test_huge_pages_back_the_heap_also_after_memory_was_given_back() -> None:
         "    before, ones = huge(), torch.ones(2**24)\n"
         "    assert huge() - before > 2**15, 'KiB of 2**16'\n"
         "    del ones\n"
-        "    device.give_back_freed_memory()\n"
+        "    device.release_freed_memory()\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

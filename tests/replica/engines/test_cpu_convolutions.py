@@ -11,13 +11,13 @@ from tests.support.engine_steps import relative_error
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from aiperf_hpc.replica.engines.torch import cpu_convolutions
-from aiperf_hpc.replica.engines.torch.cpu_convolutions import (
+from aiperf_hpc.replica.engines.torch import cpu_kernels
+from aiperf_hpc.replica.engines.torch.cpu_kernels import (
     LARGE_IMAGE,
     MANY_CHANNELS,
     convolve,
-    convolve_pixels,
     convolve_transposed,
+    pointwise_convolution,
 )
 
 Convolution = Callable[[Tensor, Tensor], Tensor]
@@ -25,7 +25,7 @@ Convolution = Callable[[Tensor, Tensor], Tensor]
 
 @pytest.fixture(params=[False, True], ids=["other vectors", "AVX2"])
 def avx2(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(cpu_convolutions, "AVX2", request.param)
+    monkeypatch.setattr(cpu_kernels, "AVX2", request.param)
     return bool(request.param)
 
 
@@ -43,7 +43,7 @@ def gradients(convolution: Convolution, *given: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize(
     ("ours", "plain", "kernel"),
     [
-        (convolve_pixels, torch.conv2d, (9, 32, 1, 1)),
+        (pointwise_convolution, torch.conv2d, (9, 32, 1, 1)),
         (
             partial(convolve, bias=None, stride=1, padding=1),
             partial(torch.conv2d, padding=1),
@@ -99,25 +99,25 @@ def test_pixels_are_convolved_by_the_library_that_is_fast_on_one_thread_too(
     torch.set_num_threads(1)
     try:
         with profile(activities=[ProfilerActivity.CPU]) as profiled:
-            found = convolve_pixels(images, kernel, bias)
+            found = pointwise_convolution(images, kernel, bias)
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(found, torch.full((2, 8, 20, 25), 33.0))
     assert f"aten::{function}" in {event.key for event in profiled.key_averages()}
 
 
-@pytest.mark.skipif(not cpu_convolutions.HAS_PRODUCT, reason="PyTorch has no oneDNN here")
+@pytest.mark.skipif(not cpu_kernels.HAS_PRODUCT, reason="PyTorch has no oneDNN here")
 def test_few_pixels_of_many_channels_are_multiplied_by_onednn_in_fp32(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cpu_convolutions, "AVX2", False)
+    monkeypatch.setattr(cpu_kernels, "AVX2", False)
     generator = torch.Generator().manual_seed(0)
     x, kernel = (
         torch.randn(*shape, generator=generator).contiguous(memory_format=torch.channels_last)
         for shape in ((3, MANY_CHANNELS, 2, 2), (9, MANY_CHANNELS, 1, 1))
     )
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
-        found = gradients(convolve_pixels, x, kernel)
+        found = gradients(pointwise_convolution, x, kernel)
     calls = {event.key: event.count for event in profiled.key_averages()}
     assert calls["mkldnn::_linear_pointwise"] == 3
     wanted = gradients(torch.conv2d, x.double(), kernel.double())

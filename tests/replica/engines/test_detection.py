@@ -18,20 +18,22 @@ from aiperf_hpc.objective import MEAN_AVERAGE_PRECISION, detection
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Network
-from aiperf_hpc.replica.engines.torch.detection.boxes import (
-    anchors_of,
-    best_apart,
-    overlaps,
-    shifted,
-    shifts_of,
+from aiperf_hpc.replica.engines.torch.detection import detections
+from aiperf_hpc.replica.engines.torch.proposals import (
+    GroundTruth,
+    anchor_boxes,
+    decode_boxes,
+    encode_boxes,
+    non_maximum_suppression,
+    pairwise_iou,
+    propose,
+    text_of,
 )
-from aiperf_hpc.replica.engines.torch.detection.layers import (
+from aiperf_hpc.replica.engines.torch.regions import (
     align,
     average_of_regions,
     convolve_regions,
 )
-from aiperf_hpc.replica.engines.torch.detection.objectives import detections
-from aiperf_hpc.replica.engines.torch.detection.proposals import Truth, propose, text_of
 
 
 def some_boxes(number: int, seed: int = 0, side: float = 40.0) -> Tensor:
@@ -50,8 +52,8 @@ def one_overlap(box: list[float], other: list[float]) -> float:
 def test_overlaps_are_intersections_by_unions() -> None:
     boxes, others = some_boxes(7), some_boxes(5, 1)
     wanted = [[one_overlap(a, b) for b in others.tolist()] for a in boxes.tolist()]
-    torch.testing.assert_close(overlaps(boxes, others), torch.tensor(wanted))
-    assert overlaps(boxes, torch.zeros(2, 4)).eq(0).all()
+    torch.testing.assert_close(pairwise_iou(boxes, others), torch.tensor(wanted))
+    assert pairwise_iou(boxes, torch.zeros(2, 4)).eq(0).all()
 
 
 @pytest.mark.parametrize(("number", "overlap"), [(0, 0.5), (1, 0.5), (60, 0.2), (60, 0.7)])
@@ -63,18 +65,20 @@ def test_what_is_kept_apart_is_what_going_from_one_to_the_next_keeps(
     for place, box in enumerate(boxes.tolist()):
         if all(one_overlap(box, boxes[other].tolist()) <= overlap for other in kept):
             kept.append(place)
-    assert best_apart(boxes, overlap).nonzero().flatten().tolist() == kept
+    assert non_maximum_suppression(boxes, overlap).nonzero().flatten().tolist() == kept
 
 
 def test_shifts_lead_from_anchors_to_boxes_and_back() -> None:
     boxes, anchors = some_boxes(9), some_boxes(9, 1)
-    torch.testing.assert_close(shifted(anchors, shifts_of(boxes, anchors)), boxes)
-    (one,) = shifts_of(torch.tensor([[0.0, 0, 20, 10]]), torch.tensor([[0.0, 0, 10, 10]])).tolist()
+    torch.testing.assert_close(decode_boxes(anchors, encode_boxes(boxes, anchors)), boxes)
+    (one,) = encode_boxes(
+        torch.tensor([[0.0, 0, 20, 10]]), torch.tensor([[0.0, 0, 10, 10]])
+    ).tolist()
     assert one == pytest.approx([0.5, 0.0, np.log(2.0), 0.0], abs=1e-6)
 
 
 def test_anchors_lie_about_the_middles_of_places() -> None:
-    anchors = anchors_of(((2, 3, 8), (1, 2, 16)), ((16,), (32,)), torch.device("cpu"))
+    anchors = anchor_boxes(((2, 3, 8), (1, 2, 16)), ((16,), (32,)), torch.device("cpu"))
     assert anchors.shape == ((6 + 2) * 3, 4)
     assert anchors[1].tolist() == pytest.approx([-4, -4, 12, 12])  # Of ratio 1, at (4, 4).
     assert anchors[1 + 3].tolist() == pytest.approx([-4, 4, 12, 20])
@@ -153,11 +157,11 @@ def test_regions_are_the_best_anchors_apart_from_each_other() -> None:
     none = torch.full((2, 15, 5), -1)
     found = propose(rows_for(), none, text_of(LAYER), False)
     assert found.shape == (2, 6, 4)
-    anchors = anchors_of(LAYER.levels, LAYER.of_a_level, torch.device("cpu"))
+    anchors = anchor_boxes(LAYER.levels, LAYER.of_a_level, torch.device("cpu"))
     best = rows_for()[0, :, 0].argmax()
-    wanted = shifted(anchors[best], rows_for()[0, best, 1:]).clamp(0, 64)
+    wanted = decode_boxes(anchors[best], rows_for()[0, best, 1:]).clamp(0, 64)
     torch.testing.assert_close(found[0, 0], wanted)
-    apart = overlaps(found[0], found[0]).fill_diagonal_(0.0)
+    apart = pairwise_iou(found[0], found[0]).fill_diagonal_(0.0)
     assert apart.max() <= 0.7
 
 
@@ -165,9 +169,9 @@ def test_in_training_true_boxes_are_among_the_regions_and_a_quarter_at_most() ->
     truth = torch.full((2, 15, 5), -1)
     truth[0, 0] = torch.tensor([2, 3, 30, 33, 1])
     found = propose(rows_for(), truth, text_of(LAYER), True)
-    on = (overlaps(found[0], truth[0, :1, :4].float()) >= 0.5).flatten()
+    on = (pairwise_iou(found[0], truth[0, :1, :4].float()) >= 0.5).flatten()
     assert on.sum() == 1  # Of six; and the other sample has none.
-    assert not (overlaps(found[1], truth[0, :1, :4].float()) == 1.0).any()
+    assert not (pairwise_iou(found[1], truth[0, :1, :4].float()) == 1.0).any()
     inference = propose(rows_for(), truth, text_of(LAYER), False)
     assert torch.equal(
         inference, propose(rows_for(), torch.zeros_like(truth), text_of(LAYER), False)
@@ -183,7 +187,7 @@ def test_regions_that_are_missing_are_empty() -> None:
 
 
 def test_rows_without_an_area_are_no_boxes() -> None:
-    truth = Truth.of(torch.tensor([[1, 1, 5, 5, 2], [3, 3, 3, 9, 1], [-1, -1, -1, -1, -1]]))
+    truth = GroundTruth.of(torch.tensor([[1, 1, 5, 5, 2], [3, 3, 3, 9, 1], [-1, -1, -1, -1, -1]]))
     assert truth.classes.tolist() == [2, -1, -1]
     assert truth.boxes[0].tolist() == [1, 1, 5, 5]
     assert not truth.boxes[1:].any()

@@ -59,7 +59,7 @@ from aiperf_hpc.replica.data.base import Batch, labelled_images
 from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
 from aiperf_hpc.replica.engines.tensorflow import steps as tensorflow_steps
 from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS
-from aiperf_hpc.replica.engines.torch.detection import layers as detection
+from aiperf_hpc.replica.engines.torch import regions
 from aiperf_hpc.replica.engines.torch.graph import build_module
 from aiperf_hpc.replica.engines.torch.layers import BUILDERS
 from aiperf_hpc.replica.tensorflow_import import tf
@@ -157,7 +157,7 @@ def test_every_layer_is_known_to_both_engines_and_tried_here() -> None:
     """But for what stands at both ends of every network in the contract's other tests, and for what
     reads integers (test_objectives.py). Detectors are PyTorch's alone (test_detection.py)."""
     of_detectors = {
-        layer for layer, built in BUILDERS.items() if built.__module__ == detection.__name__
+        layer for layer, built in BUILDERS.items() if built.__module__ == regions.__name__
     }
     assert set(BUILDERS) == set(OPERATIONS) | of_detectors == set(LAYERS.values())
     elsewhere = {Input, Softmax, Embedding} | of_detectors

@@ -36,7 +36,7 @@ from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, labelled_images
 from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
-from aiperf_hpc.replica.engines.torch.engine import Placement, TorchNetwork
+from aiperf_hpc.replica.engines.torch.network import Placement, TorchNetwork
 
 RATE = 0.01
 SETTINGS: dict[str, dict[str, object]] = {
@@ -424,7 +424,7 @@ def test_a_state_of_another_optimizer_is_refused(engine: RankEngine, name: str) 
     weights = trained_weights(graph, np.random.default_rng(4))
     other = built(engine, "asgd" if name == "sgd" else "sgd", graph, weights)
     used = hyperparameters(optimizer=name)
-    with pytest.raises(EngineError, match="cannot go on from a state of another one: it has"):
+    with pytest.raises(EngineError, match="cannot resume from the state of another one: it has"):
         engine.build(graph, weights, used, other.optimizer_state())
     other.close()
 

@@ -16,13 +16,24 @@ from aiperf_hpc.errors import EngineError
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.replica.data.base import labelled_images
 from aiperf_hpc.replica.engines.base import RankEngine
-from aiperf_hpc.replica.engines.kernel_categories import DEVICE_RULES, categorise
-from aiperf_hpc.replica.engines.profiling import Recording, load_profiler
-from aiperf_hpc.replica.engines.tensorflow.profiler import Span, busy_seconds, own_times, streams
-from aiperf_hpc.replica.engines.tensorflow.profiler import kernel_times as tensorflow_times
-from aiperf_hpc.replica.engines.torch import cpu_convolutions
-from aiperf_hpc.replica.engines.torch.profiler import Launched
-from aiperf_hpc.replica.engines.torch.profiler import kernel_times as torch_times
+from aiperf_hpc.replica.engines.profiling import (
+    DEVICE_RULES,
+    Launch,
+    Recording,
+    categorize,
+    kernel_times,
+    load_profiler,
+)
+from aiperf_hpc.replica.engines.tensorflow import profiler as tensorflow_profiler
+from aiperf_hpc.replica.engines.tensorflow.profiler import (
+    Span,
+    busy_seconds,
+    launches,
+    own_times,
+    streams,
+)
+from aiperf_hpc.replica.engines.torch import cpu_kernels
+from aiperf_hpc.replica.engines.torch import profiler as torch_profiler
 from aiperf_hpc.run.step_profile import KernelCategory
 from aiperf_hpc.trial import Hyperparameters
 
@@ -46,7 +57,7 @@ def recording(engine: RankEngine, tmp_path_factory: pytest.TempPathFactory) -> R
         network.drain_training()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpu_convolutions, "AVX2", False)  # With it, 1 x 1 are products of matrices.
+        patch.setattr(cpu_kernels, "AVX2", False)  # With it, 1 x 1 are products of matrices.
         return load_profiler(engine.name)(steps, tmp_path_factory.mktemp("profile"))
 
 
@@ -179,18 +190,21 @@ def test_an_engine_that_computes_nothing_has_no_profiler() -> None:
 def test_kernels_of_accelerators_are_known_by_their_names(
     name: str, category: KernelCategory
 ) -> None:
-    assert categorise(name, DEVICE_RULES) is category
+    assert categorize(name, DEVICE_RULES) is category
 
 
 def test_a_kernel_is_of_the_category_of_what_launched_it() -> None:
     """A matrix product within a convolution is a convolution; of a view its name decides."""
     launched = [
-        Launched("ampere_sgemm_32x32", "aten::cudnn_convolution", 2, 3.0),
-        Launched("ampere_sgemm_32x32", "aten::addmm", 1, 1.0),
-        Launched("ampere_sgemm_32x32", "", 1, 0.5),
-        Launched("Memcpy HtoD", "aten::to", 1, 0.25),
+        Launch("ampere_sgemm_32x32", "aten::cudnn_convolution", 2, 3.0),
+        Launch("ampere_sgemm_32x32", "aten::addmm", 1, 1.0),
+        Launch("ampere_sgemm_32x32", "", 1, 0.5),
+        Launch("Memcpy HtoD", "aten::to", 1, 0.25),
     ]
-    found = [(k.name, k.category, k.seconds) for k in torch_times(launched)]
+    found = [
+        (k.name, k.category, k.seconds)
+        for k in kernel_times(launched, torch_profiler.OPERATOR_RULES)
+    ]
     assert found == [
         ("aten::cudnn_convolution > ampere_sgemm_32x32", KernelCategory.CONVOLUTION, 3.0),
         ("aten::addmm > ampere_sgemm_32x32", KernelCategory.GEMM, 1.0),
@@ -232,7 +246,8 @@ def test_kernels_on_streams_of_an_accelerator_are_read_with_their_operators() ->
     steps.events.add(metadata_id=1, offset_ps=0, duration_ps=6_000_000_000_000)
     tracks = list(streams([plane]))
     assert busy_seconds(tracks) == 5.0
-    assert [(k.name, k.category, k.seconds) for k in tensorflow_times(tracks)] == [
+    times = kernel_times(launches(tracks), tensorflow_profiler.OPERATOR_RULES)
+    assert [(k.name, k.category, k.seconds) for k in times] == [
         ("MatMul > sgemm_128x64", KernelCategory.GEMM, 4.0),
         ("MEMCPYH2D", KernelCategory.MEMORY_COPY, 1.0),
     ]

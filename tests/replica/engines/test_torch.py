@@ -31,17 +31,18 @@ from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, Part, Pixels, Scaling, labelled_images
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import RankEngine, empty_batch
-from aiperf_hpc.replica.engines.torch import engine as torch_engine
+from aiperf_hpc.replica.engines.torch import gradients as gradients_module
 from aiperf_hpc.replica.engines.torch.device import (
     ALLOCATOR_SETTINGS,
     Feed,
     channels_first,
     choose_device,
-    filled,
-    let_segments_grow,
+    padded,
     scaled,
+    use_expandable_segments,
 )
-from aiperf_hpc.replica.engines.torch.engine import Placement, TorchEngine, TorchNetwork
+from aiperf_hpc.replica.engines.torch.engine import TorchEngine
+from aiperf_hpc.replica.engines.torch.network import Placement, TorchNetwork
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +247,7 @@ def test_parameters_and_buckets_begin_where_accelerators_read_them_best(
     monkeypatch: pytest.MonkeyPatch, engine: RankEngine, precision: str
 ) -> None:
     """Whatever is before them: a bias of five classes, a kernel of five channels."""
-    monkeypatch.setattr(torch_engine, "BUCKET_BYTES", 500)
+    monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 500)
     graph = residual()
     weights = initial_weights(graph, np.random.default_rng(6))
     network = engine.build(graph, weights, hyperparameters(precision=precision))
@@ -311,7 +312,7 @@ def test_a_batch_is_filled_up_with_zeros_that_lie_as_it_does(shape: tuple[int, .
     """Compiled code is for one order of memory."""
     samples = channels_first(torch.arange(math.prod(shape)).view(shape))
     whole = channels_first(torch.zeros((5, *shape[1:]), dtype=torch.int64))
-    found = filled(samples, 5)
+    found = padded(samples, 5)
     assert (found.shape, found.stride(), found.dtype) == (whole.shape, whole.stride(), whole.dtype)
     assert torch.equal(found[:3], samples)
     assert not found[3:].any()
@@ -323,7 +324,7 @@ def test_a_closed_network_is_freed_at_once(
     monkeypatch: pytest.MonkeyPatch, *, compiled: bool, parted: bool
 ) -> None:
     """Not when the garbage collector comes by: the next network wants the memory now."""
-    monkeypatch.setattr(torch_engine, "BUCKET_BYTES", 300)
+    monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 300)
     graph = two_stems()
     network = TorchNetwork(
         graph,
@@ -331,7 +332,7 @@ def test_a_closed_network_is_freed_at_once(
         hyperparameters(precision="bf16"),
         None,
         CLASSIFICATION,
-        Placement(torch.device("cpu"), 1, compiled=compiled, backend="eager", parted=parted),
+        Placement(torch.device("cpu"), 1, compiled=compiled, backend="eager", split=parted),
     )
     network.warm(8, halves=True)
     network.train_step(labelled(graph, 8), 0.05)
@@ -351,11 +352,11 @@ def test_a_closed_network_is_freed_at_once(
 
 def test_an_accelerators_segments_grow_unless_its_allocator_is_set() -> None:
     environment: dict[str, str] = {}
-    let_segments_grow(environment)
+    use_expandable_segments(environment)
     assert environment == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
     for name in ALLOCATOR_SETTINGS:
         given = {name: "max_split_size_mb:128"}
-        let_segments_grow(given)
+        use_expandable_segments(given)
         assert given == {name: "max_split_size_mb:128"}
 
 
@@ -386,7 +387,7 @@ def test_no_part_of_a_batch_is_compiled_for_after_warming(
     monkeypatch: pytest.MonkeyPatch, rank: int, parts: int
 ) -> None:
     """Of 7 samples over 3 ranks one has 3; of an epoch's last batch any number up to that."""
-    monkeypatch.setattr(torch_engine, "BUCKET_BYTES", 300)
+    monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 300)
     compiled: list[int] = []
 
     def count(code: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
@@ -400,7 +401,7 @@ def test_no_part_of_a_batch_is_compiled_for_after_warming(
         hyperparameters(batch_size=7),
         None,
         CLASSIFICATION,
-        Placement(torch.device("cpu"), 1, compiled=True, backend=count, parted=parts > 1),
+        Placement(torch.device("cpu"), 1, compiled=True, backend=count, split=parts > 1),
     )
     first, last = Part(rank, 3).bounds(7)
     network.warm(1, halves=True)
@@ -446,7 +447,7 @@ def test_where_kernels_are_timed_building_compiles_and_only_warming_executes(
     monkeypatch: pytest.MonkeyPatch, parts: int
 ) -> None:
     """Beside a training nothing may be executed; what is compiled then is not compiled again."""
-    monkeypatch.setattr(torch_engine, "BUCKET_BYTES", 300)
+    monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 300)
     events: list[str] = []
 
     def noting(code: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., object]:
@@ -460,7 +461,7 @@ def test_where_kernels_are_timed_building_compiles_and_only_warming_executes(
 
     graph, here = two_stems(), torch.device("cpu")
     weights = trained_weights(graph, np.random.default_rng(4))
-    compiled = Placement(here, 1, True, noting, tuned=True, parted=parts > 1)
+    compiled = Placement(here, 1, True, noting, tuned=True, split=parts > 1)
     timed, plain = (
         TorchEngine(placement, CLASSIFICATION).build(graph, weights, hyperparameters(batch_size=8))
         for placement in (compiled, Placement(here, 1, False))

@@ -28,12 +28,8 @@ from aiperf_hpc.replica.data.base import Batch, Pixels, Scaling, labelled_images
 from aiperf_hpc.replica.engines.base import RankNetwork, step_in_halves
 from aiperf_hpc.replica.engines.torch import optimizers
 from aiperf_hpc.replica.engines.torch.device import Feed
-from aiperf_hpc.replica.engines.torch.engine import (
-    TUNING_BYTES,
-    Placement,
-    TorchEngine,
-    TorchNetwork,
-)
+from aiperf_hpc.replica.engines.torch.engine import TUNING_BYTES, TorchEngine
+from aiperf_hpc.replica.engines.torch.network import Placement, TorchNetwork
 from aiperf_hpc.replica.engines.torch.objectives import LOSSES, QUALITIES
 
 META = torch.device("meta")

@@ -21,8 +21,9 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.objective import CLASSIFICATION
-from aiperf_hpc.replica.engines.torch import engine as torch_engine
-from aiperf_hpc.replica.engines.torch.engine import Placement, TorchNetwork, placement_of
+from aiperf_hpc.replica.engines.torch import gradients as gradients_module
+from aiperf_hpc.replica.engines.torch.engine import placement_of
+from aiperf_hpc.replica.engines.torch.network import Placement, TorchNetwork
 
 GRAPH = residual()
 
@@ -52,13 +53,13 @@ class Backend:
 
 
 def network(
-    backend: Backend | None, *, parted: bool = False, precision: str = "fp32"
+    backend: Backend | None, *, split: bool = False, precision: str = "fp32"
 ) -> TorchNetwork:
     """Return a network that a back end compiles, or that is not compiled."""
     weights = trained_weights(GRAPH, np.random.default_rng(0))
     here = Placement(torch.device("cpu"), cores=1, compiled=False)
     if backend is not None:
-        here = here._replace(compiled=True, backend=backend, parted=parted)
+        here = here._replace(compiled=True, backend=backend, split=split)
     used = hyperparameters(precision=precision)
     return TorchNetwork(GRAPH, weights, used, None, CLASSIFICATION, here)
 
@@ -83,9 +84,9 @@ def test_buckets_are_given_while_the_rest_of_the_backward_pass_is_to_come(
     monkeypatch: pytest.MonkeyPatch, *, parted: bool
 ) -> None:
     """In one piece, all gradients come at its end; nothing is compiled again in later steps."""
-    monkeypatch.setattr(torch_engine, "BUCKET_BYTES", 500)
+    monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 500)
     backend = Backend()
-    trained = network(backend, parted=parted)
+    trained = network(backend, split=parted)
     buckets = len(trained.buckets)
     assert buckets == 4
     trained.warm(8, halves=True)
@@ -105,8 +106,8 @@ def test_a_border_anywhere_changes_no_number(
     monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
     """Of a sum that is written over what another part gave, too: a bucket for each parameter."""
-    monkeypatch.setattr(torch_engine, "BUCKET_BYTES", 1)
-    parts = network(Backend(), parted=True, precision=precision)
+    monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 1)
+    parts = network(Backend(), split=True, precision=precision)
     plain = network(None, precision=precision)
     assert len(parts.buckets) == len(GRAPH.parameters)
     losses = [train(each, [], steps=3) for each in (parts, plain)]
@@ -120,7 +121,7 @@ def test_a_border_anywhere_changes_no_number(
 
 def test_where_all_gradients_are_one_bucket_the_code_is_one_piece() -> None:
     backend = Backend()
-    trained = network(backend, parted=True)
+    trained = network(backend, split=True)
     assert len(trained.buckets) == 1
     trained.warm(8, halves=True)
     assert backend.compiled == 2
@@ -131,11 +132,11 @@ def test_where_all_gradients_are_one_bucket_the_code_is_one_piece() -> None:
 @pytest.mark.parametrize("parted", [False, True])
 def test_both_passes_are_compiled_at_once(monkeypatch: pytest.MonkeyPatch, *, parted: bool) -> None:
     """Ahead, where nothing is executed: a backward pass is else compiled in a step."""
-    monkeypatch.setattr(torch_engine, "BUCKET_BYTES", 500)
+    monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 500)
     backend = Backend()
     with functorch_config.patch(force_non_lazy_backward_lowering=False):
         placement_of(1, 0, EngineConfig(name="torch", device="cpu", compile="always"), 1)
-        trained = network(backend, parted=parted)
+        trained = network(backend, split=parted)
         trained.compile(8)
     assert backend.backward == (len(trained.buckets) if parted else 1)
     assert not backend.events

@@ -33,8 +33,7 @@ from aiperf_hpc.replica.data import Batch, load_dataset
 from aiperf_hpc.replica.data.generated import TRAINING, GeneratedDataset
 from aiperf_hpc.replica.engines import engine_for
 from aiperf_hpc.replica.engines.base import Network
-from aiperf_hpc.replica.execution.__main__ import main
-from aiperf_hpc.replica.execution.epochs import execute, make_samples
+from aiperf_hpc.replica.execution import execute, main, make_samples
 from aiperf_hpc.replica.training.checkpoint import save_training
 from aiperf_hpc.replica.training.trial import (
     TrainingState,

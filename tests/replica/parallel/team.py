@@ -21,8 +21,13 @@ from aiperf_hpc.morphism.operators.morphisms import Deeper
 from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, Part, labelled_images
-from aiperf_hpc.replica.engines.base import EvaluationSums, OptimizerState, evaluated
-from aiperf_hpc.replica.engines.checksum import PendingChecksum, checksum
+from aiperf_hpc.replica.engines.base import (
+    EvaluationSums,
+    OptimizerState,
+    PendingChecksum,
+    checksum,
+    evaluated,
+)
 from aiperf_hpc.replica.parallel.collectives.base import Array
 from aiperf_hpc.replica.parallel.follower import follow
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingNetwork

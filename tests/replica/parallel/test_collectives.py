@@ -19,8 +19,13 @@ from tests.support.waiting import PATIENCE_SECONDS
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.primary.launchers.base import rank_starter
 from aiperf_hpc.replica.parallel.collectives import CLASSES, load_collective
-from aiperf_hpc.replica.parallel.collectives.base import ALONE
-from aiperf_hpc.replica.parallel.collectives.memory import ALIGNED_BYTES, Turns, aligned, on_host
+from aiperf_hpc.replica.parallel.collectives.base import (
+    ALIGNED_BYTES,
+    ALONE,
+    BufferPool,
+    aligned,
+    on_host,
+)
 from aiperf_hpc.replica.parallel.collectives.torch_distributed import meeting_point
 from aiperf_hpc.replica.tensorflow_import import tf
 
@@ -157,14 +162,14 @@ def test_memory_is_aligned(elements: int) -> None:
 
 
 def test_the_sums_of_a_step_are_apart_and_those_of_the_next_step_in_the_same_memory() -> None:
-    rounds = Turns()
+    rounds = BufferPool()
     sizes = (7, 7, 20)
 
     def step(*sizes: int) -> list[int]:
-        taken = [rounds.take_like(np.zeros(size, np.float32)) for size in sizes]
+        taken = [rounds.take(np.zeros(size, np.float32)) for size in sizes]
         assert [array.size for array in taken] == list(sizes)
         for _ in taken:
-            rounds.over()
+            rounds.release()
         return [array.ctypes.data for array in taken]
 
     first = step(*sizes)
@@ -172,5 +177,5 @@ def test_the_sums_of_a_step_are_apart_and_those_of_the_next_step_in_the_same_mem
     assert step(*sizes) == first
     assert step(7) == first[:1]
     step(9, 7)  # Another network.
-    half = rounds.take_like(np.zeros(9, np.float16))
+    half = rounds.take(np.zeros(9, np.float16))
     assert half.dtype == np.float16

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf_hpc.replica.parallel.cores import Cores, near_each, share_of
+from aiperf_hpc.replica.parallel.binding import Cores, near_each, share_of
 from aiperf_hpc.system.description import Accelerator
 
 LEFT, RIGHT = frozenset({0, 1, 4, 5}), frozenset({2, 3, 6, 7})

@@ -20,9 +20,9 @@ from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.replica.data.base import Part
 from aiperf_hpc.replica.parallel.collectives.base import Array
-from aiperf_hpc.replica.parallel.collectives.watched import Watch, WatchedCollective
 from aiperf_hpc.replica.parallel.leader import LeadingEngine
 from aiperf_hpc.replica.parallel.protocol import Warmup
+from aiperf_hpc.replica.parallel.rank_failure import Watch, WatchedCollective
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])

@@ -17,7 +17,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.engines.torch.engine import TorchNetwork
+from aiperf_hpc.replica.engines.torch.network import TorchNetwork
 from aiperf_hpc.replica.parallel.collectives.base import Finished
 from aiperf_hpc.replica.parallel.follower import follow
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine

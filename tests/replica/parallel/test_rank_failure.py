@@ -20,11 +20,9 @@ from aiperf_hpc.errors import UNEXPECTED_STATUS
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.parallel import rank_failure
-from aiperf_hpc.replica.parallel.collectives import watched
 from aiperf_hpc.replica.parallel.collectives.base import ALONE, Array
-from aiperf_hpc.replica.parallel.collectives.watched import Watch, WatchedCollective
 from aiperf_hpc.replica.parallel.data_parallel import DataParallelNetwork
-from aiperf_hpc.replica.parallel.rank_failure import RankFailureReporter
+from aiperf_hpc.replica.parallel.rank_failure import RankFailureReporter, Watch, WatchedCollective
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.records import RanksLost
 
@@ -134,7 +132,7 @@ def test_a_wait_that_takes_too_long_is_noticed_while_the_thread_waits(
 
 
 def test_nothing_is_noticed_after_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watched, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(rank_failure, "LOOK_SECONDS", 0.01)
     late: list[str] = []
     watch = Watch(0.05, late.append)
     end = time.monotonic() + PATIENCE_SECONDS
@@ -150,7 +148,7 @@ def test_nothing_is_noticed_after_an_answer(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_command_may_be_waited_for_as_long_as_the_leader_likes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watched, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(rank_failure, "LOOK_SECONDS", 0.01)
     late: list[str] = []
     table = Table(2)
     collective = WatchedCollective(Threads(table, 1, 2), Watch(0.05, late.append))
@@ -208,7 +206,7 @@ def test_a_rank_that_ends_badly_ends_the_others_and_its_status_is_told(
 def test_a_device_whose_reduction_hangs_is_noticed_where_it_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, blocked: str, calls: tuple[str, ...], what: str
 ) -> None:
-    monkeypatch.setattr(watched, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(rank_failure, "LOOK_SECONDS", 0.01)
     late: list[str] = []
     over = threading.Event()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiperf_hpc.replica.parallel.collectives.base import Copies
-from aiperf_hpc.replica.parallel.step_clock import PARTS, StepClock
+from aiperf_hpc.replica.parallel.data_parallel import PARTS, StepClock
 from aiperf_hpc.trial import StepPart
 
 

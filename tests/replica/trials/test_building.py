@@ -157,7 +157,7 @@ def test_nothing_is_left_of_a_step_that_did_not_fit(
     knows a call that knows it. The garbage collector may be long in coming.
     """
     torch = pytest.importorskip("torch")
-    from aiperf_hpc.replica.engines.torch.engine import TorchNetwork
+    from aiperf_hpc.replica.engines.torch.network import TorchNetwork
 
     trainer, builder = builder_of(tmp_path, several=several)
     computed: list[weakref.ref[object]] = []

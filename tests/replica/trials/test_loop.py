@@ -78,7 +78,7 @@ CONFIG = {
 
 
 @dataclass(frozen=True, slots=True)
-class Turns(SystemClock):
+class BufferPool(SystemClock):
     """Who sleeps by it gives the search worker a turn."""
 
     worker: SearchWorker
@@ -140,7 +140,7 @@ class Bench:
         # A replica that searches nothing starts no worker; here one works on beside it.
         search = self.config.search if self.config.search.searches else SearchConfig()
         self.worker = SearchWorker(searching, 0, load_searcher(search), own)
-        training = replace(searching, journal=self.journal, clock=Turns(self.worker))
+        training = replace(searching, journal=self.journal, clock=BufferPool(self.worker))
         memory = MemoryLimit(self.config, 2**40)
         of_trainer = replace(training, clock=SYSTEM)
         trainer = Trainer(of_trainer, self.dataset, self.engine.objective.quality, memory)

@@ -23,10 +23,9 @@ from aiperf_hpc.graph import (
     RegionFlatten,
 )
 from aiperf_hpc.graph.layers.regions import BOX
-from aiperf_hpc.replica.engines.torch.detection.boxes import areas
-from aiperf_hpc.replica.engines.torch.detection.proposals import propose, text_of
 from aiperf_hpc.replica.engines.torch.layers import builds
 from aiperf_hpc.replica.engines.torch.module_code import ModuleCode
+from aiperf_hpc.replica.engines.torch.proposals import areas, propose, text_of
 
 PLACES = 14.0
 """The least places of a box's side on its level, where there is a finer one (Lin et al. 2017)."""

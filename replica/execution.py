@@ -1,4 +1,12 @@
-"""Recorded epochs, executed again from the two checkpoints that were kept of each."""
+"""Recorded epochs, executed again from the two checkpoints that were kept of each.
+
+    python -m aiperf_hpc.replica.execution --out FILE
+
+Reads the request from standard input. One process executes the parts of all ranks in turn. Each
+rank has its own part of every batch, by which it normalizes, and its own running statistics, whose
+mean is evaluated; so it is here. Only the order in which gradients are summed differs, in the last
+digits.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +14,36 @@ import hashlib
 import itertools
 import math
 import os
+import sys
 import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError, CheckpointError, DatasetError, reason_of
 from aiperf_hpc.extras import ENGINES
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.host.machine import cpu_model
+from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
+from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.replica.data import load_dataset
-from aiperf_hpc.replica.data.base import Dataset
+from aiperf_hpc.replica.data.base import Batch, Dataset, Part
 from aiperf_hpc.replica.data.baseline import Tally, has_baseline
 from aiperf_hpc.replica.data.generated import GeneratedDataset
 from aiperf_hpc.replica.engines import engine_for
-from aiperf_hpc.replica.engines.base import EvaluationSums, Network, RankEngine, RankNetwork
-from aiperf_hpc.replica.execution.ranks_in_turn import RanksInTurn, parts_of_batches
+from aiperf_hpc.replica.engines.base import Buffer, EvaluationSums, Network, RankEngine, RankNetwork
+from aiperf_hpc.replica.parallel.collectives.base import on_host
+from aiperf_hpc.replica.parallel.data_parallel import RankDataset
+from aiperf_hpc.replica.request_process import answer
 from aiperf_hpc.replica.training.checkpoint import load_training
 from aiperf_hpc.replica.training.schedule import Schedule
 from aiperf_hpc.replica.training.trial import TrainingState
+from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.reexecution import (
     EpochAgain,
     EvaluationAgain,
@@ -36,22 +54,89 @@ from aiperf_hpc.run.reexecution import (
     RecordedEpoch,
 )
 
+Parts = Sequence[Batch]
+"""The parts of one batch, in the order of the ranks."""
+
+
+def parts_of_batches(
+    dataset: Dataset, epoch: int, batch_size: int, seed: int, ranks: int
+) -> Iterator[Parts]:
+    """Yield the batches of a training epoch in the ranks' parts."""
+    own = [RankDataset(dataset, Part(rank, ranks)) for rank in range(ranks)]
+    yield from zip(*(each.train(epoch, batch_size, seed) for each in own), strict=True)
+
+
+class RanksInTurn:
+    """Trains a network by the parts of its ranks."""
+
+    def __init__(self, network: RankNetwork, graph: Graph, weights: Weights, ranks: int) -> None:
+        self._network = network
+        self._graph = graph
+        self._transparent = transparent(graph, weights)
+        self._ranks = ranks
+        self._statistics = [network.statistics() for _ in range(ranks)]
+
+    def calibrate(self, parts: Parts) -> None:
+        """Make inserted normalisations transparent on one batch."""
+        calibrate(
+            self._graph, self._transparent, lambda: self._moments(parts), self._network.assign
+        )
+        self._statistics = [self._network.statistics() for _ in range(self._ranks)]
+
+    def _moments(self, parts: Parts) -> NDArray[np.float64]:
+        """Return the mean, over all samples, of the parts' moments."""
+        total = np.zeros(sum(map(math.prod, self._graph.statistics.values())), np.float64)
+        for part in parts:
+            if part.size:
+                total += self._network.moments(part) * (part.size / part.whole)
+        return total
+
+    def train_step(self, parts: Parts, learning_rate: float) -> None:
+        """Train on one batch."""
+        if self._ranks == 1:
+            self._network.train_step(parts[0], learning_rate)
+            return
+        gradients = [np.zeros(size, np.float32) for size in self._network.buckets]
+        for rank, part in enumerate(parts):
+            self._network.set_statistics(self._statistics[rank])
+            for total, given in zip(gradients, self._gradients(part), strict=True):
+                total += given
+            self._statistics[rank] = self._network.statistics()
+        self._network.apply(gradients, learning_rate)
+
+    def _gradients(self, part: Batch) -> list[NDArray[np.float32]]:
+        given: list[NDArray[np.float32]] = []
+
+        def ready(bucket: Buffer) -> None:
+            given.append(np.array(on_host(bucket)))
+
+        self._network.gradients(part, part.size / part.whole, ready)
+        return given
+
+    def drain_training(self) -> float:
+        """Return the mean loss of the steps, and let the ranks' mean statistics be evaluated."""
+        loss = self._network.drain_training()
+        if self._ranks > 1:
+            self._network.set_statistics(np.mean(self._statistics, axis=0, dtype=np.float32))
+        # Each part counted as a step of the network.
+        return loss * self._ranks
+
 
 class Bench(NamedTuple):
-    """What epochs are executed on."""
+    """The engine and the dataset that execute epochs."""
 
     engine: RankEngine
     dataset: Dataset
 
 
 def execute(request: ExecutionRequest) -> ExecutionResult:
-    """Execute what is asked for, one epoch after the other.
+    """Execute the requested epochs.
 
-    What goes wrong with an epoch is in the result, not raised.
+    An error of an epoch is in the result, not raised.
 
     Raises:
         DatasetError: the dataset cannot be read, or is not the run's.
-        EngineError: the engine is not there.
+        EngineError: the engine is missing.
     """
     config, cores = _without_predictions(request.config), len(os.sched_getaffinity(0))
     engine = engine_for(config, cores)
@@ -67,7 +152,7 @@ def execute(request: ExecutionRequest) -> ExecutionResult:
         versions=engine.versions,
         device=", ".join(engine.accelerators) or cpu_model(),
         cores=cores,
-        epochs=tuple(_executed(bench, epoch) for epoch in request.epochs),
+        epochs=tuple(_execute_epoch(bench, epoch) for epoch in request.epochs),
     )
 
 
@@ -76,15 +161,15 @@ def _without_predictions(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"training": training})
 
 
-def _executed(bench: Bench, epoch: RecordedEpoch) -> EpochAgain:
+def _execute_epoch(bench: Bench, epoch: RecordedEpoch) -> EpochAgain:
     try:
         return _again(bench, epoch)
     except (AIPerfError, MemoryError) as error:
         reason = str(error) or "the host has no memory left"
         return EpochAgain(trial=epoch.trial, failure=reason)
-    except Exception as error:  # noqa: BLE001 -- what a stranger's values lead to is their failure
-        said = " ".join(f"unexpected {type(error).__name__}: {error}".split())
-        return EpochAgain(trial=epoch.trial, failure=said)
+    except Exception as error:  # noqa: BLE001 -- records are not trusted
+        reason = " ".join(f"unexpected {type(error).__name__}: {error}".split())
+        return EpochAgain(trial=epoch.trial, failure=reason)
 
 
 def _again(bench: Bench, epoch: RecordedEpoch) -> EpochAgain:
@@ -116,8 +201,10 @@ def _again(bench: Bench, epoch: RecordedEpoch) -> EpochAgain:
 
 
 def make_samples(dataset: Dataset, epoch: int, batch_size: int, seed: int) -> None:
-    """Make the samples of a dataset out of formulas, which the run made in its first epoch: what it
-    recorded of a later one is without the time for them."""
+    """Generate the samples of a generated dataset, as the run did in its first epoch.
+
+    The recorded times of later epochs do not include it.
+    """
     if epoch > 1 and isinstance(dataset, GeneratedDataset):
         for _ in dataset.train(epoch, batch_size, seed):
             pass
@@ -182,9 +269,22 @@ def _train(bench: Bench, epoch: RecordedEpoch, network: RankNetwork, began: Trai
 
 
 def _operations(graph: Graph) -> MatrixOperations | None:
-    """Return what PyTorch counts of a graph; None where PyTorch is not installed."""
+    """Return PyTorch's count of a graph's operations; None if PyTorch is not installed."""
     if not ENGINES["torch"].installed:
         return None
     from aiperf_hpc.replica.engines.torch.operation_count import matrix_operations
 
     return matrix_operations(graph)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Execute, write the result, and return the exit status."""
+    return answer(arguments, ExecutionRequest, "aiperf_hpc.replica.execution", _write)
+
+
+def _write(request: ExecutionRequest, out: Path) -> None:
+    write_whole(out, execute(request).model_dump_json(indent=1))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

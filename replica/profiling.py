@@ -1,4 +1,9 @@
-"""Some training steps of one network, timed without the profiler and then with it."""
+"""Some training steps of one network, timed without the framework's profiler and then with it.
+
+    python -m aiperf_hpc.replica.profiling --out DIR
+
+Reads the request of ``aiperf profile`` from standard input.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,9 @@ import itertools
 import math
 import os
 import socket
+import sys
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.errors import EngineError, UsageError
+from aiperf_hpc.errors import EngineError, OutOfMemoryError, UsageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.host.machine import available_bytes
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
@@ -26,7 +31,9 @@ from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines import engine_for
 from aiperf_hpc.replica.engines.base import Engine, Network
 from aiperf_hpc.replica.engines.profiling import Recording, load_profiler
+from aiperf_hpc.replica.request_process import answer
 from aiperf_hpc.replica.training.trial import configured_hyperparameters
+from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.step_profile import Profile, ProfileRequest, by_category
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters, TensorSpec
 from aiperf_hpc.workloads.registry import initial_graph
@@ -34,12 +41,12 @@ from aiperf_hpc.workloads.registry import initial_graph
 WARM_UP = 2
 """Steps before anything is timed: the first ones choose kernels and take memory."""
 BATCHES = 4
-"""Batches that are read or made beforehand, and trained on again and again."""
+"""Batches that are prepared beforehand, and reused."""
 _MEBI = 2**20
 
 
 class Subject(NamedTuple):
-    """What is trained, and by what."""
+    """The network that is trained, and its engine."""
 
     engine: Engine
     dataset: DatasetInfo
@@ -49,19 +56,19 @@ class Subject(NamedTuple):
 
 
 class Timings(NamedTuple):
-    """What some steps took, in seconds."""
+    """The seconds of some steps."""
 
     alone: float
-    """Without the profiler, as the mean of those before and those after it."""
+    """Without the profiler: the mean of those before and after it."""
     profiled: float
 
 
 def profile_steps(request: ProfileRequest, folder: Path) -> Profile:
     """Build the network and profile its training.
 
-    Weights are initial ones and the learning rate is 0, so that nothing diverges: what a step
-    takes does not depend on them. Batches are in memory already, and one rank trains alone: of
-    reading, and of the all-reduce of several ranks, there is nothing in a profile.
+    Weights are initial and the learning rate is 0, so that nothing diverges: the time of a step
+    does not depend on them. Batches are in memory, and one rank trains alone: a profile contains
+    neither reading nor the all-reduce of several ranks.
 
     Raises:
         EngineError: the network cannot be built, trained or profiled here.
@@ -140,17 +147,17 @@ def _profile(
 
 
 def _require_memory(subject: Subject, config: RunConfig) -> None:
-    """Refuse a batch that is estimated not to fit, as a run does."""
+    """Refuse a batch whose estimated memory is not available, as a run does."""
     used, batch_size = subject.used, subject.used.batch_size
     needed = training_bytes(subject.graph, batch_size, used.precision, used.optimizer)
     limit = config.engine.memory_gib
-    there = subject.engine.memory_bytes or available_bytes()
+    available = subject.engine.memory_bytes or available_bytes()
     if limit is not None:
-        there = min(there, int(limit * 2**30))
-    if needed > there:
+        available = min(available, int(limit * 2**30))
+    if needed > available:
         raise EngineError(
             f"a batch of {batch_size} samples needs an estimated {needed // _MEBI} MiB, "
-            f"{there // _MEBI} MiB are there; lower --batch-size"
+            f"{available // _MEBI} MiB are there; lower --batch-size"
         )
 
 
@@ -169,8 +176,8 @@ def _seconds(work: Callable[[], None]) -> float:
 def _batches(request: ProfileRequest, subject: Subject) -> list[Batch]:
     if request.data == "real":
         return _real_batches(request.config, subject.used.batch_size, subject.cores)
-    made_up = partial(_made_up, subject.dataset, subject.used.batch_size)
-    return [made_up(number) for number in range(BATCHES)]
+    dataset, size = subject.dataset, subject.used.batch_size
+    return [_synthetic_batch(dataset, size, number) for number in range(BATCHES)]
 
 
 def _real_batches(config: RunConfig, batch_size: int, cores: int) -> list[Batch]:
@@ -185,7 +192,7 @@ def _real_batches(config: RunConfig, batch_size: int, cores: int) -> list[Batch]
     return list(itertools.islice(epoch, min(BATCHES, samples // batch_size)))
 
 
-def _made_up(dataset: DatasetInfo, batch_size: int, number: int) -> Batch:
+def _synthetic_batch(dataset: DatasetInfo, batch_size: int, number: int) -> Batch:
     """Return random numbers in the shapes of a dataset; classes are spread evenly."""
     rng = np.random.default_rng(number)
 
@@ -201,3 +208,21 @@ def _made_up(dataset: DatasetInfo, batch_size: int, number: int) -> Batch:
     inputs = {name: array(spec, 1) for name, spec in dataset.inputs.items()}
     targets = {name: array(spec, dataset.classes or 1) for name, spec in dataset.targets.items()}
     return Batch(inputs, targets)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Profile, write ``profile.json``, and return the exit status."""
+    return answer(arguments, ProfileRequest, "aiperf_hpc.replica.profiling", _write)
+
+
+def _write(request: ProfileRequest, folder: Path) -> None:
+    try:
+        profile = profile_steps(request, folder)
+    except (MemoryError, OutOfMemoryError) as error:
+        why = " ".join(str(error).split()) or "the host has no memory left"
+        raise OutOfMemoryError(f"{why}; lower --batch-size") from None
+    write_whole(folder / "profile.json", profile.model_dump_json(indent=1))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

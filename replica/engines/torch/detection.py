@@ -1,4 +1,4 @@
-"""The loss of a detector of two stages, and what it finds.
+"""The loss of a detector of two stages, and its detections.
 
 As tensorpack's Faster R-CNN has them (examples/FasterRCNN), the nearest public program in
 TensorFlow: 256 anchors a sample, half of them positive at most, a logistic loss of their scores and
@@ -8,7 +8,7 @@ absolute differences of the shifts of those on true boxes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -19,17 +19,23 @@ from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph, Proposals
 from aiperf_hpc.graph.layers.regions import BOX
 from aiperf_hpc.objective import MOST_DETECTIONS
-from aiperf_hpc.replica.engines.torch.detection.boxes import (
-    anchors_of,
+from aiperf_hpc.replica.engines.torch.proposals import (
+    FOREGROUND,
+    GroundTruth,
+    anchor_boxes,
     areas,
-    best_apart,
-    clipped,
-    overlaps,
-    shifted,
-    shifts_of,
+    clip_boxes,
+    decode_boxes,
+    encode_boxes,
+    non_maximum_suppression,
+    pairwise_iou,
 )
-from aiperf_hpc.replica.engines.torch.detection.proposals import FOREGROUND, Truth
-from aiperf_hpc.replica.engines.torch.objectives import Loss, Targets
+
+Targets = Mapping[str, Tensor]
+Loss = Callable[[Tensor, Targets, float], Tensor]
+"""The loss of each sample, of an output, targets and the label smoothing."""
+Quality = Callable[[Tensor, Targets], Sequence[Tensor]]
+"""The parts of a measure, of an output and targets."""
 
 ANCHORS = 256
 """Anchors of a sample that the first stage's loss is taken over."""
@@ -47,8 +53,8 @@ _CANDIDATES = 1000
 """Detections of a sample that are compared with each other."""
 
 
-class Said(NamedTuple):
-    """What a detector says of some samples."""
+class DetectorOutput(NamedTuple):
+    """The parts of a detector's output for some samples."""
 
     rows: Tensor
     """(samples, anchors, 5): each anchor's score and shifts."""
@@ -57,10 +63,10 @@ class Said(NamedTuple):
     scores: Tensor
     """(samples, regions, classes + 1), before the softmax, the background last."""
     shifts: Tensor
-    """(samples, regions, classes + 1, 4), as ``boxes.shifts_of``."""
+    """(samples, regions, classes + 1, 4), as ``boxes.encode_boxes``."""
 
     @classmethod
-    def of(cls, output: Tensor, shapes: Sequence[tuple[int, ...]]) -> Said:
+    def of(cls, output: Tensor, shapes: Sequence[tuple[int, ...]]) -> DetectorOutput:
         """Take a network's output apart, which has parts of some shapes behind each other."""
         sizes = [rows * columns for rows, columns in shapes]
         rows, regions, scores, shifts = (
@@ -72,7 +78,7 @@ class Said(NamedTuple):
 
 
 class _Detector(NamedTuple):
-    """What has to be known of a network to understand its output."""
+    """The facts about a network that its output depends on."""
 
     layer: Proposals
     shapes: tuple[tuple[int, ...], ...]
@@ -81,11 +87,11 @@ class _Detector(NamedTuple):
     def of(cls, graph: Graph) -> _Detector:
         layers = [node.layer for node in graph.nodes if isinstance(node.layer, Proposals)]
         if len(layers) != 1 or graph.output.layer.kind != "detector":
-            raise EngineError("what is trained to detect must end in a detector with proposals")
+            raise EngineError("the objective 'detection' needs a network that ends in a detector")
         return cls(layers[0], graph.input_shapes(graph.output.name))
 
     def anchors(self, device: torch.device) -> Tensor:
-        return anchors_of(self.layer.levels, self.layer.of_a_level, device)
+        return anchor_boxes(self.layer.levels, self.layer.of_a_level, device)
 
 
 def detection(graph: Graph) -> Loss:
@@ -94,49 +100,50 @@ def detection(graph: Graph) -> Loss:
 
     def loss(output: Tensor, targets: Targets, smoothing: float) -> Tensor:
         del smoothing  # Labels alone are smoothed.
-        said, anchors = Said.of(output, detector.shapes), detector.anchors(output.device)
-        found = []
-        for rows, regions, scores, shifts, boxes in zip(*said, targets["boxes"], strict=True):
-            truth = Truth.of(boxes)
+        parts = DetectorOutput.of(output, detector.shapes)
+        anchors = detector.anchors(output.device)
+        losses = []
+        for rows, regions, scores, shifts, boxes in zip(*parts, targets["boxes"], strict=True):
+            truth = GroundTruth.of(boxes)
             first = anchor_loss(rows, anchors, truth)
-            found.append(first + region_loss(regions, scores, shifts, truth))
-        return torch.stack(found)
+            losses.append(first + region_loss(regions, scores, shifts, truth))
+        return torch.stack(losses)
 
     return loss
 
 
-def anchor_loss(rows: Tensor, anchors: Tensor, truth: Truth) -> Tensor:
+def anchor_loss(rows: Tensor, anchors: Tensor, truth: GroundTruth) -> Tensor:
     """Return the first stage's loss of a sample.
 
-    An anchor that overlaps a true box as no other does is positive too. Of the rest, some are drawn
-    in training; without gradients always the same ones, so that a loss can be compared.
+    The anchor with the largest overlap with a true box is positive too. Anchors are sampled in
+    training; without gradients the sample is always the same, so that losses can be compared.
     """
-    found = overlaps(anchors, truth.boxes)
+    found = pairwise_iou(anchors, truth.boxes)
     best, which = found.max(1)
     nearest = ((found == found.max(0).values) & (found > 0.0)).any(1)
     positive = (best >= POSITIVE) | nearest
     negative = (best < NEGATIVE) & ~positive
-    draw = _draws(rows)
-    taken = _some(positive, ANCHORS // 2, draw)
-    chosen = taken | _some(negative, ANCHORS - taken.sum(), draw)
+    random = _random_numbers(rows)
+    taken = _some(positive, ANCHORS // 2, random)
+    chosen = taken | _some(negative, ANCHORS - taken.sum(), random)
     scores = functional.binary_cross_entropy_with_logits(
         rows[:, 0], positive.to(rows.dtype), reduction="none"
     )
-    wanted = shifts_of(truth.boxes[which], anchors)
+    wanted = encode_boxes(truth.boxes[which], anchors)
     shifts = functional.huber_loss(rows[:, 1:], wanted, reduction="none", delta=HUBER).sum(1)
     return (_sum_where(chosen, scores) + _sum_where(taken, shifts) / HUBER) / ANCHORS
 
 
-def region_loss(regions: Tensor, scores: Tensor, shifts: Tensor, truth: Truth) -> Tensor:
+def region_loss(regions: Tensor, scores: Tensor, shifts: Tensor, truth: GroundTruth) -> Tensor:
     """Return the second stage's loss of a sample, over regions that are not empty."""
     there = areas(regions) > 0.0
-    best, which = overlaps(regions, truth.boxes).max(1)
+    best, which = pairwise_iou(regions, truth.boxes).max(1)
     on = (best >= FOREGROUND) & there
     background = scores.shape[1] - 1
     labels = torch.where(on, truth.classes[which], background)
     classes = functional.cross_entropy(scores, labels, reduction="none")
     own = shifts[torch.arange(len(regions), device=regions.device), labels]
-    wanted = shifts_of(truth.boxes[which], regions)
+    wanted = encode_boxes(truth.boxes[which], regions)
     scales = shifts.new_tensor(SCALES)
     differences = ((own - wanted).abs() * scales).sum(1)
     total = _sum_where(there, classes) + _sum_where(on, differences)
@@ -144,28 +151,28 @@ def region_loss(regions: Tensor, scores: Tensor, shifts: Tensor, truth: Truth) -
 
 
 def _sum_where(mask: Tensor, values: Tensor) -> Tensor:
-    """Return the sum of some values; what the others are does not matter."""
+    """Return the sum of some values; the others may be NaN."""
     return torch.where(mask, values, 0.0).sum()
 
 
-def _draws(like: Tensor) -> Callable[[], Tensor]:
-    """Return what draws a number for each row, in [0, 1)."""
+def _random_numbers(like: Tensor) -> Callable[[], Tensor]:
+    """Return a function that samples a number in [0, 1) for each row."""
     generator = None
     if not torch.is_grad_enabled():
         generator = torch.Generator(like.device).manual_seed(0)
     return lambda: torch.rand(len(like), device=like.device, generator=generator)
 
 
-def _some(mask: Tensor, most: Tensor | int, draw: Callable[[], Tensor]) -> Tensor:
-    """Return so many of those that a mask has, drawn, or all if there are fewer."""
-    drawn = torch.where(mask, draw(), -1.0)
-    best = drawn.topk(min(ANCHORS, len(drawn)))
-    numbers = torch.arange(len(best.indices), device=mask.device)
-    kept = (best.values >= 0.0) & (numbers < most)
+def _some(mask: Tensor, most: Tensor | int, random: Callable[[], Tensor]) -> Tensor:
+    """Return a random sample of a mask's rows, or all if there are fewer."""
+    numbers = torch.where(mask, random(), -1.0)
+    best = numbers.topk(min(ANCHORS, len(numbers)))
+    places = torch.arange(len(best.indices), device=mask.device)
+    kept = (best.values >= 0.0) & (places < most)
     return torch.zeros_like(mask).scatter(0, best.indices, kept)
 
 
-def mean_average_precision(graph: Graph) -> Callable[[Tensor, Targets], Sequence[Tensor]]:
+def mean_average_precision(graph: Graph) -> Quality:
     """Return what gives each sample's detections and true boxes as rows.
 
     Detections are (samples, 6 x 100): box, score and class of the best ones, -1 where there are
@@ -174,10 +181,10 @@ def mean_average_precision(graph: Graph) -> Callable[[Tensor, Targets], Sequence
     detector = _Detector.of(graph)
 
     def rows(output: Tensor, targets: Targets) -> Sequence[Tensor]:
-        said = Said.of(output, detector.shapes)
+        parts = DetectorOutput.of(output, detector.shapes)
         found = [
             detections(detector.layer, regions, scores, shifts)
-            for regions, scores, shifts in zip(said.regions, said.scores, said.shifts, strict=True)
+            for regions, scores, shifts in zip(*parts[1:], strict=True)
         ]
         return torch.stack(found).flatten(1), targets["boxes"].flatten(1)
 
@@ -191,12 +198,13 @@ def detections(layer: Proposals, regions: Tensor, scores: Tensor, shifts: Tensor
     best = probabilities.flatten().topk(min(_CANDIDATES, probabilities.numel()))
     classes = probabilities.shape[1]
     region, number = best.indices // classes, best.indices % classes
-    boxes = clipped(shifted(regions[region], shifts[region, number]), layer.height, layer.width)
+    boxes = decode_boxes(regions[region], shifts[region, number])
+    boxes = clip_boxes(boxes, layer.height, layer.width)
     good = (best.values >= LEAST_SCORE) & (areas(boxes) > 0.0)
     boxes, score, number = boxes[good], best.values[good], number[good]
     # Classes are put so far apart that they do not overlap.
     apart = boxes + (number * (2 * max(layer.height, layer.width)))[:, None]
-    kept = best_apart(apart, APART)
+    kept = non_maximum_suppression(apart, APART)
     found = torch.cat([boxes, score[:, None], number[:, None].to(boxes.dtype)], 1)[kept]
     found = found[:MOST_DETECTIONS]
     return functional.pad(found, (0, 0, 0, MOST_DETECTIONS - len(found)), value=-1.0)

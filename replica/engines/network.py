@@ -1,0 +1,102 @@
+"""What the networks of all frameworks share: warming, calibration and the sums of steps."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from numpy.typing import NDArray
+
+from aiperf_hpc.errors import NonFiniteLossError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
+from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights
+from aiperf_hpc.objective import Objective
+from aiperf_hpc.replica.data.base import Batch
+from aiperf_hpc.replica.engines.base import (
+    EvaluationSums,
+    RankNetwork,
+    empty_batch,
+    evaluated,
+    step_in_halves,
+)
+
+
+class FrameworkNetwork(RankNetwork, ABC):
+    """Base of the networks that a framework trains."""
+
+    def __init__(self, graph: Graph, weights: Weights, objective: Objective) -> None:
+        check_weights(graph, weights)
+        self._graph = graph
+        self._objective = objective
+        self._measure = objective.quality
+        self._transparent = transparent(graph, weights)
+        self._steps = 0
+        """Training steps since losses were drained."""
+        self._samples = 0
+        """Samples evaluated since evaluations were drained."""
+        self._rows: list[Sequence[Any]] = []
+        """The measure's rows, one entry per batch."""
+        self._predicted: list[Any] = []
+        """The most probable classes, one entry per batch."""
+
+    @property
+    def _sum_count(self) -> int:
+        """The running sums of an evaluation: the loss, and those of the measure."""
+        return 1 + (0 if self._measure.rows else len(self._measure.sums))
+
+    @abstractmethod
+    def _restored(self, batch_size: int) -> AbstractContextManager[None]:
+        """Execute steps of a batch size in the block, and undo their effect on all tensors."""
+
+    @abstractmethod
+    def _take_loss(self) -> float:
+        """Wait for all training steps; return the sum of their losses and reset it."""
+
+    @abstractmethod
+    def _take_evaluation(self) -> list[float]:
+        """Wait for all evaluation steps; return their running sums and reset them."""
+
+    @abstractmethod
+    def _joined(self, parts: Sequence[Any]) -> NDArray[Any]:
+        """Return tensors of several batches as one array."""
+
+    def warm(self, batch_size: int, *, halves: bool = False) -> None:
+        batch = empty_batch(self._graph, self._objective, batch_size)
+        counts = self._steps, self._samples, self._rows[:], self._predicted[:]
+        try:
+            with self._restored(batch_size):
+                if halves:
+                    step_in_halves(self, batch, 0.0)
+                else:
+                    self.train_step(batch, 0.0)
+                self.evaluate_step(batch)
+        finally:
+            self._steps, self._samples, self._rows, self._predicted = counts
+
+    def calibrate(self, batch: Batch) -> tuple[str, ...]:
+        return calibrate(self._graph, self._transparent, lambda: self.moments(batch), self.assign)
+
+    def drain_training(self) -> float:
+        loss, steps, self._steps = self._take_loss(), self._steps, 0
+        return _finite(loss, "training") / max(steps, 1)
+
+    def drain_evaluation(self) -> EvaluationSums:
+        loss, *sums = self._take_evaluation()
+        rows = [self._joined(part) for part in zip(*self._rows, strict=True)]
+        predicted = self._joined(self._predicted) if self._predicted else None
+        samples, self._samples, self._rows, self._predicted = self._samples, 0, [], []
+        return evaluated(
+            self._measure, _finite(loss, "validation"), samples, rows or sums, predicted
+        )
+
+
+def _finite(loss: float, phase: str) -> float:
+    if not math.isfinite(loss):
+        raise NonFiniteLossError(
+            f"the {phase} loss is not finite; a lower training.learning_rate may help"
+        )
+    return loss

@@ -1,0 +1,71 @@
+"""What the optimizers of all engines share: the trial's regularization, and the form of a state."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from aiperf_hpc.errors import EngineError
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.weights.checkpoint import Array
+from aiperf_hpc.replica.engines.base import OptimizerState
+from aiperf_hpc.trial import Hyperparameters
+
+ITERATE = "iterate"
+"""The slot of the trained parameters of an optimizer whose weights are an average of them."""
+STEP = "step"
+"""The number of steps in a state."""
+
+
+class Regularization(NamedTuple):
+    """What keeps the parameters of a trial small."""
+
+    used: Hyperparameters
+    """The trial's hyperparameters, with the weight decay that the update applies."""
+    decayed: Collection[str]
+    """The parameters that the update's weight decay applies to; empty without weight decay."""
+    penalties: Mapping[str, float]
+    """Factors of the squares of parameters that are minimized too, by parameter."""
+
+
+def regularization(graph: Graph, used: Hyperparameters) -> Regularization:
+    """Return the weight decay and the penalties of a graph's parameters in a trial."""
+    if not used.weight_decay:
+        return Regularization(used, (), graph.penalties)
+    decayed = sorted(graph.parameters if used.weight_decay_of == "all" else graph.decayed)
+    if used.weight_decay_in == "update":
+        return Regularization(used, decayed, graph.penalties)
+    penalties = dict(graph.penalties)
+    for name in decayed:
+        penalties[name] = penalties.get(name, 0.0) + used.weight_decay / 2.0
+    return Regularization(used.model_copy(update={"weight_decay": 0.0}), (), penalties)
+
+
+def slots(state: OptimizerState, slot: str, parameters: Collection[str]) -> dict[str, Array]:
+    """Return a slot of every parameter. Raises EngineError if the state lacks one."""
+    keys = {name: f"{slot}:{name}" for name in parameters}
+    if not state.keys() >= set(keys.values()):
+        raise _missing(state, slot)
+    return {name: state[key] for name, key in keys.items()}
+
+
+def step_state(steps: int) -> dict[str, Array]:
+    """Return the entry of a state for the number of steps."""
+    return {STEP: np.array(steps, np.float32)}
+
+
+def step_count(state: OptimizerState) -> int:
+    """Return the number of steps in a state. Raises EngineError if it has none."""
+    if STEP not in state:
+        raise _missing(state, STEP)
+    return round(float(state[STEP].item()))
+
+
+def _missing(state: OptimizerState, missing: str) -> EngineError:
+    kinds = sorted({key.split(":")[0] for key in state})
+    return EngineError(
+        f"the optimizer cannot resume from the state of another one: it has {kinds}, not "
+        f"'{missing}' of every parameter"
+    )

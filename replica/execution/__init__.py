@@ -1,1 +1,0 @@
-"""Recorded epochs of a run, executed again: ``aiperf verify --execute``."""
