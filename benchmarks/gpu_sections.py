@@ -49,7 +49,7 @@ from aiperf_hpc.replica.engines.torch.network import TorchNetwork
 from aiperf_hpc.replica.engines.torch.peak_kernels import TorchDevice
 from aiperf_hpc.replica.parallel.collectives import join
 from aiperf_hpc.replica.runtime.background import lower_priority
-from aiperf_hpc.run.step_profile import by_category
+from aiperf_hpc.run.replica_requests import by_category
 from aiperf_hpc.trial import Hyperparameters
 
 RATE = 0.01

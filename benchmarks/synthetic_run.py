@@ -25,10 +25,9 @@ from aiperf_hpc.morphism.operators.morphisms import MORPHISMS
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.run import records
 from aiperf_hpc.run.graph_store import GraphStore
-from aiperf_hpc.run.identity import seed_of
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.paths import RunPaths, seed_of
 from aiperf_hpc.trial import (
     DatasetInfo,
     Hyperparameters,

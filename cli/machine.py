@@ -19,7 +19,7 @@ from aiperf_hpc.cli.parameters import (
 )
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.host.machine import available_bytes
-from aiperf_hpc.run.step_profile import ProfileRequest
+from aiperf_hpc.run.replica_requests import ProfileRequest
 from aiperf_hpc.run.storage import require_writable
 
 

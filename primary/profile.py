@@ -22,7 +22,7 @@ from aiperf_hpc.host.signals import interruptible
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.step_profile import KernelCategory, Profile, ProfileRequest
+from aiperf_hpc.run.replica_requests import KernelCategory, Profile, ProfileRequest
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.registry import initial_graph, missing, workload_of
 

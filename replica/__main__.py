@@ -25,8 +25,8 @@ from aiperf_hpc.errors import (
     DeviceLostError,
     RunDirectoryError,
 )
+from aiperf_hpc.host.machine import VisibleDevices
 from aiperf_hpc.host.schedulers import job_variable, node_name
-from aiperf_hpc.host.visible_devices import VisibleDevices
 from aiperf_hpc.replica.engines.peaks import rank_peak
 from aiperf_hpc.replica.host import Host
 from aiperf_hpc.replica.node_check import (
@@ -45,9 +45,8 @@ from aiperf_hpc.replica.replica import Replica
 from aiperf_hpc.replica.runtime.background import background_thread
 from aiperf_hpc.replica.runtime.kernel_caches import own_kernel_caches
 from aiperf_hpc.replica.runtime.telemetry import journaled_telemetry
-from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.run.paths import Incarnation, RunPaths
+from aiperf_hpc.run.paths import Identity, Incarnation, RunPaths
 from aiperf_hpc.run.storage import BackoffRetry, Retry
 from aiperf_hpc.streams import print_in_any_locale
 from aiperf_hpc.system.node import describe_rank

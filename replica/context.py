@@ -8,9 +8,8 @@ from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
-from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.journal import JournalWriter
-from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.paths import Identity, RunPaths
 from aiperf_hpc.run.storage import Retry, Sync, no_retry, to_stable_storage
 
 

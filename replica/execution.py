@@ -44,7 +44,7 @@ from aiperf_hpc.replica.training.checkpoint import load_training
 from aiperf_hpc.replica.training.schedule import Schedule
 from aiperf_hpc.replica.training.trial import TrainingState
 from aiperf_hpc.run.paths import write_whole
-from aiperf_hpc.run.reexecution import (
+from aiperf_hpc.run.replica_requests import (
     EpochAgain,
     EvaluationAgain,
     ExecutionRequest,

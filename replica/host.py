@@ -33,11 +33,10 @@ from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
 from aiperf_hpc.replica.trials.hpo import journal_storage
 from aiperf_hpc.run.clocks import ClockReading, Clocks, read_clock, read_clocks
 from aiperf_hpc.run.digest import Digest
-from aiperf_hpc.run.heads import Head, published
 from aiperf_hpc.run.history import RunHistory
-from aiperf_hpc.run.identity import Identity
+from aiperf_hpc.run.journal_digest import JournalDigest, published
 from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.paths import Identity, RunPaths
 from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.run.storage import BackoffRetry, Retry, to_stable_storage
 from aiperf_hpc.system.description import RankDescription
@@ -144,7 +143,7 @@ class Host:
         """Read all clocks, with a folder of the run to write in; None if time is simulated."""
         return read_clocks(folder)
 
-    def primary_head(self, paths: RunPaths) -> Head | None:
+    def primary_head(self, paths: RunPaths) -> JournalDigest | None:
         """Return the latest digest of the primary's journal, if there is one."""
         return published(paths)
 

@@ -16,9 +16,8 @@ from aiperf_hpc.clock import Clock
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.datasets import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError, EngineError, PreflightError
-from aiperf_hpc.host.machine import available_bytes
+from aiperf_hpc.host.machine import BOUND, available_bytes
 from aiperf_hpc.host.schedulers import SCHEDULERS, node_name
-from aiperf_hpc.host.visible_devices import BOUND
 from aiperf_hpc.integrity.release import FILES, package_digest
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Dataset

@@ -34,7 +34,7 @@ from aiperf_hpc.replica.engines.profiling import Recording, load_profiler
 from aiperf_hpc.replica.request_process import answer
 from aiperf_hpc.replica.training.trial import configured_hyperparameters
 from aiperf_hpc.run.paths import write_whole
-from aiperf_hpc.run.step_profile import Profile, ProfileRequest, by_category
+from aiperf_hpc.run.replica_requests import Profile, ProfileRequest, by_category
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters, TensorSpec
 from aiperf_hpc.workloads.registry import initial_graph
 

@@ -28,11 +28,11 @@ from aiperf_hpc.replica.training.best_epoch import keeps_best_epochs
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder, TrialBuilder
 from aiperf_hpc.replica.trials.loop import ReplicaFailedError, TrialLoop
-from aiperf_hpc.run.heads import Head
-from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.journal_digest import JournalDigest
+from aiperf_hpc.run.liveness import Timekeeping
 from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.paths import Identity, RunPaths
 from aiperf_hpc.run.records import (
     AnyEvent,
     ClockSeen,
@@ -49,7 +49,6 @@ from aiperf_hpc.run.records import (
     SystemDescribed,
     TimeSpent,
 )
-from aiperf_hpc.run.timekeeping import Timekeeping
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.trial import DevicePeak, Machine, TimePhase
 from aiperf_hpc.workloads.registry import initial_graph
@@ -82,7 +81,7 @@ class Replica:
         self._who = who
         self._host = host
         self._ranks = ranks
-        self._head: Head | None = None
+        self._head: JournalDigest | None = None
         self._next_head = 0.0
         self._watch = Stopwatch(host.clock)
         self._alive_seconds = host.seconds_alive()

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks
-from aiperf_hpc.run.heads import Head
+from aiperf_hpc.run.journal_digest import JournalDigest
 from aiperf_hpc.run.liveness import PAUSE_SECONDS, STOPPED_SECONDS
 from aiperf_hpc.run.records import RECORD, Record
 from aiperf_hpc.system.description import RankDescription
@@ -120,7 +120,7 @@ class Shown(NamedTuple):
     """When the answer was recorded, UTC seconds."""
     offset: int
     """The bytes up to that record, that one too."""
-    head: Head
+    head: JournalDigest
     answer: records.Witnessed | records.TimeStamped
 
 
@@ -183,9 +183,9 @@ class Journal:
         """The primaries, or the process of a replica, one after the other."""
         self.steps: list[Step] = []
         """Where the UTC clock did not run as the monotonic one did."""
-        self.heads: list[tuple[float, Head]] = []
+        self.heads: list[tuple[float, JournalDigest]] = []
         """The heads of ``heads.jsonl`` that the primary recorded, and when, UTC seconds."""
-        self.seen: list[tuple[float, Head]] = []
+        self.seen: list[tuple[float, JournalDigest]] = []
         """The heads of the primary's journal that its replica saw, and when, UTC seconds."""
         self.shown: list[Shown] = []
         """What witnesses outside answered the primary."""

@@ -21,6 +21,7 @@ from aiperf_hpc.primary.control.scaling import Scaling
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
 from aiperf_hpc.results.views.cached_view import rest_after
 from aiperf_hpc.run.clocks import Clocks
+from aiperf_hpc.run.liveness import Timekeeping
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.records import (
     TIME_OVER,
@@ -41,7 +42,6 @@ from aiperf_hpc.run.records import (
     SystemDescribed,
 )
 from aiperf_hpc.run.requests import requested_stop
-from aiperf_hpc.run.timekeeping import Timekeeping
 from aiperf_hpc.trial import JobPhase
 
 INTERRUPTED = "interrupted by the user"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from aiperf_hpc.run.heads import MARK, Head, new_hash, over, publish
 from aiperf_hpc.run.history import RunHistory, no_collections
 from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.journal_digest import MARK, JournalDigest, combined_sha256, new_hash, publish
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.records import HeadsTaken, JournalHeads
 from aiperf_hpc.run.storage import Retry
@@ -59,7 +59,7 @@ class JournalDigests:
         self._own.append(heads)
         return HeadsTaken(heads=self._own.head)
 
-    def publish(self, retry: Retry) -> Head:
+    def publish(self, retry: Retry) -> JournalDigest:
         """Publish the digest of the primary's journal to the replicas, and return it.
 
         Raises:
@@ -85,7 +85,7 @@ class JournalDigests:
             names=tuple(new),
             grown=tuple(grown),
             marks="".join(sha256[:MARK] for _, _, sha256 in heads),
-            sha256=over(heads),
+            sha256=combined_sha256(heads),
         )
 
     def _named(self, paths: set[Path]) -> list[str]:

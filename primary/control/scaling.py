@@ -15,7 +15,7 @@ from aiperf_hpc.primary.launchers.base import (
 )
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run.history.presence import requested_nodes
-from aiperf_hpc.run.identity import replica_name, replica_number
+from aiperf_hpc.run.paths import replica_name, replica_number
 from aiperf_hpc.run.records import (
     FileProblem,
     NodesAsked,

@@ -23,9 +23,8 @@ from aiperf_hpc.errors import (
 from aiperf_hpc.extras import COLLECTIVES, pip_install
 from aiperf_hpc.formatting import size
 from aiperf_hpc.host.processes import end_session
-from aiperf_hpc.run.identity import replica_name
 from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.paths import RunPaths, replica_name
 from aiperf_hpc.trial import JobPhase
 
 FORESEEN_STATUSES = frozenset(

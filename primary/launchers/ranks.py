@@ -14,7 +14,7 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.config.loading import validate
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.extras import COLLECTIVES
-from aiperf_hpc.host.visible_devices import VisibleDevices
+from aiperf_hpc.host.machine import VisibleDevices
 from aiperf_hpc.primary.programs import output_for
 from aiperf_hpc.system.accelerators import computing_on_bus, find_accelerators
 

@@ -10,7 +10,7 @@ from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.config import EngineConfig, RunConfig
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.extras import ENGINES
-from aiperf_hpc.host.visible_devices import VisibleDevices, devices_seen
+from aiperf_hpc.host.machine import VisibleDevices, devices_seen
 from aiperf_hpc.objective import CLASSIFICATION, Objective
 from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.engines.simulated import SimulatedEngine

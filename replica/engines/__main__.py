@@ -1,7 +1,7 @@
 """``python -m aiperf_hpc.replica.engines``: whether this machine can train what is asked for.
 
 Reads a run's configuration, JSON, from standard input, and loads its engine. Prints the
-accelerators that it sees, as ``visible_devices.py`` writes them, or an empty line.
+accelerators that it sees, as ``VisibleDevices`` writes them, or an empty line.
 """
 
 from __future__ import annotations

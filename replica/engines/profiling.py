@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.run.step_profile import KernelCategory, KernelTime
+from aiperf_hpc.run.replica_requests import KernelCategory, KernelTime
 
 MODULES = {
     "tensorflow": "aiperf_hpc.replica.engines.tensorflow.profiler",

@@ -40,10 +40,9 @@ from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
 from aiperf_hpc.run.digest import Digest
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.history import RunHistory
-from aiperf_hpc.run.identity import Identity, seed_of
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.run.paths import Incarnation, RunPaths
+from aiperf_hpc.run.paths import Identity, Incarnation, RunPaths, seed_of
 from aiperf_hpc.run.records import Proposed, SearchEnded, SearchFailed, SearchStarted
 from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.streams import print_in_any_locale

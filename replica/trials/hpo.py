@@ -34,8 +34,7 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.grow import grow, inserted_spatial_convs, resize_inserted
 from aiperf_hpc.morphism.weights.checked_file import Tell, ignore
 from aiperf_hpc.replica.training.trial import Suggestion
-from aiperf_hpc.run.identity import seed_of
-from aiperf_hpc.run.paths import write_whole
+from aiperf_hpc.run.paths import seed_of, write_whole
 from aiperf_hpc.run.storage import GrowingFile, Retry, no_retry
 from aiperf_hpc.trial import Hyperparameters
 

@@ -28,7 +28,7 @@ from aiperf_hpc.replica.trials.planner import Planner
 from aiperf_hpc.replica.trials.prediction import predicted_value
 from aiperf_hpc.replica.trials.prefetch import Prefetch
 from aiperf_hpc.run.graph_store import GraphStore
-from aiperf_hpc.run.identity import seed_of
+from aiperf_hpc.run.paths import seed_of
 from aiperf_hpc.run.records import (
     TRAININGS_DONE,
     CheckpointDropped,

@@ -34,7 +34,7 @@ from aiperf_hpc.replica.training.trial import (
 from aiperf_hpc.replica.trials.candidate_queue import CandidateQueue
 from aiperf_hpc.replica.trials.hpo import Hpo
 from aiperf_hpc.run.history import Trial
-from aiperf_hpc.run.identity import seed_of
+from aiperf_hpc.run.paths import seed_of
 from aiperf_hpc.run.records import FileProblem
 from aiperf_hpc.trial import Hyperparameters, RoundPhase, TrialState
 

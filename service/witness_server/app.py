@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from aiperf_hpc import __version__
-from aiperf_hpc.run.heads import Head, RunId, Statement
+from aiperf_hpc.run.journal_digest import JournalDigest, RunId, Statement
 from aiperf_hpc.service.access import BodyLimit
 from aiperf_hpc.service.endpoint import Endpoint
 from aiperf_hpc.service.problem import ProblemError, add_problem_handlers, problem_response
@@ -46,7 +46,7 @@ class Shown(Value):
 
     run: RunId
     """The run's name."""
-    head: Head
+    head: JournalDigest
     """The head of its primary journal."""
     after: Annotated[int, Field(ge=0, lt=2**53)] = 0
     """The number, within the run, of the last statement that was received."""

@@ -22,7 +22,7 @@ from aiperf_hpc.integrity.signatures import (
     load_private_key,
     make_key,
 )
-from aiperf_hpc.run.heads import NOTHING, Head, Statement
+from aiperf_hpc.run.journal_digest import NOTHING, JournalDigest, Statement
 from aiperf_hpc.run.storage import GrowingFile
 from aiperf_hpc.service.problem import ProblemError
 from aiperf_hpc.verification.witness_client.signed import NAMESPACE, follows, signer_of
@@ -80,7 +80,7 @@ class WitnessLog:
         """How many statements there are."""
         return len(self._offsets)
 
-    def add(self, run: str, token: str, head: Head, after: int) -> list[Statement]:
+    def add(self, run: str, token: str, head: JournalDigest, after: int) -> list[Statement]:
         """Say that a head was shown now; return the run's statements after number ``after``.
 
         Args:
@@ -121,7 +121,7 @@ class WitnessLog:
         """Close the log."""
         self._file.close()
 
-    def _next(self, run: str, owner: str, head: Head, known: _Run | None) -> Statement:
+    def _next(self, run: str, owner: str, head: JournalDigest, known: _Run | None) -> Statement:
         now = self._utc()
         if now < self._last_utc - BACK_SECONDS:
             what = "the witness's clock has gone back; it says nothing until that is over"

@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 from tests.forgery.forger import ForgedRun, at, event_of, forgery, like, of
 
-from aiperf_hpc.run.identity import seed_of
-from aiperf_hpc.run.paths import Incarnation
+from aiperf_hpc.run.paths import Incarnation, seed_of
 
 
 def _copy(run: ForgedRun, replica: str, to: str) -> None:

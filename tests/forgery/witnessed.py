@@ -16,8 +16,8 @@ from tests.forgery.forger import ForgedRun, Line
 from tests.support.clock import Clock
 
 from aiperf_hpc.primary.control.journal_digests import JournalDigests
-from aiperf_hpc.run.heads import Head, new_hash
 from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.journal_digest import JournalDigest, new_hash
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.records import Witnessed
 from aiperf_hpc.service.witness_server.log import WitnessLog
@@ -27,7 +27,7 @@ SECONDS: Final = 30.0
 URL: Final = "https://witness.example.org"
 OF_HEADS: Final = ("heads_taken", "witnessed")
 
-Show = Callable[[Head, float], Line | None]
+Show = Callable[[JournalDigest, float], Line | None]
 """What shows a head at a time, UTC seconds, and returns the answer as an event, if there is one."""
 
 
@@ -40,7 +40,7 @@ class Witness:
         self.key = self.log.key.public
         self._run_id = run_id
 
-    def show(self, head: Head, utc: float) -> Line:
+    def show(self, head: JournalDigest, utc: float) -> Line:
         self.clock.advance(utc - self.clock.utc())
         (statement,) = self.log.add(self._run_id, "t" * 32, head, 0)[-1:]
         event = Witnessed(url=URL, key=self.key.fingerprint, statement=statement)
@@ -115,10 +115,10 @@ class _Primary:
             self._count += 1
 
     @property
-    def head(self) -> Head:
+    def head(self) -> JournalDigest:
         content, sha = self.text.encode(), new_hash()
         sha.update(content)
-        return Head(bytes=len(content), sha256=sha.hexdigest())
+        return JournalDigest(bytes=len(content), sha256=sha.hexdigest())
 
 
 def witnessed(base: ForgedRun, folder: Path, run_id: str) -> Witness:

@@ -260,8 +260,7 @@ def take() -> dict[str, object]:
     from aiperf_hpc.replica.context import ReplicaContext
     from aiperf_hpc.replica.runtime.stopping import StopFlag
     from aiperf_hpc.replica.trials.candidate_queue import CandidateQueue
-    from aiperf_hpc.run.identity import Identity
-    from aiperf_hpc.run.paths import FIRST
+    from aiperf_hpc.run.paths import FIRST, Identity
 
     history, looks = RunHistory(RUN, replica="r0"), 0
     with JournalWriter(RUN.root / os.uname().nodename) as journal:

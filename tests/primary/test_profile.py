@@ -17,7 +17,7 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary import profile
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.step_profile import (
+from aiperf_hpc.run.replica_requests import (
     CategoryTime,
     KernelCategory,
     KernelTime,

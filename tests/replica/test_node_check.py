@@ -14,7 +14,7 @@ from aiperf_hpc.clock import SYSTEM
 from aiperf_hpc.config import validate
 from aiperf_hpc.datasets import save_dataset_manifest
 from aiperf_hpc.errors import PREFLIGHT_STATUS, PreflightError
-from aiperf_hpc.host.visible_devices import BOUND
+from aiperf_hpc.host.machine import BOUND
 from aiperf_hpc.integrity.release import FILES, package_digest
 from aiperf_hpc.replica import node_check
 from aiperf_hpc.replica.node_check import (

@@ -27,10 +27,9 @@ from aiperf_hpc.replica.replica import Replica
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory
-from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.run.paths import FIRST, RunPaths
+from aiperf_hpc.run.paths import FIRST, Identity, RunPaths
 from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.trial import DevicePeak, Machine, TimePhase
 

@@ -33,8 +33,7 @@ from aiperf_hpc.replica import __main__ as main
 from aiperf_hpc.replica.node_check import package_versions
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
-from aiperf_hpc.run.identity import Identity, seed_of
-from aiperf_hpc.run.paths import Incarnation
+from aiperf_hpc.run.paths import Identity, Incarnation, seed_of
 from aiperf_hpc.run.records import TIME_OVER
 from aiperf_hpc.trial import TimePhase
 

@@ -14,7 +14,7 @@ from tests.support.clock import Clock
 from tests.support.host_clocks import clocks
 
 from aiperf_hpc.run.clocks import Clocks, raw_seconds, read_clocks
-from aiperf_hpc.run.timekeeping import EVERY_SECONDS, Timekeeping
+from aiperf_hpc.run.liveness import EVERY_SECONDS, Timekeeping
 
 SLOWING = """
 #define _GNU_SOURCE

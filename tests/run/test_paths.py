@@ -32,7 +32,7 @@ def test_the_layout_is_what_the_design_says(tmp_path: Path) -> None:
     assert relative(paths.report_json) == "report/report.json"
     below = [name for name in vars(RunPaths) if isinstance(getattr(paths, name), Path)]
     named = {getattr(paths, name) for name in below}
-    assert len(named) == len(below) > 30
+    assert len(named) == len(below) > 20
 
 
 def test_journals_are_those_that_exist_the_primarys_first(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from tests.support.telemetry import equipment, sample
 
 from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import ClockReading
-from aiperf_hpc.run.heads import Head, Statement
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
+from aiperf_hpc.run.journal_digest import JournalDigest, Statement
 from aiperf_hpc.run.records import RECORD, AnyEvent, Evaluated, Record
 from aiperf_hpc.trial import (
     DatasetInfo,
@@ -38,7 +38,7 @@ from aiperf_hpc.trial import (
     TrialState,
 )
 
-HEAD = Head(bytes=7, sha256="0" * 64)
+HEAD = JournalDigest(bytes=7, sha256="0" * 64)
 PEAK = DevicePeak(
     device="cuda:0", model="a", precision="tf32", rates={"convolution": 1e14},
     absent={"matrix product": "out of memory"}, seconds=4.5,

@@ -10,9 +10,9 @@ from tests.support.run_writer import progress, replica_started, run_ended, run_s
 
 from aiperf_hpc.primary.control.journal_digests import JournalDigests
 from aiperf_hpc.run import records
-from aiperf_hpc.run.heads import publish, published
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.journal_digest import publish, published
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.storage import no_retry
 

@@ -10,7 +10,7 @@ from tests.support.heads import HeadedRun
 from tests.support.run_factory import Plan
 
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.run.heads import Statement
+from aiperf_hpc.run.journal_digest import Statement
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import Witnessed
 from aiperf_hpc.service.witness_server.log import WitnessLog

@@ -14,7 +14,7 @@ from aiperf_hpc.host.processes import failure_reason, run_in_session
 from aiperf_hpc.host.signals import interruptible
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.records import BestEpochKept
-from aiperf_hpc.run.reexecution import (
+from aiperf_hpc.run.replica_requests import (
     ExecutionRequest,
     ExecutionResult,
     KeptCheckpoint,

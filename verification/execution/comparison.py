@@ -11,7 +11,7 @@ from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.run.history import Evaluation, Trial
 from aiperf_hpc.run.records import BestEpochKept
-from aiperf_hpc.run.reexecution import EpochAgain, EvaluationAgain, ExecutionResult
+from aiperf_hpc.run.replica_requests import EpochAgain, EvaluationAgain, ExecutionResult
 from aiperf_hpc.trial import Value
 from aiperf_hpc.verification.evidence import Evidence
 from aiperf_hpc.verification.execution.tolerance import (

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.run.history import Trial
-from aiperf_hpc.run.reexecution import ExecutionRequest, ExecutionResult
+from aiperf_hpc.run.replica_requests import ExecutionRequest, ExecutionResult
 from aiperf_hpc.trial import Value
 from aiperf_hpc.verification.evidence import Evidence
 from aiperf_hpc.verification.execution.asking import (

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from aiperf_hpc.errors import reason_of
 from aiperf_hpc.formatting import utc_text
-from aiperf_hpc.run.heads import MARK, Hash, line_of, new_hash
+from aiperf_hpc.run.journal_digest import MARK, Hash, digest_line, new_hash
 from aiperf_hpc.run.records import RECORD, JournalHeads
 from aiperf_hpc.untrusted.bounds import MOST_COUNT
 from aiperf_hpc.untrusted.files import open_inside, open_regular
@@ -197,7 +197,7 @@ def _journal(run: Evidence, name: str, path: Path, found: _Heads, sums: Sequence
                 f"(its first {size} bytes)"
             )
             return
-        sums[number].update(line_of(name, size, prefix.sha256))
+        sums[number].update(digest_line(name, size, prefix.sha256))
         if whole and prefix.lines and times[prefix.lines - 1] > found.times[number] + apart:
             yield (
                 f"{name} says {utc_text(times[prefix.lines - 1])} in what the primary had read by "

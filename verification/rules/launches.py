@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import ReplicaHistory
-from aiperf_hpc.run.identity import replica_name
+from aiperf_hpc.run.paths import replica_name
 from aiperf_hpc.trial import JobPhase
 from aiperf_hpc.verification.evidence import Evidence, Failures
 from aiperf_hpc.verification.journal import Journal

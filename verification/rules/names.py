@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from aiperf_hpc.run.history import Proposal, Trial
-from aiperf_hpc.run.identity import Identity, seed_of
+from aiperf_hpc.run.paths import Identity, seed_of
 from aiperf_hpc.trial import RoundPhase
 from aiperf_hpc.verification.evidence import Evidence, Failures
 from aiperf_hpc.verification.rules.batches import halved_trial

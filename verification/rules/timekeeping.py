@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from aiperf_hpc.formatting import duration
 from aiperf_hpc.run import records
-from aiperf_hpc.run.timekeeping import EVERY_SECONDS
+from aiperf_hpc.run.liveness import EVERY_SECONDS
 from aiperf_hpc.verification.evidence import Evidence, Failures, Note
 from aiperf_hpc.verification.journal import CLOCK_TOLERANCE, Process, Reading
 

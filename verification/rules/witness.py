@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.integrity.signatures import PublicKey
-from aiperf_hpc.run.heads import Statement
+from aiperf_hpc.run.journal_digest import Statement
 from aiperf_hpc.run.records import TimeStamped, Witnessed
 from aiperf_hpc.untrusted.files import open_regular
 from aiperf_hpc.verification.evidence import Evidence, Failures

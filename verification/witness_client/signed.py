@@ -6,7 +6,7 @@ from typing import Final
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.integrity.signatures import PublicKey, check_signature
-from aiperf_hpc.run.heads import NOTHING, Statement
+from aiperf_hpc.run.journal_digest import NOTHING, Statement
 
 NAMESPACE: Final = "aiperf-hpc-witness"
 """What the key of a witness signs for."""

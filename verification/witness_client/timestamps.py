@@ -27,7 +27,7 @@ from rfc3161_client import (
 )
 
 from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
-from aiperf_hpc.run.heads import Head
+from aiperf_hpc.run.journal_digest import JournalDigest
 from aiperf_hpc.run.records import AnyEvent, TimeStamped
 from aiperf_hpc.untrusted.files import bytes_of
 from aiperf_hpc.verification.witness_client.http import AwayError, post
@@ -55,7 +55,7 @@ class Stamp(NamedTuple):
     """Not after this, UTC seconds."""
 
 
-def message_of(run: str, head: Head) -> bytes:
+def message_of(run: str, head: JournalDigest) -> bytes:
     """Return what is stamped for a run's head."""
     return f"aiperf-hpc head {run} {head.bytes} {head.sha256}\n".encode()
 
@@ -73,7 +73,7 @@ class StampingAuthority:
         self.url = url
         self._run = run
 
-    def show(self, head: Head, seconds: float) -> list[AnyEvent]:
+    def show(self, head: JournalDigest, seconds: float) -> list[AnyEvent]:
         message = message_of(self._run, head)
         asked = TimestampRequestBuilder().data(message).hash_algorithm(HashAlgorithm.SHA256).build()
         headers = {"Content-Type": "application/timestamp-query"}

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.integrity.signatures import BadSignatureError, PublicKey
-from aiperf_hpc.run.heads import Head, Statement
+from aiperf_hpc.run.journal_digest import JournalDigest, Statement
 from aiperf_hpc.run.records import AnyEvent, Witnessed
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.files import bytes_of
@@ -30,7 +30,7 @@ class Witness(Protocol):
     @property
     def url(self) -> str: ...
 
-    def show(self, head: Head, seconds: float) -> list[AnyEvent]:
+    def show(self, head: JournalDigest, seconds: float) -> list[AnyEvent]:
         """Show a head; return what is recorded of the answer, waited for so many seconds.
 
         Raises:
@@ -65,7 +65,7 @@ class StatingWitness:
             with suppress(BadSignatureError):  # Verification finds that it was changed since.
                 self._key = signer_of(last)
 
-    def show(self, head: Head, seconds: float) -> list[AnyEvent]:
+    def show(self, head: JournalDigest, seconds: float) -> list[AnyEvent]:
         after = 0 if self._last is None else self._last.run_number
         asked = {"run": self._run, "head": head.model_dump(), "after": after}
         headers = {

@@ -26,9 +26,8 @@ from aiperf_hpc.primary.launchers.slurm.client import (
 from aiperf_hpc.primary.launchers.slurm.jobs import NO_OUTPUT, WAITS, Element, died, state_of
 from aiperf_hpc.primary.launchers.slurm.launcher import SlurmLauncher, unfit_node
 from aiperf_hpc.primary.launchers.slurm.resources import by_group, check_cluster
-from aiperf_hpc.run.identity import replica_name, replica_number
 from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.run.paths import RunPaths, write_whole
+from aiperf_hpc.run.paths import RunPaths, replica_name, replica_number, write_whole
 from aiperf_hpc.run.storage import Retry, no_retry
 from aiperf_hpc.trial import JobPhase
 

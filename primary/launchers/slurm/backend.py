@@ -44,9 +44,8 @@ from aiperf_hpc.primary.launchers.slurm.resources import (
 )
 from aiperf_hpc.primary.launchers.slurm.step_launcher import StepLauncher
 from aiperf_hpc.primary.launchers.slurm.steps import Attempt, Place, step_command
-from aiperf_hpc.run.identity import replica_name
 from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.paths import RunPaths, replica_name
 from aiperf_hpc.run.storage import Retry
 
 COMMANDS = ("sbatch", "squeue", "srun")

@@ -19,9 +19,8 @@ from aiperf_hpc.errors import (
 from aiperf_hpc.primary.launchers.base import ReplicaState
 from aiperf_hpc.primary.launchers.slurm.batch_script import job_name
 from aiperf_hpc.primary.launchers.slurm.client import SHORTEST_SECONDS, RateLimit, SlurmClient
-from aiperf_hpc.run.identity import replica_name
 from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.paths import RunPaths, replica_name
 from aiperf_hpc.trial import JobPhase
 
 LONGEST_SECONDS = 30.0

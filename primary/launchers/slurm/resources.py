@@ -13,8 +13,8 @@ from aiperf_hpc.config import SlurmConfig
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.launchers.slurm.batch_script import time_limit_minutes
 from aiperf_hpc.primary.launchers.slurm.jobs import Job, Nodes
-from aiperf_hpc.run.identity import replica_number
 from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import replica_number
 
 FOREIGN = -1
 """The group of a job that was asked for as none of a run's groups is."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.replica.engines.profiling import Launch, Recording, Rules, kernel_times
 from aiperf_hpc.replica.tensorflow_import import tf
-from aiperf_hpc.run.step_profile import KernelCategory
+from aiperf_hpc.run.replica_requests import KernelCategory
 
 OPERATOR_RULES: Rules = (
     (

@@ -13,7 +13,7 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.replica.engines.torch.device import sample_inputs
 from aiperf_hpc.replica.engines.torch.flat_layout import FlatLayout
 from aiperf_hpc.replica.engines.torch.graph import build_module
-from aiperf_hpc.run.reexecution import MatrixOperations
+from aiperf_hpc.run.replica_requests import MatrixOperations
 
 Sizes = Sequence[int]
 

@@ -11,7 +11,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from aiperf_hpc.replica.engines.profiling import Launch, Recording, Rules, kernel_times
-from aiperf_hpc.run.step_profile import KernelCategory
+from aiperf_hpc.run.replica_requests import KernelCategory
 
 OPERATOR_RULES: Rules = (
     (

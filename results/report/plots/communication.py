@@ -14,7 +14,7 @@ from aiperf_hpc.formatting import percent
 from aiperf_hpc.results.report.plots.colours import INK, MUTED, of_its_own
 from aiperf_hpc.results.report.plots.figure import Plot, dress, new_figure, save, settings
 from aiperf_hpc.run.paths import write_whole
-from aiperf_hpc.run.step_profile import KernelCategory, Profile
+from aiperf_hpc.run.replica_requests import KernelCategory, Profile
 
 COLOURS = (
     "#0b5c99", "#d98324", "#4b7f1f", "#8a3d8f", "#c2405c", "#2a9d8f", "#8c6d46", "#6c8ebf",

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.errors import AIPerfError, JournalError, StorageError
-from aiperf_hpc.run.heads import Hash, Head, new_hash
+from aiperf_hpc.run.journal_digest import Hash, JournalDigest, new_hash
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.records import AnyEvent, Record
 from aiperf_hpc.run.records.parsing import AnyRecord, model_of, parsed
@@ -133,10 +133,10 @@ class JournalWriter:
         return written
 
     @property
-    def head(self) -> Head:
+    def head(self) -> JournalDigest:
         """All that was written so far, by earlier writers too."""
         with self._lock:
-            return Head(bytes=self._file.size, sha256=self._hash.hexdigest())
+            return JournalDigest(bytes=self._file.size, sha256=self._hash.hexdigest())
 
     def begin_anew(self) -> None:
         """Put an empty journal in the place of what is there.

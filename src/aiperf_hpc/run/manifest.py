@@ -50,7 +50,7 @@ class RunManifest(Value):
     cores: tuple[tuple[int, ...], ...] = ()
     """The logical CPUs of each local replica; empty where a scheduler gives them."""
     devices: tuple[str, ...] = ()
-    """The accelerators of each local replica, one a rank, as ``visible_devices.py`` writes them;
+    """The accelerators of each local replica, one a rank, as ``VisibleDevices`` writes them;
     in the file only where there are any."""
     versions: dict[str, str]
     commit: str | None

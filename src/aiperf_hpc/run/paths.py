@@ -1,4 +1,4 @@
-"""The one place that knows the file names of a run."""
+"""The names of a run's files, replicas and attempts, and seeds that depend on names alone."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class RunPaths:
     digest = _Below("primary", "digest.jsonl")
     """What the primary tells all search workers of all replicas (``run/digest.py``)."""
     heads = _Below("primary", "heads.jsonl")
-    """The heads of all journals, as the primary took them (``run/heads.py``)."""
+    """The heads of all journals, as the primary took them (``run/journal_digest.py``)."""
     primary_head = _Below("primary", "head.json")
     """The latest head of the primary's journal, for the replicas to record; no evidence."""
     witness_token = _Below("primary", "witness-token")
@@ -241,3 +241,31 @@ def write_whole(path: Path, content: str | bytes, sync: Sync = to_stable_storage
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path)) from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which replica this is, and which of its lives."""
+
+    replica: str
+    incarnation: Incarnation
+
+    @property
+    def name(self) -> str:
+        """What this life names its trials by: ``r0``, and ``r0-0.1`` in a later life."""
+        return self.replica if self.incarnation == FIRST else f"{self.replica}-{self.incarnation}"
+
+
+def seed_of(*parts: object) -> int:
+    """Return a seed of 32 bits made of ``parts``: equal parts give equal seeds."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "big")
+
+
+def replica_name(number: int) -> str:
+    """Return the name of the replica with this number, counted from 0."""
+    return f"r{number}"
+
+
+def replica_number(name: str) -> int:
+    """Return the number of the replica with this name."""
+    return int(name.removeprefix("r"))

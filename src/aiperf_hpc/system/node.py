@@ -7,8 +7,8 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
+from aiperf_hpc.host.machine import BOUND
 from aiperf_hpc.host.schedulers import current, job_variable
-from aiperf_hpc.host.visible_devices import BOUND
 from aiperf_hpc.system.accelerators import find_accelerators, pci_accelerators
 from aiperf_hpc.system.description import (
     Job,

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from aiperf_hpc.primary.control.journal_digests import JournalDigests
-from aiperf_hpc.run.heads import new_hash
 from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.journal_digest import new_hash
 from aiperf_hpc.run.paths import RunPaths
 
 JOURNALS = 3_000

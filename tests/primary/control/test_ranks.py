@@ -10,7 +10,7 @@ import pytest
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.host.visible_devices import VisibleDevices
+from aiperf_hpc.host.machine import VisibleDevices
 from aiperf_hpc.primary.launchers.ranks import Machine, Settled, settle_here
 from aiperf_hpc.primary.launchers.slurm.allocation import nodes_inside
 from aiperf_hpc.primary.launchers.slurm.jobs import Job, Nodes

@@ -34,7 +34,7 @@ from aiperf_hpc.replica.engines.tensorflow.profiler import (
 )
 from aiperf_hpc.replica.engines.torch import cpu_kernels
 from aiperf_hpc.replica.engines.torch import profiler as torch_profiler
-from aiperf_hpc.run.step_profile import KernelCategory
+from aiperf_hpc.run.replica_requests import KernelCategory
 from aiperf_hpc.trial import Hyperparameters
 
 STEPS = 3

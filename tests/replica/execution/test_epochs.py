@@ -40,7 +40,7 @@ from aiperf_hpc.replica.training.trial import (
     TrialProgress,
     configured_hyperparameters,
 )
-from aiperf_hpc.run.reexecution import (
+from aiperf_hpc.run.replica_requests import (
     ExecutionRequest,
     ExecutionResult,
     KeptCheckpoint,

@@ -10,7 +10,7 @@ import pytest
 
 from aiperf_hpc.config import ReplicaConfig, validate
 from aiperf_hpc.errors import PreflightError
-from aiperf_hpc.host.visible_devices import BOUND, VisibleDevices, devices_seen
+from aiperf_hpc.host.machine import BOUND, VisibleDevices, devices_seen
 from aiperf_hpc.primary.launchers.base import local_commands
 from aiperf_hpc.primary.launchers.ranks import Machine, settle_here
 from aiperf_hpc.replica.parallel.binding import LOCAL_RANKS, bind, devices_of_job, local_rank

@@ -11,10 +11,9 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 
 from aiperf_hpc.config import validate
 from aiperf_hpc.replica.host import Host
-from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.run.paths import Incarnation, RunPaths
+from aiperf_hpc.run.paths import Identity, Incarnation, RunPaths
 from aiperf_hpc.run.records import SearchEnded
 
 

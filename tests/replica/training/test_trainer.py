@@ -47,9 +47,8 @@ from aiperf_hpc.replica.training.trial import (
 )
 from aiperf_hpc.replica.trials.building import OneRankBuilder
 from aiperf_hpc.run import records
-from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
-from aiperf_hpc.run.paths import FIRST, RunPaths
+from aiperf_hpc.run.paths import FIRST, Identity, RunPaths
 from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState
 
 T = TypeVar("T")

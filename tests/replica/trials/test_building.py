@@ -44,9 +44,8 @@ from aiperf_hpc.replica.trials.building import (
     SeveralRanksBuilder,
     TrialBuilder,
 )
-from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
-from aiperf_hpc.run.paths import FIRST, RunPaths
+from aiperf_hpc.run.paths import FIRST, Identity, RunPaths
 from aiperf_hpc.run.records import CompilerFailed
 from aiperf_hpc.trial import RoundPhase
 

@@ -54,10 +54,9 @@ from aiperf_hpc.run import records
 from aiperf_hpc.run.digest import Digest, DigestWriter
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.history import RunHistory
-from aiperf_hpc.run.identity import Identity
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.run.paths import FIRST, Incarnation, RunPaths, write_whole
+from aiperf_hpc.run.paths import FIRST, Identity, Incarnation, RunPaths, write_whole
 from aiperf_hpc.trial import Machine, RoundPhase, TrialState
 from aiperf_hpc.workloads.registry import initial_graph
 

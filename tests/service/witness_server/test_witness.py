@@ -16,7 +16,7 @@ from tests.support.clock import START, Clock
 
 from aiperf_hpc.cli.program import main
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.run.heads import NOTHING, Head, Statement
+from aiperf_hpc.run.journal_digest import NOTHING, JournalDigest, Statement
 from aiperf_hpc.service.witness_server.app import MOST_BYTES, MOST_CLIENTS, RateLimit, create_app
 from aiperf_hpc.service.witness_server.log import WitnessLog
 from aiperf_hpc.verification.witness_client.signed import NAMESPACE
@@ -65,7 +65,7 @@ def asked(tmp_path: Path) -> Iterator[Asked]:
 def test_a_statement_says_what_was_shown_and_when(asked: Asked) -> None:
     (made,) = asked.stated(7)
     assert (made.number, made.run, made.run_number, made.utc) == (1, "run", 1, START)
-    assert made.head == Head(bytes=7, sha256=f"{7:064x}")
+    assert made.head == JournalDigest(bytes=7, sha256=f"{7:064x}")
     assert made.previous == made.run_previous == NOTHING
     assert TOKEN not in made.line.decode()
 

@@ -21,7 +21,7 @@ from aiperf_hpc.run import records
 from aiperf_hpc.run.history import Evaluation, Trial
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.reexecution import (
+from aiperf_hpc.run.replica_requests import (
     EpochAgain,
     EvaluationAgain,
     ExecutionRequest,

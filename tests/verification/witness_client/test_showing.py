@@ -13,8 +13,8 @@ import pytest
 from tests.support.waiting import until
 from tests.support.witness import listening
 
-from aiperf_hpc.run.heads import Head
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
+from aiperf_hpc.run.journal_digest import JournalDigest
 from aiperf_hpc.run.records import AnyEvent, PrimaryHeartbeat, Witnessed, WitnessState
 from aiperf_hpc.verification.witness_client import showing as module
 from aiperf_hpc.verification.witness_client.http import LONGEST, LONGEST_REASON, AwayError
@@ -22,7 +22,7 @@ from aiperf_hpc.verification.witness_client.showing import showing
 from aiperf_hpc.verification.witness_client.witness import StatingWitness, token_in
 
 TOKEN = "t" * 32
-HEAD = Head(bytes=7, sha256="0" * 64)
+HEAD = JournalDigest(bytes=7, sha256="0" * 64)
 
 
 @pytest.fixture

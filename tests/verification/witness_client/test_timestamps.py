@@ -18,7 +18,7 @@ from tests.support.tsa import make_authority, openssl, stamping
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.run.heads import Head
+from aiperf_hpc.run.journal_digest import JournalDigest
 from aiperf_hpc.run.records import TimeStamped
 from aiperf_hpc.verification.evidence import Evidence
 from aiperf_hpc.verification.rules.witness import witnesses
@@ -32,7 +32,7 @@ from aiperf_hpc.verification.witness_client.timestamps import (
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not there")
 
-HEAD = Head(bytes=7, sha256="0" * 64)
+HEAD = JournalDigest(bytes=7, sha256="0" * 64)
 RUN = Plan().run_id
 
 
@@ -81,7 +81,7 @@ def test_a_stamp_tells_when_and_below_which_root(
 
 
 def test_a_stamp_is_of_one_head_of_one_run(stamped: TimeStamped) -> None:
-    other = stamped.model_copy(update={"head": Head(bytes=8, sha256="0" * 64)})
+    other = stamped.model_copy(update={"head": JournalDigest(bytes=8, sha256="0" * 64)})
     for checker, event in ((TimeStampChecker("other"), stamped), (TimeStampChecker(RUN), other)):
         with pytest.raises(NoStampError, match="something else"):
             checker.check(event)

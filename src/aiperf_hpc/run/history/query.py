@@ -9,11 +9,11 @@ import threading
 from dataclasses import fields
 from pathlib import Path
 
-from aiperf_hpc.run.heads import Hash
 from aiperf_hpc.run.history.replay import Replay, read_apart
 from aiperf_hpc.run.history.state import RunState
 from aiperf_hpc.run.history.tail import Tail, no_collections
 from aiperf_hpc.run.journal import Problem
+from aiperf_hpc.run.journal_digest import Hash
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.storage import Retry, no_retry
 

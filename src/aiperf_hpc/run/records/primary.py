@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from aiperf_hpc.run.clocks import ClockReading, Time
-from aiperf_hpc.run.heads import Head, Statement
+from aiperf_hpc.run.journal_digest import JournalDigest, Statement
 from aiperf_hpc.run.records.base import ClockStarts, Event
 from aiperf_hpc.trial import (
     Hyperparameters,
@@ -172,7 +172,7 @@ class HeadsTaken(Event):
     """The heads of all journals, as far as the primary had read them, are in ``heads.jsonl``."""
 
     type: Literal["heads_taken"] = "heads_taken"
-    heads: Head
+    heads: JournalDigest
     """The head of ``heads.jsonl`` itself, with the record of these heads as its last."""
 
 
@@ -193,7 +193,7 @@ class TimeStamped(Event):
     type: Literal["time_stamped"] = "time_stamped"
     url: str
     """Where the authority was asked."""
-    head: Head
+    head: JournalDigest
     response: Annotated[str, Field(max_length=100_000)]
     """The authority's answer, a TimeStampResp in DER, in base64."""
 
@@ -239,7 +239,7 @@ class JournalHeads(Event):
     """The first ``MARK`` digits of the head of each journal that has grown, one after the other:
     they tell which journal is not what it was."""
     sha256: str
-    """SHA-256 over the heads of the journals that have grown (``run/heads.py``)."""
+    """SHA-256 over the heads of the journals that have grown (``run/journal_digest.py``)."""
 
 
 class TrialSummary(Event):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from aiperf_hpc.run.clocks import ClockReading, Time
-from aiperf_hpc.run.heads import Head
+from aiperf_hpc.run.journal_digest import JournalDigest
 from aiperf_hpc.run.records.base import Duration, Event
 from aiperf_hpc.telemetry.values import Equipment, Sample
 from aiperf_hpc.trial import (
@@ -127,7 +127,7 @@ class PrimaryHeadSeen(Event):
     """What the primary had written by then of its journal, as it told the replicas."""
 
     type: Literal["primary_head_seen"] = "primary_head_seen"
-    head: Head
+    head: JournalDigest
 
 
 class TelemetryStarted(Event):

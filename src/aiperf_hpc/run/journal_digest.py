@@ -21,15 +21,15 @@ from aiperf_hpc.untrusted.bounds import SHA256
 from aiperf_hpc.untrusted.files import bytes_inside
 
 MARK: Final = 4
-"""How many hexadecimal digits of a journal's head tell it from another."""
+"""Hexadecimal digits of a journal's digest that identify the journal."""
 LONGEST: Final = 1_000
-"""Bytes of the longest file that a head is read from."""
+"""Bytes of the longest file of a journal digest."""
 
 Sha256 = Annotated[str, Field(pattern=SHA256)]
 
 
-class Head(Value):
-    """The first bytes of a journal."""
+class JournalDigest(Value):
+    """The length of a journal at a moment, and the SHA-256 of that much of it."""
 
     bytes: Annotated[int, Field(ge=0)]
     sha256: Sha256
@@ -44,14 +44,14 @@ class Hash(Protocol):
     def hexdigest(self) -> str: ...
 
 
-def line_of(name: str, size: int, sha256: str) -> bytes:
-    """Return what a journal's head adds to the SHA-256 over several."""
+def digest_line(name: str, size: int, sha256: str) -> bytes:
+    """Return the line of a journal's digest in the SHA-256 over several journals."""
     return f"{name} {size} {sha256}\n".encode()
 
 
-def over(heads: Iterable[tuple[str, int, str]]) -> str:
-    """Return the SHA-256 over the heads of several journals: a line each, by their names."""
-    return hashlib.sha256(b"".join(line_of(*head) for head in sorted(heads))).hexdigest()
+def combined_sha256(digests: Iterable[tuple[str, int, str]]) -> str:
+    """Return the SHA-256 over the digests of several journals: a line each, sorted by name."""
+    return hashlib.sha256(b"".join(digest_line(*each) for each in sorted(digests))).hexdigest()
 
 
 def new_hash() -> Hash:
@@ -59,18 +59,20 @@ def new_hash() -> Hash:
     return hashlib.sha256()
 
 
-def publish(paths: RunPaths, head: Head, sync: Sync = to_stable_storage) -> None:
-    """Tell the replicas the head of the primary's journal. Raises OSError."""
+def publish(paths: RunPaths, head: JournalDigest, sync: Sync = to_stable_storage) -> None:
+    """Write the digest of the primary's journal for the replicas. Raises OSError."""
     write_whole(paths.primary_head, head.model_dump_json(), sync)
 
 
-def published(paths: RunPaths) -> Head | None:
-    """Return what the primary told last; None where that cannot be had now.
+def published(paths: RunPaths) -> JournalDigest | None:
+    """Return the latest digest that the primary wrote; None if it cannot be read now.
 
-    Whoever asks goes on without it: what it did not record is seen in the records.
+    The caller continues without it: that it was not recorded is visible in the records.
     """
     try:
-        return Head.model_validate_json(bytes_inside(paths.root, paths.primary_head, LONGEST))
+        return JournalDigest.model_validate_json(
+            bytes_inside(paths.root, paths.primary_head, LONGEST)
+        )
     except (OSError, ValidationError):
         return None
 
@@ -101,7 +103,7 @@ class Statement(Value):
     """Of this run's at this witness, from 1."""
     run_previous: Sha256
     """SHA-256 of the line of this run's statement before."""
-    head: Head
+    head: JournalDigest
     utc: Annotated[Time, Field(ge=0.0)]
     """When it was shown, by the witness's clock, UTC seconds."""
     signature: Annotated[str, Field(max_length=1000)] = ""
