@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from aiperf_hpc.config import RunConfig, load_config, preset_names, preset_text, validate
+from aiperf_hpc.config import (
+    RunConfig,
+    differences,
+    load_config,
+    preset_names,
+    preset_of,
+    preset_text,
+    validate,
+)
 from aiperf_hpc.errors import ConfigError
 
 DIGITS = "dataset: {name: digits}\n"
@@ -322,3 +330,23 @@ def test_a_fixed_training_needs_a_sample_for_each_rank_of_its_own_batch_alone() 
         load_config("resnet50_v15", ["dataset.path=/data", ranks, "training.batch_size=1023"])
     with pytest.raises(ConfigError, match="a batch of 256 .* raise .* and hpo.space.batch_size$"):
         load_config("imagenet", ["dataset.path=/data", ranks, "training.batch_size=1024"])
+
+
+def test_a_preset_does_not_differ_from_itself() -> None:
+    for name in preset_names():
+        assert differences(load_config(name)) == []
+
+
+def test_what_differs_is_named_as_it_is_set() -> None:
+    config = load_config("quickstart", ["training.batch_size=8", "rounds.warmup_epochs=[1, 2]"])
+    usual = load_config("quickstart")
+    assert differences(config) == [
+        ("training.batch_size", 8, usual.training.batch_size),
+        ("rounds.warmup_epochs", [1, 2], list(usual.rounds.warmup_epochs)),
+    ]
+
+
+def test_a_configuration_of_no_preset_is_compared_with_the_official_one() -> None:
+    own = load_config("imagenet", ["preset=ours", "seed=3"])
+    assert preset_of(own) == "imagenet"
+    assert [each.key for each in differences(own)] == ["preset", "seed"]

@@ -13,7 +13,7 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.host_clocks import clocks
 
-from aiperf_hpc.run.clocks import Clocks, raw_seconds, read_clocks
+from aiperf_hpc.run.clocks import Clocks, raw_seconds, read_clock, read_clocks
 from aiperf_hpc.run.liveness import EVERY_SECONDS, Timekeeping
 
 SLOWING = """
@@ -101,3 +101,24 @@ def test_clocks_are_recorded_at_the_start_every_hour_and_at_the_end() -> None:
 def test_where_time_is_made_up_nothing_is_recorded() -> None:
     keeping = Timekeeping(lambda: None, Clock())
     assert keeping.at_start() == keeping.at_end() == []
+
+
+@pytest.mark.parametrize("offset", [0.0, 2.5, -7200.0])
+def test_a_clock_that_is_off_is_found_out(tmp_path: Path, offset: float) -> None:
+    reading = read_clock(tmp_path, lambda: time.time() + offset)
+    # A local file system stamps by the kernel's clock, which ticks every few milliseconds.
+    assert reading.ahead_seconds == pytest.approx(offset, abs=0.1)
+    assert 0.0 <= reading.precision_seconds < 0.1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_slow_server_makes_it_less_precise(tmp_path: Path) -> None:
+    now = time.time()
+    answers = iter((now, now + 4.0, now, now + 0.2, now, now + 3.0))
+    reading = read_clock(tmp_path, lambda: next(answers))
+    assert reading.precision_seconds == pytest.approx(0.1)  # The best of three.
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_clock(tmp_path / "nowhere")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from tests.support.run_writer import progress, trial_started
 
 from aiperf_hpc.run import records
@@ -138,31 +136,3 @@ def test_a_heartbeat_becomes_its_model_again() -> None:
 
 def test_all_other_records_are_models() -> None:
     assert isinstance(parsing.parsed(line_of(trial_started())), Record)
-
-
-LIMITS = ("type", "minimum", "maximum", "pattern", "minLength", "maxLength", "default")
-
-
-def limits_of(schema: dict[str, Any], fields: tuple[str, ...]) -> dict[str, dict[str, object]]:
-    """Return what a JSON Schema says of the values of some fields."""
-    properties = schema["properties"]
-    return {f: {key: properties[f].get(key) for key in LIMITS} for f in fields}
-
-
-@pytest.mark.parametrize(
-    ("frequently", "model"),
-    [
-        (parsing.FrequentProgress, records.Progress),
-        (parsing.FrequentHeartbeat, records.Heartbeat),
-        (FrequentRecord, Record),
-    ],
-)
-def test_the_same_is_asked_of_each_value(
-    frequently: type[msgspec.Struct], model: type[BaseModel]
-) -> None:
-    names = frequently.__struct_fields__
-    assert {*names, "type"} >= set(model.model_fields)
-    plain = tuple(name for name in names if name not in ("event", "phase", "v"))
-    _, parts = msgspec.json.schema_components([frequently])
-    found = limits_of(parts[frequently.__name__], plain)
-    assert found == limits_of(model.model_json_schema(), plain)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.run_writer import FIRST, SECOND, START, RunWriter, replica_started, run_started
 from tests.support.telemetry import PACKAGE, equipment, sample
 
 from aiperf_hpc.run.history import PartEnergy, SamplerHistory, counted
-from aiperf_hpc.run.history.telemetry import MOST_POINTS
+from aiperf_hpc.run.history.telemetry import MOST_POINTS, Span, apart
 from aiperf_hpc.run.records import TelemetrySampled, TelemetryStarted
 from aiperf_hpc.telemetry.values import Equipment, Part, Sample
 
@@ -120,3 +122,29 @@ def test_means_are_weighted_by_time() -> None:
         sampler.add(START + number, own.model_copy(update={"node": use}))
     assert sampler.points[0].get("cpu") == 30.0
     assert sampler.points[0].get("disk_written") == 12e6
+
+
+SECONDS = st.integers(0, 40).map(float)
+SPANS = st.lists(
+    st.builds(lambda begin, length, shared: Span(begin, begin + length, shared), *[SECONDS] * 3)
+)
+
+
+def of_all_pairs(spans: list[Span]) -> list[int]:
+    kept: list[int] = []
+    for place in sorted(range(len(spans)), key=lambda p: spans[p].begin - spans[p].end):
+        begin, end, tolerance = spans[place]
+        shared = (min(end, spans[k].end) - max(begin, spans[k].begin) for k in kept)
+        if all(seconds <= tolerance for seconds in shared):
+            kept.append(place)
+    return kept
+
+
+@given(SPANS)
+def test_what_is_kept_shares_no_more_than_it_may(spans: list[Span]) -> None:
+    assert apart(spans) == of_all_pairs(spans)
+
+
+def test_twenty_thousand_spans() -> None:
+    spans = [Span(float(n), n + 1.0, 0.5) for n in range(20_000)]
+    assert len(apart(spans)) == len(spans)
