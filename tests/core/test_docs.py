@@ -22,7 +22,7 @@ def found(name: str) -> Path | None:
 
 @cache
 def names_in(file: Path) -> set[str]:
-    """The functions, classes and methods of a module, methods as ``Class.method``."""
+    """The functions, classes, constants and methods of a module, methods as ``Class.method``."""
     names: set[str] = set()
     for node in ast.parse(file.read_text("utf-8")).body:
         if isinstance(node, ast.FunctionDef):
@@ -30,6 +30,9 @@ def names_in(file: Path) -> set[str]:
         elif isinstance(node, ast.ClassDef):
             members = [m for m in node.body if isinstance(m, ast.FunctionDef)]
             names |= {node.name} | {f"{node.name}.{member.name}" for member in members}
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
     return names
 
 
