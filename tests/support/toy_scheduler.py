@@ -1,15 +1,12 @@
-"""A scheduler of the tests' own: its back end, and a program that runs a module with its row."""
+"""A scheduler of the tests' own: its back end, which ``toy_program.py`` adds a row for."""
 
 from __future__ import annotations
 
 import os
-import runpy
 import subprocess
 import sys
 from collections.abc import Mapping
 
-from aiperf_hpc.host import schedulers
-from aiperf_hpc.host.schedulers import Scheduler
 from aiperf_hpc.primary.launchers.backend import Backend, Choice, Request
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState, WaitLimit
 from aiperf_hpc.run.manifest import RunManifest
@@ -18,7 +15,7 @@ from aiperf_hpc.run.storage import Retry
 from aiperf_hpc.trial import JobPhase
 
 NAME, JOB = "toy", "job-17"
-PROGRAM = (sys.executable, "-m", "tests.support.toy_scheduler")
+PROGRAM = (sys.executable, "-m", "tests.support.toy_program")
 """Runs a module of the package with the row."""
 
 
@@ -71,18 +68,3 @@ class ToyBackend(Backend):
 
 
 BACKEND = ToyBackend()
-
-TOY = Scheduler(
-    name="toy",
-    modes=(),
-    help="toy",
-    backend="tests.support.toy_scheduler",
-    accelerators="toy.accelerators",
-    prefix="TOY_",
-    variables={"id": "TOY_JOB", "node": "TOY_NODE"},
-)
-
-if __name__ == "__main__":
-    schedulers.SCHEDULERS = (*schedulers.SCHEDULERS, TOY)
-    sys.argv = sys.argv[1:]
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
