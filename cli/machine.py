@@ -161,7 +161,7 @@ def system(
       $ aiperf system --template > system.yaml
       $ aiperf system last --system system.yaml --mlperf system.json
     """
-    from aiperf_hpc.results import system_text
+    from aiperf_hpc.results.report import system as system_text
     from aiperf_hpc.system.site import template as empty
 
     if template:
@@ -227,7 +227,7 @@ def profile(
     require_writable(out, "the folder", "--out")
     found = profiling.measure(request, out, steps.time_limit)
     # Matplotlib comes after what was measured: a refusal does not wait for it.
-    from aiperf_hpc.results.report.plots.communication import profile_bar, write_bars
+    from aiperf_hpc.results.report.plots.bars import profile_bar, write_bars
 
     plot = out / "profile.svg"
     write_bars([profile_bar(found)], plot)

@@ -69,9 +69,8 @@ def compare(runs: SomeRuns, json: Json = False) -> int:
       $ aiperf compare runs/before last
       $ aiperf compare runs/before-repeated runs/after-repeated --json
     """
-    from aiperf_hpc.results.compare.comparison import compare as side_by_side
-    from aiperf_hpc.results.compare.comparison import read_groups
-    from aiperf_hpc.results.compare.tables import tables
+    from aiperf_hpc.results.comparison import compare as side_by_side
+    from aiperf_hpc.results.comparison import read_groups, tables
 
     found = side_by_side(read_groups(runs))
     say_result(found, tables_as_lines(tables(found), window_columns()), as_json=json)

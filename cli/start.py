@@ -44,7 +44,7 @@ from aiperf_hpc.primary.control.prepare import (
 from aiperf_hpc.primary.launchers.backend import backend_of
 from aiperf_hpc.primary.launchers.base import crowding
 from aiperf_hpc.primary.programs import start_command
-from aiperf_hpc.results.site_file import read_site
+from aiperf_hpc.results.report.system import read_site
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RequestedLauncher, RunManifest

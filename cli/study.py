@@ -118,8 +118,8 @@ class StudyFolder:
 
     def keep(self, result: StudyResult) -> None:
         """Write what was found, and draw it."""
-        from aiperf_hpc.results.report.plots.colours import of_its_own
-        from aiperf_hpc.results.report.plots.factors import Contribution, factors_plot
+        from aiperf_hpc.results.report.plots.bars import Contribution, factors_plot
+        from aiperf_hpc.results.report.plots.figure import of_its_own
 
         write_whole(self.result, as_json(result.model_dump(mode="json")))
         drawn = [

@@ -22,9 +22,8 @@ from aiperf_hpc.results.terminal.progress import ProgressDisplay
 from aiperf_hpc.results.terminal.status_line import status_line
 from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.clock import clock_lines
-from aiperf_hpc.results.views.elasticity import elasticity_lines
-from aiperf_hpc.results.views.kinds import kind_lines
 from aiperf_hpc.results.views.models import model_lines
+from aiperf_hpc.results.views.nodes import elasticity_lines, kind_lines
 from aiperf_hpc.results.views.replica_status import ReplicaStatus, StorageStatus
 from aiperf_hpc.results.views.run_catalog import run_name
 from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView, outcome

@@ -12,7 +12,7 @@ from fastapi.responses import FileResponse
 from pydantic import BaseModel
 
 from aiperf_hpc.errors import RunDirectoryError
-from aiperf_hpc.results.compare.comparison import Comparison, compare
+from aiperf_hpc.results.comparison import Comparison, compare
 from aiperf_hpc.results.views.run_summary import RunDetails
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.service.answers.base import Loading, Question

@@ -22,12 +22,11 @@ from aiperf_hpc.analysis.sections.roofline import (
 from aiperf_hpc.analysis.sections.scaling_study import ScalingPoint, ScalingStudies, Spread
 from aiperf_hpc.analysis.sections.thresholds import Sensitivities, Sensitivity, by_rank
 from aiperf_hpc.analysis.training_log import SearchTimeline, plural
-from aiperf_hpc.results.report.plots.communication import Bar, breakdown_plot
+from aiperf_hpc.results.report.plots.bars import Bar, TimeBar, breakdown_plot, time_breakdown_plot
 from aiperf_hpc.results.report.plots.figure import Plot
-from aiperf_hpc.results.report.plots.ops_over_time import OpsCurve, ops_over_time_plot
+from aiperf_hpc.results.report.plots.over_time import OpsCurve, ops_over_time_plot
 from aiperf_hpc.results.report.plots.roofline import Panel, Point, Roof, roofline_plot
-from aiperf_hpc.results.report.plots.scaling_study import Scale, scaling_study_plot
-from aiperf_hpc.results.report.plots.time_breakdown import TimeBar, time_breakdown_plot
+from aiperf_hpc.results.report.plots.scaling import Scale, scaling_study_plot
 from aiperf_hpc.results.report.plots.time_to_accuracy import (
     CostPoint,
     TimeCurve,

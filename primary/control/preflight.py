@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aiperf_hpc.clock import Clock
-from aiperf_hpc.results.views.consistency import disagreements
+from aiperf_hpc.results.views.replica_status import disagreements
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
 from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.run.records import NodeChecked

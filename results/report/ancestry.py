@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from aiperf_hpc.objective import Measure
-from aiperf_hpc.results.report.rows import TrialReport
+from aiperf_hpc.results.report.parts import TrialReport
 
 
 @dataclass(slots=True)

@@ -15,15 +15,20 @@ from aiperf_hpc.config import differences, preset_of
 from aiperf_hpc.objective import MEASURES, Measure
 from aiperf_hpc.results.report import ancestry
 from aiperf_hpc.results.report.model import Report
-from aiperf_hpc.results.report.plots.colours import quality_colour
-from aiperf_hpc.results.report.plots.hyperparameters import hyperparameters_plot
-from aiperf_hpc.results.report.plots.learning import learning_plot
-from aiperf_hpc.results.report.plots.nodes import nodes_plot
+from aiperf_hpc.results.report.parts import TrialReport
+from aiperf_hpc.results.report.plots.figure import quality_colour
+from aiperf_hpc.results.report.plots.over_time import (
+    interval_ops,
+    nodes_plot,
+    score_plots,
+    telemetry_plots,
+)
 from aiperf_hpc.results.report.plots.scaling import scaling_plots
-from aiperf_hpc.results.report.plots.score import interval_ops, score_plots
-from aiperf_hpc.results.report.plots.search import prediction_plot
-from aiperf_hpc.results.report.plots.telemetry import telemetry_plots
-from aiperf_hpc.results.report.rows import TrialReport
+from aiperf_hpc.results.report.plots.search import (
+    hyperparameters_plot,
+    learning_plot,
+    prediction_plot,
+)
 from aiperf_hpc.results.report.search_replay import CandidateOutcome
 from aiperf_hpc.results.report.system import SystemBox
 from aiperf_hpc.results.report.templates import page_templates

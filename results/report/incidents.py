@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from aiperf_hpc.results.views.consistency import clock_problems, rejections
-from aiperf_hpc.results.views.replica_status import StorageStatus
+from aiperf_hpc.results.views.replica_status import StorageStatus, clock_problems, rejections
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.trial import Value

@@ -24,22 +24,26 @@ from aiperf_hpc.results.report.incidents import (
     restarts_of,
     storage_report,
 )
-from aiperf_hpc.results.report.operations import (
+from aiperf_hpc.results.report.parts import (
+    Broken,
+    DeclaredSetting,
     GraphReport,
     OperationSplit,
+    ReplicaReport,
+    RuleReport,
+    TrialReport,
     best_graph,
+    replica_rows,
     split_operations,
+    trial_rows,
 )
-from aiperf_hpc.results.report.rows import ReplicaReport, TrialReport, replica_rows, trial_rows
-from aiperf_hpc.results.report.rules import Broken, DeclaredSetting, RuleReport
 from aiperf_hpc.results.report.scaling import Scaling
 from aiperf_hpc.results.report.search_replay import SearchReplay, replay_search
 from aiperf_hpc.results.report.telemetry import TelemetryReport, telemetry_report
 from aiperf_hpc.results.views.clock import ClockStatus
-from aiperf_hpc.results.views.elasticity import ElasticityStatus
 from aiperf_hpc.results.views.energy import EnergyStatus
-from aiperf_hpc.results.views.kinds import KindStatus
-from aiperf_hpc.results.views.models import ModelsStatus
+from aiperf_hpc.results.views.models import ModelsStatus, TrainingTime
+from aiperf_hpc.results.views.nodes import ElasticityStatus, KindStatus
 from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.results.views.run_view import BaselineStatus, RunView
 from aiperf_hpc.results.views.score import ScoreStatus
@@ -51,7 +55,6 @@ from aiperf_hpc.results.views.time_split import (
     split_steps,
     total_time,
 )
-from aiperf_hpc.results.views.trainings import TrainingTime
 from aiperf_hpc.results.views.witnesses import WitnessStatus
 from aiperf_hpc.system.summary import MachineSummary
 from aiperf_hpc.trial import DatasetInfo, Value

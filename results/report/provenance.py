@@ -6,23 +6,26 @@ ended it names all that is in the run's directory, each file to its last byte.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
+from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
 from pydantic import ValidationError
 
+from aiperf_hpc import __version__
 from aiperf_hpc.errors import RunDirectoryError, reason_of
-from aiperf_hpc.results.report.contents import (
+from aiperf_hpc.integrity.commit import source_commit
+from aiperf_hpc.results.report.files import (
+    MOST_REPORT_BYTES,
     HashedFile,
     hash_beginnings,
     hash_files,
     hashed_file,
     list_files,
 )
-from aiperf_hpc.results.report.maker import this_maker
-from aiperf_hpc.results.report.stated import MOST_REPORT_BYTES
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.journal import MOST_LINE_BYTES, JournalReader
 from aiperf_hpc.run.paths import RunPaths
@@ -30,6 +33,32 @@ from aiperf_hpc.run.records import RECORD
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.bounds import first_fault
 from aiperf_hpc.untrusted.files import bytes_inside, open_inside, parsed_json
+
+LIBRARIES = ("jinja2", "matplotlib", "numpy", "pydantic")
+"""What draws the plots and formats numbers."""
+OURS = "aiperf-hpc"
+
+
+@cache
+def report_software() -> dict[str, str]:
+    """Return the versions of what makes reports here."""
+    return {
+        OURS: __version__,
+        "commit": source_commit() or "unknown",
+        "python": platform.python_version(),
+        "libc": " ".join(platform.libc_ver()),
+        **{name: version(name) for name in LIBRARIES},
+    }
+
+
+def software_difference(made_by: Mapping[str, str]) -> str | None:
+    """Return the first difference of a report's software from the one here; None if equal."""
+    here = report_software()
+    for name in {**here, **made_by}:
+        if made_by.get(name) != here.get(name):
+            return f"{name} {made_by.get(name, 'unknown')}, here it is {here.get(name, 'unknown')}"
+    return None
+
 
 LOG = "output.log"
 """The name of what processes print, and a scheduler after they have ended: no record."""
@@ -83,7 +112,7 @@ def provenance_of(view: RunView, report: Mapping[Path, bytes], *, final: bool) -
         hashed = hash_beginnings(root, _sources(view))
     files = [*_readable(hashed.values()), *(hashed_file(*each) for each in own.items())]
     return ReportManifest(
-        run_id=view.manifest.run_id, final=final, made_by=this_maker(), files=tuple(files)
+        run_id=view.manifest.run_id, final=final, made_by=report_software(), files=tuple(files)
     )
 
 
@@ -109,7 +138,7 @@ def is_final(view: RunView) -> bool:
     return any(_says_final(paths, path) for path in (paths.report_manifest, paths.report_json))
 
 
-def maker_of(view: RunView) -> dict[str, str]:
+def software_of(view: RunView) -> dict[str, str]:
     """Return the versions of what made a report's files, as its manifest says.
 
     Raises:

@@ -13,7 +13,7 @@ from aiperf_hpc.formatting import duration, quality
 from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.results.report.model import Report
-from aiperf_hpc.results.report.rules import RuleReport
+from aiperf_hpc.results.report.parts import RuleReport
 from aiperf_hpc.results.report.system import title_of
 from aiperf_hpc.results.views.clock import clock_lines
 from aiperf_hpc.results.views.models import model_lines

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from aiperf_hpc.errors import UsageError, reason_of
-from aiperf_hpc.results.report.stated import report_bytes
+from aiperf_hpc.results.report.files import report_bytes
 from aiperf_hpc.run.manifest import no_run
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import Value

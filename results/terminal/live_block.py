@@ -11,8 +11,8 @@ from rich.text import Text
 from aiperf_hpc.formatting import quality, roughly
 from aiperf_hpc.results.terminal.screen import bar_line, one_line
 from aiperf_hpc.results.terminal.status_line import fitted, status_line, status_parts
-from aiperf_hpc.results.views.epochs_trained import epochs_trained
 from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView
+from aiperf_hpc.results.views.trial_status import epochs_trained
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.trial import TrialState
 

@@ -20,7 +20,7 @@ from aiperf_hpc.results.terminal.live_block import block, shown
 from aiperf_hpc.results.terminal.screen import Fitted, Screen, one_line
 from aiperf_hpc.results.terminal.status_line import status_line, trial_line, wait_line
 from aiperf_hpc.results.views.cached_view import CachedView
-from aiperf_hpc.results.views.consistency import clock_problems, disagreements, rejections
+from aiperf_hpc.results.views.replica_status import clock_problems, disagreements, rejections
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import PRIMARY
 from aiperf_hpc.run.storage import BackoffRetry, Wait

@@ -21,24 +21,33 @@ from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.divisions.judgement import Judgement, Rule, judge, judge_briefly
 from aiperf_hpc.ops_counter.score import Counts, ScorePoint, end_of, recorded, score_at
 from aiperf_hpc.results.views.clock import ClockStatus, clock_status, queue_reason
-from aiperf_hpc.results.views.consistency import clock_problems, disagreements, rejections
-from aiperf_hpc.results.views.elasticity import ElasticityStatus, elasticity_status
 from aiperf_hpc.results.views.energy import EnergyStatus
-from aiperf_hpc.results.views.kinds import KindStatus, kinds_status
-from aiperf_hpc.results.views.models import ModelsStatus, models_status
+from aiperf_hpc.results.views.models import (
+    ModelsStatus,
+    TrainingTime,
+    models_status,
+    training_times,
+)
+from aiperf_hpc.results.views.nodes import (
+    ElasticityStatus,
+    KindStatus,
+    elasticity_status,
+    kinds_status,
+)
 from aiperf_hpc.results.views.quantities import Figures, figures_of
 from aiperf_hpc.results.views.replica_status import (
     ReplicaStatus,
     StorageStatus,
+    clock_problems,
+    disagreements,
+    rejections,
     replica_statuses,
     storage_statuses,
 )
-from aiperf_hpc.results.views.resources import Resources
+from aiperf_hpc.results.views.resources import Resources, RunMachine
 from aiperf_hpc.results.views.run_graphs import RunGraphs
-from aiperf_hpc.results.views.run_machine import RunMachine
 from aiperf_hpc.results.views.score import ScoreSeries, ScoreStatus
 from aiperf_hpc.results.views.telemetry import TelemetryStatus, telemetry_status
-from aiperf_hpc.results.views.trainings import TrainingTime, training_times
 from aiperf_hpc.results.views.trial_status import TrialStatus, trial_statuses
 from aiperf_hpc.results.views.witnesses import WitnessStatus, witnesses_of
 from aiperf_hpc.run.graph_store import GraphStore

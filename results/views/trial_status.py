@@ -1,14 +1,15 @@
-"""The state of a trial: what it executed and reached."""
+"""The state of a trial: what it executed and reached, and how far it is."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from operator import attrgetter
+from typing import NamedTuple
 
 from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.run.history import RunHistory, Trial
-from aiperf_hpc.trial import MorphismData, Value
+from aiperf_hpc.trial import DatasetInfo, MorphismData, Value
 
 NO_SAMPLES = (0, 0)
 """Samples of training and of validation."""
@@ -95,3 +96,31 @@ def _status(
         started_seconds=trial.started_utc - (history.origin_utc or trial.started_utc),
         seconds=max(0.0, min(trial.ended_utc or now, end) - trial.started_utc),
     )
+
+
+class EpochsTrained(NamedTuple):
+    """The epochs of a network that were trained, those of its earlier trials included."""
+
+    evaluated: int
+    """The last epoch that was evaluated; before the trial's first one, where it began."""
+    share: float
+    """The share of the next epoch's training samples that were executed, from 0 to 1."""
+
+    @property
+    def total(self) -> float:
+        """Both together: 2.5 in the midst of the third epoch."""
+        return self.evaluated + self.share
+
+
+def epochs_trained(trial: Trial, dataset: DatasetInfo | None) -> EpochsTrained:
+    """Return how far a trial is, by its records.
+
+    Args:
+        trial: the trial.
+        dataset: what its replica trains on; None where that is not recorded, and no share is known.
+    """
+    evaluated = trial.evaluations[-1].epoch if trial.evaluations else trial.started.first_epoch - 1
+    if dataset is None or not dataset.train_samples:
+        return EpochsTrained(evaluated, 0.0)
+    since = trial.train_samples - len(trial.evaluations) * dataset.train_samples
+    return EpochsTrained(evaluated, min(1.0, max(0.0, since / dataset.train_samples)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from aiperf_hpc.results.report.stated import MOST_REPORT_BYTES
+from aiperf_hpc.results.report.files import MOST_REPORT_BYTES
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.service.answers.base import Answer
 from aiperf_hpc.service.problem import not_found

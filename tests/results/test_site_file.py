@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.results.site_file import read_site
+from aiperf_hpc.results.report.system import read_site
 
 
 @pytest.mark.parametrize(

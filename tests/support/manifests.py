@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from aiperf_hpc.results.report.contents import HashedFile, hashed_file
+from aiperf_hpc.results.report.files import HashedFile, hashed_file
 from aiperf_hpc.results.report.provenance import ReportManifest
 from aiperf_hpc.run.paths import RunPaths
 

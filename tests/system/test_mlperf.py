@@ -13,7 +13,7 @@ from mlperf_logging.system_desc_checker.system_desc_checker import check_system_
 from tests.support.nodes import node, rank
 
 from aiperf_hpc.analysis.readers.submission import system_of
-from aiperf_hpc.results.site_file import read_site
+from aiperf_hpc.results.report.system import read_site
 from aiperf_hpc.system.mlperf import Description, system_description, unknown
 from aiperf_hpc.system.node import describe_rank
 from aiperf_hpc.system.site import SiteDescription, template

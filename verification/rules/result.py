@@ -12,11 +12,10 @@ from pydantic import ValidationError
 
 from aiperf_hpc.errors import AIPerfError, reason_of
 from aiperf_hpc.morphism.weights.predictions import load_recorded
-from aiperf_hpc.results.report.maker import difference
+from aiperf_hpc.results.report.files import MOST_REPORT_BYTES, report_document
 from aiperf_hpc.results.report.model import Report, as_of_now, make_report
-from aiperf_hpc.results.report.provenance import has_grown, maker_of
+from aiperf_hpc.results.report.provenance import has_grown, software_difference, software_of
 from aiperf_hpc.results.report.scaling import Scaling
-from aiperf_hpc.results.report.stated import MOST_REPORT_BYTES, stated_report
 from aiperf_hpc.results.report.writer import report_files
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.records import PredictionsKept
@@ -99,7 +98,7 @@ def report(run: Evidence) -> Failures:
     if not run.reported:
         return
     try:
-        stated = stated_report(run.view.paths)
+        stated = report_document(run.view.paths)
         document = make_report(run.view)
         made = json.loads(document.model_dump_json())
     except OSError as error:
@@ -138,7 +137,7 @@ def _bytes(run: Evidence, document: Report, stated: Json) -> Failures:
     if has_grown(run.view):
         yield Note("journals have grown since it was made: its values were compared, not its bytes")
         return
-    if (other := difference(maker_of(run.view))) is not None:
+    if (other := software_difference(software_of(run.view))) is not None:
         yield Note(f"it was made by {other}: its values were compared, not its bytes")
         return
     if stated.get("scaling") is not None:

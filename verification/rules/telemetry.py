@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 
-from aiperf_hpc.results.report.stated import stated_report
+from aiperf_hpc.results.report.files import report_document
 from aiperf_hpc.run.history.telemetry import Span, apart
 from aiperf_hpc.verification.evidence import Evidence, Failures
 from aiperf_hpc.verification.journal import Sampler
@@ -20,7 +20,7 @@ def energy(run: Evidence) -> Failures:
     if not run.reported:
         return
     try:
-        document = stated_report(run.view.paths)
+        document = report_document(run.view.paths)
         stated = document["telemetry"]["energy"]
     except (OSError, ValueError, KeyError, TypeError):
         return

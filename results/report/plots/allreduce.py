@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from aiperf_hpc.results.report.plots.colours import MUTED, of_its_own
 from aiperf_hpc.results.report.plots.figure import (
     HEIGHT,
+    MUTED,
     dress,
     logarithmic,
     new_figure,
+    of_its_own,
     save,
     settings,
 )

@@ -9,9 +9,13 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 
 from aiperf_hpc.formatting import percent, si
-from aiperf_hpc.results.report.plots.colours import CURVE, GRID, INK, MUTED, PAPER
 from aiperf_hpc.results.report.plots.figure import (
+    CURVE,
+    GRID,
     HEIGHT,
+    INK,
+    MUTED,
+    PAPER,
     Plot,
     dress,
     logarithmic,

@@ -11,8 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from aiperf_hpc.results.report.plots.colours import CURVE, INK, MUTED, PAPER
 from aiperf_hpc.results.report.plots.figure import (
+    CURVE,
+    INK,
+    MUTED,
+    PAPER,
     Plot,
     dress,
     logarithmic,

@@ -8,7 +8,7 @@ import pytest
 from tests.support.clock import START, Clock
 
 from aiperf_hpc.primary.control.preflight import Preflight
-from aiperf_hpc.results.views.consistency import clock_problems
+from aiperf_hpc.results.views.replica_status import clock_problems
 from aiperf_hpc.run.clocks import ClockReading
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter

@@ -6,7 +6,7 @@ import math
 import random
 
 from aiperf_hpc.results.report.ancestry import Line, Row, lineage, rows
-from aiperf_hpc.results.report.rows import TrialReport
+from aiperf_hpc.results.report.parts import TrialReport
 from aiperf_hpc.trial import Hyperparameters
 
 

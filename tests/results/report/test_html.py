@@ -14,7 +14,7 @@ from tests.support.run_factory import Plan, write_run
 from aiperf_hpc.results.report import html
 from aiperf_hpc.results.report.html import LEAST_BAR, MOST_REPLICAS, render
 from aiperf_hpc.results.report.model import Report, make_report
-from aiperf_hpc.results.report.rows import TrialReport
+from aiperf_hpc.results.report.parts import TrialReport
 from aiperf_hpc.results.views.run_view import RunView
 
 CSS = (resources.files("aiperf_hpc.results.report") / "report.css").read_text("utf-8")

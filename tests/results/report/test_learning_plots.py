@@ -9,10 +9,9 @@ import pytest
 from tests.results.report.test_plots import require_numbers, score, ticks
 
 from aiperf_hpc.objective import ACCURACY, MEASURES, Measure
-from aiperf_hpc.results.report.plots.hyperparameters import hyperparameters_plot
-from aiperf_hpc.results.report.plots.learning import MOST_CURVES, learning_plot
-from aiperf_hpc.results.report.plots.score import interval_ops, score_plots
-from aiperf_hpc.results.report.rows import TrialReport
+from aiperf_hpc.results.report.parts import TrialReport
+from aiperf_hpc.results.report.plots.over_time import interval_ops, score_plots
+from aiperf_hpc.results.report.plots.search import MOST_CURVES, hyperparameters_plot, learning_plot
 from aiperf_hpc.trial import Hyperparameters, RoundPhase
 
 LOSSES = MEASURES["mean_absolute_error"]

@@ -12,10 +12,9 @@ import pytest
 
 from aiperf_hpc.primary.allreduce import Curve, Measurement
 from aiperf_hpc.results.report.plots.allreduce import write_allreduce_plot
-from aiperf_hpc.results.report.plots.communication import Bar, breakdown_plot, write_bars
-from aiperf_hpc.results.report.plots.scaling import scaling_plots
-from aiperf_hpc.results.report.plots.scaling_study import Scale, scaling_study_plot
-from aiperf_hpc.results.report.plots.score import score_plots
+from aiperf_hpc.results.report.plots.bars import Bar, breakdown_plot, write_bars
+from aiperf_hpc.results.report.plots.over_time import score_plots
+from aiperf_hpc.results.report.plots.scaling import Scale, scaling_plots, scaling_study_plot
 from aiperf_hpc.results.report.plots.search import prediction_plot
 from aiperf_hpc.results.report.scaling import ScalingPoint
 from aiperf_hpc.results.report.search_replay import CandidateOutcome

@@ -12,7 +12,7 @@ from tests.support.telemetry_run import SECONDS, manifest, write_telemetry
 
 from aiperf_hpc.results.report.html import render
 from aiperf_hpc.results.report.model import make_report
-from aiperf_hpc.results.report.plots.telemetry import telemetry_plots
+from aiperf_hpc.results.report.plots.over_time import telemetry_plots
 from aiperf_hpc.results.report.telemetry import (
     STRETCHES,
     Absence,

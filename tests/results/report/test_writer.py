@@ -34,8 +34,8 @@ from aiperf_hpc.errors import AIPerfError, GraphError, RunDirectoryError
 from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.results.report import html
 from aiperf_hpc.results.report.model import Report, make_report
-from aiperf_hpc.results.report.plots.colours import quality_colour
-from aiperf_hpc.results.report.plots.score import score_plots
+from aiperf_hpc.results.report.plots.figure import quality_colour
+from aiperf_hpc.results.report.plots.over_time import score_plots
 from aiperf_hpc.results.report.provenance import ReportManifest, differences
 from aiperf_hpc.results.report.writer import summary_lines, write_report
 from aiperf_hpc.results.views.run_view import RunView

@@ -18,7 +18,7 @@ from tests.support.run_writer import (
     trial_started,
 )
 
-from aiperf_hpc.results.views.trainings import TrainingTime, training_times
+from aiperf_hpc.results.views.models import TrainingTime, training_times
 from aiperf_hpc.run.records import DatasetLoaded, TrainingStarted
 from aiperf_hpc.trial import RoundPhase, TrialState
 

@@ -1,5 +1,4 @@
-"""Every file of a run's directory with its SHA-256: one definition for who writes the manifest and
-who compares it."""
+"""The files of a run's directory with their SHA-256, and the bytes of its report."""
 
 from __future__ import annotations
 
@@ -8,12 +7,13 @@ import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import Value
-from aiperf_hpc.untrusted.files import open_inside
+from aiperf_hpc.untrusted.files import bytes_inside, open_inside, parsed_json
 
 OUTSIDE = ("report/manifest.json", "report/manifest.json.sig")
 """The files of a run that its manifest does not name: itself and the signature of its bytes, which
@@ -107,3 +107,22 @@ def _is_text(path: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+MOST_REPORT_BYTES = 256 * 2**20
+"""The largest report.json: that of 512 replicas for a day, 12.6 million records, has 14 MB."""
+
+
+def report_bytes(paths: RunPaths) -> bytes:
+    """Return the bytes of a run's report. Raises OSError when there is none that can be read."""
+    return bytes_inside(paths.root, paths.report_json, MOST_REPORT_BYTES)
+
+
+def report_document(paths: RunPaths) -> Any:  # noqa: ANN401 -- whatever was written
+    """Return what a run's report states.
+
+    Raises:
+        OSError: there is none that can be read.
+        ValueError: it is damaged.
+    """
+    return parsed_json(report_bytes(paths))

@@ -1,1 +1,0 @@
-"""Runs side by side: in what they differ, what they reached, and whether their scores compare."""

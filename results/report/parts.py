@@ -1,0 +1,261 @@
+"""The parts of a report: rules, trials, replicas, and what operations its score is made of."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from aiperf_hpc.formatting import in_words
+from aiperf_hpc.objective import ACCURACY
+from aiperf_hpc.ops_counter.divisions import RuleCheck, Violation
+from aiperf_hpc.ops_counter.divisions.settings import Declared, said
+from aiperf_hpc.results.views.replica_status import ReplicaStatus
+from aiperf_hpc.results.views.run_view import RunStatus, RunView
+from aiperf_hpc.results.views.time_split import TimeSplit, split_time
+from aiperf_hpc.results.views.trial_status import TrialStatus
+from aiperf_hpc.run.history import ReplicaHistory, Trial
+from aiperf_hpc.trial import Hyperparameters, Machine, Value
+
+
+class Broken(Value):
+    """A rule that the run does not keep, and how."""
+
+    rule: str
+    reason: str
+
+    @classmethod
+    def of(cls, violation: Violation) -> Broken:
+        return cls(rule=violation.rule, reason=violation.reason)
+
+
+class DeclaredSetting(Value):
+    """A setting that is not as the closed division fixes it."""
+
+    key: str
+    """Dotted, as for ``--set``."""
+    value: Any
+    closed: Any
+    """What the closed division fixes."""
+
+    @classmethod
+    def of(cls, declared: Declared) -> DeclaredSetting:
+        return cls(key=declared.key, value=declared.value, closed=declared.closed)
+
+    def __str__(self) -> str:
+        return f"{self.key} {said(self.value)} (closed: {said(self.closed)})"
+
+
+class RuleReport(Value):
+    """One rule, kept or not."""
+
+    rule: str
+    value: str
+    """What the run has."""
+    limit: str
+    """What is required."""
+    passed: bool
+    reasons: tuple[str, ...]
+    """Why it is not kept; empty where it is."""
+
+    @classmethod
+    def of(cls, check: RuleCheck) -> RuleReport:
+        return cls(
+            rule=check.rule,
+            value=check.value,
+            limit=check.limit,
+            passed=check.passed,
+            reasons=check.reasons,
+        )
+
+
+class TrialReport(TrialStatus):
+    """One trial, with what it was credited."""
+
+    operations: int
+    """Operations credited until the report's time, from the counts of its graph."""
+    training_started_seconds: float | None
+    """Seconds from the run's start to its first step; None for a trial whose graph was never
+    ready."""
+    grown_by: str
+    """The morphisms in words; empty for the initial graph."""
+    hyperparameters: Hyperparameters
+    first_epoch: int = 1
+    """Its first epoch: a later one where it goes on with an interrupted trial."""
+    qualities: tuple[float, ...] = ()
+    """The quality of each complete evaluation, one an epoch; none in reports of earlier
+    versions."""
+    notes: tuple[str, ...]
+
+
+class ReplicaReport(Value):
+    """One replica."""
+
+    id: str
+    state: str
+    trials: int
+    rounds: int
+    """The highest round that it reached."""
+    engine: str | None
+    machine: Machine | None
+    time: TimeSplit
+
+
+def replica_rows(view: RunView, status: RunStatus, elapsed: float) -> tuple[ReplicaReport, ...]:
+    """Return every replica, and where its part of the elapsed seconds went."""
+    return tuple(
+        _replica_row(view.history.replicas[each.id], each, status.rounds[each.id], elapsed)
+        for each in status.replicas
+    )
+
+
+def _replica_row(
+    replica: ReplicaHistory, status: ReplicaStatus, rounds: int, elapsed: float
+) -> ReplicaReport:
+    return ReplicaReport(
+        id=replica.id,
+        state=status.state,
+        trials=status.trials,
+        rounds=rounds,
+        engine=replica.started.engine if replica.started else None,
+        machine=replica.machine,
+        time=split_time(replica.seconds, elapsed),
+    )
+
+
+def trial_rows(view: RunView, end: float) -> tuple[TrialReport, ...]:
+    """Return every trial in order of its start, with what it was credited until ``end``."""
+    trials, start = view.history.trials, view.history.origin_utc
+    return tuple(
+        _trial(status, trials[status.id], _credited(view, status), start, end)
+        for status in view.trials(end)
+    )
+
+
+def _credited(view: RunView, status: TrialStatus) -> int:
+    """Return what a trial is credited; a graph without a sample need not be there."""
+    train, validation = status.train_samples, status.validation_samples
+    if not train and not validation:
+        return 0
+    graph = view.counts[status.graph]
+    return train * graph.training + validation * graph.forward
+
+
+def _trial(
+    status: TrialStatus, trial: Trial, operations: int, start: float | None, end: float
+) -> TrialReport:
+    training = trial.training_utc
+    return TrialReport(
+        **status.model_dump(),
+        operations=operations,
+        training_started_seconds=(
+            None if training is None else training - (trial.started_utc if start is None else start)
+        ),
+        grown_by=in_words(status.morphisms),
+        hyperparameters=trial.started.hyperparameters,
+        first_epoch=trial.started.first_epoch,
+        qualities=tuple(each.quality for each in trial.evaluations if each.utc <= end),
+        notes=trial.started.notes,
+    )
+
+
+class KindOperations(Value):
+    """Operations of one kind of layer; the backward pass includes the update of the weights."""
+
+    forward: int
+    backward: int
+
+
+class OperationSplit(Value):
+    """The operations credited in the score, split; ``total`` is forward and backward."""
+
+    total: int
+    forward: int
+    backward: int
+    training_forward: int
+    validation_forward: int
+    train_samples: int
+    validation_samples: int
+    by_kind: dict[str, KindOperations]
+
+
+class GraphReport(Value):
+    """The best graph and its operations for one sample."""
+
+    trial: str
+    graph: str
+    accuracy: float | None
+    """The best accuracy; None where the run has another measure."""
+    quality: float | None = None
+    """The best quality by the run's measure."""
+    epoch: int
+    parameters: int
+    depth: int
+    forward: int
+    backward: int
+    by_kind: dict[str, KindOperations]
+
+
+def split_operations(view: RunView, end: float) -> OperationSplit:
+    """Return the split of the score's operations: the same records, the same counts."""
+    history = view.history
+    train: Counter[str] = Counter()
+    validation: Counter[str] = Counter()
+    late = history.executions.after(end)
+    for name in history.executions.trials:
+        trial, after = history.trials[name], late.get(name, (0, 0))
+        own = trial.train_samples - after[0], trial.validation_samples - after[1]
+        if any(own):  # Of no other one need the graph be there.
+            train[trial.started.graph] += own[0]
+            validation[trial.started.graph] += own[1]
+    training_forward = sum(n * view.counts[graph].forward for graph, n in train.items())
+    validation_forward = sum(n * view.counts[graph].forward for graph, n in validation.items())
+    backward = sum(n * view.counts[graph].backward for graph, n in train.items())
+    return OperationSplit(
+        total=training_forward + validation_forward + backward,
+        forward=training_forward + validation_forward,
+        backward=backward,
+        training_forward=training_forward,
+        validation_forward=validation_forward,
+        train_samples=train.total(),
+        validation_samples=validation.total(),
+        by_kind=_by_kind(view, train, validation),
+    )
+
+
+def _by_kind(
+    view: RunView, train: Mapping[str, int], validation: Mapping[str, int]
+) -> dict[str, KindOperations]:
+    forward: defaultdict[str, int] = defaultdict(int)
+    backward: defaultdict[str, int] = defaultdict(int)
+    for graph in sorted(train):
+        for kind, operations in view.counts[graph].by_kind.items():
+            forward[kind] += (train[graph] + validation[graph]) * operations.forward
+            backward[kind] += train[graph] * operations.backward
+    return {
+        kind: KindOperations(forward=forward[kind], backward=backward[kind]) for kind in forward
+    }
+
+
+def best_graph(view: RunView, end: float) -> GraphReport | None:
+    """Return the graph of the best evaluation up to ``end``, UTC seconds; None before any."""
+    best = view.best(end)
+    if best is None:
+        return None
+    started = view.history.trials[best.trial].started
+    counted = view.counts[started.graph]
+    return GraphReport(
+        trial=best.trial,
+        graph=started.graph,
+        accuracy=best.quality if best.measure is ACCURACY else None,
+        quality=best.quality,
+        epoch=best.epoch,
+        parameters=started.parameters,
+        depth=started.depth,
+        forward=counted.forward,
+        backward=counted.backward,
+        by_kind={
+            kind: KindOperations(forward=o.forward, backward=o.backward)
+            for kind, o in counted.by_kind.items()
+        },
+    )

@@ -1,0 +1,296 @@
+"""Bars: what a step's time or the time to solution is made of, and what factors contribute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from aiperf_hpc.formatting import few, percent
+from aiperf_hpc.results.report.plots.figure import (
+    CURVE,
+    INK,
+    MUTED,
+    Plot,
+    dress,
+    new_figure,
+    of_its_own,
+    save,
+    settings,
+)
+from aiperf_hpc.run.paths import write_whole
+from aiperf_hpc.run.replica_requests import KernelCategory, Profile
+
+COLOURS = (
+    "#0b5c99", "#d98324", "#4b7f1f", "#8a3d8f", "#c2405c", "#2a9d8f", "#8c6d46", "#6c8ebf",
+    "#b7a33a", "#5a5f66", "#9aa3ab", "#c9ced3",
+)  # fmt: skip
+"""As many as there are categories of kernels; the last one is what no rule knows."""
+LEAST_LABELLED = 0.045
+"""The share of a bar from which on it is written into its part."""
+_ROW, _LEGEND_ROW, _MARGIN = 0.42, 0.19, 0.45
+"""Inches of a bar with its distance to the next, of a row of the legend, and of the axis."""
+_COLUMNS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar: what it is of, and its parts in seconds, in the order in which they are stacked."""
+
+    label: str
+    seconds: Mapping[str, float]
+
+
+def profile_bar(profile: Profile) -> Bar:
+    """Return the bar of a profile: seconds of a step in each category, in one order for all."""
+    found = {each.category: each.seconds / profile.steps for each in profile.categories}
+    label = f"{profile.engine}, {profile.precision}, batch {profile.batch_size}"
+    return Bar(label, {str(c): found[c] for c in KernelCategory if c in found})
+
+
+def breakdown_plot(title: str, bars: Sequence[Bar], name: str) -> Plot:
+    """Draw the shares of each bar's parts for a page.
+
+    Args:
+        title: what the bars are of.
+        bars: one for each run or profile.
+        name: what tells the drawing from others of the page.
+
+    Raises:
+        ValueError: there is no bar, or one without any time.
+    """
+    return Plot(
+        title=title,
+        caption="Shares of a step's time; beside each bar, what a step takes.",
+        description="; ".join(_bar_text(bar) for bar in bars),
+        svg=_drawing(bars, name),
+    )
+
+
+def write_bars(bars: Sequence[Bar], path: Path) -> None:
+    """Draw bars into an SVG file. Raises ValueError as ``breakdown_plot``."""
+    write_whole(path, of_its_own(str(_drawing(bars, "breakdown"))))
+
+
+def _bar_text(bar: Bar) -> str:
+    whole = _whole(bar)
+    parts = (f"{part} {percent(s / whole, 1)}" for part, s in bar.seconds.items())
+    return f"{bar.label}: {', '.join(parts)}"
+
+
+def _whole(bar: Bar) -> float:
+    whole = sum(bar.seconds.values())
+    if whole <= 0.0:
+        raise ValueError(f"the bar '{bar.label}' has no time in it")
+    return whole
+
+
+def _drawing(bars: Sequence[Bar], name: str) -> Markup:
+    if not bars:
+        raise ValueError("there is no bar to draw")
+    colours = _colours(bars)
+    with settings(name):
+        legend = _LEGEND_ROW * (1 + -(-len(colours) // _COLUMNS))
+        height = _MARGIN + _ROW * len(bars) + legend
+        figure = new_figure(height)
+        axes = figure.add_subplot()
+        for row, bar in enumerate(bars):
+            _draw_bar(axes, row, bar, colours)
+        _dress(axes, bars)
+        boxes = [Patch(color=colour, label=part) for part, colour in colours.items()]
+        figure.legend(
+            handles=boxes, loc="lower center", ncols=_COLUMNS, frameon=False, labelcolor=MUTED
+        )
+        figure.tight_layout(rect=(0.0, legend / height, 1.0, 1.0))
+        return save(figure, name)
+
+
+def _colours(bars: Sequence[Bar]) -> dict[str, str]:
+    """Return a colour for each part; those of kernels keep theirs in all drawings."""
+    parts = list(dict.fromkeys(part for bar in bars for part in bar.seconds))
+    kinds = [str(kind) for kind in KernelCategory]
+    if set(parts) <= set(kinds):
+        return {kind: COLOURS[n] for n, kind in enumerate(kinds) if kind in parts}
+    return {part: COLOURS[n % len(COLOURS)] for n, part in enumerate(parts)}
+
+
+def _draw_bar(axes: Axes, row: int, bar: Bar, colours: Mapping[str, str]) -> None:
+    whole, left = _whole(bar), 0.0
+    for part, seconds in bar.seconds.items():
+        share = seconds / whole
+        axes.barh([row], [share], left=[left], height=0.62, color=colours[part])
+        if share >= LEAST_LABELLED:
+            axes.text(
+                left + share / 2,
+                row,
+                percent(share, 0),
+                ha="center",
+                va="center",
+                color="white",
+            )
+        left += share
+    axes.text(1.01, row, _time(whole), va="center", color=INK)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 0.9995 else f"{1e3 * seconds:.3g} ms"
+
+
+def _dress(axes: Axes, bars: Sequence[Bar]) -> None:
+    dress(axes)
+    axes.grid(visible=False)
+    axes.set_xlim(0.0, 1.0)
+    axes.set_ylim(len(bars) - 0.5, -0.5)
+    axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
+
+
+PARTS = ("staging", "compute", "evaluation", "extra")
+PART_COLOURS = ("#d98324", "#0b5c99", "#4b7f1f", "#8b9299")
+PART_ROW, PART_FOOT = 0.32, 0.95
+"""Inches of height that a bar takes, and those of axis and legend below."""
+LETTERS = 40
+"""Of a name that has room."""
+
+
+class TimeBar(NamedTuple):
+    """One entry: minutes of each part; None of one that its logs do not tell."""
+
+    name: str
+    staging: float | None
+    compute: float
+    """Without evaluation, where that is told."""
+    evaluation: float | None
+    extra: float
+
+    @property
+    def minutes(self) -> tuple[float, ...]:
+        """All parts, in the order of ``PARTS``."""
+        return (self.staging or 0.0, self.compute, self.evaluation or 0.0, self.extra)
+
+
+def time_breakdown_plot(bars: Sequence[TimeBar]) -> Plot:
+    """Draw shares of the time to solution, and the time itself beside each bar.
+
+    Shares, because entries of one round differ a hundredfold in time.
+    """
+    rows = range(len(bars), 0, -1)
+    with settings("breakdown"):
+        figure = new_figure(PART_FOOT + PART_ROW * len(bars))
+        height = figure.get_figheight()
+        axes = figure.add_axes((0.3, (PART_FOOT - 0.1) / height, 0.6, 1.0 - PART_FOOT / height))
+        for row, bar in zip(rows, bars, strict=True):
+            whole, left = sum(bar.minutes), 0.0
+            for minutes, part, colour in zip(bar.minutes, PARTS, PART_COLOURS, strict=True):
+                share = 100.0 * minutes / whole if whole > 0.0 else 0.0
+                label = part if row == len(bars) else None
+                axes.barh(row, share, 0.62, left=left, color=colour, label=label)
+                left += share
+            axes.annotate(
+                f"{whole:,.2f} min", (100.0, row), xytext=(6, 0), textcoords="offset points",
+                va="center", color=INK, annotation_clip=False,
+            )  # fmt: skip
+        dress(axes)
+        axes.grid(visible=False)
+        axes.set_yticks(list(rows), [_short(bar.name) for bar in bars])
+        axes.set_ylim(0.5, len(bars) + 0.5)
+        axes.set_xlim(0.0, 100.0)
+        axes.set_xlabel("share of the time to solution, %", color=MUTED)
+        figure.legend(
+            *axes.get_legend_handles_labels(), loc="lower right", ncols=len(PARTS),
+            frameon=False, labelcolor=MUTED,
+        )  # fmt: skip
+        svg = save(figure, "breakdown")
+    words = "; ".join(f"{bar.name}: {_time_bar_text(bar)}" for bar in bars)
+    title = "What the time to solution is made of"
+    return Plot(title, _caption(bars), f"A bar chart. {words}.", svg)
+
+
+def _time_bar_text(bar: TimeBar) -> str:
+    known = (bar.staging, bar.compute, bar.evaluation, bar.extra)
+    pairs = zip(PARTS, known, strict=True)
+    return ", ".join(f"{part} {m:.2f} min" for part, m in pairs if m is not None)
+
+
+def _caption(bars: Sequence[TimeBar]) -> str:
+    said = ["Means over the trainings that count, of the run alone."]
+    said.append("Compute: epochs, without evaluations; extra: neither of these nor staging.")
+    for what, names in (
+        ("No staging is in the logs of", [bar.name for bar in bars if bar.staging is None]),
+        ("Compute contains the evaluations of", [b.name for b in bars if b.evaluation is None]),
+    ):
+        if names:
+            said.append(f"{what} {few(names)}.")
+    return " ".join(said)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LETTERS else f"{name[:25]}…{name[-(LETTERS - 26) :]}"
+
+
+ROW, FOOT = 0.5, 0.75
+"""Inches of height that a factor takes, and those of the axis below."""
+ALONE, WITHIN = 0.14, -0.14
+"""Where the two marks of a factor are, in rows from its middle."""
+
+
+class Contribution(NamedTuple):
+    """A factor's ratios and their standard errors; None where there are none."""
+
+    name: str
+    alone: tuple[float, float | None] | None
+    within: tuple[float, float | None] | None
+
+
+def factors_plot(contributions: Sequence[Contribution]) -> Plot:
+    """Draw two marks a factor, around the line at 1, where a factor changes nothing."""
+    rows = range(len(contributions), 0, -1)
+    with settings("factors"):
+        figure = new_figure(FOOT + ROW * len(contributions))
+        height = figure.get_figheight()
+        axes = figure.add_axes((0.2, FOOT / height, 0.7, 1.0 - (FOOT + 0.1) / height))
+        axes.axvline(1.0, color=MUTED, linewidth=1.0, linestyle=(0, (5, 3)))
+        for row, factor in zip(rows, contributions, strict=True):
+            for ratio, place, colour, label in (
+                (factor.alone, ALONE, MUTED, "alone"),
+                (factor.within, WITHIN, CURVE, "within all"),
+            ):
+                if ratio is None:
+                    continue
+                value, deviation = ratio
+                named = axes.get_legend_handles_labels()[1]
+                axes.barh(
+                    row + place, value - 1.0, 0.24, left=1.0, color=colour, xerr=deviation or None,
+                    ecolor=INK, label=label if label not in named else None,
+                )  # fmt: skip
+                axes.annotate(
+                    f"{value:.2f} ×", (value, row + place), va="center", color=INK,
+                    xytext=(6 if value >= 1.0 else -6, 0), textcoords="offset points",
+                    ha="left" if value >= 1.0 else "right", annotation_clip=False,
+                )  # fmt: skip
+        dress(axes)
+        axes.margins(x=0.12)
+        axes.set_yticks(list(rows), [factor.name for factor in contributions])
+        axes.set_ylim(0.5, len(contributions) + 0.5)
+        axes.xaxis.set_major_locator(MaxNLocator(7))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.set_xlabel("times better", color=MUTED)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False, labelcolor=MUTED, loc="best")
+        svg = save(figure, "factors")
+    words = "; ".join(
+        f"{each.name}: {_ratio_text(each.alone)} alone, {_ratio_text(each.within)} within all"
+        for each in contributions
+    )
+    caption = "Right of the dashed line a factor helps. Thin lines: standard errors."
+    return Plot("Contribution of each factor", caption, f"A bar chart. {words}.", svg)
+
+
+def _ratio_text(ratio: tuple[float, float | None] | None) -> str:
+    return "not measured" if ratio is None else f"{ratio[0]:.2f} times better"

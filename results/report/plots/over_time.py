@@ -1,0 +1,353 @@
+"""What changes over the time of a run: score, error, replicas, and what its nodes did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+
+from aiperf_hpc.formatting import percent, scale_of, si
+from aiperf_hpc.ops_counter.divisions.work import MOST_ERROR
+from aiperf_hpc.results.report.plots.allreduce import DASHES, LINES
+from aiperf_hpc.results.report.plots.figure import (
+    CURVE,
+    GRID,
+    LIMIT,
+    MUTED,
+    Plot,
+    dress,
+    mark_points,
+    name_last,
+    new_axes,
+    new_figure,
+    save,
+    scaled,
+    settings,
+)
+from aiperf_hpc.results.report.telemetry import Spread, Stretch, TelemetryReport
+from aiperf_hpc.results.views.nodes import ElasticityStatus
+from aiperf_hpc.results.views.score import ScoreStatus
+
+MOST_MARKS = 120
+"""The number of official points above which a part is marked: marks would hide the curve."""
+MOST_STEPS = 300
+"""The number of intervals above which several are drawn as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    name: str
+    title: str
+    unit: str
+    values: list[float | None]
+    """The measure at each point of the curve; None before there was any."""
+    official: list[float | None]
+    last: float
+    steps: tuple[list[float], list[float]] | None = None
+    """Seconds at which official intervals end, and the measure in each alone, where that is
+    something else."""
+    together: int = 1
+    """How many official intervals are one of these."""
+
+
+def score_plots(fine: Sequence[ScoreStatus], official: Sequence[ScoreStatus]) -> list[Plot]:
+    """Return the plots of OPS, regulated score and error over time.
+
+    A measure that the last point does not have is left out, and so are operations where none
+    were executed.
+
+    Args:
+        fine: points close together, in order of time; the curve.
+        official: the points at each interval and at the end; the marks.
+    """
+    if not fine or not official or official[-1].elapsed_seconds <= 0:
+        return []
+    wanted = [
+        ("ops", "OPS, the score", "OPS"),
+        ("regulated", "Regulated score", "OPS"),
+        ("error", "Validation error of the best trial", "%"),
+    ]
+    factor, unit = time_unit(official[-1].elapsed_seconds)
+    times = [p.elapsed_seconds / factor for p in fine]
+    marks = [p.elapsed_seconds / factor for p in official]
+    return [
+        _score_plot(
+            _Series(
+                name,
+                title,
+                of,
+                _all(fine, name),
+                _all(official, name),
+                last,
+                *(_steps(official) if name == "ops" else ()),
+            ),
+            times,
+            marks,
+            unit,
+        )
+        for name, title, of in wanted
+        if (last := getattr(official[-1], name)) is not None and (last > 0.0 or name == "error")
+    ]
+
+
+def interval_ops(official: Sequence[ScoreStatus]) -> list[float]:
+    """Return the operations a second of each interval between official points alone."""
+    before, rates = (0.0, 0), []
+    for point in official:
+        seconds, operations = point.elapsed_seconds - before[0], point.operations - before[1]
+        rates.append(operations / seconds if seconds > 0.0 else 0.0)
+        before = point.elapsed_seconds, point.operations
+    return rates
+
+
+def _steps(official: Sequence[ScoreStatus]) -> tuple[tuple[list[float], list[float]], int]:
+    """Return the ends and rates of intervals, and how many official ones each of them is."""
+    together = math.ceil(len(official) / MOST_STEPS)
+    ends = [p for i, p in enumerate(official) if (len(official) - 1 - i) % together == 0]
+    return ([point.elapsed_seconds for point in ends], interval_ops(ends)), together
+
+
+def _all(points: Sequence[ScoreStatus], name: str) -> list[float | None]:
+    return [getattr(point, name) for point in points]
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """Return the unit in which so much time reads best: its seconds, and its name."""
+    if seconds >= 2 * 3600:
+        return 3600.0, "hours"
+    return (60.0, "minutes") if seconds >= 180 else (1.0, "seconds")
+
+
+def _score_plot(measure: _Series, times: list[float], marks: list[float], unit: str) -> Plot:
+    ends, alone = measure.steps or ([], [])
+    known = [v for v in (*measure.values, *measure.official, *alone) if v is not None]
+    factor, prefix = (0.01, "") if measure.unit == "%" else scale_of(max(known))
+    step = math.ceil(len(marks) / MOST_MARKS)
+    shown = [i for i in range(len(marks)) if (len(marks) - 1 - i) % step == 0]
+    with settings(measure.name):
+        figure, axes = new_axes()
+        if alone:
+            scale = marks[-1] / ends[-1]
+            edges = [0.0, *(end * scale for end in ends)]
+            axes.stairs(scaled(alone, factor), edges, color=MUTED, linewidth=1.0, gid="intervals")
+        _curve(axes, times, scaled(measure.values, factor), steps=measure.unit == "%")
+        official = scaled(measure.official, factor)
+        mark_points(axes, [marks[i] for i in shown], [official[i] for i in shown])
+        name_last(axes, marks[-1], official[-1], _say(measure, measure.last))
+        _frame(axes, marks[-1], max(known) / factor, f"{prefix}{measure.unit}", unit)
+        if measure.unit == "%":
+            _limit(axes)
+        svg = save(figure, measure.name)
+    return Plot(measure.title, _caption(measure, step), _describe_score(measure, times, unit), svg)
+
+
+def _curve(axes: Axes, times: list[float], values: list[float], *, steps: bool) -> None:
+    style = "steps-post" if steps else "default"
+    axes.plot(times, values, color=CURVE, linewidth=1.4, drawstyle=style, solid_joinstyle="round")
+
+
+def _frame(axes: Axes, end: float, most: float, unit: str, time_unit: str) -> None:
+    axes.set_xlim(0.0, end)
+    axes.set_ylim(0.0, 1.06 * most if most > 0.0 else 1.0)
+    axes.set_xlabel(f"{time_unit} since the start", color=MUTED)
+    axes.set_ylabel(unit, color=MUTED)
+    dress(axes)
+
+
+def _limit(axes: Axes) -> None:
+    """Draw the largest error that the rules allow."""
+    limit = 100.0 * MOST_ERROR
+    axes.set_ylim(0.0, max(axes.get_ylim()[1], limit * 1.15))
+    axes.axhline(limit, color=LIMIT, linewidth=1.0, linestyle=(0, (5, 3)), zorder=1)
+    axes.annotate(
+        f"at most {limit:g}% is valid",
+        (1.0, limit),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 3),
+        textcoords="offset points",
+        ha="right",
+        color=LIMIT,
+    )
+
+
+def _say(measure: _Series, value: float) -> str:
+    return percent(value) if measure.unit == "%" else si(value, measure.unit)
+
+
+def _caption(measure: _Series, step: int) -> str:
+    said = []
+    if measure.steps:
+        which = "each interval" if measure.together == 1 else f"{measure.together} intervals"
+        said.append(
+            "Strong line: all operations since the start, over all time since then. Thin steps: "
+            f"those of {which} alone."
+        )
+    if step > 1:
+        said.append(f"One official point in {step} is marked.")
+    return " ".join(said)
+
+
+def _describe_score(measure: _Series, times: list[float], unit: str) -> str:
+    known = [(v, t) for t, v in zip(times, measure.values, strict=True) if v is not None]
+    (least, low), (most, high) = min(known), max(known)
+    return (
+        f"{measure.title}, a line chart: lowest {_say(measure, least)} at {low:.3g} {unit}, "
+        f"highest {_say(measure, most)} at {high:.3g} {unit}, "
+        f"{_say(measure, measure.last)} at the end."
+    )
+
+
+def nodes_plot(elastic: ElasticityStatus | None, elapsed: float) -> Plot | None:
+    """Return the plot of replicas over time; None for a run whose nodes stayed."""
+    if elastic is None or not elastic.steps:
+        return None
+    seconds, unit = time_unit(elapsed)
+    most = max(step.replicas for step in elastic.steps)
+    # Before the first step none was there; each step lasts until the next.
+    edges = [0.0, *(step.seconds / seconds for step in elastic.steps)]
+    counts = [0.0, *(float(step.replicas) for step in elastic.steps[:-1])]
+    with settings("nodes"):
+        figure, axes = new_axes()
+        axes.stairs(counts, edges, baseline=0.0, color=CURVE, linewidth=1.4)
+        axes.set_xlim(0.0, max(elapsed / seconds, edges[-1]))
+        axes.set_ylim(0.0, 1.06 * most)
+        axes.set_xlabel(f"{unit} since the start", color=MUTED)
+        axes.set_ylabel("replicas", color=MUTED)
+        dress(axes)
+        svg = save(figure, "nodes")
+    words = f"Replicas over time, a step chart: {most:,} at most, {len(elastic.steps)} changes."
+    return Plot("Replicas over time", "Lives of replicas, by their own records.", words, svg)
+
+
+RUNS_HEIGHT = 3.4
+
+
+class OpsCurve(NamedTuple):
+    """One run: operations a second since its start, at times since its start."""
+
+    name: str
+    seconds: tuple[float, ...]
+    ops: tuple[float, ...]
+
+
+def ops_over_time_plot(curves: Sequence[OpsCurve]) -> Plot:
+    """Draw the score of each run, as it was at every time of the run."""
+    factor, prefix = scale_of(max(max(curve.ops) for curve in curves))
+    with settings("ops"):
+        figure = new_figure(RUNS_HEIGHT)
+        axes = figure.add_axes((0.062, 0.15, 0.6, 0.8))
+        for number, curve in enumerate(curves):
+            axes.plot(
+                [seconds / 60.0 for seconds in curve.seconds],
+                [ops / factor for ops in curve.ops],
+                linewidth=1.4,
+                label=curve.name,
+                color=LINES[number % len(LINES)],
+                linestyle=DASHES[number // len(LINES) % len(DASHES)],
+            )
+        dress(axes)
+        axes.set_ylim(bottom=0.0)
+        axes.set_xlabel("minutes since the run's start", color=MUTED)
+        axes.set_ylabel(f"{prefix}OPS", color=MUTED)
+        axes.legend(
+            frameon=False, labelcolor=MUTED, loc="upper left", bbox_to_anchor=(1.02, 1.0),
+            borderaxespad=0.0,
+        )  # fmt: skip
+        svg = save(figure, "ops")
+    words = "; ".join(f"{curve.name} ends at {si(curve.ops[-1], 'OPS')}" for curve in curves)
+    caption = "Operations of all samples executed so far, over the time so far."
+    return Plot("Score over time", caption, f"A line chart. {words}.", svg)
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """One figure over time, with a band from the least to the most of the nodes, or none."""
+
+    name: str
+    title: str
+    caption: str
+    unit: str
+    values: list[float]
+    """The curve, a value a stretch; nan where nothing was told."""
+    band: tuple[list[float], list[float]] | None = None
+
+
+def telemetry_plots(telemetry: TelemetryReport | None) -> list[Plot]:
+    """Return the plots of what was told of and was ever more than nothing."""
+    if telemetry is None or not telemetry.course:
+        return []
+    return [
+        _nodes_series_plot(course, telemetry.course)
+        for course in _nodes_series(telemetry.course)
+        if any(value > 0.0 for value in course.values)
+    ]
+
+
+def _nodes_series(course: Sequence[Stretch]) -> Iterator[_Nodes]:
+    band = "The curve is the mean over the nodes, the band from the least to the most of them."
+    yield _of_spreads("cpu", "Processors", band, [s.cpu_percent for s in course])
+    yield _of_spreads("accelerator", "Accelerators", band, [s.accelerator_percent for s in course])
+    power = "All that is metered, all nodes together."
+    yield _Nodes("power", "Power", power, "W", _numbers([s.power_watts for s in course]))
+    network = "Received and sent by all nodes together, by interfaces and by verbs."
+    yield _Nodes("network", "Networks", network, "B/s", _numbers([s.network_rate for s in course]))
+    disk = "Read and written by the block devices of all nodes together."
+    yield _Nodes("disk", "Disks", disk, "B/s", _numbers([s.disk_rate for s in course]))
+
+
+def _of_spreads(name: str, title: str, caption: str, spreads: list[Spread | None]) -> _Nodes:
+    return _Nodes(
+        name=name,
+        title=title,
+        caption=caption,
+        unit="% busy",
+        values=_numbers([None if s is None else s.mean for s in spreads]),
+        band=(
+            _numbers([None if s is None else s.least for s in spreads]),
+            _numbers([None if s is None else s.most for s in spreads]),
+        ),
+    )
+
+
+def _numbers(values: Sequence[float | None]) -> list[float]:
+    return [math.nan if value is None else value for value in values]
+
+
+def _nodes_series_plot(course: _Nodes, stretches: Sequence[Stretch]) -> Plot:
+    name = f"telemetry-{course.name}"
+    seconds, unit = time_unit(stretches[-1].to_seconds)
+    percent = course.band is not None
+    most = max(value for value in course.values if not math.isnan(value))
+    factor, prefix = (1.0, "") if percent else scale_of(most)
+    # Steps: each stretch has one value, from its begin to its end.
+    edges = [s.from_seconds / seconds for s in stretches] + [stretches[-1].to_seconds / seconds]
+    with settings(name):
+        figure, axes = new_axes()
+        if course.band is not None:
+            least, high = course.band
+            axes.stairs(high, edges, baseline=least, fill=True, color=GRID, zorder=1)
+        scaled = [value / factor for value in course.values]
+        axes.stairs(scaled, edges, baseline=None, color=CURVE, linewidth=1.4, zorder=2)
+        axes.set_xlim(0.0, edges[-1])
+        axes.set_ylim(0.0, 105.0 if percent else 1.06 * most / factor)
+        axes.set_xlabel(f"{unit} since the start", color=MUTED)
+        axes.set_ylabel(f"{prefix}{course.unit}", color=MUTED)
+        dress(axes)
+        svg = save(figure, name)
+    return Plot(course.title, course.caption, _describe_nodes(course, percent), svg)
+
+
+def _describe_nodes(course: _Nodes, percent: bool) -> str:
+    known = [value for value in course.values if not math.isnan(value)]
+    mean = math.fsum(known) / len(known)
+    figures = [
+        f"{value:.0f}{course.unit}" if percent else si(value, course.unit)
+        for value in (min(known), mean, max(known))
+    ]
+    return (
+        f"{course.title} over the time of the run, a line chart: lowest {figures[0]}, "
+        f"{figures[1]} on average, highest {figures[2]}."
+    )
