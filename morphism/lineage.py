@@ -8,28 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.grow import grow
 from aiperf_hpc.morphism.operators.morphisms import from_data
-from aiperf_hpc.trial import MorphismData
+from aiperf_hpc.run.records import ProposalSummary, Proposed, TrialStarted, TrialSummary
 
-
-class Descent(Protocol):
-    """Where a trial's graph comes from, as its records say."""
-
-    @property
-    def graph(self) -> str:
-        """Its hash."""
-        ...
-
-    @property
-    def parent(self) -> str | None: ...
-
-    @property
-    def morphisms(self) -> tuple[MorphismData, ...]: ...
+Descent = TrialStarted | Proposed | TrialSummary | ProposalSummary
+"""A record of where a graph comes from: its hash, its parent and the morphisms."""
 
 
 @dataclass(slots=True)

@@ -1,27 +1,34 @@
-"""What all parts of one process of a replica work with."""
+"""The context that all parts of one process of a replica share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.run.journal import JournalWriter
+<<<<<<< HEAD
 from aiperf_hpc.run.paths import Identity, RunPaths
+=======
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import FileProblem
+>>>>>>> 2a609489 (Keep the context instead of copying its fields; split the tests of the trial loop by subject)
 from aiperf_hpc.run.storage import Retry, Sync, no_retry, to_stable_storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaContext:
-    """What all parts of one process of a replica, its trainer or a search worker, work with."""
+    """The context of one process of a replica: its trainer or a search worker."""
 
     config: RunConfig
     paths: RunPaths
     """The names of the run's files."""
     who: Identity
-    """The replica, and which of its lives."""
+    """The replica and its incarnation."""
     journal: JournalWriter
     """The process's own journal."""
     stop: StopFlag
@@ -33,4 +40,21 @@ class ReplicaContext:
     sync: Sync = to_stable_storage
     """The way to bring a file to stable storage."""
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
-    """The sum of the trainer's time by phases; a search worker has no use for it."""
+    """The trainer's time by phases; search workers do not use it."""
+
+    @property
+    def replica(self) -> str:
+        return self.who.replica
+
+    def exists(self, path: Path) -> bool:
+        """Return whether a file of the run exists."""
+        return self.retry(path.exists, str(path), "read")
+
+    def delete(self, path: Path) -> None:
+        """Delete a file of the run, if it exists."""
+        self.retry(partial(path.unlink, missing_ok=True), str(path), "delete")
+
+    def report(self, path: Path, problem: str, remedy: str) -> None:
+        """Record a problem with a file of the run."""
+        file = str(path.relative_to(self.paths.root))
+        self.journal.append(FileProblem(file=file, problem=problem, remedy=remedy))

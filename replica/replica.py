@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from functools import partial
+from typing import TypeVar
 
 from optuna.storages import BaseStorage
 
@@ -38,7 +39,6 @@ from aiperf_hpc.run.records import (
     ClockSeen,
     CompilerFailed,
     DatasetLoaded,
-    FileProblem,
     Heartbeat,
     PeakMeasured,
     PrimaryHeadSeen,
@@ -52,6 +52,8 @@ from aiperf_hpc.run.records import (
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.trial import DevicePeak, Machine, TimePhase
 from aiperf_hpc.workloads.registry import initial_graph
+
+Report = TypeVar("Report", RankDescription, DevicePeak)
 
 STORAGE_GRACE_SECONDS = 180.0
 """How long after its end a replica still waits for storage to take its last records: a file
@@ -183,7 +185,7 @@ class Replica:
                 initial=initial_graph(config, dataset.info),
                 trainer=trainer,
                 knowledge=host.knowledge(self._paths, self._who.replica, self._patience),
-                study=self._study(journal),
+                study=self._study(context),
                 background=background,
                 builder=builder,
             )
@@ -247,11 +249,15 @@ class Replica:
             journal.append(SystemDescribed(rank=0, description=description))
 
     def _describe_others(self, journal: JournalWriter) -> None:
-        """Record what the other ranks tell of themselves."""
+        """Record the descriptions of the other ranks."""
         if self._ranks.several:
-            told = enumerate(self._ranks.exchange(""))
-            described = [(rank, RankDescription.model_validate_json(t)) for rank, t in told if rank]
+            described = self._exchanged(RankDescription)
             journal.append_all([SystemDescribed(rank=r, description=d) for r, d in described])
+
+    def _exchanged(self, kind: type[Report]) -> list[tuple[int, Report]]:
+        """Return what the other ranks report, by rank."""
+        texts = enumerate(self._ranks.exchange(""))
+        return [(rank, kind.model_validate_json(text)) for rank, text in texts if text]
 
     def _measure_peak(self, journal: JournalWriter, device: int) -> None:
         """Record what the device of this rank can do, while nothing else is done here."""
@@ -262,8 +268,7 @@ class Replica:
     def _record_other_peaks(self, journal: JournalWriter) -> None:
         """Record what the other ranks tell of their devices."""
         if self._ranks.several and self._manifest.config.peak_seconds:
-            told = enumerate(self._ranks.exchange(""))
-            peaks = [(rank, DevicePeak.model_validate_json(t)) for rank, t in told if t]
+            peaks = self._exchanged(DevicePeak)
             journal.append_all([PeakMeasured(rank=rank, peak=peak) for rank, peak in peaks])
 
     def _trainer_and_builder(
@@ -294,16 +299,11 @@ class Replica:
         trainer = Trainer(context, together_data, objective.quality, memory, checkpoints, baseline)
         return trainer, SeveralRanksBuilder(context, leading, together_data, trainer)
 
-    def _study(self, journal: JournalWriter) -> BaseStorage:
+    def _study(self, context: ReplicaContext) -> BaseStorage:
         """Return where this life's study is kept; what is wrong with it is recorded."""
         path = self._paths.study(self._who.replica, self._who.incarnation)
-        file = str(path.relative_to(self._paths.root))
-
-        def tell(problem: str) -> None:
-            remedy = "it was written anew, with all that was tried"
-            journal.append(FileProblem(file=file, problem=problem, remedy=remedy))
-
-        return self._host.study(path, self._patience, tell)
+        remedy = "it was written anew, with all that was tried"
+        return self._host.study(path, self._patience, partial(context.report, path, remedy=remedy))
 
     def _beat(self, journal: JournalWriter, workers: Workers) -> None:
         """Record that the replica is alive, and see that its search workers are."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
+from typing import NamedTuple
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.morphism.lineage import Descent
@@ -20,47 +21,35 @@ from aiperf_hpc.run.records import TrialSummary
 from aiperf_hpc.trial import DatasetInfo
 
 
-class Observations:
-    """What the digest says of graphs, as searchers read it.
+class Observed(NamedTuple):
+    """The graphs of a digest as searchers need them. The caller must not change them."""
 
-    Made again only when the digest has grown: it has all trials of the run.
-    """
+    known: dict[str, Observation]
+    """All trained graphs, by trial."""
+    ended: Set[str]
+    """The graphs of which a trial has ended, successfully or not."""
+    unobserved: dict[str, str]
+    """The graphs of which no trial has ended, oldest first, with the proposal or trial of each."""
+
+
+class Observations:
+    """The observations of a digest, computed again only when it has grown."""
 
     def __init__(self, digest: Digest) -> None:
-        self.digest = digest
+        self._digest = digest
         self._version = -1
-        self._known: dict[str, Observation] = {}
-        self._ended: set[str] = set()
-        self._unobserved: dict[str, str] = {}
+        self._observed = Observed({}, set(), {})
 
-    def known(self) -> dict[str, Observation]:
-        """Return all trained graphs, by trial. The caller must not change it."""
-        self._update()
-        return self._known
-
-    def ended(self) -> Set[str]:
-        """Return the graphs of which a trial has ended, well or not."""
-        self._update()
-        return self._ended
-
-    def unobserved(self) -> dict[str, str]:
-        """Return the graphs of which no trial has ended, oldest first, and who has each.
-
-        A proposal or a trial. The caller must not change it.
-        """
-        self._update()
-        return self._unobserved
-
-    def _update(self) -> None:
-        if self._version == self.digest.version:
-            return
-        self._version = self.digest.version
-        trials = self.digest.trials.values()
-        self._known = observe(trials)
-        self._ended = {trial.graph for trial in trials if trial.ended}
-        found = {p.graph: p.proposal for p in self.digest.proposals.values()}
-        found.update((trial.graph, trial.trial) for trial in trials)
-        self._unobserved = {g: name for g, name in found.items() if g not in self._ended}
+    def now(self) -> Observed:
+        if self._version != self._digest.version:
+            self._version = self._digest.version
+            trials = self._digest.trials.values()
+            ended = {trial.graph for trial in trials if trial.ended}
+            found = {p.graph: p.proposal for p in self._digest.proposals.values()}
+            found.update((trial.graph, trial.trial) for trial in trials)
+            unobserved = {g: name for g, name in found.items() if g not in ended}
+            self._observed = Observed(observe(trials), ended, unobserved)
+        return self._observed
 
 
 def observe(trials: Iterable[TrialSummary]) -> dict[str, Observation]:
@@ -109,11 +98,6 @@ class RunKnowledge:
         return MemoryLimit(config, replica.memory_limit, replica.memory_holds_copies)
 
     @property
-    def own_proposals(self) -> dict[str, Proposal]:
-        """All that this replica's search workers have proposed."""
-        return self.history.proposals
-
-    @property
     def pending(self) -> list[Proposal]:
         """This replica's proposals that wait for a trial, oldest first."""
         return self.history.pending(self._replica)
@@ -139,7 +123,7 @@ class RunKnowledge:
 
     def observations(self, gone: Set[str]) -> list[Observation]:
         """Return all trained graphs; those in ``gone`` cannot be grown."""
-        found = dict(self._observations.known())
+        found = dict(self._observations.now().known)
         found.update(observe(map(summarize, self.history.trials.values())))
         for trial in gone & found.keys():
             found[trial] = replace(found[trial], can_grow=False)
@@ -170,7 +154,8 @@ class RunKnowledge:
         By hash, oldest first as far as it is known, with the proposal or trial that has it. A
         graph whose trials failed is none of them: it is known, and nothing is expected of it.
         """
-        found, ended = dict(self._observations.unobserved()), self._observations.ended()
+        observed = self._observations.now()
+        found, ended = dict(observed.unobserved), observed.ended
         for proposal in self.history.proposals.values():
             if proposal.proposed.graph not in ended:
                 found.setdefault(proposal.proposed.graph, proposal.id)

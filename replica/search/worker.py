@@ -86,13 +86,7 @@ class SearchWorker:
             knowledge: what the replica knows of the run.
             grown: graphs of trials that others have grown again already.
         """
-        self._config = context.config
-        self._paths = context.paths
-        self._journal = context.journal
-        self._stop = context.stop
-        self._clock = context.clock
-        self._retry = context.retry
-        self._sync = context.sync
+        self._context = context
         name = context.who.name
         self._seed_parts = (context.config.seed, name, "search", worker)
         self._name = f"{name}-w{worker}"
@@ -117,22 +111,22 @@ class SearchWorker:
         self._knowledge.refresh_own()
         made = [
             int(proposal.rpartition("-")[2])
-            for proposal in self._knowledge.own_proposals
+            for proposal in self._knowledge.history.proposals
             if proposal.rpartition("-")[0] == self._name
         ]
         return max(made, default=0)
 
     def work(self) -> str:
         """Propose until asked to stop; return why."""
-        while self._stop.reason is None:
-            self._clock.wait(self.step(), lambda: self._stop.reason is not None)
-        return self._stop.reason
+        while self._context.stop.reason is None:
+            self._context.clock.wait(self.step(), lambda: self._context.stop.reason is not None)
+        return self._context.stop.reason
 
     def step(self) -> float:
         """Propose one candidate if one is needed; return how many seconds to rest."""
         # As long as the stock is full, only this replica's own journals are of interest.
         self._knowledge.refresh_own()
-        if len(self._knowledge.pending) >= self._config.search.stock:
+        if len(self._knowledge.pending) >= self._context.config.search.stock:
             return self._rest()
         self._knowledge.refresh()
         self._complain()
@@ -148,11 +142,11 @@ class SearchWorker:
         except _ParentLostError as error:
             # Dropped since its record was read, and on NFS that is seen a minute later. Or of no
             # use: others are grown.
-            self._gone[error.parent] = self._clock.monotonic()
+            self._gone[error.parent] = self._context.clock.monotonic()
             if error.damage is not None:
                 self._lose(error.parent, error.damage)
         except (SearchSpaceExhaustedError, SurrogateError) as error:
-            self._journal.append(SearchFailed(reason=str(error)))
+            self._context.journal.append(SearchFailed(reason=str(error)))
             return RETRY_SECONDS
         return 0.0
 
@@ -168,12 +162,12 @@ class SearchWorker:
     def _complain(self) -> None:
         """Record what is newly wrong with the digest; what it still says is used."""
         for problem in self._knowledge.problems[self._complained :]:
-            self._journal.append(SearchFailed(reason=problem))
+            self._context.journal.append(SearchFailed(reason=problem))
             self._complained += 1
 
     def _give_up_lost_parents(self) -> None:
         """Say of which trials the weights are gone for good, so that nobody waits for children."""
-        now = self._clock.monotonic()
+        now = self._context.clock.monotonic()
         for name, since in list(self._gone.items()):
             if now - since < LOST_SECONDS:
                 continue
@@ -183,11 +177,11 @@ class SearchWorker:
             self._gone[name] = math.inf
 
     def _lose(self, parent: str, why: str) -> None:
-        self._journal.append(SearchFailed(reason=why, lost_parent=parent))
+        self._context.journal.append(SearchFailed(reason=why, lost_parent=parent))
         self._gone[parent] = math.inf
 
     def _propose(self, view: View, lineage: Lineage) -> None:
-        began = self._clock.monotonic()
+        began = self._context.clock.monotonic()
         self._made += 1
         seed = seed_of(*self._seed_parts, self._made)
         rng = np.random.default_rng(seed)
@@ -200,34 +194,38 @@ class SearchWorker:
             parent=choice.parent,
             morphisms=tuple(step.to_data() for step in choice.morphisms),
             seed=seed,
-            seconds=self._clock.monotonic() - began,
+            seconds=self._context.clock.monotonic() - began,
             belief=choice.prediction,
         )
         lineage.keep(proposal, proposed, choice.child)
-        self._journal.append(proposed)
+        self._context.journal.append(proposed)
 
     def _store(self, choice: Choice, proposal: str, rng: np.random.Generator) -> str:
         """Write the candidate's graph and weights; what is recorded later is there already."""
         parent = self._knowledge.trial(choice.parent)
-        path = None if parent is None else self._paths.trained(parent.replica, parent.trial)
-        if path is None or not self._retry(path.exists, str(path), "read"):
+        path = None if parent is None else self._context.paths.trained(parent.replica, parent.trial)
+        if path is None or not self._context.exists(path):
             raise _ParentLostError(choice.parent)
         try:
-            graph, weights = load_checkpoint(path, self._retry, self._tell_once)
+            graph, weights = load_checkpoint(path, self._context.retry, self._tell_once)
             if graph != choice.graphs[0]:  # Weights are known by the names of its nodes.
                 raise damaged(path, f"its graph is not that of trial {choice.parent}")
         except CheckpointError as error:
             raise _ParentLostError(choice.parent, str(error)) from None
-        noise = self._config.search.noise
+        noise = self._context.config.search.noise
         inherited = inherit(choice.graphs, weights, choice.morphisms, rng, noise)
-        to = self._paths.candidate(proposal)
-        self._retry(lambda: save_checkpoint(to, choice.child, inherited, self._sync), str(to))
-        return self._retry(lambda: self._graphs.save(choice.child), f"the graph of {proposal}")
+        to = self._context.paths.candidate(proposal)
+        self._context.retry(
+            lambda: save_checkpoint(to, choice.child, inherited, self._context.sync), str(to)
+        )
+        return self._context.retry(
+            lambda: self._graphs.save(choice.child), f"the graph of {proposal}"
+        )
 
     def _tell_once(self, problem: str) -> None:
         if problem not in self._told:
             self._told.add(problem)
-            self._journal.append(SearchFailed(reason=problem))
+            self._context.journal.append(SearchFailed(reason=problem))
 
     def _view(self, observations: list[Observation], lineage: Lineage, bounds: Bounds) -> View:
         knowledge = self._knowledge
@@ -244,12 +242,12 @@ class SearchWorker:
         """Return lineage and bounds once this replica has said what its dataset is."""
         dataset = self._knowledge.dataset
         if self._space is None and dataset is not None:
-            initial = initial_graph(self._config, dataset)
+            initial = initial_graph(self._context.config, dataset)
             most = MOST_GRAPHS if self._grown is None else None  # Others' are theirs to forget.
             lineage = Lineage(self._knowledge.descent, initial, self._grown, most)
-            limit = self._knowledge.memory_limit(self._config)
+            limit = self._knowledge.memory_limit(self._context.config)
             memory = None if limit is None else MemoryBound.of(limit, initial)
-            self._space = lineage, Bounds.of(self._config.search, initial, memory)
+            self._space = lineage, Bounds.of(self._context.config.search, initial, memory)
         return self._space
 
 

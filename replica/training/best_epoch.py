@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from aiperf_hpc.config import KeepConfig, RunConfig
@@ -70,11 +69,7 @@ class BestEpochStore:
 
     def __init__(self, context: ReplicaContext) -> None:
         self._settings = context.config.keep
-        self._paths = context.paths
-        self._replica = context.who.replica
-        self._journal = context.journal
-        self._retry = context.retry
-        self._sync = context.sync
+        self._context = context
         self._kept: dict[str, Worth] = {}
 
     def recall(self, trial: Trial) -> None:
@@ -105,23 +100,24 @@ class BestEpochStore:
         return ""
 
     def _store(self, trial: str, best: BestEpoch) -> None:
-        began = self._written(self._paths.epoch_began(self._replica, trial), best.began)
-        path = self._paths.epoch_evaluated(self._replica, trial)
+        began = self._written(
+            self._context.paths.epoch_began(self._context.replica, trial), best.began
+        )
+        path = self._context.paths.epoch_evaluated(self._context.replica, trial)
         evaluated, epoch = self._written(path, best.evaluated), best.evaluated.course.epochs
-        self._journal.append(
+        self._context.journal.append(
             BestEpochKept(trial=trial, epoch=epoch, began=began, evaluated=evaluated)
         )
 
     def _written(self, path: Path, state: TrainingState) -> KeptFile:
         """Write a checkpoint; return the size and digest of what was to be written."""
         content = serialized_training(state)
-        self._retry(lambda: write_whole(path, content, self._sync), str(path))
+        self._context.retry(lambda: write_whole(path, content, self._context.sync), str(path))
         return KeptFile(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
 
     def _drop(self, trial: str) -> None:
         del self._kept[trial]
         # First the record, then the files: a reader that believes the record is never wrong.
-        self._journal.append(BestEpochDropped(trial=trial))
-        for place in (self._paths.epoch_began, self._paths.epoch_evaluated):
-            path = place(self._replica, trial)
-            self._retry(partial(path.unlink, missing_ok=True), str(path), "delete")
+        self._context.journal.append(BestEpochDropped(trial=trial))
+        for place in (self._context.paths.epoch_began, self._context.paths.epoch_evaluated):
+            self._context.delete(place(self._context.replica, trial))

@@ -114,8 +114,7 @@ class TrialCheckpoints:
         self._path = context.paths.under_way(who.replica, who.incarnation)
         self._every = context.config.training.checkpoint_seconds
         self._clock = context.clock
-        self._retry = context.retry
-        self._watch = context.stopwatch
+        self._context = context
         self._saved = self._held_at = self._clock.monotonic()
         self._held = trial.beginning if trial.optimizer_state is not None else None
         """The snapshot in memory, if it is newer than the file."""
@@ -138,13 +137,13 @@ class TrialCheckpoints:
         """Write the snapshot in memory, if it is newer than the file."""
         self.finish()
         if self._held is not None:
-            with self._watch.during(TimePhase.STORE):
+            with self._context.stopwatch.during(TimePhase.STORE):
                 self._store(self._held)
 
     def finish(self) -> None:
         """Wait until the file is written, if it is being."""
         if self._writing is not None:
-            with self._watch.during(TimePhase.STORE):
+            with self._context.stopwatch.during(TimePhase.STORE):
                 self._writing.result()
             self._writing = None
 
@@ -157,4 +156,4 @@ class TrialCheckpoints:
 
     def _store(self, state: TrainingState) -> None:
         """Write all that the next incarnation of this replica needs to resume the trial."""
-        self._retry(lambda: save_training(self._path, state), str(self._path))
+        self._context.retry(lambda: save_training(self._path, state), str(self._path))

@@ -98,8 +98,6 @@ class Trainer:
         self.memory = memory
         self._measure = quality
         self._journal = context.journal
-        self._clock = context.clock
-        self._stop = context.stop
         self._watch = context.stopwatch
         self.lead = Lead(context.clock)
         """How early the next trial's preparation begins."""
@@ -165,9 +163,9 @@ class Trainer:
         try:
             state, reason, weights = self._train(built, network, checkpoints, meanwhile)
         except TrialStopped:
-            state, reason = TrialState.STOPPED, self._stop.reason or ""
+            state, reason = TrialState.STOPPED, self._context.stop.reason or ""
             # The next incarnation resumes what a scheduler cut; nobody what the run's end cut.
-            interrupted = self._stop.interrupted
+            interrupted = self._context.stop.interrupted
             if interrupted:
                 checkpoints.store_held()
         finally:
@@ -205,7 +203,7 @@ class Trainer:
         end = self._epoch_end(built, network)
         for epoch in range(trial.course.epochs + 1, trial.epoch_limit + 1):
             self._stop_if_asked()
-            began = self._clock.monotonic()
+            began = self._context.clock.monotonic()
             after_step = meanwhile if self._near_its_end(trial, epoch) else _nothing
             if epoch > trial.course.epochs + 1:  # Those of the first one came with the trial.
                 batches = self._dataset.train(epoch, used.batch_size, trial.seed)
@@ -230,7 +228,7 @@ class Trainer:
             evaluated = evaluation.evaluated(rate, credit.mean_loss)
             value = self._measure.objective_value(evaluated.quality)
             self._course = self._course.after(value, evaluated.validation_loss)
-            self._epoch_seconds = self._clock.monotonic() - began
+            self._epoch_seconds = self._context.clock.monotonic() - began
             self._journal.append(evaluated)
             self._record_baseline()
             self._predictions = evaluation.predictions
@@ -282,7 +280,7 @@ class Trainer:
             yield batch
 
     def _stop_if_asked(self) -> None:
-        if self._stop.reason is not None:
+        if self._context.stop.reason is not None:
             raise TrialStopped
 
     def _started(self, built: BuiltTrial) -> TrialStarted:

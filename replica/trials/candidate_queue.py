@@ -9,18 +9,14 @@ from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.training.trial import Candidate
 from aiperf_hpc.run.history import Proposal, RunHistory
 from aiperf_hpc.run.liveness import LISTING_SECONDS
-from aiperf_hpc.run.records import FileProblem, ProposalRejected
+from aiperf_hpc.run.records import ProposalRejected
 
 
 class CandidateQueue:
     """Takes candidates, oldest first."""
 
     def __init__(self, context: ReplicaContext, history: RunHistory) -> None:
-        self._replica = context.who.replica
-        self._paths = context.paths
-        self._journal = context.journal
-        self._clock = context.clock
-        self._retry = context.retry
+        self._context = context
         self._history = history
 
     def take(self) -> Candidate | None:
@@ -29,35 +25,35 @@ class CandidateQueue:
         A candidate whose file is damaged, or missing for longer than the file system may lag,
         is rejected in the journal.
         """
-        self._history.refresh(self._replica)
-        for proposal in self._history.pending(self._replica):
-            path = self._paths.candidate(proposal.id)
-            there = self._retry(path.exists, str(path), "read")
-            if not there and self._clock.utc() - proposal.utc < LISTING_SECONDS:
+        self._history.refresh(self._context.replica)
+        for proposal in self._history.pending(self._context.replica):
+            path = self._context.paths.candidate(proposal.id)
+            there = self._context.exists(path)
+            if not there and self._context.clock.utc() - proposal.utc < LISTING_SECONDS:
                 continue
             try:
                 return self._load(proposal)
             except CheckpointError as error:
-                self._journal.append(ProposalRejected(proposal=proposal.id, reason=str(error)))
+                self._context.journal.append(
+                    ProposalRejected(proposal=proposal.id, reason=str(error))
+                )
         return None
 
     def _load(self, proposal: Proposal) -> Candidate:
         proposed = proposal.proposed
-        path = self._paths.candidate(proposal.id)
+        path = self._context.paths.candidate(proposal.id)
         told: list[str] = []
-        graph, weights = load_checkpoint(path, self._retry, told.append)
+        graph, weights = load_checkpoint(path, self._context.retry, told.append)
         if graph.hash != proposed.graph:
             raise CheckpointError(
                 f"the candidate {proposal.id} holds the graph {graph.hash}, not {proposed.graph}"
             )
-        file = str(path.relative_to(self._paths.root))
         for problem in told:
-            self._journal.append(FileProblem(file=file, problem=problem, remedy="it is taken"))
+            self._context.report(path, problem, remedy="it is taken")
         steps = tuple(from_data(data) for data in proposed.morphisms)
         return Candidate(graph, weights, proposed.parent, proposal.id, steps)
 
     def discard(self, candidate: Candidate) -> None:
         """Delete the weights of a candidate that was trained; its graph stays."""
         if candidate.proposal is not None:
-            path = self._paths.candidate(candidate.proposal)
-            self._retry(lambda: path.unlink(missing_ok=True), str(path), "delete")
+            self._context.delete(self._context.paths.candidate(candidate.proposal))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor, Future
-from functools import partial
 
 from optuna.storages import BaseStorage
 
@@ -76,14 +75,7 @@ class TrialLoop:
             background: does everything else, one thing after the other.
             builder: makes trials ready.
         """
-        self._config = context.config
-        self._paths = context.paths
-        self._replica = context.who.replica
-        self._journal = context.journal
-        self._stop = context.stop
-        self._watch = context.stopwatch
-        self._retry = context.retry
-        self._sync = context.sync
+        self._context = context
         self._trainer = trainer
         self._history = knowledge.history
         self._graphs = GraphStore(context.paths, context.sync)
@@ -93,11 +85,11 @@ class TrialLoop:
             initial=initial,
             stock=CandidateQueue(context, knowledge.history),
             hpo=Hpo(
-                self._config.hpo,
-                configured_hyperparameters(self._config.training),
+                self._context.config.hpo,
+                configured_hyperparameters(self._context.config.training),
                 study,
                 name,
-                seed_of(self._config.seed, name, "hpo", 0),
+                seed_of(self._context.config.seed, name, "hpo", 0),
                 trainer.fits,
             ),
             knowledge=knowledge,
@@ -122,20 +114,20 @@ class TrialLoop:
         self._recall()
         while (built := self._prefetch.take()) is not None:
             self._train(built)
-            if self._stop.reason is not None:
+            if self._context.stop.reason is not None:
                 break
         unused = self._prefetch.close()
         if unused is not None:
             self._planner.drop(unused)
         if self._concluding is not None:
             self._concluding.result()
-        return self._stop.reason or TRAININGS_DONE
+        return self._context.stop.reason or TRAININGS_DONE
 
     def _recall(self) -> None:
         """Learn which checkpoints earlier lives of this replica have left."""
-        self._history.refresh(self._replica)
+        self._history.refresh(self._context.replica)
         for trial in self._history.trials.values():
-            if trial.replica != self._replica:
+            if trial.replica != self._context.replica:
                 continue
             self._best_epochs.recall(trial)
             if trial.has_checkpoint and trial.objective_value is not None:
@@ -148,7 +140,9 @@ class TrialLoop:
         trial = self._planner.next()
         if trial is not None:
             graph = trial.candidate.graph
-            self._retry(lambda: self._graphs.save(graph), f"the graph of trial {trial.name}")
+            self._context.retry(
+                lambda: self._graphs.save(graph), f"the graph of trial {trial.name}"
+            )
         return trial
 
     def _train(self, built: BuiltTrial) -> None:
@@ -158,7 +152,7 @@ class TrialLoop:
             self._conclude(built, result, tell=False)
             halving = self._background.submit(self._planner.halved, built.trial, result.used)
             halved = halving.result()
-            with self._watch.during(TimePhase.BUILD):
+            with self._context.stopwatch.during(TimePhase.BUILD):
                 built = self._builder.finish(self._builder.begin(halved))
             result = self._trainer.run(built, self._prefetch.look)
         self._conclude(built, result, tell=True)
@@ -170,8 +164,8 @@ class TrialLoop:
 
     def _may_be_halved(self, result: TrialResult) -> bool:
         batch_size = result.used.batch_size // 2
-        allowed = self._config.engine.on_memory == "shrink"
-        return result.out_of_memory and allowed and batch_size >= self._config.replica.ranks
+        allowed = self._context.config.engine.on_memory == "shrink"
+        return result.out_of_memory and allowed and batch_size >= self._context.config.replica.ranks
 
     def _conclude(self, built: BuiltTrial, result: TrialResult, *, tell: bool) -> None:
         """Have what came of a trial stored, its end recorded and told of, in the background.
@@ -180,32 +174,32 @@ class TrialLoop:
         """
         if self._concluding is not None:
             self._concluding.result()
-        trial, seconds = built.trial, self._watch.take()
+        trial, seconds = built.trial, self._context.stopwatch.take()
 
         def conclude() -> None:
             if not result.interrupted:  # Else the next life goes on with it.
                 self._end(trial, result)
-            self._journal.append(TimeSpent(trial=trial.name, seconds=seconds))
+            self._context.journal.append(TimeSpent(trial=trial.name, seconds=seconds))
             if tell:
                 self._planner.tell(trial, result)
 
         self._concluding = self._background.submit(conclude)
         times = self._builder.close(built)
         if times is not None:
-            self._journal.append(times)
+            self._context.journal.append(times)
 
     def _end(self, trial: PlannedTrial, result: TrialResult) -> None:
         """Keep a trial's weights and record its end."""
         predicted = None
         if trial.phase is RoundPhase.WARMUP and result.values:
-            at = max(self._config.rounds.predict_at_epoch, trial.epoch_limit)
+            at = max(self._context.config.rounds.predict_at_epoch, trial.epoch_limit)
             predicted = predicted_value(result.values, at, self._trainer.perfect)
         kept, trouble = self._keep(trial, result, predicted)
         unkept = (
             self._keep_predictions(result),
             self._best_epochs.keep(trial.name, result.best_epoch),
         )
-        self._journal.append(
+        self._context.journal.append(
             TrialEnded(
                 trial=trial.name,
                 state=result.state,
@@ -223,9 +217,12 @@ class TrialLoop:
         weights = result.weights
         if weights is None:
             return False, ""
-        path, graph = self._paths.trained(self._replica, trial.name), trial.candidate.graph
+        graph = trial.candidate.graph
+        path = self._context.paths.trained(self._context.replica, trial.name)
         try:
-            self._retry(lambda: save_checkpoint(path, graph, weights, self._sync), str(path))
+            self._context.retry(
+                lambda: save_checkpoint(path, graph, weights, self._context.sync), str(path)
+            )
         except StorageError as error:
             return False, f"its weights are not kept: {error}"
         self._kept[trial.name] = max(result.values) if predicted is None else predicted
@@ -236,12 +233,14 @@ class TrialLoop:
         found = result.predictions
         if found is None:
             return ""
-        path = self._paths.predictions(self._replica, found.trial)
+        path = self._context.paths.predictions(self._context.replica, found.trial)
         try:
-            digest = self._retry(lambda: save_predictions(path, found, self._sync), str(path))
+            digest = self._context.retry(
+                lambda: save_predictions(path, found, self._context.sync), str(path)
+            )
         except StorageError as error:
             return f"its predictions are not kept: {error}"
-        self._journal.append(
+        self._context.journal.append(
             PredictionsKept(
                 trial=found.trial, epoch=found.epoch, samples=len(found.classes), sha256=digest
             )
@@ -249,10 +248,9 @@ class TrialLoop:
         return ""
 
     def _drop_worst(self) -> None:
-        while len(self._kept) > self._config.search.keep_checkpoints:
+        while len(self._kept) > self._context.config.search.keep_checkpoints:
             worst = min(self._kept, key=lambda trial: self._kept[trial])
             del self._kept[worst]
             # First the record, then the file: a reader that believes the record is never wrong.
-            self._journal.append(CheckpointDropped(trial=worst))
-            path = self._paths.trained(self._replica, worst)
-            self._retry(partial(path.unlink, missing_ok=True), str(path), "delete")
+            self._context.journal.append(CheckpointDropped(trial=worst))
+            self._context.delete(self._context.paths.trained(self._context.replica, worst))

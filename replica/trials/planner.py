@@ -35,7 +35,6 @@ from aiperf_hpc.replica.trials.candidate_queue import CandidateQueue
 from aiperf_hpc.replica.trials.hpo import Hpo
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import seed_of
-from aiperf_hpc.run.records import FileProblem
 from aiperf_hpc.trial import Hyperparameters, RoundPhase, TrialState
 
 
@@ -60,11 +59,7 @@ class Planner:
             hpo: its study.
             knowledge: what it knows of the run.
         """
-        self._config = context.config
-        self._paths = context.paths
-        self._journal = context.journal
-        self._retry = context.retry
-        self._replica = context.who.replica
+        self._context = context
         self._name = context.who.name
         self._initial = initial
         self._stock = stock
@@ -136,7 +131,7 @@ class Planner:
 
     def _all_plans(self) -> Iterator[PlannedTrial | None]:
         first = yield from self._take_over()
-        if not self._config.search.searches:
+        if not self._context.config.search.searches:
             yield from self._trainings(first)
         for number in count(first):
             candidate = self._beginning() if number == 1 else self._candidate()
@@ -147,7 +142,7 @@ class Planner:
 
     def _trainings(self, first: int) -> Iterator[PlannedTrial | None]:
         """Yield the initial network as often as that was asked for, then nothing any more."""
-        most = self._config.search.trainings
+        most = self._context.config.search.trainings
         for number in count(first) if most is None else (*self._lost, *range(first, most + 1)):
             yield self._plan(number, self._beginning())
         self.done = True
@@ -156,8 +151,8 @@ class Planner:
     def _take_over(self) -> Generator[PlannedTrial, None, int]:
         """Go on where an earlier life of this replica ended; return the next round's number."""
         history = self._knowledge.history
-        history.refresh(self._replica)
-        own = (t for t in history.trials.values() if t.replica == self._replica)
+        history.refresh(self._context.replica)
+        own = (t for t in history.trials.values() if t.replica == self._context.replica)
         trials = sorted(own, key=lambda t: t.started_utc)
         if not trials:
             return 1
@@ -181,7 +176,7 @@ class Planner:
         Nothing of one that was cut. By the records, since the earlier study may be damaged.
         """
         started, course = trial.started, self._course(trial)
-        patient = course.since_lowest < self._config.training.patience
+        patient = course.since_lowest < self._context.config.training.patience
         cut = trial.state is TrialState.STOPPED and patient
         if trial.ended is None or cut:
             return
@@ -209,12 +204,12 @@ class Planner:
 
         Without one, or with a damaged one, its round is begun anew.
         """
-        path = self._paths.under_way(self._replica, interrupted.incarnation)
+        path = self._context.paths.under_way(self._context.replica, interrupted.incarnation)
         try:
             saved = self._saved(path, interrupted)
         except CheckpointError as error:
             remedy = f"round {interrupted.started.round} is begun anew without {interrupted.id}"
-            self._complain(path, str(error), remedy)
+            self._context.report(path, str(error), remedy)
             return None
         if saved is None:
             return None
@@ -245,14 +240,14 @@ class Planner:
         Raises:
             CheckpointError: it is damaged, or gone although there must have been one.
         """
-        if not self._retry(path.exists, str(path), "read"):
+        if not self._context.exists(path):
             if self._was_stored(interrupted):
                 raise CheckpointError(f"the checkpoint {path} is gone")
             return None
         told: list[str] = []
-        saved = load_training(path, self._retry, told.append)
+        saved = load_training(path, self._context.retry, told.append)
         for problem in told:
-            self._complain(path, problem, "it is gone on with")
+            self._context.report(path, problem, "it is gone on with")
         if saved.course.trial != interrupted.id:
             return None  # Of a trial before it.
         if saved.graph.hash != interrupted.started.graph:
@@ -267,18 +262,14 @@ class Planner:
         if len(trial.evaluations) < 2 or trial.training_utc is None:
             return False
         lasted = trial.evaluations[-2].utc - trial.training_utc
-        return lasted >= self._config.training.checkpoint_seconds
-
-    def _complain(self, path: Path, problem: str, remedy: str) -> None:
-        file = str(path.relative_to(self._paths.root))
-        self._journal.append(FileProblem(file=file, problem=problem, remedy=remedy))
+        return lasted >= self._context.config.training.checkpoint_seconds
 
     def _round(self, number: int, candidate: Candidate) -> Iterator[PlannedTrial]:
-        if number <= len(self._config.rounds.warmup_epochs):
+        if number <= len(self._context.config.rounds.warmup_epochs):
             yield replace(self._plan(number, candidate), discard_candidate=True)
             return
         like = self._of_parent(candidate)
-        for left in reversed(range(self._config.hpo.trials_per_round)):
+        for left in reversed(range(self._context.config.hpo.trials_per_round)):
             tuned = self._tuned(number, candidate, like)
             yield replace(tuned, discard_candidate=left == 0)
             like = None
@@ -298,12 +289,12 @@ class Planner:
 
     def _phase(self, number: int) -> tuple[RoundPhase, int]:
         """Return what a round does, and how many epochs its trials have at most."""
-        warmup = self._config.rounds.warmup_epochs
-        if not self._config.search.searches:
-            return RoundPhase.FIXED, self._config.training.max_epochs
+        warmup = self._context.config.rounds.warmup_epochs
+        if not self._context.config.search.searches:
+            return RoundPhase.FIXED, self._context.config.training.max_epochs
         if number <= len(warmup):
             return RoundPhase.WARMUP, warmup[number - 1]
-        return RoundPhase.HPO, self._config.training.max_epochs
+        return RoundPhase.HPO, self._context.config.training.max_epochs
 
     def _plan(self, number: int, candidate: Candidate) -> PlannedTrial:
         """Return how to train a candidate as it is."""
@@ -314,7 +305,7 @@ class Planner:
             round=number,
             phase=phase,
             candidate=candidate,
-            hyperparameters=configured_hyperparameters(self._config.training),
+            hyperparameters=configured_hyperparameters(self._context.config.training),
             epoch_limit=epoch_limit,
             seed=seed,
             course=TrialProgress(trial=name),
@@ -341,7 +332,7 @@ class Planner:
         )
 
     def _beginning(self) -> Candidate:
-        seed = seed_of(self._config.seed, self._name, "initial", next(self._beginnings))
+        seed = seed_of(self._context.config.seed, self._name, "initial", next(self._beginnings))
         return Candidate(self._initial, initial_weights(self._initial, np.random.default_rng(seed)))
 
     def _candidate(self) -> Candidate | None:
@@ -361,5 +352,5 @@ class Planner:
         number = next(self._numbers)
         return (
             f"{self._name}-t{number}",
-            seed_of(self._config.seed, self._name, "trial", number),
+            seed_of(self._context.config.seed, self._name, "trial", number),
         )

@@ -1,20 +1,194 @@
-"""A search worker as the process that it is."""
+"""A search worker: what it proposes, and as the process that it is."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tests.support.clock import Clock
+from tests.support.damage import flip
+from tests.support.fakes import Script
+from tests.support.networks import noted_children
+from tests.support.trial_loop import Bench
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 from aiperf_hpc.config import validate
+from aiperf_hpc.graph import Graph
+from aiperf_hpc.morphism.operators.grow import grow_with_weights
+from aiperf_hpc.morphism.operators.morphisms import Deeper
+from aiperf_hpc.morphism.search import greedy
+from aiperf_hpc.morphism.weights.checked_file import save_checked
+from aiperf_hpc.morphism.weights.checkpoint import (
+    Weights,
+    load_checkpoint,
+    save_checkpoint,
+)
 from aiperf_hpc.replica.host import Host
-from aiperf_hpc.run.journal import JournalReader
+from aiperf_hpc.replica.search.worker import LOST_SECONDS
+from aiperf_hpc.run import records
+from aiperf_hpc.run.digest import DigestWriter
+from aiperf_hpc.run.graph_store import GraphStore
+from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Identity, Incarnation, RunPaths
 from aiperf_hpc.run.records import SearchEnded
+
+
+def test_the_search_worker_fills_the_stock_and_no_more(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    assert bench.worker.step() > 0.0  # Nothing was trained: nothing can be grown.
+    bench.run(1)
+    bench.search(5)
+    proposed = bench.events(records.Proposed)
+    assert len(proposed) == bench.config.search.stock
+    assert len({p.graph for p in proposed}) == len(proposed)
+    assert len({p.morphisms[0]["kind"] for p in proposed}) == len(proposed)
+    for proposal in proposed:
+        assert GraphStore(bench.paths).load(proposal.graph).hash == proposal.graph
+
+
+@pytest.mark.parametrize(("method", "judged"), [("greedy", 1), ("guided", 8)])
+def test_a_child_is_grown_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, judged: int
+) -> None:
+    """Where it is judged: not again for its weights, its file, or for choices while it waits."""
+    bench = Bench(tmp_path, search={"method": method, "stock": 4, "expansions": judged})
+    greedy._child.cache_clear()
+    made = noted_children(monkeypatch)
+    bench.run(1)
+    bench.search(4)
+    proposed = bench.events(records.Proposed)
+    assert len(proposed) == 4
+    assert len(made) == 4 * judged
+    graphs = [load_checkpoint(bench.paths.candidate(p.proposal))[0] for p in proposed]
+    assert all(graph in made for graph in graphs)
+
+
+def test_noise_that_is_asked_for_is_on_the_kernels_that_grew(tmp_path: Path) -> None:
+    """Two runs that differ in nothing else propose the same graphs."""
+
+    def candidates(folder: Path, noise: float) -> list[tuple[Graph, Weights]]:
+        bench = Bench(folder, search={"stock": 4, "noise": noise})
+        bench.run(1)
+        bench.search(4)
+        made = (proposal.proposal for proposal in bench.events(records.Proposed))
+        return [load_checkpoint(bench.paths.candidate(name)) for name in made]
+
+    exact, noisy = candidates(tmp_path / "exact", 0.0), candidates(tmp_path / "noisy", 0.1)
+    assert [graph for graph, _ in exact] == [graph for graph, _ in noisy]
+    different = {
+        name
+        for (_, one), (_, other) in zip(exact, noisy, strict=True)
+        for name in one
+        if not np.array_equal(one[name], other[name])
+    }
+    assert different
+    assert all(name.endswith("/kernel") for name in different)
+
+
+def test_parents_are_taken_from_all_replicas(tmp_path: Path) -> None:
+    """A second replica has a much better trial: a greedy search grows that one."""
+    bench = Bench(tmp_path, search={"method": "greedy", "stock": 2, "exploration": 0.0})
+    bench.run(1)
+    graph, weights = load_checkpoint(bench.paths.trained("r0", "r0-t1"))
+    journal = [
+        json.loads(line) for line in bench.paths.replica_journal("r0").read_text().splitlines()
+    ]
+    text = "\n".join(json.dumps(record) for record in journal).replace("r0", "r1")
+    text = text.replace('"correct": 10', '"correct": 20').replace(
+        '"predicted_accuracy": 0.5', '"predicted_accuracy": 1.0'
+    )
+    bench.paths.replica_journal("r1").parent.mkdir(parents=True)
+    bench.paths.replica_journal("r1").write_text(text + "\n")
+    save_checkpoint(bench.paths.trained("r1", "r1-t1"), graph, weights)
+    bench.history.refresh()
+    with JournalWriter(bench.paths.digest) as digest:
+        DigestWriter(bench.history, digest).update()  # As the primary does.
+    bench.worker.step()
+    assert [p.parent for p in bench.events(records.Proposed)] == ["r1-t1"]
+
+
+def test_a_parent_whose_weights_are_gone_is_passed_over(tmp_path: Path) -> None:
+    scripts = Script(accuracies=(0.9,)), Script(accuracies=(0.3,))
+    bench = Bench(tmp_path, *scripts)
+    bench.run(2)
+    bench.allow_candidates(8)
+    before = len(bench.events(records.Proposed))
+    bench.paths.trained("r0", "r0-t1").unlink()
+    bench.search(3)
+    later = bench.events(records.Proposed)[before:]
+    assert later
+    assert {p.parent for p in later} == {"r0-t2"}
+    assert bench.events(records.SearchFailed) == []
+
+
+@pytest.mark.parametrize("damage", ["schema", "bytes", "other"])
+def test_a_parent_of_no_use_is_named_and_others_are_grown(tmp_path: Path, damage: str) -> None:
+    """The better of two: its graph has a schema unknown here, its file is cut, or another's."""
+    bench = Bench(tmp_path, Script(accuracies=(0.9,)), Script(accuracies=(0.3,)))
+    bench.run(2)
+    bench.allow_candidates(8)
+    before = len(bench.events(records.Proposed))
+    path = bench.paths.trained("r0", "r0-t1")
+    graph, weights = load_checkpoint(path)
+    if damage == "schema":
+        known, unknown = (f'"schema": {number}' for number in (1, 9))
+        assert known in graph.to_json()
+        save_checked(path, weights, {"graph": graph.to_json().replace(known, unknown)})
+    elif damage == "bytes":
+        path.write_bytes(path.read_bytes()[:99])
+    else:
+        child = Deeper("s1b1_relu", 1)
+        save_checkpoint(path, *grow_with_weights(graph, weights, [child], np.random.default_rng(0)))
+    bench.search(10)
+    later = bench.events(records.Proposed)[before:]
+    assert later
+    assert {p.parent for p in later} == {"r0-t2"}
+    (failed,) = bench.events(records.SearchFailed)  # Named once, and not tried again.
+    assert f"{path} is damaged" in failed.reason
+    assert damage != "schema" or "schema 9; this version reads schema 1" in failed.reason
+    assert damage != "other" or "its graph is not that of trial r0-t1" in failed.reason
+
+
+def test_weights_that_are_lost_are_waited_for_by_nobody(tmp_path: Path) -> None:
+    """The only trained ones: without them nothing can be grown, and the initial graph is."""
+    bench = Bench(tmp_path)
+    bench.run(1)
+    for proposal in bench.history.pending("r0"):
+        bench.paths.candidate(proposal.id).write_bytes(b"torn")
+    flip(bench.paths.trained("r0", "r0-t1"))
+    later = Bench(tmp_path, life=Incarnation(0, 1))
+    later.run(2)
+    second, _ = later.events(records.TrialStarted)[1:]
+    assert second.graph == later.initial.hash
+    (failed,) = later.events(records.SearchFailed)
+    assert failed.lost_parent == "r0-t1"
+    assert "its tensor" in failed.reason
+
+
+def test_weights_that_stay_away_are_given_up(tmp_path: Path) -> None:
+    """Not at once: the record that they were dropped may be on its way."""
+    bench = Bench(tmp_path)
+    bench.run(1)
+    bench.allow_candidates(8)
+    clock = Clock()
+    bench.worker._context = replace(bench.worker._context, clock=clock)
+    bench.paths.trained("r0", "r0-t1").unlink()
+    bench.search(3)
+    assert bench.events(records.SearchFailed) == []
+    clock.advance(LOST_SECONDS)
+    bench.search(3)
+    (failed,) = bench.events(records.SearchFailed)
+    assert (failed.lost_parent, failed.reason) == (
+        "r0-t1",
+        "the weights of trial r0-t1 are not there",
+    )
+    assert not bench.trial("r0-t1").has_checkpoint
 
 
 def test_a_worker_whose_replica_was_gone_before_it_came_up_ends(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from tests.replica.trials.test_loop import Bench
 from tests.support.run_writer import RunWriter, trial_started
+from tests.support.trial_loop import Bench
 
 from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.run import records
