@@ -74,7 +74,7 @@ def test_the_kernel_size_that_hpo_chose_is_in_the_graph_that_is_trained(tmp_path
     search = {"method": "greedy", "exploration": 1.0}
     hpo = {"trials_per_round": 1, "startup_trials": 2}
     bench = Bench(tmp_path, search=search, hpo=hpo)
-    bench.run(16)
+    bench.run(24)
     chosen = [
         (graph, used.kernel_size)
         for graph, used in bench.engine.built
