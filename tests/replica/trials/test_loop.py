@@ -72,9 +72,9 @@ def test_children_start_from_their_parents_trained_weights(tmp_path: Path) -> No
 
 def test_the_kernel_size_that_hpo_chose_is_in_the_graph_that_is_trained(tmp_path: Path) -> None:
     search = {"method": "greedy", "exploration": 1.0}
-    hpo = {"trials_per_round": 1, "startup_trials": 2}
+    hpo = {"trials_per_round": 2, "startup_trials": 2}
     bench = Bench(tmp_path, search=search, hpo=hpo)
-    bench.run(24)
+    bench.run(30)
     chosen = [
         (graph, used.kernel_size)
         for graph, used in bench.engine.built
