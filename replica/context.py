@@ -11,12 +11,8 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.run.journal import JournalWriter
-<<<<<<< HEAD
 from aiperf_hpc.run.paths import Identity, RunPaths
-=======
-from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import FileProblem
->>>>>>> 2a609489 (Keep the context instead of copying its fields; split the tests of the trial loop by subject)
 from aiperf_hpc.run.storage import Retry, Sync, no_retry, to_stable_storage
 
 
