@@ -42,15 +42,14 @@ def _percent(text: str | float) -> float:
 
 @dataclass(frozen=True)
 class AccuracyOptions:
-    """The qualities at which times and costs are told, and what machines cost."""
+    """Thresholds, targets and prices."""
 
     thresholds: Annotated[
         list[str] | None,
         option(
             "--thresholds",
             "[BENCHMARK=]Q,Q,...",
-            "Qualities at which time and cost are told and entries ranked; else a range "
-            "around the target.",
+            "Qualities for which to print time, cost and rank. Default: a range around the target.",
         ),
     ] = None
     targets: Annotated[
@@ -58,7 +57,7 @@ class AccuracyOptions:
         option(
             "--target",
             "[BENCHMARK=]Q",
-            "The quality whose cost is told, in place of the benchmark's own.",
+            "Target quality, in place of the benchmark's own.",
         ),
     ] = None
     prices: Annotated[
@@ -68,14 +67,14 @@ class AccuracyOptions:
 
 @dataclass(frozen=True)
 class ScaleOptions:
-    """What is predicted, and what HPC AI500 asks for."""
+    """Scales to predict, and the settings of HPC AI500."""
 
     scales: Annotated[
         list[int] | None,
         option(
             "--scale",
             "N",
-            "Predict time to solution on N accelerators; may be repeated. "
+            "Predict the time to solution on N accelerators; may be repeated. "
             "Default: 2 and 4 times the most.",
             _positive,
         ),
@@ -94,7 +93,7 @@ class ScaleOptions:
         path_option(
             "--declaration",
             "FILE",
-            "What an entry changed of the benchmark, by HPC AI500's levels and layers "
+            "An entry's changes to the benchmark, by HPC AI500's levels and layers "
             "(YAML); may be repeated.",
         ),
     ] = None
@@ -102,14 +101,14 @@ class ScaleOptions:
 
 @dataclass(frozen=True)
 class MachineOptions:
-    """What sources do not say of their machines, and how exact their figures are to be."""
+    """Facts of the machine that sources lack, and the wanted precision."""
 
     accelerators: Annotated[
         int | None,
         option(
             "--accelerators",
             "N",
-            "Accelerators of each training, for sources that do not say how many.",
+            "Accelerators of each training, for sources that do not state it.",
             _positive,
         ),
     ] = None
@@ -118,7 +117,7 @@ class MachineOptions:
         path_option(
             "--peaks",
             "FILE",
-            "What the machine does at best, by `aiperf peaks`. Default: each run's peaks.json.",
+            "The machine's peaks from `aiperf peaks`. Default: each run's peaks.json.",
         ),
     ] = None
     precision: Annotated[
@@ -126,7 +125,7 @@ class MachineOptions:
         option(
             "--precision",
             "PERCENT",
-            "To which repeated runs are to give their mean, and a run its score; 1.",
+            "Wanted precision of the mean of repeated runs, and of a run's score; 1.",
             _percent,
             show_default=False,
         ),
@@ -249,7 +248,7 @@ def _write_card(card: Card, folder: Path) -> Path:
 def rank(
     folder: Annotated[Path, Argument(metavar="DIR", parser=Path, help="A folder of runs.")],
     output: Annotated[
-        Path | None, path_option("--output", "PAGE.html", "Write it as a page, too.")
+        Path | None, path_option("--output", "PAGE.html", "Write an HTML page, too.")
     ] = None,
     key: Trusted = None,
     json: Json = False,

@@ -27,15 +27,16 @@ def show(
         str, Argument(metavar="FILE|PRESET", help="A YAML file, or the name of a preset.")
     ],
     resolved: Annotated[
-        bool, flag("--resolved", "All that it resolves to, and what each setting is.")
+        bool, flag("--resolved", "Print all settings with their descriptions.")
     ] = False,
     changed: Annotated[
-        bool, flag("--changed", "What differs from the defaults, and then from the preset.")
+        bool,
+        flag("--changed", "Print the settings that differ from the defaults and from the preset."),
     ] = False,
 ) -> int:
-    """Print a preset, or all that it resolves to.
+    """Print a preset or a resolved configuration.
 
-    Whatever is printed is YAML that --config takes; what a setting is stands behind it.
+    The output is YAML that --config accepts, with a description behind each setting.
 
     Examples:
       $ aiperf config show quickstart
@@ -101,15 +102,18 @@ def check(
     assignments: Assignments = None,
     division: Annotated[
         Literal["closed", "open"] | None,
-        flag("--division", "The exit status is 1 unless it keeps the rules of this one."),
+        flag(
+            "--division",
+            "Exit with status 1 unless the configuration satisfies this division's rules.",
+        ),
     ] = None,
 ) -> int:
     """Check a configuration and report the division in which its runs may be official.
 
-    Only what a configuration decides is looked at here: `aiperf start --division` looks at the
-    dataset, the code and the environment too. The exit status is 1 if runs can be official in
-    neither division, or not in the one that is asked for. Of another workload than automl it says
-    how it stands to its own benchmark's closed division.
+    Only the configuration is checked here: `aiperf start --division` checks the dataset, the code
+    and the environment too. The exit status is 1 if runs can be official in
+    neither division, or not in the requested one. For workloads other than automl, the command
+    reports the closed division of the workload's own benchmark.
 
     Examples:
       $ aiperf config check imagenet

@@ -38,8 +38,8 @@ STOP_TELL_SECONDS = 5.0
 def stop(run: Run, json: Json = False) -> int:
     """Stop a run gracefully and score it.
 
-    The current steps end, the score is computed and the report is written. A run whose primary
-    has died is given its end.
+    The current steps end, the score is computed and the report is written. If the primary has
+    died, the command records the end of the run.
 
     Examples:
       $ aiperf stop 20261121-101500-imagenet-3f2a
@@ -144,12 +144,13 @@ WAIT_SECONDS = 120.0
 
 def scale(
     run: Run,
-    nodes: Annotated[int, option("--nodes", "M", "How many it is to have.")],
+    nodes: Annotated[int, option("--nodes", "M", "New number of nodes.")],
 ) -> int:
     """Change the number of nodes of a running benchmark.
 
-    More are asked of the scheduler, and join as they are given. Of fewer, the highest replicas
-    end in order; what they found stays in the search. Official results keep their nodes.
+    Additional nodes are requested from the scheduler and join when they are allocated. To reduce
+    the number, the highest replicas shut down cleanly; their results stay in the search. Official
+    results keep their number of nodes.
 
     Examples:
       $ aiperf scale 20261121-101500-imagenet-3f2a --nodes 8
@@ -163,7 +164,7 @@ def scale(
     answers = [event for _, event in view.history.scalings[before:]]
     if answers and isinstance(answers[-1], NodesRefused):
         raise UsageError(f"{answers[-1].reason}; nothing was changed")
-    say(f"--nodes {nodes}: asked for; `aiperf status {run}` says which are there")
+    say(f"--nodes {nodes}: requested; `aiperf status {run}` lists the nodes")
     return 0
 
 

@@ -26,15 +26,13 @@ def prepare(
     stored: Annotated[
         Stored, option("--stored", "FORMAT", "jpeg, resized or raw (imagenet).")
     ] = "jpeg",
-    restart: Annotated[
-        bool, flag("--restart", "Keep nothing of an interrupted preparation.")
-    ] = False,
+    restart: Annotated[bool, flag("--restart", "Discard an interrupted preparation.")] = False,
 ) -> int:
     """Make a dataset's folder from its source.
 
     ImageNet may lie in folders of classes, as Kaggle gives it, or in Hugging Face's parquet files,
     which need the extra `parquet`.
-    An interrupted preparation is gone on with by the same command.
+    Run the same command again to resume an interrupted preparation.
 
     Examples:
       $ aiperf data prepare cifar10 --from cifar-10-binary.tar.gz
@@ -51,8 +49,8 @@ def prepare(
     status = run_shown([*arguments, "--restart"] if restart else arguments)
     if status == KILLED:
         sys.stderr.write(
-            "aiperf: the preparation was ended by SIGKILL; the same command goes on with what is "
-            f"finished in {target}.partial, or begins anew\n"
+            "aiperf: the preparation was ended by SIGKILL; run the same command again to resume it "
+            f"from {target}.partial, or to restart it\n"
         )
     return status
 

@@ -26,17 +26,16 @@ MOST_OUTPUT_BYTES = 4 * 2**20
 """How much of the end of a file of output is looked at: 1,000 lines, and progress bars."""
 LONGEST = 120
 """Characters of a value; longer ones, as descriptions of nodes, are left out."""
-Replica = Annotated[str | None, option("--replica", "N", "Of this replica alone, e.g. 0 or r0.")]
-Lines = Annotated[int, option("--lines", "N", "The last lines of each.", min=1)]
-Follow = Annotated[bool, flag("--follow", "Go on until the run ends, or Ctrl-C.")]
+Replica = Annotated[str | None, option("--replica", "N", "Only this replica, e.g. 0 or r0.")]
+Lines = Annotated[int, option("--lines", "N", "Number of last lines of each.", min=1)]
+Follow = Annotated[bool, flag("--follow", "Follow until the run ends, or Ctrl-C.")]
 
 
 def logs(run: Run, replica: Replica = None, lines: Lines = 20, follow: Follow = False) -> int:
     """Show a run's events and the output of its processes.
 
-    First the last lines of each process's output, which have no times, with the file's name; then
-    the events of all journals in the order of time, UTC. Records that come every few seconds are
-    left out.
+    Prints the last lines of each process's output with the file's name, then the events of all
+    journals in the order of time (UTC), without periodic records.
 
     Examples:
       $ aiperf logs last
@@ -71,7 +70,7 @@ def _follow(paths: RunPaths, only: str | None, readers: dict[Path, JournalReader
                     say(event_line(record, who))
                     ended |= isinstance(record.event, RunEnded)
     except Interruption as interruption:
-        message = f"no longer followed; `aiperf status {paths.root}` says what the run does"
+        message = f"no longer followed; `aiperf status {paths.root}` shows the state of the run"
         raise EndedEarlyError(message, interruption.exit_status) from None
 
 

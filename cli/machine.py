@@ -27,7 +27,7 @@ from aiperf_hpc.run.storage import require_writable
 class AllreduceOptions:
     """Ranks, collectives and sizes of the all-reduce."""
 
-    ranks: Annotated[int, option("--ranks", "N", "How many there are.")] = 2
+    ranks: Annotated[int, option("--ranks", "N", "Number of ranks.")] = 2
     backends: Annotated[
         str | None, option("--backends", "A,B", "Default: all that are installed.")
     ] = None
@@ -55,7 +55,7 @@ def allreduce(
 ) -> int:
     """Measure the all-reduce of every installed collective.
 
-    One at least is needed: the extra `mpi` or `torch`, or Horovod.
+    Requires a collective: the extra `mpi` or `torch`, or Horovod.
 
     Examples:
       $ aiperf allreduce --quick
@@ -93,7 +93,7 @@ def peaks(
 ) -> int:
     """Measure peak compute, memory, all-reduce and storage performance.
 
-    In a run's folder, `aiperf analyze` finds them and draws the run's roofline.
+    `aiperf analyze` uses the peaks in a run's folder to plot its roofline.
 
     Examples:
       $ aiperf peaks --quick
@@ -112,7 +112,7 @@ def peaks(
 
 
 def doctor(
-    run_dir: Annotated[Path, path_option("--run-dir", "DIR", "A place for runs.")] = Path("runs"),
+    run_dir: Annotated[Path, path_option("--run-dir", "DIR", "Folder for runs.")] = Path("runs"),
     json: Json = False,
 ) -> int:
     """Check this machine's software and hardware.
@@ -143,18 +143,18 @@ def doctor(
 def system(
     run: PerhapsRun = None,
     site: Annotated[
-        Path | None, path_option("--system", "FILE", "What it cannot tell itself.")
+        Path | None, path_option("--system", "FILE", "Facts that the machine does not report.")
     ] = None,
-    template: Annotated[bool, flag("--template", "Print such a file, to fill in.")] = False,
+    template: Annotated[bool, flag("--template", "Print a template of such a file.")] = False,
     mlperf: Annotated[
-        Path | None, path_option("--mlperf", "FILE", "Write MLPerf's description of it.")
+        Path | None, path_option("--mlperf", "FILE", "Write MLPerf's system description.")
     ] = None,
     json: Json = False,
 ) -> int:
     """Describe this machine, or the machine of a run.
 
-    Its nodes, equal ones together: processors, memory, accelerators, network, file systems,
-    software. What cannot be had is named with the reason.
+    Lists nodes, equal ones together, with processors, memory, accelerators, network, file systems
+    and software. Missing facts are listed with the reason.
 
     Examples:
       $ aiperf system
@@ -196,16 +196,16 @@ class ProfiledNetwork:
 class ProfiledSteps:
     """How it is network."""
 
-    steps: Annotated[int, option("--steps", "N", "How many are profiled.")] = 10
+    steps: Annotated[int, option("--steps", "N", "Number of profiled steps.")] = 10
     batch_size: Annotated[int | None, option("--batch-size", "B", "Default: a rank's own.")] = None
     engine: Annotated[
         Literal["tensorflow", "torch"] | None, flag("--engine", "Default: its own.")
     ] = None
-    data: Annotated[Literal["synthetic", "real"], flag("--data", "What the batches hold.")] = (
+    data: Annotated[Literal["synthetic", "real"], flag("--data", "Content of the batches.")] = (
         "synthetic"
     )
     time_limit: Annotated[
-        float, option("--time-limit", "SECONDS", "The most that it may take.", min=1.0)
+        float, option("--time-limit", "SECONDS", "Time limit in seconds.", min=1.0)
     ] = 3600.0
 
 

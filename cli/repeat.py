@@ -12,13 +12,13 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
-from aiperf_hpc.cli.output import say, say_document
+from aiperf_hpc.cli.output import say, say_result
 from aiperf_hpc.cli.parameters import flag, option
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import (
@@ -47,12 +47,9 @@ PEAKS_SECONDS = 300.0
 """The longest time that measuring the machine may take."""
 
 
-class StartOne(Protocol):
-    """Starts a run of a configuration in a folder, and returns its status once it has ended."""
-
-    def __call__(self, config: RunConfig, folder: Path, *, asks: bool) -> int:
-        """Start it; ``asks`` is whether people may be asked before."""
-        ...
+StartRun = Callable[[RunConfig, Path, bool], int]
+"""Runs a configuration in a folder to its end and returns its status; True: people may be asked
+before the start."""
 
 
 class Outcome(Value):
@@ -77,11 +74,11 @@ class Outcomes(Value):
 
 
 @dataclass(frozen=True)
-class Repetition:
-    """What repeats a run."""
+class RepeatOptions:
+    """The number of runs, and their seeds."""
 
     repeat: Annotated[
-        int | None, option("--repeat", "N", "N runs one after another, and how well they agree.")
+        int | None, option("--repeat", "N", "N runs one after another, and their variation.")
     ] = None
     same_seed: Annotated[bool, flag("--same-seed", "With --repeat: one seed for all.")] = False
 
@@ -116,56 +113,152 @@ class Repetition:
         return f"{self.repeat} such runs one after another, {said}"
 
 
-@dataclass(frozen=True)
-class Repeated:
-    """The runs that are to be made."""
+@dataclass
+class Series:
+    """The runs of one command, one after another."""
 
     folder: Path
     """A new one."""
     configs: list[RunConfig]
     same_seed: bool
+    start_run: StartRun
+    measures_peaks: bool
+    """Whether the runs are on this machine."""
+    key: PrivateKey | None = None
+    outcomes: list[Outcome] = field(default_factory=list)
 
+    def run(self, *, as_json: bool) -> int:
+        """Make all runs and print how well they agree; return 0 if every one ended normally.
 
-def repeat(
-    runs: Repeated,
-    start_one: StartOne,
-    *,
-    here: bool,
-    as_json: bool,
-    key: PrivateKey | None = None,
-) -> int:
-    """Make all runs, then say how well they agree; return 0 if every one ended in order.
+        Args:
+            as_json: whether standard output is for JSON alone.
 
-    Args:
-        runs: which.
-        start_one: makes one run.
-        here: whether they are on this machine.
-        as_json: whether standard output is for JSON alone.
+        Raises:
+            UsageError: no run can be started.
+            EndedEarlyError: a signal ended it between two runs.
+            AIPerfError: somebody stopped a run, or too many failed.
+        """
+        made = _make(self.folder)
+        output = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+        try:
+            with output, interruptible():
+                self._run_all()
+        except Interruption as interruption:
+            raise EndedEarlyError(
+                f"interrupted after {len(self.outcomes)} of {len(self.configs)} runs; "
+                f"`aiperf analyze {self.folder}` compares them",
+                interruption.exit_status,
+            ) from None
+        finally:
+            if self.outcomes:
+                self._summarize(as_json=as_json)
+            elif made and not any(self.folder.iterdir()):
+                self.folder.rmdir()
+        return 0 if all(each.exit_status == 0 for each in self.outcomes) else 1
 
-    Raises:
-        UsageError: no run can be started as asked.
-        EndedEarlyError: a signal ended it between two runs.
-        AIPerfError: somebody stopped a run, or too many failed.
-    """
-    folder = runs.folder
-    made = _make(folder)
-    series = _Series(runs, start_one, here, key)
-    output = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
-    try:
-        with output, interruptible():
-            series.run()
-    except Interruption as interruption:
-        raise EndedEarlyError(
-            f"interrupted after {len(series.outcomes)} of {len(runs.configs)} runs; "
-            f"`aiperf analyze {folder}` compares them",
-            interruption.exit_status,
-        ) from None
-    finally:
-        if series.outcomes:
-            series.summarize(alone=as_json)
-        elif made and not any(folder.iterdir()):
-            folder.rmdir()
-    return 0 if all(each.exit_status == 0 for each in series.outcomes) else 1
+    def _run_all(self) -> None:
+        """Make the runs, with the machine's peaks measured before and after each."""
+        before = self._peaks(self.configs[0])
+        for number, config in enumerate(self.configs, 1):
+            say(f"run {number} of {len(self.configs)}, seed {config.seed}")
+            paths = RunPaths(self.folder / str(number))
+            self._run_one(paths, config, asks=number == 1)
+            self._check_stopped(number)
+            after = self._peaks(config)
+            self._store_peaks(paths, {paths.peaks: before, paths.peaks_after: after})
+            before = after
+            self._check_failures(number)
+
+    def _store_peaks(self, paths: RunPaths, measured: Mapping[Path, str | None]) -> None:
+        """Store a run's peaks, and name them in its report's manifest where there is one."""
+        kept = {path: text for path, text in measured.items() if text is not None}
+        if not kept or not paths.root.is_dir():
+            return
+        for path, text in kept.items():
+            write_whole(path, text)
+        if paths.report_manifest.exists():
+            _report_again(paths, self.key)
+
+    def _run_one(self, paths: RunPaths, config: RunConfig, *, asks: bool) -> None:
+        """Make one run, and record how it went if it had started.
+
+        A failure is its outcome; what cannot be started, and a signal's end, is raised.
+        """
+        status, message, ends_all = 0, "", False
+        try:
+            status = self.start_run(config, paths.root, asks)
+        except AIPerfError as error:
+            status, message = error.exit_status, str(error)
+            ends_all = isinstance(error, UsageError | EndedEarlyError)
+            if ends_all:
+                raise
+            sys.stderr.write(f"aiperf: {paths.root}: {error}\n")
+        finally:
+            if not ends_all or paths.primary_journal.exists():
+                self._record(paths, config, status, message)
+
+    def _record(self, paths: RunPaths, config: RunConfig, status: int, message: str) -> None:
+        outcome = Outcome(
+            run=paths.root.name,
+            seed=config.seed,
+            exit_status=status,
+            stopped=_stopped(paths),
+            error=message,
+        )
+        self.outcomes.append(outcome)
+        done = Outcomes(
+            wanted=len(self.configs),
+            same_seed=self.same_seed,
+            runs=tuple(self.outcomes),
+        )
+        write_whole(self.folder / "repeat.json", f"{done.model_dump_json(indent=1)}\n")
+
+    def _check_stopped(self, number: int) -> None:
+        stopped = self.outcomes[-1].stopped
+        if stopped and number < len(self.configs):
+            raise AIPerfError(
+                f"run {number} of {len(self.configs)} was stopped ({stopped}); no other is started"
+            )
+
+    def _check_failures(self, number: int) -> None:
+        last = self.outcomes[-MOST_FAILURES:]
+        failed = len(last) == MOST_FAILURES and all(each.exit_status for each in last)
+        if failed and number < len(self.configs):
+            raise AIPerfError(f"{MOST_FAILURES} runs in a row failed; no other is started")
+
+    def _peaks(self, config: RunConfig) -> str | None:
+        """Return what `aiperf peaks` measures of this machine, for runs that are on it."""
+        if not self.measures_peaks or config.engine.name == "simulated":
+            return None
+        with TemporaryDirectory(prefix=".peaks-", dir=self.folder) as out:
+            command = [sys.executable, "-m", "aiperf_hpc.cli", "peaks", "--quick", "--json"]
+            command += ["--engine", config.engine.name, "--out", out]
+            measured, why = _output_of(command)
+        if measured is None:
+            self.measures_peaks = False
+            sys.stderr.write(f"aiperf: the machine's peaks are not measured: {why}\n")
+        return measured
+
+    def _summarize(self, *, as_json: bool) -> None:
+        """Print how well the runs agree that were made so far."""
+        from aiperf_hpc.analysis import document
+        from aiperf_hpc.analysis.layout import tables_as_lines
+        from aiperf_hpc.analysis.metric import NotMeasuredError
+        from aiperf_hpc.analysis.options import Options
+        from aiperf_hpc.analysis.readers.run_directory import read_run
+        from aiperf_hpc.analysis.sections.repeatability import repeatability, tables
+
+        readings = [read_run(self.folder / each.run) for each in self.outcomes]
+        entries = [entry for reading in readings for entry in reading.entries]
+        for unreadable in (each for reading in readings for each in reading.unreadable):
+            sys.stderr.write(f"aiperf: not read: {unreadable.path}: {unreadable.reason}\n")
+        try:
+            found = repeatability(entries, Options(), metrics=())
+        except NotMeasuredError as error:
+            sys.stderr.write(f"aiperf: how well they agree is not measured: {error}\n")
+            return
+        text = ("", "Repeatability", *tables_as_lines(tables(found), window_columns()))
+        say_result(document.as_json(found.model_dump(mode="json")), text, as_json=as_json)
 
 
 def _make(folder: Path) -> bool:
@@ -179,128 +272,6 @@ def _make(folder: Path) -> bool:
     except OSError as error:
         raise RunDirectoryError(f"cannot make the folder {folder}: {reason_of(error)}") from None
     return made
-
-
-class _Series:
-    """The runs of one command."""
-
-    def __init__(
-        self, runs: Repeated, start_one: StartOne, here: bool, key: PrivateKey | None
-    ) -> None:
-        self._runs = runs
-        self._folder = runs.folder
-        self._start_one = start_one
-        self._measures_peaks = here
-        self._key = key
-        self.outcomes: list[Outcome] = []
-
-    def run(self) -> None:
-        """Make the runs, with the machine's peaks measured before and after each."""
-        configs = self._runs.configs
-        before = self._peaks(configs[0])
-        for number, config in enumerate(configs, 1):
-            say(f"run {number} of {len(configs)}, seed {config.seed}")
-            paths = RunPaths(self._folder / str(number))
-            self._one(paths, config, asks=number == 1)
-            self._check_stopped(number, len(configs))
-            after = self._peaks(config)
-            self._keep_peaks(paths, {paths.peaks: before, paths.peaks_after: after})
-            before = after
-            self._check_failures(number, len(configs))
-
-    def _keep_peaks(self, paths: RunPaths, measured: Mapping[Path, str | None]) -> None:
-        """Store a run's peaks, and name them in its report's manifest where there is one."""
-        kept = {path: text for path, text in measured.items() if text is not None}
-        if not kept or not paths.root.is_dir():
-            return
-        for path, text in kept.items():
-            write_whole(path, text)
-        if paths.report_manifest.exists():
-            _report_again(paths, self._key)
-
-    def _one(self, paths: RunPaths, config: RunConfig, *, asks: bool) -> None:
-        """Make one run, and record how it went if it had started.
-
-        A failure is its outcome; what cannot be started, and a signal's end, is raised.
-        """
-        status, said, ends_all = 0, "", False
-        try:
-            status = self._start_one(config, paths.root, asks=asks)
-        except AIPerfError as error:
-            status, said = error.exit_status, str(error)
-            ends_all = isinstance(error, UsageError | EndedEarlyError)
-            if ends_all:
-                raise
-            sys.stderr.write(f"aiperf: {paths.root}: {error}\n")
-        finally:
-            if not ends_all or paths.primary_journal.exists():
-                self._record(paths, config, status, said)
-
-    def _record(self, paths: RunPaths, config: RunConfig, status: int, said: str) -> None:
-        outcome = Outcome(
-            run=paths.root.name,
-            seed=config.seed,
-            exit_status=status,
-            stopped=_stopped(paths),
-            error=said,
-        )
-        self.outcomes.append(outcome)
-        done = Outcomes(
-            wanted=len(self._runs.configs),
-            same_seed=self._runs.same_seed,
-            runs=tuple(self.outcomes),
-        )
-        write_whole(self._folder / "repeat.json", f"{done.model_dump_json(indent=1)}\n")
-
-    def _check_stopped(self, number: int, wanted: int) -> None:
-        stopped = self.outcomes[-1].stopped
-        if stopped and number < wanted:
-            raise AIPerfError(
-                f"run {number} of {wanted} was stopped ({stopped}); no other is started"
-            )
-
-    def _check_failures(self, number: int, wanted: int) -> None:
-        last = self.outcomes[-MOST_FAILURES:]
-        failed = len(last) == MOST_FAILURES and all(each.exit_status for each in last)
-        if failed and number < wanted:
-            raise AIPerfError(f"{MOST_FAILURES} runs in a row failed; no other is started")
-
-    def _peaks(self, config: RunConfig) -> str | None:
-        """Return what `aiperf peaks` measures of this machine, for runs that are on it."""
-        if not self._measures_peaks or config.engine.name == "simulated":
-            return None
-        with TemporaryDirectory(prefix=".peaks-", dir=self._folder) as out:
-            command = [sys.executable, "-m", "aiperf_hpc.cli", "peaks", "--quick", "--json"]
-            command += ["--engine", config.engine.name, "--out", out]
-            measured, why = _said(command)
-        if measured is None:
-            self._measures_peaks = False
-            sys.stderr.write(f"aiperf: the machine's peaks are not measured: {why}\n")
-        return measured
-
-    def summarize(self, *, alone: bool) -> None:
-        """Say how well the runs agree that were made so far; ``alone``, in JSON alone."""
-        from aiperf_hpc.analysis.document import as_json
-        from aiperf_hpc.analysis.layout import tables_as_lines
-        from aiperf_hpc.analysis.metric import NotMeasuredError
-        from aiperf_hpc.analysis.options import Options
-        from aiperf_hpc.analysis.readers.run_directory import read_run
-        from aiperf_hpc.analysis.sections.repeatability import repeatability, tables
-
-        readings = [read_run(self._folder / each.run) for each in self.outcomes]
-        entries = [entry for reading in readings for entry in reading.entries]
-        for unreadable in (each for reading in readings for each in reading.unreadable):
-            sys.stderr.write(f"aiperf: not read: {unreadable.path}: {unreadable.reason}\n")
-        try:
-            found = repeatability(entries, Options(), metrics=())
-        except NotMeasuredError as error:
-            sys.stderr.write(f"aiperf: how well they agree is not measured: {error}\n")
-            return
-        if alone:
-            say_document(as_json(found.model_dump(mode="json")))
-        else:
-            said = tables_as_lines(tables(found), window_columns())
-            say("\n".join(["", "Repeatability", *said]))
 
 
 def _report_again(paths: RunPaths, key: PrivateKey | None) -> None:
@@ -319,7 +290,7 @@ def _stopped(paths: RunPaths) -> str:
     return next((reason for reason in asked if reason != TIME_OVER), "")
 
 
-def _said(command: list[str]) -> tuple[str | None, str]:
+def _output_of(command: list[str]) -> tuple[str | None, str]:
     """Return what a command printed, or why it failed."""
     try:
         done = run_in_session(command, PEAKS_SECONDS)

@@ -83,16 +83,17 @@ class Execution:
     """Which trials are executed again, and with what."""
 
     execute: Annotated[
-        int | None, option("--execute", "K", "Execute K drawn trials again, and the best.", min=0)
+        int | None, option("--execute", "K", "Re-execute K sampled trials, and the best.", min=0)
     ] = None
     seed: Annotated[
-        str | None, option("--seed", "TEXT", "Of the drawing. Default: the signature's, or new.")
+        str | None,
+        option("--seed", "TEXT", "Seed of the sampling. Default: the signature's, or new."),
     ] = None
     dataset: Annotated[
-        str | None, option("--dataset", "DIR", "Where the run's dataset is here.")
+        str | None, option("--dataset", "DIR", "Folder of the run's dataset on this machine.")
     ] = None
     time_limit: Annotated[
-        float | None, option("--time-limit", "SECONDS", "The most that it may take.", min=1.0)
+        float | None, option("--time-limit", "SECONDS", "Time limit in seconds.", min=1.0)
     ] = None
 
 
@@ -105,14 +106,12 @@ def verify(
         path_option(
             "--witness",
             "KEY.pub",
-            "The public key of a witness that you trust; may be given again.",
+            "Public key of a trusted timestamping server; may be repeated.",
         ),
     ] = None,
     tsa: Annotated[
         list[Path] | None,
-        path_option(
-            "--tsa", "ROOT.pem", "The root certificate of a time-stamp authority that you trust."
-        ),
+        path_option("--tsa", "ROOT.pem", "Root certificate of a trusted timestamp authority."),
     ] = None,
     official: Annotated[
         bool, flag("--official", "Exit with status 3 unless the result is official.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from aiperf_hpc.cli.conduct import conduct_run, take_run
 from aiperf_hpc.cli.parameters import FinalJson, Run, SigningKey, flag, key_of, option
-from aiperf_hpc.cli.serving import Protection, free_endpoint
+from aiperf_hpc.cli.serving import ServerSecurity, free_endpoint
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.prepare import (
     require_packages,
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Served:
-    """Where a run that goes on is served."""
+class ServeOptions:
+    """Where a resumed run is served."""
 
     serve: Annotated[
         str | None,
@@ -37,26 +37,26 @@ class Served:
         ),
     ] = None
     no_serve: Annotated[
-        bool, flag("--no-serve", "Not even if it was served before.")
+        bool, flag("--no-serve", "Do not serve it, even if it was served before.")
     ] = False  # fmt: skip
 
 
 def resume(
     run: Run,
-    served: Served,
-    protection: Protection,
+    serving: ServeOptions,
+    security: ServerSecurity,
     key: SigningKey = None,
     json: FinalJson = False,
 ) -> int:
     """Resume an interrupted run.
 
-    Its clock has gone on: the run ends when it would have. Replicas that live go on, the others
-    are started again.
+    The run ends at its original time, because its clock kept running. Replicas that are alive
+    continue; the others are restarted.
 
     Examples:
       $ aiperf resume 20261121-101500-imagenet-3f2a
     """
-    if served.serve is not None and served.no_serve:
+    if serving.serve is not None and serving.no_serve:
         raise UsageError("--serve and --no-serve do not go together; leave one out")
     own = key_of(key)
     manifest, history = check_resumable(run)
@@ -64,7 +64,7 @@ def resume(
     with take_run(history, manifest, "resume") as claim:
         if history.run_ended is not None:  # By who had it since it was looked at.
             raise UsageError(f"{run}: this run has ended; see `aiperf report`")
-        endpoint = _endpoint_again(served, protection, history.paths)
+        endpoint = _endpoint_again(serving, security, history.paths)
         end_leftovers(history)
         launch = max(len(history.run_starts), claim.number - 1)
         return conduct_run(
@@ -72,16 +72,17 @@ def resume(
         )
 
 
-def _endpoint_again(served: Served, protection: Protection, paths: RunPaths) -> Endpoint | None:
-    """Return where a run that goes on is served: as asked for, else where it was before.
+def _endpoint_again(
+    serving: ServeOptions, security: ServerSecurity, paths: RunPaths
+) -> Endpoint | None:
+    """Return where a resumed run is served: as requested, else where it was before.
 
-    Nobody asked for the latter just now, so that the run goes on without it if it is not known, or
-    cannot be had.
+    The previous address is not a request: without it, or if it is not free, the run is not served.
     """
-    if served.no_serve:
+    if serving.no_serve:
         return None
-    if served.serve is not None:
-        return free_endpoint(served.serve, protection)
+    if serving.serve is not None:
+        return free_endpoint(serving.serve, security)
     try:
         before = Service.load(paths)
         if before is None:
@@ -92,9 +93,9 @@ def _endpoint_again(served: Served, protection: Protection, paths: RunPaths) -> 
         endpoint = Endpoint(
             before.host,
             before.port,
-            protection.token_file or before.token_file,
-            protection.tls_certificate or before.certificate,
-            protection.tls_key or before.key,
+            security.token_file or before.token_file,
+            security.tls_certificate or before.certificate,
+            security.tls_key or before.key,
         )
         check_free(endpoint)
     except UsageError as error:

@@ -20,44 +20,44 @@ CertificateKey = Annotated[
 
 
 @dataclass(frozen=True)
-class Protection:
-    """Who may ask, and how what is said is kept from others."""
+class ServerSecurity:
+    """Authentication and encryption of a server."""
 
     token_file: Annotated[
         Path | None,
         path_option(
             "--token-file",
             "FILE",
-            "Tokens, one a line. Needed to change anything, and off loopback to read.",
+            "Tokens, one a line. Required for write access, and for read access from other hosts.",
         ),
     ] = None
     tls_certificate: Certificate = None
     tls_key: CertificateKey = None
 
 
-def endpoint_of(text: str, protection: Protection) -> Endpoint:
+def endpoint_of(text: str, security: ServerSecurity) -> Endpoint:
     """Return where a text says to listen, with what protects it. Raises UsageError."""
     from aiperf_hpc.service.endpoint import Endpoint, parse_address
 
-    files = (protection.token_file, protection.tls_certificate, protection.tls_key)
+    files = (security.token_file, security.tls_certificate, security.tls_key)
     absolute = (None if each is None else each.absolute() for each in files)
     return Endpoint(*parse_address(text), *absolute)
 
 
-def free_endpoint(text: str, protection: Protection) -> Endpoint:
+def free_endpoint(text: str, security: ServerSecurity) -> Endpoint:
     """Return where it can be listened now: checked before anything is made or started."""
     from aiperf_hpc.service.server import check_free
 
-    endpoint = endpoint_of(text, protection)
+    endpoint = endpoint_of(text, security)
     check_free(endpoint)
     return endpoint
 
 
-def words_of(protection: Protection) -> list[str]:
+def arguments_of(security: ServerSecurity) -> list[str]:
     """Return the options as another process is given them."""
     options = {
-        "--token-file": protection.token_file,
-        "--tls-certificate": protection.tls_certificate,
-        "--tls-key": protection.tls_key,
+        "--token-file": security.token_file,
+        "--tls-certificate": security.tls_certificate,
+        "--tls-key": security.tls_key,
     }
     return [f"{name}={path.absolute()}" for name, path in options.items() if path is not None]

@@ -11,7 +11,7 @@ from typer import Argument
 
 from aiperf_hpc.cli.output import say
 from aiperf_hpc.cli.parameters import Run, flag, option, path_option
-from aiperf_hpc.cli.serving import Certificate, CertificateKey, Protection, endpoint_of
+from aiperf_hpc.cli.serving import Certificate, CertificateKey, ServerSecurity, endpoint_of
 from aiperf_hpc.errors import UsageError, reason_of
 
 
@@ -19,22 +19,22 @@ def keygen(
     file: Annotated[
         Path,
         Argument(
-            metavar="FILE", parser=Path, help="Of the private key; FILE.pub is the public one."
+            metavar="FILE", parser=Path, help="Path of the private key; FILE.pub is the public key."
         ),
     ],
-    name: Annotated[str, option("--name", "TEXT", "Whose key it is.")] = "",
+    name: Annotated[str, option("--name", "TEXT", "Owner of the key.")] = "",
 ) -> int:
     """Generate a key pair for signing results.
 
-    It is a key of Ed25519 as `ssh-keygen -t ed25519` makes it. The private one is for its owner
-    alone to read; the public one goes to whoever is to believe the results.
+    The keys are Ed25519 keys in the format of `ssh-keygen -t ed25519`. Only the owner can read the
+    private key; publish the public key so that others can verify the results.
 
     Examples:
       $ aiperf keygen ~/.aiperf-key --name "Example Centre"
     """
     from aiperf_hpc.integrity.signatures import make_key, public_path
 
-    say(f"{make_key(file, name)}: {file}, to be kept; {public_path(file)}, to be given away")
+    say(f"{make_key(file, name)}: {file}, to keep secret; {public_path(file)}, to publish")
     return 0
 
 
@@ -44,8 +44,8 @@ def sign(
 ) -> int:
     """Sign a finished run.
 
-    What is signed is the manifest, which has the SHA-256 of every file of the run. With a key that
-    has a passphrase, or is in an agent or a token, OpenSSH signs the same:
+    The signature is of the manifest, which has the SHA-256 of every file of the run. With a key
+    that has a passphrase, or is in an agent or a token, sign with OpenSSH:
     `ssh-keygen -Y sign -n run@aiperf-hpc -f KEY RUN/report/manifest.json`.
 
     Examples:
@@ -62,7 +62,7 @@ def sign(
 
 
 @dataclass(frozen=True)
-class Listening:
+class ListenOptions:
     """Where a witness listens."""
 
     address: Annotated[str, option("--address", "HOST:PORT", "Default: a port of loopback.")] = ""
@@ -72,26 +72,24 @@ class Listening:
 
 def witness(
     folder: Annotated[
-        Path, Argument(metavar="DIR", parser=Path, help="Where its key and its log are kept.")
+        Path, Argument(metavar="DIR", parser=Path, help="Folder of the server's key and log.")
     ],
-    listening: Listening,
-    name: Annotated[str, flag("--name", "What it calls itself. Default: the host's name.")] = "",
+    listen: ListenOptions,
+    name: Annotated[str, flag("--name", "Name of the server. Default: the host's name.")] = "",
     per_minute: Annotated[
-        int, option("--per-minute", "N", "Requests of one address a minute.", min=1)
+        int, option("--per-minute", "N", "Most requests per minute and address.", min=1)
     ] = 600,
     most_gib: Annotated[
-        float, option("--most-gib", "GIB", "How long its log may become.", min=0.001)
+        float, option("--most-gib", "GIB", "Largest size of the log.", min=0.001)
     ] = 16.0,
-    check: Annotated[
-        bool, flag("--check", "Check all that its log says, and serve nothing.")
-    ] = False,
+    check: Annotated[bool, flag("--check", "Check the log and exit.")] = False,
 ) -> int:
     """Run a timestamping server that signs journal digests.
 
-    A run shows the head of its primary's journal every so often (`witness.urls`); the witness signs
-    and logs which head it was shown and when. It learns nothing else of a run. Anybody may run one;
-    it is worth something where who runs it has nothing to gain. Its key is made at its first start,
-    and DIR/key.pub is what others check its statements by.
+    Runs send the digest of the primary's journal periodically (`witness.urls`); the server signs
+    and logs each digest with its time. It receives nothing else. Anybody can run a server; its
+    statements are worth something if its operator does not profit from the result. The first start
+    makes its key; others verify its statements with DIR/key.pub.
 
     Examples:
       $ aiperf witness /var/lib/aiperf-witness --address 0.0.0.0:8766
@@ -101,8 +99,8 @@ def witness(
 
     if check:
         return _check(folder)
-    protection = Protection(None, listening.tls_certificate, listening.tls_key)
-    endpoint = endpoint_of(listening.address, protection)
+    security = ServerSecurity(None, listen.tls_certificate, listen.tls_key)
+    endpoint = endpoint_of(listen.address, security)
     log = WitnessLog(folder, most_bytes=int(most_gib * 2**30))
     from aiperf_hpc.service.witness_server.app import serve
 

@@ -27,8 +27,8 @@ from aiperf_hpc.cli.parameters import (
     option,
     path_option,
 )
-from aiperf_hpc.cli.repeat import Repeated, Repetition, repeat
-from aiperf_hpc.cli.serving import Protection, endpoint_of, free_endpoint, words_of
+from aiperf_hpc.cli.repeat import RepeatOptions, Series
+from aiperf_hpc.cli.serving import ServerSecurity, arguments_of, endpoint_of, free_endpoint
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import AIPerfError, EndedEarlyError, UsageError
 from aiperf_hpc.host.machine import available_bytes
@@ -54,7 +54,7 @@ from aiperf_hpc.workloads.registry import workload_named
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunOptions:
     """What is run, and where."""
 
     nodes: Annotated[
@@ -91,15 +91,20 @@ class Asked:
     ] = "first"
     division: Annotated[
         Literal["closed", "open"] | None,
-        flag("--division", "Refuse what cannot become official in it."),
+        flag("--division", "Reject configurations that violate the division's rules."),
     ] = None
     system: Annotated[
-        Path | None, path_option("--system", "FILE", "What `aiperf system --template` prints.")
+        Path | None,
+        path_option(
+            "--system",
+            "FILE",
+            "Description of the system; `aiperf system --template` prints a template.",
+        ),
     ] = None
 
 
 @dataclass(frozen=True)
-class Manner:
+class StartOptions:
     """How a run is started, watched and ended."""
 
     serve: Annotated[
@@ -112,13 +117,15 @@ class Manner:
     json: FinalJson = False
 
 
-def start(asked: Asked, manner: Manner, protection: Protection, repetition: Repetition) -> int:
+def start(
+    run: RunOptions, chosen: StartOptions, security: ServerSecurity, repeats: RepeatOptions
+) -> int:
     """Run the benchmark.
 
     Each node has a replica that searches for networks and trains them for the whole time; with a
     --workload of another benchmark it trains that one's network, to its target. The score is
     operations per second, recounted from the records by `aiperf verify`. Without --detach the run
-    is shown while it lasts; the first Ctrl-C stops it in order, the second at once.
+    is shown while it lasts; the first Ctrl-C stops it gracefully, the second at once.
     Needs an engine: the extra `cpu`, `cuda` or `torch`; of several ranks a collective, e.g. `mpi`.
 
     Examples:
@@ -130,42 +137,42 @@ def start(asked: Asked, manner: Manner, protection: Protection, repetition: Repe
       $ aiperf start --workload cosmoflow --nodes 4 --hours 8 --set dataset.path=/data/cosmoflow
       $ aiperf start --nodes 4 --hours 1 --config imagenet --division closed
     """
-    repetition.check(detach=manner.detach)
-    key_of(manner.key)  # Before anything else: a run is not to end without its signature.
-    source = _source(asked.workload, asked.config)
-    config = load_config(source, asked.assignments or ())
-    if asked.workload not in (None, config.workload):
+    repeats.check(detach=chosen.detach)
+    key_of(chosen.key)  # Before anything else: a run is not to end without its signature.
+    source = _source(run.workload, run.config)
+    config = load_config(source, run.assignments or ())
+    if run.workload not in (None, config.workload):
         raise UsageError(
-            f"--workload {asked.workload}: {source} is of the workload {config.workload}; leave "
+            f"--workload {run.workload}: {source} is of the workload {config.workload}; leave "
             "one of them out"
         )
-    manifest = _manifest(asked, config, dry=manner.dry_run)
+    manifest = _manifest(run, config, dry=chosen.dry_run)
     if manifest.launcher == "local":
         _warn_of_a_crowd(manifest)
-    folder = asked.run_dir or Path("runs") / manifest.run_id
-    configs = repetition.configurations(source, asked.assignments or ())
-    if manner.dry_run:
+    folder = run.run_dir or Path("runs") / manifest.run_id
+    configs = repeats.configurations(source, run.assignments or ())
+    if chosen.dry_run:
         backend = backend_of(manifest.launcher)
         say(backend.dry_run(manifest, RunPaths(folder.resolve())).rstrip())
-        if repetition.repeat is not None:
-            say(repetition.seeds_line(configs))
+        if repeats.repeat is not None:
+            say(repeats.seeds_line(configs))
         return 0
-    if repetition.repeat is None:
-        return _start_manifest(manner, protection, manifest, folder)
+    if repeats.repeat is None:
+        return _start_manifest(chosen, security, manifest, folder)
 
-    same = replace(asked, launcher=manifest.launcher)  # Said once.
+    same = replace(run, launcher=manifest.launcher)  # Said once.
 
-    def start_one(config: RunConfig, folder: Path, *, asks: bool) -> int:
-        each = replace(manner, yes=manner.yes or not asks)
-        return _start_manifest(each, protection, _manifest(same, config), folder)
+    def start_run(config: RunConfig, folder: Path, asks: bool) -> int:
+        each = replace(chosen, yes=chosen.yes or not asks)
+        return _start_manifest(each, security, _manifest(same, config), folder)
 
-    runs = Repeated(folder, configs, repetition.same_seed)
-    here, key = manifest.launcher == "local", key_of(manner.key)
-    return repeat(runs, start_one, here=here, as_json=manner.json, key=key)
+    here, key = manifest.launcher == "local", key_of(chosen.key)
+    series = Series(folder, configs, repeats.same_seed, start_run, here, key)
+    return series.run(as_json=chosen.json)
 
 
 def _source(workload: str | None, config: str | None) -> str:
-    """Return the file or preset that is asked for: the first preset of a workload by default.
+    """Return the file or preset of a run: the first preset of a workload by default.
 
     Raises:
         ConfigError: there is no such workload.
@@ -174,45 +181,45 @@ def _source(workload: str | None, config: str | None) -> str:
     return config or named_workload.presets[0]
 
 
-def _manifest(asked: Asked, config: RunConfig, *, dry: bool = False) -> RunManifest:
-    site = None if asked.system is None else read_site(asked.system)
-    least, most = asked.nodes
-    manifest = make_manifest(config, least, asked.hours, asked.launcher, dry=dry, nodes_max=most)
-    said = {"site": site, "command": command_line(), "division": asked.division}
-    manifest = manifest.model_copy(update={**said, "start_when": asked.start_when})
+def _manifest(run: RunOptions, config: RunConfig, *, dry: bool = False) -> RunManifest:
+    site = None if run.system is None else read_site(run.system)
+    least, most = run.nodes
+    manifest = make_manifest(config, least, run.hours, run.launcher, dry=dry, nodes_max=most)
+    said = {"site": site, "command": command_line(), "division": run.division}
+    manifest = manifest.model_copy(update={**said, "start_when": run.start_when})
     require_eligible(manifest)
     return manifest
 
 
 def _start_manifest(
-    manner: Manner, protection: Protection, manifest: RunManifest, folder: Path
+    chosen: StartOptions, security: ServerSecurity, manifest: RunManifest, folder: Path
 ) -> int:
     try:
         with interruptible():  # Until the controller listens itself.
-            return _prepare_and_conduct(manner, protection, manifest, folder)
+            return _prepare_and_conduct(chosen, security, manifest, folder)
     except Interruption as interruption:
         message = "interrupted before the run started; nothing is left behind"
         raise EndedEarlyError(message, interruption.exit_status) from None
 
 
 def _prepare_and_conduct(
-    manner: Manner, protection: Protection, manifest: RunManifest, folder: Path
+    chosen: StartOptions, security: ServerSecurity, manifest: RunManifest, folder: Path
 ) -> int:
     dataset = describe_dataset(manifest.config.dataset)
     require_eligible(manifest, dataset)
-    if not manner.yes and sys.stdin.isatty() and not manner.json:
+    if not chosen.yes and sys.stdin.isatty() and not chosen.json:
         say(plan_line(manifest, folder))
         if input("Start? [Y/n] ").strip().lower() not in ("", "y", "yes"):
             raise UsageError("not started")
-    endpoint = None if manner.serve is None else free_endpoint(manner.serve, protection)
+    endpoint = None if chosen.serve is None else free_endpoint(chosen.serve, security)
     paths = make_run_directory(manifest, folder, dataset)
     try:
         backend_of(manifest.launcher).wait()  # The clock of some runs starts with the run.
-        if manner.detach:
-            return _detach(paths, manner, protection)
+        if chosen.detach:
+            return _detach(paths, chosen, security)
         with take_run(RunHistory(paths), manifest, "start") as claim:
-            key = key_of(manner.key)
-            return conduct_run(manifest, paths, endpoint, claim, as_json=manner.json, key=key)
+            key = key_of(chosen.key)
+            return conduct_run(manifest, paths, endpoint, claim, as_json=chosen.json, key=key)
     except (Interruption, UsageError) as error:
         journal = paths.primary_journal
         if not journal.exists() or journal.stat().st_size == 0:  # Without the clock's start.
@@ -229,10 +236,10 @@ def _warn_of_a_crowd(manifest: RunManifest) -> None:
         sys.stderr.write(f"aiperf: {said}\n")
 
 
-def _detach(paths: RunPaths, manner: Manner, protection: Protection) -> int:
+def _detach(paths: RunPaths, chosen: StartOptions, security: ServerSecurity) -> int:
     """Let a primary of its own conduct the run, and return once its clock has started."""
-    options = [] if manner.serve is None else [f"--serve={manner.serve}", *words_of(protection)]
-    options += [] if manner.key is None else [f"--key={manner.key.absolute()}"]
+    options = [] if chosen.serve is None else [f"--serve={chosen.serve}", *arguments_of(security)]
+    options += [] if chosen.key is None else [f"--key={chosen.key.absolute()}"]
     view = RunView(paths)
     process = start_command("conduct", paths, options)
     try:
@@ -245,7 +252,7 @@ def _detach(paths: RunPaths, manner: Manner, protection: Protection) -> int:
             view.refresh()
     except Interruption as interruption:
         raise EndedEarlyError(
-            f"interrupted; the run goes on in the background as process {process.pid}; "
+            f"interrupted; the run continues in the background as process {process.pid}; "
             f"`aiperf stop {paths.root}` ends it",
             interruption.exit_status,
         ) from None
@@ -257,13 +264,13 @@ def _detach(paths: RunPaths, manner: Manner, protection: Protection) -> int:
 
 def conduct(
     run: Annotated[Path, Argument(parser=Path)],
-    protection: Protection,
+    security: ServerSecurity,
     serve: Annotated[str | None, Option("--serve")] = None,
     key: SigningKey = None,
 ) -> int:
     """Conduct a detached run; used by `start --detach`."""
     paths = RunPaths(run)
-    endpoint = None if serve is None else endpoint_of(serve, protection)
+    endpoint = None if serve is None else endpoint_of(serve, security)
     manifest, history = RunManifest.load(paths), RunHistory(paths)
     with take_run(history, manifest, "conduct") as claim:
         if history.run_started is not None:
@@ -281,8 +288,8 @@ def simulate(
 ) -> NoReturn:
     """Run the benchmark on a simulated machine.
 
-    The code of both sides is the real one, the clock and the training are not. Needs the extra
-    `simulate`.
+    Primary and replicas run their real code with a simulated clock and simulated training. Requires
+    the extra `simulate`.
 
     Examples:
       $ aiperf simulate runs/big --nodes 4096 --hours 1

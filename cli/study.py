@@ -38,7 +38,7 @@ def study(
     out: Annotated[
         Path | None, path_option("--out", "DIR", "Its folder. Default: studies/NAME.")
     ] = None,
-    dry_run: Annotated[bool, flag("--dry-run", "Print the runs that are to be made.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Print the planned runs.")] = False,
     json: Json = False,
 ) -> int:
     """Measure the contribution of each factor, alone and in combination.
@@ -166,7 +166,9 @@ def conduct(study: Study, folder: StudyFolder, say: Callable[[str], None]) -> St
         say(f"{variation.name}, run {repeat} of {study.repeats}: {path}")
         status = run_to_its_end(_command(study, variation, path), sys.stderr)
         if status >= 128 or _interrupted(path):
-            raise AIPerfError(f"interrupted; the same `aiperf study` goes on in {folder.root}")
+            raise AIPerfError(
+                f"interrupted; run the same `aiperf study` again to resume it in {folder.root}"
+            )
         if status and not path.exists():
             refused[variation.name].append(f"{path}: not started, with exit status {status}")
     return read_result(study, folder, refused)

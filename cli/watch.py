@@ -14,7 +14,7 @@ from typer import Argument
 from aiperf_hpc.cli.conduct import where_served
 from aiperf_hpc.cli.output import say, say_folded, say_result
 from aiperf_hpc.cli.parameters import Json, Run, option, run_named
-from aiperf_hpc.cli.serving import Protection, endpoint_of
+from aiperf_hpc.cli.serving import ServerSecurity, endpoint_of
 from aiperf_hpc.errors import AIPerfError, EndedEarlyError
 from aiperf_hpc.formatting import age, duration
 from aiperf_hpc.host.signals import Interruption, interruptible
@@ -36,7 +36,7 @@ from aiperf_hpc.streams import folded
 def status(run: Run, json: Json = False) -> int:
     """Show what a run is doing.
 
-    Also from another node that sees the run directory, and once the run has ended.
+    Works on any node that can read the run directory, also after the end of the run.
 
     Examples:
       $ aiperf status 20261121-101500-imagenet-3f2a
@@ -115,13 +115,13 @@ def serve(
     folder: Annotated[
         Path, Argument(metavar="DIR", parser=run_named, help="A folder of runs, or one run.")
     ],
-    protection: Protection,
+    security: ServerSecurity,
     address: Annotated[str, option("--address", "HOST:PORT", "Default: a port of loopback.")] = "",
 ) -> int:
     """Serve all runs in a folder, or one run, over HTTP.
 
-    Runs that are started in the folder later are served too. Whoever is on this machine may read;
-    whoever else, and whoever is to change something, shows a token.
+    Runs that are started in the folder later are served too. Read access from this machine is free;
+    read access from other hosts and write access require a token.
 
     Examples:
       $ aiperf serve runs
@@ -131,7 +131,7 @@ def serve(
     from aiperf_hpc.service.runs import runs_in
     from aiperf_hpc.service.server import serve
 
-    endpoint = endpoint_of(address, protection)
+    endpoint = endpoint_of(address, security)
     if endpoint.unencrypted:
         _say_aside("tokens travel unencrypted; --tls-certificate and --tls-key change that")
     serve(runs_in(folder), endpoint, announce=say, log=_say_aside)
@@ -151,8 +151,8 @@ OVER = (RunState.ENDED, RunState.GONE)
 def watch(run: Run) -> int:
     """Watch a run live.
 
-    As its own terminal shows it: its time, its score and the trials under way, and a line for each
-    that ends. From any node that sees the run directory. Ctrl-C ends the watching and not the run.
+    Shows the time, the score and the running trials, and a line for each trial that ends. Works on
+    any node that can read the run directory. Ctrl-C ends the display, not the run.
 
     Examples:
       $ aiperf watch last
@@ -165,7 +165,7 @@ def watch(run: Run) -> int:
             last = _until_over(CachedView(view))
     except Interruption as interruption:
         raise EndedEarlyError(
-            f"no longer watched; the run goes on, and `aiperf stop {run}` ends it",
+            f"no longer watched; the run continues, and `aiperf stop {run}` ends it",
             interruption.exit_status,
         ) from None
     return _say_result(view, last, run)

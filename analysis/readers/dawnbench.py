@@ -168,23 +168,32 @@ class _Row:
 
 
 def _training(json: Path, tsv: Path, described: Mapping[str, Any], table: _Table) -> Entry:
-    task, problems = _task(json, table.columns)
-    quality, name = _quality(task, table.columns)
-    factor, notices = _unit(quality, [row[c] for row in table.rows for c in _measured(table)])
-    rows, faults = _rows(table, quality.name, factor)
-    problems = [*problems, *name, *notices, *table.problems, *faults]
-    system, costs = _system(described)
+    problems: list[str] = []
+    task = _task(json, table.columns, problems)
+    quality = _quality(task, table.columns, problems)
+    cells = [row[name] for row in table.rows for name in table.columns if name in QUALITIES]
+    power = _unit(quality, cells, problems)
+    problems += table.problems
+    rows = _rows(table, quality.name, power, problems)
+    system = _system(described, problems)
     return Entry(
         name=f"{task.name if task else json.parent.name}/{json.stem}",
-        format="dawnbench",
         benchmark=task.name if task else "unknown",
-        round=one_line(described.get("version")),
-        organization=one_line(described.get("author")),
         system=system,
-        path=str(json),
         logs=(_log(tsv, described, quality, rows, system.accelerators),),
-        problems=(*problems, *costs),
+        problems=tuple(problems),
+        **_described(json, described),
     )
+
+
+def _described(json: Path, described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the entries of both kinds take from their description alone."""
+    return {
+        "format": "dawnbench",
+        "round": one_line(described.get("version")),
+        "organization": one_line(described.get("author")),
+        "path": str(json),
+    }
 
 
 def _log(
@@ -213,34 +222,30 @@ def _log(
     )
 
 
-def _measured(table: _Table) -> list[str]:
-    return [column for column in table.columns if column in QUALITIES]
-
-
-def _task(json: Path, columns: Sequence[str]) -> tuple[Task | None, list[str]]:
+def _task(json: Path, columns: Sequence[str], problems: list[str]) -> Task | None:
     """Return the benchmark that the path names or, where it names none, the columns tell."""
     for part in reversed(json.absolute().parts[:-1]):
         for task in TASKS:
             if part.lower().replace("-", "").replace("_", "") == task.name.lower():
-                return task, []
+                return task
     for task in reversed(TASKS):
         if task.quality in columns:
-            return task, [f"taken for {task.name}, by the column {task.quality}"]
-    return None, ["no benchmark is named by the path or the columns"]
+            problems.append(f"taken for {task.name}, by the column {task.quality}")
+            return task
+    problems.append("no benchmark is named by the path or the columns")
+    return None
 
 
-def _quality(task: Task | None, columns: Sequence[str]) -> tuple[Quality, list[str]]:
+def _quality(task: Task | None, columns: Sequence[str], problems: list[str]) -> Quality:
     if task and task.quality in columns:
-        return Quality(name=task.quality, higher_is_better=True, target=task.target), []
+        return Quality(name=task.quality, higher_is_better=True, target=task.target)
     name = next(name for name in QUALITIES if name in columns)
     wanted = f"{task.name} is measured by {task.quality}: " if task else ""
-    return (
-        Quality(name=name, higher_is_better=True, target=None),
-        [f"{wanted}only {name} is there, for which there is no target"],
-    )
+    problems.append(f"{wanted}only {name} is there, for which there is no target")
+    return Quality(name=name, higher_is_better=True, target=None)
 
 
-def _unit(quality: Quality, cells: Sequence[str]) -> tuple[int, list[str]]:
+def _unit(quality: Quality, cells: Sequence[str], problems: list[str]) -> int:
     """Return by which power of ten to multiply, so that one benchmark has one unit.
 
     A file has fractions when none of its qualities is above 1; a first epoch of ImageNet may end
@@ -250,14 +255,18 @@ def _unit(quality: Quality, cells: Sequence[str]) -> tuple[int, list[str]]:
     fractions = bool(known) and max(known) <= 1.0
     if quality.name == "f1Score":
         if not known or fractions:
-            return 0, []
-        return -2, ["f1Score is in percent: divided by 100, as DAWNBench has fractions"]
+            return 0
+        problems.append("f1Score is in percent: divided by 100, as DAWNBench has fractions")
+        return -2
     if not fractions or max(known) == 0.0:
-        return 0, []
-    return 2, [f"{quality.name} is a fraction of 1: multiplied by 100, as DAWNBench has percent"]
+        return 0
+    problems.append(
+        f"{quality.name} is a fraction of 1: multiplied by 100, as DAWNBench has percent"
+    )
+    return 2
 
 
-def _rows(table: _Table, quality: str, power: int) -> tuple[list[_Row], list[str]]:
+def _rows(table: _Table, quality: str, power: int, problems: list[str]) -> list[_Row]:
     """Return the evaluations in the file's order, and what is missing of them.
 
     Raises:
@@ -274,7 +283,8 @@ def _rows(table: _Table, quality: str, power: int) -> tuple[list[_Row], list[str
         rows.append(_Row(line, finite_number(cells.get("epoch", "")), hours * HOUR, value))
     if not rows:
         raise UsageError("no row has its hours as a number")
-    return rows, [*_few(faults), *_skipped(rows)]
+    problems += [*_few(faults), *_skipped(rows)]
+    return rows
 
 
 def _skipped(rows: Sequence[_Row]) -> list[str]:
@@ -323,13 +333,13 @@ def _epochs(rows: Sequence[_Row]) -> tuple[Epoch, ...]:
 # --- What both kinds of entries have ------------------------------------------------------------
 
 
-def _system(described: Mapping[str, Any]) -> tuple[System, list[str]]:
+def _system(described: Mapping[str, Any], problems: list[str]) -> System:
     hardware = one_line(described.get("hardware")) or "not described"
     count, model = _accelerators(hardware)
-    cost, problems = _cost(described, "costPerHour")
+    cost = _cost(described, "costPerHour", problems)
     stated = _NODES.search(hardware)
     nodes = int(stated[1]) if stated else None
-    system = System(
+    return System(
         name=hardware,
         nodes=nodes,
         # Whether a number beside that of nodes is of one or of all is not said.
@@ -338,7 +348,6 @@ def _system(described: Mapping[str, Any]) -> tuple[System, list[str]]:
         framework=one_line(described.get("framework")),
         cost_per_hour=cost,
     )
-    return system, problems
 
 
 def _accelerators(hardware: str) -> tuple[int | None, str | None]:
@@ -351,54 +360,48 @@ def _accelerators(hardware: str) -> tuple[int | None, str | None]:
     return None, None
 
 
-def _cost(described: Mapping[str, Any], key: str) -> tuple[float | None, list[str]]:
+def _cost(described: Mapping[str, Any], key: str, problems: list[str]) -> float | None:
     stated = described.get(key)
     if stated is None or stated == "":
-        return None, []
+        return None
     found = _PRICE.fullmatch(stated.strip()) if isinstance(stated, str) else None
     cost = finite_number(found["number"] if found else stated)
     if cost is None or cost <= 0.0:
-        return None, [f"{key} is {str(stated)[:40]!r}, which is no price: no cost"]
-    return cost, [f"{key} is text: read as {cost:g} USD"] if found else []
+        problems.append(f"{key} is {str(stated)[:40]!r}, which is no price: no cost")
+        return None
+    if found:
+        problems.append(f"{key} is text: read as {cost:g} USD")
+    return cost
 
 
 def _inference(json: Path, described: Mapping[str, Any]) -> Entry:
     """Raises UsageError: there is neither a latency nor a cost."""
+    problems: list[str] = []
     stated = finite_number(described.get("latency"))
     latency = stated / 1000.0 if stated is not None and stated > 0.0 else None
-    cost, problems = _cost(described, "cost")
+    cost = _cost(described, "cost", problems)
     if latency is None and cost is None:
         raise UsageError("neither 'latency' nor 'cost' is a number above 0: no entry of inference")
     columns = [name for name in QUALITIES if name in described]
-    task, named = _task(json, columns)
-    quality, value, noticed = _inferred(task, described, columns)
-    system, costs = _system(described)
+    task = _task(json, columns, problems)
+    quality, value = None, None
+    if columns:
+        quality = _quality(task, columns, problems)
+        text = str(described[quality.name])
+        value = _scaled(text, _unit(quality, [text], problems))
+        if value is None:
+            problems.append(f"{quality.name} is {text[:40]!r}, which is no number")
+    else:
+        problems.append(f"none of {', '.join(QUALITIES)} is stated")
     return Entry(
         name=f"{task.name if task else json.parent.name}/inference/{json.stem}",
-        format="dawnbench",
         benchmark=f"{task.name if task else 'unknown'} inference",
-        round=one_line(described.get("version")),
-        organization=one_line(described.get("author")),
-        system=system,
-        path=str(json),
+        system=_system(described, problems),
         logs=(),
         inference=Inference(latency=latency, cost=cost, quality=quality, value=value),
-        problems=(*named, *noticed, *problems, *costs),
+        problems=tuple(problems),
+        **_described(json, described),
     )
-
-
-def _inferred(
-    task: Task | None, described: Mapping[str, Any], columns: Sequence[str]
-) -> tuple[Quality | None, float | None, list[str]]:
-    if not columns:
-        return None, None, [f"none of {', '.join(QUALITIES)} is stated"]
-    quality, named = _quality(task, columns)
-    text = str(described[quality.name])
-    power, noticed = _unit(quality, [text])
-    value = _scaled(text, power)
-    if value is None:
-        noticed = [f"{quality.name} is {text[:40]!r}, which is no number"]
-    return quality, value, [*named, *noticed]
 
 
 def _scaled(cell: str, power: int) -> float | None:

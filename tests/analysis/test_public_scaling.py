@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 from tests.support.result_logs import unpacked
 
-from aiperf_hpc.analysis.analysis import analyze
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.analysis.sections.scaling_study import ScalingStudies, scaling_studies
@@ -75,12 +74,6 @@ def test_both_have_one_sample_an_accelerator_and_no_uncertainty(studies: Scaling
     assert all(one.minutes.low is None for one in work.predictions)
 
 
-def test_a_benchmark_at_one_scale_is_left_out(studies: ScalingStudies) -> None:
-    assert [study.subject.split(",")[0] for study in studies.studies] == ["cosmoflow"]
-    (reason,) = studies.left_out.values()
-    assert "no other scale of deepcam" in reason
-
-
 def test_flops_are_throughput_times_the_networks_count(entries: tuple[Entry, ...]) -> None:
     """Of all trainings: nearly what the published means of those that count give."""
     rows = {row.benchmark + str(row.trainings): row for row in _rows(entries)}
@@ -119,29 +112,6 @@ def test_the_analysis_has_both_sections_as_text_and_json(
     assert main(["analyze", str(folder), "--json"]) == 0
     sections = json.loads(capsys.readouterr().out)["sections"]
     assert {"scaling_study", "valid_flops"} <= set(sections)
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "said"),
-    [
-        ("--scale", "0", "0 is not a whole number above 0"),
-        ("--scale", "9" * 5000, "is not a whole number"),
-        ("--vflops-exponent", "2.5", "2.5 is not a whole number"),
-        ("--declaration", "nothing.yaml", "cannot read the declaration nothing.yaml"),
-    ],
-)
-def test_an_option_that_means_nothing_is_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str], option: str, value: str, said: str
-) -> None:
-    assert main(["analyze", str(folder), option, value]) == 2
-    assert said in capsys.readouterr().err
-
-
-def test_analyze_gives_reasons_where_one_entry_is_alone(entries: tuple[Entry, ...]) -> None:
-    from aiperf_hpc.analysis.training_log import ReadResult
-
-    analysis = analyze(ReadResult(entries=entries[:1]), Options())
-    assert "different numbers of accelerators" in analysis.missing["scaling_study"]
 
 
 def _rows(entries: tuple[Entry, ...]) -> tuple[ValidFlops, ...]:

@@ -12,8 +12,8 @@ import pytest
 from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.cli import main, start
-from aiperf_hpc.cli.resume import Served, _endpoint_again
-from aiperf_hpc.cli.serving import Protection
+from aiperf_hpc.cli.resume import ServeOptions, _endpoint_again
+from aiperf_hpc.cli.serving import ServerSecurity
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.prepare import require_packages
@@ -105,7 +105,7 @@ def served(tmp_path: Path) -> RunPaths:
 
 
 def again(paths: RunPaths, serve: str | None = None, *, no_serve: bool = False) -> Endpoint | None:
-    return _endpoint_again(Served(serve, no_serve), Protection(), paths)
+    return _endpoint_again(ServeOptions(serve, no_serve), ServerSecurity(), paths)
 
 
 def test_a_run_that_goes_on_is_served_where_it_was(served: RunPaths) -> None:

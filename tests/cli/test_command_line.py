@@ -144,6 +144,8 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
         ("status a --json=yes", "option '--json' does not take a value; see "),
         ("count resnet50 --classes 2.5", "--classes 2.5: should be a whole number"),
         ("analyze x --scale 0", "--scale: 0 is not a whole number above 0"),
+        ("analyze x --scale " + "9" * 5000, "--scale: 999"),
+        ("analyze x --vflops-exponent 2.5", "--vflops-exponent: 2.5 is not a whole number"),
         ("analyze x --precision 100", "--precision: 100 is no percentage between 0 and 100"),
         ("report x --scaling", "option '--scaling' requires an argument"),
         ("resume x --serve --no-serve", "--serve and --no-serve do not go together"),

@@ -48,7 +48,7 @@ class Runs:
         self.seeds: list[int] = []
         monkeypatch.setattr(start, "describe_dataset", lambda config: DATASET)
         monkeypatch.setattr(start, "conduct_run", self._conduct)
-        monkeypatch.setattr(repeat, "_said", self._said)
+        monkeypatch.setattr(repeat, "_output_of", self._said)
 
     def _conduct(self, manifest: RunManifest, *arguments: object, **options: object) -> int:
         play: Callable[..., int] = self.plays[len(self.seeds)] if self.plays else _trained
@@ -171,7 +171,7 @@ def test_a_signal_between_runs_ends_it_in_order(
             os.kill(os.getpid(), signal.SIGTERM)
         return "{}", ""
 
-    monkeypatch.setattr(repeat, "_said", interrupted)
+    monkeypatch.setattr(repeat, "_output_of", interrupted)
     assert runs.start("--repeat", "3") == 128 + signal.SIGTERM
     captured = capsys.readouterr()
     assert f"interrupted after 1 of 3 runs; `aiperf analyze {runs.folder}`" in captured.err

@@ -107,7 +107,7 @@ def test_interrupted_while_the_primary_starts_in_the_background(
     assert started("--detach") == 130
     run = tmp_path / "run"
     assert capsys.readouterr().err == (
-        "aiperf: interrupted; the run goes on in the background as process 4711; "
+        "aiperf: interrupted; the run continues in the background as process 4711; "
         f"`aiperf stop {run}` ends it\n"
     )
     assert RunPaths(run).manifest.exists()

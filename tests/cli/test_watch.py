@@ -77,7 +77,7 @@ def test_ctrl_c_ends_the_watching_and_leaves_the_run_as_it_was(
     said = capsys.readouterr().err
     assert (
         said
-        == f"aiperf: no longer watched; the run goes on, and `aiperf stop {tmp_path}` ends it\n"
+        == f"aiperf: no longer watched; the run continues, and `aiperf stop {tmp_path}` ends it\n"
     )
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     primary.journal.close()

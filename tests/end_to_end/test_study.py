@@ -34,7 +34,7 @@ def test_a_study_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
         study.send_signal(signal.SIGINT)
         _, said = study.communicate(timeout=PATIENCE_SECONDS)
     assert study.returncode == 1
-    assert "interrupted; the same `aiperf study` goes on" in said.splitlines()[-1]
+    assert "interrupted; run the same `aiperf study` again to resume it" in said.splitlines()[-1]
     again = aiperf_process("study", "study.yaml", "--json", cwd=tmp_path)
     result = json.loads(again.stdout)
     for system in result["systems"]:

@@ -163,8 +163,8 @@ def test_a_run_is_started_with_what_people_say(
 def test_what_people_say_goes_into_the_run(tmp_path: Path) -> None:
     path = tmp_path / "system.yaml"
     path.write_text("system_name: Booster\nstatus: Preview")
-    asked = start.Asked(nodes=NodeRange(1, 1), hours=0.01, launcher="local", system=path)
-    manifest = start._manifest(asked, load_config("quickstart", []))
+    chosen = start.RunOptions(nodes=NodeRange(1, 1), hours=0.01, launcher="local", system=path)
+    manifest = start._manifest(chosen, load_config("quickstart", []))
     assert manifest.site == SiteDescription(system_name="Booster", status="Preview")
     paths = RunPaths(tmp_path / "run")
     paths.root.mkdir()

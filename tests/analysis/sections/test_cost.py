@@ -16,7 +16,6 @@ from aiperf_hpc.analysis.options import Options, target
 from aiperf_hpc.analysis.prices import PriceTable
 from aiperf_hpc.analysis.sections.cost import (
     Costs,
-    cost_of,
     cost_to_accuracy,
     pareto_front,
     price_index,
@@ -74,13 +73,6 @@ def test_index_against_the_cheapest_by_hand() -> None:
     assert [paid.on_front for paid in found.priced] == [True, True]
 
 
-def test_equal_entries_are_on_the_front_together() -> None:
-    found = of(machine("a", 10.0, 1.0), machine("b", 10.0, 1.0), machine("c", 10.0, 2.0))
-    assert [(paid.entry, paid.on_front) for paid in found.priced] == [
-        ("a", True), ("b", True), ("c", False),
-    ]  # fmt: skip
-
-
 def test_a_table_prices_what_states_no_price() -> None:
     entries = (
         machine("named", 3600.0, 9.0),
@@ -123,12 +115,6 @@ def test_nothing_to_tell_is_said_once() -> None:
     named = Options(targets=(target("0.8"),))
     found = cost_to_accuracy([with_target(lost, named)], named)
     assert [paid.seconds for paid in found.contests[0].priced] == [1.0]
-
-
-def test_cost_is_time_times_price() -> None:
-    """8 x V100 at 24.48 USD an hour for 0.0483219 h: 1.18 USD, as published."""
-    assert cost_of(173.958958, 24.48) == pytest.approx(0.04832193 * 24.48, rel=1e-6)
-    assert f"{cost_of(173.958958, 24.48):.2f}" == "1.18"
 
 
 def test_price_index_of_mlbenchs_published_results() -> None:

@@ -135,7 +135,7 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
         return 130
 
     monkeypatch.setattr("aiperf_hpc.cli.study.run_to_its_end", run)
-    with pytest.raises(AIPerfError, match="interrupted; the same `aiperf study` goes on"):
+    with pytest.raises(AIPerfError, match="interrupted; run the same `aiperf study` again"):
         conduct(one, StudyFolder(tmp_path), lambda _: None)
     assert commands == [["resume", str(tmp_path / "runs/none-1")]]
 
