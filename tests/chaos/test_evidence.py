@@ -127,9 +127,7 @@ def tear_after_the_end(made: MadeRun) -> None:
         (tear_after_the_end, "unfinished line although its writer ended in order"),
     ],
 )
-def test_what_is_lost_or_damaged_is_noticed(
-    made: MadeRun, damage: Callable[[MadeRun], None], said: str
-) -> None:
+def test_losses_and_damage(made: MadeRun, damage: Callable[[MadeRun], None], said: str) -> None:
     damage(made)
     problems = made.gather().problems
     assert len(problems) == 1

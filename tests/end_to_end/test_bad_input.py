@@ -184,9 +184,7 @@ def test_a_disk_that_is_nearly_full_has_room_in_units_that_are_not_zero(
     assert " has 11.4 MiB free, the run needs at least " in capsys.readouterr().err
 
 
-def test_a_run_whose_trials_all_fail_says_why_and_ends_with_status_1(
-    tmp_path: Path,
-) -> None:
+def test_a_run_whose_trials_all_fail_says_why_and_ends_with_status_1(tmp_path: Path) -> None:
     refuse = ["--set", "engine.memory_gib=0.5", "--set", "engine.on_memory=refuse"]
     done = aiperf_process(*START, "--config", TINY, *refuse, "--run-dir", tmp_path / "run")
     assert done.returncode == 1

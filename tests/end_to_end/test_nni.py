@@ -92,7 +92,7 @@ def written(folder: Path) -> dict[str, dict[str, Any]]:
     return {result["trial"]: result for result in found}
 
 
-def test_our_records_are_what_the_trials_wrote(
+def test_records_of_nni(
     recorded: dict[str, TrialSummary], written: dict[str, dict[str, Any]]
 ) -> None:
     assert len(written) == TRIALS - 1  # One process died before it had parameters.
@@ -107,9 +107,7 @@ def test_our_records_are_what_the_trials_wrote(
     assert max(accuracies) > 0.2  # Ten classes: it was trained, on top of what parents learnt.
 
 
-def test_failures_have_their_reasons(
-    events: list[AnyEvent], written: dict[str, dict[str, Any]]
-) -> None:
+def test_failures_have_reasons(events: list[AnyEvent], written: dict[str, dict[str, Any]]) -> None:
     failed = {name for name, result in written.items() if result["accuracy"] is None}
     reasons = {e.trial: e.reason for e in events if isinstance(e, TrialEnded)}
     assert {name for name, reason in reasons.items() if "it reported nan" in reason} < failed
@@ -127,9 +125,7 @@ def test_the_journal_alone_makes_every_graph_again(recorded: dict[str, TrialSumm
     assert [lineage.graph(name).hash for name in recorded] == [t.graph for t in recorded.values()]
 
 
-def test_the_search_ended_in_order_and_left_no_process(
-    folder: Path, events: list[AnyEvent]
-) -> None:
+def test_the_search_left_no_process(folder: Path, events: list[AnyEvent]) -> None:
     assert (folder / "status").read_text() == "DONE"
     assert events[-1] == SearchEnded(reason="the experiment was stopped")
     assert processes_of(folder) == []

@@ -117,9 +117,7 @@ def served_at(run: CachedView) -> str:
     return said
 
 
-def test_of_three_resumes_at_once_one_replaces_the_replicas_that_outlived_their_primary(
-    live_run: Start, tmp_path: Path
-) -> None:
+def test_one_of_three_resumes_replaces_the_replicas(live_run: Start, tmp_path: Path) -> None:
     """And the new primary serves the run where the old one did."""
     run = live_run("--serve", "127.0.0.1:0", config=FAST)
     run.wait_until(past_a_checkpoint)

@@ -138,79 +138,6 @@ def failed_rules(paths: RunPaths) -> set[str]:
     return {finding.rule for finding in verify(RunView(paths)) if not finding.passed}
 
 
-def edit(path: Path, old: str, new: str, kind: str) -> None:
-    """Replace ``old`` in the first record of a kind that has it."""
-    lines = path.read_text().splitlines(keepends=True)
-    place = next(i for i, li in enumerate(lines) if f'"type":"{kind}"' in li and old in li)
-    lines[place] = lines[place].replace(old, new, 1)
-    path.write_text("".join(lines))
-
-
-@pytest.mark.parametrize(
-    ("kind", "old", "new", "rules"),
-    [
-        ("progress", '"train_samples":', '"train_samples":1', {"samples", "report", "files"}),
-        ("evaluated", '"correct":', '"correct":1', {"journals", "files"}),
-        ("evaluated", '"epoch":1', '"epoch":2', {"evaluations", "files"}),
-        (
-            "trial_started",
-            '"train_operations":',
-            '"train_operations":9',
-            {"counts", "score", "report", "files"},
-        ),
-        ("trial_started", '"parameters":', '"parameters":9', {"counts", "files"}),
-        ("trial_started", '"epoch_limit":2', '"epoch_limit":3', {"rounds", "states", "files"}),
-        ("trial_started", '"graph":"', '"graph":"0', {"graphs", "counts", "score", "files"}),
-        ("trial_ended", '"state":"completed"', '"state":"training"', {"states", "files"}),
-        ("time_spent", '"start":', '"start":99', {"time", "files"}),
-        ("dataset_loaded", '"name":"synthetic"', '"name":"imagenet"', {"dataset", "files"}),
-        ("progress", '{"v":1,"seq":', '{"v":1,"seq":7', {"journals", "files"}),
-        ("progress", '{"v":1,', '{"v":1,"x":2,', {"journals", "samples", "report", "files"}),
-    ],
-)
-def test_an_edited_record_fails_the_rule_it_breaks(
-    finished: Finished, tmp_path: Path, kind: str, old: str, new: str, rules: set[str]
-) -> None:
-    paths = tampered(finished, tmp_path)
-    edit(paths.replica_journal("r0"), old, new, kind)
-    assert rules <= failed_rules(paths)
-
-
-def test_a_removed_record_fails(finished: Finished, tmp_path: Path) -> None:
-    paths = tampered(finished, tmp_path)
-    path = paths.replica_journal("r1")
-    lines = path.read_text().splitlines(keepends=True)
-    place = next(i for i, line in enumerate(lines) if '"type":"progress"' in line)
-    path.write_text("".join(lines[:place] + lines[place + 1 :]))
-    assert {"journals", "samples", "report", "files"} <= failed_rules(paths)
-
-
-def test_a_changed_clock_fails(finished: Finished, tmp_path: Path) -> None:
-    paths = tampered(finished, tmp_path)
-    path = paths.primary_journal
-    lines = path.read_text().splitlines()
-    last = json.loads(lines[-1])
-    last["utc"] -= 20.0  # A shorter run would be a higher score.
-    path.write_text("\n".join([*lines[:-1], json.dumps(last)]) + "\n")
-    assert {"clocks", "report", "files"} <= failed_rules(paths)
-
-
-def test_an_exchanged_graph_fails(finished: Finished, tmp_path: Path) -> None:
-    """A stored graph that is lost is grown again for the report, which names it."""
-    paths = tampered(finished, tmp_path)
-    first, second = sorted({t.started.graph for t in history_of(paths).trials.values()})[:2]
-    paths.graph(first).write_bytes(paths.graph(second).read_bytes())
-    assert {"graphs", "files"} <= failed_rules(paths)
-
-
-def test_a_raised_score_in_the_report_fails(finished: Finished, tmp_path: Path) -> None:
-    paths = tampered(finished, tmp_path)
-    report = json.loads(paths.report_json.read_text())
-    report["score"]["ops"] *= 1.01
-    paths.report_json.write_text(json.dumps(report))
-    assert failed_rules(paths) == {"report", "files"}
-
-
 def insert_progress(paths: RunPaths, epoch: int, *, after: str) -> None:
     """Credit 1,000 samples that were never trained, with everything else made to fit."""
     path = paths.replica_journal("r0")
@@ -231,9 +158,7 @@ def insert_progress(paths: RunPaths, epoch: int, *, after: str) -> None:
 @pytest.mark.parametrize(
     ("epoch", "after"), [(100, "evaluated"), (1, "trial_ended"), (1, "trial_started")]
 )
-def test_credit_for_what_was_never_trained_fails_even_with_a_new_report(
-    finished: Finished, tmp_path: Path, epoch: int, after: str
-) -> None:
+def test_untrained_credit_fails(finished: Finished, tmp_path: Path, epoch: int, after: str) -> None:
     paths = tampered(finished, tmp_path)
     insert_progress(paths, epoch, after=after)
     refused = aiperf("report", paths.root)
@@ -242,41 +167,6 @@ def test_credit_for_what_was_never_trained_fails_even_with_a_new_report(
     shutil.rmtree(paths.report)
     assert aiperf("report", paths.root).returncode == 0
     assert "samples" in failed_rules(paths)
-
-
-def test_a_report_that_is_not_there_or_damaged_fails(finished: Finished, tmp_path: Path) -> None:
-    paths = tampered(finished, tmp_path)
-    paths.report_json.write_text("{")
-    assert failed_rules(paths) == {"report", "files"}
-    paths.report_manifest.write_text("{}")
-    paths.report_json.unlink()
-    assert failed_rules(paths) == {"report", "files"}
-
-
-def test_what_a_trial_did_not_use_fails(finished: Finished, tmp_path: Path) -> None:
-    paths = tampered(finished, tmp_path)
-    edit(paths.replica_journal("r0"), '"precision":"fp32"', '"precision":"fp8"', "trial_started")
-    assert {"rounds", "files"} <= failed_rules(paths)
-
-
-def test_a_run_that_never_ended_is_said_to_be_so(finished: Finished, tmp_path: Path) -> None:
-    paths = tampered(finished, tmp_path)
-    shutil.rmtree(paths.report)
-    journal = paths.primary_journal
-    lines = journal.read_text().splitlines(keepends=True)
-    assert "run_ended" in lines[-1]
-    journal.write_text("".join(lines[:-1]))
-    done = aiperf("verify", paths.root)
-    assert done.stdout.splitlines()[-1] == "result: unofficial: the run has not ended"
-
-
-def test_a_line_without_an_end_behind_the_last_record_is_found(
-    finished: Finished, tmp_path: Path
-) -> None:
-    paths = tampered(finished, tmp_path)
-    with paths.replica_journal("r0").open("a") as file:
-        file.write('{"v":1,"seq":99999,"utc":17')
-    assert {"files", "writers"} <= failed_rules(paths)
 
 
 # Executed again: what was made up must not be found again, however well the records fit.
@@ -319,7 +209,7 @@ def test_trials_that_are_executed_again_are_as_recorded(finished: Finished) -> N
     assert any(what.endswith("trained again: loss") for what in values)
 
 
-def test_an_invented_accuracy_is_not_found_again(
+def test_a_fabricated_accuracy(
     finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = tampered(finished, tmp_path)
@@ -339,7 +229,7 @@ def test_an_invented_accuracy_is_not_found_again(
 
 
 @pytest.mark.parametrize("loss", ["validation_loss", "train_loss"])
-def test_an_invented_loss_is_not_found_again(
+def test_a_fabricated_loss(
     finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str
 ) -> None:
     paths = tampered(finished, tmp_path)
@@ -357,7 +247,7 @@ def test_an_invented_loss_is_not_found_again(
     assert stated == [0.9 * getattr(trial.best, loss)]
 
 
-def test_exchanged_weights_are_found_and_with_their_hash_made_again_too(
+def test_exchanged_weights(
     finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = tampered(finished, tmp_path)

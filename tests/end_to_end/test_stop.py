@@ -49,7 +49,7 @@ def test_stop_ends_a_run_in_order(live_run: Start, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "config"), [(signal.SIGINT, TINY), (signal.SIGHUP, FAST)])
-def test_ctrl_c_and_a_closed_terminal_end_a_run_in_order(
+def test_ctrl_c_and_a_closed_terminal(
     live_run: Start, number: signal.Signals, config: Path
 ) -> None:
     run = live_run(config=config)

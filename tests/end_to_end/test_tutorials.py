@@ -59,16 +59,12 @@ def _trained(folder: Path) -> bool:
     return any('"type":"progress"' in text and '"type":"evaluated"' in text for text in texts)
 
 
-def test_each_command_succeeds_but_the_verification_of_the_forgery(
-    outputs: dict[str, tuple[int, str]],
-) -> None:
+def test_each_command_of_the_tutorial(outputs: dict[str, tuple[int, str]]) -> None:
     failed = {command: given for command, given in outputs.items() if given[0] != 0}
     assert list(failed) == ["aiperf verify runs/copy"], failed
 
 
-def test_verification_finds_the_forgery_and_nothing_in_the_run(
-    outputs: dict[str, tuple[int, str]],
-) -> None:
+def test_verification_finds_only_the_forgery(outputs: dict[str, tuple[int, str]]) -> None:
     honest, forged = (outputs[f"aiperf verify {run}"][1] for run in ("last", "runs/copy"))
     assert "records: consistent; unsigned" in honest
     assert re.search(r"^FAILED +samples ", forged, re.MULTILINE)

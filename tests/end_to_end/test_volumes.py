@@ -51,9 +51,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 @pytest.mark.parametrize("engine", ["torch", "tensorflow"])
-def test_a_regression_on_volumes_is_trained_to_its_stated_error(
-    trained: Trained, engine: str
-) -> None:
+def test_a_regression_on_volumes(trained: Trained, engine: str) -> None:
     run, done = trained(engine)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -115,7 +113,7 @@ def test_a_regression_on_volumes_is_trained_to_its_stated_error(
         ("values", 2.0, "256 values of 64 samples, there must be 128"),
     ],
 )
-def test_a_forged_quality_is_found(
+def test_a_forged_quality(
     trained: Trained, tmp_path: Path, forged: str, factor: float, found: str
 ) -> None:
     run, _ = trained("torch")

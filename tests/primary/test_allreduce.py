@@ -115,9 +115,7 @@ def test_what_cannot_be_measured_is_one_line(
     assert not out.exists()
 
 
-def test_a_folder_that_cannot_be_written_is_seen_first(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unwritable_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     out = tmp_path / "file" / "out"
     assert refused(capsys, "--out", out) == (

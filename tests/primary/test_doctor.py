@@ -46,9 +46,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SlurmClient, "partitions", silent)
 
 
-def test_each_package_that_is_missing_has_a_way_to_install_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_missing_packages_have_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(util, "find_spec", lambda _: None)
     checks = {check.name: check for check in examine(Path())}
     declared = metadata.metadata("aiperf-hpc").get_all("Provides-Extra")
@@ -81,7 +79,7 @@ def test_what_is_installed_is_named_with_its_version(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("version", "fits"), [("3.10.9", False), ("3.11.2", True), ("3.12.1", True), ("3.13.0", False)]
 )
-def test_python_is_one_that_the_package_runs_on(
+def test_supported_versions_of_python(
     version: str, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("platform.python_version_tuple", lambda: version.split("."))
@@ -95,9 +93,7 @@ def test_a_controller_that_is_away_is_one_short_line(monkeypatch: pytest.MonkeyP
     assert check.remedy == "set SLURM_CONF or use --launcher local"
 
 
-def test_the_mpirun_of_this_environment_is_found_without_the_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mpirun_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mpirun").touch()
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", "")
@@ -145,9 +141,7 @@ START = "Start with `aiperf start --nodes 1 --hours 0.05`."
         ([YES, NO_ENGINE, GPU], "Not ready for any run (an engine: none). First: pip it."),
     ],
 )
-def test_the_last_sentence_is_what_this_machine_is_ready_for(
-    checks: list[Check], said: str
-) -> None:
+def test_the_last_sentence_is_the_readiness(checks: list[Check], said: str) -> None:
     assert readiness(checks) == said
 
 
@@ -165,9 +159,7 @@ def command(folder: Path, text: str) -> Path:
     return program
 
 
-def test_a_program_of_our_name_that_is_not_ours_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_program_named_aiperf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = command(tmp_path / "ours", f"#!{sys.executable}\n{WRAPPER.format('aiperf_hpc.primary')}")
     theirs = command(tmp_path / "theirs", f"#!{sys.executable}\n{WRAPPER.format('aiperf')}")
     monkeypatch.setenv("PATH", f"{theirs.parent}:{ours.parent}")
@@ -189,9 +181,7 @@ def test_both_names_are_installed_as_one_command() -> None:
     assert project["scripts"]["aiperf-hpc"] == project["scripts"]["aiperf"]
 
 
-def test_counters_of_energy_that_only_root_may_read_have_a_remedy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_unreadable_energy_counters_have_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     NvmlLibrary([dict(H100), {}]).install(monkeypatch)
 
     def refused() -> NoReturn:
@@ -234,9 +224,7 @@ def environment(
     return [check for check in examine(Path()) if check.area == "CUDA"]
 
 
-def test_packages_of_both_extras_overwrite_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_conflicting_cuda_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (packages,) = environment(tmp_path / "site", monkeypatch, *OF_TENSORFLOW, *OF_TORCH)
     assert not packages.found
     assert packages.detail == (
@@ -278,7 +266,5 @@ def test_a_driver_is_at_least_of_the_packages_major_version_of_cuda(
     assert ("not for GPUs (driver: for CUDA" in said) != fits
 
 
-def test_nothing_is_said_of_cuda_without_its_packages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_cuda_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert environment(tmp_path / "site", monkeypatch, "nvidia-ml-py", driver=12040) == []

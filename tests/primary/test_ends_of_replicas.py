@@ -124,9 +124,7 @@ def test_the_end_of_a_run_fits_a_terminal_with_the_score_last(
     ],
     ids=["none", "one of two", "all"],
 )
-def test_a_run_whose_trials_all_failed_has_failed(
-    tmp_path: Path, states: tuple[TrialState, ...], status: int
-) -> None:
+def test_all_trials_failed(tmp_path: Path, states: tuple[TrialState, ...], status: int) -> None:
     run = RunWriter(tmp_path / "run")
     write_manifest(run.paths, Plan(replicas=1))
     run.primary(0, run_started())

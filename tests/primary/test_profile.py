@@ -147,9 +147,7 @@ def test_what_cannot_be_profiled_is_one_line(
     assert not out.exists()
 
 
-def test_a_run_without_an_evaluation_has_no_best_graph(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_without_evaluations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     empty = write_run(tmp_path / "run", Plan(trials=1, hpo_trials=0, failed=0, evaluated=False))
     assert "nothing was evaluated, so it has no best graph" in refused(capsys, empty.root)
 
@@ -163,9 +161,7 @@ def test_an_engine_that_is_not_installed_is_named_with_its_remedy(
     assert line == f"engine 'torch' needs the package 'no_such_package': {remedy}"
 
 
-def test_a_batch_that_does_not_fit_says_what_it_needs(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_too_large_batch(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(capsys, run, "--engine", "torch", "--batch-size", 10**9, "--out", tmp_path)
     assert line.startswith("a batch of 1000000000 samples needs an estimated ")
     assert line.endswith("MiB are there; lower --batch-size")

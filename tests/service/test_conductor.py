@@ -60,9 +60,7 @@ def _state(client: TestClient, name: str) -> str:
     return str(client.get(f"/api/v1/queue/{name}").json()["state"])
 
 
-def test_runs_are_started_one_at_a_time_in_their_order(
-    tmp_path: Path, primaries: FakePrimaries
-) -> None:
+def test_runs_are_started_one_at_a_time(tmp_path: Path, primaries: FakePrimaries) -> None:
     log: list[str] = []
     with _served(tmp_path, primaries, log) as client:
         for name in ("first", "second"):
@@ -125,9 +123,7 @@ def test_what_cannot_run_is_refused_in_one_clear_line(
     assert "\n" not in detail
 
 
-def test_a_body_that_is_too_long_or_no_json_is_refused(
-    tmp_path: Path, primaries: FakePrimaries
-) -> None:
+def test_invalid_bodies_are_refused(tmp_path: Path, primaries: FakePrimaries) -> None:
     with _served(tmp_path, primaries, []) as client:
         assert client.post("/api/v1/runs", content=b"x" * 1_000_001).status_code == 413
         assert client.post("/api/v1/runs", content=b"{").status_code == 422
@@ -137,9 +133,7 @@ def test_a_body_that_is_too_long_or_no_json_is_refused(
         assert client.post("/api/v1/runs", content=lone).status_code == 422
 
 
-def test_a_submission_is_cancelled_while_it_waits_and_no_longer(
-    tmp_path: Path, primaries: FakePrimaries
-) -> None:
+def test_a_waiting_submission_is_cancelled(tmp_path: Path, primaries: FakePrimaries) -> None:
     primaries.other = "process 1 computes on this machine, for another run"
     with _served(tmp_path, primaries, []) as client:
         name = client.post("/api/v1/runs", json=RUN).json()["id"]
@@ -149,9 +143,7 @@ def test_a_submission_is_cancelled_while_it_waits_and_no_longer(
     assert (tmp_path / ".aiperf-service" / "queue" / "000001.json").exists(), "nothing is deleted"
 
 
-def test_a_run_that_cannot_be_started_after_all_has_failed_and_the_next_one_starts(
-    tmp_path: Path, primaries: FakePrimaries
-) -> None:
+def test_a_failed_start_lets_the_next_run_start(tmp_path: Path, primaries: FakePrimaries) -> None:
     primaries.other = "process 1 computes on this machine, for another run"
     with _served(tmp_path, primaries, []) as client:
         for name in ("first", "second"):
@@ -180,9 +172,7 @@ def test_a_primary_that_ends_at_once_is_said(tmp_path: Path, primaries: FakePrim
     assert f"queue: run first: {reason}" in log
 
 
-def test_a_service_that_is_started_again_goes_on_with_the_queue(
-    tmp_path: Path, primaries: FakePrimaries
-) -> None:
+def test_a_restarted_service_resumes_the_queue(tmp_path: Path, primaries: FakePrimaries) -> None:
     primaries.other = "process 1 computes on this machine, for another run"
     with _served(tmp_path, primaries, []) as client:
         client.post("/api/v1/runs", json={**RUN, "name": "first"})
@@ -220,7 +210,7 @@ def test_a_damaged_file_of_the_queue_is_said(tmp_path: Path) -> None:
         pass
 
 
-def test_a_run_is_asked_to_stop_and_one_that_has_ended_is_not(
+def test_stop_requests(
     tmp_path: Path, primaries: FakePrimaries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands: list[str] = []
@@ -279,9 +269,7 @@ def test_a_service_says_what_it_changes(tmp_path: Path, primaries: FakePrimaries
         assert client.get("/api/v1").json()["changes"] == []
 
 
-def test_a_run_goes_on_unless_the_machine_is_at_work(
-    tmp_path: Path, primaries: FakePrimaries
-) -> None:
+def test_resuming_on_a_busy_machine(tmp_path: Path, primaries: FakePrimaries) -> None:
     write_run(tmp_path / "lost", Plan(replicas=1, trials=1, hpo_trials=0, ended=False))
     with _served(tmp_path, primaries, []) as client:
         assert client.post("/api/v1/runs/lost/resume").status_code == 202
@@ -298,9 +286,7 @@ def test_what_cannot_go_on_is_said(tmp_path: Path) -> None:
         Primaries().resume(paths)
 
 
-def test_the_plan_of_a_submission_is_all_that_a_start_checks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_plan_of_a_submission(monkeypatch: pytest.MonkeyPatch) -> None:
     where = "aiperf_hpc.service.primaries"
     monkeypatch.setattr(f"{where}.describe_dataset", lambda config: DATASET)
     settings = {"training": {"batch_size": 48}}

@@ -104,9 +104,7 @@ class _Page(HTMLParser):
         self.places += [place] if (place := values.get("id")) else []
 
 
-def test_the_page_has_everything_and_loads_nothing(
-    client: TestClient, described: dict[str, Any]
-) -> None:
+def test_the_documentation_page(client: TestClient, described: dict[str, Any]) -> None:
     answer = client.get("/docs")
     assert answer.headers["content-security-policy"].startswith("default-src 'none'")
     page = _Page(answer.text)

@@ -32,9 +32,7 @@ def test_every_token_of_the_file_is_accepted_and_nothing_else(token_file: Path) 
         (f"{TOKEN}\n", 0o604, "others may read"),
     ],
 )
-def test_a_file_that_is_no_token_file_is_refused(
-    token_file: Path, content: str, mode: int, why: str
-) -> None:
+def test_invalid_token_files(token_file: Path, content: str, mode: int, why: str) -> None:
     token_file.write_text(content, "utf-8")
     token_file.chmod(mode)
     with pytest.raises(UsageError, match=why) as raised:
@@ -55,9 +53,7 @@ def test_only_this_machine_is_served_without_tokens(token_file: Path) -> None:
     assert replace(everybody, token_file=token_file).tokens() is not None
 
 
-def test_a_certificate_and_its_key_go_together(
-    certificate: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_certificate_and_key(certificate: tuple[Path, Path], tmp_path: Path) -> None:
     chain, key = certificate
     whole = Endpoint(certificate=chain, key=key)
     whole.check_tls()

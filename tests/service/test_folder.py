@@ -63,9 +63,7 @@ def test_a_run_that_ended_with_a_report_is_listed_without_its_records(tmp_path: 
     assert runs.known("a") is None, "nothing was read for it"
 
 
-def test_a_list_reads_no_ended_run_that_somebody_looks_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_does_not_reread_ended_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_report(refreshed(write_run(tmp_path / "a", SMALL)))
     runs = FolderOfRuns(tmp_path, Readers(PATIENCE_SECONDS, PATIENCE_SECONDS))
     with serving(runs) as client:
@@ -97,9 +95,7 @@ def test_what_is_no_run_is_not_found(tmp_path: Path, name: str) -> None:
     assert str(tmp_path) not in answer.text
 
 
-def test_a_damaged_run_is_said_and_the_others_are_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_run_among_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aiperf_hpc.service.runs.LOOK_SECONDS", 0.0)
     for name in ("good", "bad manifest", "torn"):
         write_run(tmp_path / name, SMALL)
@@ -125,9 +121,7 @@ def test_a_damaged_run_is_said_and_the_others_are_served(
         assert client.get("/api/v1/runs/away/score").status_code == 200
 
 
-def test_another_run_in_the_place_of_one_is_served_in_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replaced_run_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aiperf_hpc.service.runs.LOOK_SECONDS", 0.0)
     monkeypatch.setattr("aiperf_hpc.results.views.cached_view.FRESH_SECONDS", 0.0)
     write_run(tmp_path / "a", SMALL)

@@ -51,9 +51,7 @@ def test_a_real_server_on_a_free_port(tmp_path: Path) -> None:
     assert not any(thread.name == "rest" for thread in threading.enumerate())
 
 
-def test_a_stream_of_events_ends_in_order_when_the_service_does(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_streams_end_with_the_service(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_run(tmp_path, Plan(trials=0, hpo_trials=0))
     with ServerThread(runs_in(tmp_path)) as server:
         name = _get(f"{server.url}/api/v1")["run"]
@@ -85,9 +83,7 @@ def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
             serve(runs_in(tmp_path), Endpoint("127.0.0.1", port))
 
 
-def test_a_port_that_is_not_permitted_is_one_clear_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_port_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: socket.socket, _: object) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -104,9 +100,7 @@ def test_an_address_of_another_machine_is_one_clear_line(tmp_path: Path, token_f
         ServerThread(FolderOfRuns(tmp_path), elsewhere).start()
 
 
-def test_a_server_that_does_not_come_up_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = ServerThread(FolderOfRuns(tmp_path))
     monkeypatch.setattr(server._server, "run", lambda _: None)
     with pytest.raises(AIPerfError, match="did not come up"):
@@ -145,7 +139,7 @@ def test_serving_in_a_process_until_an_interrupt(tmp_path: Path) -> None:
     assert (process.returncode, output, errors) == (0, "", "")
 
 
-def test_https_with_a_token_and_a_line_for_each_attempt(
+def test_https_with_a_token(
     tmp_path: Path, token_file: Path, certificate: tuple[Path, Path]
 ) -> None:
     log: list[str] = []

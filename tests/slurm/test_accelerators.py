@@ -16,7 +16,7 @@ START = ["start", "--nodes", 2, "--hours", 0.1, "--config", FAST, "--yes"]
 SEEN = ["--set", "engine.simulation.accelerators=4"]
 
 
-def test_every_accelerator_of_every_node_has_a_rank_that_says_which(
+def test_every_accelerator_has_a_rank(
     accelerated: Cluster, slurm_run: Callable[..., SlurmRun]
 ) -> None:
     run = slurm_run(
@@ -42,9 +42,7 @@ def test_every_accelerator_of_every_node_has_a_rank_that_says_which(
     assert "gres: gpu:4" in manifest
 
 
-def test_replicas_of_one_accelerator_share_nodes(
-    accelerated: Cluster, slurm_run: Callable[..., SlurmRun]
-) -> None:
+def test_replicas_share_nodes(accelerated: Cluster, slurm_run: Callable[..., SlurmRun]) -> None:
     """As the preset `imagenet_gpu` asks for them: three replicas, of two nodes."""
     shared = ("slurm.gres=gpu:1", "slurm.exclusive=false", "replica.ranks_per_node=1")
     settings = [word for each in shared for word in ("--set", each)]
@@ -72,9 +70,7 @@ def test_replicas_of_one_accelerator_share_nodes(
         (["slurm.gres=gpu:5"], "0 nodes of partition 'bench' offer it, 2 are needed"),
     ],
 )
-def test_what_no_node_has_is_one_line_and_nothing_starts(
-    accelerated: Cluster, more: list[str], said: str
-) -> None:
+def test_unavailable_accelerators(accelerated: Cluster, more: list[str], said: str) -> None:
     settings = [word for each in more for word in ("--set", each)]
     accelerated.log.unlink(missing_ok=True)
     done = accelerated.aiperf(*START, "--launcher", "slurm", *SEEN, *settings)
@@ -84,7 +80,7 @@ def test_what_no_node_has_is_one_line_and_nothing_starts(
     assert [command.split()[0] for _, command in accelerated.calls()] == ["sinfo"]
 
 
-def test_an_accelerator_that_the_engine_does_not_see_ends_the_run(
+def test_an_unseen_accelerator_ends_the_run(
     accelerated: Cluster, slurm_run: Callable[..., SlurmRun]
 ) -> None:
     run = slurm_run(

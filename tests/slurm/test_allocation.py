@@ -17,9 +17,7 @@ HOURS = 0.004
 OWN = ["--launcher", "allocation"]
 
 
-def test_a_run_in_a_job_of_its_own_has_a_score_that_its_records_prove(
-    cluster: Cluster, slurm_run: Start
-) -> None:
+def test_a_run_in_a_job_of_its_own(cluster: Cluster, slurm_run: Start) -> None:
     run = slurm_run("--nodes", 3, "--hours", HOURS, *OWN, config=FAST)
     out, err = run.end()
     assert (run.process.returncode, err) == (0, "")
@@ -42,9 +40,7 @@ def test_a_run_in_a_job_of_its_own_has_a_score_that_its_records_prove(
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_node_that_dies_ends_its_replica_alone_which_returns_with_the_node(
-    cluster: Cluster, slurm_run: Start
-) -> None:
+def test_a_dead_nodes_replica_returns_with_it(cluster: Cluster, slurm_run: Start) -> None:
     # A primary that is resumed asks SLURM four times, 5 s apart, before its first sign of life.
     rare = ["--set", "journal.heartbeat_seconds=5"]
     run = slurm_run("--nodes", 3, "--hours", 0.2, *OWN, *rare, config=FAST)

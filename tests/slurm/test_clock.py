@@ -43,7 +43,7 @@ def trains(history: RunHistory, replica: str) -> bool:
     return any(history.trials[e.trial].replica == replica for e in history.executions)
 
 
-def test_the_clock_stands_while_the_queue_is_full_and_runs_from_the_first_node_on(
+def test_the_clock_starts_with_the_first_node(
     cluster: Cluster, slurm_run: Callable[..., SlurmRun], others: list[str]
 ) -> None:
     """Longer than the run is to last, and its primary dies; a second replica comes late."""
@@ -80,7 +80,7 @@ def test_the_clock_stands_while_the_queue_is_full_and_runs_from_the_first_node_o
     assert verified.returncode == 0, verified.stdout
 
 
-def test_a_node_waits_for_the_others_where_all_are_waited_for(
+def test_the_clock_waits_for_all_nodes(
     cluster: Cluster, slurm_run: Callable[..., SlurmRun], others: list[str]
 ) -> None:
     assert cluster.run("scancel", others[0]).returncode == 0

@@ -50,9 +50,7 @@ def limited(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     run.close()
 
 
-def test_a_run_on_three_nodes_ends_with_a_score_that_its_records_prove(
-    cluster: Cluster, slurm_run: Start
-) -> None:
+def test_a_run_on_three_nodes_has_a_score(cluster: Cluster, slurm_run: Start) -> None:
     run = slurm_run("--nodes", 3, "--hours", HOURS, "--launcher", "slurm", config=FAST)
     run.wait_until(training)
     run.wait_until(lambda h: all(phase(h, r) is JobPhase.RUNNING for r in h.replicas))
@@ -89,9 +87,7 @@ def _one_submission_and_few_looks(cluster: Cluster, run: SlurmRun) -> None:
 
 
 @pytest.mark.usefixtures("limited")  # It needs a minute, and this test leaves it a node.
-def test_scancel_is_seen_a_requeued_trial_gone_on_with_and_stop_ends_the_rest_in_order(
-    cluster: Cluster, slurm_run: Start
-) -> None:
+def test_scancel_requeue_and_stop(cluster: Cluster, slurm_run: Start) -> None:
     run = slurm_run("--nodes", 2, "--hours", 1, "--launcher", "slurm", config=FAST)
     run.wait_until(lambda h: training(h) and past_a_checkpoint(h, "r0"))
     assert cluster.run("scancel", f"{run.job}_1").returncode == 0
@@ -140,7 +136,7 @@ def test_before_the_time_limit_replicas_end_in_order(cluster: Cluster, limited: 
         (["--nodes", 1, "--set", "slurm.partition=short"], "partition 'short' allows 5"),
     ],
 )
-def test_what_the_cluster_lacks_is_one_line_and_starts_nothing(
+def test_missing_resources(
     cluster: Cluster, tmp_path: Path, arguments: list[object], said: str
 ) -> None:
     done = cluster.aiperf(*START, *arguments, "--run-dir", tmp_path / "run")
@@ -175,9 +171,7 @@ def test_a_dry_run_prints_the_script_and_auto_takes_slurm(cluster: Cluster, tmp_
     assert tested.returncode == 0, tested.stderr  # SLURM reads it as it is meant.
 
 
-def test_a_client_without_a_controller_is_not_taken_for_no_slurm(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_a_client_without_a_controller(cluster: Cluster, tmp_path: Path) -> None:
     conf = tmp_path / "slurm.conf"
     text = (cluster.folder / "slurm.conf").read_text()
     conf.write_text(text.replace("SlurmctldPort=", "SlurmctldPort=1 #"))

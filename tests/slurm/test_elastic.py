@@ -19,9 +19,7 @@ def executed_after(history: RunHistory, replica: str, utc: float) -> bool:
     )
 
 
-def test_nodes_join_leave_and_return_and_every_record_counts(
-    cluster: Cluster, slurm_run: Start
-) -> None:
+def test_nodes_join_leave_and_return(cluster: Cluster, slurm_run: Start) -> None:
     run = slurm_run("--nodes", "1-2", "--hours", 1, "--launcher", "slurm", config=FAST)
     run.wait_until(lambda h: len(h.nodes_asked) == 1 and executed_after(h, "r1", 0.0))
     refused = cluster.aiperf("scale", run.paths.root, "--nodes", 4)

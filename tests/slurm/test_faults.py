@@ -128,9 +128,7 @@ def test_a_killed_primary_is_replaced_by_another(slurm_run: Start) -> None:
 
 
 @pytest.mark.parametrize("steps_die", [True, False])
-def test_a_node_whose_daemon_is_killed_is_replaced(
-    cluster: Cluster, slurm_run: Start, steps_die: bool
-) -> None:
+def test_a_killed_daemon(cluster: Cluster, slurm_run: Start, steps_die: bool) -> None:
     """Its steps die with it, or go on: then the same replica runs twice."""
     run = slurm_run("--nodes", 2, "--hours", 1, config=FAST)
     run.wait_until(all_train)
@@ -231,9 +229,7 @@ def test_a_controller_that_is_away_is_waited_for(cluster: Cluster, slurm_run: St
     _idle(cluster, 3)
 
 
-def test_behind_a_cut_link_a_replica_runs_twice_and_counts_once(
-    hosts: Cluster, slurm_run: Start
-) -> None:
+def test_behind_a_cut_link_a_replica_counts_once(hosts: Cluster, slurm_run: Start) -> None:
     run = slurm_run("--nodes", 1, "--hours", 1, config=FAST, on=hosts)
     run.wait_until(all_train)
     run.wait_until(lambda h: phase(h, "r0") is JobPhase.RUNNING)
@@ -298,9 +294,7 @@ def test_on_a_full_disk_replicas_wait_and_say_so(small_disk: Path, slurm_run: St
 
 
 @pytest.mark.chaos
-def test_an_array_larger_than_the_site_allows_is_refused_with_the_limit(
-    tmp_path: Path,
-) -> None:
+def test_an_array_larger_than_the_site_allows_is_refused_with_the_limit(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="aiperf-slurm-") as name:
         small = Cluster(Path(name))
         assert small.control("start", "--nodes", 3).returncode == 0

@@ -46,9 +46,7 @@ def _inside(cluster: Cluster, *asked: str) -> Iterator[Cluster]:
     )
 
 
-def test_a_run_in_an_allocation_is_resumed_and_loses_a_node_alone(
-    allocation: Cluster, slurm_run: Start
-) -> None:
+def test_a_run_in_an_allocation(allocation: Cluster, slurm_run: Start) -> None:
     run = slurm_run("--nodes", 3, "--hours", 0.1, on=allocation, config=FAST)
     run.wait_until(training)
     run.kill_primary()
@@ -75,9 +73,7 @@ def test_a_run_in_an_allocation_is_resumed_and_loses_a_node_alone(
     assert "salloc" not in programs
 
 
-def test_a_run_in_a_heterogeneous_job_has_a_score_that_its_records_prove(
-    heterogeneous: Cluster, slurm_run: Start
-) -> None:
+def test_a_run_in_a_heterogeneous_job(heterogeneous: Cluster, slurm_run: Start) -> None:
     allocation = heterogeneous
     run = slurm_run("--nodes", 3, "--hours", HOURS, on=allocation, config=FAST)
     out, err = run.end()

@@ -61,9 +61,7 @@ def two_kinds(cluster: Cluster, tmp_path: Path) -> Cluster:
     return seen
 
 
-def test_a_run_on_two_kinds_of_nodes_says_what_each_contributed(
-    two_kinds: Cluster, slurm_run: Start
-) -> None:
+def test_a_run_on_two_kinds_of_nodes(two_kinds: Cluster, slurm_run: Start) -> None:
     shorter = ["slurm.time_margin_minutes=3", "slurm.signal_seconds=60"]  # As `short` allows.
     settings = [word for each in [GROUPS, *shorter] for word in ("--set", each)]
     run = slurm_run(

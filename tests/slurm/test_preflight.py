@@ -46,9 +46,7 @@ def nothing_runs(cluster: Cluster) -> bool:
     return cluster.run("squeue", "-h", "-t", "PD,R,CG,S").stdout.strip() == ""
 
 
-def test_a_run_directory_that_a_node_does_not_see_ends_the_run_in_one_line(
-    hosts: Cluster, tmp_path: Path
-) -> None:
+def test_a_run_directory_unseen_by_a_node(hosts: Cluster, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     with hidden(hosts, "n2", shared):
         done = hosts.aiperf_process(*START, "--run-dir", shared / "run")
@@ -63,9 +61,7 @@ def test_a_run_directory_that_a_node_does_not_see_ends_the_run_in_one_line(
 
 
 @pytest.mark.chaos
-def test_a_dataset_that_a_node_does_not_see_ends_the_run_in_one_line(
-    hosts: Cluster, tmp_path: Path
-) -> None:
+def test_a_dataset_unseen_by_a_node(hosts: Cluster, tmp_path: Path) -> None:
     data = tmp_path / "data"
     prepared = hosts.aiperf("data", "prepare", "imagenet", *_photographs(tmp_path), "--to", data)
     assert prepared.returncode == 0, prepared.stderr
@@ -93,9 +89,7 @@ def _photographs(folder: Path) -> list[object]:
 
 
 @pytest.mark.chaos
-def test_a_clock_that_is_behind_is_said_and_recorded_and_the_run_goes_on(
-    hosts: Cluster, tmp_path: Path
-) -> None:
+def test_a_late_clock_is_reported_and_recorded(hosts: Cluster, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(LATE)
     script = hosts.aiperf(*START, "--dry-run", "--run-dir", tmp_path / "x").stdout
     template = tmp_path / "site.sh"

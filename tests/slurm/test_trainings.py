@@ -11,7 +11,7 @@ from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.records import TRAININGS_DONE, RunEnded
 
 
-def test_a_run_ends_with_its_trainings_and_none_is_repeated_when_it_is_resumed(
+def test_a_run_ends_with_its_trainings(
     cluster: Cluster, slurm_run: Callable[..., SlurmRun]
 ) -> None:
     """The primary dies when one of two models is trained; the next one launches both replicas."""

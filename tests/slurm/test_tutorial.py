@@ -43,9 +43,7 @@ REPLACED = (
 /archives are the test's, and ``INSTALL`` links the packages of this environment."""
 
 
-def test_each_command_succeeds_and_prints_what_the_page_shows(
-    accelerated: Cluster, tmp_path: Path
-) -> None:
+def test_commands_print_what_the_page_shows(accelerated: Cluster, tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     write_source(tmp_path / "archives" / "imagenet")
     site = Site(accelerated, tmp_path)

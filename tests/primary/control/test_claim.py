@@ -110,9 +110,7 @@ def racers() -> Iterator[Callable[[int], Racers]]:
         each.close()
 
 
-def test_of_many_that_take_a_run_at_once_one_gets_it_and_the_others_say_which(
-    racers: Callable[[int], Racers], tmp_path: Path
-) -> None:
+def test_one_of_many_claimants_wins(racers: Callable[[int], Racers], tmp_path: Path) -> None:
     racing = racers(RACERS)
     for number in range(ROUNDS):
         folder, before = tmp_path / str(number), number % 3
@@ -129,9 +127,7 @@ def test_of_many_that_take_a_run_at_once_one_gets_it_and_the_others_say_which(
         assert files == [f"{n + 1:04d}.json" for n in range(before + 1)]
 
 
-def test_a_holder_that_died_before_its_first_record_is_replaced_at_once(
-    racers: Callable[[int], Racers], tmp_path: Path
-) -> None:
+def test_a_dead_holder_is_replaced(racers: Callable[[int], Racers], tmp_path: Path) -> None:
     racing = racers(1)
     assert racing.take(tmp_path) == [{"number": 1}]
     with pytest.raises(ClaimedError, match=f"its primary is running, as process {racing.pids[0]}"):
@@ -218,9 +214,7 @@ def test_a_primary_that_was_cut_off_writes_no_more_once_it_is_replaced(tmp_path:
         take(history_of(tmp_path), BEAT, "resume")
 
 
-def test_a_write_that_hung_is_no_sign_of_life(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hung_write_is_no_heartbeat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others saw nothing of it while it hung, and judge by the time that it says."""
     clock = Clock()
     monkeypatch.setattr(claims, "_now", lambda: (clock.utc(), clock.monotonic()))
@@ -250,9 +244,7 @@ def test_a_primary_that_is_not_silent_asks_for_nothing(tmp_path: Path) -> None:
         assert claim.number == 1
 
 
-def test_what_was_recorded_until_the_run_was_free_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_before_a_claim_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another took it, ended it and let go of it after its records had been read."""
     look = claims.check_free
 
@@ -267,9 +259,7 @@ def test_what_was_recorded_until_the_run_was_free_is_known(
     assert history.run_ended is not None
 
 
-def test_a_link_that_was_made_although_the_server_said_no_is_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_reported_as_failed_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a soft mount while its server starts again; then the name cannot be removed either."""
     link = os.link
 
@@ -290,9 +280,7 @@ def test_a_link_that_was_made_although_the_server_said_no_is_ours(
         assert claim.number == 2
 
 
-def test_a_link_that_the_server_was_told_twice_is_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repeated_link_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     link = os.link
 
     def twice(source: Path, target: Path) -> None:
@@ -303,7 +291,7 @@ def test_a_link_that_the_server_was_told_twice_is_ours(
     assert take(history_of(tmp_path), BEAT, "start").number == 1
 
 
-def test_a_claim_that_is_there_but_not_to_be_seen_yet_is_waited_for(
+def test_a_claim_not_yet_visible_is_awaited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on NFS: the server refuses the link, and the name's absence is still in the cache."""
@@ -321,9 +309,7 @@ def test_a_claim_that_is_there_but_not_to_be_seen_yet_is_waited_for(
         take(history_of(tmp_path), BEAT, "resume")
 
 
-def test_a_damaged_claim_and_a_file_system_without_links_are_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damaged_claims_and_missing_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     claimed_by(tmp_path)
     (RunPaths(tmp_path).claims / "0001.json").write_text("{")
     with pytest.raises(RunDirectoryError, match=r"0001\.json is damaged: .*remove it if nobody"):
@@ -383,7 +369,7 @@ def test_stop_records_the_end_once_and_not_while_another_has_the_run(dead_run: R
     assert clocks.failures == ()  # The dead primary's counted from the boot of another host.
 
 
-def test_the_primary_in_the_background_leaves_a_run_alone_that_was_started(
+def test_conduct_refuses_a_started_run(
     dead_run: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["conduct", str(dead_run.root)]) == UsageError.exit_status
@@ -393,9 +379,7 @@ def test_the_primary_in_the_background_leaves_a_run_alone_that_was_started(
     assert f"`aiperf stop` is ending it, as process {os.getpid()} on" in capsys.readouterr().err
 
 
-def test_replicas_are_found_by_another_name_of_the_run_and_not_by_part_of_it(
-    tmp_path: Path,
-) -> None:
+def test_replicas_are_found_by_any_name_of_the_run(tmp_path: Path) -> None:
     for name in ("run", "run1"):
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to("run1")

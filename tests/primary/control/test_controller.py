@@ -325,9 +325,7 @@ def test_a_stop_request_is_passed_on(tmp_path: Path) -> None:
     assert any(isinstance(e, records.StopRequested) for e in events)
 
 
-def test_a_scheduler_that_confirms_nothing_cannot_hold_the_primary_for_ever(
-    tmp_path: Path,
-) -> None:
+def test_a_silent_scheduler_does_not_hold_the_primary(tmp_path: Path) -> None:
     told = Told({"r0": RUNNING})
     reason, events = run(tmp_path, told, hours=MOMENT)
     assert reason == "the run's time is over"
@@ -375,9 +373,7 @@ def test_nohup_keeps_a_run_from_ending_with_its_terminal(tmp_path: Path) -> None
     assert told.calls == []
 
 
-def test_a_primary_that_dies_of_what_nobody_foresaw_leaves_a_record_and_no_replica(
-    tmp_path: Path,
-) -> None:
+def test_an_unexpected_failure_leaves_a_record_and_no_replica(tmp_path: Path) -> None:
     told = Told({"r0": RUNNING})
 
     def watch() -> None:
@@ -399,9 +395,7 @@ def test_a_primary_that_dies_of_what_nobody_foresaw_leaves_a_record_and_no_repli
     )
 
 
-def test_a_scheduler_is_looked_at_until_it_has_killed_what_a_failed_primary_left(
-    tmp_path: Path,
-) -> None:
+def test_a_failed_primary_waits_for_the_scheduler_to_kill(tmp_path: Path) -> None:
     """It carries out what it is asked to when it is looked at, one request at a time."""
 
     class Slow(Told):

@@ -88,9 +88,7 @@ def test_every_node_is_checked_once(tmp_path: Path) -> None:
         (3.0, 0.0, "3.0 s behind the primary's"),
     ],
 )
-def test_clocks_are_compared_by_way_of_the_file_server(
-    tmp_path: Path, primary: float, replica: float, said: str | None
-) -> None:
+def test_clocks_of_nodes(tmp_path: Path, primary: float, replica: float, said: str | None) -> None:
     nodes = Nodes(tmp_path, primary)
     nodes.start("r0", replica)
     (found,) = nodes.look("r0")
@@ -110,9 +108,7 @@ def test_clocks_are_compared_by_way_of_the_file_server(
     ("ahead", "known"),
     [(0.0, None), (3.0, None), (3600.0, 3600.0 - 10.0), (-3600.0, -3600.0 + 10.0)],
 )
-def test_where_clients_stamp_files_only_the_impossible_is_found_out(
-    tmp_path: Path, ahead: float, known: float | None
-) -> None:
+def test_impossible_file_stamps(tmp_path: Path, ahead: float, known: float | None) -> None:
     """No replica starts before the run does, nor after its start was seen."""
     nodes = Nodes(tmp_path, None)
     nodes.start("r0", ahead, stamped=False)

@@ -51,7 +51,7 @@ def given(settled: Settled) -> list[str]:
         (3, 2, 1, "mpi", ["0", "1", "0"]),
     ],
 )
-def test_replicas_on_this_machine_divide_its_accelerators(
+def test_local_replicas(
     nodes: int, count: int, ranks: int, collective: str, devices: list[str]
 ) -> None:
     settled = settle_here(config(), nodes, machine(count))
@@ -169,9 +169,7 @@ def test_replicas_that_share_nodes_are_asked_for_cpus(slurm: dict[str, Any], sai
         ([group(2, "ssd:1")], None, 1),
     ],
 )
-def test_else_it_is_what_enough_nodes_of_the_partition_offer(
-    found: Sequence[Nodes], gres: str | None, ranks: int
-) -> None:
+def test_gres_offered_by_enough_nodes(found: Sequence[Nodes], gres: str | None, ranks: int) -> None:
     settled = on_cluster(found)
     assert (settled.config.slurm.gres, settled.config.replica.ranks) == (gres, ranks)
 

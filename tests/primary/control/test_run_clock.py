@@ -72,9 +72,7 @@ def test_it_starts_when_the_scheduler_gave_the_first_node(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("by", ["the scheduler", "the node"])
-def test_who_says_nothing_is_waited_for_in_vain_no_longer_than_files_take(
-    tmp_path: Path, by: str
-) -> None:
+def test_waiting_for_a_silent_side_times_out(tmp_path: Path, by: str) -> None:
     run = queued(tmp_path)
     if by == "the scheduler":
         run.primary(605.0, job("r0", 601.0))

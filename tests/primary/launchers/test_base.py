@@ -23,9 +23,7 @@ from aiperf_hpc.run.manifest import RunManifest
 
 
 @pytest.mark.parametrize(("before", "status"), [(DEAF, 0), ((), -STOP_SIGNAL)])
-def test_a_command_that_is_not_listening_yet_outlives_the_stop_signal(
-    before: tuple[str, ...], status: int
-) -> None:
+def test_an_early_stop_signal_is_survived(before: tuple[str, ...], status: int) -> None:
     with subprocess.Popen([*before, "cat"], stdin=subprocess.PIPE) as process:
         name = Path(f"/proc/{process.pid}/comm")
         until(lambda: name.read_text("utf-8") == "cat\n")
@@ -41,9 +39,7 @@ def test_a_command_that_is_not_listening_yet_outlives_the_stop_signal(
         ("horovod", "needs the package 'horovod': build it with `make horovod`"),
     ],
 )
-def test_a_collective_that_is_not_installed_starts_nothing(
-    collective: str, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_collectives(collective: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(util, "find_spec", lambda _: None)
     assert rank_starter(1, collective) == []
     with pytest.raises(UsageError, match=f"collective '{collective}' {words}"):
@@ -74,9 +70,7 @@ def test_replicas_with_a_core_each_are_no_crowd() -> None:
         (2, 2, 2, "2 replicas of 2 ranks share 2 cores: "),
     ],
 )
-def test_replicas_that_share_cores_are_told_so(
-    replicas: int, ranks: int, cores: int, words: str
-) -> None:
+def test_shared_cores_are_reported(replicas: int, ranks: int, cores: int, words: str) -> None:
     said = crowding(on_this_machine(replicas, replica={"ranks_per_node": ranks}), cores, ROOM)
     assert said is not None
     assert said.startswith(words)

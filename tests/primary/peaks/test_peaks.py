@@ -186,9 +186,7 @@ def test_a_quick_measurement_of_little_effort(
         assert reduced in reasons[other]
 
 
-def test_what_fails_is_named_and_the_rest_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failures_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine whose process fails, no collective, and a folder with nothing to read."""
     monkeypatch.setattr(sys, "executable", "/bin/false")
     monkeypatch.setattr(measuring, "COLLECTIVES", {})
@@ -217,9 +215,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return line
 
 
-def test_what_cannot_be_asked_for_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = ("--out", tmp_path / "out")
     assert "--engine jax: known are" in refused(capsys, "--engine", "jax", *out)
     assert "--ranks 1: at least two" in refused(capsys, "--ranks", 1, *out)

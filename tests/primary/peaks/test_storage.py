@@ -49,9 +49,7 @@ def test_too_little_room_is_said(tmp_path: Path) -> None:
         measure_storage(None, tmp_path, TINY._replace(bytes=2**60))
 
 
-def test_where_direct_reading_is_refused_the_cache_is_dropped_or_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_direct_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NFS mounted by some options and FUSE refuse O_DIRECT with EINVAL."""
     opened = os.open
 

@@ -70,9 +70,7 @@ def test_a_statement_says_what_was_shown_and_when(asked: Asked) -> None:
     assert TOKEN not in made.line.decode()
 
 
-def test_statements_are_chained_to_those_before_of_all_runs_and_of_their_own(
-    asked: Asked,
-) -> None:
+def test_statements_are_chained_to_those_before_of_all_runs_and_of_their_own(asked: Asked) -> None:
     (a1,) = asked.stated(1, run="a")
     (b1,) = asked.stated(2, run="b")
     asked.clock.advance(30.0)

@@ -145,7 +145,7 @@ def test_the_largest_array(client: SlurmClient) -> None:
     ("said", "kind"),
     [(NO_CONTACT, SchedulerSilentError), ("Access/permission denied", SchedulerError)],
 )
-def test_no_answer_is_told_from_a_refusal(
+def test_silence_and_refusal(
     said: str, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = fake_module()
@@ -170,9 +170,7 @@ def test_no_answer_is_told_from_a_refusal(
             assert type(caught.value) is kind
 
 
-def test_the_configuration_chooses_and_a_missing_pyslurm_is_one_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_configured_client(monkeypatch: pytest.MonkeyPatch) -> None:
     assert type(slurm_client(SlurmConfig())) is SlurmClient
     monkeypatch.setitem(sys.modules, "pyslurm", None)
     with pytest.raises(UsageError, match=r"pyslurm cannot be loaded .*set slurm.client=commands"):

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.primary.launchers.slurm import test_launcher, test_steps
-from tests.primary.launchers.slurm.test_launcher import manifest
+from tests.primary.launchers.slurm.fake_slurm import ArrayCluster, Srun, StepCluster, manifest
 
 from aiperf_hpc.config import SlurmConfig
 from aiperf_hpc.errors import ConfigError, UsageError
@@ -64,18 +63,16 @@ def test_replicas_belong_to_groups_in_their_order() -> None:
 
 
 @pytest.fixture
-def cluster() -> test_launcher.Cluster:
-    return test_launcher.Cluster()
+def cluster() -> ArrayCluster:
+    return ArrayCluster()
 
 
-def array(cluster: test_launcher.Cluster, folder: Path) -> ArrayLauncher:
+def array(cluster: ArrayCluster, folder: Path) -> ArrayLauncher:
     client = SlurmClient(cluster)
     return ArrayLauncher(two_kinds(), RunPaths(folder), client, RateLimit(cluster))
 
 
-def test_each_group_is_an_array_whose_elements_have_the_replicas_numbers(
-    cluster: test_launcher.Cluster, tmp_path: Path
-) -> None:
+def test_each_group_is_an_array(cluster: ArrayCluster, tmp_path: Path) -> None:
     cluster.answers["sbatch"] = [Answer(0, "17\n", ""), Answer(0, "18\n", "")]
     launcher = array(cluster, tmp_path)
     assert launcher.start() == {"r0": "17_0", "r1": "17_1", "r2": "18_2"}
@@ -92,9 +89,7 @@ def test_each_group_is_an_array_whose_elements_have_the_replicas_numbers(
     assert "--partition=hopper" in cluster.said("sbatch")[-1]
 
 
-def test_when_one_group_is_refused_nothing_is_started(
-    cluster: test_launcher.Cluster, tmp_path: Path
-) -> None:
+def test_one_refused_group_starts_nothing(cluster: ArrayCluster, tmp_path: Path) -> None:
     refusal = Answer(1, "", "sbatch: error: Batch job submission failed: Invalid feature")
     cluster.answers["sbatch"] = [Answer(0, "17\n", ""), refusal]
     with pytest.raises(UsageError, match=r"Invalid feature; nothing was started"):
@@ -119,9 +114,9 @@ def test_a_dry_run_shows_what_each_group_is_asked_for_by(tmp_path: Path) -> None
 
 
 @pytest.fixture
-def held(tmp_path: Path) -> test_steps.Cluster:
+def held(tmp_path: Path) -> StepCluster:
     """A cluster that grants a job of two nodes, then one of another partition."""
-    cluster = test_steps.Cluster(tmp_path)
+    cluster = StepCluster(tmp_path)
     cluster.gres = ""
     cluster.jobs = {"17": ("RUNNING", ["n1", "n2"]), "18": ("PENDING", [])}
     cluster.partitions = {"17": "hopper", "18": "instinct"}
@@ -131,16 +126,16 @@ def held(tmp_path: Path) -> test_steps.Cluster:
 KINDS = [{"partition": "hopper", "nodes": 2}, {"partition": "instinct", "nodes": 1}]
 
 
-def allocating(cluster: test_steps.Cluster, launch: int = 0) -> StepLauncher:
+def allocating(cluster: StepCluster, launch: int = 0) -> StepLauncher:
     return cluster.allocating(manifest(3, node_groups=KINDS), launch)
 
 
-def says(cluster: test_steps.Cluster, *jobs: str) -> None:
+def says(cluster: StepCluster, *jobs: str) -> None:
     """Let each salloc tell of another job."""
     numbers = iter(jobs)
     spawned = cluster.spawn
 
-    def spawn(command: Sequence[str], log: Path) -> test_steps.Srun:
+    def spawn(command: Sequence[str], log: Path) -> Srun:
         if command[0] == "salloc":
             cluster.says = f"salloc: Pending job allocation {next(numbers)}\n"
         return spawned(command, log)
@@ -148,9 +143,7 @@ def says(cluster: test_steps.Cluster, *jobs: str) -> None:
     cluster.spawn = spawn  # type: ignore[method-assign]
 
 
-def test_each_group_is_a_job_and_its_replicas_start_when_it_is_granted(
-    held: test_steps.Cluster,
-) -> None:
+def test_each_group_is_a_job_of_steps(held: StepCluster) -> None:
     says(held, "17", "18")
     launcher = allocating(held)
     assert launcher.start() == {"r0": "17", "r1": "17", "r2": "18"}
@@ -170,7 +163,7 @@ def test_each_group_is_a_job_and_its_replicas_start_when_it_is_granted(
     assert launcher.states()["r2"].node == "m1"
 
 
-def test_a_lost_node_is_replaced_by_one_of_its_group(held: test_steps.Cluster) -> None:
+def test_a_lost_node_is_replaced_by_one_of_its_group(held: StepCluster) -> None:
     held.jobs["18"] = ("RUNNING", ["m1"])
     launcher = allocating(held, launch=1)  # Each job is told by the partition that it is in.
     assert launcher.start() == {"r0": "17", "r1": "17", "r2": "18"}
@@ -189,7 +182,7 @@ def test_a_lost_node_is_replaced_by_one_of_its_group(held: test_steps.Cluster) -
     assert launcher.states()["r2"].detail.endswith("; started again on m2")
 
 
-def test_a_job_of_the_run_that_is_of_no_group_is_given_back(held: test_steps.Cluster) -> None:
+def test_a_job_of_the_run_that_is_of_no_group_is_given_back(held: StepCluster) -> None:
     held.partitions["18"], held.jobs["18"] = "elsewhere", ("RUNNING", ["x1"])
     says(held, "19")
     launcher = allocating(held, launch=1)
@@ -205,7 +198,7 @@ def test_a_job_of_the_run_that_is_of_no_group_is_given_back(held: test_steps.Clu
     assert ("18",) in held.said("scancel")
 
 
-def test_when_slurm_refuses_one_job_the_other_is_given_back(held: test_steps.Cluster) -> None:
+def test_when_slurm_refuses_one_job_the_other_is_given_back(held: StepCluster) -> None:
     says(held, "17", "refused")
     held.jobs, held.salloc_status = {}, 1
     launcher = allocating(held)
@@ -247,9 +240,7 @@ def test_a_job_that_was_asked_for_otherwise_is_of_no_group() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_the_cluster_lacks_is_said_of_the_group(
-    groups: list[dict[str, Any]], nodes: int, said: str
-) -> None:
+def test_missing_resources_of_a_group(groups: list[dict[str, Any]], nodes: int, said: str) -> None:
     slurm = SlurmConfig.model_validate({"node_groups": groups})
     with pytest.raises(UsageError, match=re.escape(said)):
         check_cluster(slurm, nodes, 1.0, FOUND)

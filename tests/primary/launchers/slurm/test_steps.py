@@ -5,161 +5,34 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.primary.launchers.slurm.test_launcher import manifest
+from tests.primary.launchers.slurm.fake_slurm import StepCluster, manifest, runs_on
 
 from aiperf_hpc.errors import UNSEEN_RUN_STATUS, SchedulerError, UsageError
 from aiperf_hpc.primary.launchers.base import MOST_RESTARTS, STOP_SIGNAL, ReplicaState, WaitLimit
 from aiperf_hpc.primary.launchers.slurm.allocation import (
     CurrentAllocation,
-    SubmittedAllocation,
     check_allocation,
     release_jobs,
 )
-from aiperf_hpc.primary.launchers.slurm.client import Answer, RateLimit, SlurmClient
+from aiperf_hpc.primary.launchers.slurm.client import Answer, SlurmClient
 from aiperf_hpc.primary.launchers.slurm.jobs import Job
-from aiperf_hpc.primary.launchers.slurm.step_launcher import KILL_SECONDS, StepLauncher
+from aiperf_hpc.primary.launchers.slurm.step_launcher import KILL_SECONDS
 from aiperf_hpc.primary.launchers.slurm.steps import Attempt, Place, step_command
-from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import JobPhase
 
-ENDED = {signal.SIGTERM: 143, signal.SIGKILL: 137}
-
-
-class Srun:
-    """A step that runs until a test ends it."""
-
-    def __init__(self, command: Sequence[str], log: Path) -> None:
-        self.command, self.log = command, log
-        self.pid = 0
-        self.signals: list[int] = []
-        self.status: int | None = None
-
-    def option(self, name: str) -> str:
-        (found,) = (word for word in self.command if word.startswith(f"--{name}="))
-        return found.partition("=")[2]
-
-    def poll(self) -> int | None:
-        return self.status
-
-    def send_signal(self, sig: int, /) -> None:
-        self.signals.append(sig)
-        self.status = ENDED.get(signal.Signals(sig))
-
-    def end(self, status: int, words: str = "") -> None:
-        with self.log.open("a") as file:
-            file.write(words)
-        self.status = status
-
-
-class Cluster:
-    """SLURM at its commands: jobs of n1, n2, ... and the steps that were started."""
-
-    def __init__(self, folder: Path, nodes: int = 3) -> None:
-        self.paths = RunPaths(folder)
-        self.now = 0.0
-        self.jobs = {"17": ("RUNNING", [f"n{n}" for n in range(1, nodes + 1)])}
-        self.calls: list[tuple[float, tuple[str, ...]]] = []
-        self.old_steps = ""
-        self.stale = False
-        """Whether scancel ends none of those."""
-        self.gres = "N/A"
-        self.partitions: dict[str, str] = {}
-        self.trial: Answer | None = None
-        self.sruns: list[Srun] = []
-        self.sallocs: list[Srun] = []
-        self.says = "salloc: Pending job allocation 17\n"
-        self.salloc_status: int | None = None
-
-    def __call__(self, command: Sequence[str], environment: Mapping[str, str] | None) -> Answer:
-        if command[:3] == ("scontrol", "show", "hostnames"):  # It asks nobody.
-            return Answer(0, command[3].replace(",", "\n"), "")
-        if command[0] == "srun":
-            self.calls.append((self.now, tuple(command)))
-            nodes = next((w for w in command if w.startswith("--nodelist=")), "")
-            named = nodes.partition("=")[2].split(",") if nodes else self.jobs["17"][1]
-            return self.trial or Answer(0, "".join(f"{node} host\n" for node in named), "")
-        self.calls.append((self.now, tuple(command)))
-        if "--steps" in command:
-            return Answer(0, self.old_steps, "")
-        if command[0] == "scancel":
-            kept = (s for s in self.old_steps.splitlines() if s.partition("|")[0] not in command)
-            self.old_steps = self.old_steps if self.stale else "\n".join(kept)
-            return Answer(0, "", "")
-        lines = (
-            f"{job[:2]}|{job}|{s}|0|60|7200|{len(n)}|{self.gres}|None|"
-            f"{self.partitions.get(job, 'bench')}|(null)|{','.join(n)}\n"
-            for job, (s, n) in self.jobs.items()
-        )
-        return Answer(0, "".join(lines), "")
-
-    def utc(self) -> float:
-        return self.now
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += max(0.0, seconds)
-
-    def wait(self, seconds: float, over: object) -> None:
-        self.sleep(seconds)
-
-    def spawn(self, command: Sequence[str], log: Path) -> Srun:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        process = Srun(command, log)
-        if command[0] == "salloc":
-            self.calls.append((self.now, tuple(command)))
-            self.sallocs.append(process)
-            with log.open("a") as file:
-                file.write(self.says)
-            process.status = self.salloc_status
-        else:
-            self.sruns.append(process)
-        return process
-
-    def allocating(self, run: RunManifest | None = None, launch: int = 0) -> StepLauncher:
-        """Return a launcher whose jobs are its own."""
-        held, run = SlurmClient(self), run or manifest(2)
-        holding = SubmittedAllocation(run, self.paths, held, spawn=self.spawn, clock=self)
-        return StepLauncher(
-            run, self.paths, holding, held, RateLimit(self),
-            launch=launch, spawn=self.spawn, clock=self,
-        )  # fmt: skip
-
-    def launcher(self, run: RunManifest | None = None, launch: int = 0) -> StepLauncher:
-        held = SlurmClient(self)
-        return StepLauncher(
-            run or manifest(2), self.paths, CurrentAllocation(held, "17"), held, RateLimit(self),
-            launch=launch, spawn=self.spawn, clock=self,
-        )  # fmt: skip
-
-    def looked(self, launcher: StepLauncher) -> Mapping[str, ReplicaState]:
-        """Return the states once SLURM could be asked."""
-        launcher.states()
-        self.now += 60.0
-        return launcher.states()
-
-    def said(self, program: str) -> list[tuple[str, ...]]:
-        return [command[1:] for _, command in self.calls if command[0] == program]
-
-
-def runs_on(node: str) -> ReplicaState:
-    """Return the state of a replica of a job that the cluster tells of."""
-    return ReplicaState(JobPhase.RUNNING, node, submitted_utc=0.0, started_utc=60.0)
-
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Cluster:
-    return Cluster(tmp_path)
+def cluster(tmp_path: Path) -> StepCluster:
+    return StepCluster(tmp_path)
 
 
-def test_each_replica_is_a_step_on_a_node_of_its_own(cluster: Cluster) -> None:
+def test_each_replica_is_a_step_on_a_node_of_its_own(cluster: StepCluster) -> None:
     launcher = cluster.launcher()
     assert launcher.start() == {"r0": "17", "r1": "17"}
     assert [s.option("nodelist") for s in cluster.sruns] == ["n1", "n2"]
@@ -195,11 +68,8 @@ def test_ranks_of_torch_meet_on_the_first_of_their_nodes(tmp_path: Path) -> None
     assert "--export=ALL,MASTER_ADDR=host3" in command
 
 
-def test_a_replica_that_died_is_started_again_on_its_node_and_not_for_ever(
-    cluster: Cluster,
-) -> None:
-    launcher = cluster.launcher()
-    launcher.start()
+def test_a_dead_replica_is_restarted_on_its_node(cluster: StepCluster) -> None:
+    launcher = cluster.started()
     for restart in range(1, MOST_RESTARTS + 1):
         cluster.sruns[-1].end(137, "srun: error: n2: task 0: Killed\n")
         state = cluster.looked(launcher)["r1"]
@@ -214,11 +84,8 @@ def test_a_replica_that_died_is_started_again_on_its_node_and_not_for_ever(
     assert launcher.states()["r0"].phase is JobPhase.RUNNING
 
 
-def test_a_step_whose_end_slurm_has_missed_is_ended_where_the_next_one_waits(
-    cluster: Cluster,
-) -> None:
-    launcher = cluster.launcher()
-    launcher.start()
+def test_a_stale_step_is_cancelled(cluster: StepCluster) -> None:
+    launcher = cluster.started()
     cluster.sruns[-1].end(137, "srun: error: n2: task 0: Killed\n")
     cluster.looked(launcher)
     again = cluster.sruns[-1]
@@ -242,10 +109,9 @@ def test_a_step_whose_end_slurm_has_missed_is_ended_where_the_next_one_waits(
     assert all(later - at >= 5.0 for at, later in zip(times, times[1:], strict=False))
 
 
-def test_where_nothing_ends_such_a_step_the_next_one_starts_beside_it(cluster: Cluster) -> None:
+def test_where_nothing_ends_such_a_step_the_next_one_starts_beside_it(cluster: StepCluster) -> None:
     cluster.stale = True
-    launcher = cluster.launcher()
-    launcher.start()
+    launcher = cluster.started()
     cluster.sruns[-1].end(137, "srun: error: n2: task 0: Killed\n")
     cluster.looked(launcher)
     waits = cluster.sruns[-1]
@@ -269,9 +135,8 @@ def test_where_nothing_ends_such_a_step_the_next_one_starts_beside_it(cluster: C
     assert len(cluster.sruns) == 5  # Of its deaths it has had two.
 
 
-def test_a_node_that_fails_ends_its_replica_which_goes_on_on_a_spare(cluster: Cluster) -> None:
-    launcher = cluster.launcher()
-    launcher.start()
+def test_a_node_that_fails_ends_its_replica_which_goes_on_on_a_spare(cluster: StepCluster) -> None:
+    launcher = cluster.started()
     cluster.jobs["17"] = ("RUNNING", ["n1", "n3"])
     cluster.sruns[1].end(0, "last line of the replica\nsrun: error: Node failure on n2\n")
     state = cluster.looked(launcher)["r1"]
@@ -281,9 +146,8 @@ def test_a_node_that_fails_ends_its_replica_which_goes_on_on_a_spare(cluster: Cl
     assert cluster.sruns[-1].command[-1] == "1"
 
 
-def test_without_a_spare_it_is_lost_and_the_others_go_on(cluster: Cluster) -> None:
-    launcher = cluster.launcher(manifest(3))
-    launcher.start()
+def test_without_a_spare_it_is_lost_and_the_others_go_on(cluster: StepCluster) -> None:
+    launcher = cluster.started(manifest(3))
     cluster.jobs["17"] = ("RUNNING", ["n1", "n3"])
     cluster.sruns[1].end(0, "srun: error: Node failure on n2\n")
     states = cluster.looked(launcher)
@@ -297,9 +161,8 @@ def test_without_a_spare_it_is_lost_and_the_others_go_on(cluster: Cluster) -> No
     assert launcher.states()["r0"].phase is JobPhase.DONE
 
 
-def test_a_node_that_slurm_has_not_given_up_is_tried_for_as_long(cluster: Cluster) -> None:
-    launcher = cluster.launcher()
-    launcher.start()
+def test_a_node_that_slurm_has_not_given_up_is_tried_for_as_long(cluster: StepCluster) -> None:
+    launcher = cluster.started()
     for _ in range(MOST_RESTARTS + 1):
         words = "srun: error: Task launch for StepId=17.1 failed on node n2: Communication\n"
         cluster.sruns[-1].end(233, words)
@@ -307,9 +170,8 @@ def test_a_node_that_slurm_has_not_given_up_is_tried_for_as_long(cluster: Cluste
         assert cluster.sruns[-1].option("nodelist") == "n2"
 
 
-def test_when_the_job_is_over_so_are_its_steps(cluster: Cluster) -> None:
-    launcher = cluster.launcher()
-    launcher.start()
+def test_when_the_job_is_over_so_are_its_steps(cluster: StepCluster) -> None:
+    launcher = cluster.started()
     cluster.jobs["17"] = ("TIMEOUT", [])
     cluster.sruns[0].end(143)
     state = cluster.looked(launcher)["r0"]
@@ -324,18 +186,15 @@ def test_when_the_job_is_over_so_are_its_steps(cluster: Cluster) -> None:
         (1, "srun: error: Unable to create step for job 17: Invalid gres\n", "Invalid gres"),
     ],
 )
-def test_a_node_that_is_not_fit_is_refused(
-    cluster: Cluster, status: int, words: str, said: str
-) -> None:
-    launcher = cluster.launcher()
-    launcher.start()
+def test_unfit_nodes(cluster: StepCluster, status: int, words: str, said: str) -> None:
+    launcher = cluster.started()
     cluster.sruns[0].end(status, words)
     state = cluster.looked(launcher)["r0"]
     assert (state.phase, state.refused) == (JobPhase.FAILED, True)
     assert said in state.detail
 
 
-def test_a_step_that_is_refused_starts_nothing(cluster: Cluster) -> None:
+def test_a_step_that_is_refused_starts_nothing(cluster: StepCluster) -> None:
     words = "srun: error: Unable to create step for job 17: Requested nodes are busy"
     cluster.trial = Answer(1, "", words)
     with pytest.raises(UsageError, match="job 17 refused a step: srun: .* nodes are busy"):
@@ -343,9 +202,8 @@ def test_a_step_that_is_refused_starts_nothing(cluster: Cluster) -> None:
     assert cluster.sruns == []
 
 
-def test_a_stop_is_asked_for_by_signal_and_a_kill_is_srun_s(cluster: Cluster) -> None:
-    launcher = cluster.launcher()
-    launcher.start()
+def test_a_stop_is_asked_for_by_signal_and_a_kill_is_srun_s(cluster: StepCluster) -> None:
+    launcher = cluster.started()
     launcher.ask_to_stop()
     assert cluster.sruns[0].signals == [signal.SIGUSR1]
     cluster.sruns[0].end(0)
@@ -359,12 +217,11 @@ def test_a_stop_is_asked_for_by_signal_and_a_kill_is_srun_s(cluster: Cluster) ->
     assert len(cluster.said("squeue")) == 1
 
 
-def test_a_resumed_run_ends_the_steps_of_its_earlier_primary(cluster: Cluster) -> None:
+def test_a_resumed_run_ends_the_steps_of_its_earlier_primary(cluster: StepCluster) -> None:
     cluster.old_steps = (
         "17.0|bash|n1\n17.1|aiperf-now-r0|n1\n17.2|aiperf-other-r0|n2\n17.3|aiperf-now-r1|n2\n"
     )
-    launcher = cluster.launcher(launch=1)
-    launcher.start()
+    cluster.started(launch=1)
     assert cluster.said("scancel") == [("17.1", "17.3")]
     assert cluster.sruns[0].command[-4:] == ["--launch", "1", "--restart", "0"]
     asked = [at for at, command in cluster.calls if command[0] != "srun"]
@@ -372,11 +229,10 @@ def test_a_resumed_run_ends_the_steps_of_its_earlier_primary(cluster: Cluster) -
     assert "--overlap" not in cluster.sruns[0].command
 
 
-def test_a_resumed_run_starts_beside_steps_that_nothing_ends(cluster: Cluster) -> None:
+def test_a_resumed_run_starts_beside_steps_that_nothing_ends(cluster: StepCluster) -> None:
     cluster.stale = True
     cluster.old_steps = "17.1|aiperf-now-r0|n1\n17.TBD|aiperf-now-r1|\n"
-    launcher = cluster.launcher(launch=1)
-    launcher.start()
+    cluster.started(launch=1)
     assert cluster.said("scancel") == [("17.1",)]
     assert [each.option("nodelist") for each in cluster.sruns] == ["n1", "n2"]
     assert ["--overlap" in each.command for each in cluster.sruns] == [True, False]
@@ -385,10 +241,9 @@ def test_a_resumed_run_starts_beside_steps_that_nothing_ends(cluster: Cluster) -
     assert cluster.now >= 20.0
 
 
-def test_a_heterogeneous_job_gives_the_nodes_of_its_components(cluster: Cluster) -> None:
+def test_a_heterogeneous_job_gives_the_nodes_of_its_components(cluster: StepCluster) -> None:
     cluster.jobs = {"17+1": ("RUNNING", ["m1", "m2"]), "17+0": ("RUNNING", ["n1"])}
-    launcher = cluster.launcher(manifest(3))
-    launcher.start()
+    cluster.started(manifest(3))
     assert {s.option("jobid") for s in cluster.sruns} == {"17"}
     places = [(s.option("het-group"), s.option("nodelist")) for s in cluster.sruns]
     assert places == [("0", "n1"), ("1", "m1"), ("1", "m2")]
@@ -420,7 +275,7 @@ def test_an_allocation_that_is_enough() -> None:
 # A job of the run's own.
 
 
-def test_an_allocation_is_one_job_which_no_shell_holds(cluster: Cluster) -> None:
+def test_an_allocation_is_one_job_which_no_shell_holds(cluster: StepCluster) -> None:
     launcher = cluster.allocating(manifest(2, partition="bench", extra=["--comment='two words'"]))
     assert launcher.start() == {"r0": "17", "r1": "17"}
     (asked,) = cluster.said("salloc")
@@ -431,7 +286,9 @@ def test_an_allocation_is_one_job_which_no_shell_holds(cluster: Cluster) -> None
     assert launcher.wait_limit == WaitLimit(420.0, "slurm.time_margin_minutes")
 
 
-def test_replicas_wait_for_the_allocation_and_start_when_it_is_granted(cluster: Cluster) -> None:
+def test_replicas_wait_for_the_allocation(
+    cluster: StepCluster,
+) -> None:
     cluster.jobs["17"] = ("PENDING", [])
     launcher = cluster.allocating()
     launcher.start()
@@ -463,13 +320,13 @@ def test_replicas_wait_for_the_allocation_and_start_when_it_is_granted(cluster: 
         ("salloc: error: Unable to contact slurm controller\n", "did not take .*scancel --name="),
     ],
 )
-def test_an_allocation_that_slurm_refuses(cluster: Cluster, says: str, said: str) -> None:
+def test_an_allocation_that_slurm_refuses(cluster: StepCluster, says: str, said: str) -> None:
     cluster.says, cluster.salloc_status = says, 1
     with pytest.raises(UsageError, match=said):
         cluster.allocating().start()
 
 
-def test_another_node_is_asked_for_in_the_place_of_one_that_failed(cluster: Cluster) -> None:
+def test_another_node_is_asked_for_in_the_place_of_one_that_failed(cluster: StepCluster) -> None:
     cluster.jobs = {"17": ("RUNNING", ["n1", "n2"])}
     cluster.salloc_status = 0
     launcher = cluster.allocating()
@@ -496,7 +353,7 @@ def test_another_node_is_asked_for_in_the_place_of_one_that_failed(cluster: Clus
     assert cluster.sruns[-1].command[-1] == "1"
 
 
-def test_a_step_that_comes_too_late_for_its_job_gets_another_node(cluster: Cluster) -> None:
+def test_a_step_that_comes_too_late_for_its_job_gets_another_node(cluster: StepCluster) -> None:
     cluster.salloc_status = 0
     launcher = cluster.allocating()
     launcher.start()
@@ -523,21 +380,21 @@ def waiting_srun(name: str) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def test_sruns_of_an_earlier_primary_that_wait_for_a_step_are_ended(cluster: Cluster) -> None:
+def test_sruns_of_an_earlier_primary_that_wait_for_a_step_are_ended(cluster: StepCluster) -> None:
     with waiting_srun("aiperf-now-r1") as own, waiting_srun("aiperf-other-r1") as other:
         cluster.launcher(launch=1).start()
         assert own.wait(60) == -signal.SIGKILL
         assert other.poll() is None
 
 
-def test_a_resumed_run_takes_the_job_of_its_earlier_primary(cluster: Cluster) -> None:
+def test_a_resumed_run_takes_the_job_of_its_earlier_primary(cluster: StepCluster) -> None:
     launcher = cluster.allocating(launch=1)
     assert launcher.start() == {"r0": "17", "r1": "17"}
     assert cluster.sallocs == []
     assert [s.option("nodelist") for s in cluster.sruns] == ["n1", "n2"]
 
 
-def test_a_resumed_run_waits_for_nodes_that_are_still_busy(cluster: Cluster) -> None:
+def test_a_resumed_run_waits_for_nodes_that_are_still_busy(cluster: StepCluster) -> None:
     busy = "srun: error: Unable to create step for job 17: Requested nodes are busy\n"
     cluster.trial = Answer(1, "", busy)
     launcher = cluster.allocating(launch=1)
@@ -551,14 +408,14 @@ def test_a_resumed_run_waits_for_nodes_that_are_still_busy(cluster: Cluster) -> 
     assert launcher.problem is None
 
 
-def test_a_resumed_run_whose_job_is_gone_asks_for_another(cluster: Cluster) -> None:
+def test_a_resumed_run_whose_job_is_gone_asks_for_another(cluster: StepCluster) -> None:
     cluster.jobs = {"16": ("TIMEOUT", [])}
     launcher = cluster.allocating(launch=1)
     assert launcher.start() == {"r0": "17", "r1": "17"}
     assert len(cluster.sallocs) == 1
 
 
-def test_an_allocation_that_is_cancelled_while_it_waits_is_the_end(cluster: Cluster) -> None:
+def test_an_allocation_that_is_cancelled_while_it_waits_is_the_end(cluster: StepCluster) -> None:
     cluster.jobs["17"] = ("CANCELLED", [])
     launcher = cluster.allocating()
     launcher.start()
@@ -567,14 +424,14 @@ def test_an_allocation_that_is_cancelled_while_it_waits_is_the_end(cluster: Clus
     assert state == ReplicaState(JobPhase.FAILED, detail="the allocation 17 is CANCELLED")
 
 
-def test_a_stop_before_the_allocation_is_granted(cluster: Cluster) -> None:
+def test_a_stop_before_the_allocation_is_granted(cluster: StepCluster) -> None:
     launcher = cluster.allocating()
     launcher.start()
     launcher.ask_to_stop()
     assert {s.phase for s in launcher.states().values()} == {JobPhase.DONE}
 
 
-def test_a_fresh_allocation_that_refuses_steps_ends_the_run(cluster: Cluster) -> None:
+def test_a_fresh_allocation_that_refuses_steps_ends_the_run(cluster: StepCluster) -> None:
     cluster.salloc_status = 0
     launcher = cluster.allocating()
     launcher.start()
@@ -583,9 +440,7 @@ def test_a_fresh_allocation_that_refuses_steps_ends_the_run(cluster: Cluster) ->
         launcher.states()
 
 
-def test_a_controller_that_is_silent_when_nodes_are_granted_is_asked_again(
-    cluster: Cluster,
-) -> None:
+def test_silence_at_the_grant_is_retried(cluster: StepCluster) -> None:
     cluster.salloc_status = 0
     launcher = cluster.allocating()
     launcher.start()
@@ -598,7 +453,7 @@ def test_a_controller_that_is_silent_when_nodes_are_granted_is_asked_again(
     assert launcher.problem is None
 
 
-def test_the_nodes_of_a_dead_primary_are_given_back(cluster: Cluster) -> None:
+def test_the_nodes_of_a_dead_primary_are_given_back(cluster: StepCluster) -> None:
     assert release_jobs(manifest(2), SlurmClient(cluster)) is None
     assert cluster.said("scancel") == [("--me", "--name=aiperf-now")]
     silent = SlurmClient(lambda *_: Answer(1, "", "scancel: error: Connection refused"))
@@ -625,22 +480,16 @@ def test_what_ended_before_it_was_cancelled_needs_no_end(says: str, refused: boo
         held.cancel("7.1", "7.2")
 
 
-def granted(cluster: Cluster, job: str, node: str) -> None:
+def granted(cluster: StepCluster, job: str, node: str) -> None:
     """Have SLURM give the job that is waited for last."""
     cluster.jobs[job] = ("RUNNING", [node])
     cluster.trial = Answer(0, f"{node} host\n", "")
     cluster.sallocs[-1].end(0)
 
 
-def test_more_nodes_are_asked_for_and_given_back_when_their_replica_has_left(
-    cluster: Cluster,
-) -> None:
+def test_nodes_are_added_and_given_back(cluster: StepCluster) -> None:
     cluster.jobs = {"17": ("RUNNING", ["n1", "n2"])}
-    cluster.salloc_status = 0
-    launcher = cluster.allocating()
-    launcher.start()
-    launcher.states()
-    cluster.says, cluster.salloc_status = "salloc: Pending job allocation 18\n", None
+    launcher = cluster.granted()
     assert launcher.add(["r2"]) == {"r2": "aiperf-now"}
     assert cluster.looked(launcher)["r2"].phase is JobPhase.PENDING
     granted(cluster, "18", "n3")
@@ -663,13 +512,9 @@ def test_more_nodes_are_asked_for_and_given_back_when_their_replica_has_left(
     assert len(cluster.said("scancel")) == 1
 
 
-def test_who_leaves_while_it_waits_gives_back_what_was_asked_for(cluster: Cluster) -> None:
+def test_who_leaves_while_it_waits_gives_back_what_was_asked_for(cluster: StepCluster) -> None:
     cluster.jobs = {"17": ("RUNNING", ["n1", "n2"])}
-    cluster.salloc_status = 0
-    launcher = cluster.allocating()
-    launcher.start()
-    launcher.states()
-    cluster.says, cluster.salloc_status = "salloc: Pending job allocation 18\n", None
+    launcher = cluster.granted()
     launcher.add(["r2"])
     cluster.jobs["18"] = ("PENDING", [])
     for _ in range(2):
@@ -680,9 +525,8 @@ def test_who_leaves_while_it_waits_gives_back_what_was_asked_for(cluster: Cluste
     assert cluster.said("scancel") == [("18",)]
 
 
-def test_within_an_allocation_a_run_grows_onto_its_free_nodes_alone(cluster: Cluster) -> None:
-    launcher = cluster.launcher()
-    launcher.start()
+def test_within_an_allocation_a_run_grows_onto_its_free_nodes_alone(cluster: StepCluster) -> None:
+    launcher = cluster.started()
     with pytest.raises(UsageError, match="--nodes 4: the allocation has 3 nodes"):
         launcher.check(4)
     assert launcher.add(["r2"]) == {"r2": "17"}
