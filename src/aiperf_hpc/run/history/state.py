@@ -21,7 +21,7 @@ from aiperf_hpc.system.description import RankDescription
 WINDOW_SECONDS: Final = 360.0
 """The length of the windows in which a replica's work is summed: the score's interval."""
 PRIMARY = "primary"
-"""The name of who waits for storage, where it is no replica."""
+"""The primary's name among the processes that wait for storage."""
 
 
 @dataclass(slots=True)
@@ -69,65 +69,65 @@ class RunState:
     """A run after the records that were applied so far."""
 
     starts: Starts
-    """When lives of replicas started; whoever reads the journals adds to it."""
+    """The starts of all attempts; the reader of the journals adds to it."""
     run_started: Record | None = None
     run_ended: Record | None = None
     clock_started: records.ClockStarted | None = None
-    """What the primary said of the start of the clock, where it is not that of the run."""
+    """The record of the clock's start, if the clock did not start with the run."""
     run_starts: list[tuple[float, records.RunStarted]] = field(default_factory=list)
-    """Every primary that took the run in hand, and when, UTC seconds."""
+    """The start of each primary, with its UTC seconds."""
     stop_requests: list[tuple[float, records.StopRequested]] = field(default_factory=list)
     scalings: list[tuple[float, records.NodesAsked | records.NodesRefused]] = field(
         default_factory=list
     )
-    """What nodes were asked for while the run lasted, and refused; when, UTC seconds."""
+    """Requests for nodes during the run and their refusals, with their UTC seconds."""
     primary_failure: str | None = None
-    """Why the latest primary could not go on, if it said so."""
+    """The reason of the latest primary's failure."""
     storage_waits: list[tuple[str, records.StorageWaited]] = field(default_factory=list)
-    """Who waited for storage, a replica's name or ``primary``, in the order of reading."""
+    """Waits for storage, by a replica's name or ``primary``, in the order of reading."""
     scheduler_problem: str | None = None
-    """What the scheduler's client says while the scheduler does not answer."""
+    """The message of the scheduler's client while the scheduler does not answer."""
     primary_described: RankDescription | None = None
-    """What the latest primary told of itself."""
+    """The description of the latest primary."""
     primary_clocks: list[Clocks] = field(default_factory=list)
-    """What the latest primary read of all clocks of its host."""
+    """The latest primary's readings of its host's clocks."""
     primary_utc: float | None = None
     last_utc: float = 0.0
     replicas: dict[str, ReplicaHistory] = field(default_factory=dict)
     trials: dict[str, Trial] = field(default_factory=dict)
     ended: list[Trial] = field(default_factory=list)
-    """The trials that ended, in the order in which that was read."""
+    """The trials that ended, in the order of reading."""
     executions: Executions = field(default_factory=Executions)
     proposals: dict[str, Proposal] = field(default_factory=dict)
     searchers: set[str] = field(default_factory=set)
     """The names of the searchers that search workers used."""
     search_failures: list[str] = field(default_factory=list)
     rejected: dict[str, str] = field(default_factory=dict)
-    """Proposals that could not be loaded, and why."""
+    """The reasons for which proposals could not be loaded, by proposal."""
     file_problems: list[str] = field(default_factory=list)
-    """Files that were found damaged or gone, and what was done without them."""
+    """Damaged or missing files, and how the run continued without them."""
     compiler_failures: list[str] = field(default_factory=list)
-    """Networks that the process that compiles ahead did not compile, and why."""
+    """Failures of the process that compiles ahead."""
     missing_journals: list[str] = field(default_factory=list)
-    """Journals of replicas that the primary found gone, by their paths below the run directory."""
+    """Replicas' journals that the primary found missing, by their paths below the run directory."""
     orphans: list[Problem] = field(default_factory=list)
     """Records of trials that no record of their replica started, or that two started."""
     fenced: int = 0
-    """Records of replicas that ran on after they had been replaced: they do not count."""
+    """The number of records that replaced attempts wrote: they do not count."""
     fenced_trials: dict[str, records.TrialStarted] = field(default_factory=dict)
-    """The trials among them."""
+    """Trials that replaced attempts started."""
     best: Evaluation | None = None
     """The evaluation with the best quality, the earliest of equals."""
     evaluated_utc: float = -math.inf
     """The latest time of an evaluation, UTC seconds."""
     telemetry: dict[str, list[SamplerHistory]] = field(default_factory=dict)
-    """What each host's samplers told, one after the other, by its name."""
+    """The samplers of each host, in the order of reading."""
     witnesses: dict[str, WitnessHistory] = field(default_factory=dict)
-    """Who outside has seen the run go on, by where it was asked."""
+    """External witnesses and time-stamp authorities, by URL."""
     end_bytes: int = 0
-    """The bytes of the primary's journal up to the record of the end, that one too."""
+    """The bytes of the primary's journal up to the record of the end, inclusive."""
     waiting: dict[str, dict[str, Proposal]] = field(default_factory=dict)
-    """The proposals of each replica that no trial has taken."""
+    """The proposals of each replica that no trial has used."""
     _open: dict[str, Trial] = field(default_factory=dict)
     """Trials without an end."""
 
@@ -145,13 +145,13 @@ class RunState:
 
     @property
     def origin_utc(self) -> float | None:
-        """What times are told from: the clock's start or, until then, that of the first primary."""
+        """The origin of relative times: the start of the clock or, before, of the first primary."""
         begun = self.run_started.utc if self.run_started else None
         return begun if self.start_utc is None else self.start_utc
 
     @property
     def clock_starts(self) -> records.ClockStarts:
-        """What starts the run's clock, as the first primary said."""
+        """The event that starts the run's clock, as recorded by the first primary."""
         return self.run_starts[0][1].clock_starts if self.run_starts else "now"
 
     @property
@@ -161,14 +161,14 @@ class RunState:
 
     @property
     def last_start(self) -> records.RunStarted:
-        """What the latest primary said of itself. Raises IndexError before the first."""
+        """The record of the latest primary's start. Raises IndexError before the first."""
         return self.run_starts[-1][1]
 
     @property
     def ready(self) -> list[ReplicaHistory]:
-        """The replicas that could train and wait for the run's clock, in a life that goes on.
+        """The replicas that are ready and wait for the run's clock.
 
-        One that was ready in the hands of an earlier primary, or before its node was lost, is not.
+        One that was ready under an earlier primary, or before its node was lost, is not.
         """
         launches = len(self.run_starts) - 1
         since = self.run_starts[-1][0] if self.run_starts else 0.0
@@ -183,7 +183,7 @@ class RunState:
 
     @property
     def nodes_asked(self) -> list[tuple[float, int]]:
-        """How many nodes the run was to have from when on, UTC seconds, where that changed."""
+        """The requested number of nodes and the time of each change, UTC seconds."""
         return [
             (utc, event.kept if isinstance(event, records.NodesRefused) else event.nodes)
             for utc, event in self.scalings
@@ -212,10 +212,10 @@ class RunState:
         return {trial.started.graph for trial in self.trials.values()}
 
     def descent(self, trial: str) -> records.TrialStarted | None:
-        """Return where a trial's graph comes from, or None when the trial is unknown.
+        """Return the record that has a trial's lineage; None if the trial is unknown.
 
-        A trial that does not count has a graph too: others may have grown from it before its
-        replica was known to be replaced.
+        Includes trials that do not count: others may have grown from one before its replica was
+        known to be replaced.
         """
         known = self.trials.get(trial)
         return self.fenced_trials.get(trial) if known is None else known.started

@@ -31,7 +31,7 @@ class Evaluation(NamedTuple):
 
     @classmethod
     def of(cls, utc: float, event: records.Evaluated) -> Evaluation:
-        """Return what a record of that time says."""
+        """Return the evaluation of a record."""
         measure = MEASURES[event.measure]
         quality = measure.quality(event.sums, event.samples)
         return cls(
@@ -49,7 +49,7 @@ class Evaluation(NamedTuple):
 
     @property
     def error(self) -> float | None:
-        """The share of samples that are wrong; None where the measure is no share."""
+        """The fraction of wrong samples; None if the measure is no fraction of samples."""
         return None if self.measure.error is None else self.measure.error(self.sums, self.samples)
 
     @property
@@ -66,7 +66,7 @@ class Evaluation(NamedTuple):
 
 @dataclass(slots=True)
 class Trial:
-    """One trial so far."""
+    """The history of one trial."""
 
     replica: str
     started: records.TrialStarted
@@ -82,14 +82,14 @@ class Trial:
     validation_samples: int = 0
     has_checkpoint: bool = False
     predictions: records.PredictionsKept | None = None
-    """What is said of the file of its predictions, where they are kept."""
+    """The record of the file of its predictions, if they are stored."""
     best_epoch: records.BestEpochKept | None = None
-    """What is said of the checkpoints of its best epoch, while they are kept."""
+    """The record of the checkpoints of its best epoch, while they are stored."""
     incarnation: Incarnation = FIRST
     interrupted: str = ""
-    """Why it will never end: its replica died."""
+    """The reason for which it was interrupted and never ends itself."""
     seconds: dict[TimePhase, float] = field(default_factory=dict)
-    """Where its trainer's time went; empty until it is over."""
+    """Its trainer's seconds by phase; empty until it is over."""
 
     @property
     def id(self) -> str:
@@ -97,8 +97,8 @@ class Trial:
 
     @property
     def objective_value(self) -> float | None:
-        """The objective value for the search: the predicted accuracy or, where none was predicted,
-        the best that was observed; None where nothing was evaluated."""
+        """The objective value for the search: the predicted accuracy or, if none was predicted, the
+        best observed quality; None if nothing was evaluated."""
         best = self.best
         if best is None:
             return None
@@ -112,7 +112,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A candidate that a search worker put on the shared directory."""
+    """A candidate that a search worker stored."""
 
     utc: float
     replica: str

@@ -17,15 +17,15 @@ from aiperf_hpc.untrusted.bounds import (
 )
 
 TIME_OVER = "the run's time is over"
-"""Why a run and its replicas end once it has lasted as long as it was to."""
+"""The reason for which a run and its replicas end after the requested runtime."""
 TRAININGS_DONE = "the trainings that were asked for are done"
-"""Why a replica ends that has trained as often as it was to, and the run with the last of them."""
+"""The reason for which a replica ends after the requested trainings, and the run with the last."""
 
 Duration = Annotated[Time, Field(ge=0)]
 
 ClockStarts = Literal["now", "first", "all"]
-"""What starts the clock of a run: that a primary takes it in hand, that the first replica's node is
-granted, or that all replicas are ready to train (docs/decisions/clock.md)."""
+"""The event that starts a run's clock: its primary starts, its first replica's node is granted, or
+all replicas are ready to train (docs/decisions/clock.md)."""
 
 
 class Event(Value):
@@ -35,10 +35,9 @@ class Event(Value):
 
 
 class FileProblem(Event):
-    """A file that is read back is damaged or gone, and what was done without it.
+    """A file that is read back is damaged or missing, and how the writer continued without it.
 
-    A replica's trainer writes it, and the primary. What the primary says of a file of a replica is
-    that a journal is gone.
+    Written by a replica's trainer and by the primary, which reports a replica's missing journals.
     """
 
     type: Literal["file_problem"] = "file_problem"
@@ -49,13 +48,13 @@ class FileProblem(Event):
 
 
 class StorageWaited(Event):
-    """Its writer waited for storage that was full or away, and no longer does."""
+    """The end of a time in which the writer waited for storage that was full or unavailable."""
 
     type: Literal["storage_waited"] = "storage_waited"
     began_utc: Time
     seconds: Duration
     why: str
-    """What could not be done, and what storage answered."""
+    """The operation that failed, and the error of the storage."""
 
     @classmethod
     def of(cls, wait: Wait) -> StorageWaited:
@@ -63,9 +62,9 @@ class StorageWaited(Event):
 
 
 class SystemDescribed(Event):
-    """What a rank is and runs on, or the primary; the first rank of each host tells of the node.
+    """The description of a rank or of the primary; that of a host's first rank includes the node.
 
-    A replica's first rank writes it for all of them.
+    A replica's first rank writes those of all its ranks.
     """
 
     type: Literal["system_described"] = "system_described"
@@ -75,7 +74,7 @@ class SystemDescribed(Event):
 
 
 class ClocksRead(Event):
-    """The clocks of its writer's host: at the process's start, every hour, and at its end."""
+    """The clocks of the writer's host: at the start of the process, every hour and at its end."""
 
     type: Literal["clocks_read"] = "clocks_read"
     clocks: Clocks

@@ -23,9 +23,9 @@ from aiperf_hpc.untrusted.bounds import (
 
 
 class RunStarted(Event):
-    """A primary took the run in hand.
+    """A primary started to conduct the run.
 
-    Where ``clock_starts`` is ``now`` the clock starts at the first such record's time.
+    If ``clock_starts`` is ``now``, the clock starts at the time of the first such record.
     """
 
     type: Literal["run_started"] = "run_started"
@@ -38,15 +38,15 @@ class RunStarted(Event):
     manifest_sha256: str = ""
     """SHA-256 of ``run.yaml``, in hexadecimal."""
     clock: ClockReading | None = None
-    """The primary's clock beside the file server's."""
+    """The offset of the primary's clock from the file server's."""
     clock_starts: ClockStarts = "now"
-    """What starts the clock; ``now`` in records of versions that knew nothing else."""
+    """The event that starts the clock; ``now`` in records of earlier versions."""
 
 
 class ClockStarted(Event):
-    """The clock of the run started, at ``start_utc``, which is before this record.
+    """The run's clock started at ``start_utc``, which is before this record.
 
-    Once in a run, and only where its ``clock_starts`` is not ``now``.
+    Written once in a run, and only if its ``clock_starts`` is not ``now``.
     """
 
     type: Literal["clock_started"] = "clock_started"
@@ -54,15 +54,15 @@ class ClockStarted(Event):
     replica: Name
     """The replica whose node was granted first, or that was ready last."""
     submitted_utc: Utc
-    """When the run's nodes were asked for: the scheduler's time, or else the primary's."""
+    """The time at which the run's nodes were requested, by the scheduler's clock if it has one."""
     granted_utc: Utc
-    """When the first of them was granted: the scheduler's time, or else that node's."""
+    """The time at which the first node was granted, by the scheduler's clock or else the node's."""
     problem: str = ""
-    """How the scheduler's clock does not fit the nodes', where it does not."""
+    """The contradiction between the scheduler's clock and the nodes'; empty if there is none."""
 
     @property
     def queue_seconds(self) -> float:
-        """How long the first node was waited for in the queue."""
+        """The queue time of the first node, in seconds."""
         return max(0.0, self.granted_utc - self.submitted_utc)
 
 
@@ -75,36 +75,36 @@ class ReplicaLaunched(Event):
 
 
 class NodesAsked(Event):
-    """From now on the run is to have so many nodes; before, it was to have those it started with.
+    """The requested number of nodes changed, at first from the number that the run started with.
 
-    A replica beyond those counts only if this was recorded before it began.
+    An additional replica counts only if this was recorded before it started.
     """
 
     type: Literal["nodes_asked"] = "nodes_asked"
     nodes: Annotated[int, Field(ge=1, le=MOST_NODES)]
     why: str
-    """What asked for them, e.g. ``--nodes 2-4``."""
+    """The origin of the request, e.g. ``--nodes 2-4``."""
 
 
 class NodesRefused(Event):
-    """What was asked for could not be had; the run is to have ``kept`` nodes, as before."""
+    """A request for nodes could not be satisfied; the run keeps ``kept`` nodes, as before."""
 
     type: Literal["nodes_refused"] = "nodes_refused"
     nodes: Annotated[int, Field(ge=1)]
-    """How many were asked for."""
+    """The requested number of nodes."""
     kept: Annotated[int, Field(ge=1, le=MOST_NODES)]
     reason: str
 
 
 class ReplicaReleased(Event):
-    """The replica was asked to end in order, or not to begin: fewer nodes are to be used."""
+    """The replica was told to shut down cleanly, or not to start: fewer nodes are requested."""
 
     type: Literal["replica_released"] = "replica_released"
     replica: Name
 
 
 class ReplicaExited(Event):
-    """A replica's process is gone; ``status`` is its exit status, negative for a signal."""
+    """A replica's process exited; ``status`` is its exit status, negative for a signal."""
 
     type: Literal["replica_exited"] = "replica_exited"
     replica: Name
@@ -112,34 +112,33 @@ class ReplicaExited(Event):
 
 
 class JobState(Event):
-    """A replica's job changed, as far as its launcher knows."""
+    """The state of a replica's job changed, as reported by its launcher."""
 
     type: Literal["job_state"] = "job_state"
     replica: Name
     phase: JobPhase
     node: str | None = None
     detail: str = ""
-    """The launcher's own words, e.g. the scheduler's reason for a job that waits."""
+    """The launcher's message, e.g. the scheduler's reason for a pending job."""
     submitted_utc: Utc | None = None
-    """When the scheduler took the job, by the scheduler's clock."""
+    """The submission time by the scheduler's clock."""
     started_utc: Utc | None = None
-    """When the scheduler gave the job its nodes, by the scheduler's clock; None while it waits."""
+    """The start time by the scheduler's clock; None while the job is pending."""
 
 
 class NodeChecked(Event):
-    """What the primary found about the node of a replica that has started."""
+    """The result of the primary's check of the node of a replica that started."""
 
     type: Literal["node_checked"] = "node_checked"
     replica: Name
     host: str
     clock_ahead_seconds: Time | None
-    """How far it is ahead of the primary's clock; negative when it is behind; None when it is not
-    known."""
+    """Seconds by which its clock is ahead of the primary's; negative if behind, None if unknown."""
     problems: tuple[str, ...] = ()
 
 
 class SchedulerState(Event):
-    """The scheduler began or ceased to answer: until it does, the state of jobs is unknown."""
+    """The scheduler began or ceased to answer; while it does not, the state of jobs is unknown."""
 
     type: Literal["scheduler_state"] = "scheduler_state"
     answers: bool
@@ -147,14 +146,14 @@ class SchedulerState(Event):
 
 
 class PrimaryFailed(Event):
-    """The primary could not go on and ended the replicas; the run can be resumed."""
+    """The primary failed and ended the replicas; the run can be resumed."""
 
     type: Literal["primary_failed"] = "primary_failed"
     reason: str
 
 
 class TakenOver(Event):
-    """A command of ``aiperf`` writes on in the place of a primary that had died."""
+    """A command of ``aiperf`` continues the journal of a primary that died."""
 
     type: Literal["taken_over"] = "taken_over"
     command: str
@@ -169,30 +168,30 @@ class PrimaryHeartbeat(Event):
 
 
 class HeadsTaken(Event):
-    """The heads of all journals, as far as the primary had read them, are in ``heads.jsonl``."""
+    """The digests of all journals, as far as the primary has read them, are in ``heads.jsonl``."""
 
     type: Literal["heads_taken"] = "heads_taken"
     heads: JournalDigest
-    """The head of ``heads.jsonl`` itself, with the record of these heads as its last."""
+    """The digest of ``heads.jsonl`` itself, whose last record has these digests."""
 
 
 class Witnessed(Event):
-    """A witness outside was shown a head of the primary's journal, and signed it."""
+    """An external witness signed a digest of the primary's journal."""
 
     type: Literal["witnessed"] = "witnessed"
     url: str
-    """Where the witness was asked."""
+    """The witness's URL."""
     key: str
-    """The fingerprint of the key that signed, as the primary found it."""
+    """The fingerprint of the signing key, as found by the primary."""
     statement: Statement
 
 
 class TimeStamped(Event):
-    """A time-stamp authority stamped a head of the primary's journal (RFC 3161)."""
+    """A time-stamp authority stamped a digest of the primary's journal (RFC 3161)."""
 
     type: Literal["time_stamped"] = "time_stamped"
     url: str
-    """Where the authority was asked."""
+    """The authority's URL."""
     head: JournalDigest
     response: Annotated[str, Field(max_length=100_000)]
     """The authority's answer, a TimeStampResp in DER, in base64."""
@@ -208,7 +207,7 @@ class WitnessState(Event):
 
 
 class StopRequested(Event):
-    """The replicas were asked to stop in order."""
+    """The replicas were told to shut down cleanly."""
 
     type: Literal["stop_requested"] = "stop_requested"
     reason: str
@@ -222,28 +221,28 @@ class RunEnded(Event):
 
 
 class JournalHeads(Event):
-    """How far each journal had been read, and the SHA-256 of that.
+    """The length and the SHA-256 of each journal, as far as it had been read.
 
-    Journals are told by their numbers, in the order in which they were first named. The primary's
-    own is not among them: the record of these heads is in it.
+    Journals are identified by numbers, in the order in which they were first named. The primary's
+    own is not among them, since it holds the record of this digest.
     """
 
     type: Literal["journal_heads"] = "journal_heads"
     anew: bool
-    """Whether a primary begins here: numbers and bytes count from zero."""
+    """Whether a new primary begins here, so that numbers and bytes count from zero."""
     names: tuple[str, ...]
-    """The journals that are named first here, below the run directory."""
+    """The paths of journals that are new in this record, below the run directory."""
     grown: tuple[int, ...]
-    """By how many bytes each journal has grown since the record before."""
+    """The growth of each journal since the previous record, in bytes."""
     marks: str
-    """The first ``MARK`` digits of the head of each journal that has grown, one after the other:
-    they tell which journal is not what it was."""
+    """The first ``MARK`` digits of the digest of each journal that has grown, concatenated: they
+    identify a journal that was changed."""
     sha256: str
-    """SHA-256 over the heads of the journals that have grown (``run/journal_digest.py``)."""
+    """SHA-256 over the digests of the journals that have grown (``run/journal_digest.py``)."""
 
 
 class TrialSummary(Event):
-    """What a search needs to know of a trial; a later one of the same trial replaces it."""
+    """A trial as search workers need it; a later summary of the same trial replaces it."""
 
     type: Literal["trial_summary"] = "trial_summary"
     trial: str
@@ -253,16 +252,16 @@ class TrialSummary(Event):
     morphisms: Morphisms
     ended: bool
     merit: float | None
-    """The objective value for the search, once the trial has ended: the predicted accuracy or,
-    where none was predicted, the best that was observed."""
+    """The objective value for the search after the end of the trial: the predicted accuracy or, if
+    none was predicted, the best observed quality."""
     checkpoint: bool
-    """Whether its trained weights are there."""
+    """Whether its trained weights are available."""
     hyperparameters: Hyperparameters | None = None
-    """What it was trained with; None in digests from before that was said."""
+    """Its hyperparameters; None in digests of earlier versions."""
 
 
 class ProposalSummary(Event):
-    """What a search needs to know of another's proposal."""
+    """Another replica's proposal as search workers need it."""
 
     type: Literal["proposal_summary"] = "proposal_summary"
     proposal: str

@@ -22,7 +22,7 @@ from aiperf_hpc.untrusted.bounds import (
 
 
 class ReplicaStarted(Event):
-    """A replica is there, before it loads a framework or data."""
+    """A replica started; it has not yet loaded a framework or data."""
 
     type: Literal["replica_started"] = "replica_started"
     replica: Name
@@ -30,19 +30,19 @@ class ReplicaStarted(Event):
     engine: str
     machine: Machine
     job: str | None = None
-    """The scheduler's number of the job that it runs in."""
+    """The scheduler's identifier of its job."""
     hosts: tuple[str, ...] = ()
-    """The host of each of its ranks, in order; empty when there is one rank."""
+    """The host of each of its ranks, in order; empty for a single rank."""
     clock: ClockReading | None = None
-    """The clock of the replica's host beside the file server's."""
+    """The offset of the host's clock from the file server's."""
     manifest_sha256: str = ""
-    """SHA-256 of ``run.yaml`` as the replica found it, in hexadecimal."""
+    """SHA-256 of ``run.yaml`` as the replica read it, in hexadecimal."""
     alive_seconds: Duration = 0.0
-    """For how long its process had existed; 0 in records of versions that did not say it."""
+    """The age of its process; 0 in records of earlier versions."""
 
 
 class ReplicaReady(Event):
-    """The replica could train, and waits for the run's clock, as all others do."""
+    """The replica is ready to train and waits for the run's clock."""
 
     type: Literal["replica_ready"] = "replica_ready"
 
@@ -60,19 +60,19 @@ class DatasetLoaded(Event):
     type: Literal["dataset_loaded"] = "dataset_loaded"
     dataset: DatasetInfo
     memory_limit_bytes: Count | None = None
-    """Bytes that a training may now take on each rank."""
+    """Bytes that a training may use on each rank."""
     memory_holds_copies: bool = False
-    """Whether they are for the copies of best epochs, too; not in records of earlier versions."""
+    """Whether the limit includes the copies of best epochs; absent in earlier versions' records."""
     staged_seconds: Duration = 0.0
-    """Seconds that bringing the dataset to the node took, which are charged as all time is."""
+    """Seconds in which the dataset was staged to the node; they are charged as all time is."""
     staged_bytes: Count = 0
-    """Bytes that were copied, or read into memory."""
+    """Bytes that were copied or read into memory."""
 
 
 class PeakMeasured(Event):
-    """What a rank's device can compute at most, as measured before the training.
+    """The peak rates of a rank's device, measured before the training.
 
-    A replica's first rank writes it for all of them.
+    A replica's first rank writes those of all its ranks.
     """
 
     type: Literal["peak_measured"] = "peak_measured"
@@ -89,10 +89,10 @@ class TimeSpent(Event):
 
 
 class CompilerFailed(Event):
-    """The process that compiles the next network did not: it failed, or was ended after its limit.
+    """The process that compiles the next network failed or exceeded its time limit.
 
-    The network is compiled in the rank itself, which may slow down the trial under way. Of several
-    ranks, the first one's alone is recorded; each has a line in its log.
+    The rank compiles the network itself, which may slow down the current trial. Only the first
+    rank's failure is recorded; each rank has a line in its log.
     """
 
     type: Literal["compiler_failed"] = "compiler_failed"
@@ -100,11 +100,11 @@ class CompilerFailed(Event):
 
 
 class RanksLost(Event):
-    """Ranks no longer answer: the life of the replica ends, and with it the trial under way."""
+    """Ranks no longer answer: the attempt of the replica ends, and with it the current trial."""
 
     type: Literal["ranks_lost"] = "ranks_lost"
     ranks: tuple[int, ...]
-    """The ranks that are gone; empty when all are there, and wait for each other."""
+    """The lost ranks; empty if all exist but wait for each other."""
     reason: str
 
 
@@ -114,27 +114,27 @@ class Heartbeat(Event):
     type: Literal["heartbeat"] = "heartbeat"
     phase: TimePhase
     cpu_percent: float
-    """Percent of one core that all of them together used since the last heartbeat."""
+    """CPU use of all processes since the last heartbeat, in percent of one core."""
     memory_bytes: Count
-    """The sum of their resident sets; what processes share counts for each of them."""
+    """The sum of their resident sets; shared memory counts for each process."""
     storage_wait_seconds: Time = 0.0
-    """How long it has waited so far for storage that was full or away."""
+    """Total seconds of waiting for storage that was full or unavailable."""
     storage_waiting: str = ""
-    """What it waits for now; empty when it does not."""
+    """The storage operation that it waits for now; empty if it does not wait."""
 
 
 class PrimaryHeadSeen(Event):
-    """What the primary had written by then of its journal, as it told the replicas."""
+    """The digest of the primary's journal that the primary had published by then."""
 
     type: Literal["primary_head_seen"] = "primary_head_seen"
     head: JournalDigest
 
 
 class TelemetryStarted(Event):
-    """A process began to sample its node, the only one of the run that does.
+    """A process began to sample its node, for which no other process of the run does.
 
-    A replica's trainer writes it, for its own node; the first rank of each other node of a replica
-    writes a journal of its own with it and its samples.
+    A replica's trainer writes it for its own node; the first rank of each other node of the replica
+    writes it with its samples to a journal of its own.
     """
 
     type: Literal["telemetry_started"] = "telemetry_started"
@@ -142,14 +142,14 @@ class TelemetryStarted(Event):
 
 
 class TelemetrySampled(Event):
-    """What a node did and drew since the record before of the same journal."""
+    """A node's use and energy since the previous sample of the same journal."""
 
     type: Literal["telemetry"] = "telemetry"
     sample: Sample
 
 
 class ReplicaEnded(Event):
-    """The replica stopped in order."""
+    """The replica shut down cleanly."""
 
     type: Literal["replica_ended"] = "replica_ended"
     reason: str

@@ -27,7 +27,7 @@ from aiperf_hpc.untrusted.bounds import (
 
 
 class TrialStarted(Event):
-    """A trial begins: its graph is being built and compiled.
+    """A trial started: its graph is being built and compiled.
 
     ``graph`` is the hash of the graph that is trained. It is ``parent``'s graph after
     ``morphisms``, in order; a trial of the initial graph has neither.
@@ -44,11 +44,10 @@ class TrialStarted(Event):
     hyperparameters: Hyperparameters
     seed: int
     planned_batch_size: int | None = None
-    """The batch size that was to be tried, where batches of that size are estimated not to fit in
-    memory."""
+    """The requested batch size, if batches of that size are estimated not to fit in memory."""
     epoch_limit: Number
     resumes: str | None = None
-    """The interrupted trial that this one goes on with, from its last checkpoint."""
+    """The interrupted trial that this one resumes from its last checkpoint."""
     first_epoch: Number = 1
     parameters: Count
     depth: Count
@@ -68,7 +67,7 @@ class TrainingStarted(Event):
 
 
 class Calibrated(Event):
-    """What a morphism inserted was fitted to the first batch, so that nothing changed on it.
+    """Layers that a morphism inserted were fitted to the first batch, on which nothing changed.
 
     ``samples`` of it were executed forward, which is not credited, and are trained on next.
     """
@@ -76,12 +75,12 @@ class Calibrated(Event):
     type: Literal["calibrated"] = "calibrated"
     trial: str
     layers: tuple[str, ...]
-    """The names of the normalisations that were fitted."""
+    """The names of the fitted normalizations."""
     samples: Number
 
 
 class Progress(Event):
-    """Samples executed since the trial's last progress record; these are what is credited."""
+    """The samples executed since the trial's last progress record, which are credited."""
 
     type: Literal["progress"] = "progress"
     trial: str
@@ -105,7 +104,7 @@ class Evaluated(Event):
     """The measure's sums over the validation samples, by its names."""
     samples: Number
     correct: Count | None = Field(None, exclude=True)
-    """The sum that was recorded when accuracy was the only measure; it is among ``sums`` now."""
+    """The sum in records of versions whose only measure was accuracy; read into ``sums``."""
 
     # One validator, after the fields: one before them would have each line made a dict first, and
     # a large run has as many of these records as epochs.
@@ -134,10 +133,10 @@ def _check_sums(name: str, sums: dict[str, float], samples: int) -> None:
 
 
 class BaselineMeasured(Event):
-    """What a predictor reaches on the validation samples that has learnt nothing.
+    """The quality of a trivial predictor on the validation samples.
 
-    Which predictor that is, the measure says (``Measure.baseline``). Once in each life of a
-    replica that searches for no network, behind its first evaluation.
+    The measure names the predictor (``Measure.baseline``). Written once in each attempt of a
+    replica that searches for no network, after its first evaluation.
     """
 
     type: Literal["baseline_measured"] = "baseline_measured"
@@ -159,7 +158,7 @@ class BaselineMeasured(Event):
 
 
 class TrialEnded(Event):
-    """A trial is over; ``predicted_accuracy`` is the warm-up extrapolation."""
+    """A trial ended; ``predicted_accuracy`` is the extrapolation of the warm-up."""
 
     type: Literal["trial_ended"] = "trial_ended"
     trial: str
@@ -167,11 +166,11 @@ class TrialEnded(Event):
     reason: str
     predicted_accuracy: float | None
     checkpoint: bool
-    """Whether the trained weights were kept and children may grow from them."""
+    """Whether the trained weights are stored, so that children may grow from them."""
 
 
 class PredictionsKept(Event):
-    """What a trial's network predicted in its last complete evaluation is in a file."""
+    """The predictions of a trial's last complete evaluation were stored in a file."""
 
     type: Literal["predictions_kept"] = "predictions_kept"
     trial: str
@@ -182,29 +181,29 @@ class PredictionsKept(Event):
 
 
 class KeptFile(Value):
-    """A file, as it was when it was stored."""
+    """The size and SHA-256 of a stored file."""
 
     bytes: Count
     sha256: Annotated[str, Field(pattern=SHA256)]
 
 
 class BestEpochKept(Event):
-    """The epoch of a trial's best evaluation can be executed again from two checkpoints.
+    """Two checkpoints were stored by which the epoch of a trial's best evaluation can be repeated.
 
-    Another best evaluation of the same trial there is not: it is over.
+    Written after the end of the trial, so that no better evaluation follows.
     """
 
     type: Literal["best_epoch_kept"] = "best_epoch_kept"
     trial: str
     epoch: Annotated[int, Field(ge=1)]
     began: KeptFile
-    """With what the epoch began: weights and the optimizer's state."""
+    """The checkpoint at the start of the epoch: weights and the optimizer's state."""
     evaluated: KeptFile
-    """The weights that were evaluated at its end."""
+    """The weights that were evaluated at the end of the epoch."""
 
 
 class BestEpochDropped(Event):
-    """The two checkpoints of a trial's best epoch were deleted, for room."""
+    """The two checkpoints of a trial's best epoch were deleted to free space."""
 
     type: Literal["best_epoch_dropped"] = "best_epoch_dropped"
     trial: str
@@ -218,7 +217,7 @@ class CheckpointDropped(Event):
 
 
 class StepTimes(Event):
-    """Where the time of a trial's training steps went, on a replica of several ranks.
+    """The time breakdown of a trial's training steps on a replica of several ranks.
 
     Wall seconds of all steps together, as the mean over the ranks.
     """
@@ -232,7 +231,7 @@ class StepTimes(Event):
 
 
 class SearchStarted(Event):
-    """A search worker is there."""
+    """A search worker started."""
 
     type: Literal["search_started"] = "search_started"
     replica: Name
@@ -242,7 +241,7 @@ class SearchStarted(Event):
 
 
 class Proposed(Event):
-    """A candidate is on the shared directory: its graph, and its weights from its parent."""
+    """A candidate was stored: its graph, and the weights inherited from its parent."""
 
     type: Literal["proposed"] = "proposed"
     proposal: Name
@@ -251,14 +250,14 @@ class Proposed(Event):
     """The trial that it grows from."""
     morphisms: Morphisms
     seed: int
-    """The seed of the generator that made the morphisms' and the weights' random choices."""
+    """The seed of the random choices of the morphisms and the weights."""
     seconds: Time
     belief: dict[str, float] = {}
-    """What the searcher predicted, e.g. mean, deviation and acquisition."""
+    """The searcher's prediction, e.g. mean, deviation and acquisition."""
 
 
 class ProposalRejected(Event):
-    """A candidate could not be loaded; no trial will take it."""
+    """A candidate could not be loaded; no trial will use it."""
 
     type: Literal["proposal_rejected"] = "proposal_rejected"
     proposal: str
@@ -266,16 +265,16 @@ class ProposalRejected(Event):
 
 
 class SearchFailed(Event):
-    """A candidate could not be made, or not as it should be; the worker goes on."""
+    """A candidate could not be made as intended; the worker continues."""
 
     type: Literal["search_failed"] = "search_failed"
     reason: str
     lost_parent: str | None = None
-    """The trial whose trained weights are gone or damaged: it can no longer be a parent."""
+    """The trial whose trained weights are missing or damaged; it can no longer be a parent."""
 
 
 class SearchEnded(Event):
-    """The search worker stopped in order."""
+    """The search worker shut down cleanly."""
 
     type: Literal["search_ended"] = "search_ended"
     reason: str
