@@ -19,12 +19,12 @@ PEAKS = "peaks.json"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Incarnation:
-    """One life of a replica. Later ones are greater."""
+    """One attempt of a replica. Later ones are greater."""
 
     launch: int = 0
-    """How often the primary had launched this replica before."""
+    """The number of earlier launches by the primary."""
     restart: int = 0
-    """How often the scheduler has requeued it since that launch."""
+    """The number of requeueings by the scheduler since that launch."""
 
     def __str__(self) -> str:
         return f"{self.launch}.{self.restart}"
@@ -71,45 +71,45 @@ class RunPaths:
 
     primary_journal = _Below("primary", "journal.jsonl")
     claims = _Below("primary", "claims")
-    """Who has had the run in hand, one after the other (``primary/control/claim.py``)."""
+    """The primaries of the run, one after the other (``primary/control/claim.py``)."""
     digest = _Below("primary", "digest.jsonl")
-    """What the primary tells all search workers of all replicas (``run/digest.py``)."""
+    """The digest of all replicas for the search workers (``run/digest.py``)."""
     heads = _Below("primary", "heads.jsonl")
-    """The heads of all journals, as the primary took them (``run/journal_digest.py``)."""
+    """The digests of all journals, taken by the primary (``run/journal_digest.py``)."""
     primary_head = _Below("primary", "head.json")
-    """The latest head of the primary's journal, for the replicas to record; no evidence."""
+    """The latest digest of the primary's journal, for the replicas to record; no evidence."""
     witness_token = _Below("primary", "witness-token")
-    """What witnesses know the run by, while it lasts; for its primary alone."""
+    """The secret by which witnesses recognize the run; for its primary alone."""
     peaks = _Below(PEAKS)
-    """The machine's peaks, where they were measured for this run."""
+    """The machine's peaks, if they were measured for this run."""
     peaks_after = _Below("peaks-after.json")
-    """The machine's peaks once more, behind the run."""
+    """The machine's peaks after the run."""
     batch_script = _Below("primary", "batch.sh")
-    """What was submitted to the scheduler, where there is one."""
+    """The batch script that was submitted to the scheduler."""
     allocation_log = _Below("primary", "allocation.log")
-    """What salloc says of the run's own jobs."""
+    """The output of salloc for the run's own jobs."""
     primary_log = _Below("primary", "output.log")
-    """What a primary in the background prints; for people, never parsed."""
+    """The output of a primary in the background; for people, never parsed."""
     service = _Below("primary", "service.json")
-    """Where the run is served over REST, if it is."""
+    """The address of the run's REST service, if it has one."""
     stop_request = _Below("primary", "stop")
-    """Exists once someone has asked for an orderly stop; its text says who."""
+    """Exists once a graceful stop is requested; its text is the reason."""
     scale_request = _Below("primary", "scale.json")
-    """Exists while someone's request for other nodes waits (``run/requests.py``)."""
+    """Exists while a request for another number of nodes is pending (``run/requests.py``)."""
     replicas = _Below("replicas")
 
     def replica(self, replica: str) -> Path:
         return self.replicas / replica
 
     def incarnation(self, replica: str, incarnation: Incarnation) -> Path:
-        """The folder of one life of a replica: when two run at once, they share no file."""
+        """The folder of one attempt of a replica: attempts that overlap share no file."""
         return self.replica(replica) / str(incarnation)
 
     def replica_journal(self, replica: str, incarnation: Incarnation = FIRST) -> Path:
         return self.incarnation(replica, incarnation) / "journal.jsonl"
 
     def replica_log(self, replica: str) -> Path:
-        """What the replica's processes print; for people, never parsed."""
+        """The output of the replica's processes; for people, never parsed."""
         return self.replica(replica) / "output.log"
 
     def search_journal(self, replica: str, worker: int, incarnation: Incarnation = FIRST) -> Path:
@@ -124,7 +124,7 @@ class RunPaths:
         return self.incarnation(replica, incarnation) / "study.log"
 
     def under_way(self, replica: str, incarnation: Incarnation = FIRST) -> Path:
-        """The checkpoint of the trial that the replica is training."""
+        """The checkpoint of the current trial."""
         return self.incarnation(replica, incarnation) / "under-way.safetensors"
 
     def trained(self, replica: str, trial: str) -> Path:
@@ -132,7 +132,7 @@ class RunPaths:
         return self.replica(replica) / "trained" / f"{trial}.safetensors"
 
     def predictions(self, replica: str, trial: str) -> Path:
-        """The class that a trial's network gave each validation sample, where that is kept."""
+        """The predicted class of each validation sample, if predictions are stored."""
         return self.replica(replica) / "predictions" / f"{trial}.safetensors"
 
     def epoch_began(self, replica: str, trial: str) -> Path:
@@ -156,7 +156,7 @@ class RunPaths:
     report_html = _Below("report", "report.html")
     report_json = _Below("report", "report.json")
     report_summary = _Below("report", "summary.json")
-    """What a list of runs shows of one that has ended (``results/views/run_catalog.py``)."""
+    """The row of an ended run in a list of runs (``results/views/run_catalog.py``)."""
     result_log = _Below("report", "result_0.txt")
     """The result as a log of MLPerf (``results/report/mllog.py``)."""
     report_schema = _Below("report", "report.schema.json")

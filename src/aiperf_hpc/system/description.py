@@ -1,4 +1,4 @@
-"""The values that describe a node. What is None has its reason in ``absent``, by its name."""
+"""The description of a node. A field that is None has its reason in ``absent``, by its name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 from aiperf_hpc.trial import Value
 
 Absent = dict[str, str]
-"""Why something is not told, by its name."""
+"""The reasons for which values are missing, by name."""
 
 
 class AcceleratorName(Value):
@@ -21,28 +21,28 @@ class AcceleratorName(Value):
 
 
 class Accelerator(Value):
-    """One accelerator as its vendor's tool names and counts it."""
+    """An accelerator, as described by its vendor's tool."""
 
     vendor: str
     model: str
     index: int
-    """The vendor's number of it on this node, in the order of its own tool."""
+    """Its number on this node, in the order of the vendor's tool."""
     uuid: str | None = None
     pci_address: str | None = None
     memory_bytes: int | None = None
     driver: str | None = None
     max_clock_mhz: float | None = None
-    """The highest clock of what computes."""
+    """The highest clock of the compute units."""
     max_memory_clock_mhz: float | None = None
     power_limit_watts: float | None = None
-    """The limit that is set now."""
+    """The current limit."""
     default_power_limit_watts: float | None = None
     max_power_limit_watts: float | None = None
-    """The highest that may be set."""
+    """The highest limit that can be set."""
     pcie: str | None = None
-    """The fastest link to the host that it can have, e.g. PCIe 5.0 x16."""
+    """The fastest supported link to the host, e.g. PCIe 5.0 x16."""
     links: int | None = None
-    """Its links to other accelerators that are up, e.g. NVLinks."""
+    """The number of active links to other accelerators, e.g. NVLinks."""
     partitioned: bool | None = None
     """Whether it is divided into several, e.g. by MIG."""
     absent: Absent = {}
@@ -57,17 +57,17 @@ class Processors(Value):
     cores: int | None = None
     """Physical cores of all sockets together."""
     threads: int
-    """Logical CPUs that are on line."""
+    """Online logical CPUs."""
     base_mhz: float | None = None
     max_mhz: float | None = None
     cache_bytes: dict[str, int] | None = None
     """The sum over all caches of a kind, e.g. L1d, L1i, L2 and L3."""
     quota_cores: float | None = None
-    """How many cores' time the control group may use; None where it may use all."""
+    """The CPU quota of the control group, in cores; None if there is none."""
     virtual: bool | None = None
-    """Whether they are a virtual machine's."""
+    """Whether the node is a virtual machine."""
     vectors: tuple[str, ...] = ()
-    """What instructions they have for vectors and matrices, in the kernel's words, e.g. avx512f."""
+    """Vector and matrix instruction sets, as named by the kernel, e.g. avx512f."""
     absent: Absent = {}
 
 
@@ -78,7 +78,7 @@ class NumaNode(Value):
     cpus: str
     """Its logical CPUs, e.g. 0-31,64-95."""
     memory_bytes: int | None = None
-    """None where it has CPUs and no memory of its own."""
+    """None if it has CPUs but no memory."""
 
 
 class Memory(Value):
@@ -86,22 +86,22 @@ class Memory(Value):
 
     total_bytes: int
     limit_bytes: int | None = None
-    """The least limit of the control groups that this process is in; None where there is none."""
+    """The lowest limit of the process's control groups; None if there is none."""
     swap_bytes: int
     numa: tuple[NumaNode, ...] = ()
     absent: Absent = {}
 
 
 class OperatingSystem(Value):
-    """What the processes run on."""
+    """The operating system and the machine below it."""
 
     name: str | None = None
     kernel: str
     container: str | None = None
-    """What contains the process: docker, podman, apptainer, enroot or kubernetes."""
+    """The container runtime: docker, podman, apptainer, enroot or kubernetes."""
     container_image: str | None = None
     hardware: str | None = None
-    """Maker and product as the firmware names them."""
+    """Vendor and product, as named by the firmware."""
     absent: Absent = {}
 
 
@@ -111,20 +111,20 @@ class NetworkPort(Value):
     name: str
     """The interface, e.g. eth0, or the adapter and its port, e.g. mlx5_0/1."""
     kind: Literal["Ethernet", "InfiniBand"]
-    """How it is reached: as a network interface, or by verbs (InfiniBand, RoCE, Omni-Path)."""
+    """Its interface: a network interface, or verbs (InfiniBand, RoCE, Omni-Path)."""
     link_layer: str
-    """What goes over the wire: InfiniBand or Ethernet."""
+    """The link layer: InfiniBand or Ethernet."""
     gigabits: float | None = None
-    """Its speed now, in 10^9 bits a second."""
+    """Its current speed in 10^9 bits per second."""
     rate: str | None = None
-    """The kernel's words for the speed, e.g. 400 Gb/sec (4X NDR)."""
+    """The speed as stated by the kernel, e.g. 400 Gb/sec (4X NDR)."""
     state: str
-    """In the kernel's words: up or down, ACTIVE or DOWN."""
+    """The state as stated by the kernel: up or down, ACTIVE or DOWN."""
     adapter: str | None = None
     """The model of the adapter, or its driver."""
     firmware: str | None = None
     virtual: bool = False
-    """Whether no hardware is behind it here, as in a container or virtual machine."""
+    """Whether it has no hardware, as in a container or virtual machine."""
     absent: Absent = {}
 
 
@@ -132,7 +132,7 @@ class FileSystem(Value):
     """The file system that holds a folder."""
 
     use: str
-    """What the folder is for: run, data or cache."""
+    """The purpose of the folder: run, data or cache."""
     path: str
     mount_point: str
     type: str
@@ -152,15 +152,15 @@ class Disk(Value):
 
 
 class NodeDescription(Value):
-    """One node; equal for all processes on it, but for what they are kept from seeing."""
+    """A node; equal for all its processes, except for what is hidden from them."""
 
     processors: Processors | None = None
     memory: Memory | None = None
     operating_system: OperatingSystem | None = None
     accelerators: tuple[Accelerator, ...] = ()
-    """Those that a vendor's tool told of."""
+    """The accelerators that vendors' tools list."""
     pci_accelerators: dict[str, int] | None = None
-    """How many each vendor has on the PCI bus, tool or none; empty where the bus has none."""
+    """The number of each vendor's accelerators on the PCI bus, with or without a tool."""
     network: tuple[NetworkPort, ...] = ()
     file_systems: tuple[FileSystem, ...] = ()
     disks: tuple[Disk, ...] = ()
@@ -170,13 +170,13 @@ class NodeDescription(Value):
 
 
 class Job(Value):
-    """A scheduler's job, as it tells its processes by variables."""
+    """A scheduler's job, as described by its environment variables."""
 
     scheduler: str = "slurm"
     id: str
     partition: str | None = None
     nodes: str | None = None
-    """The node list in the scheduler's words, e.g. n[01-16]."""
+    """The node list in the scheduler's notation, e.g. n[01-16]."""
     node_count: int | None = None
     cpus_on_node: str | None = None
     gpus: str | None = None
@@ -184,27 +184,26 @@ class Job(Value):
 
 
 class ProcessDescription(Value):
-    """One process of a run: what it may use, and what it was started with."""
+    """A process of a run: its resources and its environment."""
 
     cores: tuple[int, ...]
-    """The logical CPUs that it may use."""
+    """The logical CPUs of its affinity mask."""
     accelerator: str | None = None
-    """The one that it was bound to before it began, e.g. CUDA_VISIBLE_DEVICES=3; None where it was
-    bound to none."""
+    """The accelerator that it was bound to at its start, e.g. CUDA_VISIBLE_DEVICES=3."""
     libraries: dict[str, str] = {}
-    """Versions that the frameworks and MPI report, of what is loaded: cuDNN, NCCL and so on."""
+    """Versions of loaded libraries, as reported by frameworks and MPI: cuDNN, NCCL and so on."""
     arithmetic: dict[str, str] = {}
-    """What the loaded frameworks compute products of fp32 in: fp32, tf32 or bf16; by library."""
+    """The arithmetic of fp32 matrix products by library: fp32, tf32 or bf16."""
     job: Job | None = None
     environment: dict[str, str] = {}
-    """The variables that change how it computes; never one that may be a secret."""
+    """The environment variables that affect computation, without any that may be secret."""
     absent: Absent = {}
 
 
 class RankDescription(Value):
-    """What a rank tells of itself, and the first rank of each host of its node."""
+    """The description of a rank and, for the first rank of each host, of its node."""
 
     host: str
     process: ProcessDescription
     node: NodeDescription | None = None
-    """None where an earlier rank of this host has told it."""
+    """None if an earlier rank of this host describes it."""

@@ -1,6 +1,6 @@
-"""A run as its journals tell it: what search workers, status, report, score and verification ask.
+"""The history of a run, which search workers, status, report, score and verification read.
 
-All of them read a ``RunHistory``. It reads only what was added to the journals.
+A refresh reads only what was added to the journals.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aiperf_hpc.run.storage import Retry, no_retry
 
 
 class RunHistory(RunState):
-    """What a run's journals say, up to the last ``refresh``."""
+    """The state of a run after the records that the last ``refresh`` has read."""
 
     def __init__(
         self, paths: RunPaths, *, replica: str | None = None, retry: Retry = no_retry
@@ -75,22 +75,22 @@ class RunHistory(RunState):
 
     @property
     def problems(self) -> list[Problem]:
-        """Everything in the journals that is not a record in its place."""
+        """Malformed or misplaced records of all journals."""
         found = [p for source in self._tail.sources.values() for p in source.reader.problems]
         return found + self._tail.strays + self.orphans + self.lost_journals
 
     @property
     def lost(self) -> str:
-        """Why what the primary's journal said before is no longer there; empty while all is."""
+        """The reason for which read records of the primary's journal are missing; empty if none."""
         own = self._tail.sources.get(self.paths.primary_journal)
         return f"the journal {own.reader.path} {own.reader.lost}" if own and own.reader.lost else ""
 
     @property
     def lost_journals(self) -> list[Problem]:
-        """Journals of replicas that were there, and no longer are as they were.
+        """Journals of replicas that are missing or truncated.
 
-        They were read before by this process or, as the primary recorded, by the primary; or the
-        run has ended, and the primary recorded of a replica what only its journal can have told.
+        They were read before by this process or, according to its records, by the primary; or the
+        run has ended, and the primary recorded of a replica what only its journal can have shown.
         """
         root, sources = self.paths.root, self._tail.sources
         found = {root / name: "is gone; put it back" for name in self.missing_journals}
@@ -109,16 +109,16 @@ class RunHistory(RunState):
 
     @property
     def bytes_read(self) -> dict[Path, int]:
-        """How much of each journal was read so far: whole lines, in bytes."""
+        """The bytes of each journal that were read so far: whole lines."""
         return {path: source.reader.offset for path, source in self._tail.sources.items()}
 
     @property
     def hashes(self) -> dict[Path, tuple[int, Hash]]:
-        """How much of each journal was read so far, in bytes, and the SHA-256 of that."""
+        """The bytes of each journal that were read so far, and their SHA-256."""
         sources = self._tail.sources.items()
         return {path: (source.reader.offset, source.reader.hash) for path, source in sources}
 
     @property
     def record_count(self) -> int:
-        """How many records were read from all journals."""
+        """The number of records of all journals."""
         return sum(source.reader.count for source in self._tail.sources.values())

@@ -26,18 +26,18 @@ from aiperf_hpc.run.history.tail import JournalSource, Tail, no_collections
 from aiperf_hpc.run.paths import RunPaths, journal_order
 
 POOL_BYTES: Final = 96 << 20
-"""Bytes of journals from which processes of their own are worth their start."""
+"""Bytes of journals from which several processes are worth their start."""
 SHARE_BYTES: Final = 32 << 20
-"""Bytes of journals that a process reads at once, a replica's in any case."""
+"""Bytes of journals that a process reads at once; one replica's journals are never divided."""
 MAX_PROCESSES: Final = 8
 
 Look = Callable[[Tail], Iterable[JournalSource]]
-"""What says which journals of a tail are read."""
+"""Selects the journals of a tail that are read."""
 
 
 @dataclass(slots=True)
 class Replay:
-    """Journals as far as they were read, and what their records add up to."""
+    """Journals with their read positions, and the state that follows from their records."""
 
     tail: Tail
     state: HistoryState
@@ -46,7 +46,7 @@ class Replay:
 
     @classmethod
     def of(cls, tail: Tail) -> Replay:
-        """Return one of journals of which nothing was read."""
+        """Return the replay of journals of which nothing was read."""
         return cls(tail, HistoryState(tail.starts))
 
     def read(self, replica: str | None = None) -> None:
@@ -66,9 +66,9 @@ class Replay:
         self._read(lambda tail: tail.take(journals), lambda tail: tail.take(journals))
 
     def add(self, other: Replay) -> bool:
-        """Add the journals of other replicas; return whether they could be read apart.
+        """Add the journals of other replicas; return whether they could be read separately.
 
-        If not, this is of no use any more.
+        If not, this replay must be discarded.
         """
         self.rebuilt = max(self.rebuilt, other.rebuilt)
         self.tail.add(other.tail)
@@ -90,10 +90,10 @@ class Replay:
 
 
 def read_apart(paths: RunPaths, tail: Tail) -> Replay | None:
-    """Read all journals of a run by several processes; None where one has to.
+    """Read all journals of a run by several processes; None if one process must read them.
 
-    It has to where there is little to read or one processor, and where what is read apart cannot
-    be put together, or not be read: whoever reads it then says why.
+    That is so if there is little to read or only one processor, or if the parts cannot be read or
+    combined: the one process then reports the reason.
 
     Args:
         paths: the run.
@@ -118,11 +118,11 @@ def read_apart(paths: RunPaths, tail: Tail) -> Replay | None:
 
 
 def shares_of(journals: Sequence[Path], most: int) -> Iterator[list[Path]]:
-    """Divide the journals of replicas, in the order of reading; those of each stay together.
+    """Divide the journals of replicas, in the order of reading, never those of one replica.
 
     Args:
-        journals: those of a run. The primary's, and those in no replica's folder, are in no share.
-        most: how many bytes a share may have, unless it is one replica's.
+        journals: those of a run. The primary's, and those in no replica's folder, are left out.
+        most: bytes of a share at most, unless it is one replica's.
     """
     share: list[Path] = []
     held = 0
@@ -140,7 +140,7 @@ def shares_of(journals: Sequence[Path], most: int) -> Iterator[list[Path]]:
 
 
 def read_share(paths: RunPaths, share: Sequence[Path]) -> Replay:
-    """Return what some journals of a run add up to.
+    """Return the replay of some journals of a run.
 
     Raises:
         JournalError: one is unreadable.
@@ -152,7 +152,7 @@ def read_share(paths: RunPaths, share: Sequence[Path]) -> Replay:
 
 
 def _replica_of(journal: Path) -> str:
-    """Return whose journal it is; nothing for the primary's, and in no replica's folder."""
+    """Return the replica of a journal; empty for the primary's and outside replicas' folders."""
     return journal_order(journal)[0]
 
 

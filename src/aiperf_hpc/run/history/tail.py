@@ -17,18 +17,18 @@ from aiperf_hpc.run.records.parsing import AnyRecord
 from aiperf_hpc.run.storage import Retry, no_retry
 
 Starts = dict[str, dict[Incarnation, float]]
-"""When each life of each replica started, UTC seconds, as far as that is known."""
+"""The known start of each attempt of each replica, UTC seconds."""
 
 
 def fence(starts: dict[Incarnation, float], incarnation: Incarnation) -> float:
-    """Return from when on a life's records do not count, UTC seconds: a later one had started."""
+    """Return the time from which an attempt's records do not count: a later attempt started."""
     later = (utc for other, utc in starts.items() if other > incarnation)
     return min(later, default=math.inf)
 
 
 @dataclass(slots=True)
 class JournalSource:
-    """One journal, and whose it is."""
+    """A journal and its writer."""
 
     reader: JournalReader
     replica: str | None
@@ -37,7 +37,7 @@ class JournalSource:
     applied_utc: float = -math.inf
     """The latest time of a record that counts, UTC seconds."""
     fence: float = math.inf
-    """The time from which on its records do not count, UTC seconds, as far as that is known."""
+    """The time from which its records do not count, UTC seconds, as far as that is known."""
 
 
 class Tail:
@@ -55,7 +55,7 @@ class Tail:
 
         Args:
             paths: the run.
-            starts: when lives of replicas started, as far as that is known; added to.
+            starts: the known starts of attempts; updated by this object.
             replica: the one replica whose journals are read; all when not given. The primary's
                 journal is read either way.
             retry: how to read; a BackoffRetry waits while the storage is away.
@@ -63,24 +63,24 @@ class Tail:
         self.starts = starts
         self.sources: dict[Path, JournalSource] = {}
         self.strays: list[Problem] = []
-        """Journals in no folder of a replica's life."""
+        """Journals outside the folders of attempts."""
         self.stale = False
-        """Whether a record was read as one that counts, and a start read later fences it off."""
+        """Whether a record was applied that a start which was read later fences off."""
         self.replaced = False
-        """Whether any life of a replica is known to have been replaced."""
+        """Whether any attempt of a replica is known to have been replaced."""
         self._paths = paths
         self._only = replica
         self._retry = retry
         self._sources_of: dict[str, list[JournalSource]] = {}
         self._known: set[str] = set()
-        """The journals that were found, and other files that are none."""
+        """The files that were found, journals or not."""
 
     def anew(self) -> Tail:
-        """Return the same journals with nothing read, but with the starts that are known."""
+        """Return the same journals with nothing read, but with the known starts."""
         return Tail(self._paths, self.starts, replica=self._only, retry=self._retry)
 
     def look(self, replica: str | None) -> Iterable[JournalSource]:
-        """Return the journals there are by now, those of one replica or all.
+        """Return the journals that exist now, of one replica or of all.
 
         Raises:
             JournalError: the folders are unreadable.
@@ -89,14 +89,14 @@ class Tail:
         return self.sources.values() if replica is None else self._sources_of.get(replica, ())
 
     def take(self, journals: Iterable[Path]) -> Iterable[JournalSource]:
-        """Take up journals, in the order of reading; return all that there are by now."""
+        """Add journals in the order of reading; return all journals."""
         for path in journals:
             self._known.add(str(path))
             self._add(path)
         return self.sources.values()
 
     def unknown(self, replica: str | None = None) -> list[Path]:
-        """Return the journals there are by now that were not looked at, in the order of reading.
+        """Return the journals that exist now and are not yet added, in the order of reading.
 
         Raises:
             JournalError: the folders are unreadable.
@@ -109,7 +109,7 @@ class Tail:
         return sorted((Path(p) for p in found if p not in self._known), key=journal_order)
 
     def add(self, other: Tail) -> None:
-        """Add the journals of other replicas, as far as they were read there."""
+        """Add the journals of other replicas with their read positions."""
         for path, source in other.sources.items():
             source.reader.retry = self._retry
             self.sources[path] = source
@@ -171,13 +171,13 @@ class Tail:
 
 @contextmanager
 def no_collections(*, keep_all: bool) -> Iterator[None]:
-    """Keep the garbage collector from walking all that was read before, again and again.
+    """Disable the garbage collector, which would traverse everything read before repeatedly.
 
-    Reading makes no cycles, and the collector took four fifths of the time of a large run's.
+    Reading makes no cycles, and the collector took 80 % of the time of reading a large run.
 
     Args:
-        keep_all: count what was made meanwhile as old, as after the first reading, so that it
-            is not walked at once afterwards.
+        keep_all: move the new objects to the oldest generation, as after the first reading, so
+            that they are not traversed immediately afterwards.
     """
     enabled = gc.isenabled()
     gc.disable()
