@@ -171,7 +171,10 @@ def test_a_journal_in_no_lifes_folder_does_not_count_which_is_a_problem(
     history.refresh()
     (problem,) = history.problems
     assert (problem.path, problem.line) == (stray, 1)
-    assert problem.what == "this journal is in no folder of a replica's life: nothing in it counts"
+    assert (
+        problem.what
+        == "this journal is not in the folder of an attempt of a replica: nothing in it counts"
+    )
 
 
 def test_a_trial_is_interrupted_even_if_its_lifes_first_record_is_damaged(run: RunWriter) -> None:

@@ -146,7 +146,9 @@ class Tail:
         try:
             incarnation = Incarnation.parse(path.parent.name)
         except ValueError:
-            what = "this journal is in no folder of a replica's life: nothing in it counts"
+            what = (
+                "this journal is not in the folder of an attempt of a replica: nothing in it counts"
+            )
             self.strays.append(Problem(path, 1, what))
             return
         name = path.parent.parent.name
