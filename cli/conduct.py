@@ -32,7 +32,7 @@ from aiperf_hpc.run.storage import BackoffRetry, Retry
 from aiperf_hpc.streams import as_printed
 from aiperf_hpc.system.node import describe_rank
 from aiperf_hpc.trial import JobPhase, TrialState
-from aiperf_hpc.verification.witness_client.showing import showing
+from aiperf_hpc.verification.witness_client.submission import submitting
 
 if TYPE_CHECKING:
     from aiperf_hpc.integrity.signatures import PrivateKey
@@ -97,7 +97,7 @@ def conduct_run(
         JournalWriter(paths.heads, retry=claimed) as heads,
         _server(live, endpoint, output, paths, retry, progress.say),
         progress.alert(interrupts, retry),
-        showing(witnesses_of(manifest, view.history), journal, progress.say) as show,
+        submitting(witnesses_of(manifest, view.history), journal, progress.say) as show,
     ):
         writer = DigestWriter(view.history, digest)
         context = PrimaryContext(

@@ -15,9 +15,9 @@ from aiperf_hpc.cli.output import say
 from aiperf_hpc.cli.parameters import Assignments, flag
 from aiperf_hpc.config import RunConfig, differences, load_config, preset_names, preset_text
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.ops_counter.divisions import Division, RuleCheck, violations_of
-from aiperf_hpc.ops_counter.divisions.judgement import WORKLOAD
-from aiperf_hpc.ops_counter.divisions.plan import check_settings, division_of
+from aiperf_hpc.rules.judgement import check_settings, division_of
+from aiperf_hpc.rules.rule import Division, RuleResult, violations_of
+from aiperf_hpc.rules.validity.error import WORKLOAD
 from aiperf_hpc.workloads.base import Workload
 from aiperf_hpc.workloads.registry import workload_of
 
@@ -132,11 +132,11 @@ def check(
     return int(found is None if division is None else bool(broken))
 
 
-def _say_checks(checks: Sequence[RuleCheck]) -> None:
+def _say_checks(checks: Sequence[RuleResult]) -> None:
     width = max((len(each.rule) for each in checks), default=0)
     for each in checks:
-        say(f"{each.rule:<{width}}  {'PASSED' if each.passed else 'FAILED'}  {each.value}")
-        for reason in each.reasons:
+        say(f"{each.rule:<{width}}  {'PASSED' if each.passed else 'FAILED'}  {each.found}")
+        for reason in each.failures:
             say(f"  {reason}")
 
 
@@ -147,7 +147,7 @@ def _check_of(workload: Workload, config: RunConfig, division: str | None) -> in
             f"--division {division}: runs of the workload '{workload.name}' are official in none; "
             "leave it out"
         )
-    checks = [rule(config) for rule in workload.settings_rules]
+    checks = [rule.check(config) for rule in workload.settings_rules]
     _say_checks(checks)
     broken = bool(violations_of(checks))
     if checks:

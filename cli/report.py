@@ -33,8 +33,8 @@ from aiperf_hpc.run.paths import RunPaths
 if TYPE_CHECKING:  # Scientific packages come with them.
     from cryptography.x509 import Certificate
 
-    from aiperf_hpc.verification.audit import Finding
-    from aiperf_hpc.verification.evidence import Evidence
+    from aiperf_hpc.rules.consistency.evidence import Evidence
+    from aiperf_hpc.rules.rule import RuleResult
     from aiperf_hpc.verification.execution.outcome import Outcome
 
 
@@ -135,22 +135,21 @@ def verify(
       $ aiperf verify 20261121-101500-imagenet-3f2a --execute 3
     """
     from aiperf_hpc.integrity.signatures import read_trusted
-    from aiperf_hpc.verification import audit
-    from aiperf_hpc.verification.evidence import Evidence
+    from aiperf_hpc.verification.audit import check, evidence_of
     from aiperf_hpc.verification.verdict import verdict_of
 
     trusted = read_trusted(key or ())
     view = RunView(RunPaths(run))
-    evidence = Evidence(view, trusted, read_trusted(witness or ()), _roots(tsa or []))
-    findings = audit.check(evidence)
+    evidence = evidence_of(view, trusted, read_trusted(witness or ()), _roots(tsa or []))
+    results = check(evidence)
     outcome = _outcome(evidence, execution)
-    verdict = verdict_of(view, findings, outcome)
+    verdict = verdict_of(view, results, outcome)
     if json:
         again = {} if outcome is None else {"execution": outcome.model_dump(mode="json")}
-        say_json({**verdict.document(), "rules": [_rule(each) for each in findings], **again})
+        say_json({**verdict.document(), "rules": [_rule(each) for each in results], **again})
     else:
-        for finding in findings:
-            _say_finding(finding)
+        for result in results:
+            _say_result(result)
         if outcome is not None:
             from aiperf_hpc.verification.execution.outcome import table
 
@@ -162,35 +161,35 @@ def verify(
     return UNOFFICIAL if official and not verdict.official else 0
 
 
-def _rule(finding: Finding) -> dict[str, object]:
+def _rule(result: RuleResult) -> dict[str, object]:
     return {
-        "rule": finding.rule,
-        "passed": None if finding.skipped else finding.passed,
-        "skipped": finding.skipped,
-        "checked": finding.checked,
-        "failures": finding.failures,
-        "notes": finding.notes,
+        "rule": result.rule,
+        "passed": None if result.skipped else result.passed,
+        "skipped": result.skipped,
+        "checked": result.checked,
+        "failures": result.failures,
+        "notes": result.notes,
     }
 
 
-def _say_finding(finding: Finding) -> None:
-    if finding.skipped:
-        say(f"skipped {finding.rule:<12} {finding.checks}: {finding.skipped}")
+def _say_result(result: RuleResult) -> None:
+    if result.skipped:
+        say(f"skipped {result.rule:<12} {result.requirement}: {result.skipped}")
         return
-    verdict = "PASSED" if finding.passed else "FAILED"
-    say(f"{verdict}  {finding.rule:<12} {finding.checks} ({finding.checked} checked)")
-    for failure in finding.failures[:10]:
+    verdict = "PASSED" if result.passed else "FAILED"
+    say(f"{verdict}  {result.rule:<12} {result.requirement} ({result.checked} checked)")
+    for failure in result.failures[:10]:
         say(f"          {failure}")
-    if len(finding.failures) > 10:
-        say(f"          and {len(finding.failures) - 10} more")
-    for note in finding.notes[:10]:
+    if len(result.failures) > 10:
+        say(f"          and {len(result.failures) - 10} more")
+    for note in result.notes[:10]:
         say(f"          note: {note}")
 
 
 def _roots(files: Sequence[Path]) -> Sequence[Certificate]:
     if not files:
         return ()
-    from aiperf_hpc.verification.witness_client.timestamps import read_roots
+    from aiperf_hpc.run.time_stamps import read_roots
 
     return read_roots(files)
 

@@ -2,7 +2,8 @@
 
 OPS(t) = operations credited until t / (t - start), over all replicas (Ren et al. 2021).
 Regulated(t) = -ln(error(t)) * OPS(t), the error that of the best complete
-evaluation until t.
+evaluation until t. Valid FLOPS of HPC AI500 weight a rate of operations by the quality reached
+(Jiang et al. 2020, arXiv:2007.00279; docs/decisions/valid_flops.md).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.graph import Graph
@@ -20,6 +21,12 @@ from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.layers import Operations
 from aiperf_hpc.run.history import Evaluation, RunHistory
 from aiperf_hpc.run.records import TrialStarted
+
+OperationsOf = Callable[[TrialStarted], tuple[int, int]]
+"""The operations of a training and of a validation sample of a trial."""
+MOST_POINTS = 100_000
+"""Points of a score over time; the least interval gives 48,000 a day, the usual one 87,600 a year.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +97,6 @@ class Counts:
         """Return the operations of a training and of a validation sample, by the graph."""
         counted = self[started.graph]
         return counted.training, counted.forward
-
-
-OperationsOf = Callable[[TrialStarted], tuple[int, int]]
-"""The operations of a training and of a validation sample of a trial."""
 
 
 def recorded(started: TrialStarted) -> tuple[int, int]:
@@ -175,11 +178,6 @@ def _point(history: RunHistory, utc: float, operations: int, best: Evaluation | 
     )
 
 
-MOST_POINTS = 100_000
-"""Points of a score over time; the least interval gives 48,000 a day, the usual one 87,600 a year.
-"""
-
-
 def score_times(history: RunHistory, interval_hours: float) -> list[float]:
     """Return every multiple of the interval since the start, and the end, UTC seconds.
 
@@ -200,3 +198,42 @@ def score_times(history: RunHistory, interval_hours: float) -> list[float]:
     if times and end - times[-1] < 1e-3:
         times.pop()  # The end itself, but for rounding.
     return [*times, end]
+
+
+class Weight(NamedTuple):
+    """How a benchmark of HPC AI500 weights qualities."""
+
+    target: float
+    """The benchmark's."""
+    exponent: int
+    """n: 5 for image classification, 10 for extreme weather analytics."""
+
+
+def quality_ratio(achieved: float, target: float, *, higher_is_better: bool) -> float | None:
+    """Return how good the achieved quality is as a share of the target: over 1 is better.
+
+    achieved / target as the paper has it for accuracy and average precision. Where lower is
+    better (an error, a loss) the paper has no case; then it is target / achieved, so that twice
+    the allowed error is half the quality. None where one of them is not positive, and so no
+    share of the other.
+    """
+    better, worse = (achieved, target) if higher_is_better else (target, achieved)
+    return better / worse if target > 0.0 and worse > 0.0 and better >= 0.0 else None
+
+
+def weighted(rate: float, ratio: float, exponent: int) -> float | None:
+    """Return VFLOPS = FLOPS · ratio^n, operations per second; None where that is no number.
+
+    As published, a quality beyond the target raises the result: nothing caps the ratio at 1.
+
+    Args:
+        rate: FLOPS, operations per second.
+        ratio: achieved over target quality.
+        exponent: n.
+    """
+    try:
+        found = rate * float(ratio) ** exponent
+    except OverflowError:
+        return None
+    lost = math.isinf(found) or (found == 0.0 and rate * ratio > 0.0)
+    return None if lost else found

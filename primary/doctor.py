@@ -23,11 +23,12 @@ from aiperf_hpc.formatting import size
 from aiperf_hpc.host.machine import available_bytes
 from aiperf_hpc.host.schedulers import SCHEDULERS
 from aiperf_hpc.integrity.release import FILES, changes, package_digest
-from aiperf_hpc.ops_counter.divisions.arithmetic import environment_rule
-from aiperf_hpc.ops_counter.divisions.release import release_rule
 from aiperf_hpc.primary.check import CONTROLLER, Check, check, output_of, package_check
 from aiperf_hpc.primary.launchers.backend import load
 from aiperf_hpc.primary.launchers.base import find_mpirun
+from aiperf_hpc.rules.registry import ENVIRONMENT, RELEASE
+from aiperf_hpc.rules.validity.precision import Environment
+from aiperf_hpc.rules.validity.software import Code
 from aiperf_hpc.run.storage import (
     file_system_of,
     free_bytes,
@@ -262,12 +263,12 @@ def _packages() -> Iterator[Check]:
 def _official() -> Iterator[Check]:
     """Look at the code and the variables: official results need a release and its variables."""
     versions = {"aiperf-hpc": __version__, FILES: package_digest()}
-    for rule in (
-        release_rule(versions, changes()),
-        environment_rule([recorded_variables(os.environ)], "fp32"),
+    for result in (
+        RELEASE.check(Code(versions, changes())),
+        ENVIRONMENT.check(Environment([recorded_variables(os.environ)], "fp32")),
     ):
-        remedy = "; ".join(rule.reasons)
-        yield Check("official results", rule.rule, rule.passed, rule.value, remedy)
+        remedy = "; ".join(result.failures)
+        yield Check("official results", result.rule, result.passed, result.found, remedy)
 
 
 def examine_storage(folder: Path) -> Iterator[Check]:

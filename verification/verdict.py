@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiperf_hpc.ops_counter.divisions import Division, Violation
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.verification.audit import Finding
+from aiperf_hpc.rules.rule import Division, RuleResult, Violation
 from aiperf_hpc.verification.execution.outcome import Outcome, differing
 
 
@@ -77,16 +76,16 @@ class RunVerdict:
         }
 
 
-def verdict_of(view: RunView, findings: Sequence[Finding], outcome: Outcome | None) -> RunVerdict:
+def verdict_of(view: RunView, results: Sequence[RuleResult], outcome: Outcome | None) -> RunVerdict:
     """Return the verdict on a run that was verified.
 
     Args:
         view: the run.
-        findings: the result of each rule of verification.
+        results: the result of each rule of verification.
         outcome: the result of the re-executed trials, if any were requested.
     """
-    (signature,) = (each for each in findings if each.rule == "signature")
-    failed = tuple(each.rule for each in findings if not each.passed)
+    (signature,) = (each for each in results if each.rule == "signature")
+    failed = tuple(each.rule for each in results if not each.passed)
     executed = "" if outcome is None else differing(outcome)
     ended = view.history.end_utc is not None
     judgement = view.judgement() if ended and not failed and not executed else None

@@ -8,7 +8,7 @@ from aiperf_hpc.config import ModelConfig
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.objective import CLASSIFICATION
-from aiperf_hpc.ops_counter.divisions.settings import CLOSED, said
+from aiperf_hpc.rules.validity.settings import CLOSED, said
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.base import Definition, Workload, classes_of
 

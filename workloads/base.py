@@ -10,9 +10,9 @@ from aiperf_hpc.errors import GraphError
 from aiperf_hpc.extras import Package
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import Objective
-from aiperf_hpc.ops_counter.divisions import RuleCheck
-from aiperf_hpc.ops_counter.divisions.judgement import Rule
-from aiperf_hpc.ops_counter.valid_flops import Weight
+from aiperf_hpc.ops_counter.score import Weight
+from aiperf_hpc.rules.rule import Rule
+from aiperf_hpc.rules.validity.evidence import RunEvidence, config_of
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 
@@ -62,11 +62,11 @@ class Workload:
     """Engines that can train it."""
     needs: tuple[Package, ...] = ()
     """Packages that it needs with every engine."""
-    settings_rules: tuple[Callable[[RunConfig], RuleCheck], ...] = ()
+    settings_rules: tuple[Rule[RunConfig], ...] = ()
     """Rules of its benchmark's closed division on a configuration."""
-    data_rule: Rule | None = None
+    data_rule: Rule[RunEvidence] | None = None
     """Rule on the data of a run."""
-    record_rules: tuple[Rule, ...] = ()
+    record_rules: tuple[Rule[RunEvidence], ...] = ()
     """Rules on the trainings of a run."""
     logged: Callable[[RunConfig, Hyperparameters], Mapping[str, object]] | None = None
     """Returns the settings of a training that MLPerf HPC's logs state, by their keys; None unless
@@ -79,14 +79,14 @@ class Workload:
     """Objectives on datasets with other targets than the official one, by the datasets' names."""
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[Rule[RunEvidence], ...]:
         """All rules of its benchmark's closed division, on a run."""
         return (*self.division_rules, *self.record_rules)
 
     @property
-    def division_rules(self) -> tuple[Rule, ...]:
+    def division_rules(self) -> tuple[Rule[RunEvidence], ...]:
         """Rules that decide whether a run is of that division, whatever its trainings reached."""
-        of_settings = (_of_run(rule) for rule in self.settings_rules)
+        of_settings = (rule.on(config_of) for rule in self.settings_rules)
         return (*of_settings, *(() if self.data_rule is None else (self.data_rule,)))
 
     def valid_flops_on(self, dataset: str) -> Weight | None:
@@ -103,7 +103,3 @@ def classes_of(dataset: DatasetInfo) -> int:
     if dataset.classes is None:
         raise GraphError(f"dataset '{dataset.name}' has no classes to tell apart")
     return dataset.classes
-
-
-def _of_run(rule: Callable[[RunConfig], RuleCheck]) -> Rule:
-    return lambda run: rule(run.config)

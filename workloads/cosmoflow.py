@@ -6,7 +6,7 @@ compliance_checker/hpc_3.0.0; mlcommons/hpc, cosmoflow/train.py]
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -14,15 +14,15 @@ from aiperf_hpc.config import CosmoFlowConfig, ModelConfig, RunConfig
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import MEAN_ABSOLUTE_ERROR, regression
-from aiperf_hpc.ops_counter.divisions import RuleCheck
-from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
+from aiperf_hpc.rules.rule import Findings, Found, Rule
+from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 from aiperf_hpc.workloads.base import Definition, Workload
 from aiperf_hpc.workloads.networks.volumes import INPUT, TARGETS, cosmoflow
 from aiperf_hpc.workloads.requirements import (
     OfficialData,
-    data_rule,
     differing,
+    official_data,
     optimizer_rule,
     reached_rule,
     target_rule,
@@ -66,30 +66,26 @@ FREE: Final = ("dropout", "l2", "kernel")
 """Settings of the network that are free; the kernel follows from the version."""
 
 
-def _data(run: RunEvidence) -> RuleCheck:
+def _data(run: RunEvidence) -> Findings:
     """Require all official volumes of the benchmark version that has such kernels."""
     kernel = run.config.model.cosmoflow.kernel
     where = f" with kernels of {kernel}"
     wanted = OfficialData("cosmoflow", "volumes", "volume", VOLUME, SAMPLES[kernel], where)
-    return data_rule(run, wanted)
+    return official_data(run, wanted)
 
 
-def _network_rule(config: RunConfig) -> RuleCheck:
+def _network_rule(config: RunConfig) -> Findings:
     """Require the reference's network of either version; dropout and penalty are free."""
     chosen, official = config.model.cosmoflow, CosmoFlowConfig()
     wanted = {name: value for name, value in official if name not in FREE}
-    wrong = differing(chosen, "model.cosmoflow", wanted)
-    return RuleCheck.of("network", f"kernels of {chosen.kernel}", "the reference's", wrong)
+    yield Found(f"kernels of {chosen.kernel}")
+    yield from differing(chosen, "model.cosmoflow", wanted)
 
 
-def _schedule_rule(config: RunConfig) -> RuleCheck:
+def _schedule(config: RunConfig) -> Findings:
     """Require a linear warm-up by epochs, then decays at epochs, each by its own factor below 1."""
-    name = config.training.schedule.name
-    return RuleCheck.of("schedule", name, "warm-up, then decays by factors", _schedule(config))
-
-
-def _schedule(config: RunConfig) -> Iterator[str]:
     chosen = config.training.schedule
+    yield Found(chosen.name)
     if chosen.name not in ("constant", "multi_step"):
         yield f"{chosen.name}; multi_step is required, or constant for no decay"
     if chosen.warmup_steps:
@@ -159,13 +155,13 @@ WORKLOAD = Workload(
         "training.schedule": "a linear warm-up of any length, then multi_step with factors below 1",
     },
     settings_rules=(
-        _network_rule,
-        partial(optimizer_rule, wanted=UPDATE, limit="sgd, momentum 0.9"),
-        _schedule_rule,
-        partial(target_rule, target=TARGET),
+        Rule("network", "the reference's", _network_rule),
+        optimizer_rule(UPDATE, "sgd, momentum 0.9"),
+        Rule("schedule", "warm-up, then decays by factors", _schedule),
+        target_rule(TARGET),
     ),
-    data_rule=_data,
-    record_rules=(partial(reached_rule, measure=MEAN_ABSOLUTE_ERROR, target=TARGET),),
+    data_rule=Rule("data", "the official volumes", _data),
+    record_rules=(reached_rule(MEAN_ABSOLUTE_ERROR, TARGET),),
     logged=logged_settings,
     edition=lambda config: "v0.7" if config.model.cosmoflow.kernel == KERNEL_V07 else "",
     objectives={"density": regression(STAND_IN_PARAMETERS)},

@@ -14,7 +14,7 @@ from typing import Final
 from aiperf_hpc.config import DeepCAMConfig, ModelConfig, RunConfig
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import INTERSECTION_OVER_UNION, segmentation
-from aiperf_hpc.ops_counter.divisions import RuleCheck
+from aiperf_hpc.rules.rule import Findings, Found, Rule
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters, ScheduleSettings
 from aiperf_hpc.workloads.base import Definition, Workload
 from aiperf_hpc.workloads.networks.deepcam import INPUT, deepcam
@@ -50,15 +50,14 @@ LAMB_NORM: Final = 1.0
 """Norm to which LAMB's gradients are clipped; the other optimizers do not clip."""
 
 
-def _network_rule(config: RunConfig) -> RuleCheck:
+def _network_rule(config: RunConfig) -> Findings:
     """Require the reference's network."""
     chosen, official = config.model.deepcam, DeepCAMConfig()
-    wrong = differing(chosen, "model.deepcam", dict(official))
-    value = f"{chosen.middle_blocks} middle blocks, width {chosen.width}"
-    return RuleCheck.of("network", value, "the reference's", wrong)
+    yield Found(f"{chosen.middle_blocks} middle blocks, width {chosen.width}")
+    yield from differing(chosen, "model.deepcam", dict(official))
 
 
-def _optimizer(config: RunConfig) -> RuleCheck:
+def _optimizer(config: RunConfig) -> Findings:
     """Require the reference's Adam, AdamW or LAMB, with weight decay of all parameters."""
     training = config.training
     wrong = []
@@ -72,18 +71,14 @@ def _optimizer(config: RunConfig) -> RuleCheck:
         "max_gradient_norm": norm,
     }
     wrong += differing(training, "training", wanted)
-    return RuleCheck.of("optimizer", training.optimizer, "adam, adamw or lamb", wrong)
+    yield Found(training.optimizer)
+    yield from wrong
 
 
-def _schedule_rule(config: RunConfig) -> RuleCheck:
+def _schedule(config: RunConfig) -> Findings:
     """Require a linear warm-up by steps, then one decay rate at steps or a cosine over steps."""
-    name = config.training.schedule.name
-    wrong = list(_schedule(config))
-    return RuleCheck.of("schedule", name, "warm-up, then multi_step or cosine", wrong)
-
-
-def _schedule(config: RunConfig) -> Iterator[str]:
     chosen = config.training.schedule
+    yield Found(chosen.name)
     if chosen.interval != "step":
         yield "the rate changes by epochs; it changes by steps (interval: step)"
     if chosen.warmup_epochs:
@@ -192,9 +187,14 @@ WORKLOAD = Workload(
         "training.schedule": "a linear warm-up of any number of steps, from 0 or from any share "
         "of the peak; then multi_step, by steps and one factor, or cosine, of wave_steps",
     },
-    settings_rules=(_network_rule, _optimizer, _schedule_rule, partial(target_rule, target=TARGET)),
-    data_rule=partial(data_rule, wanted=OFFICIAL),
-    record_rules=(partial(reached_rule, measure=INTERSECTION_OVER_UNION, target=TARGET),),
+    settings_rules=(
+        Rule("network", "the reference's", _network_rule),
+        Rule("optimizer", "adam, adamw or lamb", _optimizer),
+        Rule("schedule", "warm-up, then multi_step or cosine", _schedule),
+        target_rule(TARGET),
+    ),
+    data_rule=data_rule(OFFICIAL),
+    record_rules=(reached_rule(INTERSECTION_OVER_UNION, TARGET),),
     logged=logged_settings,
     opened="the optimizer and all hyperparameters; the network must be equivalent to the "
     "reference's",

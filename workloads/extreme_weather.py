@@ -16,8 +16,8 @@ from aiperf_hpc.config import ExtremeWeatherConfig, ModelConfig, RunConfig
 from aiperf_hpc.extras import DETECTION
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import MEAN_AVERAGE_PRECISION, detection
-from aiperf_hpc.ops_counter.divisions import RuleCheck
-from aiperf_hpc.ops_counter.valid_flops import Weight
+from aiperf_hpc.ops_counter.score import Weight
+from aiperf_hpc.rules.rule import Findings, Found, Rule
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.base import Definition, Workload
 from aiperf_hpc.workloads.networks.extreme_weather import BOXES, INPUT, extreme_weather
@@ -71,20 +71,20 @@ UPDATE: Final = {
 """tensorpack's: its weight decay is half of it times the squares of all ``W`` in the loss."""
 
 
-def _network_rule(config: RunConfig) -> RuleCheck:
+def _network_rule(config: RunConfig) -> Findings:
     """Require one of the two networks that stand for the benchmark's, with all its regions."""
     chosen = config.model.extreme_weather
     official = ExtremeWeatherConfig.model_validate(VARIANTS[chosen.variant])
-    wrong = differing(chosen, "model.extreme_weather", official.model_dump())
-    value = f"{chosen.variant}, {chosen.regions} regions"
-    return RuleCheck.of("network", value, "Faster R-CNN, 512 regions", wrong)
+    yield Found(f"{chosen.variant}, {chosen.regions} regions")
+    yield from differing(chosen, "model.extreme_weather", official.model_dump())
 
 
-def _precision(config: RunConfig) -> RuleCheck:
+def _precision(config: RunConfig) -> Findings:
     """Require training in fp32, as the paper's figures are."""
     value = config.training.precision
-    wrong = [] if value == "fp32" else [f"training.precision is {value}; fp32 is required"]
-    return RuleCheck.of("precision", value, "fp32", wrong)
+    yield Found(value)
+    if value != "fp32":
+        yield f"training.precision is {value}; fp32 is required"
 
 
 WORKLOAD = Workload(
@@ -127,14 +127,14 @@ WORKLOAD = Workload(
     engines=("torch",),
     needs=(DETECTION,),
     settings_rules=(
-        _network_rule,
-        partial(optimizer_rule, wanted=UPDATE, limit="sgd, momentum 0.9, L2 in the loss"),
-        _precision,
-        partial(epochs_rule, wanted=EPOCHS),
-        partial(target_rule, target=TARGET, optional=True),
+        Rule("network", "Faster R-CNN, 512 regions", _network_rule),
+        optimizer_rule(UPDATE, "sgd, momentum 0.9, L2 in the loss"),
+        Rule("precision", "fp32", _precision),
+        epochs_rule(EPOCHS),
+        target_rule(TARGET, optional=True),
     ),
-    data_rule=partial(data_rule, wanted=OFFICIAL),
-    record_rules=(partial(reached_rule, measure=MEAN_AVERAGE_PRECISION, target=TARGET),),
+    data_rule=data_rule(OFFICIAL),
+    record_rules=(reached_rule(MEAN_AVERAGE_PRECISION, TARGET),),
     valid_flops=Weight(TARGET, 10),
     opened="everything but the dataset, the target and the epochs (HPC AI500's free level)",
 )

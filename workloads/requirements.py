@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.objective import Measure
-from aiperf_hpc.ops_counter.divisions import RuleCheck
-from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
+from aiperf_hpc.rules.rule import Findings, Found, Rule
+from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.trial import DatasetInfo, TrialState
 
 
@@ -49,16 +49,21 @@ def _text(value: object) -> object:
     return "none" if value is None else value
 
 
-def data_rule(run: RunEvidence, wanted: OfficialData, further: Iterable[str] = ()) -> RuleCheck:
-    """Return whether all replicas read the official data, all of it.
+def official_data(run: RunEvidence, wanted: OfficialData, further: Iterable[str] = ()) -> Findings:
+    """Require that all replicas read the official data, all of it.
 
     Args:
         further: other reasons, such as a wrong augmentation.
     """
     seen = {each.dataset for each in run.replicas if each.dataset is not None}
-    value = ", ".join(sorted(dataset.name for dataset in seen)) or "none"
-    wrong = [*_other_data(seen, wanted), *further]
-    return RuleCheck.of("data", value, f"the official {wanted.unit}", wrong)
+    yield Found(", ".join(sorted(dataset.name for dataset in seen)) or "none")
+    yield from _other_data(seen, wanted)
+    yield from further
+
+
+def data_rule(wanted: OfficialData) -> Rule[RunEvidence]:
+    """Return the rule that all replicas read the official data, all of it."""
+    return Rule("data", f"the official {wanted.unit}", lambda run: official_data(run, wanted))
 
 
 def _other_data(seen: set[DatasetInfo], wanted: OfficialData) -> Iterator[str]:
@@ -87,50 +92,61 @@ def _other_numbers(dataset: DatasetInfo, wanted: OfficialData) -> Iterator[str]:
         yield f"{found} {wanted.unit}; {due} are required{wanted.condition}"
 
 
-def optimizer_rule(config: RunConfig, wanted: Mapping[str, object], limit: str) -> RuleCheck:
-    """Return whether SGD has the benchmark's settings, by their names in ``training``."""
-    training = config.training
-    value = f"{training.optimizer}, momentum {training.momentum:g}"
-    return RuleCheck.of("optimizer", value, limit, differing(training, "training", wanted))
+def optimizer_rule(wanted: Mapping[str, object], requirement: str) -> Rule[RunConfig]:
+    """Return the rule that SGD has the benchmark's settings, by their names in ``training``."""
+
+    def findings(config: RunConfig) -> Findings:
+        training = config.training
+        yield Found(f"{training.optimizer}, momentum {training.momentum:g}")
+        yield from differing(training, "training", wanted)
+
+    return Rule("optimizer", requirement, findings)
 
 
-def target_rule(config: RunConfig, target: float, *, optional: bool = False) -> RuleCheck:
-    """Return whether a training ends at the benchmark's quality.
+def target_rule(target: float, *, optional: bool = False) -> Rule[RunConfig]:
+    """Return the rule that a training ends at the benchmark's quality.
 
     Args:
         optional: whether a training may also have no target, and end after all its epochs.
     """
-    quality = config.training.target
-    value = "none" if quality is None else f"{quality:g}"
-    wrong = []
-    if quality != target and not (optional and quality is None):
-        due = f"{target:g} or none" if optional else f"{target:g}"
-        wrong = [f"training.target is {value}; {due} is required"]
-    return RuleCheck.of("target", value, f"{target:g}{', or none' * optional}", wrong)
+
+    def findings(config: RunConfig) -> Findings:
+        quality = config.training.target
+        value = "none" if quality is None else f"{quality:g}"
+        yield Found(value)
+        if quality != target and not (optional and quality is None):
+            yield f"training.target is {value}; {target:g}{' or none' * optional} is required"
+
+    return Rule("target", f"{target:g}{', or none' * optional}", findings)
 
 
-def epochs_rule(config: RunConfig, wanted: int) -> RuleCheck:
-    """Return whether a training that does not reach its target has all its epochs."""
-    training = config.training
-    wrong = differing(training, "training", {"max_epochs": wanted})
-    if training.patience < wanted:
-        wrong.append(f"training.patience is {training.patience}; at least {wanted} is required")
-    return RuleCheck.of("epochs", str(training.max_epochs), str(wanted), wrong)
+def epochs_rule(wanted: int) -> Rule[RunConfig]:
+    """Return the rule that a training that does not reach its target has all its epochs."""
+
+    def findings(config: RunConfig) -> Findings:
+        training = config.training
+        yield Found(str(training.max_epochs))
+        yield from differing(training, "training", {"max_epochs": wanted})
+        if training.patience < wanted:
+            yield f"training.patience is {training.patience}; at least {wanted} is required"
+
+    return Rule("epochs", str(wanted), findings)
 
 
-def reached_rule(run: RunEvidence, measure: Measure, target: float) -> RuleCheck:
-    """Return whether all completed trainings, and at least one, reached the target quality.
+def reached_rule(measure: Measure, target: float) -> Rule[RunEvidence]:
+    """Return the rule that all completed trainings, and at least one, reach the target quality.
 
     The quality is that of the last epoch, whose network a training leaves.
     """
-    ended = [trial for trial in run.trials if trial.state is TrialState.COMPLETED]
-    last = [trial.evaluations[-1].quality for trial in ended if trial.evaluations]
-    good = sum(measure.reaches(quality, target) for quality in last)
-    wrong = []
-    if not good:
-        wrong = [f"no training has reached {target:g}"]
-    elif good < len(ended):
-        wrong = [f"{len(ended) - good} of {len(ended)} trainings did not reach {target:g}"]
-    return RuleCheck.of(
-        "reached", f"{good} of {len(ended)} trainings", "all, and at least 1", wrong
-    )
+
+    def findings(run: RunEvidence) -> Findings:
+        ended = [trial for trial in run.trials if trial.state is TrialState.COMPLETED]
+        last = [trial.evaluations[-1].quality for trial in ended if trial.evaluations]
+        good = sum(measure.reaches(quality, target) for quality in last)
+        yield Found(f"{good} of {len(ended)} trainings")
+        if not good:
+            yield f"no training has reached {target:g}"
+        elif good < len(ended):
+            yield f"{len(ended) - good} of {len(ended)} trainings did not reach {target:g}"
+
+    return Rule("reached", "all, and at least 1", findings)

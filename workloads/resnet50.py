@@ -18,16 +18,16 @@ from aiperf_hpc.config import ModelConfig, RunConfig
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.networks.resnet import V1_5, resnet50
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
-from aiperf_hpc.ops_counter.divisions import RuleCheck
-from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
-from aiperf_hpc.ops_counter.valid_flops import Weight
+from aiperf_hpc.ops_counter.score import Weight
+from aiperf_hpc.rules.rule import Findings, Found, Rule
+from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.base import Definition, Workload, classes_of
 from aiperf_hpc.workloads.requirements import (
     OfficialData,
-    data_rule,
     differing,
     epochs_rule,
+    official_data,
     optimizer_rule,
     reached_rule,
     target_rule,
@@ -71,7 +71,7 @@ UPDATE: Final = {
 }
 
 
-def _network_rule(config: RunConfig) -> RuleCheck:
+def _network_rule(config: RunConfig) -> Findings:
     """Require ResNet-50 v1.5."""
     chosen, official = config.model, ModelConfig()
     wanted = {name: getattr(official, name) for name in ("stem", "base_width", "blocks")}
@@ -79,19 +79,21 @@ def _network_rule(config: RunConfig) -> RuleCheck:
     spare = chosen.resnet50.spare_outputs
     if spare not in (0, SPARE):
         wrong.append(f"model.resnet50.spare_outputs is {spare}; 0 or 1 is required")
-    return RuleCheck.of("network", f"{spare} spare outputs", "ResNet-50 v1.5", wrong)
+    yield Found(f"{spare} spare outputs")
+    yield from wrong
 
 
-def _smoothing(config: RunConfig) -> RuleCheck:
+def _smoothing(config: RunConfig) -> Findings:
     """Require label smoothing of 0.1."""
     value = config.training.label_smoothing
-    wrong = [] if value == 0.1 else [f"training.label_smoothing is {value:g}; 0.1 is required"]
-    return RuleCheck.of("smoothing", f"{value:g}", "0.1", wrong)
+    yield Found(f"{value:g}")
+    if value != 0.1:
+        yield f"training.label_smoothing is {value:g}; 0.1 is required"
 
 
-def _data(run: RunEvidence) -> RuleCheck:
+def _data(run: RunEvidence) -> Findings:
     """Require all of ImageNet, at the benchmark's image size and augmented."""
-    return data_rule(run, OFFICIAL, _augmented(run.config))
+    return official_data(run, OFFICIAL, _augmented(run.config))
 
 
 def _augmented(config: RunConfig) -> Iterator[str]:
@@ -139,14 +141,14 @@ WORKLOAD = Workload(
         "training.schedule": "any",
     },
     settings_rules=(
-        _network_rule,
-        partial(optimizer_rule, wanted=UPDATE, limit="sgd, momentum 0.875, L2 in the loss"),
-        _smoothing,
-        partial(epochs_rule, wanted=EPOCHS),
-        partial(target_rule, target=TARGET, optional=True),
+        Rule("network", "ResNet-50 v1.5", _network_rule),
+        optimizer_rule(UPDATE, "sgd, momentum 0.875, L2 in the loss"),
+        Rule("smoothing", "0.1", _smoothing),
+        epochs_rule(EPOCHS),
+        target_rule(TARGET, optional=True),
     ),
-    data_rule=_data,
-    record_rules=(partial(reached_rule, measure=ACCURACY, target=TARGET),),
+    data_rule=Rule("data", f"the official {OFFICIAL.unit}", _data),
+    record_rules=(reached_rule(ACCURACY, TARGET),),
     valid_flops=Weight(TARGET, 5),
     opened="everything but the dataset, the target and the epochs (HPC AI500's free level)",
 )

@@ -14,12 +14,12 @@ from pydantic import field_serializer
 from aiperf_hpc.errors import AIPerfError, reason_of
 from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.integrity.signatures import PublicKey
-from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.results.report.signing import signed_by
 from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.run_catalog import find_runs
 from aiperf_hpc.results.views.run_summary import RunDetails
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.rules.rule import Division
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import Value
 from aiperf_hpc.verification.audit import verify

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from aiperf_hpc.analysis.rank.ranking import Ranking
 from aiperf_hpc.formatting import si
-from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.results.table import NONE, Table
 from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
 from aiperf_hpc.results.views.run_summary import RunDetails
+from aiperf_hpc.rules.rule import Division
 from aiperf_hpc.system.summary import times
 
 WORDS = ("system", "accelerators", "signed by", "rules not kept")

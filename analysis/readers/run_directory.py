@@ -34,11 +34,11 @@ from aiperf_hpc.analysis.training_log import (
     TrainingLog,
 )
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError, reason_of
-from aiperf_hpc.ops_counter.divisions.accelerators import hosts_of
-from aiperf_hpc.ops_counter.divisions.work import MOST_ERROR
 from aiperf_hpc.results.views.resources import Resources, counted
 from aiperf_hpc.results.views.run_summary import RunSummary
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.rules.validity.error import MOST_ERROR
+from aiperf_hpc.rules.validity.replicas import hosts_of
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import DatasetInfo

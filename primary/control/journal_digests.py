@@ -14,7 +14,12 @@ from aiperf_hpc.run.journal_digest import MARK, JournalDigest, combined_sha256, 
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.records import HeadsTaken, JournalHeads
 from aiperf_hpc.run.storage import Retry
-from aiperf_hpc.verification.witness_client.witness import StatingWitness, Witness, token_in
+from aiperf_hpc.verification.witness_client.witness import (
+    StampingAuthority,
+    StatingWitness,
+    Witness,
+    token_in,
+)
 
 _NOTHING = new_hash()
 """The hash of a journal that is gone."""
@@ -119,8 +124,6 @@ def witnesses_of(manifest: RunManifest, history: RunHistory) -> list[tuple[Witne
             last = None if known is None else known.last
             found.append((StatingWitness(url, run, token, last), config.witness.seconds))
     if config.timestamps.urls:
-        from aiperf_hpc.verification.witness_client.timestamps import StampingAuthority
-
         for url in config.timestamps.urls:
             found.append((StampingAuthority(url, run), config.timestamps.seconds))
     return found

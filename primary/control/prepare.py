@@ -25,15 +25,16 @@ from aiperf_hpc.errors import (
 from aiperf_hpc.formatting import size
 from aiperf_hpc.integrity.commit import source_commit
 from aiperf_hpc.integrity.release import FILES, changes, package_digest
-from aiperf_hpc.ops_counter.divisions import Division, violations_of
-from aiperf_hpc.ops_counter.divisions.plan import Code, check_plan, clock_rule
-from aiperf_hpc.ops_counter.divisions.rule import RuleCheck
 from aiperf_hpc.primary.control.scaling import require_nodes
 from aiperf_hpc.primary.launchers.backend import Request, backend_of, choose_launcher
 from aiperf_hpc.primary.launchers.base import divide_cores
 from aiperf_hpc.primary.launchers.ranks import Settled
 from aiperf_hpc.primary.programs import output_for
 from aiperf_hpc.results.views.run_catalog import run_name
+from aiperf_hpc.rules.judgement import check_plan
+from aiperf_hpc.rules.registry import CLOCK_START, PLANNED_NODES, Plan
+from aiperf_hpc.rules.rule import Division, violations_of
+from aiperf_hpc.rules.validity.software import Code
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.storage import free_bytes, require_writable
@@ -133,32 +134,24 @@ def require_eligible(
     """
     if manifest.division is None:
         return
-    checks = [
-        _constant_nodes(manifest),
-        *([] if manifest.start_when == "first" else [clock_rule(manifest.start_when)]),
-        *check_plan(
-            manifest.config,
-            Division(manifest.division),
-            hours=manifest.hours,
-            code=Code(manifest.versions, manifest.release_changes),
-            variables=recorded_variables(environment),
-            dataset=dataset,
-        ),
+    plan = Plan(
+        manifest.config,
+        manifest.hours,
+        Code(manifest.versions, manifest.release_changes),
+        recorded_variables(environment),
+        dataset,
+    )
+    results = [
+        PLANNED_NODES.check(manifest),
+        CLOCK_START.check(manifest.start_when),
+        *check_plan(plan, Division(manifest.division)),
     ]
-    if broken := violations_of(checks):
-        lines = "\n".join(f"  {each}" for each in broken)
+    if violations := violations_of(results):
+        lines = "\n".join(f"  {each}" for each in violations)
         raise UsageError(
             f"not started: it could not become official in the {manifest.division} division:\n"
             f"{lines}"
         )
-
-
-def _constant_nodes(manifest: RunManifest) -> RuleCheck:
-    """Return whether a run is to keep the nodes that it begins with."""
-    most = manifest.nodes_max
-    asked = f"{manifest.nodes:,}" if most is None else f"{manifest.nodes:,}-{most:,}"
-    changes = () if most is None else (f"{asked} nodes; official runs keep theirs",)
-    return RuleCheck("nodes", asked, "constant", changes)
 
 
 def describe_dataset(config: DatasetConfig) -> DatasetInfo:

@@ -15,7 +15,6 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.objective import ACCURACY
-from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.results.report.incidents import (
     Problems,
     Restart,
@@ -56,6 +55,7 @@ from aiperf_hpc.results.views.time_split import (
     total_time,
 )
 from aiperf_hpc.results.views.witnesses import WitnessStatus
+from aiperf_hpc.rules.rule import Division
 from aiperf_hpc.system.summary import MachineSummary
 from aiperf_hpc.trial import DatasetInfo, Value
 
@@ -226,7 +226,7 @@ def make_report(view: RunView) -> Report:
             f"graphs count {split.total:,}; `aiperf verify {view.paths.root}` names the trials"
         )
     judgement = view.judgement()
-    rules = tuple(map(RuleReport.of, judgement.checks))
+    rules = tuple(map(RuleReport.of, judgement.results))
     invalid = tuple(map(Broken.of, judgement.violations))
     asked = manifest.division
     status = view.status(end)

@@ -8,12 +8,12 @@ from typing import Any
 
 from aiperf_hpc.formatting import in_words
 from aiperf_hpc.objective import ACCURACY
-from aiperf_hpc.ops_counter.divisions import RuleCheck, Violation
-from aiperf_hpc.ops_counter.divisions.settings import Declared, said
 from aiperf_hpc.results.views.replica_status import ReplicaStatus
 from aiperf_hpc.results.views.run_view import RunStatus, RunView
 from aiperf_hpc.results.views.time_split import TimeSplit, split_time
 from aiperf_hpc.results.views.trial_status import TrialStatus
+from aiperf_hpc.rules.rule import RuleResult, Violation
+from aiperf_hpc.rules.validity.settings import Declared, said
 from aiperf_hpc.run.history import ReplicaHistory, Trial
 from aiperf_hpc.trial import Hyperparameters, Machine, Value
 
@@ -59,13 +59,13 @@ class RuleReport(Value):
     """Why it is not kept; empty where it is."""
 
     @classmethod
-    def of(cls, check: RuleCheck) -> RuleReport:
+    def of(cls, result: RuleResult) -> RuleReport:
         return cls(
-            rule=check.rule,
-            value=check.value,
-            limit=check.limit,
-            passed=check.passed,
-            reasons=check.reasons,
+            rule=result.rule,
+            value=result.found,
+            limit=result.requirement,
+            passed=result.passed,
+            reasons=result.failures,
         )
 
 

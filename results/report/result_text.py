@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from aiperf_hpc.config import Difference, differences, preset_of
 from aiperf_hpc.formatting import duration, quality
 from aiperf_hpc.objective import MEASURES
-from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.results.report.model import Report
 from aiperf_hpc.results.report.parts import RuleReport
 from aiperf_hpc.results.report.system import title_of
@@ -20,6 +19,7 @@ from aiperf_hpc.results.views.models import model_lines
 from aiperf_hpc.results.views.quantities import Format, Quantity, View, quantities_in
 from aiperf_hpc.results.views.telemetry import energy_line
 from aiperf_hpc.results.views.witnesses import witness_line
+from aiperf_hpc.rules.rule import Division
 from aiperf_hpc.streams import without_controls
 from aiperf_hpc.system.summary import machine_line
 

@@ -16,7 +16,6 @@ from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.formatting import NAMED, duration, few, quality, si
 from aiperf_hpc.integrity.signatures import PrivateKey
 from aiperf_hpc.objective import MEASURES
-from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.results.report.html import render
 from aiperf_hpc.results.report.mllog import mllog_text
 from aiperf_hpc.results.report.model import Report, make_report
@@ -39,6 +38,7 @@ from aiperf_hpc.results.views.run_view import RunStatus, RunView
 from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.results.views.telemetry import energy_line
 from aiperf_hpc.results.views.witnesses import witness_line
+from aiperf_hpc.rules.rule import Division
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.untrusted.files import bytes_inside, require_no_link
 
@@ -231,12 +231,15 @@ def summary_lines(view: RunView) -> list[str]:
 def reason_lines(view: RunView) -> list[str]:
     """Return the violated rules, a line each with its first reason, and the score below them."""
     status, final = view.status(view.until), view.history.end_utc is not None
-    broken = [each for each in view.judgement().checks if not each.passed]
+    broken = [each for each in view.judgement().results if not each.passed]
     result = f"VALID{_division_of(view)}"
     if broken:
         result = f"INVALID: {len(broken)} rules violated; every reason is in report/result.txt"
     return [
-        *(f"{each.rule:<16} {each.reasons[0]}{'; …' * (len(each.reasons) > 1)}" for each in broken),
+        *(
+            f"{each.rule:<16} {each.failures[0]}{'; …' * (len(each.failures) > 1)}"
+            for each in broken
+        ),
         f"Result           {'' if final else 'so far '}{result}",
         *_score_lines(status),
     ]

@@ -16,7 +16,7 @@ from typing import Literal
 
 from aiperf_hpc.formatting import duration, quality, si
 from aiperf_hpc.objective import MEASURES, Measure
-from aiperf_hpc.ops_counter.valid_flops import Weight, quality_ratio, weighted
+from aiperf_hpc.ops_counter.score import Weight, quality_ratio, weighted
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory, Trial
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.trial import TrialState, Value

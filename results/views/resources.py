@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from operator import is_
 
-from aiperf_hpc.ops_counter.divisions.accelerators import (
+from aiperf_hpc.ops_counter.contributions import kinds_of
+from aiperf_hpc.rules.validity.replicas import (
     AcceleratorUse,
     accelerator_use,
     started_hosts,
 )
-from aiperf_hpc.ops_counter.kinds import kinds_of
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.system.site import SiteDescription

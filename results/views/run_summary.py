@@ -7,7 +7,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from aiperf_hpc.ops_counter.divisions import Division
 from aiperf_hpc.results.views.energy import EnergyStatus
 from aiperf_hpc.results.views.quantities import Figures, figures_of
 from aiperf_hpc.results.views.resources import Resources
@@ -15,6 +14,7 @@ from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.results.views.time_split import total_time
 from aiperf_hpc.results.views.witnesses import UNWITNESSED, witness_line, witnesses_of
+from aiperf_hpc.rules.rule import Division
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.system.summary import node_rows
 from aiperf_hpc.trial import Value

@@ -16,9 +16,6 @@ from typing import Literal
 from aiperf_hpc.errors import JournalError, RunDirectoryError
 from aiperf_hpc.formatting import age
 from aiperf_hpc.objective import ACCURACY, MEASURES, Measure
-from aiperf_hpc.ops_counter.divisions import Violation, violations_of
-from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
-from aiperf_hpc.ops_counter.divisions.judgement import Judgement, Rule, judge, judge_briefly
 from aiperf_hpc.ops_counter.score import Counts, ScorePoint, end_of, recorded, score_at
 from aiperf_hpc.results.views.clock import ClockStatus, clock_status, queue_reason
 from aiperf_hpc.results.views.energy import EnergyStatus
@@ -50,6 +47,9 @@ from aiperf_hpc.results.views.score import ScoreSeries, ScoreStatus
 from aiperf_hpc.results.views.telemetry import TelemetryStatus, telemetry_status
 from aiperf_hpc.results.views.trial_status import TrialStatus, trial_statuses
 from aiperf_hpc.results.views.witnesses import WitnessStatus, witnesses_of
+from aiperf_hpc.rules.judgement import Judgement, judge, judge_briefly
+from aiperf_hpc.rules.rule import Rule, Violation, violations_of
+from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.history import Evaluation, RunHistory, Trial
 from aiperf_hpc.run.liveness import primary_is_gone, silent_limit
@@ -241,7 +241,7 @@ class RunView:
         """Return the division of MLPerf HPC that the run is of, by its settings and its data."""
         run = self._evidence(self.final())
         rules = workload_of(self.manifest.config).division_rules
-        return "open" if violations_of(rule(run) for rule in rules) else "closed"
+        return "open" if violations_of(rule.check(run) for rule in rules) else "closed"
 
     def _broken(self, final: ScorePoint) -> list[Violation]:
         """Return the rules that are not kept: all once the run has ended, before the quick ones."""
@@ -250,7 +250,7 @@ class RunView:
         return judge_briefly(self._evidence(final), self._rules)
 
     @cached_property
-    def _rules(self) -> tuple[Rule, ...]:
+    def _rules(self) -> tuple[Rule[RunEvidence], ...]:
         """The rules of the workload's own benchmark."""
         return workload_of(self.manifest.config).rules
 

@@ -22,10 +22,16 @@ from aiperf_hpc.integrity.signatures import (
     load_private_key,
     make_key,
 )
-from aiperf_hpc.run.journal_digest import NOTHING, JournalDigest, Statement
+from aiperf_hpc.run.journal_digest import (
+    NAMESPACE,
+    NOTHING,
+    JournalDigest,
+    Statement,
+    follows,
+    signer_of,
+)
 from aiperf_hpc.run.storage import GrowingFile
 from aiperf_hpc.service.problem import ProblemError
-from aiperf_hpc.verification.witness_client.signed import NAMESPACE, follows, signer_of
 
 MOST_GIVEN: Final = 100
 """Statements of a run that one answer has at most."""

@@ -77,10 +77,11 @@ def test_extras_that_pages_install_are_the_packages() -> None:
 JUDGE = """
 import json
 from aiperf_hpc import __version__
-from aiperf_hpc.ops_counter.divisions.release import release_rule
+from aiperf_hpc.rules.registry import RELEASE
+from aiperf_hpc.rules.validity.software import Code
 from aiperf_hpc.integrity.release import FILES, changes, package_digest
 versions = {"aiperf-hpc": __version__, FILES: package_digest()}
-print(json.dumps(release_rule(versions, changes()).reasons))
+print(json.dumps(RELEASE.check(Code(versions, changes())).failures))
 """
 
 

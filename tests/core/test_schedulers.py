@@ -19,7 +19,7 @@ from aiperf_hpc.run.paths import RunPaths
 ROOT = Path(__file__).parents[2]
 SOURCES = (
     "src/aiperf_hpc", "analysis", "cli", "morphism", "ops_counter", "primary", "replica", "results",
-    "service", "verification", "workloads",
+    "rules", "service", "verification", "workloads",
 )  # fmt: skip
 OWN = ("primary/launchers/slurm/", "src/aiperf_hpc/config/slurm", "src/aiperf_hpc/simulation/")
 """What is about SLURM."""

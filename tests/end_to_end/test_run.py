@@ -19,13 +19,13 @@ from aiperf_hpc.morphism.weights.predictions import file_digest
 from aiperf_hpc.replica.execution import execute
 from aiperf_hpc.replica.training.checkpoint import load_training, save_training
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.rules.registry import CONSISTENCY
 from aiperf_hpc.run.history import RunHistory, Trial, counted
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import BestEpochKept
 from aiperf_hpc.telemetry.values import Part
 from aiperf_hpc.trial import RoundPhase
-from aiperf_hpc.verification.audit import RULES, verify
-from aiperf_hpc.verification.evidence import Evidence
+from aiperf_hpc.verification.audit import evidence_of, verify
 from aiperf_hpc.verification.execution import outcome
 from aiperf_hpc.verification.execution.comparison import TrialAgain, Verdict
 
@@ -89,7 +89,7 @@ def test_verify_passes_and_the_report_states_the_recount(finished: Finished) -> 
     assert aiperf("verify", paths.root, "--official").returncode == 3
     as_json = json.loads(aiperf("verify", paths.root, "--json").stdout)
     assert (as_json["consistent"], as_json["official"]) == (True, False)
-    assert {rule["rule"] for rule in as_json["rules"]} == {rule.name for rule in RULES}
+    assert {rule["rule"] for rule in as_json["rules"]} == {rule.name for rule in CONSISTENCY}
     unseen = {rule["rule"] for rule in as_json["rules"] if not rule["checked"]}
     # Its clock started at once, as nobody waited for nodes; of a search no baseline is told.
     assert unseen <= {"signature", "witness", "clock", "baseline"}
@@ -175,7 +175,7 @@ def test_untrained_credit_fails(finished: Finished, tmp_path: Path, epoch: int, 
 def executed_again(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> TrialAgain:
     """Execute the best trial again, in this process."""
     monkeypatch.setattr(outcome, "execute", lambda request, _: execute(request))
-    (found,) = outcome.execute_again(Evidence(RunView(paths)), outcome.Choice(0)).trials
+    (found,) = outcome.execute_again(evidence_of(RunView(paths)), outcome.Choice(0)).trials
     return found
 
 

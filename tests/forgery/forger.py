@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,12 +34,16 @@ Line = dict[str, Any]
 """A record as JSON has it."""
 
 
+Forge = Callable[["ForgedRun"], object]
+"""A function that changes a run."""
+
+
 class Forgery(NamedTuple):
     """One way to forge a run."""
 
     kind: str
     name: str
-    forge: Callable[[ForgedRun], None]
+    forge: Forge
     rule: str | None
     """The rule that finds it; None where all that is unsigned says the same."""
     base: str
@@ -64,6 +68,13 @@ def forgery(
         return forge
 
     return enter
+
+
+def forgeries(
+    kind: str, rows: Mapping[str, tuple[str | None, Forge]], base: str = "simulated"
+) -> None:
+    """Enter forgeries of one kind, by their names, each with the rule that finds it."""
+    FORGERIES.extend(Forgery(kind, name, forge, rule, base) for name, (rule, forge) in rows.items())
 
 
 @dataclass
@@ -175,6 +186,62 @@ def like(line: Line, event: Line, seconds: float = 0.0) -> Line:
     return {
         **line, "utc": line["utc"] + seconds, "mono": line["mono"] + seconds, "event": event
     }  # fmt: skip
+
+
+REPLICAS = ("r0", "r1", "r2")
+
+
+def settings(section: str, **values: object) -> Forge:
+    """Return a change of a section of the configuration."""
+    return lambda run: run.set(lambda stated: stated["config"][section].update(values))
+
+
+def run_yaml(**values: object) -> Forge:
+    """Return a change of ``run.yaml``."""
+    return lambda run: run.set(lambda stated: stated.update(values))
+
+
+def event(
+    kind: str,
+    inside: str = "",
+    on: tuple[str, ...] = ("r0",),
+    **values: Any,  # noqa: ANN401
+) -> Forge:
+    """Return a change of the event of a record of a kind, on some replicas.
+
+    Args:
+        inside: the dotted path of the part of the event that is changed; all of it by default.
+    """
+
+    def change(run: ForgedRun) -> None:
+        for replica in on:
+            part = event_of(run.trainer(replica), kind)
+            for key in inside.split(".") if inside else ():
+                part = part[key]
+            part.update(values)
+
+    return change
+
+
+def both(*changes: Forge) -> Forge:
+    """Return several changes, one after the other."""
+
+    def change(run: ForgedRun) -> None:
+        for each in changes:
+            each(run)
+
+    return change
+
+
+def without(kind: str, on: tuple[str, ...] = ("r0",)) -> Forge:
+    """Return a change that removes all records of a kind from replicas' journals."""
+
+    def change(run: ForgedRun) -> None:
+        for replica in on:
+            lines = run.trainer(replica)
+            lines[:] = [line for line in lines if line["event"]["type"] != kind]
+
+    return change
 
 
 def regrow(run: ForgedRun) -> None:

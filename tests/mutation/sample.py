@@ -31,7 +31,7 @@ from coverage import CoverageData
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = {
     "counting": ("ops_counter/*.py",),
-    "rules": ("ops_counter/divisions/*.py", "verification/rules/*.py"),
+    "rules": ("rules/validity/*.py", "rules/consistency/*.py"),
     "journals": ("src/aiperf_hpc/run/journal.py", "src/aiperf_hpc/run/digest.py"),
     "history": ("src/aiperf_hpc/run/history/*.py",),
     "credit": ("replica/training/credit.py", "replica/training/schedule.py"),
@@ -39,8 +39,9 @@ MODULES = {
 }
 """Glob patterns of the mutated modules. Each subject gets an equal part of the sample."""
 TESTS = (
-    "tests/ops_counter", "tests/verification", "tests/run", "tests/core", "tests/forgery",
-    "tests/morphism", "tests/replica/training", "tests/results/views", "tests/workloads",
+    "tests/ops_counter", "tests/rules", "tests/verification", "tests/run", "tests/core",
+    "tests/forgery", "tests/morphism", "tests/replica/training", "tests/results/views",
+    "tests/workloads",
 )  # fmt: skip
 SPECIFIC = 25
 """Tests that are run first: those that execute the fewest lines."""

@@ -13,7 +13,7 @@ from tests.support.run_factory import Plan, write_run
 from tests.support.run_writer import RunWriter, replica_started, run_started
 
 from aiperf_hpc.cli import main
-from aiperf_hpc.ops_counter.kinds import UNTOLD, kinds_of, work_by_kind
+from aiperf_hpc.ops_counter.contributions import UNTOLD, kinds_of, work_by_kind
 from aiperf_hpc.ops_counter.score import recorded, score_at
 from aiperf_hpc.results.report.html import render
 from aiperf_hpc.results.report.model import make_report

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 ONE = Plan(replicas=1)
 PACKAGES = (
     "src/aiperf_hpc", "analysis", "cli", "ops_counter", "primary", "replica", "results", "service",
+    "rules",
     "verification",
 )  # fmt: skip
 
@@ -60,4 +61,4 @@ def test_no_other_module_counts_missed_heartbeats() -> None:
         for path in (ROOT / folder).rglob("*.py")
         if counted.search(path.read_text("utf-8"))
     }
-    assert found == {"src/aiperf_hpc/run/liveness.py", "verification/rules/signs.py"}
+    assert found == {"src/aiperf_hpc/run/liveness.py", "rules/consistency/replicas.py"}

@@ -8,8 +8,8 @@ from pathlib import Path
 from tests.support.run_writer import RunWriter, evaluated, run_started, trial_ended, trial_started
 
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.score import ScorePoint
+from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.records import DatasetLoaded
 from aiperf_hpc.trial import DatasetInfo, RoundPhase
@@ -18,8 +18,8 @@ from aiperf_hpc.workloads.base import Workload
 
 def violated_rules(workload: Workload, config: RunConfig) -> dict[str, tuple[str, ...]]:
     """Return the reasons of the workload's rules of settings that a configuration violates."""
-    checks = (rule(config) for rule in workload.settings_rules)
-    return {check.rule: check.reasons for check in checks if check.reasons}
+    results = (rule.check(config) for rule in workload.settings_rules)
+    return {result.rule: result.failures for result in results if not result.passed}
 
 
 def fixed_run(

@@ -25,9 +25,9 @@ from tests.support.run_writer import (
 from aiperf_hpc.config import DatasetConfig, RunConfig
 from aiperf_hpc.datasets import ARCHIVES
 from aiperf_hpc.integrity.release import FILES
-from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
-from aiperf_hpc.ops_counter.divisions.work import RESNET50
 from aiperf_hpc.ops_counter.score import end_of, recorded, score_at
+from aiperf_hpc.rules.validity.evidence import RunEvidence
+from aiperf_hpc.rules.validity.search import RESNET50
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter

@@ -17,19 +17,23 @@ import pytest
 import yaml
 from benchmarks import synthetic_run
 from tests.support.clock import Clock
+from tests.support.hostile import appended, edited_lines, in_records
 from tests.support.manifests import change_manifest, restate
+from tests.support.rules import check_rule, failures_by_rule
+from tests.support.run_writer import replica_started
 
 from aiperf_hpc.morphism.weights.predictions import Predictions, file_digest, save_predictions
 from aiperf_hpc.results.report.provenance import ReportManifest
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.rules.rule import RuleResult
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.records import RECORD
-from aiperf_hpc.trial import JobPhase, Machine, TimePhase, TrialState
-from aiperf_hpc.verification.audit import Finding, verify
+from aiperf_hpc.trial import JobPhase, TimePhase, TrialState
+from aiperf_hpc.verification.audit import verify
 
 REPLICAS = 3
 
@@ -39,9 +43,23 @@ def run(tmp_path: Path) -> RunPaths:
     return synthetic_run.write_run(tmp_path / "run", REPLICAS, distinct=2).paths
 
 
-def failures(paths: RunPaths) -> dict[str, tuple[str, ...]]:
-    found: list[Finding] = verify(RunView(paths))
-    return {f.rule: f.failures for f in found if not f.passed}
+def history_of(paths: RunPaths) -> RunHistory:
+    history = RunHistory(paths)
+    history.refresh()
+    return history
+
+
+def reported(paths: RunPaths) -> RunPaths:
+    """Write the report of a run."""
+    write_report(RunView(paths))
+    return paths
+
+
+def replace_in(path: Path, old: str, new: str, count: int = -1) -> None:
+    """Replace text of a file that contains it."""
+    text = path.read_text("utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, count), "utf-8")
 
 
 def append(path: Path, utc: float, event: records.AnyEvent) -> None:
@@ -50,43 +68,33 @@ def append(path: Path, utc: float, event: records.AnyEvent) -> None:
         journal.append(event)
 
 
-def started_again(paths: RunPaths, machine: Machine) -> records.ReplicaStarted:
-    """Return what a later life of r0 records first."""
-    return records.ReplicaStarted(
-        replica="r0",
-        pid=1,
-        engine="tensorflow",
-        machine=machine,
-        manifest_sha256=paths.manifest_digest(),
-    )
+def started_again(paths: RunPaths) -> records.ReplicaStarted:
+    """Return what a later attempt of r0 records first."""
+    return replica_started().model_copy(update={"manifest_sha256": paths.manifest_digest()})
 
 
 def test_the_benchmarks_run_is_verified_and_has_as_many_records_as_it_says(tmp_path: Path) -> None:
     written = synthetic_run.write_run(tmp_path, REPLICAS, distinct=2)
-    write_report(RunView(written.paths))
-    findings = {f.rule: f for f in verify(RunView(written.paths))}
+    findings = {f.rule: f for f in verify(RunView(reported(written.paths)))}
     assert {rule: f.failures for rule, f in findings.items() if not f.passed} == {}
     assert findings["journals"].checked == written.records
     epochs = sum(synthetic_run.EPOCHS)
     assert findings["samples"].checked == REPLICAS * 3 * epochs
     assert findings["evaluations"].checked == REPLICAS * epochs
-    history = RunHistory(written.paths)
-    history.refresh()
+    history = history_of(written.paths)
     assert [history.stock(f"r{n}") for n in range(REPLICAS)] == [0] * REPLICAS
 
 
 def test_a_run_that_has_not_ended_is_verified_up_to_its_last_record(tmp_path: Path) -> None:
     paths = synthetic_run.write_run(tmp_path, REPLICAS, ended=False).paths
-    assert failures(paths) == {}
+    assert failures_by_rule(paths) == {}
 
 
 def test_a_clock_that_jumps_is_found_with_its_place(run: RunPaths) -> None:
     path = run.replica_journal("r1")
-    lines = path.read_text("utf-8").splitlines(keepends=True)
-    mono = lines[7].partition('"mono":')[2].partition(",")[0]
-    lines[7] = lines[7].replace(f'"mono":{mono}', f'"mono":{float(mono) - 20.0}')
-    path.write_text("".join(lines), "utf-8")
-    assert failures(run)["clocks"] == (
+    mono = json.loads(path.read_bytes().splitlines()[7])["mono"]
+    replace_in(path, f'"mono":{mono}', f'"mono":{mono - 20.0}', 1)
+    assert check_rule("clocks", run).failures == (
         "replicas/r1/0.0/journal.jsonl, record 7: 20.000 s off since record 0",
         "replicas/r1/0.0/journal.jsonl, record 8: -20.000 s off since record 7",
     )
@@ -97,8 +105,7 @@ def test_what_a_replaced_replica_wrote_is_neither_credited_nor_recounted(tmp_pat
     before = RunView(paths)
     before.refresh()
     utc = before.history.last_utc + 1.0
-    machine = Machine(host="n", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={})
-    started = started_again(paths, machine)
+    started = started_again(paths)
     trial = before.history.replicas["r0"].trials[-1]
     epoch = len(before.history.trials[trial].evaluations)
     late = records.Progress(trial=trial, epoch=epoch, train_samples=100, validation_samples=0)
@@ -108,7 +115,7 @@ def test_what_a_replaced_replica_wrote_is_neither_credited_nor_recounted(tmp_pat
     after.refresh()
     assert after.history.fenced == 1
     assert after.final().operations == before.final().operations
-    assert failures(paths) == {}
+    assert failures_by_rule(paths) == {}
 
 
 @pytest.mark.parametrize(("seconds", "passes"), [(1.0, True), (-1.0, False)])
@@ -116,26 +123,20 @@ def test_a_journal_begun_after_the_end_is_no_change_and_one_before_it_is(
     run: RunPaths, seconds: float, passes: bool
 ) -> None:
     """A scheduler may start a replica after the run has ended and its report was made."""
-    write_report(RunView(run))
-    assert failures(run) == {}
-    view = RunView(run)
-    view.refresh()
-    assert view.history.end_utc is not None
-    machine = Machine(host="n", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={})
-    started = started_again(run, machine)
-    late = run.replica_journal("r0", Incarnation(0, 1))
-    append(late, view.history.end_utc + seconds, started)
+    assert failures_by_rule(reported(run)) == {}
+    late, end_utc = run.replica_journal("r0", Incarnation(0, 1)), history_of(run).end_utc
+    assert end_utc is not None
+    append(late, end_utc + seconds, started_again(run))
     name = late.relative_to(run.root)
     said = f"manifest.json does not name {name}: it was not there when the run ended"
-    (files,) = (f for f in verify(RunView(run)) if f.rule == "files")
+    files = check_rule("files", run)
     assert (files.failures, files.notes) == (((), (said,)) if passes else ((said,), ()))
-    assert (failures(run) == {}) == passes
+    assert (failures_by_rule(run) == {}) == passes
 
 
 def _kept(run: RunPaths, **changed: object) -> tuple[Path, Trial]:
     """Keep predictions of r0's first trial, and record what is true but for ``changed``."""
-    history = RunHistory(run)
-    history.refresh()
+    history = history_of(run)
     trial = history.trials[history.replicas["r0"].trials[0]]
     last = trial.evaluations[-1]
     path = run.predictions("r0", trial.id)
@@ -148,10 +149,10 @@ def _kept(run: RunPaths, **changed: object) -> tuple[Path, Trial]:
 
 
 def _append_before_the_end(run: RunPaths, replica: str, event: records.AnyEvent) -> None:
-    """Append to a replica's journal what comes before its last record."""
-    journal = run.replica_journal(replica)
-    *others, end = lines_of(journal)
-    journal.write_text("".join(others), "utf-8")
+    """Append to the journal of a replica, or of the primary, before its last record."""
+    journal = run.primary_journal if replica == "primary" else run.replica_journal(replica)
+    *others, end = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(others))
     last = RECORD.validate_json(end)
     append(journal, last.utc, event)
     append(journal, last.utc, last.event)
@@ -159,20 +160,18 @@ def _append_before_the_end(run: RunPaths, replica: str, event: records.AnyEvent)
 
 def test_kept_predictions_are_checked(run: RunPaths) -> None:
     path, _ = _kept(run)
-    write_report(RunView(run))
-    assert failures(run) == {}
+    assert failures_by_rule(reported(run)) == {}
     path.write_bytes(path.read_bytes()[:-1])
-    (said,) = failures(run)["predictions"]
+    (said,) = check_rule("predictions", run).failures
     assert "is not the file that was recorded" in said
     path.unlink()
-    (said,) = failures(run)["predictions"]
+    (said,) = check_rule("predictions", run).failures
     assert "its predictions cannot be read: No such file" in said
 
 
 def _best_epoch(run: RunPaths, epoch: int | None = None) -> tuple[Path, Path]:
     """Keep a best epoch of the best trial, in files of no sense; return them."""
-    history = RunHistory(run)
-    history.refresh()
+    history = history_of(run)
     assert history.best is not None
     trial = history.trials[history.best.trial]
     files = run.epoch_began(trial.replica, trial.id), run.epoch_evaluated(trial.replica, trial.id)
@@ -192,32 +191,32 @@ def _best_epoch(run: RunPaths, epoch: int | None = None) -> tuple[Path, Path]:
 
 def test_the_kept_best_epoch_of_the_best_trial_is_checked(run: RunPaths) -> None:
     _, evaluated = _best_epoch(run)
-    assert failures(run) == {}
+    assert failures_by_rule(run) == {}
     content = evaluated.read_bytes()
     evaluated.write_bytes(content[::-1])
-    (said,) = failures(run)["best epochs"]
+    (said,) = check_rule("best epochs", run).failures
     assert "evaluated.safetensors is not the file that was recorded" in said
     evaluated.write_bytes(content[:-1])
-    (said,) = failures(run)["best epochs"]
+    (said,) = check_rule("best epochs", run).failures
     assert f"has {len(content) - 1} bytes, {len(content)} were recorded" in said
     evaluated.unlink()
-    (said,) = failures(run)["best epochs"]
+    (said,) = check_rule("best epochs", run).failures
     assert "cannot be read: No such file" in said
     os.mkfifo(evaluated)
-    (said,) = failures(run)["best epochs"]
+    (said,) = check_rule("best epochs", run).failures
     assert "is no file" in said
 
 
 def test_a_kept_epoch_that_is_not_the_best_is_found(run: RunPaths) -> None:
     _best_epoch(run, 99)
-    (said,) = failures(run)["best epochs"]
+    (said,) = check_rule("best epochs", run).failures
     assert "the best epoch that was kept is 99" in said
 
 
 @pytest.mark.parametrize("changed", [{"epoch": 99}, {"samples": 7}])
 def test_predictions_of_no_evaluation_are_found(run: RunPaths, changed: dict[str, int]) -> None:
     _kept(run, **changed)
-    first, second = failures(run)["predictions"]
+    first, second = check_rule("predictions", run).failures
     assert "no such evaluation" in first
     assert "holds predictions of" in second
 
@@ -227,42 +226,36 @@ def test_a_class_that_there_is_not_is_found(run: RunPaths) -> None:
     last = trial.evaluations[-1]
     classes = np.full(last.samples, 4_000)
     digest = save_predictions(path, Predictions(trial.id, last.epoch, classes))
-    journal = run.replica_journal("r0")
-    text = journal.read_text("utf-8")
-    recorded = re.findall(r'"sha256":"([0-9a-f]{64})"', text)[-1]
-    journal.write_text(text.replace(recorded, digest), "utf-8")
-    (said,) = failures(run)["predictions"]
+    in_records("predictions_kept", lambda record: record["event"].update(sha256=digest))(run)
+    (said,) = check_rule("predictions", run).failures
     assert "predicts class 4000 of" in said
 
 
 def test_samples_that_were_credited_twice_are_found(run: RunPaths) -> None:
-    path = run.replica_journal("r2")
-    lines = path.read_text("utf-8").splitlines(keepends=True)
-    place = next(i for i, line in enumerate(lines) if '"progress"' in line)
-    head, _, rest = lines[place].partition('"train_samples":')
-    lines[place] = f'{head}"train_samples":1{rest}'
-    path.write_text("".join(lines), "utf-8")
-    (found,) = failures(run)["samples"]
-    assert found.startswith("r2-t1, epoch 1: (")
+    in_records("progress", lambda record: record["event"].update(train_samples=9**9))(run)
+    found = check_rule("samples", run).failures
+    assert [each.partition("(")[0] for each in found] == [
+        f"r{number}-t1, epoch 1: " for number in range(REPLICAS)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("rule", "changed", "said"),
     [
-        ('"batch_size":64', '"batch_size":65', "batch size 65 is not one of [32, 64, 128]"),
-        ('"kernel_size":null', '"kernel_size":9', "kernel size 9 is not in the search space"),
-        ('"momentum":0.9', '"momentum":0.8', "momentum 0.8, configured 0.9"),
+        ("batches", {"batch_size": 65}, "batch size 65 is not one of [32, 64, 128]"),
+        ("rounds", {"kernel_size": 9}, "kernel size 9 is not in the search space"),
+        ("rounds", {"momentum": 0.8}, "momentum 0.8, configured 0.9"),
     ],
 )
 def test_hyperparameters_outside_the_search_space_are_found(
-    run: RunPaths, old: str, new: str, said: str
+    run: RunPaths, rule: str, changed: dict[str, float], said: str
 ) -> None:
-    path = run.replica_journal("r1")
-    lines = path.read_text("utf-8").splitlines(keepends=True)
-    place = next(i for i, line in enumerate(lines) if '"phase":"hpo"' in line and old in line)
-    lines[place] = lines[place].replace(old, new)
-    path.write_text("".join(lines), "utf-8")
-    assert any(said in failure for found in failures(run).values() for failure in found)
+    def change(record: dict[str, Any]) -> None:
+        if record["event"]["phase"] == "hpo":
+            record["event"]["hyperparameters"].update(changed)
+
+    in_records("trial_started", change, most=99)(run)
+    assert any(said in failure for failure in check_rule(rule, run).failures)
 
 
 def test_a_searched_learning_rate_has_to_be_from_its_range(run: RunPaths) -> None:
@@ -271,47 +264,38 @@ def test_a_searched_learning_rate_has_to_be_from_its_range(run: RunPaths) -> Non
     for high, passes in ((0.2, True), (0.09, False)):
         space["learning_rate"] = {"low": 0.05, "high": high}
         run.manifest.write_text(yaml.safe_dump(manifest), "utf-8")
-        found = failures(run).get("rounds", ())
+        found = check_rule("rounds", run).failures
         assert (found == ()) == passes
         assert all("learning_rate 0.1 is not from 0.05 to 0.09" in failure for failure in found)
 
 
-def lines_of(path: Path) -> list[str]:
-    return path.read_text("utf-8").splitlines(keepends=True)
-
-
-def cheat(paths: RunPaths) -> None:
-    """Let every evaluation have been a perfect one."""
-    journal = paths.replica_journal("r0")
-    text = journal.read_text("utf-8")
-    journal.write_text(re.sub(r'"correct":\d+', '"correct":360', text), "utf-8")
-
-
 def test_a_final_report_holds_also_where_the_end_of_the_run_was_removed(run: RunPaths) -> None:
-    write_report(RunView(run))
-    journal = run.primary_journal
-    journal.write_text("".join(lines_of(journal)[:-1]), "utf-8")
-    cheat(run)
-    found = failures(run)
+    edited_lines(reported(run).primary_journal, lambda lines: lines[:-1])
+    perfect = re.compile(rb'"correct":\d+')
+    edited_lines(
+        run.replica_journal("r0"),
+        lambda lines: [perfect.sub(b'"correct":360', line) for line in lines],
+    )
+    found = failures_by_rule(run)
     assert "report.json states another 'final' than the records give" in found["report"]
     assert {name.split()[0] for name in found["files"]} == {
         "primary/journal.jsonl",
         "replicas/r0/0.0/journal.jsonl",
     }
     run.report_manifest.unlink()
-    assert failures(run)["files"] == ("manifest.json cannot be read: No such file or directory",)
+    assert check_rule("files", run).failures == (
+        "manifest.json cannot be read: No such file or directory",
+    )
 
 
 @pytest.mark.parametrize("kind", ["run_started", "run_ended"])
 def test_nothing_starts_or_ends_a_run_that_has_ended(run: RunPaths, kind: str) -> None:
-    write_report(RunView(run))
-    lines = [json.loads(line) for line in lines_of(run.primary_journal)]
+    lines = [json.loads(line) for line in reported(run).primary_journal.read_bytes().splitlines()]
     again = next(line for line in lines if line["event"]["type"] == kind)
     end = lines[-1]
     more = {"seq": end["seq"] + 1, "utc": end["utc"] + 0.5, "mono": end["mono"] + 0.5}
-    with run.primary_journal.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(again | more) + "\n")
-    found = failures(run)
+    appended("primary/journal.jsonl", json.dumps(again | more).encode() + b"\n")(run)
+    found = failures_by_rule(run)
     said = f"primary/journal.jsonl, record {more['seq']}: {kind} after the run had ended"
     assert found["order"] == (said,)
     assert "report" in found
@@ -322,8 +306,7 @@ def test_a_configuration_that_was_changed_is_found_also_by_a_new_report(run: Run
     changed = re.sub(r"startup_trials: \d+", "startup_trials: 1", text)
     assert changed != text
     run.manifest.write_text(changed, "utf-8")
-    write_report(RunView(run))
-    found = failures(run)["config"]
+    found = check_rule("config", reported(run)).failures
     was, now = (hashlib.sha256(t.encode()).hexdigest()[:12] for t in (text, changed))
     assert found == tuple(
         f"run.yaml has SHA-256 {now}, {who} had {was}"
@@ -334,13 +317,12 @@ def test_a_configuration_that_was_changed_is_found_also_by_a_new_report(run: Run
     )
 
 
-def state_nothing(run: RunPaths, journals: Iterable[Path]) -> Finding:
+def state_nothing(run: RunPaths, journals: Iterable[Path]) -> RuleResult:
     """Let no SHA-256 of ``run.yaml`` stand in journals; return what comes of the rule."""
     for journal in journals:
         text = journal.read_text("utf-8").replace(run.manifest_digest(), "")
         journal.write_text(text, "utf-8")
-    (found,) = (each for each in verify(RunView(run)) if each.rule == "config")
-    return found
+    return check_rule("config", run)
 
 
 def test_that_nobody_stated_the_configuration_is_said(run: RunPaths) -> None:
@@ -369,9 +351,8 @@ def test_one_who_alone_did_not_state_the_configuration_is_found(
 def test_a_life_whose_folder_has_another_name_is_missed(run: RunPaths) -> None:
     life = run.replica_journal("r1").parent
     life.rename(life.with_name("0.0-old"))
-    write_report(RunView(run))
-    found = failures(run)
-    assert [line.split(", line 1: ")[0] for line in found["journals"]] == [
+    journals = check_rule("journals", reported(run)).failures
+    assert [line.split(", line 1: ")[0] for line in journals] == [
         *(
             str(run.replica("r1") / "0.0-old" / name)
             for name in ("journal.jsonl", "search-0.jsonl")
@@ -379,15 +360,14 @@ def test_a_life_whose_folder_has_another_name_is_missed(run: RunPaths) -> None:
         str(run.replica_journal("r1")),
     ]
     said = "the primary recorded that r1 ended in order; r1 recorded no start"
-    assert found["replicas"] == (said,)
+    assert check_rule("replicas", run).failures == (said,)
 
 
 def test_a_run_without_the_folder_of_a_replica_is_reported_and_names_its_journal(
     run: RunPaths,
 ) -> None:
     shutil.rmtree(run.replica("r1"))
-    write_report(RunView(run))
-    (lost,) = failures(run)["journals"]
+    (lost,) = check_rule("journals", reported(run)).failures
     assert lost == (
         f"{run.replica_journal('r1')}, line 1: the journal is gone, of a replica that ended in "
         "order; put it back"
@@ -404,14 +384,11 @@ def test_a_journal_that_the_primary_missed_counts_as_lost_until_it_is_back(
     journal = run.search_journal("r1", 0)
     name = str(journal.relative_to(run.root))
     event = records.FileProblem(file=name, problem="it is gone", remedy="none")
-    *others, end = lines_of(run.primary_journal)
-    run.primary_journal.write_text("".join(others), "utf-8")
-    last = RECORD.validate_json(end)
-    append(run.primary_journal, last.utc, event)
-    append(run.primary_journal, last.utc, last.event)
-    assert "journals" not in failures(run)
+    _append_before_the_end(run, "primary", event)
+    assert check_rule("journals", run).passed
     journal.unlink()
-    assert f"{journal}, line 1: the journal is gone; put it back" in failures(run)["journals"]
+    failures = check_rule("journals", run).failures
+    assert f"{journal}, line 1: the journal is gone; put it back" in failures
 
 
 NO_RECORDS: dict[str, tuple[list[records.AnyEvent], bool]] = {
@@ -449,13 +426,11 @@ def test_a_replica_without_records_is_missed_where_it_must_have_written(
     events, passes = NO_RECORDS[case]
     paths = synthetic_run.write_run(tmp_path, REPLICAS, distinct=2, ended=False).paths
     shutil.rmtree(paths.replica("r2"))
-    view = RunView(paths)
-    view.refresh()
-    start = view.history.start_utc
+    start = history_of(paths).start_utc
     assert start is not None
     with JournalWriter(paths.primary_journal, clock=synthetic_run.Set(start)) as journal:
         journal.append_all(events)
-    found = failures(paths)
+    found = failures_by_rule(paths)
     assert ("replicas" not in found) == passes
     assert set(found) <= {"replicas"}
 
@@ -464,12 +439,11 @@ def end_amid_the_last_trial(root: Path) -> tuple[RunPaths, Trial, float]:
     """End a run while r0 trains; return its last trial, and the end in UTC seconds."""
     paths = synthetic_run.write_run(root, REPLICAS, distinct=2, ended=False).paths
     journal = paths.replica_journal("r0")
-    lines = lines_of(journal)
-    last = max(place for place, line in enumerate(lines) if '"evaluated"' in line)
-    journal.write_text("".join(lines[: last - 3]), "utf-8")  # Without the last epoch.
-    view = RunView(paths)
-    view.refresh()
-    start, end = view.history.start_utc, view.history.last_utc + 1.0
+    lines = journal.read_bytes().splitlines(keepends=True)
+    last = max(place for place, line in enumerate(lines) if b'"evaluated"' in line)
+    journal.write_bytes(b"".join(lines[: last - 3]))  # Without the last epoch.
+    history = history_of(paths)
+    start, end = history.start_utc, history.last_utc + 1.0
     assert start is not None
     clock = synthetic_run.Set(start)
     with JournalWriter(paths.primary_journal, clock=clock) as primary:
@@ -478,7 +452,7 @@ def end_amid_the_last_trial(root: Path) -> tuple[RunPaths, Trial, float]:
             primary.append(records.PrimaryHeartbeat())
         clock.now = end
         primary.append(records.RunEnded(reason="stopped"))
-    return paths, view.history.trials[view.history.replicas["r0"].trials[-1]], end
+    return paths, history.trials[history.replicas["r0"].trials[-1]], end
 
 
 def write_late(paths: RunPaths, trial: Trial, utc: float) -> None:
@@ -507,37 +481,31 @@ def test_what_a_replica_records_after_the_end_is_no_credit_and_no_fault(
 ) -> None:
     """Its clock is less ahead than is complained about, or nobody could confirm its end."""
     paths, trial, end = end_amid_the_last_trial(tmp_path)
-    write_report(RunView(paths))
-    before = RunView(paths)
-    assert failures(paths) == {}
+    before = RunView(reported(paths))
+    assert failures_by_rule(paths) == {}
     before.refresh()
     write_late(paths, trial, end + seconds)
-    assert failures(paths) == {}
+    assert failures_by_rule(paths) == {}
     after = RunView(paths)
     after.refresh()
     assert after.final() == before.final()
-    write_report(RunView(paths))
-    told = json.loads(paths.report_json.read_text("utf-8"))["problems"]["clock"]
+    told = json.loads(reported(paths).report_json.read_text("utf-8"))["problems"]["clock"]
     assert "3 records of executed samples are later than the end: no credit" in told
-    assert failures(paths) == {}
+    assert failures_by_rule(paths) == {}
 
 
 def test_samples_from_before_the_start_are_found(run: RunPaths) -> None:
-    journal = run.primary_journal
-    first, *others = lines_of(journal)
-    later = json.loads(first)
-    later["utc"] += 300.0
-    journal.write_text("".join([json.dumps(later) + "\n", *others]), "utf-8")
-    assert any("are before the start: ['r0-t1', " in line for line in failures(run)["order"])
+    in_records("run_started", lambda record: record.update(utc=record["utc"] + 300.0))(run)
+    failures = check_rule("order", run).failures
+    assert any("are before the start: ['r0-t1', " in line for line in failures)
 
 
 @pytest.mark.parametrize("file", ["run.yaml", "report/report.json", "report/report.html"])
 def test_the_manifest_of_a_report_must_name_the_report_and_what_it_was_asked(
     run: RunPaths, file: str
 ) -> None:
-    write_report(RunView(run))
-    change_manifest(run, lambda files: tuple(each for each in files if each.path != file))
-    assert failures(run) == {"files": (f"manifest.json does not name {file}",)}
+    change_manifest(reported(run), lambda files: tuple(each for each in files if each.path != file))
+    assert failures_by_rule(run) == {"files": (f"manifest.json does not name {file}",)}
 
 
 def restate_report(paths: RunPaths, change: Callable[[dict[str, Any]], object]) -> None:
@@ -569,23 +537,22 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 
 @pytest.mark.parametrize("case", CHANGES)
 def test_a_report_that_was_changed_with_its_manifest_is_found(run: RunPaths, case: str) -> None:
-    write_report(RunView(run))
     change, said = CHANGES[case]
-    restate_report(run, change)
-    found = failures(run)
+    restate_report(reported(run), change)
+    found = failures_by_rule(run)
     assert list(found) == ["report"]
     assert fnmatch(found["report"][0], f"{said}*")
 
 
 def test_a_report_is_compared_to_the_last_digits_of_its_times(run: RunPaths) -> None:
     """They are sums over replicas, which a live reader may have met in another order."""
-    write_report(RunView(run))
     restate_report(
-        run, lambda r: r["time"].update(elapsed_seconds=r["time"]["elapsed_seconds"] + 1e-10)
+        reported(run),
+        lambda r: r["time"].update(elapsed_seconds=r["time"]["elapsed_seconds"] + 1e-10),
     )
-    assert list(failures(run)) == ["report"]
+    assert not check_rule("report", run).passed
     other_maker(run)
-    assert failures(run) == {}
+    assert failures_by_rule(run) == {}
 
 
 def other_maker(paths: RunPaths) -> None:
@@ -599,13 +566,12 @@ def other_maker(paths: RunPaths) -> None:
 @pytest.mark.parametrize("name", ["report.html", "report.schema.json", "summary.json"])
 def test_what_no_value_is_read_of_is_compared_by_its_bytes(run: RunPaths, name: str) -> None:
     """It says VALID, say, and its hash was made again."""
-    write_report(RunView(run))
-    path = run.report / name
+    path = reported(run).report / name
     restate(run, path, path.read_bytes()[:-9] + b"VALID" + path.read_bytes()[-9:])
-    (said,) = failures(run)["report"]
+    (said,) = check_rule("report", run).failures
     assert said.startswith(f"{name} is not what the records give, from its byte ")
     other_maker(run)
-    (found,) = (each for each in verify(RunView(run)) if each.rule == "report")
+    found = check_rule("report", run)
     assert found.failures == ()
     (note,) = found.notes
     assert note.startswith("it was made by aiperf-hpc 0.0.1, here it is ")
@@ -614,20 +580,17 @@ def test_what_no_value_is_read_of_is_compared_by_its_bytes(run: RunPaths, name: 
 
 def test_a_section_on_other_runs_is_compared_as_stated(tmp_path: Path) -> None:
     runs = [synthetic_run.write_run(tmp_path / str(n), n, distinct=1).paths for n in (1, 2)]
-    for paths in runs:
-        write_report(RunView(paths))
-    write_report(RunView(runs[1]), runs[:1])
-    (found,) = (each for each in verify(RunView(runs[1])) if each.rule == "report")
+    write_report(RunView(runs[1]), [reported(runs[0])])
+    found = check_rule("report", runs[1])
     said = "its section on scaling is of other runs' reports, which were not looked at"
     assert (found.failures, found.notes) == ((), (said,))
 
 
 def test_a_trial_that_began_after_the_end_may_be_missing_in_the_report(tmp_path: Path) -> None:
     paths, trial, end = end_amid_the_last_trial(tmp_path)
-    write_report(RunView(paths))
-    write_late(paths, trial, end + 1.0)
+    write_late(reported(paths), trial, end + 1.0)
     clock = synthetic_run.Set(synthetic_run.START - 4321.0)
     clock.now = end + 2.0
     with JournalWriter(paths.replica_journal("r0"), clock=clock) as journal:
         journal.append(trial.started.model_copy(update={"trial": "r0-late"}))
-    assert failures(paths) == {}
+    assert failures_by_rule(paths) == {}

@@ -9,9 +9,9 @@ import pytest
 from benchmarks import synthetic_run
 
 from aiperf_hpc.cli import main
-from aiperf_hpc.ops_counter.divisions import Division, Violation
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.rules.rule import Division, Violation
 from aiperf_hpc.verification.verdict import RunVerdict
 
 BROKEN = (Violation("hours", "too few"), Violation("hours", "again"), Violation("error", "high"))

@@ -10,8 +10,8 @@ from tests.support.run_writer import RunWriter, evaluated, run_started, trial_en
 
 from aiperf_hpc.config import load_config
 from aiperf_hpc.objective import ACCURACY
-from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
 from aiperf_hpc.ops_counter.score import ScorePoint
+from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.records import DatasetLoaded
 from aiperf_hpc.trial import DatasetInfo, RoundPhase
@@ -57,15 +57,15 @@ def evidence(
 def test_all_trainings_that_ended_must_reach_the_target(
     replicas: Mapping[str, Sequence[int]], value: str, reasons: tuple[str, ...], tmp_path: Path
 ) -> None:
-    found = reached_rule(evidence(tmp_path, replicas), ACCURACY, 0.7)
-    assert (found.value, found.reasons) == (value, reasons)
+    found = reached_rule(ACCURACY, 0.7).check(evidence(tmp_path, replicas))
+    assert (found.found, found.failures) == (value, reasons)
 
 
 def test_all_replicas_must_have_the_same_data(tmp_path: Path) -> None:
     replicas: Mapping[str, Sequence[int]] = {"r0": [80], "r1": [80]}
-    assert data_rule(evidence(tmp_path / "same", replicas), OFFICIAL).reasons == ()
+    assert data_rule(OFFICIAL).check(evidence(tmp_path / "same", replicas)).failures == ()
     fewer = DIGITS.model_copy(update={"train_samples": 80})
-    two = data_rule(evidence(tmp_path / "two", replicas, DIGITS, fewer), OFFICIAL)
-    assert two.reasons == ("replicas had 2 different datasets",)
-    none = data_rule(evidence(tmp_path / "none", {}), OFFICIAL)
-    assert (none.value, none.reasons) == ("none", ("none was loaded",))
+    two = data_rule(OFFICIAL).check(evidence(tmp_path / "two", replicas, DIGITS, fewer))
+    assert two.failures == ("replicas had 2 different datasets",)
+    none = data_rule(OFFICIAL).check(evidence(tmp_path / "none", {}))
+    assert (none.found, none.failures) == ("none", ("none was loaded",))

@@ -13,10 +13,10 @@ from aiperf_hpc.cli import main
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import ConfigError
 from aiperf_hpc.extras import DETECTION
-from aiperf_hpc.ops_counter.divisions.evidence import RunEvidence
-from aiperf_hpc.ops_counter.divisions.judgement import judge
+from aiperf_hpc.rules.consistency.evidence import quality as recomputed
+from aiperf_hpc.rules.judgement import judge
+from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters, TensorSpec
-from aiperf_hpc.verification.evidence import quality as recomputed
 from aiperf_hpc.workloads import cosmoflow, deepcam, extreme_weather, resnet50
 from aiperf_hpc.workloads.base import Workload
 from aiperf_hpc.workloads.deepcam import logged_settings
@@ -239,7 +239,7 @@ def test_other_data_than_the_official_violates_a_rule(
 ) -> None:
     rule = WORKLOADS[workload].data_rule
     assert rule is not None
-    assert rule(evidence(tmp_path, workload, changed=changed)).reasons == (reason,)
+    assert rule.check(evidence(tmp_path, workload, changed=changed)).failures == (reason,)
 
 
 @pytest.mark.parametrize(
@@ -253,13 +253,15 @@ def test_other_data_than_the_official_violates_a_rule(
 def test_another_augmentation_violates_a_rule(assignment: str, reason: str, tmp_path: Path) -> None:
     rule = resnet50.WORKLOAD.data_rule
     assert rule is not None
-    assert rule(evidence(tmp_path, "resnet50-v1.5", assignment)).reasons == (reason,)
+    assert rule.check(evidence(tmp_path, "resnet50-v1.5", assignment)).failures == (reason,)
 
 
 def test_cosmoflow_before_v1_has_half_the_training_samples(tmp_path: Path) -> None:
     rule = cosmoflow.WORKLOAD.data_rule
     assert rule is not None
-    assert rule(evidence(tmp_path, "cosmoflow", "model.cosmoflow.kernel=2", changed=FEW)).passed
+    assert rule.check(
+        evidence(tmp_path, "cosmoflow", "model.cosmoflow.kernel=2", changed=FEW)
+    ).passed
 
 
 @pytest.mark.parametrize(
@@ -277,7 +279,7 @@ def test_a_training_must_reach_the_target(
 ) -> None:
     (rule,) = WORKLOADS[workload].record_rules
     run = evidence(tmp_path, workload, quality=quality, ended=ended)
-    assert rule(run).reasons == (f"no training has reached {target}",)
+    assert rule.check(run).failures == (f"no training has reached {target}",)
 
 
 @pytest.mark.parametrize("workload", RULES)
@@ -285,7 +287,7 @@ def test_a_run_that_satisfies_all_rules_has_none_of_this_benchmarks_divisions(
     workload: str, tmp_path: Path
 ) -> None:
     judged = judge(evidence(tmp_path, workload), WORKLOADS[workload].rules)
-    assert RULES[workload] <= {check.rule for check in judged.checks if check.passed}
+    assert RULES[workload] <= {check.rule for check in judged.results if check.passed}
     assert judged.division is None
     assert "workload" in {violation.rule for violation in judged.violations}
 

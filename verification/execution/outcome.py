@@ -1,22 +1,21 @@
-"""Trials of a run drawn, executed again and compared."""
+"""Sampled trials of a run, executed again and compared."""
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from aiperf_hpc.errors import UsageError
+from aiperf_hpc.errors import UsageError, reason_of
+from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.run.history import Trial
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.replica_requests import ExecutionRequest, ExecutionResult
 from aiperf_hpc.trial import Value
-from aiperf_hpc.verification.evidence import Evidence
-from aiperf_hpc.verification.execution.asking import (
-    execute,
-    not_executable,
-    possible,
-    recorded_epoch,
-)
+from aiperf_hpc.untrusted.files import bytes_inside
 from aiperf_hpc.verification.execution.comparison import (
     Check,
     TrialAgain,
@@ -24,9 +23,16 @@ from aiperf_hpc.verification.execution.comparison import (
     compared,
     not_executed,
 )
-from aiperf_hpc.verification.execution.drawing import chance, drawn, seed_for
+from aiperf_hpc.verification.execution.request import (
+    execute,
+    not_executable,
+    possible,
+    recorded_epoch,
+)
 
 BEST = "the run's best"
+SIGNATURE_BYTES = 65_536
+"""The largest signature that is read; one by Ed25519 has some 400 bytes."""
 
 
 class Choice(NamedTuple):
@@ -69,7 +75,7 @@ def execute_again(run: Evidence, choice: Choice) -> Outcome:
     best = run.history.best
     if best is None:
         raise UsageError("--execute: nothing was evaluated, so nothing can be executed again")
-    seed = seed_for(run.view.paths, choice.seed)
+    seed = seed_for(run.paths, choice.seed)
     named = {best.trial: BEST}
     for place, name in enumerate(drawn(evaluated, choice.trials, seed.text), 1):
         named[name] = f"{named[name]}, and drawn {place}" if name in named else f"drawn {place}"
@@ -167,3 +173,45 @@ def differing(outcome: Outcome) -> str:
         for verdict in (Verdict.FAILED, Verdict.NOT_EXECUTABLE)
         if of[verdict]
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """What a drawing follows from."""
+
+    text: str
+    origin: str
+    """Where it is from, in words."""
+
+
+def seed_for(paths: RunPaths, given: str | None) -> Seed:
+    """Return the seed that is given, or that of the run's signature, or else a new one."""
+    if given is not None:
+        return Seed(given, "as given")
+    try:
+        signature = bytes_inside(paths.root, paths.signature, SIGNATURE_BYTES)
+    except FileNotFoundError:
+        return Seed(secrets.token_hex(8), "chosen now; the run is not signed")
+    except OSError as error:
+        return Seed(secrets.token_hex(8), f"chosen now; the run's signature: {reason_of(error)}")
+    # Without white space, which may be changed and leaves the signature as it is.
+    digest = hashlib.sha256(b"".join(signature.split())).hexdigest()
+    return Seed(digest, "of the run's signature")
+
+
+def drawn(trials: Iterable[str], count: int, seed: str) -> list[str]:
+    """Return ``count`` of the trials, or all if there are no more, in the order of the drawing."""
+    return sorted(trials, key=lambda trial: _place(seed, trial))[:count]
+
+
+def chance(trials: int, wrong: int, drawn: int) -> float:
+    """Return the probability that a drawing has one of the wrong trials at least.
+
+    Hypergeometric: 1 - C(trials - wrong, drawn) / C(trials, drawn).
+    """
+    drawn = min(drawn, trials)
+    return 1.0 - math.comb(trials - wrong, drawn) / math.comb(trials, drawn)
+
+
+def _place(seed: str, trial: str) -> bytes:
+    return hashlib.sha256(f"{seed}\n{trial}".encode()).digest()

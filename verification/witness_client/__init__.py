@@ -1,1 +1,1 @@
-"""Showing a run's heads to witnesses, and checking what they say."""
+"""The client of witnesses: submits journal heads and records the signed answers."""

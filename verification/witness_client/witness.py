@@ -1,27 +1,125 @@
-"""A witness as a run knows it."""
+"""Witnesses of a run: servers of ``aiperf witness``, and time-stamp authorities by RFC 3161."""
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import secrets
+from base64 import b64encode
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
+from urllib.error import HTTPError, URLError
+from urllib.request import (
+    HTTPHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    ProxyHandler,
+    Request,
+)
 
 from pydantic import ValidationError
 
-from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.errors import AIPerfError, reason_of
 from aiperf_hpc.integrity.signatures import BadSignatureError, PublicKey
-from aiperf_hpc.run.journal_digest import JournalDigest, Statement
-from aiperf_hpc.run.records import AnyEvent, Witnessed
+from aiperf_hpc.run.journal_digest import (
+    JournalDigest,
+    NoStatementError,
+    Statement,
+    checked_statement,
+    signer_of,
+)
+from aiperf_hpc.run.records import AnyEvent, TimeStamped, Witnessed
+from aiperf_hpc.streams import without_controls
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.files import bytes_of
-from aiperf_hpc.verification.witness_client.http import AwayError, post
-from aiperf_hpc.verification.witness_client.signed import NoStatementError, checked, signer_of
 
+LONGEST: Final = 1_000_000
+"""Bytes of the longest answer that is read."""
+LONGEST_REASON: Final = 300
 ADDRESS: Final = "/api/v1/statements"
 TOKEN_BYTES: Final = 32
+LONGEST_STAMP: Final = 70_000
+"""Bytes of the longest time stamp that is recorded; with certificates, one has 2,000 to 7,000."""
+
+
+class AwayError(AIPerfError):
+    """A witness does not answer, or not as it should."""
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """Follows none: who moves is to be named by its new address."""
+
+    def redirect_request(self, *_: object, **__: object) -> None:
+        """Return nothing, so that the answer is an error."""
+
+
+def _opener() -> OpenerDirector:
+    from urllib.request import HTTPDefaultErrorHandler, HTTPErrorProcessor
+
+    opener = OpenerDirector()
+    for handler in (
+        ProxyHandler(),  # As the environment has it: clusters reach the world by one.
+        HTTPHandler(),
+        HTTPSHandler(),
+        _NoRedirect(),
+        HTTPDefaultErrorHandler(),
+        HTTPErrorProcessor(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> bytes:
+    """Return the answer to a request.
+
+    Args:
+        url: of http or https.
+        body: of the request.
+        headers: of the request.
+        seconds: for which an answer is waited for, each time that nothing comes.
+
+    Raises:
+        AwayError: there is none of at most ``LONGEST`` bytes; why, in one line.
+    """
+    request = Request(url, body, dict(headers), method="POST")  # noqa: S310 -- http(s) by config
+    ask = _opener().open
+    try:
+        with ask(request, timeout=seconds) as answer:
+            content: bytes = answer.read(LONGEST + 1)
+    except HTTPError as error:
+        with error:
+            raise AwayError(_line(f"{error.code}: {_detail(error)}")) from None
+    except URLError as error:
+        cause = error.reason
+        raise AwayError(
+            _line(reason_of(cause) if isinstance(cause, OSError) else str(cause))
+        ) from None
+    except OSError as error:
+        raise AwayError(_line(reason_of(error))) from None
+    except (http.client.HTTPException, ValueError) as error:
+        raise AwayError(_line(f"no answer of HTTP: {error!r}")) from None
+    if len(content) > LONGEST:
+        raise AwayError(f"its answer is longer than {LONGEST:,} bytes")
+    return content
+
+
+def _detail(error: HTTPError) -> str:
+    """Return what a server says of a refusal."""
+    try:
+        said = json.loads(error.read(10_000))
+    except (OSError, http.client.HTTPException, ValueError, RecursionError):
+        return str(error.reason)
+    detail = said.get("detail") if isinstance(said, dict) else None
+    return detail if isinstance(detail, str) else str(error.reason)
+
+
+def _line(text: str) -> str:
+    """Return a reason in one line of bounded length, with nothing that a terminal obeys."""
+    return without_controls(" ".join(text.split()))[:LONGEST_REASON]
 
 
 class Witness(Protocol):
@@ -84,11 +182,49 @@ class StatingWitness:
 
     def _taken(self, statement: Statement) -> AnyEvent:
         try:
-            self._key = checked(statement, self._run, self._last, self._key)
+            self._key = checked_statement(statement, self._run, self._last, self._key)
         except (BadSignatureError, NoStatementError) as error:
             raise AwayError(f"its statement {statement.run_number} of the run: {error}") from None
         self._last = statement
         return Witnessed(url=self.url, key=self._key.fingerprint, statement=statement)
+
+
+class StampingAuthority:
+    """A time-stamp authority: a service by RFC 3161, of which there are public ones."""
+
+    def __init__(self, url: str, run: str) -> None:
+        """Know it.
+
+        Args:
+            url: where it is.
+            run: the run's name.
+        """
+        self.url = url
+        self._run = run
+
+    def show(self, head: JournalDigest, seconds: float) -> list[AnyEvent]:
+        from aiperf_hpc.run.time_stamps import (  # Few runs use one.
+            NoStampError,
+            message_of,
+            parsed,
+            request_of,
+            stamp_of,
+        )
+
+        message = message_of(self._run, head)
+        request = request_of(message)
+        headers = {"Content-Type": "application/timestamp-query"}
+        answer = post(self.url, request.as_bytes(), headers, seconds)
+        if len(answer) > LONGEST_STAMP:
+            raise AwayError(f"its time stamp is longer than {LONGEST_STAMP:,} bytes")
+        try:
+            response = parsed(answer)
+            stamp_of(response, message)
+        except NoStampError as error:
+            raise AwayError(f"its answer: {error}") from None
+        if response.tst_info.nonce != request.nonce:
+            raise AwayError("its time stamp is of another request")
+        return [TimeStamped(url=self.url, head=head, response=b64encode(answer).decode())]
 
 
 def token_in(path: Path) -> str:

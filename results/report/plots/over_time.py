@@ -10,7 +10,6 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 
 from aiperf_hpc.formatting import percent, scale_of, si
-from aiperf_hpc.ops_counter.divisions.work import MOST_ERROR
 from aiperf_hpc.results.report.plots.allreduce import DASHES, LINES
 from aiperf_hpc.results.report.plots.figure import (
     CURVE,
@@ -30,6 +29,7 @@ from aiperf_hpc.results.report.plots.figure import (
 from aiperf_hpc.results.report.telemetry import Spread, Stretch, TelemetryReport
 from aiperf_hpc.results.views.nodes import ElasticityStatus
 from aiperf_hpc.results.views.score import ScoreStatus
+from aiperf_hpc.rules.validity.error import MOST_ERROR
 
 MOST_MARKS = 120
 """The number of official points above which a part is marked: marks would hide the curve."""

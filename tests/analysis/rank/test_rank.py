@@ -17,11 +17,11 @@ from aiperf_hpc.analysis.rank.page import render
 from aiperf_hpc.analysis.rank.ranking import Ranking, rank_runs
 from aiperf_hpc.cli import main
 from aiperf_hpc.integrity.signatures import PrivateKey, load_private_key, make_key
-from aiperf_hpc.ops_counter.divisions import Division, RuleCheck
-from aiperf_hpc.ops_counter.divisions.judgement import Judgement
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.energy import EnergyStatus
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.rules.judgement import Judgement
+from aiperf_hpc.rules.rule import Division, RuleResult
 
 ENERGY = EnergyStatus(
     label="estimated", joules=1.0, watts=12_340.0, ops_per_watt=4.2e9, parts={}, missing=()
@@ -33,7 +33,7 @@ HOSTILE = "<script>alert(1)</script>"
 def keeping_all_rules() -> Iterator[None]:
     """Have runs of digits that last minutes keep the rules of the benchmark."""
     with pytest.MonkeyPatch.context() as patch:
-        kept = Judgement(Division.CLOSED, (RuleCheck("all", "kept", "kept"),))
+        kept = Judgement(Division.CLOSED, (RuleResult("all", "kept", "kept"),))
         patch.setattr(RunView, "judgement", lambda view: kept)
         yield
 

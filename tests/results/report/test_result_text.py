@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 from tests.support.manifests import restate
+from tests.support.rules import check_rule
 from tests.support.run_factory import Plan, refreshed, write_run
 
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.verification.evidence import Evidence
-from aiperf_hpc.verification.rules import statement, trust
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +48,7 @@ def test_every_rule_has_its_value_its_limit_and_what_came_of_it(reported: RunPat
     assert re.search(rf"^duration +{duration:.6g} h +>= 1 h +\.\.\.\.\.\. FAILED$", text, re.M)
     assert re.search(r"^error +\d+\.\d\d% +<= 30% +\.\.\.\.\.\. PASSED$", text, re.M)
     assert re.search(r"^dataset +digits +ImageNet +\.\.\.\.\.\. FAILED$", text, re.M)
-    assert text.count("...... ") == len(refreshed(reported).judgement().checks)
+    assert text.count("...... ") == len(refreshed(reported).judgement().results)
     assert f"{text.count('...... PASSED')} rules passed," in text
     assert f"{text.count('...... FAILED')} rules failed." in text
 
@@ -80,7 +79,7 @@ def test_a_run_that_lasts_has_no_final_result(tmp_path: Path) -> None:
 
 
 def _wrong(paths: RunPaths) -> list[str]:
-    return list(statement.statements(Evidence(refreshed(paths))))
+    return list(check_rule("result", paths).failures)
 
 
 def test_a_result_is_checked_and_a_run_of_before_may_have_none(run: RunPaths) -> None:
@@ -88,7 +87,7 @@ def test_a_result_is_checked_and_a_run_of_before_may_have_none(run: RunPaths) ->
     run.result_text.unlink()
     run.result_log.unlink()
     assert _wrong(run) == []
-    assert list(trust.files(Evidence(refreshed(run)))) == [
+    assert list(check_rule("files", run).failures) == [
         "report/result.txt: no file of the run",
         "report/result_0.txt: no file of the run",
     ]
@@ -113,7 +112,7 @@ def test_another_result_is_found_also_where_the_manifest_agrees(
     restate(run, run.result_text, re.sub(pattern, replacement, text).encode())
     (failure,) = _wrong(run)
     assert told in failure
-    assert list(trust.files(Evidence(refreshed(run)))) == []
+    assert list(check_rule("files", run).failures) == []
 
 
 @pytest.mark.parametrize(

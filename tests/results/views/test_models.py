@@ -21,7 +21,7 @@ from tests.support.run_writer import (
 
 from aiperf_hpc.config import load_config
 from aiperf_hpc.objective import ACCURACY
-from aiperf_hpc.ops_counter.valid_flops import Weight
+from aiperf_hpc.ops_counter.score import Weight
 from aiperf_hpc.results.report.writer import summary_lines
 from aiperf_hpc.results.views.models import ModelsStatus, model_lines, models_status
 from aiperf_hpc.results.views.run_view import RunView

@@ -13,10 +13,10 @@ from tests.support.run_factory import Plan, write_run
 from tests.support.run_writer import MACHINE, START, RunWriter
 
 from aiperf_hpc.cli import main
-from aiperf_hpc.ops_counter.divisions.accelerators import accelerator_use
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.resources import Resources, resources_of
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.rules.validity.replicas import accelerator_use
 from aiperf_hpc.run.records import ReplicaLaunched, ReplicaStarted, SystemDescribed
 from aiperf_hpc.system.description import NodeDescription, Processors
 from aiperf_hpc.system.summary import summarize

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.verification.test_witness import URL, WitnessedRun
+from tests.rules.consistency.test_witness import URL, WitnessedRun
 
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.results.views.witnesses import witness_line, witnesses_of

@@ -16,10 +16,9 @@ from tests.support.clock import START, Clock
 
 from aiperf_hpc.cli.program import main
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.run.journal_digest import NOTHING, JournalDigest, Statement
+from aiperf_hpc.run.journal_digest import NAMESPACE, NOTHING, JournalDigest, Statement
 from aiperf_hpc.service.witness_server.app import MOST_BYTES, MOST_CLIENTS, RateLimit, create_app
 from aiperf_hpc.service.witness_server.log import WitnessLog
-from aiperf_hpc.verification.witness_client.signed import NAMESPACE
 
 TOKEN, OTHER = "t" * 32, "u" * 32
 ROOM = 100_000

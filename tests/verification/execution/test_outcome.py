@@ -17,6 +17,7 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.graph import Dropout, Graph, Node
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import Evaluation, Trial
 from aiperf_hpc.run.journal import JournalWriter
@@ -29,7 +30,7 @@ from aiperf_hpc.run.replica_requests import (
     MatrixOperations,
     RecordedEpoch,
 )
-from aiperf_hpc.verification.evidence import Evidence
+from aiperf_hpc.verification.audit import evidence_of
 from aiperf_hpc.verification.execution import outcome
 from aiperf_hpc.verification.execution.comparison import Verdict
 from aiperf_hpc.verification.execution.outcome import Choice, Outcome, execute_again, table
@@ -67,7 +68,7 @@ def _kept(paths: RunPaths, trial: Trial) -> records.BestEpochKept:
 @pytest.fixture(scope="module")
 def run(paths: RunPaths) -> Evidence:
     """The run, as if its replicas had trained on CPUs."""
-    run = Evidence(RunView(paths))
+    run = evidence_of(RunView(paths))
     for replica in run.history.replicas.values():
         utc, started = replica.all_started[-1]
         machine = started.machine.model_copy(update={"accelerators": ()})
@@ -244,8 +245,8 @@ def test_a_drawn_trial_of_which_nothing_is_kept_is_named(
 def test_files_that_are_gone_fail(
     executed: Callable[..., Outcome], run: Evidence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nowhere = replace(run.view.paths, root=Path("/nowhere"))
-    monkeypatch.setattr(run.view, "paths", nowhere)
+    nowhere = replace(run.paths, root=Path("/nowhere"))
+    monkeypatch.setattr(run, "paths", nowhere)
     found = executed()
     assert found.trials[0].verdict is Verdict.FAILED
     assert "cannot be read" in found.trials[0].failure
@@ -274,7 +275,7 @@ def test_nothing_evaluated_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(outcome, "possible", lambda _: None)
     empty = synthetic_run.write_run(tmp_path, 1, distinct=1).paths
     view = RunView(empty)
-    evidence = Evidence(view)
+    evidence = evidence_of(view)
     monkeypatch.setattr(type(evidence.history), "best", None)
     with pytest.raises(UsageError, match="nothing was evaluated"):
         execute_again(evidence, Choice(1))

@@ -1,0 +1,264 @@
+"""Clocks: those of the processes ran alike, and the run's clock started when it had to.
+
+A library loaded before all others can slow the clocks that stamp the records, and so make a run
+look shorter than it was. It cannot slow the kernel's raw clock as asked by a system call, the
+kernel's own statement of its age, or the clock of a file server, which are recorded too. Runs of
+earlier versions recorded none.
+
+A clock that starts late hides what was done before. Three report what starts it: the scheduler, in
+what the primary recorded of its jobs; the primary; and the replicas, of their processes. Each time
+is bounded by those of the others here, not decided again by the primary's code. Runs of earlier
+versions, and those that no scheduler queued, have a clock that starts with them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from aiperf_hpc.formatting import duration
+from aiperf_hpc.rules.consistency.evidence import Evidence
+from aiperf_hpc.rules.consistency.journal import CLOCK_TOLERANCE, Journal, Process, Reading
+from aiperf_hpc.rules.rule import Checked, Findings, Note
+from aiperf_hpc.run import records
+from aiperf_hpc.run.liveness import EVERY_SECONDS, STOPPED_SECONDS
+
+BOOT_RESOLUTION = 0.01
+"""Seconds: what the kernel tells its age to."""
+LONGEST_GAP = 2.0 * EVERY_SECONDS
+"""Seconds that a process may work between two readings: a wait for storage makes one late."""
+FIRST_RECORDS = 2
+"""Records that a process may have written before its clocks: it died, or had nothing to do."""
+
+
+def timekeeping(run: Evidence) -> Findings:
+    """All clocks of a process ran alike, to a second an hour; and it recorded them often enough."""
+    readings = sum(len(process.readings) for _, process in _processes(run))
+    yield Checked(readings)
+    if not readings:
+        return
+    for where, process in _processes(run):
+        yield from (f"{where}, {wrong}" for wrong in _missing(process))
+        for reading in process.readings:
+            yield from (f"{where}, record {reading.seq}: {wrong}" for wrong in _stamped(reading))
+        for before, after in pairwise(process.readings):
+            place, since = f"{where}, record {after.seq}", f"since record {before.seq}"
+            yield from (f"{place}: {wrong} {since}" for wrong in unlike(before, after))
+            yield from (Note(f"{place}: {other} {since}") for other in _set(before, after))
+
+
+def _processes(run: Evidence) -> Iterator[tuple[str, Process]]:
+    for path, journal in run.journals.items():
+        where = str(path.relative_to(run.paths.root))
+        for process in journal.processes:
+            if isinstance(process.start.event, records.RunStarted | records.ReplicaStarted):
+                yield where, process
+
+
+def _missing(process: Process) -> Iterator[str]:
+    """Yield what a process did not record of its clocks."""
+    start = process.start
+    if not process.readings:
+        if process.records > FIRST_RECORDS:
+            yield f"record {start.seq}: the clocks of this process were not recorded"
+        return
+    if process.longest_unread > LONGEST_GAP:
+        unread = duration(process.longest_unread)
+        yield f"record {start.seq}: its clocks were not recorded for {unread}"
+    last = process.readings[-1]
+    if process.ended_utc is not None and process.ended_utc - last.utc > CLOCK_TOLERANCE:
+        yield f"record {start.seq}: its clocks were not recorded when it ended"
+
+
+def _stamped(reading: Reading) -> Iterator[str]:
+    """Yield how a record's own times are not those of the clocks in it."""
+    clocks = reading.clocks
+    off = (reading.utc - reading.mono) - (clocks.utc - clocks.monotonic)
+    if abs(off) > CLOCK_TOLERANCE + clocks.spread_seconds:
+        yield f"its times are {off:.3f} s off those of the clocks in it"
+
+
+def unlike(before: Reading, after: Reading) -> Iterator[str]:
+    """Yield which clocks did not run alike from one reading to the next.
+
+    Monotonic and raw clock stand still together while a machine is suspended, and the kernel's age
+    goes on. Time services correct the monotonic clock by less than a second an hour.
+    """
+    one, other = before.clocks, after.clocks
+    mono, raw, boot = other.monotonic - one.monotonic, other.raw - one.raw, other.boot - one.boot
+    allowed = _allowed(before, after)
+    if abs(mono - raw) > allowed:
+        yield f"the monotonic clock ran {mono:.3f} s while the raw one ran {raw:.3f} s{_by(after)}"
+    if raw - boot > allowed:
+        yield f"the raw clock ran {raw:.3f} s while the kernel grew {boot:.3f} s older"
+
+
+def _set(before: Reading, after: Reading) -> Iterator[str]:
+    """Yield how UTC was set from one reading to the next, by a time service or an administrator.
+
+    A paused virtual machine's clocks all stand still, until a time service sets UTC. The result is
+    INVALID by the rule ``clocks`` of its division; the readings contradict nothing.
+    """
+    one, other = before.clocks, after.clocks
+    utc, boot = other.utc - one.utc, other.boot - one.boot
+    allowed = _allowed(before, after)
+    if abs(utc - boot) > allowed:
+        yield f"UTC ran {utc:.3f} s while the kernel grew {boot:.3f} s older{_by(after)}"
+    drift = other.server.ahead_seconds - one.server.ahead_seconds
+    allowed += one.server.precision_seconds + other.server.precision_seconds
+    if abs(drift) > allowed:
+        yield f"UTC moved {drift:+.3f} s against the file server's clock{_by(after)}"
+
+
+def _allowed(before: Reading, after: Reading) -> float:
+    """Return the seconds by which clocks may come apart from one reading to the next."""
+    one, other = before.clocks, after.clocks
+    allowed = CLOCK_TOLERANCE * max(1.0, (other.raw - one.raw) / EVERY_SECONDS)
+    return allowed + one.spread_seconds + other.spread_seconds + BOOT_RESOLUTION
+
+
+def _by(reading: Reading) -> str:
+    """Return who answered, behind a comma."""
+    by = reading.clocks.answered_by
+    return f", answered by {by}," if by else ""
+
+
+def clocks(run: Evidence) -> Findings:
+    """Within one writer, the UTC clock must run as the monotonic one does.
+
+    A time service may set the former, and the latter rests while a machine is suspended.
+    """
+    yield Checked(run.record_count)
+    for path, journal in run.journals.items():
+        where = path.relative_to(run.paths.root)
+        for step in journal.steps:
+            text = f"{where}, {step.text}"
+            honest = run.is_honest(path, step)
+            yield Note(f"{text}: the clock was set, or its machine suspended") if honest else text
+
+
+class _Time(NamedTuple):
+    """When something was, UTC seconds, what it was, and by how much that may be wrong."""
+
+    utc: float
+    what: str
+    slack: float
+
+
+def clock(run: Evidence) -> Findings:
+    """The clock started once, with the first node or when all replicas were ready, as said."""
+    waits = run.history.clock_starts != "now"
+    yield Checked(len(_grants(run, math.inf)) + sum(1 for _ in _begins(run)) if waits else 0)
+    begun = run.primary.records_of(records.RunStarted)
+    clock_starts = run.primary.records_of(records.ClockStarted)
+    if not begun:
+        return
+    utc, first = begun[0]
+    if any(later.clock_starts != first.clock_starts for _, later in begun):
+        yield "a later primary says that something else starts the clock"
+    if first.clock_starts == "now":
+        if clock_starts:
+            yield "a record starts the clock of a run whose clock started with it"
+        return
+    if not clock_starts:
+        if run.samples:
+            yield "samples were executed, and no record says when the clock started"
+        return
+    if len(clock_starts) > 1:
+        yield f"the clock started {len(clock_starts)} times"
+    stated, event = clock_starts[0]
+    if event.start_utc > stated + CLOCK_TOLERANCE:
+        yield f"the clock started {event.start_utc - stated:.3f} s after the record that says so"
+    if event.start_utc < utc:
+        yield f"the clock started {utc - event.start_utc:.3f} s before the run"
+    if first.clock_starts == "first":
+        yield from _with_the_first(run, utc, stated, event.start_utc)
+    else:
+        yield from _with_the_last(run, stated, event.start_utc)
+    yield from _queue(run, utc, stated, event)
+    yield from _learned(run, stated, event.start_utc)
+
+
+def _with_the_first(run: Evidence, begun: float, stated: float, start: float) -> Iterator[str]:
+    """The clock started neither after the first node nor before it."""
+    times = [*_grants(run, stated), *_begins(run)]
+    for each in times:
+        if start > max(begun, each.utc) + each.slack:
+            yield f"the clock started {start - each.utc:.3f} s after {each.what}"
+    earliest = min(times, default=None)
+    if earliest is None:
+        yield "the clock started, but no node was granted and no replica began"
+    elif start < max(begun, earliest.utc) - earliest.slack:
+        yield f"the clock started {earliest.utc - start:.3f} s before {earliest.what}"
+
+
+def _with_the_last(run: Evidence, stated: float, start: float) -> Iterator[str]:
+    """The clock started when the primary had seen that all replicas were ready, at once."""
+    if start < stated - CLOCK_TOLERANCE:
+        yield f"the clock started {stated - start:.3f} s before the record that says so"
+    ready = {
+        attempt.replica.id
+        for attempt in run.attempts
+        for utc, _ in attempt.journal.records_of(records.ReplicaReady)
+        if utc <= start + run.tolerance(attempt.replica)
+    }
+    if len(ready) < (wanted := run.manifest.replicas):
+        yield f"the clock started when {len(ready)} of {wanted} replicas were ready"
+
+
+def _queue(
+    run: Evidence, begun: float, stated: float, event: records.ClockStarted
+) -> Iterator[str]:
+    """The time in the queue is the scheduler's, as far as it had told it by then."""
+    states = run.primary.records_of(records.JobState)
+    taken = [s.submitted_utc for utc, s in states if s.submitted_utc is not None and utc <= stated]
+    if event.submitted_utc != (submitted := min(taken, default=begun)):
+        off = event.submitted_utc - submitted
+        yield f"the job was taken {abs(off):.3f} s {_way(-off)} than the clock's start says"
+    first = min(_grants(run, stated), default=None)
+    if first is not None and event.granted_utc != first.utc:
+        off = event.granted_utc - first.utc
+        yield f"the first node was given {abs(off):.3f} s {_way(-off)} than the clock's start says"
+
+
+def _way(seconds: float) -> str:
+    return "later" if seconds > 0 else "earlier"
+
+
+def _learned(run: Evidence, stated: float, start: float) -> Iterator[str]:
+    """What replicas learned of the clock is what the primary says, and who works on learns it."""
+    for attempt in run.attempts:
+        learned = [each.start_utc for _, each in attempt.journal.records_of(records.ClockSeen)]
+        for off in (other - start for other in learned if other != start):
+            yield f"{attempt}: it learned of a clock that started {abs(off):.3f} s {_way(off)}"
+        if not learned and _worked_on(attempt.journal, stated):
+            yield f"{attempt}: it worked and never learned of the clock's start"
+
+
+def _worked_on(journal: Journal, stated: float) -> bool:
+    """Return whether a life trained long after it could read of the clock's start."""
+    begun = journal.attempt_began_utc or 0.0
+    last = journal.executed[-1].utc if journal.executed else 0.0
+    return last > max(begun, stated) + STOPPED_SECONDS
+
+
+def _grants(run: Evidence, until: float) -> list[_Time]:
+    """Return when the scheduler gave jobs their nodes, as recorded until a time, UTC seconds.
+
+    What a silent scheduler told later the primary could not go by.
+    """
+    return [
+        _Time(state.started_utc, f"the scheduler gave {state.replica} its node", CLOCK_TOLERANCE)
+        for utc, state in run.primary.records_of(records.JobState)
+        if state.started_utc is not None and utc <= until
+    ]
+
+
+def _begins(run: Evidence) -> Iterator[_Time]:
+    """Yield when the processes of replicas began, by their nodes' clocks."""
+    for attempt in run.attempts:
+        for utc, started in attempt.journal.records_of(records.ReplicaStarted):
+            began = utc - started.alive_seconds
+            yield _Time(began, f"{attempt}, began", run.tolerance(attempt.replica))

@@ -1,0 +1,153 @@
+"""The files of the run: those of its manifest, signed; its checkpoints and predictions."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from aiperf_hpc.config import RunConfig
+from aiperf_hpc.errors import AIPerfError, reason_of
+from aiperf_hpc.formatting import few
+from aiperf_hpc.integrity.signatures import BadSignatureError
+from aiperf_hpc.morphism.weights.predictions import load_recorded
+from aiperf_hpc.rules.consistency.evidence import Evidence
+from aiperf_hpc.rules.rule import Checked, Findings, Note
+from aiperf_hpc.run.history import Trial
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import BestEpochKept, KeptFile, PredictionsKept
+
+UNSIGNED = "unsigned"
+UNCHECKED = "whose key that is was not checked, for which --key is"
+
+
+def files(run: Evidence) -> Findings:
+    """The files of the run are those that its manifest names, to their last byte.
+
+    A scheduler may start a replica once the run has ended, or print into its log. That is no part
+    of the run; but whoever signed it did not sign that.
+    """
+    yield Checked(run.report.named_files())
+    if run.reported:
+        for each in run.report.changes():
+            yield Note(each.text) if each.late and not run.report.signed else each.text
+
+
+def signature(run: Evidence) -> Findings:
+    """The manifest is signed, by a trusted key where any was named."""
+    yield Checked(int(run.report.signed))
+    trusted = run.trusted.signers
+    try:
+        key = run.report.signer(trusted)
+    except BadSignatureError as error:
+        yield f"BAD signature: {error}"
+        return
+    wanted = f"it must be signed by {few([str(each) for each in trusted])}"
+    if key is None:
+        yield f"{UNSIGNED}; {wanted}" if trusted else Note(UNSIGNED)
+        return
+    if not run.report.complete:
+        yield f"signed by {key}, but manifest.json does not name every file of a run that has ended"
+    elif key in trusted:
+        yield Note(f"signed by {key}")
+    elif trusted:
+        yield f"signed by {key}, another key; {wanted}"
+    else:
+        yield Note(f"signed by {key}; {UNCHECKED}")
+
+
+def best_epochs(run: Evidence) -> Findings:
+    """Each is of its trial's best evaluation, and its files are there in their recorded sizes.
+
+    Those of the run's best trial are read whole: the score's error rests on them. Those of others
+    are when they are executed again; of a large run they are terabytes.
+    """
+    yield Checked(sum(trial.best_epoch is not None for trial in run.trials))
+    best = run.history.best
+    for trial in run.trials:
+        if trial.best_epoch is None:
+            continue
+        whole = best is not None and best.trial == trial.id
+        for wrong in wrong_best_epoch(run.paths, trial, trial.best_epoch, whole=whole):
+            yield f"{trial.id}: {wrong}"
+    reached = None if best is None else run.history.trials.get(best.trial)
+    if reached is not None and reached.best_epoch is None:
+        yield Note(f"not re-executable: {reached.id}, the best: {not_kept(run.config, reached)}")
+
+
+def not_kept(config: RunConfig, trial: Trial) -> str:
+    """Return why nothing is kept of a trial, as far as that is known."""
+    if config.engine.name == "simulated":
+        return "engine 'simulated' computed nothing that could be"
+    if trial.ended is None:
+        return "nothing was kept: its replica was lost, or interrupted, before it was over"
+    if config.keep.trials != "all":
+        return f"nothing was kept: keep.trials is {config.keep.trials}"
+    return "nothing was kept, or it was dropped for room"
+
+
+def wrong_best_epoch(
+    paths: RunPaths, trial: Trial, kept: BestEpochKept, *, whole: bool
+) -> Iterator[str]:
+    """Yield what is wrong with a trial's best epoch; its files are read only as a ``whole``."""
+    epoch = None if trial.best is None else trial.best.epoch
+    if epoch != kept.epoch:
+        yield f"the best epoch that was kept is {kept.epoch}, that of its evaluations is {epoch}"
+    for path, file in files_of(paths, trial, kept):
+        yield from _wrong_file(paths, path, file, whole=whole)
+
+
+def files_of(paths: RunPaths, trial: Trial, kept: BestEpochKept) -> list[tuple[Path, KeptFile]]:
+    """Return the two files of a best epoch, each with what was recorded of it."""
+    return [
+        (paths.epoch_began(trial.replica, trial.id), kept.began),
+        (paths.epoch_evaluated(trial.replica, trial.id), kept.evaluated),
+    ]
+
+
+def _wrong_file(paths: RunPaths, path: Path, file: KeptFile, *, whole: bool) -> Iterator[str]:
+    name = path.relative_to(paths.root)
+    try:
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode):
+            yield f"{name} is no file"
+        elif found.st_size != file.bytes:
+            yield f"{name} has {found.st_size} bytes, {file.bytes} were recorded"
+        elif whole and _sha256(path) != file.sha256:
+            yield f"{name} is not the file that was recorded: its SHA-256 is another"
+    except OSError as error:
+        yield f"{name} cannot be read: {reason_of(error)}"
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def predictions(run: Evidence) -> Findings:
+    """Kept predictions are those of the trial's last evaluation, in the file that was recorded."""
+    yield Checked(sum(trial.predictions is not None for trial in run.trials))
+    for trial in run.trials:
+        if trial.predictions is not None:
+            for wrong in _wrong_predictions(run, trial, trial.predictions):
+                yield f"{trial.id}: {wrong}"
+
+
+def _wrong_predictions(run: Evidence, trial: Trial, kept: PredictionsKept) -> Iterator[str]:
+    path = run.paths.predictions(trial.replica, trial.id)
+    last = trial.evaluations[-1] if trial.evaluations else None
+    if last is None or (last.epoch, last.samples) != (kept.epoch, kept.samples):
+        yield f"predictions of {kept.samples} samples after epoch {kept.epoch}: no such evaluation"
+    try:
+        found = load_recorded(path, kept.sha256)
+    except (OSError, AIPerfError) as error:
+        reason = reason_of(error) if isinstance(error, OSError) else str(error)
+        yield f"its predictions cannot be read: {reason}"
+        return
+    stated = (found.trial, found.epoch, len(found.classes))
+    if stated != (trial.id, kept.epoch, kept.samples):
+        yield f"{path} holds predictions of {stated[0]}, epoch {stated[1]}, {stated[2]} samples"
+    classes = run.dataset.classes or 0
+    if found.classes.max(initial=0) >= classes:
+        yield f"{path} predicts class {found.classes.max()} of {classes}"

@@ -1,0 +1,268 @@
+"""The heads of the journals: no journal was rewritten alone, nor the time of one moved."""
+
+from __future__ import annotations
+
+import os
+import sys
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pydantic import ValidationError
+
+from aiperf_hpc.errors import reason_of
+from aiperf_hpc.formatting import utc_text
+from aiperf_hpc.rules.consistency.evidence import Evidence
+from aiperf_hpc.rules.consistency.journal import Journal
+from aiperf_hpc.rules.rule import Checked, Findings
+from aiperf_hpc.run.journal_digest import MARK, Hash, digest_line, new_hash
+from aiperf_hpc.run.records import RECORD, JournalHeads
+from aiperf_hpc.untrusted.bounds import MOST_COUNT
+from aiperf_hpc.untrusted.files import open_inside, open_regular
+
+APART: Final = 5.0
+"""Seconds by which the times of two hosts' records may be out of order, beyond what is known of
+their clocks."""
+LATE: Final = 60.0
+"""Seconds before the end within which a process that is no trainer may still have written."""
+
+
+class Prefix(NamedTuple):
+    """The first bytes of a journal."""
+
+    sha256: str
+    lines: int
+
+
+def prefixes(content: bytes, sizes: Iterable[int]) -> Iterator[Prefix]:
+    """Yield the SHA-256 and the lines of the first ``sizes`` bytes, ascending, in one pass.
+
+    There is none of more bytes than there are, or of fewer than the size before: it ends there.
+    """
+    view, sha, at, lines = memoryview(content), new_hash(), 0, 0
+    for size in sizes:
+        if not at <= size <= len(content):
+            return
+        sha.update(view[at:size])
+        lines += content.count(b"\n", at, size)
+        at = size
+        yield Prefix(sha.hexdigest(), lines)
+
+
+@dataclass(slots=True)
+class _Growth:
+    """How one journal grew, as the primary recorded it."""
+
+    numbers: array[int] = field(default_factory=lambda: array("L"))
+    """Of the records of heads in which it had grown."""
+    sizes: array[int] = field(default_factory=lambda: array("q"))
+    """Its bytes then."""
+    marks: list[str] = field(default_factory=list)
+
+    def cut(self, size: int) -> int:
+        """Leave out what goes beyond so many bytes; return from which record of heads on."""
+        keep = next((n for n, each in enumerate(self.sizes) if each > size), len(self.sizes))
+        first = self.numbers[keep] if keep < len(self.sizes) else sys.maxsize
+        del self.numbers[keep:], self.sizes[keep:], self.marks[keep:]
+        return first
+
+
+class _Digests:
+    """What ``heads.jsonl`` says, as far as the primary's journal vouches for it."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        """When each record was made, UTC seconds."""
+        self.sums: list[str] = []
+        """The SHA-256 over the heads of each record."""
+        self.growths: defaultdict[str, _Growth] = defaultdict(_Growth)
+        self._names: list[str] = []
+        self._sizes: list[int] = []
+
+    def add(self, utc: float, heads: JournalHeads) -> bool:
+        """Take the next record; return whether it fits what came before."""
+        if heads.anew:
+            self._names, self._sizes = [], []
+        self._names += heads.names
+        self._sizes += [0] * len(heads.names)
+        grew = sum(1 for more in heads.grown if more)
+        fits = len(heads.grown) == len(self._names) and len(heads.marks) == MARK * grew
+        if not fits or len(set(self._names)) != len(self._names):
+            return False
+        at = 0
+        for number, more in enumerate(heads.grown):
+            if more:
+                self._sizes[number] += more
+                if not 0 <= self._sizes[number] <= MOST_COUNT:
+                    return False
+                growth = self.growths[self._names[number]]
+                growth.numbers.append(len(self.times))
+                growth.sizes.append(self._sizes[number])
+                growth.marks.append(heads.marks[at : at + MARK])
+                at += MARK
+        self.times.append(utc)
+        self.sums.append(heads.sha256)
+        return True
+
+
+def heads(run: Evidence) -> Findings:
+    """Each journal is what the primary had read of it, and the primary's what replicas saw of it.
+
+    What earlier versions recorded has no heads.
+    """
+    yield Checked(sum(len(each.heads) + len(each.seen) for each in run.journals.values()))
+    own = run.journals.get(run.paths.primary_journal)
+    if own is None:
+        return
+    if own.ends_without_heads:
+        yield "the primary, which took heads, ended the run without those of its end"
+    yield from _seen(run, own)
+    if own.heads:
+        found = _Digests()
+        yield from _read(run, own, found)
+        yield from _journals(run, found)
+
+
+def _read(run: Evidence, own: Journal, found: _Digests) -> Iterator[str]:
+    """Read ``heads.jsonl`` as far as the primary's journal vouches for it."""
+    path = run.paths.heads
+    try:
+        with open_inside(run.paths.root, path) as file:
+            content = file.read(min(own.heads[-1][1].bytes, os.fstat(file.fileno()).st_size))
+    except OSError as error:
+        yield f"heads.jsonl cannot be read: {reason_of(error)}"
+        return
+    stated = [head for _, head in own.heads]
+    made = list(prefixes(content, (head.bytes for head in stated)))
+    same = (m.sha256 == head.sha256 for m, head in zip(made, stated, strict=False))
+    if len(made) < len(stated) or not all(same):
+        yield "heads.jsonl is not what the primary wrote"
+        return
+    for number, line in enumerate(content.splitlines()):
+        try:
+            record = RECORD.validate_json(line)
+        except ValidationError:
+            yield f"heads.jsonl, line {number + 1} is no record"
+            return
+        event = record.event
+        if not isinstance(event, JournalHeads) or not found.add(record.utc, event):
+            yield f"heads.jsonl, line {number + 1} is not what follows"
+            return
+
+
+def _journals(run: Evidence, found: _Digests) -> Iterator[str]:
+    """Each journal is, up to each recorded length, what the primary had read."""
+    root, sizes = run.paths.root, run.history.bytes_read
+    paths = {str(path.relative_to(root)): path for path in run.journals}
+    sums, wrong, whole = [new_hash() for _ in found.sums], False, len(found.sums)
+    for name in sorted(found.growths):
+        path, growth = paths.get(name), found.growths[name]
+        if run.history.end_utc is None:
+            # What was written since the journals were read is for another time.
+            whole = min(whole, growth.cut(0 if path is None else sizes[path]))
+        if path is None:
+            failures = [f"{name} is gone, of which the primary had read"] if growth.sizes else []
+        else:
+            failures = list(_journal(run, name, path, found, sums))
+        wrong |= bool(failures)
+        yield from failures
+    for number, stated in enumerate(found.sums[:whole]):
+        if not wrong and sums[number].hexdigest() != stated:
+            yield f"the journals are not what the primary had read by {_time(found, number)}"
+            break
+    primary = run.paths.primary_journal
+    if run.history.end_utc is not None and run.journals[primary].heads[-1][0] == run.end:
+        yield from _after(run, {paths[n]: c for n, c in found.growths.items() if n in paths})
+
+
+def _journal(
+    run: Evidence, name: str, path: Path, found: _Digests, sums: Sequence[Hash]
+) -> Iterator[str]:
+    growth, times = found.growths[name], latest(run.journals[path])
+    with open_regular(path, follow=False) as file:
+        content = file.read(max(growth.sizes, default=0))
+    apart = APART + _known_apart(run, path)
+    whole = content.count(b"\n") <= len(times)
+    made = prefixes(content, growth.sizes)
+    for number, size, mark in zip(growth.numbers, growth.sizes, growth.marks, strict=True):
+        prefix = next(made, None)
+        if prefix is None or prefix.sha256[:MARK] != mark:
+            yield (
+                f"{name} is not what the primary had read by {_time(found, number)} "
+                f"(its first {size} bytes)"
+            )
+            return
+        sums[number].update(digest_line(name, size, prefix.sha256))
+        if whole and prefix.lines and times[prefix.lines - 1] > found.times[number] + apart:
+            yield (
+                f"{name} says {utc_text(times[prefix.lines - 1])} in what the primary had read by "
+                f"{_time(found, number)}"
+            )
+            return
+
+
+def _after(run: Evidence, growths: Mapping[Path, _Growth]) -> Iterator[str]:
+    """Nothing that counts came behind the heads of the end."""
+    for path, journal in run.journals.items():
+        if path == run.paths.primary_journal:
+            continue
+        growth = growths.get(path)
+        covered = 0
+        if growth is not None and growth.sizes:
+            with open_regular(path, follow=False) as file:
+                covered = file.read(growth.sizes[-1]).count(b"\n")
+        # What is no trainer's may be written while the run ends.
+        until = run.end - (0.0 if path.name == "journal.jsonl" else LATE)
+        late = next((utc for utc in journal.times[covered:] if utc < until), None)
+        if late is not None:
+            name = path.relative_to(run.paths.root)
+            yield f"{name}: a record of {utc_text(late)} was not there when the run ended"
+
+
+def _seen(run: Evidence, own: Journal) -> Iterator[str]:
+    """The primary's journal is what the replicas saw of it, and they saw it afterwards."""
+    primary = run.paths.primary_journal
+    size = run.history.bytes_read[primary]
+    sizes = sorted({head.bytes for each in run.journals.values() for _, head in each.seen})
+    with open_regular(primary, follow=False) as file:
+        content = file.read(size)
+    made = dict(zip(sizes, prefixes(content, sizes), strict=False))
+    times = latest(own)
+    whole = content.count(b"\n") == len(times)
+    for path, journal in run.journals.items():
+        name, apart = path.relative_to(run.paths.root), APART + _known_apart(run, path)
+        for utc, head in journal.seen:
+            prefix = made.get(head.bytes)
+            if prefix is None and run.history.end_utc is None:
+                break  # The primary has written since its journal was read.
+            if prefix is None or prefix.sha256 != head.sha256:
+                yield (
+                    f"{name} saw another journal of the primary by {utc_text(utc)} "
+                    f"(its first {head.bytes} bytes)"
+                )
+                break
+            if whole and prefix.lines and times[prefix.lines - 1] > utc + apart:
+                yield (
+                    f"{name} saw by {utc_text(utc)} what the primary wrote at "
+                    f"{utc_text(times[prefix.lines - 1])}"
+                )
+                break
+
+
+def latest(journal: Journal) -> list[float]:
+    """Return the latest time up to each record, UTC seconds."""
+    return list(accumulate(journal.times, max))
+
+
+def _known_apart(run: Evidence, path: Path) -> float:
+    """Return how far a replica's clock is known to be from the primary's, in seconds."""
+    replica = run.history.replicas.get(path.parent.parent.name)
+    return 0.0 if replica is None else run.tolerance(replica)
+
+
+def _time(found: _Digests, number: int) -> str:
+    return str(utc_text(found.times[number]))

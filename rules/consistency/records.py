@@ -1,0 +1,236 @@
+"""Records: whole, by their own writers, and stating the same configuration and dataset."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from aiperf_hpc.formatting import utc_text
+from aiperf_hpc.rules.consistency.evidence import Evidence
+from aiperf_hpc.rules.consistency.journal import Journal, RareRecord, name_of
+from aiperf_hpc.rules.rule import Checked, Findings, Note
+from aiperf_hpc.run import records
+from aiperf_hpc.run.journal import MOST_LINE_BYTES, is_torn
+from aiperf_hpc.run.records import ReplicaStarted
+from aiperf_hpc.untrusted.files import open_regular
+
+PRIMARY, TRAINER, SEARCH, TELEMETRY = "the primary", "a trainer", "a search worker", "a rank"
+"""The processes that write journals; a rank that is no replica's first tells of its node alone."""
+WRITERS: Mapping[type[records.Event], tuple[str, ...]] = {
+    records.RunStarted: (PRIMARY,),
+    records.ClockStarted: (PRIMARY,),
+    records.ReplicaLaunched: (PRIMARY,),
+    records.NodesAsked: (PRIMARY,),
+    records.NodesRefused: (PRIMARY,),
+    records.ReplicaReleased: (PRIMARY,),
+    records.ReplicaExited: (PRIMARY,),
+    records.JobState: (PRIMARY,),
+    records.NodeChecked: (PRIMARY,),
+    records.SchedulerState: (PRIMARY,),
+    records.PrimaryFailed: (PRIMARY,),
+    records.TakenOver: (PRIMARY,),
+    records.PrimaryHeartbeat: (PRIMARY,),
+    records.HeadsTaken: (PRIMARY,),
+    records.Witnessed: (PRIMARY,),
+    records.TimeStamped: (PRIMARY,),
+    records.WitnessState: (PRIMARY,),
+    records.StopRequested: (PRIMARY,),
+    records.RunEnded: (PRIMARY,),
+    records.FileProblem: (PRIMARY, TRAINER),
+    records.StorageWaited: (PRIMARY, TRAINER),
+    records.SystemDescribed: (PRIMARY, TRAINER),
+    records.ReplicaStarted: (TRAINER,),
+    records.ReplicaReady: (TRAINER,),
+    records.ClockSeen: (TRAINER,),
+    records.DatasetLoaded: (TRAINER,),
+    records.TrialStarted: (TRAINER,),
+    records.ProposalRejected: (TRAINER,),
+    records.TrainingStarted: (TRAINER,),
+    records.Calibrated: (TRAINER,),
+    records.Progress: (TRAINER,),
+    records.Evaluated: (TRAINER,),
+    records.BaselineMeasured: (TRAINER,),
+    records.TrialEnded: (TRAINER,),
+    records.PredictionsKept: (TRAINER,),
+    records.CheckpointDropped: (TRAINER,),
+    records.TimeSpent: (TRAINER,),
+    records.StepTimes: (TRAINER,),
+    records.CompilerFailed: (TRAINER,),
+    records.RanksLost: (TRAINER,),
+    records.Heartbeat: (TRAINER,),
+    records.PrimaryHeadSeen: (TRAINER,),
+    records.ReplicaEnded: (TRAINER,),
+    records.TelemetryStarted: (TRAINER, TELEMETRY),
+    records.TelemetrySampled: (TRAINER, TELEMETRY),
+    records.SearchStarted: (SEARCH,),
+    records.Proposed: (SEARCH,),
+    records.SearchFailed: (SEARCH,),
+    records.SearchEnded: (SEARCH,),
+    records.JournalHeads: (),
+    records.TrialSummary: (),
+    records.ProposalSummary: (),
+}
+"""Who writes records of a kind; a kind that is not here, everybody may."""
+JOURNALS: Mapping[str, str] = {
+    r"journal\.jsonl": TRAINER,
+    r"search-\d+\.jsonl": SEARCH,
+    r"telemetry-\d+\.jsonl": TELEMETRY,
+}
+"""Whose journal has which name, in the folder of a life of a replica."""
+
+
+def writers(run: Evidence) -> Findings:
+    """Each journal is one process's, which says who it is first, and ends with its end.
+
+    The answers of witnesses come behind the end of a run: the last of them may be unfinished.
+    """
+    yield Checked(len(run.journals))
+    torn = set(run.history.torn)
+    if run.history.witnesses:
+        torn.discard(run.paths.primary_journal)
+    for path, journal in run.journals.items():
+        where = path.relative_to(run.paths.root)
+        yield from (f"{where}: {what}" for what in _wrong(run, path, journal))
+        if journal.ended and path in torn:
+            yield f"{where}: bytes follow the record of its writer's end"
+
+
+def _wrong(run: Evidence, path: Path, journal: Journal) -> Iterator[str]:
+    writer = _writer(run, path)
+    if writer is None:
+        yield "no process of a run has a journal of this name"
+        return
+    for kind, seq in journal.kinds.items():
+        if writer not in WRITERS.get(kind, (writer,)):
+            yield f"record {seq}: {name_of(kind)} is not {writer}'s to write"
+    if journal.first is not None:
+        yield from _first(path, writer, journal.first)
+    lives = len(journal.records_of(records.ReplicaStarted))
+    if lives > 1:
+        yield f"{lives} lives of a replica in the journal of one"
+    yield from journal.late_records
+
+
+def _writer(run: Evidence, path: Path) -> str | None:
+    if path == run.paths.primary_journal:
+        return PRIMARY
+    return next((who for name, who in JOURNALS.items() if re.fullmatch(name, path.name)), None)
+
+
+def _first(path: Path, writer: str, first: RareRecord) -> Iterator[str]:
+    """A journal begins with who writes it."""
+    folder, event = path.parent, first.event
+    replica = folder.parent.name
+    match writer:
+        case "the primary":
+            if not isinstance(event, records.RunStarted):
+                yield "it does not begin with the start of a run"
+        case "a trainer":
+            if not isinstance(event, records.ReplicaStarted):
+                yield "it does not begin with the start of a replica"
+            elif event.replica != replica:
+                yield f"it is the journal of {event.replica}, in the folder of {replica}"
+        case "a search worker":
+            number = int(path.stem.partition("-")[2])
+            if not isinstance(event, records.SearchStarted):
+                yield "it does not begin with the start of a search worker"
+            elif (event.replica, event.worker) != (replica, number):
+                yield f"it is the journal of search worker {event.worker} of {event.replica}"
+        case _:
+            if not isinstance(event, records.TelemetryStarted):
+                yield "it does not begin with who samples what"
+
+
+def journals(run: Evidence) -> Findings:
+    """Every line is a record, with the number that is due, of a trial that was started.
+
+    Once the run has ended nothing follows the last record of a journal but an unfinished write,
+    which a process leaves that is killed or loses its power.
+    """
+    yield Checked(run.record_count)
+    for problem in run.history.problems:
+        yield str(problem)
+    if run.history.end_utc is not None:
+        for path in sorted(run.history.torn):
+            with open_regular(path, follow=False) as file:
+                file.seek(run.history.bytes_read[path])
+                if not is_torn(file.read(MOST_LINE_BYTES)):
+                    yield f"{path}: what follows the last record is no unfinished record"
+
+
+def config(run: Evidence) -> Findings:
+    """``run.yaml`` is what every primary and every replica had, by its SHA-256.
+
+    In earlier versions replicas did not state it, and primaries neither.
+    """
+    primaries, replicas = _stated_by_primaries(run), _stated_by_replicas(run)
+    yield Checked(sum(bool(each.sha256) for each in (*primaries, *replicas)))
+    yield from _requested(run)
+    yield from _engines(run)
+    now = run.paths.manifest_digest()
+    for each in (*primaries, *replicas):
+        if each.sha256 not in ("", now):
+            yield f"run.yaml has SHA-256 {now[:12]}, {each.who} had {each.sha256[:12]}"
+    if not any(each.sha256 for each in (*primaries, *replicas)):
+        yield Note("nobody stated the SHA-256 of run.yaml: it may be another than the run's")
+        return
+    required = [*primaries, *(replicas if any(each.sha256 for each in replicas) else ())]
+    for each in required:
+        if not each.sha256:
+            yield f"{each.who} did not state the SHA-256 of run.yaml, as others did"
+
+
+class Stated(NamedTuple):
+    """What one process stated of ``run.yaml``."""
+
+    who: str
+    sha256: str
+    """Empty where it did not."""
+
+
+def _requested(run: Evidence) -> Iterator[str]:
+    """Each primary states the run that ``run.yaml`` asks for."""
+    manifest = run.manifest
+    for utc, event in run.history.run_starts:
+        for name in ("run_id", "nodes", "hours", "launcher"):
+            stated, asked = getattr(event, name), getattr(manifest, name)
+            if stated != asked:
+                yield f"run.yaml has {name} {asked}, the primary of {utc_text(utc)} had {stated}"
+
+
+def _engines(run: Evidence) -> Iterator[str]:
+    """Each life of a replica had the engine that ``run.yaml`` asks for."""
+    requested = run.config.engine.name
+    for attempt in run.attempts:
+        used = {started.engine for _, started in attempt.journal.records_of(ReplicaStarted)}
+        for other in sorted(used - {requested}):
+            yield f"run.yaml asks for {requested}, {attempt}, had {other}"
+
+
+def _stated_by_primaries(run: Evidence) -> list[Stated]:
+    starts = run.history.run_starts
+    return [Stated(f"the primary of {utc_text(utc)}", e.manifest_sha256) for utc, e in starts]
+
+
+def _stated_by_replicas(run: Evidence) -> list[Stated]:
+    return [
+        Stated(f"{attempt},", started.manifest_sha256)
+        for attempt in run.attempts
+        for _, started in attempt.journal.records_of(ReplicaStarted)
+    ]
+
+
+def dataset(run: Evidence) -> Findings:
+    """All replicas had one dataset, of the name that the configuration asks for."""
+    yield Checked(len(run.datasets))
+    if len(run.datasets) != 1:
+        names = [f"{d.name} {d.sha256[:12]}" for d in run.datasets]
+        yield f"replicas must have one dataset, they have {names}"
+    expected = run.manifest.dataset
+    for dataset in run.datasets:
+        if expected is not None and dataset != expected:
+            yield f"run.yaml describes {expected.sha256[:12]}, replicas had {dataset.sha256[:12]}"
+        if dataset.name != run.config.dataset.name:
+            yield f"run.yaml asks for {run.config.dataset.name}, replicas had {dataset.name}"

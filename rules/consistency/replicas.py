@@ -1,0 +1,308 @@
+"""Replicas: launched with a cause, alive, and on the machines that their ranks describe."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from aiperf_hpc.rules.consistency.evidence import Evidence
+from aiperf_hpc.rules.consistency.journal import Journal
+from aiperf_hpc.rules.rule import Checked, Findings, Note
+from aiperf_hpc.run import records
+from aiperf_hpc.run.history import ReplicaHistory
+from aiperf_hpc.run.liveness import PAUSE_SECONDS, TOLERATED_BEATS, tolerated_limit
+from aiperf_hpc.run.paths import replica_name
+from aiperf_hpc.system.description import NodeDescription
+from aiperf_hpc.trial import JobPhase, Machine
+
+EXACT = ("local", "simulated")
+"""The launchers that see each death; a scheduler's client may miss one."""
+LATE_SECONDS = 120.0
+"""How long after it was taken out of the queue a replica may still begin: the request waits for
+its turn, and a scheduler may be starting the replica meanwhile."""
+
+
+def launches(run: Evidence) -> Findings:
+    """The replicas are those that the nodes make, all of them launched, and each life has a cause.
+
+    Those beyond the run's first nodes were asked for before they began. A primary that was killed
+    while it launched has not said whom; then nothing is missed.
+    """
+    yield Checked(len(run.history.replicas))
+    requested = _requested(run)
+    most = max(each.replicas for each in requested)
+    numbers = {replica_name(number): number for number in range(most)}
+    for name, replica in sorted(run.history.replicas.items()):
+        if name not in numbers:
+            yield f"{name} is none of the {most} replicas that the nodes make"
+        elif len(requested) > 1:
+            yield from _was_requested(run, replica, numbers[name], requested)
+    for primary in _primaries(run):
+        wanted = {replica_name(number) for number in range(_replicas_at(requested, primary.utc))}
+        missing = wanted - primary.launched if primary.went_on else set()
+        if missing:
+            some = ", ".join(sorted(missing)[:3])
+            yield f"{some}: never launched, of {len(wanted)} replicas {len(missing)} were not"
+    observations = _observations(run)
+    for replica in run.history.replicas.values():
+        yield from _lives(run, replica)
+        yield from _observed(run, replica, observations)
+
+
+class _Requested(NamedTuple):
+    """How many replicas the run was to have from when on, UTC seconds."""
+
+    utc: float
+    replicas: int
+
+
+def _requested(run: Evidence) -> list[_Requested]:
+    """Return how many replicas the run was to have: as many as it began with, then as asked for."""
+    manifest, journal = run.manifest, run.primary
+    changes = [(utc, event.nodes) for utc, event in journal.records_of(records.NodesAsked)]
+    changes += [(utc, event.kept) for utc, event in journal.records_of(records.NodesRefused)]
+    each = manifest.config.replica.nodes
+    later = [_Requested(utc, nodes // each) for utc, nodes in sorted(changes, key=lambda c: c[0])]
+    return [_Requested(-math.inf, manifest.replicas), *later]
+
+
+def _replicas_at(requested: list[_Requested], utc: float) -> int:
+    return [each.replicas for each in requested if each.utc <= utc][-1]
+
+
+def _was_requested(
+    run: Evidence, replica: ReplicaHistory, number: int, requested: list[_Requested]
+) -> Iterator[str]:
+    """A replica is one of those that the run was to have when each of its lives began."""
+    slack = run.tolerance(replica)
+    if number >= requested[0].replicas and replica.job is None and not _unseen(run):
+        yield f"{replica.id} was never launched"
+    for life, utc in sorted(replica.starts.items()):
+        wanted = max(e.replicas for e in requested if e.utc <= utc + slack)
+        before = max(
+            _replicas_at(requested, utc - LATE_SECONDS), _replicas_at(requested, utc + slack)
+        )
+        if number >= wanted:
+            yield f"{replica.id}, life {life}: it began before it was asked for"
+        elif number >= before and not _unseen(run):
+            yield f"{replica.id}, life {life}: it began after fewer nodes were asked for"
+
+
+@dataclass(slots=True)
+class _Primary:
+    """One primary that had the run in hand."""
+
+    utc: float
+    launched: set[str] = field(default_factory=set)
+    went_on: bool = False
+    """Whether it saw what became of replicas: whom it launched it has recorded by then."""
+
+
+def _primaries(run: Evidence) -> list[_Primary]:
+    """Return the primaries, one after the other."""
+    journal = run.primary
+    found = [_Primary(utc) for utc, _ in journal.records_of(records.RunStarted)]
+    for utc, launched in journal.records_of(records.ReplicaLaunched):
+        for primary in _of(found, utc):
+            primary.launched.add(launched.replica)
+    for utc, _ in journal.records_of(records.JobState):
+        for primary in _of(found, utc):
+            primary.went_on = True
+    return found
+
+
+def _of(primaries: list[_Primary], utc: float) -> Iterator[_Primary]:
+    """Yield the primary that wrote at a time."""
+    earlier = [each for each in primaries if each.utc <= utc]
+    yield from earlier[-1:]
+
+
+def _lives(run: Evidence, replica: ReplicaHistory) -> Iterator[str]:
+    """A life begins after a launch, and a further one of that launch after a death."""
+    begun = [utc for utc, _ in run.history.run_starts]
+    first = begun[0] if begun else run.end
+    for life, utc in sorted(replica.starts.items()):
+        who = f"{replica.id}, life {life}"
+        if utc < first - run.tolerance(replica):
+            yield f"{who}: it began {first - utc:.3f} s before the run"
+        elif life.launch and (len(begun) < 2 or utc < begun[1] - run.tolerance(replica)):
+            yield f"{who}: no second primary launched it"
+    launches = {life.launch for life in replica.starts}
+    if len(launches) > len(begun):
+        yield f"{replica.id} had lives of {len(launches)} launches, there were {len(begun)}"
+    yield from _again(run, replica)
+
+
+def _again(run: Evidence, replica: ReplicaHistory) -> Iterator[str]:
+    """A replica is queued again when it has died, and its launcher says so.
+
+    One that a scheduler starts when the run is over counts nothing, and nobody looks any more. A
+    scheduler may queue one again and start it between two looks of the primary.
+    """
+    if run.manifest.launcher not in EXACT:
+        return
+    again = [life for life, utc in replica.starts.items() if life.restart and utc <= run.end]
+    if not again or _unseen(run):
+        return
+    first = min(replica.starts[life] for life in again)
+    deaths = [*(utc for utc, _ in replica.requeued), *_relaunched(run, replica)]
+    if not any(utc <= first + run.tolerance(replica) for utc in deaths):
+        yield f"{replica.id}, life {min(again)}: it was never queued again"
+    elif len(deaths) < len(again):
+        yield f"{replica.id} lived {len(again)} times more, it was queued again {len(deaths)} times"
+
+
+def _relaunched(run: Evidence, replica: ReplicaHistory) -> list[float]:
+    """Return when the primary launched a replica that had left the run, UTC seconds."""
+    launched = run.primary.records_of(records.ReplicaLaunched)
+    return [utc for utc, event in launched if event.replica == replica.id][1:]
+
+
+def _unseen(run: Evidence) -> bool:
+    """Return whether a replica may have been queued again while nobody looked.
+
+    The scheduler did not answer for a while, or a primary died.
+    """
+    journal = run.primary
+    primaries = len(journal.records_of(records.RunStarted)) + len(
+        journal.records_of(records.TakenOver)
+    )
+    silent = any(not event.answers for _, event in journal.records_of(records.SchedulerState))
+    return silent or primaries > 1 or run.history.end_utc is None
+
+
+def _observed(
+    run: Evidence, replica: ReplicaHistory, observations: Mapping[str, _Observations]
+) -> Iterator[str]:
+    """What the primary saw of a replica was after the replica had said it."""
+    observed, slack = observations.get(replica.id, _Observations()), run.tolerance(replica)
+    lives = [_Attempt.of(each.journal) for each in run.attempts_of(replica)]
+    hosts, begun = {life.host for life in lives}, min((life.utc for life in lives), default=0.0)
+    for utc, checked in observed.checked if lives else ():
+        if checked.host not in hosts:
+            yield f"{replica.id}: the primary saw it on {checked.host}, it was on {sorted(hosts)}"
+        if utc < begun - slack:
+            yield f"{replica.id} began {begun - utc:.3f} s after the primary had seen it"
+    for utc in observed.done:
+        ended = max((life.ended for life in lives if life.utc <= utc), default=utc)
+        if ended > utc + slack:
+            yield f"{replica.id} ended {ended - utc:.3f} s after the primary had seen its end"
+
+
+@dataclass(slots=True)
+class _Observations:
+    """What the primary saw of a replica, and when, UTC seconds."""
+
+    checked: list[tuple[float, records.NodeChecked]] = field(default_factory=list)
+    done: list[float] = field(default_factory=list)
+    """When its job was seen to have ended in order."""
+
+
+def _observations(run: Evidence) -> Mapping[str, _Observations]:
+    """Return what the primary saw of each replica."""
+    journal, found = run.primary, defaultdict[str, _Observations](_Observations)
+    for utc, checked in journal.records_of(records.NodeChecked):
+        found[checked.replica].checked.append((utc, checked))
+    for utc, state in journal.records_of(records.JobState):
+        if state.phase is JobPhase.DONE:
+            found[state.replica].done.append(utc)
+    return found
+
+
+class _Attempt(NamedTuple):
+    """One life of a replica: where, from when and, as far as it said so, until when."""
+
+    host: str
+    utc: float
+    ended: float
+
+    @classmethod
+    def of(cls, journal: Journal) -> _Attempt:
+        """Return what a journal that begins with a life says."""
+        (utc, started), *_ = journal.records_of(records.ReplicaStarted)
+        ended = (utc for utc, _ in journal.records_of(records.ReplicaEnded))
+        return cls(started.machine.host, utc, max(ended, default=utc))
+
+
+def replicas(run: Evidence) -> Findings:
+    """What the primary knows from a replica's records, or from its success, needs records."""
+    yield Checked(len(run.history.replicas))
+    for replica in run.history.replicas.values():
+        if not replica.starts and replica.seen:
+            what = f"the primary recorded that {replica.id} {replica.seen}"
+            yield f"{what}; {replica.id} recorded no start"
+
+
+def heartbeats(run: Evidence) -> Findings:
+    """Replicas that recorded work gave signs of life beside it, and so did primaries.
+
+    A pause in which a process recorded nothing is no work: it may have been suspended.
+    """
+    yield Checked(len(run.history.replicas))
+    beat = run.config.journal.heartbeat_seconds
+    most = tolerated_limit(beat)
+    for attempt in run.attempts:
+        if (silent := attempt.journal.longest_without_heartbeat) > most:
+            yield f"{attempt}: at work for {silent:.0f} s without a sign of life"
+    for times, beats in _beats_of_primaries(run.primary):
+        gaps = [later - earlier for earlier, later in pairwise(times)]
+        worked = sum(min(max(gap, 0.0), PAUSE_SECONDS, TOLERATED_BEATS * beat) for gap in gaps)
+        if beats < worked / beat / TOLERATED_BEATS - 1.0:
+            yield f"the primary gave {beats} signs of life in {worked:.0f} s of work"
+        if (longest := max(gaps, default=0.0)) > most:
+            yield Note(f"the primary recorded nothing for {longest:.0f} s")
+
+
+def _beats_of_primaries(journal: Journal) -> Iterator[tuple[list[float], int]]:
+    """Yield when each primary wrote, UTC seconds, and how many signs of life it gave."""
+    begins = [utc for utc, _ in journal.records_of(records.RunStarted)]
+    others = [*begins, *(utc for utc, _ in journal.records_of(records.TakenOver))]
+    for began in begins:
+        until = min((utc for utc in others if utc > began), default=float("inf"))
+        own = [utc for utc in journal.times if began <= utc < until]
+        yield own, sum(1 for utc in journal.heartbeats if began <= utc < until)
+
+
+def machines(run: Evidence) -> Findings:
+    """What a replica says of its machine is what its first rank told of itself and its node."""
+    yield Checked(sum(len(r.described) for r in run.history.replicas.values()))
+    for attempt in run.attempts:
+        yield from (f"{attempt}: {wrong}" for wrong in _machine(attempt.journal))
+
+
+def _machine(journal: Journal) -> Iterator[str]:
+    (_, started), *_ = journal.records_of(records.ReplicaStarted)
+    machine = started.machine
+    for _, described in journal.records_of(records.SystemDescribed):
+        if described.rank != 0:
+            continue
+        own = described.description
+        if own.host != machine.host:
+            yield f"it was on {machine.host}, its first rank on {own.host}"
+        if set(own.process.cores) != set(machine.cores):
+            yield f"it had {len(machine.cores)} cores, its first rank {len(own.process.cores)}"
+        if own.node is not None:
+            yield from _node(machine, own.node)
+    hosts = set(started.hosts) | {machine.host}
+    for sampler in journal.samplers:
+        if sampler.host not in hosts:
+            yield f"it was on {machine.host}, and sampled what {sampler.host} drew"
+
+
+def _node(machine: Machine, node: NodeDescription) -> Iterator[str]:
+    """Yield where a machine is not as its node's kernel and its vendors' tools tell."""
+    processors = node.processors
+    if processors is not None and processors.architecture == "x86_64":
+        model = processors.model or machine.cpu
+        if model.split() != machine.cpu.split():
+            yield f"its processors are {machine.cpu}, its kernel says {model}"
+    models = [each.model for each in node.accelerators if each.vendor == "NVIDIA"]
+    for name in machine.accelerators if models else ():
+        if not any(name.startswith(model) or model.startswith(name) for model in models):
+            yield f"it trained on {name}, its driver says {models[0]}"
+    if models and len(machine.accelerators) > len(models):
+        yield f"it trained on {len(machine.accelerators)} accelerators of {len(models)}"

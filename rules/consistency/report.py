@@ -1,0 +1,268 @@
+"""The final report: its values and bytes, and the texts of the result, are those of the records."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from aiperf_hpc.errors import AIPerfError, reason_of
+from aiperf_hpc.rules.consistency.evidence import Evidence, Json, best_quality, quality
+from aiperf_hpc.rules.consistency.score import recount
+from aiperf_hpc.rules.rule import Checked, Findings, Note
+from aiperf_hpc.run.history import Trial
+from aiperf_hpc.untrusted.bounds import first_fault
+from aiperf_hpc.untrusted.files import bytes_inside, parsed_json
+
+STATED = (
+    "run_id", "name", "final", "valid", "invalid", "started", "until", "end_reason",
+    "nodes_requested", "resources", "hours", "launcher", "measure", "baseline", "score", "series",
+    "interval_hours", "operations", "best", "datasets", "versions", "commit", "config",
+)  # fmt: skip
+"""What of a report must follow from the records until the run's end. (A replica that was cut off
+may have written on after it; that changes nothing of these.)"""
+STATED_OF_A_TRIAL = (
+    "replica", "round", "phase", "graph", "parent", "morphisms", "batch_size", "kernel_size",
+    "learning_rate", "parameters", "depth", "train_operations", "validation_operations",
+    "epoch_limit", "started_seconds", "grown_by", "hyperparameters", "notes",
+)  # fmt: skip
+"""What of each of its trials must; what it executed and reached is recounted."""
+MOST_REPORT_BYTES = 256 * 2**20
+"""The largest file of a report that is read."""
+LAST_LINE = re.compile(r"^AIPERF RESULT: (VALID|INVALID|NOT FINAL) (.*?) run=(.*)$", re.MULTILINE)
+RULE_LINE = re.compile(r"^(\S.*?)  .* \.{6} (PASSED|FAILED)$", re.MULTILINE)
+"""What programs read in ``result.txt``."""
+LOG_LINE = re.compile(r"^:::MLLOG (\{.*\})$", re.MULTILINE)
+ALIKE = 1e-12
+"""The last digits of floats do not count."""
+
+
+def report(run: Evidence) -> Findings:
+    """The final report is what these records give: in every number, and in every byte.
+
+    Its values are compared by rules of their own, its bytes with a report that is made again.
+    """
+    yield Checked(int(run.reported))
+    if not run.reported:
+        return
+    try:
+        stated, made = run.report.stated(), run.report.made()
+    except OSError as error:
+        yield f"report.json cannot be read: {reason_of(error)}"
+        return
+    except AIPerfError as error:
+        yield str(error)
+        return
+    except ValueError as error:
+        yield f"report.json is damaged: {error}"
+        return
+    if not isinstance(stated, dict):
+        yield "report.json is no report"
+        return
+    try:
+        # Version 1 did not state them.
+        unstated = {"resources": made["resources"]} if "nodes" in stated else {}
+        stated = run.report.in_this_version(stated) | unstated
+    except ValueError as error:
+        yield f"report.json is damaged: {error}"
+        return
+    for key in STATED:
+        if stated.get(key) != made.get(key):
+            yield f"report.json states another '{key}' than the records give"
+    yield from _rows(run, stated, made)
+    if not run.report.has_grown:
+        yield from _times(stated, made)
+    yield from _bytes(run, stated)
+
+
+def _bytes(run: Evidence, stated: Json) -> Iterator[str]:
+    """Each of the report's files is, to the byte, what is made of the same records again.
+
+    By another version it may be another file: then the values alone are compared.
+    """
+    if run.report.has_grown:
+        yield Note("journals have grown since it was made: its values were compared, not its bytes")
+        return
+    if (other := run.report.other_maker()) is not None:
+        yield Note(f"it was made by {other}: its values were compared, not its bytes")
+        return
+    if stated.get("scaling") is not None:
+        yield Note("its section on scaling is of other runs' reports, which were not looked at")
+    try:
+        files = run.report.files(stated.get("scaling"))
+    except ValidationError as error:
+        yield f"report.json is damaged: scaling: {first_fault(error)}"
+        return
+    for path, content in files.items():
+        yield from _same_bytes(run, path, content)
+
+
+def _same_bytes(run: Evidence, path: Path, made: bytes) -> Iterator[str]:
+    try:
+        stated = bytes_inside(run.paths.root, path, MOST_REPORT_BYTES)
+    except OSError as error:
+        yield f"{path.name} cannot be read: {reason_of(error)}"
+        return
+    if stated != made:
+        pairs = enumerate(zip_longest(stated, made))
+        place = next(number for number, (one, other) in pairs if one != other)
+        yield f"{path.name} is not what the records give, from its byte {place:,} on"
+
+
+def _rows(run: Evidence, stated: Json, made: Json) -> Iterator[str]:
+    """Every trial until the end has one row, which states what the recount gives."""
+    expected, rows = _by_id(made["trials"]), _table(stated, "trials")
+    stated_rows = _by_id(rows)
+    if len(stated_rows) != len(rows):
+        yield "report.json states trials of the same name"
+    begun = {trial.id for trial in run.trials if trial.started_utc <= run.end}
+    for name in sorted(begun - stated_rows.keys() | stated_rows.keys() - expected.keys()):
+        yield f"report.json states {'no' if name in begun else 'an unknown'} trial {name}"
+    for name in sorted(stated_rows.keys() & expected.keys()):
+        trial = run.history.trials[name]
+        wanted = {key: expected[name][key] for key in STATED_OF_A_TRIAL} | _result(run, trial)
+        if "qualities" in stated_rows[name]:  # Earlier versions stated the best alone.
+            wanted["qualities"] = [quality(e) for e in trial.evaluations if e.utc <= run.end]
+        for key, value in wanted.items():
+            if stated_rows[name].get(key) != value:
+                yield f"{name}: report.json states another '{key}' than the records give"
+
+
+def _result(run: Evidence, trial: Trial) -> Json:
+    """Return what a trial executed and reached until the end."""
+    train, validation = run.samples.get(trial.id, (0, 0))
+    until = [e for e in trial.evaluations if e.utc <= run.end]
+    is_share = all(e.measure.name == "accuracy" for e in until)
+    best = best_quality(until)
+    return {
+        "train_samples": train,
+        "validation_samples": validation,
+        "operations": run.operations(trial),
+        "epochs": len(until),
+        "best_accuracy": best if is_share else None,
+        "best_quality": best,
+    }
+
+
+def _times(stated: Json, made: Json) -> Iterator[str]:
+    """Where the time went; sums over replicas that may have been read in another order."""
+    if not _alike(stated.get("time"), made["time"]):
+        yield "report.json states another 'time' than the records give"
+    replicas = _by_id(_table(stated, "replicas"))
+    for row in made["replicas"]:
+        if not _alike(replicas.get(row["id"], {}).get("time"), row["time"]):
+            yield f"{row['id']}: report.json states another 'time' than the records give"
+
+
+def _table(stated: Json, key: str) -> list[Json]:
+    """Return the rows of a table that is yet to be compared, whatever it is."""
+    table = stated.get(key)
+    return [row for row in table if isinstance(row, dict)] if isinstance(table, list) else []
+
+
+def _by_id(rows: list[Json]) -> dict[str, Json]:
+    return {str(row.get("id")): row for row in rows}
+
+
+def _alike(one: object, other: object) -> bool:
+    """Return whether two values of JSON are equal, but for the last digits of floats."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+    return one == other
+
+
+def statements(run: Evidence) -> Findings:
+    """Both texts state the recounted score, and the first the rules that are not kept.
+
+    Earlier versions wrote none; whether one that was written is there, the rule ``files`` says.
+    """
+    yield Checked(sum(path.exists() for path in (run.paths.result_text, run.paths.result_log)))
+    if not run.reported:
+        return
+    yield from _read(run, run.paths.result_text, _result_text)
+    yield from _read(run, run.paths.result_log, _result_log)
+
+
+def _read(
+    run: Evidence, path: Path, check: Callable[[Evidence, str], Iterator[str]]
+) -> Iterator[str]:
+    if not path.exists():
+        return
+    try:
+        text = bytes_inside(run.paths.root, path).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        yield f"{path.name} cannot be read: {reason_of(error)}"
+        return
+    for failure in check(run, text):
+        yield f"{path.name} {failure}"
+
+
+def _result_text(run: Evidence, text: str) -> Iterator[str]:
+    found = LAST_LINE.findall(text)
+    if len(found) != 1:
+        yield f"has {len(found)} lines of a result; it must have one"
+        return
+    broken = run.report.violated()
+    verdict, pairs, run_id = found[0]
+    stated = dict(pair.partition("=")[::2] for pair in pairs.split())
+    stated |= {"verdict": verdict, "run": run_id}
+    wanted = (
+        _score(run)
+        | run.report.result()
+        | {
+            "verdict": "INVALID" if broken else "VALID",
+            "seconds": _seconds(run),
+            "run": " ".join(run.manifest.run_id.split()),
+        }
+    )
+    for key, value in wanted.items():
+        if not _says(stated.get(key), value):
+            yield f"states {key} {stated.get(key)}, the records give {value}"
+    failed = {rule.strip() for rule, came in RULE_LINE.findall(text) if came == "FAILED"}
+    for rule in sorted(failed ^ broken):
+        yield f"states another verdict on the rule '{rule}' than the records give"
+
+
+def _result_log(run: Evidence, text: str) -> Iterator[str]:
+    try:
+        lines = [parsed_json(line) for line in LOG_LINE.findall(text)]
+        stated = {line["key"]: line["value"] for line in lines}
+        times = {line["key"]: line["time_ms"] / 1000.0 for line in lines}
+        seconds = times["run_stop"] - times["run_start"]
+    except (ValueError, TypeError, KeyError) as error:
+        yield f"is no log of a run that has ended: {type(error).__name__}, {error}"
+        return
+    for key, value in _score(run).items():
+        name = {"regulated": "aiperf_regulated_ops"}.get(key, f"aiperf_{key}")
+        if not _says(json.dumps(stated.get(name)).replace("null", "none"), value):
+            yield f"states {name} {stated.get(name)}, the records give {value}"
+    if abs(seconds - _seconds(run)) > 0.01:
+        yield f"states a run of {seconds} s, the records give {_seconds(run)}"
+
+
+def _score(run: Evidence) -> dict[str, Any]:
+    operations, ops, regulated = recount(run)
+    return {"operations": operations, "ops": ops, "regulated": regulated}
+
+
+def _seconds(run: Evidence) -> float:
+    start = run.history.start_utc
+    return 0.0 if start is None else run.end - start
+
+
+def _says(stated: str | None, value: object) -> bool:
+    """Return whether a word of the text is a value."""
+    if stated is None or value is None or not isinstance(value, float):
+        return stated == ("none" if value is None else str(value))
+    try:
+        return math.isclose(float(stated), value, rel_tol=ALIKE)
+    except ValueError:
+        return False

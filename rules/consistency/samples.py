@@ -1,0 +1,116 @@
+"""Samples, their evaluations, and the baseline of a trivial predictor."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+
+from aiperf_hpc.rules.consistency.evidence import Evidence
+from aiperf_hpc.rules.rule import Checked, Findings
+from aiperf_hpc.run.records import BaselineMeasured
+
+DIGITS = 1e-9
+"""By which sums may differ: ranks add them up in another order."""
+
+
+def samples(run: Evidence) -> Findings:
+    """An epoch executes each sample once; a part of an epoch not more than that."""
+    yield Checked(sum(1 for _ in run.progress()))
+    trained: Counter[tuple[str, int]] = Counter()
+    validated: Counter[tuple[str, int]] = Counter()
+    for progress in run.progress():
+        trained[progress.trial, progress.epoch] += progress.train_samples
+        validated[progress.trial, progress.epoch] += progress.validation_samples
+    for progress in run.progress():
+        utc, trial = progress.utc, run.history.trials.get(progress.trial)
+        if trial is None:
+            continue  # The rule ``journals`` reports it.
+        started, last = trial.training_utc, trial.ended_utc
+        slack = run.stepped(run.history.replicas[trial.replica])
+        begun = started is not None and started - slack <= utc
+        within = begun and utc <= (utc if last is None else last) + slack
+        due = trial.started.first_epoch + len(trial.evaluations)
+        if not within or not trial.started.first_epoch <= progress.epoch <= min(
+            due, trial.started.epoch_limit
+        ):
+            yield f"{trial.id}: samples of epoch {progress.epoch} outside of its training"
+    if not run.datasets:
+        return
+    full = run.dataset.train_samples, run.dataset.validation_samples
+    evaluated = {(t.id, e.epoch) for t in run.trials for e in t.evaluations}
+    for key in sorted(trained.keys() | evaluated):
+        done = trained[key], validated[key]
+        complete = key in evaluated
+        if done != full if complete else (done[0] > full[0] or done[1] > full[1]):
+            wanted = "must be" if complete else "may be at most"
+            yield f"{key[0]}, epoch {key[1]}: {done} samples executed, {wanted} {full}"
+        elif key[0] in run.history.trials:
+            batch = run.history.trials[key[0]].started.hyperparameters.batch_size
+            if any(n % batch and n != most for n, most in zip(done, full, strict=True)):
+                what = f"{done} samples executed, not in whole batches of {batch}"
+                yield f"{key[0]}, epoch {key[1]}: {what}"
+
+
+def numbers_a_sample(run: Evidence) -> int:
+    """Return how many numbers a sample's targets are."""
+    shapes = (spec.shape for spec in run.objective.targets.values())
+    return sum(math.prod(size or 1 for size in shape) for shape in shapes)
+
+
+def evaluations(run: Evidence) -> Findings:
+    """Each epoch is evaluated once, in order, on the whole validation set, by one measure."""
+    yield Checked(sum(len(trial.evaluations) for trial in run.trials))
+    wanted = run.objective.measure
+    for trial in run.trials:
+        epochs = [e.epoch for e in trial.evaluations]
+        first, limit = trial.started.first_epoch, trial.started.epoch_limit
+        if epochs != list(range(first, first + len(epochs))) or (epochs and epochs[-1] > limit):
+            yield f"{trial.id}: evaluated epochs {epochs}, from {first} to at most {limit}"
+        for result in trial.evaluations:
+            if run.datasets and result.samples != run.dataset.validation_samples:
+                yield f"{trial.id}, epoch {result.epoch}: {result.samples} samples evaluated"
+            if result.measure.name != wanted:
+                yield f"{trial.id}, epoch {result.epoch}: {result.measure.name}, not {wanted}"
+            values, due = result.sums.get("values"), result.samples * numbers_a_sample(run)
+            if values is not None and values != due:
+                what = f"{values:g} values of {result.samples} samples, there must be {due}"
+                yield f"{trial.id}, epoch {result.epoch}: {what}"
+            if not math.isfinite(result.validation_loss):
+                yield f"{trial.id}, epoch {result.epoch}: loss {result.validation_loss}"
+
+
+def baselines(run: Evidence) -> Findings:
+    """Each is of the run's measure and of all validation samples, and says what all others say.
+
+    What it follows from are the targets alone, which all replicas share. ``--execute`` measures it
+    again.
+    """
+    measure = run.objective.measure
+    baselines = list(_measured(run))
+    yield Checked(len(baselines))
+    for who, event in baselines:
+        if event.measure != measure:
+            yield f"{who} measured the {event.measure} of a baseline, the run has {measure}"
+        for wanted in {dataset.validation_samples for dataset in run.datasets}:
+            if event.samples != wanted:
+                yield f"{who} measured a baseline on {event.samples} samples, there are {wanted}"
+        values, due = event.sums.get("values"), event.samples * numbers_a_sample(run)
+        if values is not None and values != due:
+            yield f"{who} measured a baseline on {values:g} values, there must be {due}"
+        if not _alike(event, baselines[0][1]):
+            yield f"{who} measured another baseline than {baselines[0][0]}"
+    if baselines and run.config.search.searches:
+        yield f"{baselines[0][0]} measured a baseline, though a network was searched for"
+
+
+def _measured(run: Evidence) -> Iterator[tuple[str, BaselineMeasured]]:
+    for attempt in run.attempts:
+        for _, event in attempt.journal.records_of(BaselineMeasured):
+            yield f"{attempt},", event
+
+
+def _alike(one: BaselineMeasured, other: BaselineMeasured) -> bool:
+    return one.sums.keys() == other.sums.keys() and all(
+        math.isclose(value, other.sums[name], rel_tol=DIGITS) for name, value in one.sums.items()
+    )

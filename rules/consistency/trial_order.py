@@ -1,0 +1,231 @@
+"""The growth of the trials: their order, rounds, states and time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from aiperf_hpc.config import Reals, RunConfig
+from aiperf_hpc.morphism.operators.grow import inserted_spatial_convs
+from aiperf_hpc.rules.consistency.evidence import Evidence, quality
+from aiperf_hpc.rules.consistency.journal import CLOCK_TOLERANCE, Journal
+from aiperf_hpc.rules.rule import Checked, Findings
+from aiperf_hpc.run.history import Trial
+from aiperf_hpc.run.paths import Incarnation
+from aiperf_hpc.run.records import (
+    TIME_OVER,
+    TRAININGS_DONE,
+    ReplicaEnded,
+    ReplicaStarted,
+    RunEnded,
+    TimeSpent,
+)
+from aiperf_hpc.trial import RoundPhase, TrialState
+
+
+def order(run: Evidence) -> Findings:
+    """A replica has one trainer: its trials follow one another, from the run's start on.
+
+    One may begin before the end of the last one is recorded, which waits for its weights to be
+    stored; but not before the last samples of it were executed. What a replica that was cut off,
+    or whose clock is ahead, records after the run's end is not counted, and no fault.
+    """
+    yield Checked(len(run.trials))
+    for path, journal in run.journals.items():
+        where = path.relative_to(run.paths.root)
+        yield from (f"{where}, {what}" for what in journal.reopened)
+    start = run.history.start_utc
+    if run.history.run_started is None:
+        yield "the primary recorded no start of the run"
+        return
+    start = run.end if start is None else start  # While its clock stood, nobody could.
+    executed: dict[str, float] = {}
+    earliest: dict[str, float] = {}
+    for progress in run.progress():
+        executed[progress.trial] = max(progress.utc, executed.get(progress.trial, progress.utc))
+    for replica in run.history.replicas.values():
+        free = since = start - (run.tolerance(replica) - CLOCK_TOLERANCE)
+        for trial in (run.history.trials[name] for name in replica.trials):
+            earliest[trial.id] = since
+            if trial.started_utc < free - CLOCK_TOLERANCE - run.stepped(replica):
+                yield f"{trial.id} started {free - trial.started_utc:.3f} s before it could"
+            in_order = replica.ended is not None and not replica.ended.startswith("failed")
+            if in_order and trial.ended is None and not trial.interrupted:
+                yield f"{trial.id} has no end although {replica.id} ended in order"
+            free = max(trial.started_utc, executed.get(trial.id, trial.started_utc))
+    early = [p.trial for p in run.progress() if p.utc < earliest.get(p.trial, start)]
+    if early:
+        yield f"{len(early)} records of executed samples are before the start: {sorted(set(early))}"
+
+
+def rounds(run: Evidence) -> Findings:
+    """Warm-up first, then HPO; limits as configured; the kernel size really in the graph."""
+    yield Checked(len(run.trials))
+    for trial in run.trials:
+        started = trial.started
+        phase, limit = _expected(run.config, started.round)
+        if (started.phase, started.epoch_limit) != (phase, limit):
+            yield (
+                f"{trial.id}: round {started.round} is {phase} with {limit} epochs, recorded are "
+                f"{started.phase} with {started.epoch_limit}"
+            )
+        yield from _used(run, trial)
+        chosen = started.hyperparameters.kernel_size
+        if chosen is not None:
+            sizes = set(inserted_spatial_convs(run.graph(trial)).values())
+            if sizes != {chosen}:
+                yield f"{trial.id}: kernel size {chosen} was chosen, its graph has {sorted(sizes)}"
+
+
+def _expected(config: RunConfig, number: int) -> tuple[RoundPhase, int]:
+    """Return the phase of a round, and the epochs that its trials have at most."""
+    warmup, most = config.rounds.warmup_epochs, config.training.max_epochs
+    if config.search.method == "fixed":
+        return RoundPhase.FIXED, most
+    if number <= len(warmup):
+        return RoundPhase.WARMUP, warmup[number - 1]
+    return RoundPhase.HPO, most
+
+
+def _used(run: Evidence, trial: Trial) -> Iterator[str]:
+    """The hyperparameters are those of the configuration, or of its search space."""
+    training, used = run.config.training, trial.started.hyperparameters
+    searched = run.config.hpo.space if trial.started.phase is RoundPhase.HPO else None
+    for name in (
+        "optimizer", "learning_rate", "momentum", "weight_decay", "label_smoothing", "precision",
+        "beta1", "beta2", "epsilon", "max_gradient_norm", "averaging_start", "schedule",
+        "weight_decay_of", "weight_decay_in",
+    ):  # fmt: skip
+        value, dimension = getattr(used, name), getattr(searched, name, None)
+        if isinstance(dimension, Reals):
+            if not dimension.low <= value <= dimension.high:
+                yield f"{trial.id}: {name} {value} is not from {dimension.low} to {dimension.high}"
+        elif value != getattr(training, name):
+            yield f"{trial.id}: {name} {value}, configured {getattr(training, name)}"
+    sizes = (None, *searched.kernel_size.values) if searched else (None,)
+    if used.kernel_size not in sizes:
+        yield f"{trial.id}: kernel size {used.kernel_size} is not in the search space"
+
+
+def trainings(run: Evidence) -> Findings:
+    """A replica has no more trainings than were asked for, and all of them where it says so."""
+    yield Checked(len(run.history.replicas))
+    wanted = run.config.search.trainings
+    for replica in run.history.replicas.values():
+        trials = [run.history.trials[name] for name in replica.trials]
+        begun = max((trial.started.round for trial in trials), default=0)
+        ended = {trial.started.round for trial in trials if trial.ended is not None}
+        if wanted is not None and begun > wanted:
+            yield f"{replica.id} began training {begun} of {wanted}"
+        if replica.ended == TRAININGS_DONE and len(ended) != wanted:
+            yield f"{replica.id} ended as if done, with {len(ended)} trainings of {wanted or 'any'}"
+
+
+def states(run: Evidence) -> Findings:
+    """A completed trial has all its epochs or reached the target, a failed one has a reason."""
+    yield Checked(len(run.trials))
+    last_ended: dict[tuple[str, Incarnation], float] = {}
+    for trial in run.trials:
+        if trial.ended is not None:
+            life = trial.replica, trial.incarnation
+            last_ended[life] = max(trial.started_utc, last_ended.get(life, trial.started_utc))
+    for trial in run.trials:
+        yield from _patience(run, trial)
+        if trial.ended is None:
+            # The end of a trial is recorded before that of the next one of the same life.
+            if trial.started_utc < last_ended.get((trial.replica, trial.incarnation), 0.0):
+                yield f"{trial.id} has no end although a later one has"
+            continue
+        if not trial.ended.state.ended:
+            yield f"{trial.id} ended in the state {trial.ended.state}"
+        due = trial.started.epoch_limit - trial.started.first_epoch + 1
+        full = len(trial.evaluations) == due or _reached(run.config.training.target, trial)
+        if trial.ended.state is TrialState.COMPLETED and not full:
+            yield f"{trial.id} is completed after {len(trial.evaluations)} epochs"
+        if trial.ended.state is TrialState.FAILED and not trial.ended.reason:
+            yield f"{trial.id} failed without a reason"
+
+
+def _patience(run: Evidence, trial: Trial) -> Iterator[str]:
+    """A trial whose validation loss has not been lower for so many epochs is stopped then."""
+    lowest, since, patience = math.inf, 0, run.config.training.patience
+    for epoch, loss in _losses(run, trial):
+        if since >= patience:
+            yield f"{trial.id} went on to epoch {epoch}, without a lower loss for {since} epochs"
+            return
+        lowest, since = (loss, 0) if loss < lowest else (lowest, since + 1)
+
+
+def _losses(run: Evidence, trial: Trial) -> list[tuple[int, float]]:
+    """Return the epochs and validation losses of a trial, and of those that it goes on with."""
+    before = run.history.trials.get(trial.started.resumes or "")
+    earlier: list[tuple[int, float]] = []
+    if before is not None and before.incarnation < trial.incarnation:
+        earlier = [each for each in _losses(run, before) if each[0] < trial.started.first_epoch]
+    return earlier + [(each.epoch, each.validation_loss) for each in trial.evaluations]
+
+
+def _reached(target: float | None, trial: Trial) -> bool:
+    """Return whether a trial's last evaluation is as good as the target, the first that is."""
+    if target is None or not trial.evaluations:
+        return False
+    found = [e.measure.reaches(quality(e), target) for e in trial.evaluations]
+    return found[-1] and not any(found[:-1])
+
+
+def time(run: Evidence) -> Findings:
+    """What a replica says it spent is the time that it had, and the run's time was over at its end.
+
+    A life that ended in order has charged every second from its process's start to its end; one
+    that was cut off, no more than there was until its last record.
+    """
+    yield Checked(len(run.history.replicas))
+    start = run.history.origin_utc or run.end
+    for replica in run.history.replicas.values():
+        spent, elapsed = sum(replica.seconds.values()), max(run.end, replica.last_utc) - start
+        if spent > elapsed + CLOCK_TOLERANCE + run.stepped(replica):
+            yield f"{replica.id} spent {spent:.1f} s of {elapsed:.1f} s"
+    for attempt in run.attempts:
+        yield from (
+            f"{attempt}: {what}" for what in _split(attempt.journal, run.steps_of(attempt.path))
+        )
+    yield from _whole(run, start)
+
+
+def _split(journal: Journal, stepped: float) -> Iterator[str]:
+    """The time split of a life that ended is of all its time until the last of it was recorded.
+
+    One that failed may have lost what it was about to record. The time by which its clock was set,
+    or for which its machine was suspended, is in no split.
+    """
+    if (
+        not journal.records_of(ReplicaEnded)
+        or journal.records_of(ReplicaEnded)[-1][1].reason[:6] == "failed"
+    ):
+        return
+    (began, _), *_ = journal.records_of(ReplicaStarted)
+    splits = journal.records_of(TimeSpent)
+    if not splits or splits[-1][1].trial is not None:
+        yield "it ended without the last of its time split"
+        return
+    spent = sum(sum(event.seconds.values()) for _, event in splits)
+    lived = splits[-1][0] - began
+    if spent < lived - 2.0 * CLOCK_TOLERANCE - stepped:
+        yield f"it says where {spent:.1f} s went, it lasted {lived:.1f} s"
+
+
+def _whole(run: Evidence, start: float) -> Iterator[str]:
+    """A run whose time was over lasted as long as it was to."""
+    wanted = run.manifest.hours * 3600.0
+    replicas = run.history.replicas.values()
+    # It may end by its replicas' clocks, one of which is ahead.
+    ahead = max(map(run.tolerance, replicas), default=0.0)
+    ends = [
+        ("the run", utc + ahead, event.reason) for utc, event in run.primary.records_of(RunEnded)
+    ]
+    for replica in replicas:
+        if replica.ended is not None:
+            ends.append((replica.id, replica.ended_utc + run.tolerance(replica), replica.ended))
+    for who, utc, reason in ends:
+        if reason == TIME_OVER and utc - start < wanted - CLOCK_TOLERANCE:
+            yield f"{who} ended after {utc - start:.1f} s because {reason}, of {wanted:.1f} s"

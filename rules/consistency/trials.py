@@ -1,0 +1,226 @@
+"""Trials: their names and seeds, the trials that they resume, and their batch sizes."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from aiperf_hpc.rules.consistency.evidence import Evidence
+from aiperf_hpc.rules.rule import Checked, Findings
+from aiperf_hpc.run.history import Proposal, Trial
+from aiperf_hpc.run.paths import Identity, seed_of
+from aiperf_hpc.system.summary import size
+from aiperf_hpc.trial import RoundPhase, TrialState
+
+Life = tuple[str, str]
+"""A replica, and the name that a life of it names its trials by."""
+RESUMED_FIELDS = ("round", "phase", "graph", "parent", "proposal", "morphisms", "epoch_limit")
+"""What a trial has in common with the one that it goes on with."""
+HALVED = re.compile(
+    r"(\S+) did not fit on the accelerator in batches of (\d+); (\d+) with the same learning rate"
+)
+"""The program's note on a trial that is another one in batches of half the size."""
+SHRUNK = "batch size {planned} does not fit in memory; {used} is used"
+"""Its note on a trial whose batches are smaller than planned."""
+
+
+def names(run: Evidence) -> Findings:
+    """Trials and proposals are numbered, and their seeds made of the run's and of their names."""
+    yield Checked(len(run.trials))
+    lives: defaultdict[Life, dict[int, Trial]] = defaultdict(dict)
+    for trial in run.begun:
+        life = Identity(trial.replica, trial.incarnation).name
+        before, _, number = trial.id.rpartition("-t")
+        if before != life or not number.isdecimal():
+            yield f"{trial.id} is no name of a trial of {life}"
+            continue
+        lives[trial.replica, life][int(number)] = trial
+        wanted = _seed(run, trial, life, int(number))
+        if trial.started.seed != wanted:
+            yield f"{trial.id} has the seed {trial.started.seed}, from the run's follows {wanted}"
+    for (_, life), trials in lives.items():
+        yield from _missing(life, trials)
+        yield from _rounds(run, [trials[number] for number in sorted(trials)])
+    for proposal in run.history.proposals.values():
+        yield from _proposal(run, proposal)
+
+
+def _seed(run: Evidence, trial: Trial, life: str, number: int) -> int:
+    """Return the seed of a trial; one that goes on with another has that one's."""
+    before = run.history.trials.get(trial.started.resumes or halved_trial(trial) or "")
+    if before is not None:
+        return before.started.seed
+    return seed_of(run.config.seed, life, "trial", number)
+
+
+def _missing(life: str, trials: dict[int, Trial]) -> Iterator[str]:
+    """Each number has its trial.
+
+    But for one that was planned while another did not fit: that one, in half its batches, comes
+    first, and the run's end may come then.
+    """
+    last = max(trials)
+    late = {n - 1 for n, trial in trials.items() if halved_trial(trial) and n == last}
+    missing = sorted(set(range(1, last)) - trials.keys() - late)
+    if missing:
+        yield f"{life} has no trial {', '.join(map(str, missing[:5]))} of {last}"
+
+
+def _rounds(run: Evidence, trials: Sequence[Trial]) -> Iterator[str]:
+    """Round follows round, each with as many trials as are configured."""
+    found: defaultdict[int, list[Trial]] = defaultdict(list)
+    for trial in trials:
+        if halved_trial(trial) is None:
+            found[trial.started.round].append(trial)
+    rounds = sorted(found)
+    if trials and trials[0].incarnation.launch + trials[0].incarnation.restart == 0:
+        rounds = [0, *rounds]
+    for one, other in zip(rounds, rounds[1:], strict=False):
+        if other != one + 1:
+            yield f"{found[other][0].id} is of round {other}, the one before is of round {one}"
+    for number, of_it in found.items():
+        hpo = of_it[0].started.phase is RoundPhase.HPO
+        wanted = run.config.hpo.trials_per_round if hpo else 1
+        cut = number == rounds[-1] or of_it[0].started.resumes is not None
+        if len(of_it) > wanted or (len(of_it) < wanted and not cut):
+            yield f"{of_it[0].id}: round {number} has {len(of_it)} trials, there are {wanted}"
+
+
+def _proposal(run: Evidence, proposal: Proposal) -> Iterator[str]:
+    """A search worker names what it proposes by itself and a number."""
+    worker, _, number = proposal.id.rpartition("-")
+    life, _, which = worker.rpartition("-w")
+    if not (number.isdecimal() and which.isdecimal()):
+        yield f"{proposal.id} is no name of a proposal"
+        return
+    lives = run.history.replicas[proposal.replica].starts
+    if life not in {Identity(proposal.replica, each).name for each in lives}:
+        yield f"{proposal.id} is no name of a proposal of {proposal.replica}"
+    wanted = seed_of(run.config.seed, life, "search", int(which), int(number))
+    if proposal.proposed.seed != wanted:
+        seed = proposal.proposed.seed
+        yield f"{proposal.id} has the seed {seed}, from the run's follows {wanted}"
+
+
+def resumes(run: Evidence) -> Findings:
+    """A trial begins at its first epoch, or goes on with one that a life of its replica left."""
+    yield Checked(len(run.trials))
+    gone_on: dict[str, str] = {}
+    for trial in run.begun:
+        started = trial.started
+        if started.resumes is None:
+            if started.first_epoch != 1:
+                yield f"{trial.id} begins with epoch {started.first_epoch}, and resumes no trial"
+            continue
+        before = run.history.trials.get(started.resumes)
+        if before is None:
+            yield f"{trial.id} resumes {started.resumes}, which is unknown"
+            continue
+        yield from (
+            f"{trial.id} resumes {before.id}, {what}" for what in _wrong(run, trial, before)
+        )
+        if halved_trial(trial) is None:
+            other = gone_on.setdefault(before.id, trial.id)
+            if other != trial.id:
+                yield f"{trial.id} resumes {before.id}, as {other} did"
+
+
+def _wrong(run: Evidence, trial: Trial, before: Trial) -> Iterator[str]:
+    """Yield what keeps a trial from going on with another."""
+    if before.replica != trial.replica or before.incarnation >= trial.incarnation:
+        yield "which is not of an earlier life of its replica"
+    if before.ended is not None:
+        yield "which was not interrupted"
+    latest = [t for t in _earlier(run, trial) if t.started_utc > before.started_utc]
+    if latest:
+        yield f"although {latest[0].id} came after that"
+    differ = [n for n in RESUMED_FIELDS if getattr(before.started, n) != getattr(trial.started, n)]
+    if differ:
+        yield f"but its {differ[0]} is another"
+    first, last = before.started.first_epoch, run.trial_endings.evaluated.get(before.id, 0)
+    if not first < trial.started.first_epoch <= last + 1:
+        yield (
+            f"which had evaluated epochs {first} to {last}, from epoch {trial.started.first_epoch}"
+        )
+    used = trial.started.hyperparameters
+    planned = trial.started.planned_batch_size or used.batch_size
+    wanted = before.started.hyperparameters
+    if halved_trial(trial) is None and (
+        planned != wanted.batch_size or used.model_copy(update={"batch_size": planned}) != wanted
+    ):
+        yield "but with other hyperparameters"
+
+
+def _earlier(run: Evidence, trial: Trial) -> list[Trial]:
+    """Return the trials of earlier lives of a trial's replica."""
+    own = (run.history.trials[name] for name in run.history.replicas[trial.replica].trials)
+    return [other for other in own if other.incarnation < trial.incarnation]
+
+
+def halved_trial(trial: Trial) -> str | None:
+    """Return the trial that this one is in batches of half the size, as its note says."""
+    found = [match for note in trial.started.notes if (match := HALVED.fullmatch(note))]
+    return found[0][1] if found else None
+
+
+def batches(run: Evidence) -> Findings:
+    """A trial has a batch size of the configuration, or less where memory asked for it."""
+    yield Checked(len(run.trials))
+    for trial in run.begun:
+        started = trial.started
+        used = started.hyperparameters.batch_size
+        planned = used if started.planned_batch_size is None else started.planned_batch_size
+        yield from _planned(run, trial, planned)
+        if started.planned_batch_size is not None:
+            yield from _shrunk(run, trial, planned, used)
+
+
+def _planned(run: Evidence, trial: Trial, planned: int) -> Iterator[str]:
+    """What was planned is of the space, or of the trial that this one goes on with."""
+    resumes, halves = trial.started.resumes, halved_trial(trial)
+    if halves is not None:
+        yield from _halved(run, trial, halves, planned)
+        return
+    if resumes is not None:
+        return  # The rule ``resumes`` compares it with the trial that it goes on with.
+    searched = run.config.hpo.space if trial.started.phase is RoundPhase.HPO else None
+    allowed = searched.batch_size.values if searched else (run.config.training.batch_size,)
+    if planned not in allowed:
+        yield f"{trial.id}: batch size {planned} is not one of {list(allowed[:8])}"
+
+
+def _halved(run: Evidence, trial: Trial, halves: str, planned: int) -> Iterator[str]:
+    """A trial that is another one in half its batches follows it, which failed."""
+    before = run.history.trials.get(halves)
+    one = before.started if before is not None else None
+    if before is None or one is None or before.replica != trial.replica:
+        yield f"{trial.id} is {halves} in smaller batches, which is no trial of {trial.replica}"
+        return
+    same = ("round", "phase", "graph", "parent", "proposal", "morphisms", "epoch_limit")
+    differ = [name for name in same if getattr(one, name) != getattr(trial.started, name)]
+    if differ:
+        yield f"{trial.id} is {halves} in smaller batches, but its {differ[0]} is another"
+    failed = before.ended is not None and before.ended.state is TrialState.FAILED
+    if not failed or before.started_utc > trial.started_utc:
+        yield f"{trial.id} is {halves} in smaller batches, which had not failed"
+    if planned != one.hyperparameters.batch_size // 2:
+        yield (
+            f"{trial.id}: batch size {planned} is not half of {one.hyperparameters.batch_size}, "
+            f"which {halves} had"
+        )
+
+
+def _shrunk(run: Evidence, trial: Trial, planned: int, used: int) -> Iterator[str]:
+    """Batches were halved as often as their estimate did not fit in memory, and it is noted."""
+    if SHRUNK.format(planned=planned, used=used) not in trial.started.notes:
+        yield f"{trial.id}: no note says that {used} is used where {planned} was planned"
+    limit = run.memory_limit(trial)
+    if limit is None:
+        return  # An earlier version did not record it.
+    fitting = limit.fitting_batch(run.graph(trial), planned)
+    if fitting != used:
+        yield (
+            f"{trial.id}: batch size {used} is used where {planned} was planned; in "
+            f"{size(limit.bytes)} fit {fitting}"
+        )

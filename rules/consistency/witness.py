@@ -1,0 +1,200 @@
+"""Witnesses outside: the run's time is theirs, and its records are no younger than they say."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.formatting import utc_text
+from aiperf_hpc.integrity.signatures import PublicKey
+from aiperf_hpc.rules.consistency.evidence import Evidence
+from aiperf_hpc.rules.consistency.journal import Journal, WitnessAnswer
+from aiperf_hpc.rules.consistency.journal_digests import latest, prefixes
+from aiperf_hpc.rules.rule import Checked, Findings
+from aiperf_hpc.run.journal_digest import NoStatementError, Statement, checked_statement
+from aiperf_hpc.run.records import TimeStamped, Witnessed
+from aiperf_hpc.untrusted.files import open_regular
+
+DRIFT: Final = 1.0
+"""Seconds by which the primary's clock may run otherwise than a witness's over a run."""
+APART: Final = 60.0
+"""Seconds by which the two clocks may be apart."""
+GAP_BEATS: Final = 3.0
+"""How many periods may pass between two heads that a trusted witness is shown."""
+GAP_SECONDS: Final = 60.0
+"""What is added to these for a network that hesitates."""
+
+
+class Seen(NamedTuple):
+    """A head that someone outside was shown."""
+
+    early: float
+    """Not before this, by its clock, UTC seconds."""
+    late: float
+    """Not after this."""
+    shown: WitnessAnswer
+
+
+class Witness(NamedTuple):
+    """What someone outside has answered, as far as it is right."""
+
+    seen: list[Seen]
+    trusted: bool
+    """Whether whoever verifies believes it."""
+    every: float
+    """Seconds between two heads that it was to be shown."""
+    wrong: str
+    """Why the answers behind these are worth nothing; empty where all are right."""
+
+
+def witnesses(run: Evidence) -> Findings:
+    """What each witness has stated is of this run's records, at the time that they tell.
+
+    One that is trusted must have seen all of the run, from its start to its end.
+    """
+    own = run.journals.get(run.paths.primary_journal)
+    yield Checked(0 if own is None else len(own.answers))
+    if own is None:
+        return
+    believed = False
+    for url, shown in _by_url(own).items():
+        found = _stated(run, shown)
+        failures = [found.wrong] if found.wrong else list(_times(run, own, found))
+        if found.trusted:
+            believed = True
+            failures += [] if found.wrong else _unseen(run, own, found)
+        yield from (f"{url}: {each}" for each in failures)
+    if (run.trusted.witnesses or run.trusted.authorities) and not believed:
+        yield "nobody who is trusted has seen anything of this run"
+
+
+def _by_url(own: Journal) -> dict[str, list[WitnessAnswer]]:
+    found = defaultdict[str, list[WitnessAnswer]](list)
+    for shown in own.answers:
+        found[shown.answer.url].append(shown)
+    return dict(found)
+
+
+def _stated(run: Evidence, shown: Sequence[WitnessAnswer]) -> Witness:
+    """Return what is right of the answers from one address."""
+    if isinstance(shown[0].answer, Witnessed):
+        return _statements(run, shown)
+    return _time_stamps(run, shown)
+
+
+def _statements(run: Evidence, shown: Sequence[WitnessAnswer]) -> Witness:
+    run_id, seen, wrong = run.manifest.run_id, list[Seen](), ""
+    key: PublicKey | None = None
+    before: Statement | None = None
+    for each in shown:
+        if not isinstance(each.answer, Witnessed):
+            wrong = "a witness and a time-stamp authority have one address"
+            break
+        statement = each.answer.statement
+        try:
+            key = checked_statement(statement, run_id, before, key)
+        except AIPerfError as error:
+            wrong = f"statement {statement.run_number}: {error}"
+            break
+        if each.answer.key != key.fingerprint:
+            wrong = f"statement {statement.run_number} is by {key.fingerprint}"
+            break
+        before = statement
+        seen.append(Seen(statement.utc, statement.utc, each))
+    trusted = key is not None and key.raw in {each.raw for each in run.trusted.witnesses}
+    return Witness(seen, trusted, run.config.witness.seconds, wrong)
+
+
+def _time_stamps(run: Evidence, shown: Sequence[WitnessAnswer]) -> Witness:
+    from aiperf_hpc.run.time_stamps import TimeStampChecker
+
+    checker, seen, wrong = TimeStampChecker(run.manifest.run_id, run.trusted.authorities), [], ""
+    trusted = bool(run.trusted.authorities)
+    for number, each in enumerate(shown, 1):
+        try:
+            if not isinstance(each.answer, TimeStamped):
+                raise NoStatementError("it is a witness's statement")
+            seen.append(Seen(*checker.check(each.answer), each))
+        except AIPerfError as error:
+            wrong = f"time stamp {number}: {error}"
+            break
+        trusted = trusted and checker.is_trusted(each.answer)
+    return Witness(seen, trusted, run.config.timestamps.seconds, wrong)
+
+
+def _times(run: Evidence, own: Journal, witness: Witness) -> Iterator[str]:
+    """The heads are of this journal, and its clock ran as the witness's did."""
+    written = list(_written(run, own, witness.seen))
+    if len(written) < len(witness.seen):
+        head = witness.seen[len(written)].shown.head
+        yield f"answer {len(written) + 1} is of another journal (its first {head.bytes} bytes)"
+        return
+    # A record in a head was written before the witness saw it, its answer was recorded after: by
+    # how much the primary's clock is ahead, seconds, is between these for every head.
+    bounds = list(zip(written, witness.seen, strict=True))
+    least, first = max(bounds, key=lambda each: each[0] - each[1].late)
+    last = min(witness.seen, key=lambda each: each.shown.utc - each.early)
+    low, high = least - first.late, last.shown.utc - last.early
+    stepped = run.steps_of(run.paths.primary_journal)
+    if low > high + DRIFT + stepped:
+        yield (
+            "the run's time is not the witness's: the primary's clock was at least "
+            f"{low:.1f} s ahead at {utc_text(least)}, and at most {high:.1f} s at "
+            f"{utc_text(last.shown.utc)}"
+        )
+    elif low > APART + stepped or high < -APART - stepped:
+        by = low if low > APART else -high
+        way = "ahead of" if low > APART else "behind"
+        yield f"the run's time is {by:.1f} s {way} the witness's"
+
+
+def _written(run: Evidence, own: Journal, seen: Sequence[Seen]) -> Iterator[float]:
+    """Yield when the last record of each head was written, UTC seconds.
+
+    It ends before one that is not a head of this journal.
+    """
+    primary = run.paths.primary_journal
+    with open_regular(primary, follow=False) as file:
+        content = file.read(run.history.bytes_read[primary])
+    times = latest(own)
+    made = prefixes(content, (each.shown.head.bytes for each in seen))
+    for each, prefix in zip(seen, made, strict=False):
+        shown = each.shown
+        same = prefix.lines and prefix.sha256 == shown.head.sha256
+        if not same or shown.offset <= shown.head.bytes:
+            return
+        # A line that is no record, which the rule ``journals`` reports, has no time.
+        yield times[min(prefix.lines, len(times)) - 1]
+
+
+def _unseen(run: Evidence, own: Journal, witness: Witness) -> Iterator[str]:
+    """A trusted witness saw the run from its start to its end, without a long gap."""
+    start, end = run.history.origin_utc, run.history.end_utc
+    if start is None:
+        return
+    most = GAP_BEATS * witness.every + GAP_SECONDS
+    seen = linked(witness.seen)
+    times = [each.early for each in seen]
+    covered = own.end_offset and any(e.shown.head.bytes >= own.end_offset for e in seen)
+    if end is not None and not covered:
+        yield f"it did not see the end; it saw the run until {utc_text(times[-1])}"
+    for before, after in zip([start, *times], times, strict=False):
+        if after - before > most:
+            yield f"it saw nothing for {after - before:.0f} s from {utc_text(before)}"
+    if end is not None and covered and times[-1] - end > most:
+        yield f"it saw the end {times[-1] - end:.0f} s late"
+
+
+def linked(seen: Sequence[Seen]) -> list[Seen]:
+    """Return the heads whose answer was recorded before the next head was shown.
+
+    Only of those it is known that what follows in the journal was written after them.
+    """
+    found: list[Seen] = []
+    for each in seen:
+        while found and found[-1].shown.offset > each.shown.head.bytes:
+            found.pop()
+        found.append(each)
+    return found

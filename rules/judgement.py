@@ -1,0 +1,109 @@
+"""In which division a run is official, by all rules on its validity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from aiperf_hpc.config import RunConfig
+from aiperf_hpc.rules.registry import (
+    BEFORE_START,
+    BEFORE_START_ON_DATA,
+    BOTH,
+    BRIEF,
+    CLOCK_START,
+    CLOSED,
+    CLOSED_SETTINGS,
+    CONFIGURATION,
+    CONSTANT_NODES,
+    EARLIER,
+    NO_DIVISION,
+    OTHER_WORKLOADS,
+    Plan,
+)
+from aiperf_hpc.rules.rule import Division, E, Rule, RuleResult, Violation, violations_of
+from aiperf_hpc.rules.validity.error import WORKLOAD
+from aiperf_hpc.rules.validity.evidence import RunEvidence
+from aiperf_hpc.rules.validity.settings import Declared, declared
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The results of all rules on a run."""
+
+    division: Division | None
+    """The division in which the run is official; None if it is official in none."""
+    results: tuple[RuleResult, ...]
+    """The result of every rule of the requested division or, if none was requested, of the division
+    in which it is official."""
+    declared: tuple[Declared, ...] = ()
+    """The settings that are not the closed division's."""
+    not_closed: tuple[Violation, ...] = ()
+    """Why a run of the open division is not official in the closed one."""
+
+    @property
+    def violations(self) -> list[Violation]:
+        """Every violated rule, with each reason; none if the run is official."""
+        return violations_of(self.results)
+
+
+def judge(run: RunEvidence, of_workload: Sequence[Rule[RunEvidence]] = ()) -> Judgement:
+    """Return in which division a run is official: the requested one, or else the stricter.
+
+    Args:
+        run: its records.
+        of_workload: the rules of another workload's own benchmark, which are listed, and make no
+            run official: the score is that of the one workload.
+    """
+    if run.config.workload != WORKLOAD:
+        return Judgement(None, _checked((*OTHER_WORKLOADS, *of_workload), run))
+    if run.manifest.rules == 1:
+        results = _checked(EARLIER, run)
+        late = () if violations_of(results) else (NO_DIVISION.check(run),)
+        return Judgement(None, (*results, *late))
+    # Only for runs that changed their nodes or waited for all, so that others are judged as before.
+    changed = [CONSTANT_NODES.check(run)] if run.history.scalings else []
+    waited = [CLOCK_START.check("all")] if run.history.clock_starts == "all" else []
+    both, closed = (*_checked(BOTH, run), *changed, *waited), _checked(CLOSED, run)
+    requested = run.manifest.division
+    is_closed = requested == "closed" or (requested is None and not violations_of(closed))
+    results = (*both, *closed) if is_closed else both
+    division = None
+    if not violations_of(results):
+        division = Division.CLOSED if is_closed else Division.OPEN
+    why = () if is_closed else tuple(violations_of(closed))
+    return Judgement(division, results, declared(run.config), why)
+
+
+def judge_briefly(
+    run: RunEvidence, of_workload: Sequence[Rule[RunEvidence]] = ()
+) -> list[Violation]:
+    """Return the violations of the rules that are quick to check."""
+    if run.config.workload != WORKLOAD or run.manifest.rules == 1:
+        return judge(run, of_workload).violations
+    return violations_of(_checked(BRIEF, run))
+
+
+def check_settings(config: RunConfig, division: Division) -> tuple[RuleResult, ...]:
+    """Return the results of a division's rules on a configuration alone."""
+    further = (CLOSED_SETTINGS,) if division is Division.CLOSED else ()
+    return _checked((*CONFIGURATION, *further), config)
+
+
+def division_of(config: RunConfig) -> Division | None:
+    """Return the stricter division whose rules a configuration satisfies; None for none."""
+    satisfied = (each for each in Division if not violations_of(check_settings(config, each)))
+    return next(satisfied, None)
+
+
+def check_plan(plan: Plan, division: Division) -> tuple[RuleResult, ...]:
+    """Return the results of a division's rules before a run."""
+    on_data = BEFORE_START_ON_DATA if plan.dataset is not None else ()
+    return (
+        *check_settings(plan.config, division),
+        *_checked((*BEFORE_START, *on_data), plan),
+    )
+
+
+def _checked(rules: Iterable[Rule[E]], evidence: E) -> tuple[RuleResult, ...]:
+    return tuple(rule.check(evidence) for rule in rules)

@@ -1,0 +1,83 @@
+"""Rules on the dataset: ImageNet by its numbers and its content, copied within the run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final, NamedTuple
+
+from aiperf_hpc.datasets import why_unofficial
+from aiperf_hpc.rules.rule import Findings, Found, first_reasons
+from aiperf_hpc.rules.validity.evidence import RunEvidence
+from aiperf_hpc.run.history import ReplicaHistory
+from aiperf_hpc.trial import DatasetInfo, Stored
+
+OFFICIAL: Final = "imagenet"
+SHAPE: Final = (224, 224, 3)
+COUNTS: Final = {"classes": 1000, "train_samples": 1_281_167, "validation_samples": 50_000}
+
+
+class Datasets(NamedTuple):
+    """The datasets that replicas had, or that a run will have."""
+
+    distinct: Collection[DatasetInfo]
+    stored: Stored
+    """The configured format of stored images."""
+
+
+def datasets_of(run: RunEvidence) -> Datasets:
+    """Return the datasets that the replicas of a run had."""
+    distinct = {each.dataset for each in run.replicas if each.dataset is not None}
+    return Datasets(distinct, run.config.dataset.stored)
+
+
+def dataset(datasets: Datasets) -> Findings:
+    """All replicas had ImageNet, by its name, numbers and configured format."""
+    yield Found(", ".join(sorted(each.name for each in datasets.distinct)) or "none")
+    if not datasets.distinct:
+        yield "no replica loaded a dataset"
+        return
+    if len(datasets.distinct) > 1:
+        yield f"replicas had {len(datasets.distinct)} different datasets"
+        return
+    (dataset,) = datasets.distinct
+    if dataset.name != OFFICIAL:
+        yield f"{dataset.name}; ImageNet is required"
+        return
+    spec = dataset.inputs.get("image")
+    if spec is None or spec.shape != SHAPE:
+        yield f"images of {None if spec is None else spec.shape}; {SHAPE} is required"
+    if dataset.stored != datasets.stored:
+        yield f"images stored as {dataset.stored}; dataset.stored is {datasets.stored}"
+    for key, value in COUNTS.items():
+        if getattr(dataset, key) != value:
+            has = getattr(dataset, key)
+            yield f"{has if has is None else format(has, ',')} {key.replace('_', ' ')}; " + (
+                f"ImageNet has {value:,}"
+            )
+
+
+def content(datasets: Datasets) -> Findings:
+    """The dataset of all replicas is the official one by its content."""
+    in_order = sorted(datasets.distinct, key=lambda each: (each.name, each.sha256))
+    yield Found(", ".join(each.sha256[:12] for each in in_order) or "none")
+    yield from filter(None, map(why_unofficial, in_order))
+
+
+def staging(run: RunEvidence) -> Findings:
+    """A copy on a node's disk was made within the run; none of an earlier one was found there."""
+    if run.config.dataset.cache != "disk":
+        yield Found("none")
+        return
+    yield Found(f"{sum(each.staged_bytes for each in run.replicas) / 1e9:.1f} GB copied")
+    yield from first_reasons(_copies_found(run))
+
+
+def _copies_found(run: RunEvidence) -> Iterator[str]:
+    copied = {_host(each) for each in run.replicas if each.staged_bytes}
+    for each in run.replicas:
+        if each.loads and _host(each) not in copied:
+            yield f"{each.id} found a copy of an earlier run; remove it before the start"
+
+
+def _host(replica: ReplicaHistory) -> str:
+    return "" if replica.machine is None else replica.machine.host

@@ -1,0 +1,60 @@
+"""The rules by which runs of versions without divisions were judged, for what they stated then."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from aiperf_hpc.rules.rule import Findings, Found, Required
+from aiperf_hpc.rules.validity.evidence import RunEvidence
+from aiperf_hpc.rules.validity.timing import LEAST_HOURS
+from aiperf_hpc.trial import RoundPhase
+
+RESNET50_BLOCKS = (3, 4, 6, 3)
+
+
+def duration(run: RunEvidence) -> Findings:
+    """A run lasts an hour."""
+    hours = run.final.elapsed / 3600.0
+    yield Found(f"{hours:.6g} h")
+    if hours < LEAST_HOURS:
+        yield f"{hours:.6g} h; at least {LEAST_HOURS:g} h is required"
+    if run.history.end_utc is None:
+        yield "the run has not ended"
+
+
+def initial(run: RunEvidence) -> Findings:
+    """The configured initial network is ResNet-50."""
+    model = run.config.model
+    other = "" if model.blocks == RESNET50_BLOCKS else f" and blocks {model.blocks}"
+    yield Found(f"{model.initial}, stem {model.stem}, width {model.base_width}{other}")
+    if other or (model.initial, model.stem, model.base_width) != ("resnet50", "imagenet", 64):
+        yield (
+            f"{model.initial} with stem {model.stem} and base width {model.base_width}{other}; "
+            "ResNet-50 (stem imagenet, base width 64) is required"
+        )
+
+
+def hpo(run: RunEvidence) -> Findings:
+    """TPE models only after its start-up trials: a run without later ones was random search."""
+    done = Counter(
+        trial.replica
+        for trial in run.trials
+        if trial.started.phase is RoundPhase.HPO
+        and any(e.utc <= run.end for e in trial.evaluations)
+    )
+    most, random = max(done.values(), default=0), run.config.hpo.startup_trials
+    yield Found(f"{most:,} trials of a replica")
+    yield Required(f"> {random} trials")
+    if not done:
+        yield "no replica evaluated a trial of hyperparameter optimisation"
+    elif most <= random:
+        yield (
+            f"no replica made more than {most} trials of hyperparameter optimisation; the first "
+            f"{random} are random"
+        )
+
+
+def division(run: RunEvidence) -> Findings:
+    """A run that satisfied all rules of its time is official in no division."""
+    yield Found("none")
+    yield "recorded by a version without divisions"

@@ -1,0 +1,222 @@
+"""Rules on replicas: they ran from beginning to end, on constant nodes and all accelerators."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from aiperf_hpc.host.schedulers import job_variable
+from aiperf_hpc.rules.rule import Findings, Found, Required, first_reasons
+from aiperf_hpc.rules.validity.evidence import RunEvidence
+from aiperf_hpc.run.history import ReplicaHistory
+from aiperf_hpc.run.liveness import own_limit
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.records import ReplicaStarted
+from aiperf_hpc.system.description import NodeDescription, ProcessDescription, RankDescription
+
+
+def replicas(run: RunEvidence) -> Findings:
+    """Every replica that was launched left records and ended in order, and no other did."""
+    requested = run.manifest.replicas
+    yield Found(f"{sum(1 for each in run.replicas if _in_order(each)):,} ended in order")
+    yield Required(f"{requested:,}")
+    if len(run.replicas) != requested:
+        yield f"{len(run.replicas):,} of {requested:,} replicas"
+    yield from first_reasons(_lost(run))
+
+
+def _lost(run: RunEvidence) -> Iterator[str]:
+    for each in run.replicas:
+        if each.job is None:
+            yield f"{each.id} was never launched"
+        elif each.started is None:
+            yield f"{each.id} left no record"
+        elif each.ended is None:
+            yield f"{each.id} has not ended"
+        elif not _in_order(each):
+            yield f"{each.id} {each.ended}"
+
+
+def _in_order(replica: ReplicaHistory) -> bool:
+    return replica.ended is not None and not replica.ended.startswith("failed")
+
+
+def heartbeats(run: RunEvidence) -> Findings:
+    """No attempt of a replica was silent for long."""
+    period = run.config.journal.heartbeat_seconds
+    most = own_limit(period)
+    silent = {each.id: _silence(run, each) for each in run.replicas if each.started is not None}
+    yield Found(f"{max(silent.values(), default=0.0):.1f} s apart")
+    yield Required(f"<= {most:g} s, {most / period:g} periods")
+    yield from first_reasons(
+        f"{name} was silent for {s:.1f} s" for name, s in silent.items() if s > most
+    )
+
+
+def _silence(run: RunEvidence, replica: ReplicaHistory) -> float:
+    since = 0.0 if replica.ended is not None else run.end - replica.alive_utc
+    return max(replica.longest_silence, since)
+
+
+def nodes(run: RunEvidence) -> Findings:
+    """The run had as many nodes as it states, the same ones from its start to its end.
+
+    A node may be a part of a host whose every rank has an accelerator of its own.
+    """
+    requested = run.manifest.nodes
+    hosts = len({host for each in run.replicas for host in hosts_of(each)})
+    shares = f" in {requested:,} shares" if _in_shares(run, hosts) else ""
+    yield Found(f"{hosts:,} hosts{shares}")
+    yield Required(f"{requested:,}, constant")
+    yield from first_reasons(_changed(run, hosts))
+
+
+def _in_shares(run: RunEvidence, hosts: int) -> bool:
+    """Return whether a run's nodes are parts of fewer hosts, no two with the same accelerator."""
+    use = accelerator_use(run.replicas, on_cpus=run.config.engine.device == "cpu")
+    alone = all(use.used.get(host, 0) == ranks for host, ranks in use.ranks.items())
+    return 0 < hosts < run.manifest.nodes == len(run.replicas) and alone
+
+
+def _changed(run: RunEvidence, hosts: int) -> Iterator[str]:
+    if hosts != run.manifest.nodes and not _in_shares(run, hosts):
+        yield f"{hosts:,} hosts; {run.manifest.nodes:,} nodes are stated"
+    if len({event.nodes for _, event in run.history.run_starts} | {run.manifest.nodes}) > 1:
+        yield "the primaries had other numbers of nodes"
+    for each in run.replicas:
+        if each.restarts:
+            yield f"{each.id} was started {each.restarts + 1} times"
+
+
+def constant_nodes(run: RunEvidence) -> Findings:
+    """The run had the nodes that it began with: no more were requested, and no fewer."""
+    requested = [run.manifest.nodes, *(nodes for _, nodes in run.history.nodes_asked)]
+    value = ", ".join(f"{nodes:,}" for nodes in dict.fromkeys(requested))
+    yield Found(f"{value} asked for")
+    yield from first_reasons(
+        f"{nodes:,} nodes were asked for while it went on" for nodes in requested[1:]
+    )
+
+
+def planned_nodes(manifest: RunManifest) -> Findings:
+    """A run is planned to keep the nodes that it begins with."""
+    most = manifest.nodes_max
+    requested = f"{manifest.nodes:,}" if most is None else f"{manifest.nodes:,}-{most:,}"
+    yield Found(requested)
+    if most is not None:
+        yield f"{requested} nodes; official runs keep theirs"
+
+
+def records(run: RunEvidence) -> Findings:
+    """Every line of every journal is a record in its place."""
+    root, problems = run.history.paths.root, run.history.problems
+    yield Found(f"{len(problems):,} damaged lines")
+    yield from (f"{p.path.relative_to(root)}, line {p.line}: {p.what}" for p in problems)
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorUse:
+    """How many accelerators each host has, and how many of them a rank computes on."""
+
+    ranks: Mapping[str, int]
+    """Of each host that replicas ran on."""
+    there: Mapping[str, int]
+    """Of each host that told of itself."""
+    used: Mapping[str, int]
+
+    @property
+    def idle(self) -> dict[str, int]:
+        """The accelerators of each host that no rank computes on, where there are any."""
+        left = {host: number - self.used[host] for host, number in self.there.items()}
+        return {host: number for host, number in left.items() if number}
+
+    def reasons(self) -> Iterator[str]:
+        """Yield why the rule is not kept: a line for each host."""
+        for host, ranks in sorted(self.ranks.items()):
+            if host not in self.there:
+                yield f"{host} did not tell its accelerators"
+            elif self.idle.get(host):
+                there, used = self.there[host], self.used[host]
+                of_them = "" if used == ranks else f", which use {used}"
+                yield f"{host} has {there} accelerators and {ranks} ranks{of_them}"
+
+    def line(self) -> str:
+        """Return what a run leaves idle in a line; empty where it is nothing."""
+        idle = self.idle
+        if not idle:
+            return ""
+        hosts = sorted(idle)
+        more = f" and {len(hosts) - 1:,} more" if len(hosts) > 1 else ""
+        return (
+            f"{sum(idle.values()):,} of {sum(self.there.values()):,} accelerators are idle: "
+            f"{hosts[0]} has {self.there[hosts[0]]} and uses {self.used[hosts[0]]}{more}"
+        )
+
+
+def accelerator_use(replicas: Iterable[ReplicaHistory], *, on_cpus: bool) -> AcceleratorUse:
+    """Return what replicas use of their nodes.
+
+    Args:
+        replicas: all of a run.
+        on_cpus: whether the run was told to leave accelerators alone, which replicas that tell
+            of some they trained on did not.
+    """
+    listed = list(replicas)
+    on_cpus = on_cpus and not any(r.machine is not None and r.machine.accelerators for r in listed)
+    ranks = Counter(host for each in listed for host in hosts_of(each))
+    told_by: defaultdict[str, list[RankDescription]] = defaultdict(list)
+    for replica in listed:
+        for description in replica.described.values():
+            told_by[description.host].append(description)
+    there = {
+        host: max(map(_accelerators, descriptions))
+        for host, descriptions in told_by.items()
+        if any(description.node is not None for description in descriptions)
+    }
+    used = {
+        host: 0 if on_cpus else min(number, _bound(told_by[host]) or ranks[host])
+        for host, number in there.items()
+    }
+    return AcceleratorUse(ranks, there, used)
+
+
+def accelerators(run: RunEvidence) -> Findings:
+    """Each accelerator of each node has a rank."""
+    use = accelerator_use(run.replicas, on_cpus=run.config.engine.device == "cpu")
+    yield Found(f"{sum(use.used.values()):,} used")
+    yield Required(f"all {sum(use.there.values()):,}")
+    yield from first_reasons(use.reasons())
+
+
+def hosts_of(replica: ReplicaHistory) -> tuple[str, ...]:
+    """Return the host of each rank of a replica."""
+    return () if replica.started is None else started_hosts(replica.started)
+
+
+def started_hosts(started: ReplicaStarted) -> tuple[str, ...]:
+    """Return the host of each rank of an attempt."""
+    return started.hosts or (started.machine.host,)
+
+
+def _accelerators(description: RankDescription) -> int:
+    """Return how many there are: by vendors' tools, on the bus, or by what the scheduler gave."""
+    node, process = description.node or NodeDescription(), description.process
+    given = job_variable("node_gpus", process.environment) or ""
+    on_bus = sum((node.pci_accelerators or {}).values())
+    return max(len(node.accelerators), on_bus, int(given) if given.isdecimal() else 0)
+
+
+def _bound(descriptions: Iterable[RankDescription]) -> int:
+    """Return how many different ones ranks are bound to; 0 where they do not tell.
+
+    Where the scheduler gives each rank another one all may have the same name for theirs.
+    """
+    processes: Iterable[ProcessDescription] = (each.process for each in descriptions)
+    return len(
+        {
+            (job_variable("step_gpus", process.environment), process.accelerator)
+            for process in processes
+            if process.accelerator is not None
+        }
+    )

@@ -1,0 +1,155 @@
+"""Rules on the search: the initial network, what was grown from it, and how it was tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from aiperf_hpc.rules.rule import Findings, Found, first_reasons
+from aiperf_hpc.rules.validity.evidence import RunEvidence
+from aiperf_hpc.rules.validity.settings import CLOSED
+from aiperf_hpc.run.history import Trial
+from aiperf_hpc.run.records import TrialStarted
+from aiperf_hpc.trial import Hyperparameters, RoundPhase, ScheduleSettings
+
+RESNET50: Final = "5d8e832a7c608c926178ef7b6d47f5ba"
+"""The hash of ResNet-50 for ImageNet's images and classes."""
+LEAST_HPO_TRIALS: Final = 4
+"""The trials of hyperparameter optimisation that are random, whatever a run has configured."""
+FIRST_HPO_ROUND: Final = 4
+RESIZED: Final = "kernel"
+"""The kind of morphism by which a trial takes the kernel size that was chosen for it."""
+BATCH: Final[int] = CLOSED["training.batch_size"]
+BATCHES: Final = range(256, 448 + 1, 64)
+KERNELS: Final = (None, 3, 5, 7)
+CLOSED_HYPERPARAMETERS: Final = (
+    f"batch {BATCH}; HPO {BATCHES.start} to {BATCHES[-1]}, kernels 3, 5, 7"
+)
+EXACT: Final = {
+    name: CLOSED[f"training.{name}"]
+    for name in (
+        "optimizer", "learning_rate", "momentum", "weight_decay", "label_smoothing",
+        "max_gradient_norm", "weight_decay_of", "weight_decay_in",
+    )
+}  # fmt: skip
+SCHEDULE: Final = ScheduleSettings()
+"""The closed division's: linear to zero, by steps."""
+WARMUP_EPOCHS: Final[list[int]] = CLOSED["rounds.warmup_epochs"]
+MOST_EPOCHS: Final[int] = CLOSED["training.max_epochs"]
+
+
+def initial(run: RunEvidence) -> Findings:
+    """Each replica begins with ResNet-50."""
+    graphs = sorted({t[0].started.graph[:8] for t in run.trials_of.values() if t})
+    yield Found(", ".join(graphs) or "none")
+    yield from first_reasons(_other_beginnings(run))
+
+
+def _other_beginnings(run: RunEvidence) -> Iterator[str]:
+    for replica, trials in run.trials_of.items():
+        if trials and trials[0].started.graph != RESNET50:
+            yield f"{replica} begins with {trials[0].started.graph[:8]}; ResNet-50 is required"
+
+
+def morphism(run: RunEvidence) -> Findings:
+    """A network that grew was trained until the end, not only begun."""
+    late = run.history.executions.after(run.end)
+    grown = sum(
+        trial.train_samples > late.get(trial.id, (0, 0))[0]
+        for trial in run.trials
+        if trial.started.morphisms
+    )
+    yield Found(f"{grown:,} trials")
+    if not grown:
+        yield "no trial trained a network grown by morphism"
+
+
+def proposals(run: RunEvidence) -> Findings:
+    """Each network that grew is what a search proposed."""
+    grown = [trial for trial in run.trials if trial.started.morphisms]
+    yield Found(f"{len(grown):,} grown networks")
+    yield from first_reasons(_unproposed(run, grown))
+
+
+def _unproposed(run: RunEvidence, grown: list[Trial]) -> Iterator[str]:
+    for trial in grown:
+        started = trial.started
+        proposal = run.history.proposals.get(started.proposal or "")
+        if proposal is None:
+            yield f"{trial.id} has a network that nothing on record proposed"
+            continue
+        proposed = proposal.proposed
+        more = started.morphisms[len(proposed.morphisms) :]
+        same = (
+            started.parent == proposed.parent
+            and started.morphisms[: len(proposed.morphisms)] == proposed.morphisms
+            and all(step.get("kind") == RESIZED for step in more)
+            and (bool(more) or started.graph == proposed.graph)
+            and (not more or started.hyperparameters.kernel_size is not None)
+        )
+        if not same:
+            yield f"{trial.id} trained another network than {proposal.id} proposed"
+
+
+def hpo(run: RunEvidence) -> Findings:
+    """TPE models only after random trials: each replica that comes so far has more of them."""
+    done = {name: _evaluated_hpo(run, trials) for name, trials in run.trials_of.items()}
+    least, most = min(done.values(), default=0), max(done.values(), default=0)
+    yield Found(f"{least:,} to {most:,} of a replica")
+    yield from first_reasons(_too_few(run, done))
+
+
+def _too_few(run: RunEvidence, done: dict[str, int]) -> Iterator[str]:
+    if not any(done.values()):
+        yield "no replica evaluated a trial of hyperparameter optimisation"
+        return
+    for name, trials in run.trials_of.items():
+        reached = max((trial.started.round for trial in trials), default=0)
+        if reached >= FIRST_HPO_ROUND and done[name] <= LEAST_HPO_TRIALS:
+            yield (
+                f"{name} reached round {reached} and evaluated {done[name]} trials of "
+                f"hyperparameter optimisation; {LEAST_HPO_TRIALS} are random"
+            )
+
+
+def _evaluated_hpo(run: RunEvidence, trials: list[Trial]) -> int:
+    return sum(
+        trial.started.phase is RoundPhase.HPO and any(e.utc <= run.end for e in trial.evaluations)
+        for trial in trials
+    )
+
+
+def hyperparameters(run: RunEvidence) -> Findings:
+    """Each trial was trained as the closed division has it, whatever was configured."""
+    yield Found(f"{len(run.history.trials):,} trials")
+    yield from first_reasons(_others(run))
+
+
+def _others(run: RunEvidence) -> Iterator[str]:
+    for trial in run.trials:
+        if wrong := next(_wrong(trial.started), None):
+            yield f"{trial.id}: {wrong}"
+
+
+def _wrong(started: TrialStarted) -> Iterator[str]:
+    """Yield what differs in a trial."""
+    used = started.hyperparameters
+    if started.phase is RoundPhase.HPO:
+        if used.batch_size not in BATCHES:
+            yield f"batch size {used.batch_size}"
+        if used.kernel_size not in KERNELS:
+            yield f"kernel size {used.kernel_size}"
+    elif used.batch_size != BATCH or used.kernel_size is not None:
+        yield f"batch size {used.batch_size}, kernel size {used.kernel_size or 'none'}"
+    yield from _inexact(used)
+    rounds = dict(enumerate(WARMUP_EPOCHS, 1))
+    if started.epoch_limit != rounds.get(started.round, MOST_EPOCHS):
+        yield f"{started.epoch_limit} epochs in round {started.round}"
+
+
+def _inexact(used: Hyperparameters) -> Iterator[str]:
+    for name, value in EXACT.items():
+        if getattr(used, name) != value:
+            yield f"{name} {getattr(used, name)}"
+    if used.schedule is not SCHEDULE and used.schedule != SCHEDULE:
+        yield f"schedule {used.schedule.name}"

@@ -1,0 +1,235 @@
+"""Which settings each division fixes, declares or leaves free.
+
+A setting that is in neither table here, also one that a later version adds, is fixed: a run is
+official only with its default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from aiperf_hpc.config import Integers, Reals, RunConfig
+from aiperf_hpc.host.schedulers import SCHEDULERS
+from aiperf_hpc.rules.rule import Findings, Found
+
+Settings = Mapping[str, Any]
+"""Plain values by their dotted keys, as for ``--set``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What a setting may be."""
+
+    words: str
+    """What is allowed, as it stands in a message."""
+    admits: Callable[[Any], bool]
+
+
+def _one_of(*values: object) -> Limit:
+    return Limit(f"one of {', '.join(map(str, values))}", lambda value: value in values)
+
+
+def _at_most(most: float) -> Limit:
+    return Limit(f"at most {most:g}", lambda value: value <= most)
+
+
+ANY: Final = Limit("any", lambda _: True)
+
+FREE: Final[Mapping[str, Limit]] = {
+    # Names, and what no result depends on but by chance.
+    "preset": ANY,
+    "seed": ANY,
+    "training.keep_predictions": ANY,
+    # Where the data are, and how they reach the accelerators; the time is charged.
+    "dataset.path": ANY,
+    "dataset.parallel_transforms": ANY,
+    "dataset.cache": ANY,
+    "dataset.cache_path": ANY,
+    "dataset.decoded_gib": ANY,
+    # The machine, and how its processes are started.
+    "training.precision": _one_of("fp32", "bf16", "fp16"),
+    "engine.name": _one_of("tensorflow", "torch"),
+    "engine.device": ANY,
+    "engine.compile": ANY,
+    "engine.tf32": ANY,
+    "engine.memory_gib": ANY,
+    "engine.on_memory": ANY,
+    "replica.nodes": ANY,
+    "replica.ranks_per_node": ANY,
+    "replica.collective": ANY,
+    "replica.rank_timeout_seconds": ANY,
+    "search.workers": ANY,
+    **{each.name: ANY for each in SCHEDULERS},
+    # What is kept to execute trials again: of all, and more than by default, never less.
+    "keep.gib": Limit("at least 8", lambda value: value >= 8.0),
+    # How often something is written: more often than by default, never less.
+    "training.checkpoint_seconds": _at_most(120.0),
+    "journal.progress_seconds": _at_most(5.0),
+    "journal.heartbeat_seconds": _at_most(10.0),
+    "journal.heads_seconds": _at_most(30.0),
+    # Who outside sees that the run goes on.
+    "witness.urls": ANY,
+    "witness.seconds": _at_most(30.0),
+    "timestamps.urls": ANY,
+    "timestamps.seconds": _at_most(300.0),
+    "telemetry.seconds": Limit("above 0, at most 30", lambda value: 0.0 < value <= 30.0),
+}
+"""What both divisions leave to whoever runs: keys, and sections as a whole."""
+
+_SIZES: Final = {"choices": None, "low": 256, "high": 448, "step": 64}
+_KERNELS: Final = {"choices": None, "low": 3, "high": 7, "step": 2}
+
+CLOSED: Final[Settings] = {
+    "dataset.stored": "jpeg",
+    "training.batch_size": 448,
+    "training.optimizer": "sgd",
+    "training.momentum": 0.9,
+    "training.beta1": 0.9,
+    "training.beta2": 0.999,
+    "training.epsilon": 1e-8,
+    "training.averaging_start": 0,
+    "training.max_gradient_norm": None,
+    "training.learning_rate": 0.1,
+    "training.schedule.name": "linear",
+    "training.schedule.interval": "step",
+    "training.schedule.base_batch": None,
+    "training.schedule.warmup_epochs": 0.0,
+    "training.schedule.warmup_steps": 0,
+    "training.schedule.warmup_start": 0.0,
+    "training.schedule.power": 1.0,
+    "training.schedule.end": 0.0,
+    "training.schedule.wave_steps": None,
+    "training.schedule.milestones": [],
+    "training.schedule.milestone_unit": "epoch",
+    "training.schedule.factors": [],
+    "training.schedule.factor": 0.1,
+    "training.schedule.patience": 10,
+    "training.schedule.threshold": 1e-4,
+    "training.schedule.threshold_mode": "relative",
+    "training.weight_decay": 0.0,
+    "training.weight_decay_of": "kernels",
+    "training.weight_decay_in": "update",
+    "training.label_smoothing": 0.0,
+    "training.max_epochs": 60,
+    "training.patience": 10,
+    "rounds.warmup_epochs": [15, 30, 45],
+    "rounds.predict_at_epoch": 90,
+    "hpo.trials_per_round": 3,
+    "hpo.startup_trials": 4,
+    "hpo.space.batch_size": _SIZES,
+    "hpo.space.kernel_size": _KERNELS,
+    "hpo.space.learning_rate": None,
+    "hpo.space.momentum": None,
+    "hpo.space.weight_decay": None,
+    "search.method": "guided",
+    "search.stock": 2,
+    "search.confidence": 1.0,
+    "search.expansions": 16,
+    "search.levels": 4,
+    "search.exploration": 0.3,
+    "search.max_parameters": 500_000_000,
+    "search.max_operations_ratio": 8.0,
+    "search.max_depth": 400,
+    "search.max_growth": 2.0,
+    "search.keep_checkpoints": 8,
+}
+"""What the closed division fixes, by Table 4 of Ren et al. 2021 and the defaults of the search.
+The open division leaves it free; what differs is declared beside the score."""
+OPEN: Final[Mapping[str, Limit]] = {"search.method": _one_of("guided", "greedy")}
+"""Limits that what is declared has in the open division too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A setting of the open division that is not the closed one's."""
+
+    key: str
+    value: Any
+    """Plain data."""
+    closed: Any
+    """The closed division's."""
+
+    def __str__(self) -> str:
+        return f"{self.key} {said(self.value)} (closed: {said(self.closed)})"
+
+
+def said(value: object) -> str:
+    """Return a setting's value in one line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {said(v)}" for k, v in value.items() if v is not None)
+    return "none" if value is None else str(value)
+
+
+def flat(config: RunConfig) -> dict[str, Any]:
+    """Return all settings by their dotted keys; a dimension of the search space is one setting."""
+    return dict(_flat(config, ""))
+
+
+def _flat(section: BaseModel, above: str) -> Iterator[tuple[str, Any]]:
+    plain = section.model_dump(mode="json")
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if isinstance(value, BaseModel) and not isinstance(value, Integers | Reals):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", plain[name]
+
+
+@cache
+def _fixed() -> Settings:
+    """Return what both divisions fix: the defaults of all that is in no table."""
+    defaults = flat(RunConfig.model_construct())
+    return {
+        key: value for key, value in defaults.items() if key not in CLOSED and _free(key) is None
+    }
+
+
+def _free(key: str) -> Limit | None:
+    """Return the limit of a setting that is free; None where it is not."""
+    section = key.partition(".")[0]
+    return FREE.get(key, FREE.get(section))
+
+
+def declared(config: RunConfig) -> tuple[Declared, ...]:
+    """Return what the open division declares of a configuration; nothing where it is closed."""
+    settings = flat(config)
+    return tuple(
+        Declared(key, settings[key], closed)
+        for key, closed in CLOSED.items()
+        if settings[key] != closed
+    )
+
+
+def fixed_settings(config: RunConfig) -> Findings:
+    """Both divisions fix all settings that are neither declared nor free."""
+    settings = flat(config)
+    wrong = [
+        *(
+            f"{key} is {said(settings[key])}; {said(wanted)} is required"
+            for key, wanted in _fixed().items()
+            if settings[key] != wanted
+        ),
+        *_beyond(settings, {key: limit for key in settings if (limit := _free(key))}),
+        *_beyond(settings, OPEN),
+    ]
+    yield Found(f"{len(wrong) or 'none'} otherwise")
+    yield from wrong
+
+
+def closed_settings(config: RunConfig) -> Findings:
+    """The closed division fixes the declared settings, too."""
+    different = declared(config)
+    yield Found(f"{len(different) or 'none'} otherwise")
+    for each in different:
+        yield f"{each.key} is {said(each.value)}; {said(each.closed)} is required"
+
+
+def _beyond(settings: Settings, limits: Mapping[str, Limit]) -> Iterator[str]:
+    for key, limit in limits.items():
+        if not limit.admits(settings[key]):
+            yield f"{key} is {said(settings[key])}; {limit.words} is required"

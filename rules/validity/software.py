@@ -1,0 +1,78 @@
+"""Rules on the software: an unchanged release, with the same versions on all replicas."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from aiperf_hpc.integrity.release import FILES, list_digest, released
+from aiperf_hpc.rules.rule import Findings, Found, first_reasons
+from aiperf_hpc.rules.validity.evidence import RunEvidence
+
+PACKAGE = "aiperf-hpc"
+
+
+class Code(NamedTuple):
+    """The code of a run, or of a run that is planned."""
+
+    versions: Mapping[str, str]
+    """The versions of the packages by name, and the digest of this package's files."""
+    changes: Iterable[str]
+    """The files that differ from the release of this version, and how."""
+    others: Iterable[str] = ()
+    """The replicas with other files than the primary."""
+
+
+def code_of(run: RunEvidence) -> Code:
+    """Return the code of a run."""
+    manifest = run.manifest
+    files = manifest.versions.get(FILES)
+    machines = ((each.id, each.machine) for each in run.replicas)
+    others = (name for name, it in machines if it is not None and it.versions.get(FILES) != files)
+    return Code(manifest.versions, manifest.release_changes, others)
+
+
+def release(code: Code) -> Findings:
+    """The code is that of a release, unchanged, on all replicas."""
+    version, files, releases = (
+        code.versions.get(PACKAGE, "unknown"),
+        code.versions.get(FILES),
+        released(),
+    )
+    yield Found(f"{version}, files {(files or 'unknown')[:12]}")
+    if files is None:
+        yield "the run does not record the digest of the package's files; run a released version"
+    elif version not in releases:
+        known = ", ".join(releases) or "none exists yet"
+        yield f"version {version} is not released; run a released version ({known})"
+    elif files != list_digest(releases[version]):
+        named = ", ".join(first_reasons(code.changes)) or "its files differ"
+        yield f"not release {version}: {named}; install the release unchanged"
+    if named := ", ".join(first_reasons(code.others)):
+        yield f"other files of the package on {named}; install the same release on all nodes"
+
+
+def versions(run: RunEvidence) -> Findings:
+    """All replicas had the same versions of all packages."""
+    listed = {
+        each.id: tuple(sorted(each.machine.versions.items()))
+        for each in run.replicas
+        if each.machine is not None
+    }
+    kinds = Counter(listed.values())
+    yield Found(f"{len(kinds)} kinds on {len(listed):,} replicas")
+    if not kinds:
+        yield "no replica stated its versions"
+        return
+    usual = kinds.most_common(1)[0][0]
+    other = next((name for name, versions in listed.items() if versions != usual), None)
+    if other is not None:
+        names = ", ".join(_differences(dict(listed[other]), dict(usual)))
+        yield f"{other} has {names}; most replicas have another"
+
+
+def _differences(its: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[str]:
+    for name in sorted({**its, **theirs}):
+        if its.get(name) != theirs.get(name):
+            yield f"{name} {its.get(name, 'none')}"

@@ -1,0 +1,151 @@
+"""Rules on time: how long a run lasts, its clocks, and its rates of operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from statistics import median
+from typing import Final
+
+from aiperf_hpc.rules.rule import Findings, Found, Required, first_reasons
+from aiperf_hpc.rules.validity.evidence import RunEvidence
+from aiperf_hpc.run.clocks import Clocks
+from aiperf_hpc.run.history import ReplicaHistory
+from aiperf_hpc.run.history.state import WINDOW_SECONDS
+
+LEAST_HOURS: Final = 1.0
+LEAST_FRACTION: Final = 0.99
+"""The fraction of the requested hours that a run has to last."""
+MOST_DRIFT: Final = 1.0
+"""Seconds an hour by which two clocks of a host may diverge."""
+LEAST_READINGS: Final = 2
+"""Readings of the clocks that each process makes: at its start and at its end."""
+BOOT_RESOLUTION: Final = 0.01
+"""The resolution of the kernel's age, seconds."""
+MOST_RATIO: Final = 5.0
+"""How much faster a replica may be in a window than in half of its windows."""
+
+
+def hours(requested: float) -> Findings:
+    """A run is planned to last long enough."""
+    yield Found(f"{requested:g} h")
+    if requested < LEAST_HOURS:
+        yield f"{requested:g} h; at least {LEAST_HOURS:g} h is required"
+
+
+def clock_start(event: str) -> Findings:
+    """The clock starts with the first node, or with the run."""
+    yield Found(event)
+    if event == "all":
+        yield "all; loading and staging would lie outside the clock"
+
+
+def duration(run: RunEvidence) -> Findings:
+    """A run lasts an hour, and as long as requested: none is stopped at its best moment."""
+    hours = run.final.elapsed / 3600.0
+    requested = max([run.manifest.hours, *(event.hours for _, event in run.history.run_starts)])
+    yield Found(f"{hours:.6g} h")
+    yield Required(f">= {LEAST_HOURS:g} h, >= {LEAST_FRACTION:.0%} of {requested:g} h")
+    if hours < LEAST_HOURS:
+        yield f"{hours:.6g} h; at least {LEAST_HOURS:g} h is required"
+    if run.history.end_utc is None:
+        yield "the run has not ended"
+    elif hours < LEAST_FRACTION * requested:
+        yield (
+            f"{hours:.6g} h of {requested:g} h asked for; at least {LEAST_FRACTION:.0%} is required"
+        )
+
+
+def end(run: RunEvidence) -> Findings:
+    """A run that has ended has not ended tomorrow."""
+    until = run.history.end_utc
+    if until is None or run.manifest.simulated:  # Whose time is that of a simulation.
+        yield Found("none" if until is None else "simulated")
+        return
+    try:
+        value = f"{datetime.fromtimestamp(until, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (ValueError, OverflowError, OSError):
+        value = f"{until:g} s"
+    yield Found(value)
+    if until > run.now:
+        yield f"{value} is yet to come"
+
+
+def clocks(run: RunEvidence) -> Findings:
+    """No clock was slowed or set: all clocks of a host ran alike, and hosts' clocks agree."""
+    read = {"the primary": run.history.primary_clocks}
+    read |= {each.id: each.clocks for each in run.replicas if each.started is not None}
+    drifts = {name: _drift(readings) for name, readings in read.items()}
+    yield Found(f"{max(drifts.values()):.3f} s apart")
+    yield from first_reasons(_clock_problems(run, read, drifts))
+
+
+def _clock_problems(
+    run: RunEvidence, read: Mapping[str, Sequence[Clocks]], drifts: Mapping[str, float]
+) -> Iterator[str]:
+    for name, drift in drifts.items():
+        if len(read[name]) < LEAST_READINGS:
+            yield f"{name} did not record its clocks from its start to its end"
+        elif drift > MOST_DRIFT:
+            by = read[name][-1].answered_by
+            yield f"the clocks of {name} came {drift:.3f} s an hour apart, answered by {by}"
+    for each in run.replicas:
+        if each.checked is not None:
+            yield from each.checked.problems
+
+
+def _drift(readings: Sequence[Clocks]) -> float:
+    """Return how far two clocks of a host diverged between two readings, in seconds an hour."""
+    return max((_apart(one, other) for one, other in pairwise(readings)), default=0.0)
+
+
+def _apart(one: Clocks, other: Clocks) -> float:
+    monotonic, utc = other.monotonic - one.monotonic, other.utc - one.utc
+    raw, boot = other.raw - one.raw, other.boot - one.boot
+    unsure = one.spread_seconds + other.spread_seconds + BOOT_RESOLUTION
+    served = one.server.precision_seconds + other.server.precision_seconds
+    moved = abs(other.server.ahead_seconds - one.server.ahead_seconds) - served
+    apart = max(abs(monotonic - raw), abs(utc - boot), moved) - unsure
+    return max(0.0, apart) / max(1.0, raw / 3600.0)
+
+
+def rates(run: RunEvidence) -> Findings:
+    """No replica was many times as fast in one window as it mostly is."""
+    ratios = {each.id: _ratio(each) for each in run.replicas}
+    yield Found(f"{max(ratios.values(), default=0.0):.2f} times the median")
+    yield from first_reasons(
+        f"{name} was {ratio:.1f} times as fast in {WINDOW_SECONDS / 3600:g} h as in the median"
+        for name, ratio in ratios.items()
+        if ratio > MOST_RATIO
+    )
+
+
+def _ratio(replica: ReplicaHistory) -> float:
+    """Return the most work of a window over the median of those with any."""
+    done = [work for work in replica.work.values() if work]
+    return max(done) / median(done) if done else 0.0
+
+
+def peaks(run: RunEvidence) -> Findings:
+    """No replica was faster in a window than the measured peak of its ranks' devices."""
+    fractions = {each.id: _of_peak(run, each) for each in run.replicas if each.work}
+    highest = max((each for each in fractions.values() if each is not None), default=0.0)
+    yield Found(f"{highest:.1%} of the peak")
+    yield from first_reasons(_above_peaks(fractions))
+
+
+def _above_peaks(fractions: Mapping[str, float | None]) -> Iterator[str]:
+    for name, fraction in fractions.items():
+        if fraction is None:
+            yield f"{name} did not measure the peak of each of its devices"
+        elif fraction > 1.0:
+            yield f"{name} did {fraction:.3g} times what its devices can do at most"
+
+
+def _of_peak(run: RunEvidence, replica: ReplicaHistory) -> float | None:
+    """Return the highest rate of a window over the replica's peak; None if that is unknown."""
+    rates = [max(peak.rates.values(), default=0.0) for peak in replica.peaks.values()]
+    if len(rates) < run.config.replica.ranks or not all(rates):
+        return None
+    return max(replica.work.values()) / (WINDOW_SECONDS * sum(rates))

@@ -1,0 +1,149 @@
+"""Time stamps of a run's heads, by authorities as RFC 3161 has them."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.x509 import (
+    Certificate,
+    DuplicateExtension,
+    InvalidVersion,
+    load_der_x509_certificate,
+    load_pem_x509_certificates,
+)
+from rfc3161_client import (
+    HashAlgorithm,
+    PKIStatus,
+    TimeStampRequest,
+    TimestampRequestBuilder,
+    TimeStampResponse,
+    VerificationError,
+    VerifierBuilder,
+    decode_timestamp_response,
+)
+
+from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
+from aiperf_hpc.run.journal_digest import JournalDigest
+from aiperf_hpc.run.records import TimeStamped
+from aiperf_hpc.untrusted.files import bytes_of
+
+RESOLUTION: Final = 1.0
+"""Seconds by which a time may be later than it is stamped: most authorities stamp whole ones."""
+BAD_CERTIFICATE: Final = (ValueError, InvalidVersion, DuplicateExtension, UnsupportedAlgorithm)
+"""What reading a certificate that somebody made up raises."""
+
+
+class NoStampError(AIPerfError):
+    """What is said to be a time stamp of a head is none."""
+
+
+class Stamp(NamedTuple):
+    """When an authority was shown a head."""
+
+    early: float
+    """Not before this, UTC seconds."""
+    late: float
+    """Not after this, UTC seconds."""
+
+
+def message_of(run: str, head: JournalDigest) -> bytes:
+    """Return what is stamped for a run's head."""
+    return f"aiperf-hpc head {run} {head.bytes} {head.sha256}\n".encode()
+
+
+def request_of(message: bytes) -> TimeStampRequest:
+    """Return a request to stamp a message."""
+    return TimestampRequestBuilder().data(message).hash_algorithm(HashAlgorithm.SHA256).build()
+
+
+@dataclass(frozen=True, slots=True)
+class TimeStampChecker:
+    """Checks time stamps of a run's heads, and by whom they are."""
+
+    run: str
+    """The run's name."""
+    roots: Sequence[Certificate] = ()
+    """The certificates that are trusted."""
+
+    def check(self, event: TimeStamped) -> Stamp:
+        """Return when a head was stamped.
+
+        Raises:
+            NoStampError: it was not.
+        """
+        return stamp_of(_decoded(event), message_of(self.run, event.head))
+
+    def is_trusted(self, event: TimeStamped) -> bool:
+        """Return whether a time stamp is signed below one of the trusted certificates."""
+        response, message = _decoded(event), message_of(self.run, event.head)
+        return any(_is_below(root, response, message) for root in self.roots)
+
+
+def _is_below(root: Certificate, response: TimeStampResponse, message: bytes) -> bool:
+    inside = [each for each in _certificates(response) if each != root]
+    verifier = VerifierBuilder(roots=[root], intermediates=inside).build()
+    try:
+        return verifier.verify_message(response, message)
+    except (VerificationError, *BAD_CERTIFICATE):
+        return False
+
+
+def _certificates(response: TimeStampResponse) -> list[Certificate]:
+    try:
+        return [load_der_x509_certificate(each) for each in response.signed_data.certificates]
+    except BAD_CERTIFICATE:
+        return []
+
+
+def read_roots(files: Sequence[Path]) -> tuple[Certificate, ...]:
+    """Return the certificates in files of PEM. Raises UsageError where there are none."""
+    found: list[Certificate] = []
+    for path in files:
+        try:
+            found += load_pem_x509_certificates(bytes_of(path, 10_000_000))
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {reason_of(error)}") from None
+        except BAD_CERTIFICATE:
+            raise UsageError(f"{path} has no certificate in PEM") from None
+    return tuple(found)
+
+
+def _decoded(event: TimeStamped) -> TimeStampResponse:
+    try:
+        return parsed(b64decode(event.response, validate=True))
+    except ValueError:
+        raise NoStampError("it is no time stamp") from None
+
+
+def parsed(content: bytes) -> TimeStampResponse:
+    """Return a response. Raises NoStampError when it is none."""
+    try:
+        return decode_timestamp_response(content)
+    except ValueError:
+        raise NoStampError("it is no time stamp of RFC 3161") from None
+
+
+def stamp_of(response: TimeStampResponse, message: bytes) -> Stamp:
+    """Return what a response says. Raises NoStampError when it is not of this message."""
+    if response.status != PKIStatus.GRANTED:
+        raise NoStampError(f"it is refused, with status {response.status}")
+    try:
+        info = response.tst_info
+        imprint, at = info.message_imprint, info.gen_time.timestamp()
+        apart = _seconds(info.accuracy)
+    except (ValueError, OverflowError, AttributeError):
+        raise NoStampError("it has no time stamp") from None
+    wanted = request_of(message).message_imprint
+    if (imprint.hash_algorithm, imprint.message) != (wanted.hash_algorithm, wanted.message):
+        raise NoStampError("it is of something else")
+    return Stamp(at - apart, at + RESOLUTION + apart)
+
+
+def _seconds(accuracy: object) -> float:
+    parts = (("seconds", 1.0), ("millis", 1e-3), ("micros", 1e-6))
+    return sum((getattr(accuracy, name, None) or 0) * unit for name, unit in parts)

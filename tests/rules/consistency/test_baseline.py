@@ -1,0 +1,79 @@
+"""What verification finds wrong with what was said of a trivial predictor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from benchmarks import synthetic_run
+from tests.support.clock import Clock
+from tests.support.rules import check_rule
+
+from aiperf_hpc.config import SearchConfig
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.rules.consistency.evidence import Evidence
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import BaselineMeasured
+from aiperf_hpc.verification.audit import evidence_of
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunPaths:
+    return synthetic_run.write_run(tmp_path / "run", 2, ended=False).paths
+
+
+def evidence(paths: RunPaths, *measured: BaselineMeasured, method: str = "fixed") -> Evidence:
+    """Return the run whose replicas, in their order, measured these."""
+    view = RunView(paths)
+    view.refresh()
+    for number, event in enumerate(measured):
+        with JournalWriter(
+            paths.replica_journal(f"r{number}"), clock=Clock(view.history.last_utc)
+        ) as journal:
+            journal.append(event)
+    found = evidence_of(view)
+    search = SearchConfig.model_validate({"method": method})
+    found.config = found.config.model_copy(update={"search": search})
+    return found
+
+
+def accuracy(correct: float, samples: int) -> BaselineMeasured:
+    return BaselineMeasured(measure="accuracy", sums={"correct": correct}, samples=samples)
+
+
+def test_what_all_replicas_measured_alike_is_no_fault(run: RunPaths) -> None:
+    samples = evidence(run).dataset.validation_samples
+    found = evidence(run, accuracy(10, samples), accuracy(10, samples))
+    result = check_rule("baseline", found)
+    assert (result.failures, result.checked) == ((), 2)
+    view = RunView(run)
+    view.refresh()
+    assert view.baseline() is not None
+
+
+def test_another_measure_and_other_samples_are_found(run: RunPaths) -> None:
+    error = BaselineMeasured(
+        measure="mean_absolute_error", sums={"absolute_error": 1.0, "values": 9.0}, samples=3
+    )
+    found = evidence(run, error)
+    wanted = found.dataset.validation_samples
+    assert list(check_rule("baseline", found).failures) == [
+        "r0, life 0.0, measured the mean_absolute_error of a baseline, the run has accuracy",
+        f"r0, life 0.0, measured a baseline on 3 samples, there are {wanted}",
+        "r0, life 0.0, measured a baseline on 9 values, there must be 3",
+    ]
+
+
+def test_replicas_that_measured_differently_are_found(run: RunPaths) -> None:
+    samples = evidence(run).dataset.validation_samples
+    found = evidence(run, accuracy(10, samples), accuracy(11, samples))
+    (said,) = check_rule("baseline", found).failures
+    assert said == "r1, life 0.0, measured another baseline than r0, life 0.0,"
+
+
+def test_a_run_that_searches_measures_none(run: RunPaths) -> None:
+    samples = evidence(run).dataset.validation_samples
+    found = evidence(run, accuracy(10, samples), method="greedy")
+    (said,) = check_rule("baseline", found).failures
+    assert said == "r0, life 0.0, measured a baseline, though a network was searched for"

@@ -1,0 +1,74 @@
+"""What lies behind the last record of a journal, which no record covers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks import synthetic_run
+from tests.support.hostile import appended, edited_lines, in_records
+from tests.support.rules import check_rule
+
+from aiperf_hpc.run.paths import RunPaths
+
+NULS = bytes(5000)
+"""What file systems leave behind the last line where the power was cut."""
+BEGUN = b'{"v":1,"seq":99,"utc":17'
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunPaths:
+    return synthetic_run.write_run(tmp_path / "run", 1, distinct=1).paths
+
+
+def wrong(paths: RunPaths) -> list[str]:
+    return [line for rule in ("journals", "writers") for line in check_rule(rule, paths).failures]
+
+
+@pytest.mark.parametrize("name", ["primary/journal.jsonl", "replicas/r0/0.0/journal.jsonl"])
+@pytest.mark.parametrize("content", [BEGUN, NULS])
+def test_nothing_follows_the_record_of_an_end(run: RunPaths, name: str, content: bytes) -> None:
+    assert wrong(run) == []
+    appended(name, content)(run)
+    assert wrong(run) == [f"{name}: bytes follow the record of its writer's end"]
+
+
+def test_a_line_that_is_being_written_is_none_of_a_run_that_lasts(run: RunPaths) -> None:
+    edited_lines(run.primary_journal, lambda lines: lines[:-1])
+    edited_lines(run.replica_journal("r0"), lambda lines: lines[:-1])
+    appended("replicas/r0/0.0/journal.jsonl", BEGUN)(run)
+    assert wrong(run) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "passes"),
+    [(BEGUN, True), (b"{", True), (NULS, True), (BEGUN + NULS, True), (b"x", False),
+     (b"x" + NULS, False)],
+)  # fmt: skip
+def test_a_writer_that_did_not_end_may_leave_the_beginning_of_a_record_or_nuls(
+    run: RunPaths, content: bytes, passes: bool
+) -> None:
+    """Killed, or without power: the run may have been ended by `aiperf stop` since."""
+    edited_lines(run.replica_journal("r0"), lambda lines: lines[:-1])
+    appended("replicas/r0/0.0/journal.jsonl", content)(run)
+    assert (wrong(run) == []) == passes
+
+
+def test_a_line_with_nuls_is_named_and_the_others_count(run: RunPaths) -> None:
+    path = run.replica_journal("r0")
+    edited_lines(path, lambda lines: [*lines[:4], bytes(64) + lines[4][64:], *lines[5:]])
+    assert f"{path}, line 5: not a record: it has NUL bytes" in wrong(run)
+
+
+def test_a_primary_that_was_suspended_beyond_the_end_is_noted(run: RunPaths) -> None:
+    """As SIGSTOP, a paused virtual machine or a laptop's lid leave it: silent, then the end."""
+
+    def later(record: dict[str, Any]) -> None:
+        record["utc"] += 3600.0
+        record["mono"] += 3600.0
+
+    in_records("run_ended", later)(run)
+    (said,) = check_rule("signs", run).notes
+    assert re.fullmatch(r"the primary recorded nothing for 3\d{3} s", said)

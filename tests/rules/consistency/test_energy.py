@@ -1,0 +1,69 @@
+"""The energy that a report states is the sum of the samples, and no other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks import synthetic_run
+from tests.support.clock import START, Clock
+from tests.support.rules import check_rule
+from tests.support.telemetry import PACKAGE, equipment, sample
+
+from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.journal import JournalWriter
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import TelemetrySampled, TelemetryStarted
+from aiperf_hpc.telemetry.values import Equipment
+
+
+def tell(paths: RunPaths, rank: int, own: Equipment, joules: tuple[float, ...]) -> None:
+    """Write two samples of a node, and one from after the run's end."""
+    clock = Clock(START + 1.0)
+    journal = paths.telemetry_journal("r0", rank)
+    with JournalWriter(journal, clock=clock) as writer:
+        writer.append(TelemetryStarted(equipment=own))
+        for seconds in (30.0, 30.0, 1e7):
+            clock.advance(seconds)
+            writer.append(TelemetrySampled(sample=sample(joules)))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunPaths:
+    paths = synthetic_run.write_run(tmp_path / "run", 1, distinct=2).paths
+    tell(paths, 1, equipment("n1"), (12_000.25, 15_000.0, 6_000.0))
+    tell(paths, 2, equipment("n2", (PACKAGE,)), (500.5,))
+    write_report(RunView(paths))
+    return paths
+
+
+def test_samples_until_the_end_are_summed(run: RunPaths) -> None:
+    document = json.loads(run.report_json.read_bytes())
+    energy = document["telemetry"]["energy"]
+    assert energy["parts"]["accelerators"]["joules"] == 2 * 27_000.25
+    assert energy["parts"]["processors"]["joules"] == 2 * 6_500.5
+    assert check_rule("energy", run).passed
+
+
+def test_an_energy_that_was_changed_is_found(run: RunPaths) -> None:
+    document = json.loads(run.report_json.read_bytes())
+    document["telemetry"]["energy"]["parts"]["processors"]["joules"] = 1.0
+    document["telemetry"]["energy"]["joules"] = 54_001.5
+    run.report_json.write_text(json.dumps(document))
+    assert check_rule("energy", run).failures == (
+        "report.json states 1.0 J of the processors, the samples sum up to 13001.0",
+        "report.json states 54001.5 J, the samples sum up to 67001.5",
+    )
+
+
+def test_of_two_that_sampled_a_node_at_once_one_is_counted(run: RunPaths) -> None:
+    tell(run, 3, equipment("n2", (PACKAGE,)), (500.5,))
+    run.report_json.unlink()
+    for file in run.report.iterdir():
+        file.unlink()
+    write_report(RunView(run))
+    document = json.loads(run.report_json.read_bytes())
+    assert document["telemetry"]["energy"]["joules"] == 67_001.5
+    assert check_rule("energy", run).passed

@@ -1,0 +1,200 @@
+"""The rule of the heads: what is rewritten in one journal, others contradict."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.support.heads import HeadedRun, headed_run
+from tests.support.rules import check_rule
+from tests.support.run_writer import progress, replica_started, run_ended
+
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.rules.consistency.evidence import Evidence
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import HeadsTaken, TakenOver
+from aiperf_hpc.verification.audit import evidence_of
+
+R1 = "replicas/r1/0.0/journal.jsonl"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
+    return headed_run(tmp_path_factory.mktemp("heads") / "run")
+
+
+@pytest.fixture
+def run(written: RunPaths, tmp_path: Path) -> RunPaths:
+    """Return a copy of the run, to be changed."""
+    paths = RunPaths(tmp_path / "run")
+    for path in written.root.rglob("*"):
+        if path.is_file():
+            copy = paths.root / path.relative_to(written.root)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    return paths
+
+
+def evidence(paths: RunPaths) -> Evidence:
+    return evidence_of(RunView(paths))
+
+
+def failures(paths: RunPaths) -> list[str]:
+    return list(check_rule("heads", paths).failures)
+
+
+def test_a_run_whose_heads_were_taken_keeps_the_rule(written: RunPaths) -> None:
+    assert failures(written) == []
+    assert (
+        check_rule("heads", written).checked == 5 + 2 * 4
+    )  # The primary's, and what each replica saw.
+
+
+def test_a_resumed_primary_begins_its_heads_anew(tmp_path: Path) -> None:
+    run = HeadedRun(tmp_path / "run")
+    run.turn()
+    run.take_in_hand()
+    run.turn()
+    run.end()
+    assert failures(run.paths) == []
+    assert run.paths.heads.read_text("utf-8").count('"anew":true') == 2
+
+
+def test_a_run_that_goes_on_is_what_was_seen_of_it_so_far(tmp_path: Path) -> None:
+    run = HeadedRun(tmp_path / "run")
+    run.turn()
+    run.replicas["r0"].append(progress("t1", train=1))
+    assert failures(run.paths) == []
+
+
+def test_each_byte_that_is_changed_is_found(run: RunPaths) -> None:
+    """Each changed to another digit, so that most changes leave a record in its place."""
+    rng = random.Random(0)  # noqa: S311 -- to draw places
+    journals = [run.primary_journal, run.heads, *map(run.replica_journal, ("r0", "r1"))]
+    for _ in range(40):
+        path = rng.choice(journals)
+        content = path.read_bytes()
+        digits = [at for at, byte in enumerate(content) if chr(byte).isdigit()]
+        covered = content.rfind(b"\n", 0, -1) if path == run.primary_journal else len(content)
+        at = rng.choice([at for at in digits if at < covered])
+        other = b"7" if content[at : at + 1] != b"7" else b"3"
+        path.write_bytes(content[:at] + other + content[at + 1 :])
+        changed = evidence(run)
+        found = [*check_rule("heads", changed).failures, *changed.history.problems]
+        path.write_bytes(content)
+        assert found, (path, at)
+
+
+def test_a_journal_that_is_rewritten_is_named_with_the_time(run: RunPaths) -> None:
+    path = run.root / R1
+    content = path.read_bytes()
+    first = len(b"".join(content.splitlines(keepends=True)[:2]))
+    path.write_bytes(content.replace(b'"train_samples":10', b'"train_samples":99'))
+    assert failures(run) == [
+        f"{R1} is not what the primary had read by 2025-06-15T15:07:10.000Z "
+        f"(its first {first} bytes)"
+    ]
+
+
+def test_heads_made_again_contradict_what_the_replicas_saw(run: RunPaths, tmp_path: Path) -> None:
+    """A forger who makes the primary's files again has to make each replica's journal again."""
+    other = HeadedRun(tmp_path / "other")
+    other.turn(29.0)
+    for _ in range(3):
+        other.turn()
+    other.end()
+    for name in ("primary_journal", "heads"):
+        getattr(run, name).write_bytes(getattr(other.paths, name).read_bytes())
+    found = failures(run)
+    assert any(f"{R1} saw another journal of the primary by" in each for each in found)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-2]))
+
+
+def add(path: Path) -> None:
+    """Add a record to a journal, stamped as the one before it."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    last = json.loads(lines[-1])
+    event = progress("t1", train=1_000_000).model_dump()
+    lines.append(json.dumps({**last, "seq": last["seq"] + 1, "event": event}).encode() + b"\n")
+    path.write_bytes(b"".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (cut, "is not what the primary had read"),
+        (Path.unlink, "is gone"),
+        (add, "was not there when the run ended"),
+    ],
+)
+def test_what_is_taken_away_or_added_is_found(
+    run: RunPaths, change: Callable[[Path], None], said: str
+) -> None:
+    change(run.root / R1)
+    assert any(said in each and R1 in each for each in failures(run))
+
+
+def test_a_journal_that_is_added_is_found(run: RunPaths) -> None:
+    path = run.replica_journal("r2")
+    path.parent.mkdir(parents=True)
+    path.write_bytes((run.root / R1).read_bytes().replace(b"r1", b"r2"))
+    assert any("replicas/r2/" in each and "was not there" in each for each in failures(run))
+
+
+def test_an_end_without_its_heads_is_found(tmp_path: Path) -> None:
+    run = HeadedRun(tmp_path / "run")
+    run.turn()
+    run.clock.advance(10.0)
+    run.primary.append(run_ended())
+    assert "without those of its end" in failures(run.paths)[0]
+
+
+def test_a_command_that_ends_a_run_for_a_dead_primary_takes_no_heads(tmp_path: Path) -> None:
+    run = HeadedRun(tmp_path / "run")
+    run.turn()
+    run.primary.append(TakenOver(command="stop", host="h", pid=1))
+    run.primary.append(run_ended())
+    assert failures(run.paths) == []
+
+
+def test_a_replica_whose_time_is_moved_is_found_though_its_bytes_are_its_own(
+    tmp_path: Path,
+) -> None:
+    run = HeadedRun(tmp_path / "run")
+    run.clock.advance(100.0)
+    run.replicas["r1"].append(replica_started("r1"))
+    run.clock.advance(-70.0)
+    run.turn(0.0)
+    found = failures(run.paths)
+    assert len(found) == 1
+    assert "says 2025-06-15T15:08:20.000Z in what the primary had read by" in found[0]
+
+
+def test_a_run_of_an_earlier_version_has_no_heads(tmp_path: Path) -> None:
+    run = HeadedRun(tmp_path / "run")
+    assert failures(run.paths) == []
+    assert check_rule("heads", run.paths).checked == 0
+    assert isinstance(run.heads(), HeadsTaken)
+
+
+def test_what_was_written_since_the_journals_were_read_is_for_another_time(
+    tmp_path: Path,
+) -> None:
+    run = HeadedRun(tmp_path / "run")
+    run.turn()
+    r1 = run.replicas["r1"].path
+    unseen = r1.read_bytes()
+    run.turn()
+    later = r1.read_bytes()
+    r1.write_bytes(unseen)
+    read = evidence(run.paths)
+    r1.write_bytes(later)
+    assert list(check_rule("heads", read).failures) == []
+    r1.write_bytes(later.replace(b'"train_samples":10', b'"train_samples":99', 1))
+    assert list(check_rule("heads", read).failures) != []

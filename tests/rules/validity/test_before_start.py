@@ -1,0 +1,155 @@
+"""The rules that are asked before a start, each with what it lets through and what not."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.official_run import RELEASED, VERSION
+
+from aiperf_hpc.config import load_config
+from aiperf_hpc.datasets import ARCHIVES
+from aiperf_hpc.integrity.release import FILES
+from aiperf_hpc.rules.judgement import division_of
+from aiperf_hpc.rules.registry import (
+    CLOSED_SETTINGS,
+    CONTENT,
+    DATASET,
+    ENVIRONMENT,
+    HOURS,
+    PRECISION,
+    RELEASE,
+)
+from aiperf_hpc.rules.rule import Division
+from aiperf_hpc.rules.validity.dataset import Datasets
+from aiperf_hpc.rules.validity.precision import Environment, Precisions
+from aiperf_hpc.rules.validity.settings import declared
+from aiperf_hpc.rules.validity.software import Code
+from aiperf_hpc.trial import DatasetInfo, TensorSpec
+
+IMAGENET = DatasetInfo.of_labelled_images(
+    name="imagenet",
+    sha256="ab" * 32,
+    classes=1000,
+    shape=(224, 224, 3),
+    train_samples=1_281_167,
+    validation_samples=50_000,
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "files", "changes", "others", "reasons"),
+    [
+        (VERSION, RELEASED, [], [], []),
+        (VERSION, "ab" * 32, ["a.py changed", "b.py missing", "c.py added", "d.py added"], [],
+         ["not release 1.0.0: a.py changed, b.py missing, c.py added, and 1 more; "
+          "install the release unchanged"]),
+        (VERSION, "ab" * 32, [], [],
+         ["not release 1.0.0: its files differ; install the release unchanged"]),
+        ("../1.0.0", RELEASED, [], [],
+         ["version ../1.0.0 is not released; run a released version (1.0.0)"]),
+        (VERSION, RELEASED, [], ["r1"],
+         ["other files of the package on r1; install the same release on all nodes"]),
+        (VERSION, None, [], [],
+         ["the run does not record the digest of the package's files; run a released version"]),
+    ],
+)  # fmt: skip
+def test_a_release_is_unchanged(
+    version: str, files: str | None, changes: list[str], others: list[str], reasons: list[str]
+) -> None:
+    versions = {"aiperf-hpc": version} | ({} if files is None else {FILES: files})
+    assert list(RELEASE.check(Code(versions, changes, others)).failures) == reasons
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "precision", "kept"),
+    [
+        ("ONEDNN_DEFAULT_FPMATH_MODE", "STRICT", "fp32", True),
+        ("ONEDNN_DEFAULT_FPMATH_MODE", "bf16", "fp32", False),
+        ("ONEDNN_DEFAULT_FPMATH_MODE", "BF16", "bf16", True),
+        ("DNNL_DEFAULT_FPMATH_MODE", "ANY", "bf16", False),
+        ("NVIDIA_TF32_OVERRIDE", "1", "fp32", False),
+        ("NVIDIA_TF32_OVERRIDE", "0", "fp32", True),
+        ("NVIDIA_TF32_OVERRIDE", "1", "bf16", True),
+        ("TF_ENABLE_ONEDNN_OPTS", "1", "fp32", True),
+        ("XLA_FLAGS", "--xla_gpu_enable_fp8_gemm=true", "bf16", False),
+        ("XLA_FLAGS", "--xla_gpu_autotune_level=4", "fp32", True),
+        ("FAKETIME", "-1d x0.5", "bf16", False),
+        ("TF_XLA_FLAGS", "--tf_xla_persistent_cache_directory=/c", "bf16", False),
+        ("XLA_FLAGS", "--xla_gpu_kernel_cache_file=/c", "bf16", False),
+        ("TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE", "1", "bf16", False),
+        ("TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE", "0", "bf16", True),
+    ],
+)
+def test_no_variable_lowers_what_is_stated_or_uses_what_was_compiled_before(
+    name: str, value: str, precision: str, kept: bool
+) -> None:
+    check = ENVIRONMENT.check(Environment([{}, {name: value}], precision))
+    assert check.passed is kept
+    assert all(reason.startswith(name) for reason in check.failures)
+
+
+def test_what_is_preloaded_is_stated() -> None:
+    check = ENVIRONMENT.check(
+        Environment([{"LD_PRELOAD": "libtcmalloc.so", "OMP_NUM_THREADS": "8"}], "bf16")
+    )
+    assert (check.passed, check.found) == (True, "LD_PRELOAD=libtcmalloc.so")
+
+
+def test_what_nobody_told_is_no_environment() -> None:
+    assert not ENVIRONMENT.check(Environment([], "bf16", ["r0 did not tell its variables"])).passed
+
+
+def test_fewer_than_sixteen_bits_are_refused() -> None:
+    assert PRECISION.check(Precisions(["fp32", "bf16", "fp16"])).passed
+    check = PRECISION.check(Precisions(["bf16", "fp8"], {"cuBLAS": "tf32"}))
+    assert (check.found, check.failures) == (
+        "bf16, fp8; cuBLAS tf32",
+        ("fp8; at least FP16 is required",),
+    )
+
+
+def test_an_hour_is_to_be_asked_for() -> None:
+    assert HOURS.check(1.0).passed
+    assert HOURS.check(0.999).failures == ("0.999 h; at least 1 h is required",)
+
+
+def test_the_dataset_is_known_by_its_content() -> None:
+    assert DATASET.check(Datasets([IMAGENET], "jpeg")).passed
+    assert CONTENT.check(Datasets([IMAGENET], "jpeg")).failures == (
+        "it was not prepared from the official archives, nor is SHA-256 abababababab known as "
+        "theirs; prepare it from the folder that has them",
+    )
+    archives = dict(ARCHIVES["imagenet"])
+    assert CONTENT.check(
+        Datasets([IMAGENET.model_copy(update={"archives": archives})], "jpeg")
+    ).passed
+    others = dict.fromkeys(archives, "0" * 32)
+    assert CONTENT.check(
+        Datasets([IMAGENET.model_copy(update={"archives": others})], "jpeg")
+    ).failures == ("it was prepared from archives of another MD5 than the published ones",)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"inputs": {"image": TensorSpec(shape=(64, 64, 3))}}, "images of (64, 64, 3); "),
+        ({"inputs": {"voxels": TensorSpec(shape=(64, 64))}}, "images of None; "),
+        ({"classes": None}, "None classes; ImageNet has 1,000"),
+        ({"train_samples": 120}, "120 train samples; ImageNet has 1,281,167"),
+        ({"stored": "raw"}, "images stored as raw; dataset.stored is jpeg"),
+    ],
+)
+def test_numbers_of_another_dataset_are_no_imagenet(change: dict[str, object], reason: str) -> None:
+    (said,) = DATASET.check(Datasets([IMAGENET.model_copy(update=change)], "jpeg")).failures
+    assert said.startswith(reason)
+
+
+@pytest.mark.parametrize("stored", ["resized", "raw"])
+def test_resized_images_are_declared_in_the_open_division(stored: str) -> None:
+    config = load_config("imagenet", [f"dataset.stored={stored}"])
+    assert division_of(config) is Division.OPEN
+    (reason,) = CLOSED_SETTINGS.check(config).failures
+    assert reason == f"dataset.stored is {stored}; jpeg is required"
+    assert [str(each) for each in declared(config)] == [f"dataset.stored {stored} (closed: jpeg)"]
+    info = IMAGENET.model_copy(update={"stored": stored})
+    assert DATASET.check(Datasets([info], config.dataset.stored)).passed
+    assert not DATASET.check(Datasets([IMAGENET], config.dataset.stored)).passed

@@ -1,0 +1,290 @@
+"""Every rule on a run's records: a run that keeps them all, and what breaks each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.official_run import (
+    IMAGENET,
+    LATER,
+    MANIFEST,
+    RELEASED,
+    Rewrite,
+    as_it_is,
+    official_evidence,
+)
+from tests.support.run_writer import START
+
+from aiperf_hpc.config import TrainingConfig
+from aiperf_hpc.integrity.release import FILES
+from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.ops_counter.contributions import kinds_of
+from aiperf_hpc.rules.judgement import Judgement, judge, judge_briefly
+from aiperf_hpc.rules.registry import BRIEF, CLOSED
+from aiperf_hpc.rules.rule import Division
+from aiperf_hpc.rules.validity.evidence import RunEvidence
+from aiperf_hpc.rules.validity.search import RESNET50
+from aiperf_hpc.run import records
+from aiperf_hpc.run.records import AnyEvent
+from aiperf_hpc.system.description import Accelerator, NodeDescription
+from aiperf_hpc.trial import Machine
+
+
+def judged(root: Path, rewrite: Rewrite = as_it_is) -> Judgement:
+    return judge(official_evidence(root, rewrite))
+
+
+def of(kind: type, **changes: Any) -> Rewrite:  # noqa: ANN401 -- an event's fields
+    """Change all events of a kind."""
+    return lambda _, __, event: (
+        event.model_copy(update=changes) if isinstance(event, kind) else event
+    )
+
+
+def without(kind: type, keep: Callable[[str, float], bool] = lambda who, at: False) -> Rewrite:
+    """Leave out events of a kind, but those to keep."""
+    return lambda who, at, event: None if isinstance(event, kind) and not keep(who, at) else event
+
+
+def trials(**changes: Any) -> Rewrite:  # noqa: ANN401 -- hyperparameters
+    """Change the hyperparameters of all trials."""
+
+    def rewrite(_: str, __: float, event: AnyEvent) -> AnyEvent:
+        if not isinstance(event, records.TrialStarted):
+            return event
+        used = event.hyperparameters.model_copy(update=changes)
+        return event.model_copy(update={"hyperparameters": used})
+
+    return rewrite
+
+
+def one_trial(name: str, **changes: Any) -> Rewrite:  # noqa: ANN401 -- an event's fields
+    return lambda _, __, event: (
+        event.model_copy(update=changes)
+        if isinstance(event, records.TrialStarted) and event.trial == name
+        else event
+    )
+
+
+def described(**changes: Any) -> Rewrite:  # noqa: ANN401 -- a process's fields, or a node
+    def rewrite(_: str, __: float, event: AnyEvent) -> AnyEvent:
+        if not isinstance(event, records.SystemDescribed):
+            return event
+        node = changes.get("node", event.description.node)
+        process = event.description.process
+        if "environment" in changes:
+            process = process.model_copy(update=changes)
+        told = event.description.model_copy(update={"process": process, "node": node})
+        return event.model_copy(update={"description": told})
+
+    return rewrite
+
+
+def more_work(_: str, at: float, event: AnyEvent) -> AnyEvent:
+    """Have a replica do much in the last minutes."""
+    if isinstance(event, records.Progress) and at > 3000.0:
+        return event.model_copy(update={"train_samples": 10_000})
+    return event
+
+
+def slowed(_: str, at: float, event: AnyEvent) -> AnyEvent:
+    """Have the monotonic clock lose three seconds in an hour."""
+    if not isinstance(event, records.ClocksRead):
+        return event
+    clocks = event.clocks.model_copy(update={"monotonic": at - 3.0 * (at > 9.0)})
+    return event.model_copy(update={"clocks": clocks})
+
+
+def unlike_the_servers(_: str, at: float, event: AnyEvent) -> AnyEvent:
+    """Have UTC fall behind the file server's clock by three seconds in an hour."""
+    if not isinstance(event, records.ClocksRead):
+        return event
+    server = event.clocks.server.model_copy(update={"ahead_seconds": -3.0 * (at > 9.0)})
+    clocks = event.clocks.model_copy(update={"server": server})
+    return event.model_copy(update={"clocks": clocks})
+
+
+def other_version(who: str, _: float, event: AnyEvent) -> AnyEvent:
+    if isinstance(event, records.ReplicaStarted) and who == "r1":
+        machine = event.machine.model_copy(update={"versions": {FILES: RELEASED, "torch": "2.4"}})
+        return event.model_copy(update={"machine": machine})
+    return event
+
+
+IDLE = NodeDescription(
+    accelerators=tuple(Accelerator(vendor="Example", model="A", index=n) for n in range(2))
+)
+FAILED = {"reason": "failed: EngineError"}
+
+
+def test_a_run_that_keeps_every_rule_is_closed(tmp_path: Path) -> None:
+    judgement = judged(tmp_path)
+    assert list(map(str, judgement.violations)) == []
+    assert judgement.division is Division.CLOSED
+    assert (judgement.declared, judgement.not_closed) == ((), ())
+    assert len({each.rule for each in judgement.results}) == len(judgement.results)
+
+
+def test_the_first_network_is_resnet50() -> None:
+    assert resnet50((224, 224, 3), 1000, stem="imagenet", base_width=64).hash == RESNET50
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "rule", "reason"),
+    [
+        (of(records.ReplicaStarted, engine="simulated"), "engine", "simulated engine: nothing"),
+        (of(records.RunStarted, hours=1.2), "duration", "1 h of 1.2 h asked for; at least 99% is"),
+        (of(records.Evaluated, sums={"correct": 10}), "error", "99.98%; at most 30% is required"),
+        (of(records.DatasetLoaded, dataset=IMAGENET.model_copy(update={"archives": {}})),
+         "content", "it was not prepared from the official archives, nor is SHA-256 abab"),
+        (other_version, "versions", "r1 has torch 2.4; most replicas have another"),
+        (without(records.ReplicaStarted), "versions", "no replica stated its versions"),
+        (described(environment={"ONEDNN_DEFAULT_FPMATH_MODE": "ANY"}), "environment",
+         "ONEDNN_DEFAULT_FPMATH_MODE=ANY computes in any, and bf16 is stated; unset it"),
+        (without(records.SystemDescribed), "environment", "r0 did not tell its variables"),
+        (trials(precision="fp8"), "precision", "fp8; at least FP16 is required"),
+        (one_trial("r1-t0", graph="small"), "initial network", "r1 begins with small; ResNet-50"),
+        (one_trial("r1-t2", graph="large"), "proposals", "r1-t2 trained another network than"),
+        (one_trial("r1-t2", proposal=None), "proposals", "r1-t2 has a network that nothing on"),
+        (without(records.Proposed), "proposals", "r0-t1 has a network that nothing on record"),
+        (without(records.Evaluated, lambda who, at: who == "r0" or at < 2000.0), "TPE",
+         "r1 reached round 5 and evaluated 1 trials of hyperparameter optimisation; 4 are random"),
+        (without(records.BestEpochKept), "weights", "those of r0-t0 were not kept"),
+        (of(records.BestEpochKept, epoch=2), "weights", "those of r0-t0 were not kept"),
+        (without(records.ClocksRead, lambda who, at: who != "r1" or at < 9.0), "clocks",
+         "r1 did not record its clocks from its start to its end"),
+        (slowed, "clocks", "the clocks of the primary came 2.990 s an hour apart, answered by"),
+        (unlike_the_servers, "clocks", "the clocks of the primary came 2.98"),
+        (without(records.ReplicaEnded), "replicas", "r0 has not ended"),
+        (of(records.ReplicaEnded, **FAILED), "replicas", "r0 failed: EngineError"),
+        (without(records.ReplicaLaunched), "replicas", "r0 was never launched"),
+        (without(records.Heartbeat, lambda who, at: at < 900.0), "heartbeats",
+         "r0 was silent for 2730.0 s"),
+        (without(records.PeakMeasured), "peaks", "r0 did not measure the peak of each of its"),
+        (more_work, "peaks", "r0 did 8.35 times what its devices can do at most"),
+        (more_work, "rates", "r0 was 83.5 times as fast in 0.1 h as in the median"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_what_breaks_a_rule_of_both_divisions_is_official_in_none(
+    tmp_path: Path, rewrite: Rewrite, rule: str, reason: str
+) -> None:
+    judgement = judged(tmp_path, rewrite)
+    assert judgement.division is None
+    said = [v.reason for v in judgement.violations if v.rule == rule]
+    assert any(each.startswith(reason) for each in said), (said, judgement.violations)
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "reason"),
+    [
+        (trials(batch_size=64), "hyperparameters: r0-t0: batch size 64, kernel size none"),
+        (trials(momentum=0.8), "hyperparameters: r0-t0: momentum 0.8"),
+        (one_trial("r0-t1", epoch_limit=10), "hyperparameters: r0-t1: 10 epochs in round 2"),
+        (described(node=IDLE), "accelerators: n-r0 has 2 accelerators and 1 ranks"),
+        (described(node=None), "accelerators: n-r0 did not tell its accelerators"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_breaks_a_rule_of_the_closed_division_alone_is_open(
+    tmp_path: Path, rewrite: Rewrite, reason: str
+) -> None:
+    judgement = judged(tmp_path, rewrite)
+    assert (judgement.division, judgement.violations) == (Division.OPEN, [])
+    assert str(judgement.not_closed[0]) == reason
+
+
+def test_the_division_that_was_asked_for_decides(tmp_path: Path) -> None:
+    other = MANIFEST.config.model_copy(update={"training": TrainingConfig(batch_size=64)})
+    run = official_evidence(tmp_path, trials(batch_size=64))
+
+    def in_division(division: str | None) -> Judgement:
+        manifest = MANIFEST.model_copy(update={"config": other, "division": division})
+        return judge(RunEvidence(run.history, manifest, run.final, LATER))
+
+    assert in_division(None).division is Division.OPEN
+    assert in_division("open").division is Division.OPEN
+    assert list(map(str, in_division("open").declared)) == ["training.batch_size 64 (closed: 448)"]
+    closed = in_division("closed")
+    assert closed.division is None
+    assert str(closed.violations[0]) == (
+        "closed settings: training.batch_size is 64; 448 is required"
+    )
+
+
+def test_what_the_manifest_says_is_judged_too(tmp_path: Path) -> None:
+    run = official_evidence(tmp_path)
+
+    def broken(now: float = LATER, **changes: Any) -> list[str]:  # noqa: ANN401 -- its fields
+        manifest = MANIFEST.model_copy(update=changes)
+        return list(map(str, judge(RunEvidence(run.history, manifest, run.final, now)).violations))
+
+    changed = {**MANIFEST.versions, FILES: "ab" * 32}
+    assert broken(versions=changed, release_changes=("primary/doctor.py changed",)) == [
+        "release: not release 1.0.0: primary/doctor.py changed; install the release unchanged",
+        "release: other files of the package on r0, r1; install the same release on all nodes",
+    ]
+    assert broken(now=START) == ["end: 1970-01-12T14:46:40Z is yet to come"]
+    assert broken(nodes=4) == ["replicas: 2 of 4 replicas"]
+    assert judge(RunEvidence(run.history, MANIFEST.model_copy(update={"nodes": 4}),
+                             run.final, LATER)).not_closed[0].rule == "nodes"  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("there", "bound", "said"),
+    [
+        (2, ("GPU-a", "GPU-b"), ""),
+        (2, ("GPU-a", "GPU-a"), "nodes: 1 hosts; 2 nodes are stated"),
+        (0, (None, None), "nodes: 1 hosts; 2 nodes are stated"),
+    ],
+)
+def test_a_node_may_be_a_share_of_a_host_with_an_accelerator_of_its_own(
+    tmp_path: Path, there: int, bound: tuple[str | None, str | None], said: str
+) -> None:
+    node = NodeDescription(
+        accelerators=tuple(Accelerator(vendor="Example", model="A", index=n) for n in range(there))
+    )
+
+    def on_one_host(who: str, _: float, event: records.AnyEvent) -> records.AnyEvent:
+        match event:
+            case records.ReplicaStarted(machine=machine):
+                return event.model_copy(update={"machine": moved(machine)})
+            case records.SystemDescribed(description=description):
+                own = {"accelerator": bound[int(who == "r1")]}
+                process = description.process.model_copy(update=own)
+                told = {"host": "n", "node": node, "process": process}
+                changed = description.model_copy(update=told)
+                return event.model_copy(update={"description": changed})
+        return event
+
+    def moved(machine: Machine) -> Machine:
+        return machine.model_copy(update={"host": "n"})
+
+    found = judge(official_evidence(tmp_path, on_one_host))
+    assert [str(each) for each in found.not_closed if each.rule == "nodes"] == [said] * bool(said)
+    kept = [each.found for each in found.results if each.rule == "nodes"]
+    assert kept == ["1 hosts in 2 shares"] * (not said)
+
+
+def test_a_run_that_lasts_is_asked_what_is_quick_to_say(tmp_path: Path) -> None:
+    run = official_evidence(tmp_path, without(records.RunEnded))
+    assert [str(each) for each in judge_briefly(run)] == ["duration: the run has not ended"]
+    assert len(BRIEF) + len(CLOSED) < len(judge(run).results)
+
+
+def test_a_run_on_two_kinds_of_nodes_is_closed(tmp_path: Path) -> None:
+    def rewrite(who: str, _: float, event: AnyEvent) -> AnyEvent:
+        if who == "r1" and isinstance(event, records.SystemDescribed):
+            other = NodeDescription(accelerators=(Accelerator(vendor="E", model="B", index=0),))
+            told = event.description.model_copy(update={"node": other})
+            return event.model_copy(update={"description": told})
+        if who == "r1" and isinstance(event, records.Progress):
+            return event.model_copy(update={"train_samples": 10 * event.train_samples})
+        return event
+
+    run = official_evidence(tmp_path / "run", rewrite)
+    assert set(kinds_of(run.replicas).values()) == {"A", "B"}
+    assert judge(run).division is Division.CLOSED
