@@ -200,8 +200,8 @@ def _best_of(
         if own := {run: value for run, value in known.items() if run in names}:
             value = best(own.values())
             run = next(run for run, each in own.items() if each == value)
-            said = percent(value) if name == "error" else _with_unit(metric, value)
-            yield Figure(name=metric.title, value=said, workload=workload, detail=run)
+            text = percent(value) if name == "error" else _with_unit(metric, value)
+            yield Figure(name=metric.title, value=text, workload=workload, detail=run)
     if not known:
         missing = next((of.missing[name] for of in measured if name in of.missing), "")
         yield Figure(name=metric.title, value="", workload="", detail=missing)
@@ -216,8 +216,8 @@ def _best_figure(
     for workload, names in source.workloads:
         if own := {known[run]: run for run in reversed(known) if run in names}:
             value = best(own)
-            said = quantity.text(value)
-            yield Figure(name=title, value=said, workload=workload, detail=own[value])
+            text = quantity.text(value)
+            yield Figure(name=title, value=text, workload=workload, detail=own[value])
     if not known:
         yield Figure(name=title, value="", workload="", detail="no run that has ended has it")
 
@@ -255,12 +255,12 @@ def _from(
 
 def _why_not(value: Value) -> str:
     missing = getattr(value, "missing", {})
-    said = list(missing.values()) if isinstance(missing, dict) else list(missing)
+    text = list(missing.values()) if isinstance(missing, dict) else list(missing)
     if isinstance(value, Rooflines):
-        said += [note for run in value.runs for note in run.notes if "peaks" in note]
+        text += [note for run in value.runs for note in run.notes if "peaks" in note]
     if isinstance(value, ValidFlopsTable) and value.rows:
-        said.append("no training reached its target")
-    return str(said[0]) if said else "no run carries it"
+        text.append("no training reached its target")
+    return str(text[0]) if text else "no run carries it"
 
 
 def _attained(found: Rooflines, runs: _Runs) -> Iterator[_Candidate]:

@@ -63,7 +63,7 @@ class Layer(Value):
     """What of the layer was changed, where the level opens only parts of it."""
 
     @model_validator(mode="after")
-    def _said(self) -> Layer:
+    def _consistent(self) -> Layer:
         if self.changed and self.what is None:
             raise ValueError("say by `what` what was changed")
         if not self.changed and (self.what or self.parts):

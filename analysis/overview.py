@@ -151,7 +151,7 @@ def _missing_of_all(entries: Sequence[EntryMetrics], measures: Sequence[Metric])
         for title, reason in _missing(of, measures).items():
             told.setdefault(title, {})[of.entry] = reason
     for title, missing in told.items():
-        yield from (f"{title} of {said}" for said in reasons(missing))
+        yield from (f"{title} of {note}" for note in reasons(missing))
 
 
 MAX_NOTES = 20
@@ -180,6 +180,6 @@ def _entry(entry: Entry, measures: EntryMetrics, columns: int) -> Iterator[str]:
     yield from wrapped(", ".join(facts_of(entry)), columns)
     table = entry_table(entry, measures)
     if (more := len(table.notes) - MAX_NOTES) > 0:
-        said = f"! and {more} more, all of them with --json"
-        table = table._replace(notes=(*table.notes[:MAX_NOTES], said))
+        note = f"! and {more} more, all of them with --json"
+        table = table._replace(notes=(*table.notes[:MAX_NOTES], note))
     yield from tables_as_lines([table], columns)

@@ -96,9 +96,9 @@ def load_prices(path: Path) -> PriceTable:
 
 def _described(error: ValidationError) -> str:
     given = error.errors()[0]["input"]
-    shown = "" if isinstance(given, Mapping | list) else f" (got {str(given)[:40]!r})"
+    received = "" if isinstance(given, Mapping | list) else f" (got {str(given)[:40]!r})"
     more = f"; {error.error_count() - 1} more like it" if error.error_count() > 1 else ""
-    return f"{first_fault(error)}{shown}{more}"
+    return f"{first_fault(error)}{received}{more}"
 
 
 def _words(name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Whether this checkout is slower than another one, such as that of the commit before a change.
+"""Compare the speed of this checkout with another one, e.g. the commit before a change.
 
     git worktree add ../before COMMIT
     python benchmarks/against.py ../before [FILE.json]    # a table in Markdown, 15 minutes
@@ -85,23 +85,23 @@ folder.rmdir()
 
 
 def printed(code: str, *arguments: str) -> Callable[[Path], float]:
-    """Return what executes code by a checkout, and returns the seconds that it prints."""
+    """Return a function that runs code in a checkout and returns the seconds that it prints."""
     return lambda checkout: float(python(checkout, "-c", code, *arguments).output)
 
 
 def taken(*arguments: str) -> Callable[[Path], float]:
-    """Return what runs Python by a checkout, and returns its processor seconds."""
+    """Return a function that runs Python in a checkout and returns its processor seconds."""
     return lambda checkout: python(checkout, *arguments).processor
 
 
 def python(checkout: Path, *arguments: str) -> Cost:
-    """Run Python by a checkout."""
+    """Run Python in a checkout."""
     environment = os.environ | {"PYTHONPATH": str(checkout / "src"), "TF_CPP_MIN_LOG_LEVEL": "3"}
     return cost([sys.executable, *arguments], environment)
 
 
 def cases(run: Path) -> dict[str, Callable[[Path], float]]:
-    """Return what is measured, by its name; ``run`` is the one of a million records."""
+    """Return the measurements by name; ``run`` has a million records."""
     steps = {
         f"training step, {engine}, {precision}": printed(STEPS, engine, precision)
         for engine in ("tensorflow", "torch")

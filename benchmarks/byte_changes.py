@@ -1,4 +1,4 @@
-"""Whether `aiperf verify` finds each byte that is changed in a finished, signed run.
+"""Check that `aiperf verify` detects a change of any byte of a finished, signed run.
 
 python benchmarks/byte_changes.py RUN --changes 2000 --seed 1     # RUN is copied, and stays
 python benchmarks/byte_changes.py                                 # a synthetic run, signed here
@@ -36,7 +36,7 @@ from aiperf_hpc.run.paths import RunPaths
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A byte that gets another value."""
+    """The change of one byte."""
 
     path: str
     """The file's path below the run directory."""
@@ -46,7 +46,7 @@ class Change:
 
 
 def changed_bytes(root: Path, rng: np.random.Generator, count: int) -> list[Change]:
-    """Return ``count`` changes of bytes in the files of a run, its manifest and signature too."""
+    """Return ``count`` random changes in a run's files, including its manifest and signature."""
     files = sorted(path for path in root.rglob("*") if path.is_file() and path.stat().st_size)
     sizes = [path.stat().st_size for path in files]
     ends = np.cumsum(sizes)
@@ -73,7 +73,7 @@ def made(root: Path, change: Change) -> Iterator[None]:
 
 
 def not_found(run: RunPaths, changes: Sequence[Change]) -> list[Change]:
-    """Return the changes that neither the manifest nor its signature shows."""
+    """Return the changes that neither the manifest nor its signature detects."""
     return _missed(run, changes, _by_the_manifest)
 
 

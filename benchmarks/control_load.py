@@ -1,4 +1,4 @@
-"""What the control side costs while replicas write: its share of a core, its memory, its answers.
+"""The load of the primary while replicas write: processor, memory and response times.
 
 python benchmarks/control_load.py primary     # of a run of 4,096 replicas; three minutes
 python benchmarks/control_load.py service     # 100 runs, one of 512 replicas and a day; 3 GB
@@ -56,7 +56,7 @@ ME = [sys.executable, __file__, "--role"]
 
 
 class AllRun:
-    """A launcher whose jobs run, as those of a scheduler that answers."""
+    """A launcher whose jobs are all running."""
 
     name = "all-run"
     exact = False
@@ -84,7 +84,7 @@ class AllRun:
 
 
 class Terminal(io.StringIO):
-    """A terminal, whose progress changes every second; a file's does every 15 s."""
+    """A terminal: progress is updated every second, in a file every 15 s."""
 
     def isatty(self) -> bool:
         return True
@@ -93,7 +93,7 @@ class Terminal(io.StringIO):
         return len(text)
 
 
-def be_primary(root: Path) -> None:
+def run_primary(root: Path) -> None:
     """Conduct the run as ``aiperf start --serve`` does, until a signal stops it."""
     paths = RunPaths(root)
     manifest = RunManifest.load(paths)
@@ -116,7 +116,7 @@ def be_primary(root: Path) -> None:
         Controller(context, AllRun(manifest.nodes)).run(progress.tick)
 
 
-def be_replicas(root: Path, trial: str, first_epoch: int) -> None:
+def run_replicas(root: Path, trial: str, first_epoch: int) -> None:
     """Append for every replica, one after the other, a heartbeat and an epoch each 30 s."""
     paths = RunPaths(root)
     lines = [int(number) for number in (root / "lines").read_text("utf-8").split()]
@@ -133,7 +133,7 @@ def be_replicas(root: Path, trial: str, first_epoch: int) -> None:
         turn += 1
 
 
-def be_client(port: int, seconds: float, status: str, others: Sequence[str]) -> None:
+def run_client(port: int, seconds: float, status: str, others: Sequence[str]) -> None:
     """Request the status from the first moment on, and ``others`` in between; print the times."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
@@ -170,7 +170,7 @@ def be_client(port: int, seconds: float, status: str, others: Sequence[str]) -> 
 
 
 def lengthen(hours: float) -> None:
-    """Let replicas be played for so many hours."""
+    """Set the simulated hours of the replicas."""
     trials = round(hours * 3600.0 / (8 * EPOCH_SECONDS))
     epochs = (*synthetic_run.EPOCHS[: synthetic_run.WARMUP], *(8,) * trials)
     between = len(epochs) * synthetic_run.BETWEEN_SECONDS
@@ -179,7 +179,7 @@ def lengthen(hours: float) -> None:
 
 
 def write_lasting(root: Path, replicas: int, distinct: int) -> int:
-    """Write the run that goes on; return its number of records."""
+    """Write the running run; return its number of records."""
     start = time.time() - synthetic_run.SECONDS - 120.0
     written = synthetic_run.write_run(
         root, replicas, distinct=distinct, start=start, ended=False, hours=48.0
@@ -239,14 +239,14 @@ def slowest(times: Sequence[float]) -> str:
 
 
 def main() -> None:
-    """Measure, or be one of the processes."""
+    """Measure, or run one of the processes."""
     match sys.argv[1:]:
         case ["--role", "primary", root]:
-            be_primary(Path(root))
+            run_primary(Path(root))
         case ["--role", "replicas", root, trial, epoch]:
-            be_replicas(Path(root), trial, int(epoch))
+            run_replicas(Path(root), trial, int(epoch))
         case ["--role", "client", port, seconds, status, *others]:
-            be_client(int(port), float(seconds), status, others)
+            run_client(int(port), float(seconds), status, others)
         case _:
             compare()
 

@@ -1,4 +1,4 @@
-"""How long it takes to count a ResNet-50: ours beside the counters that people use with PyTorch.
+"""Time to count a ResNet-50: this package compared with counters for PyTorch.
 
     python benchmarks/count.py [FILE.json]      # a table in Markdown, a minute
 
@@ -48,7 +48,7 @@ print(time.perf_counter() - began)
 
 
 def ours() -> Callable[[], float]:
-    """Return what counts graphs that are as new as if they had just been read."""
+    """Return a function that counts graphs without cached results."""
     text = resnet50().to_json()
 
     def measure() -> float:
@@ -67,7 +67,7 @@ def first() -> float:
 
 
 def peer(count_flops: Callable[[], object]) -> Callable[[], float]:
-    """Return what times a peer."""
+    """Return a function that times a peer."""
 
     def measure() -> float:
         began = time.perf_counter()

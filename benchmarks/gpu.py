@@ -47,7 +47,7 @@ Row = dict[str, Any]
 
 
 class Section(NamedTuple):
-    """A part of the measurements that has a process of its own."""
+    """A part of the measurements, which runs in its own process."""
 
     predicted: int
     """Seconds that it is expected to take on an NVIDIA H200, 16 cores and no cache."""
@@ -181,7 +181,7 @@ def run_section(name: str, options: argparse.Namespace, seconds: float) -> str:
 
 @contextmanager
 def kernel_caches(folder: Path, section: Section) -> Iterator[None]:
-    """Keep compiled kernels in a folder, or those of a section that compiles in a copy of it."""
+    """Use a folder as the kernel cache, or a copy of it for a section that measures compilation."""
     from aiperf_hpc.replica.runtime.kernel_caches import own_kernel_caches
     from aiperf_hpc.system.software import KERNEL_CACHES
 
@@ -196,7 +196,7 @@ def kernel_caches(folder: Path, section: Section) -> Iterator[None]:
 
 
 def run_here(name: str, figures: Figures, options: argparse.Namespace) -> None:
-    """Measure what a section lacks, in this process, which ends with its parent."""
+    """Measure the missing figures of a section in this process, which ends with its parent."""
     signal_when_parent_ends(signal.SIGKILL)
     if os.getppid() != options.parent:
         sys.exit("gpu.py: the process that started this section has ended")

@@ -1,4 +1,4 @@
-"""The peers of ``gpu.py``: ResNet-50 as others train it, and the energy that a training takes."""
+"""The peers of ``gpu.py``: ResNet-50 in plain PyTorch and Keras, and the energy of training."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def peer(name: str, images: Tensor, labels: Tensor, classes: int) -> Callable[[]
 
 
 def joules(device: str) -> float | None:
-    """Return the energy that the GPU has taken so far, by NVML; None if there is no counter."""
+    """Return the energy that the GPU has used so far, by NVML; None without a counter."""
     if device != "cuda":
         return None
     try:

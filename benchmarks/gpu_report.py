@@ -1,4 +1,4 @@
-"""The tables of what ``gpu.py`` measured; what was not measured is left out."""
+"""The tables of ``gpu.py``'s measurements, without those that are missing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def by_name(rows: Rows) -> dict[str, dict[int, float]]:
 
 
 def peaks(rows: Rows, found: Found) -> Iterator[str]:
-    """Yield what the device does at most."""
+    """Yield the device's peaks."""
     units = {"memory": "GB, read and written", "all-reduce": "GB, by one rank"}
     yield "| | a second |\n|---|---|"
     for name, rate in found.items():
@@ -47,7 +47,7 @@ def peaks(rows: Rows, found: Found) -> Iterator[str]:
 
 
 def against(rows: Rows, found: Found) -> Iterator[str]:
-    """Yield the engine and its peers, and which share they are of what can be had."""
+    """Yield the rates of the engine and its peers, and their fractions of the attainable rate."""
     rates = by_name(rows)
     limits = next((row for row in rows if "operations" in row), None)
     yield "| | images/s (least to most) | J/image | of the matrix peak | attainable | if fused |"
@@ -81,7 +81,7 @@ def over_peers(rates: Mapping[str, Mapping[int, float]]) -> Iterator[str]:
 
 
 def shares(rate: float, limits: Mapping[str, Any] | None, found: Found) -> Iterator[str]:
-    """Yield shares of the matrix peak, and of what either arithmetic or memory allows."""
+    """Yield fractions of the matrix peak and of the roofline."""
     if limits is None or not {"matrix", "memory"} <= found.keys():
         yield from [""] * 3
         return
@@ -92,14 +92,14 @@ def shares(rate: float, limits: Mapping[str, Any] | None, found: Found) -> Itera
 
 
 def memory(row: Mapping[str, Any]) -> str:
-    """Return a peak beside its estimate."""
+    """Return the peak memory and its estimate."""
     measured, ratio = row["measured"] / 2**20, row["estimate"] / row["measured"]
     verdict = "" if abs(ratio - 1.0) <= MEMORY_WITHIN else f", not within {MEMORY_WITHIN:.0%}"
     return f"{measured:,.0f} MiB, the estimate is {ratio:.2f} times that{verdict}"
 
 
 def kernels(rows: Rows, found: Found) -> Iterator[str]:
-    """Yield what morphisms cost."""
+    """Yield the cost of morphisms."""
     yield "| network | images/s | tera-operations/s | of the peak | until ready, s | memory |"
     yield "|---|---|---|---|---|---|"
     for row in rows:
@@ -111,7 +111,7 @@ def kernels(rows: Rows, found: Found) -> Iterator[str]:
 
 
 def idle(rows: Rows, found: Found) -> Iterator[str]:
-    """Yield what training loses while the next network is compiled, and between the two."""
+    """Yield the slowdown while the next network compiles, and the gap between trainings."""
     yield "| the next network | step alone, ms | beside, ms | longest launch, ms | lost | gap, s |"
     yield "|---|---|---|---|---|---|"
     for row in rows:
@@ -123,7 +123,7 @@ def idle(rows: Rows, found: Found) -> Iterator[str]:
 
 
 def host(rows: Rows, found: Found) -> Iterator[str]:
-    """Yield what it costs that batches come from the host, and the rate of its JPEG decoder."""
+    """Yield the cost of batches from the host, and the rate of its JPEG decoder."""
     yield "| images | images/s |\n|---|---|"
     if ENGINE in found:
         yield f"| on the device (section 448) | {found[ENGINE]:,.1f} |"
@@ -133,7 +133,7 @@ def host(rows: Rows, found: Found) -> Iterator[str]:
 
 
 def profile(rows: Rows, found: Found) -> Iterator[str]:
-    """Yield where the time of a step goes."""
+    """Yield the time breakdown of a step."""
     names = sorted({name for row in rows for name in row["categories"]})
     heads = " | ".join(f"batch {row['number']}" for row in rows)
     yield f"| of the device's time, by {rows[0]['timed']} | {heads} |"
@@ -147,7 +147,7 @@ def profile(rows: Rows, found: Found) -> Iterator[str]:
 
 
 def run(rows: Rows, found: Found) -> Iterator[str]:
-    """Yield where a run's time goes, and its steady rate over that of section 448."""
+    """Yield the time breakdown of a run, and its steady rate relative to that of section 448."""
     (row,) = rows
     whole = sum(row["phases"].values())
     yield "| phase | seconds | share |\n|---|---|---|"

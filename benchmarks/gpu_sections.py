@@ -1,4 +1,4 @@
-"""What ``gpu.py`` measures of one GPU: a function a section, which yields figures one by one.
+"""The sections of ``gpu.py``: one function each, which yields its measurements one by one.
 
 Each is asked whether a figure is lacking before it measures it, so that an interrupted section can
 be resumed. A figure is told from others of its section by ``what`` and, if there are several, a
@@ -66,7 +66,7 @@ Lacks = Callable[..., bool]
 
 
 class Sizes(NamedTuple):
-    """What is measured, on a GPU or in a trial run on the CPU."""
+    """Sizes of the measurements, on a GPU or in a trial run on a CPU."""
 
     device: str
     image: int
@@ -111,7 +111,7 @@ DRY = Sizes(
 
 
 def candidates(sizes: Sizes) -> dict[str, Graph]:
-    """Return ResNet-50 and what morphisms make of it: larger kernels, wider layers."""
+    """Return ResNet-50 and networks derived by morphisms: larger kernels, wider layers."""
     shape = (sizes.image, sizes.image, 3)
     initial = resnet50(shape, sizes.classes, base_width=sizes.width)
     spatial = [
@@ -131,7 +131,7 @@ def candidates(sizes: Sizes) -> dict[str, Graph]:
 
 
 def synchronize(sizes: Sizes) -> None:
-    """Wait for all that is queued on the device."""
+    """Wait for all queued work of the device."""
     if sizes.device == "cuda":
         torch.cuda.synchronize()
 
@@ -149,7 +149,7 @@ def seconds_of(step: Callable[[], object], sizes: Sizes, warm: int = 3) -> float
 
 
 def peaks(sizes: Sizes, lacks: Lacks) -> Iterator[Row]:
-    """Yield operations and bytes a second at best, by the kernels of `aiperf peaks`; and NCCL's."""
+    """Yield peak operations and bytes per second by the kernels of `aiperf peaks`, and NCCL's."""
     device, batch = TorchDevice(sizes.device, 0, threads()), sizes.batches[0]
     torch.backends.cudnn.benchmark = True
     makes: dict[str, Callable[[], Work]] = {
@@ -247,7 +247,7 @@ def steady(step: Callable[[], object], sizes: Sizes, batch: int) -> Row:
 
 
 def bounds(graph: Graph, batch: int) -> Row:
-    """Return what one image's training computes and moves, by separate and by fused layers."""
+    """Return the operations and bytes of training one image, for separate and for fused layers."""
     moved = [traffic(graph, "bf16", fused=fused).training(batch, 1) / batch for fused in (0, 1)]
     operations = count(graph).training
     return {"operations": operations, "separate_bytes": moved[0], "fused_bytes": moved[1]}
@@ -259,7 +259,7 @@ def threads() -> int:
 
 
 def forget_peak(sizes: Sizes) -> None:
-    """Begin to look for the most memory that is taken."""
+    """Reset the peak memory counter."""
     gc.collect()
     if sizes.device == "cuda":
         torch.cuda.empty_cache()
@@ -267,7 +267,7 @@ def forget_peak(sizes: Sizes) -> None:
 
 
 def peak_memory(sizes: Sizes, graph: Graph, batch: int) -> Row:
-    """Return the most memory that was taken, and its estimate for a network's training, in bytes.
+    """Return the peak memory of a network's training and its estimate, in bytes.
 
     The former has what CUDA takes for itself; on CPUs it is the process's.
     """
@@ -281,7 +281,7 @@ def peak_memory(sizes: Sizes, graph: Graph, batch: int) -> Row:
 
 
 def kernels(sizes: Sizes, lacks: Lacks) -> Iterator[Row]:
-    """Yield the engine's speed on what morphisms make of the network, and how long it prepares."""
+    """Yield the engine's speed on derived networks, and its preparation time."""
     batch = sizes.batches[0]
     data = batch_of(sizes, batch)
     for name, graph in list(candidates(sizes).items())[1:]:
@@ -304,7 +304,7 @@ def kernels(sizes: Sizes, lacks: Lacks) -> Iterator[Row]:
 
 
 def idle(sizes: Sizes, lacks: Lacks) -> Iterator[Row]:
-    """Yield trainings beside which the next network is made ready, as a replica does it.
+    """Yield trainings during which the next network is prepared, as in a replica.
 
     Another process compiles it, and a thread loads it. Each training lasts until then: its steps
     and seconds, the longest that the launching of one took, and a step's time while nothing was
@@ -396,7 +396,7 @@ def jpeg_rate(sizes: Sizes) -> Row:
 
 
 def profile(sizes: Sizes, lacks: Lacks) -> Iterator[Row]:
-    """Yield where the time of steps goes, by category of kernel, and what nothing was done in."""
+    """Yield the time of steps by category of kernel, and the idle time."""
     from aiperf_hpc.replica.engines.torch.profiler import record
 
     graph = candidates(sizes)[INITIAL]
@@ -422,7 +422,7 @@ def profile(sizes: Sizes, lacks: Lacks) -> Iterator[Row]:
 
 
 def run(sizes: Sizes, lacks: Lacks) -> Iterator[Row]:
-    """Yield what a run's trainer did with its time, and how fast it trains the first network."""
+    """Yield the time breakdown of a run's trainer, and its rate on the first network."""
     from aiperf_hpc.run.history import RunHistory
     from aiperf_hpc.run.paths import RunPaths
 

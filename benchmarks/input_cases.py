@@ -1,4 +1,4 @@
-"""Public benchmarks' files, and what reads them: for benchmarks/workload_input.py.
+"""Files of public benchmarks and their readers, for benchmarks/workload_input.py.
 
 tf.data is written as CosmoFlow's reference has it (records, a parallel map of parse, decode and
 log1p, a batch, a prefetch), and with records read in parallel, which the reference does not. The
@@ -138,7 +138,7 @@ class MapFiles:
 
 
 def loader(workers: int, folder: Path) -> Iterator[int]:
-    """Read the maps by a DataLoader."""
+    """Read the maps with a DataLoader."""
     from torch.utils.data import DataLoader
 
     maps: Any = MapFiles(folder / FILES)

@@ -1,4 +1,4 @@
-"""Images a second of the input pipeline: ours beside plain tf.data and a plain torch DataLoader.
+"""Images per second of the input pipeline, compared with plain tf.data and a torch DataLoader.
 
     python tests/fetch_photographs.py PHOTOGRAPHS
     python benchmarks/input_pipeline.py PHOTOGRAPHS [FILE.json]     # tables in Markdown
@@ -95,7 +95,7 @@ def ours(engine: str, stored: Stored = "jpeg") -> Callable[[Path], Iterator[int]
 
 
 def plain_tf_data(folder: Path) -> Iterator[int]:
-    """Read shards as it is usually written."""
+    """Read shards with a typical tf.data pipeline."""
     from aiperf_hpc.replica.tensorflow_import import tf
 
     mean, deviation = tf.constant(MEAN), tf.constant(STD)
@@ -140,7 +140,7 @@ def plain_tf_data(folder: Path) -> Iterator[int]:
 
 
 def plain_dataloader(folder: Path) -> Iterator[int]:
-    """Read JPEG files as it is usually written."""
+    """Read JPEG files with a typical DataLoader."""
     import torch
     from PIL import Image
     from torch import Tensor
@@ -177,7 +177,7 @@ def plain_dataloader(folder: Path) -> Iterator[int]:
 
 
 def random_crop(width: int, height: int) -> tuple[int, int, int, int]:
-    """Draw as torchvision's RandomResizedCrop.get_params does."""
+    """Sample a crop as torchvision's RandomResizedCrop.get_params does."""
     low, high = (math.log(ratio) for ratio in CROP_ASPECT)
     for _ in range(10):
         area = width * height * random.uniform(*CROP_AREA)  # noqa: S311
@@ -211,7 +211,7 @@ STORED = {
 
 
 class Rate(NamedTuple):
-    """How fast a case is, once its pipeline is full."""
+    """The rate of a case in steady state."""
 
     images: float
     """Images a second and core."""
@@ -231,7 +231,7 @@ def rate(batches: Iterator[int]) -> Rate:
 
 
 def sizes(folder: Path) -> str:
-    """Return the bytes of a training image in each format, in the mean."""
+    """Return the mean bytes of a training image in each format."""
     totals = {f: sum(p.stat().st_size for p in (folder / f).glob("train-*")) for f in FORMATS}
     return ", ".join(f"{stored} {total / IMAGES / 1e3:.3g}" for stored, total in totals.items())
 

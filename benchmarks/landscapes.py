@@ -38,7 +38,7 @@ log2 of kernel sizes, and the additional branches that are added."""
 
 
 class Landscape(Protocol):
-    """What a graph is worth."""
+    """Accuracy as a function of a graph."""
 
     def value(self, graph: Graph) -> float:
         """Return the true accuracy, without noise."""
@@ -46,7 +46,7 @@ class Landscape(Protocol):
 
 
 def traits(graph: Graph) -> Traits:
-    """Return what the landscapes know of a graph."""
+    """Return the features of a graph that landscapes use."""
     shapes = graph.shapes
     largest = shapes[graph.nodes[0].name][0]
     found = np.zeros((SIZES, 4))

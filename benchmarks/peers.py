@@ -113,7 +113,7 @@ def mutated(
 
 @dataclass(slots=True)
 class Search:
-    """A search under way. The first evaluation is that of the initial graph."""
+    """A running search. The first evaluation is that of the initial graph."""
 
     graphs: dict[str, Graph]
     """The graphs that were evaluated, by trial."""

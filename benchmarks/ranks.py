@@ -1,4 +1,4 @@
-"""Two ranks, a core each, beside one rank on a core: ours and PyTorch's DDP over gloo.
+"""Two ranks with a core each compared with one rank: this package and PyTorch's DDP over gloo.
 
 ``python benchmarks/ranks.py [RESULT.json]``: prints a Markdown table. Weak scaling: each rank has
 the same batch, so two do twice the work in, at best, the same time. Ours and DDP take turns; each
@@ -36,7 +36,7 @@ from aiperf_hpc.replica.parallel.protocol import Announce, Command
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 
-class Scene(NamedTuple):
+class Scenario(NamedTuple):
     """ResNet-50, of 224x224 images and of small ones; times are of ``steps`` after ``warm_up``."""
 
     image: int
@@ -48,8 +48,8 @@ class Scene(NamedTuple):
 
 
 SCENES = {
-    "224": Scene(image=224, batch=16, classes=1000, warm_up=2, steps=5),
-    "32": Scene(image=32, batch=64, classes=10, warm_up=3, steps=25),
+    "224": Scenario(image=224, batch=16, classes=1000, warm_up=2, steps=5),
+    "32": Scenario(image=32, batch=64, classes=10, warm_up=3, steps=25),
 }
 SIDES = {"tensorflow over mpi": "mpi", "torch DDP over gloo": "torch"}
 
@@ -58,7 +58,7 @@ SIDES = {"tensorflow over mpi": "mpi", "torch DDP over gloo": "torch"}
 class Repeated:
     """One batch again and again."""
 
-    scene: Scene
+    scene: Scenario
     ranks: int
 
     @property
@@ -84,15 +84,15 @@ class Repeated:
         raise NotImplementedError
 
 
-def samples(scene: Scene, seed: int) -> tuple[Any, Any]:
-    """Return made-up images, NHWC, and labels."""
+def samples(scene: Scenario, seed: int) -> tuple[Any, Any]:
+    """Return synthetic images, NHWC, and labels."""
     rng = np.random.default_rng(seed)
     shape = (scene.batch, scene.image, scene.image, 3)
     inputs = rng.standard_normal(shape).astype(np.float32)
     return inputs, rng.integers(0, scene.classes, scene.batch).astype(np.int32)
 
 
-def timed(scene: Scene, step: Callable[[], None]) -> list[float]:
+def timed(scene: Scenario, step: Callable[[], None]) -> list[float]:
     """Return the seconds of each step after the first ones."""
     seconds = []
     for _ in range(scene.warm_up + scene.steps):
@@ -102,7 +102,7 @@ def timed(scene: Scene, step: Callable[[], None]) -> list[float]:
     return seconds[scene.warm_up :]
 
 
-def ours(scene: Scene, collective: Collective) -> list[float]:
+def ours(scene: Scenario, collective: Collective) -> list[float]:
     """Train by this package; return the seconds of rank 0's steps."""
     ranks = Ranks(collective)
     engine = load_engine("tensorflow", 1)
@@ -128,7 +128,7 @@ def ours(scene: Scene, collective: Collective) -> list[float]:
     return seconds
 
 
-def ddp(scene: Scene, collective: Collective) -> list[float]:
+def ddp(scene: Scenario, collective: Collective) -> list[float]:
     """Train by PyTorch alone: channels-last, and DistributedDataParallel for several ranks."""
     import torch
     from torch_resnet50 import resnet50
@@ -152,7 +152,7 @@ def ddp(scene: Scene, collective: Collective) -> list[float]:
     return timed(scene, step)
 
 
-def run_rank(scene: Scene, name: str, ranks: int) -> None:
+def run_rank(scene: Scenario, name: str, ranks: int) -> None:
     """Train as one rank; rank 0 reports it."""
     collective = ALONE if ranks == 1 else join(name)
     if ranks == 1:
@@ -165,7 +165,7 @@ def run_rank(scene: Scene, name: str, ranks: int) -> None:
 
 
 def compare(name: str, rounds: int) -> dict[str, list[list[float]]]:
-    """Let ours and the peer take turns, on one rank and on two; print a row of each."""
+    """Measure this package and the peer in turns, on one rank and on two; print a row for each."""
     image, batch = SCENES[name].image, SCENES[name].batch
     turns = {
         f"{side}, {n}": partial(
@@ -188,7 +188,7 @@ def compare(name: str, rounds: int) -> dict[str, list[list[float]]]:
 
 
 def main() -> None:
-    """Measure everything that is asked for, print the table, and write JSON."""
+    """Run the requested measurements, print the table, and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("result", type=Path, nargs="?")
     parser.add_argument("--work", nargs=3, metavar=("SCENE", "COLLECTIVE", "RANKS"))

@@ -1,4 +1,4 @@
-"""How long it takes to read a large run: its score, `aiperf status`, `report` and `verify`.
+"""Time to read a large run: its score, `aiperf status`, `report` and `verify`.
 
 python benchmarks/replay.py            # 1,024 and 4,096 replicas; the latter 1,000,000 records
 

@@ -1,4 +1,4 @@
-"""Does the guided search find better graphs than its peers, and does it know what it does?
+"""Quality of the guided search compared with its peers, and calibration of its predictions.
 
     python benchmarks/search_quality.py quality.json        # on one core; tables in Markdown
     python benchmarks/search_quality.py quality.json --report
@@ -48,7 +48,7 @@ def searchers() -> list[Searcher]:
 
 
 class Timed:
-    """A searcher that remembers how long it took."""
+    """A searcher that measures its time."""
 
     def __init__(self, searcher: Searcher) -> None:
         self.name = searcher.name
@@ -82,7 +82,7 @@ def search(searcher: Searcher, landscape: Landscape, seed: int) -> Search:
 
 
 def correlation(found: Search, landscape: Landscape) -> float:
-    """Return Spearman's, of what is predicted of graphs left out with their true accuracies."""
+    """Return Spearman's correlation of predicted and true accuracies of held-out graphs."""
     surrogate = Surrogate()
     graphs = {graph.hash: graph for graph in found.graphs.values()}
     observed = {o.graph: Repeats.of([o.value]) for o in found.observations}
@@ -93,7 +93,7 @@ def correlation(found: Search, landscape: Landscape) -> float:
 
 
 def result(name: str, searcher: Searcher, seed: int) -> dict[str, Any]:
-    """Search once; return what is kept of it."""
+    """Run one search; return its summary."""
     landscape = LANDSCAPES[name](seed, resnet50())
     timed = Timed(searcher)
     found = search(timed, landscape, seed)
@@ -160,7 +160,7 @@ def show(results: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Run the command line: measure what the file does not have yet, then print it."""
+    """Run the command line: add the missing measurements, then print all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path, help="where finished searches are kept")
     parser.add_argument("--report", action="store_true", help="only print the tables")

@@ -1,4 +1,4 @@
-"""The driver of all comparisons: cases take turns, each in a process of its own where it asks."""
+"""The driver of all comparisons: cases run in turns, each in its own process if requested."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def signal_when_parent_ends(number: signal.Signals) -> None:
-    """Have this process get a signal as soon as its parent has ended, however that did."""
+    """Request a signal for this process as soon as its parent has ended."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 

@@ -82,7 +82,7 @@ def proposal_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """An event of a replica that is to be copied, seconds after its start."""
+    """An event of a replica, in seconds after its start."""
 
     seconds: float
     event: str
@@ -119,7 +119,7 @@ def play(graphs: GraphStore, number: int, digest: str) -> Pattern:
 
 
 class Player:
-    """Writes down what one replica would record, and when."""
+    """Records the events of one replica with their times."""
 
     def __init__(self, graphs: GraphStore, pattern: Pattern) -> None:
         self.graphs = graphs
@@ -259,7 +259,7 @@ def epoch_events(trial: str, epoch: int, correct: int) -> Iterator[records.AnyEv
 
 
 def heartbeat() -> records.Heartbeat:
-    """Return a replica's sign of life."""
+    """Return a replica's heartbeat."""
     return records.Heartbeat(
         phase=TimePhase.TRAIN, cpu_percent=187.5, memory_bytes=3 * 2**30, storage_wait_seconds=0.0
     )
@@ -302,7 +302,7 @@ def write_copy(path: Path, moments: Sequence[Moment], replica: str, start: float
 
 
 class Set:
-    """A clock that says what it is set to."""
+    """A clock that is set manually."""
 
     def __init__(self, start: float) -> None:
         self.now = self._start = start

@@ -1,4 +1,4 @@
-"""ResNet-50 as it is written by hand for PyTorch: the network of peers in benchmarks."""
+"""A hand-written ResNet-50 for PyTorch: the network of the benchmarks' peers."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ WARM = 3
 
 
 class Case(NamedTuple):
-    """What is trained."""
+    """A network with its input and batch."""
 
     size: int
     batch: int
@@ -68,7 +68,7 @@ def network(case: Case) -> Graph:
 
 
 def samples(case: Case) -> tuple[Images, Labels]:
-    """Return a batch that is made up, (samples, height, width, 3) and (samples,)."""
+    """Return a synthetic batch, (samples, height, width, 3) and (samples,)."""
     rng = np.random.default_rng(0)
     images = rng.standard_normal((case.batch, case.size, case.size, 3), np.float32)
     return images, rng.integers(0, CLASSES, case.batch).astype(np.int32)
@@ -201,7 +201,7 @@ def convolution_peak(precision: str, cores: int) -> list[float]:
 
 
 def serve(turns: Connection, subject: str, case: Case, cores: int) -> None:
-    """Execute a step whenever it is asked for; send its seconds and page faults."""
+    """Execute a step for each request; send its seconds and page faults."""
     step = SUBJECTS[subject](case, cores)
     for _ in range(WARM):
         step()
@@ -219,7 +219,7 @@ def _page_faults() -> int:
 
 @contextmanager
 def started(subject: str, case: Case, cores: int) -> Iterator[Callable[[], Any]]:
-    """Start a process that waits for its turns; what is yielded has it execute one."""
+    """Start a process that waits for its turns; yield a function that executes one."""
     here, there = SPAWN.Pipe()
     os.environ.update(KEEP_MEMORY if subject in PEERS.values() else {})
     process = SPAWN.Process(target=serve, args=(there, subject, case, cores))
@@ -286,7 +286,7 @@ def report(file: Path) -> None:
 
 
 def _ratios(subject: str, runs: list[dict[str, list[Any]]]) -> str:
-    """Return how many times as fast as its loop a subject is."""
+    """Return a subject's speed relative to its loop."""
     if subject not in PEERS:
         return ""
     pairs = [zip(run[PEERS[subject]], run[subject], strict=True) for run in runs]

@@ -1,4 +1,4 @@
-"""Public benchmarks' networks with samples that are made up, for benchmarks of training."""
+"""Networks of public benchmarks with synthetic samples, for benchmarks of training."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Case(NamedTuple):
     engines: tuple[str, ...]
 
     def used(self, precision: str, ranks: int = 1) -> Hyperparameters:
-        """Return what it is trained with."""
+        """Return its hyperparameters."""
         return Hyperparameters(
             batch_size=self.batch * ranks,
             learning_rate=RATE,

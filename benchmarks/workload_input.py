@@ -1,4 +1,5 @@
-"""Samples a second of public benchmarks' input pipelines: ours beside plain ones, of equal files.
+"""Samples per second of public benchmarks' input pipelines, compared with plain ones on the same
+files.
 
     python benchmarks/workload_input.py [FILE.json] [--only deepcam] [--size 768] [--rounds 3]
 
@@ -51,7 +52,7 @@ def read(case: Case, reader: str, folder: Path) -> tuple[float, float]:
 
 
 def compare(name: str, size: int, rounds: int) -> dict[str, Any]:
-    """Let all readers of one kind of files take turns; print a table."""
+    """Measure all readers of one kind of files in turns; print a table."""
     case = CASES[name]
     with tempfile.TemporaryDirectory() as folder:
         case.lay_out(Path(folder), size)

@@ -1,4 +1,4 @@
-"""Networks of public benchmarks as their references write them, in plain PyTorch and Keras.
+"""Reference networks of public benchmarks in plain PyTorch and Keras.
 
 Each is given the framework's name, and returns a model with what makes the mean loss of its output
 and a batch's targets. PyTorch's read (samples, channels, ...), Keras' (samples, ..., channels).

@@ -1,4 +1,4 @@
-"""Public benchmarks' networks: training by our engines beside the loop that their reference has.
+"""Training of public benchmarks' networks: our engines compared with their reference loops.
 
     python benchmarks/workloads.py [FILE.json] [--only cosmoflow-64] [--engine torch]
 
@@ -56,7 +56,7 @@ def ours(case: Case, engine: str, precision: str, cores: int) -> Step:
 
 
 def plain_torch(case: Case, cores: int, *, autocast: bool, dtype: str = "float32") -> Step:
-    """Return a step of a loop as PyTorch's tutorials have it, in channels-last memory."""
+    """Return a step of a training loop as in PyTorch's tutorials, in channels-last memory."""
     import torch
 
     model, batch = case.plain("torch"), case.samples(0)
@@ -83,7 +83,7 @@ def plain_torch(case: Case, cores: int, *, autocast: bool, dtype: str = "float32
 
 
 def plain_tensorflow(case: Case, precision: str) -> Step:
-    """Return a step of a custom training loop as TensorFlow's guide has it."""
+    """Return a step of a custom training loop as in TensorFlow's guide."""
     import keras
 
     from aiperf_hpc.replica.tensorflow_import import tf
@@ -110,7 +110,7 @@ def plain_tensorflow(case: Case, precision: str) -> Step:
 
 
 def sides(case: Case, engine: str, precision: str, cores: int) -> dict[str, Step]:
-    """Return what takes turns."""
+    """Return the sides of the comparison."""
     own = {"ours": ours(case, engine, precision, cores)}
     if engine == "tensorflow":
         return own | {"tf.function": plain_tensorflow(case, precision)}
@@ -142,7 +142,7 @@ def _counters() -> tuple[float, float, int]:
 
 
 def measured(*arguments: str) -> Seconds:
-    """Return what a process of this program found that did one measurement."""
+    """Return the result of one measurement in a separate process of this program."""
     done = subprocess.run(
         [sys.executable, __file__, *arguments],
         env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"},
@@ -188,7 +188,7 @@ def compare(chosen: list[tuple[str, str, str]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure what is asked for, print the table, and write JSON."""
+    """Run the requested measurements, print the table, and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("result", type=Path, nargs="?")
     parser.add_argument("--work", nargs=3, metavar=("CASE", "ENGINE", "PRECISION"))

@@ -207,10 +207,10 @@ def card(
     from aiperf_hpc.analysis.readers.sources import read_sources
 
     chosen = _options(accuracy, scale, machine)
-    made = make_card(analyze(read_sources(runs, chosen), chosen))
-    written = [] if report is None else [f"Page             {_write_card(made, report)}"]
-    text = (*lines(made, window_columns()), *written)
-    say_result(as_json(made.model_dump(mode="json")), text, as_json=json)
+    summary = make_card(analyze(read_sources(runs, chosen), chosen))
+    written = [] if report is None else [f"Page             {_write_card(summary, report)}"]
+    text = (*lines(summary, window_columns()), *written)
+    say_result(as_json(summary.model_dump(mode="json")), text, as_json=json)
     return 0
 
 

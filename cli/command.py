@@ -155,17 +155,17 @@ def _nothing(ctx: Context) -> str | None:
 
 def refusal(error: typer.TyperException, command: str) -> UsageError:
     """Return what Typer says of a command line in one line, with where help is."""
-    said = " ".join(error.format_message().split()).rstrip(".")
-    invalid = re.fullmatch(r"Invalid value for '([^']*)': (?:Value error, )?(.*)", said)
+    message = " ".join(error.format_message().split()).rstrip(".")
+    invalid = re.fullmatch(r"Invalid value for '([^']*)': (?:Value error, )?(.*)", message)
     if invalid is None:
-        said = f"{said[:1].lower()}{said[1:]}"
+        message = f"{message[:1].lower()}{message[1:]}"
     else:
         value, what = _rejected(error) or ("", invalid[2])
         what = re.sub("^'[^']*' is not one of", "should be one of", what).rstrip(".")
-        said = f"{invalid[1]}{value}: {what}"
+        message = f"{invalid[1]}{value}: {what}"
     context = getattr(error, "ctx", None)
     where = command if context is None else context.command_path
-    return UsageError(f"{said}; see `{where} --help`")
+    return UsageError(f"{message}; see `{where} --help`")
 
 
 def _rejected(error: BaseException) -> tuple[str, str] | None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 MOST_FAILURES = 2
 """Replicas whose failure is printed at the end of a run: the score is to stay on the screen."""
-MOST_LAST_WORDS = 500
+LAST_OUTPUT_BYTES = 500
 """Bytes at the end of a replica's output in which its last words are looked for."""
 
 
@@ -88,8 +88,8 @@ def conduct_run(
     interrupts = Interrupts()
     retry = BackoffRetry(interrupts.at_once)
     # Of a run that goes on, as many are started as it was to have.
-    asked = manifest.model_copy(update={"nodes": requested_nodes(view.history, manifest.nodes)})
-    launcher = backend_of(manifest.launcher).launcher(asked, paths, launch, retry)
+    requested = manifest.model_copy(update={"nodes": requested_nodes(view.history, manifest.nodes)})
+    launcher = backend_of(manifest.launcher).launcher(requested, paths, launch, retry)
     claimed = Claimed(claim, retry)
     with (
         JournalWriter(paths.primary_journal, retry=claimed, recorded=claim.recorded) as journal,
@@ -207,7 +207,7 @@ def _failures(view: RunView) -> Iterator[str]:
         elif replica.exit_status:
             yield f"{replica.id} ended with status {replica.exit_status}; see {log}"
         elif _ended_otherwise(replica):
-            yield _what_happened(replica, view.paths)
+            yield _end_of_job(replica, view.paths)
 
 
 def status_of(view: RunView) -> int:
@@ -230,26 +230,28 @@ def _ended_otherwise(replica: ReplicaHistory) -> bool:
     return job.phase.ended or replica.ended is None
 
 
-def _what_happened(replica: ReplicaHistory, paths: RunPaths) -> str:
+def _end_of_job(replica: ReplicaHistory, paths: RunPaths) -> str:
     """Return what the launcher knows of a replica's end that the replica itself never told."""
     job = replica.job_state
     assert job is not None  # noqa: S101 -- for the type checker
     node = f" on {job.node}" if job.node else ""
-    said = f"{replica.id} (job {replica.job}{node}) {job.phase}: {job.detail or 'no reason given'}"
+    description = (
+        f"{replica.id} (job {replica.job}{node}) {job.phase}: {job.detail or 'no reason given'}"
+    )
     log = paths.replica_log(replica.id)
-    words = _last_words(log)
+    words = _last_output_line(log)
     if replica.started is None and words is None:
-        return f"{said}; it left no record: does its node see {paths.root}?"
+        return f"{description}; it left no record: does its node see {paths.root}?"
     last = f", and ends with '{words}'" if words else ""
-    return f"{said}; its output is in {log}{last}"
+    return f"{description}; its output is in {log}{last}"
 
 
-def _last_words(log: Path) -> str | None:
+def _last_output_line(log: Path) -> str | None:
     """Return the last line that a replica or its scheduler printed; None where there is none."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - MOST_LAST_WORDS))
-            printed = file.read(MOST_LAST_WORDS).decode("utf-8", "replace")
+            file.seek(max(0, log.stat().st_size - LAST_OUTPUT_BYTES))
+            printed = file.read(LAST_OUTPUT_BYTES).decode("utf-8", "replace")
     except OSError:
         return None  # It says nothing of why the replica ended.
     lines = [line.strip() for line in printed.splitlines() if line.strip(" -=*")]

@@ -51,11 +51,11 @@ def show(
     config = load_config(preset)
     say("\n".join(_lines(config, type(config).model_construct() if changed else None)) or "{}")
     if changed and preset not in preset_names() and config.preset in preset_names():
-        say("\n".join(_beside_preset(config)))
+        say("\n".join(_changes_of_preset(config)))
     return 0
 
 
-def _beside_preset(config: RunConfig) -> Iterator[str]:
+def _changes_of_preset(config: RunConfig) -> Iterator[str]:
     """Yield, as comments, what a file changes of the preset that it names."""
     found = differences(config)
     if not found:
@@ -84,8 +84,8 @@ def _lines(section: BaseModel, default: BaseModel | None, indent: str = "") -> I
             yield f"{indent}{name}:"
             yield from _lines(value, usual if same_kind else None, f"{indent}  ")
         else:
-            said = f"  # {field.description}" if field.description else ""
-            yield f"{indent}{name}: {_as_yaml(section, name)}{said}"
+            comment = f"  # {field.description}" if field.description else ""
+            yield f"{indent}{name}: {_as_yaml(section, name)}{comment}"
 
 
 def _as_yaml(section: BaseModel, name: str) -> str:
@@ -123,8 +123,8 @@ def check(
     workload = workload_of(config)
     if workload.name != WORKLOAD:
         return _check_of(workload, config, division)
-    asked = Division.CLOSED if division is None else Division(division)
-    checks = check_settings(config, asked)
+    requested = Division.CLOSED if division is None else Division(division)
+    checks = check_settings(config, requested)
     _say_checks(checks)
     found = division_of(config)
     say(f"Division: {'none' if found is None else found}")
@@ -151,8 +151,8 @@ def _check_of(workload: Workload, config: RunConfig, division: str | None) -> in
     _say_checks(checks)
     broken = bool(violations_of(checks))
     if checks:
-        kept = "not kept" if broken else "kept, as far as a configuration decides"
-        say(f"{workload.definition.benchmark}, closed division: {kept}")
+        verdict = "violated" if broken else "satisfied, as far as a configuration decides"
+        say(f"{workload.definition.benchmark}, closed division: {verdict}")
     say(f"Division: none, the benchmark's score is that of {WORKLOAD}")
     return int(broken or not checks)
 

@@ -51,7 +51,7 @@ def stop(run: Run, json: Json = False) -> int:
     if view.history.run_started is None:
         raise UsageError(f"{run}: this run never started; there is nothing to stop")
     write_whole(view.paths.stop_request, "stopped by `aiperf stop`\n")
-    with _telling_who_goes_on(sys.stderr) as tell:  # The result alone goes to the output.
+    with _progress_of_stop(sys.stderr) as tell:  # The result alone goes to the output.
         _wait_for_end(view, run, tell)
         reported = _is_reported_by_its_primary(view, run)
     if not reported:
@@ -96,7 +96,7 @@ def _wait_for_end(view: RunView, run: Path, tell: Callable[[RunStatus], None]) -
 
 
 @contextmanager
-def _telling_who_goes_on(output: TextIO) -> Iterator[Callable[[RunStatus], None]]:
+def _progress_of_stop(output: TextIO) -> Iterator[Callable[[RunStatus], None]]:
     """Give what says now and then which replicas a stop waits for."""
     screen, told, due = Screen(output), "", time.monotonic()
     screen.line("stopping: the current steps end, then the score is computed")

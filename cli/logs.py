@@ -94,9 +94,9 @@ def event_line(record: Record, who: str) -> str:
     """Return an event in one line: when, who, what, and its values that are short."""
     values = record.event.model_dump(mode="json", exclude={"type"}, exclude_defaults=True)
     short = {name: str(value) for name, value in values.items() if value not in (None, "")}
-    said = "  ".join(f"{n}={value}" for n, value in short.items() if len(value) <= LONGEST)
+    values_text = "  ".join(f"{n}={value}" for n, value in short.items() if len(value) <= LONGEST)
     what = record.event.type.replace("_", " ")
-    return f"{utc_text(record.utc)}  {who}  {what}  {said}".rstrip()
+    return f"{utc_text(record.utc)}  {who}  {what}  {values_text}".rstrip()
 
 
 def _outputs(paths: RunPaths, only: str | None) -> Iterator[Path]:

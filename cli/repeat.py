@@ -109,8 +109,8 @@ class RepeatOptions:
     def seeds_line(self, configs: Sequence[RunConfig]) -> str:
         """Return, behind what a dry run shows of the first run, what the others are."""
         seeds = [config.seed for config in configs]
-        said = f"seed {seeds[0]}" if self.same_seed else f"seeds {seeds[0]} to {seeds[-1]}"
-        return f"{self.repeat} such runs one after another, {said}"
+        seeds_text = f"seed {seeds[0]}" if self.same_seed else f"seeds {seeds[0]} to {seeds[-1]}"
+        return f"{self.repeat} such runs one after another, {seeds_text}"
 
 
 @dataclass
@@ -138,7 +138,7 @@ class Series:
             EndedEarlyError: a signal ended it between two runs.
             AIPerfError: somebody stopped a run, or too many failed.
         """
-        made = _make(self.folder)
+        created = _make(self.folder)
         output = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
         try:
             with output, interruptible():
@@ -152,7 +152,7 @@ class Series:
         finally:
             if self.outcomes:
                 self._summarize(as_json=as_json)
-            elif made and not any(self.folder.iterdir()):
+            elif created and not any(self.folder.iterdir()):
                 self.folder.rmdir()
         return 0 if all(each.exit_status == 0 for each in self.outcomes) else 1
 
@@ -171,10 +171,10 @@ class Series:
 
     def _store_peaks(self, paths: RunPaths, measured: Mapping[Path, str | None]) -> None:
         """Store a run's peaks, and name them in its report's manifest where there is one."""
-        kept = {path: text for path, text in measured.items() if text is not None}
-        if not kept or not paths.root.is_dir():
+        texts = {path: text for path, text in measured.items() if text is not None}
+        if not texts or not paths.root.is_dir():
             return
-        for path, text in kept.items():
+        for path, text in texts.items():
             write_whole(path, text)
         if paths.report_manifest.exists():
             _report_again(paths, self.key)
@@ -264,14 +264,14 @@ class Series:
 def _make(folder: Path) -> bool:
     """Make the folder of the runs; return whether it was not there before."""
     require_writable(folder)
-    made = not folder.exists()
+    created = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise RunDirectoryError(f"the folder {folder} is not empty; name a new one")
     except OSError as error:
         raise RunDirectoryError(f"cannot make the folder {folder}: {reason_of(error)}") from None
-    return made
+    return created
 
 
 def _report_again(paths: RunPaths, key: PrivateKey | None) -> None:
@@ -286,8 +286,8 @@ def _stopped(paths: RunPaths) -> str:
         return ""
     history = RunHistory(paths)
     history.refresh()
-    asked = [request.reason for _, request in history.stop_requests]
-    return next((reason for reason in asked if reason != TIME_OVER), "")
+    reasons = [request.reason for _, request in history.stop_requests]
+    return next((reason for reason in reasons if reason != TIME_OVER), "")
 
 
 def _output_of(command: list[str]) -> tuple[str | None, str]:

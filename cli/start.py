@@ -185,8 +185,8 @@ def _manifest(run: RunOptions, config: RunConfig, *, dry: bool = False) -> RunMa
     site = None if run.system is None else read_site(run.system)
     least, most = run.nodes
     manifest = make_manifest(config, least, run.hours, run.launcher, dry=dry, nodes_max=most)
-    said = {"site": site, "command": command_line(), "division": run.division}
-    manifest = manifest.model_copy(update={**said, "start_when": run.start_when})
+    values = {"site": site, "command": command_line(), "division": run.division}
+    manifest = manifest.model_copy(update={**values, "start_when": run.start_when})
     require_eligible(manifest)
     return manifest
 
@@ -231,9 +231,9 @@ def _prepare_and_conduct(
 
 
 def _warn_of_a_crowd(manifest: RunManifest) -> None:
-    said = crowding(manifest, len(os.sched_getaffinity(0)), available_bytes())
-    if said is not None:
-        sys.stderr.write(f"aiperf: {said}\n")
+    warning = crowding(manifest, len(os.sched_getaffinity(0)), available_bytes())
+    if warning is not None:
+        sys.stderr.write(f"aiperf: {warning}\n")
 
 
 def _detach(paths: RunPaths, chosen: StartOptions, security: ServerSecurity) -> int:

@@ -16,8 +16,8 @@ from aiperf_hpc.analysis.study.plan import (
     Study,
     Variation,
     configuration,
-    in_turn,
     read_study,
+    schedule,
     variations,
 )
 from aiperf_hpc.analysis.study.result import Ratio, StudyResult, lines, make_result, measured
@@ -51,20 +51,20 @@ def study(
     check(planned)
     folder = StudyFolder(out or Path("studies") / planned.name)
     if dry_run:
-        for variation, repeat in in_turn(planned):
+        for variation, repeat in schedule(planned):
             settings = " ".join(variation.assignments(planned))
             say(f"{variation.name}, run {repeat} of {planned.repeats}: {settings}".rstrip(": "))
         return 0
     require_writable(folder.root, "the study", "--out")
     folder.begin(planned)
-    result = conduct(planned, folder, _say_beside)
-    folder.keep(result)
+    result = conduct(planned, folder, _say_to_stderr)
+    folder.save(result)
     text = (*lines(result), f"written to {folder.result} and {folder.plot}")
     say_result(as_json(result.model_dump(mode="json")), text, as_json=json)
     return 0 if result.complete else 1
 
 
-def _say_beside(text: str) -> None:
+def _say_to_stderr(text: str) -> None:
     """Print a line where it is in no way of JSON."""
     sys.stderr.write(f"{text}\n")
 
@@ -116,17 +116,17 @@ class StudyFolder:
         self.root.mkdir(parents=True, exist_ok=True)
         write_whole(self.study, written)
 
-    def keep(self, result: StudyResult) -> None:
+    def save(self, result: StudyResult) -> None:
         """Write what was found, and draw it."""
         from aiperf_hpc.results.report.plots.bars import Contribution, factors_plot
         from aiperf_hpc.results.report.plots.figure import of_its_own
 
         write_whole(self.result, as_json(result.model_dump(mode="json")))
-        drawn = [
+        contributions = [
             Contribution(effect.factor, pair(effect.alone), pair(effect.within))
             for effect in result.effects
         ]
-        write_whole(self.plot, of_its_own(str(factors_plot(drawn).svg)))
+        write_whole(self.plot, of_its_own(str(factors_plot(contributions).svg)))
 
 
 def pair(ratio: Ratio | None) -> tuple[float, float | None] | None:
@@ -159,7 +159,7 @@ def conduct(study: Study, folder: StudyFolder, say: Callable[[str], None]) -> St
         AIPerfError: a run was interrupted; the study goes on when it is called again.
     """
     refused: dict[str, list[str]] = defaultdict(list)
-    for variation, repeat in in_turn(study):
+    for variation, repeat in schedule(study):
         path = _next_attempt(folder, variation, repeat)
         if path is None:
             continue
@@ -188,7 +188,7 @@ def read_result(
     missing: dict[str, list[str]] = defaultdict(list)
     for name, reasons in (refused or {}).items():
         missing[name] += reasons
-    for variation, repeat in in_turn(study):
+    for variation, repeat in schedule(study):
         reasons = []
         for path in folder.attempts(variation, repeat):
             if not path.exists():

@@ -86,15 +86,15 @@ def _table(chosen: list[Workload]) -> Table:
 
 
 def _row(workload: Workload) -> tuple[str, ...]:
-    told = workload.definition
+    definition = workload.definition
     first = _network(workload, next(iter(workload.official)))
     return (
         workload.name,
-        told.benchmark,
-        told.task,
-        told.network,
-        told.data,
-        told.target,
+        definition.benchmark,
+        definition.task,
+        definition.network,
+        definition.data,
+        definition.target,
         f"{first['parameters']:,}",
         si(first["training"], "OP"),
         ", ".join(workload.engines),

@@ -53,7 +53,7 @@ def olympic_runs(times: Sequence[float | None], drop: int = 1, lost: int = 0) ->
 
     A run that failed, whose time is None, or that was lost is slower than all others; of those
     there may be ``drop``. With more, and with too few runs to leave any out, all that succeeded
-    are kept: the result is not valid where one failed, and else not by the rules.
+    are scored: the result is invalid if one failed, and otherwise violates the rules.
     """
     order = sorted(
         (place for place, time in enumerate(times) if time is not None),
@@ -64,9 +64,9 @@ def olympic_runs(times: Sequence[float | None], drop: int = 1, lost: int = 0) ->
     if failed > drop:
         problem = f"{failed} of {runs} runs failed, and {drop} may: not a valid result"
         return ScoredRuns(tuple(order), False, (problem,))
-    kept = order[drop : len(order) - (drop - failed)]
-    if kept:
-        return ScoredRuns(tuple(kept), True, ())
+    scored = order[drop : len(order) - (drop - failed)]
+    if scored:
+        return ScoredRuns(tuple(scored), True, ())
     few = f"too few runs, {runs}, to leave out the fastest and the slowest: all count"
     return ScoredRuns(tuple(order), failed == 0, (few,))
 
@@ -85,10 +85,10 @@ def mean_without_extremes(values: Sequence[float], drop: int = 1) -> float:
     Raises:
         NotMeasuredError: nothing is left.
     """
-    kept = sorted(values)[drop : len(values) - drop]
-    if not kept:
+    scored = sorted(values)[drop : len(values) - drop]
+    if not scored:
         raise NotMeasuredError(f"{len(values)} values are too few to leave out {2 * drop}")
-    return sum(kept) / len(kept)
+    return sum(scored) / len(scored)
 
 
 OUTSIDE_FROM = 3.0

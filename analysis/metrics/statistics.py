@@ -252,9 +252,9 @@ def integrated_autocorrelation(series: Sequence[float]) -> float:
     correlation = covariance / covariance[0]
     pairs = correlation[: size - size % 2].reshape(-1, 2).sum(axis=1)
     negative = np.flatnonzero(pairs <= 0.0)
-    kept = pairs[: negative[0]] if negative.size else pairs
+    leading = pairs[: negative[0]] if negative.size else pairs
     # The first pair holds ρ(0), which counts once. A mean's variance is never negative.
-    return max(float(2.0 * kept.sum() - 1.0), 1.0 / size)
+    return max(float(2.0 * leading.sum() - 1.0), 1.0 / size)
 
 
 def length_for(series: Sequence[float], step_seconds: float, precision: float) -> float:
@@ -280,8 +280,8 @@ def length_for(series: Sequence[float], step_seconds: float, precision: float) -
 def _known(values: Sequence[float], least: int) -> NDArray[np.float64]:
     known = np.asarray(values, np.float64)
     if known.size < least:
-        said = "one run" if known.size == 1 else f"{known.size} values"
-        raise NotMeasuredError(f"{said} only: at least {least} are needed")
+        count = "one run" if known.size == 1 else f"{known.size} values"
+        raise NotMeasuredError(f"{count} only: at least {least} are needed")
     if not np.isfinite(known).all():
         raise NotMeasuredError("a value is not finite")
     return known

@@ -139,13 +139,13 @@ def _table(text: str) -> _Table:
 def _columns(header: str) -> tuple[str, ...]:
     # Some headers are divided by spaces, above rows that are divided by tabs.
     names = [_ALIASES.get(name.lower(), name) for name in header.split()]
-    shown = ", ".join(names)[:120]
+    listed = ", ".join(names)[:120]
     if "hours" not in names:
-        raise UsageError(f"no column 'hours' (columns: {shown})")
+        raise UsageError(f"no column 'hours' (columns: {listed})")
     if not set(QUALITIES) & set(names):
-        raise UsageError(f"no column of {', '.join(QUALITIES)} (columns: {shown})")
+        raise UsageError(f"no column of {', '.join(QUALITIES)} (columns: {listed})")
     if len(set(names)) < len(names):
-        raise UsageError(f"a column stands twice (columns: {shown})")
+        raise UsageError(f"a column stands twice (columns: {listed})")
     return tuple(names)
 
 

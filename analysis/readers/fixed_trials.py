@@ -25,8 +25,8 @@ def trainings(view: RunView, base: TrainingLog) -> tuple[tuple[TrainingLog, ...]
     whole = [chain for chain in every if not cut(chain[-1])]
     left = len(every) - len(whole)
     logs = tuple(_training(view, chain, spans, base) for chain in whole or every)
-    said = "left out" if whole else "all that there are"
-    return logs, [f"{left} trainings came to no end of their own: {said}"] if left else []
+    outcome = "left out" if whole else "all that there are"
+    return logs, [f"{left} trainings came to no end of their own: {outcome}"] if left else []
 
 
 def _training(

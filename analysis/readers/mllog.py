@@ -92,17 +92,17 @@ def benchmark_name(stated: str) -> str:
 
 
 def _stated(settings: Mapping[str, Any], reader: LineReader) -> SubmissionInfo:
-    def said(key: str) -> str | None:
+    def submission(key: str) -> str | None:
         value = settings.get(f"submission_{key}")
         known = isinstance(value, str) and value and "PLACEHOLDER" not in value
         return value if known else None
 
-    benchmark = said("benchmark") or reader.benchmark
+    benchmark = submission("benchmark") or reader.benchmark
     return SubmissionInfo(
         benchmark=None if benchmark is None else benchmark_name(benchmark),
-        organization=said("org"),
-        division=said("division"),
-        platform=said("platform"),
+        organization=submission("org"),
+        division=submission("division"),
+        platform=submission("platform"),
         dialect=max(reader.dialects),
     )
 

@@ -83,19 +83,19 @@ def _spans(history: RunHistory, until: float) -> Iterator[tuple[int, Span]]:
 
 
 def best_stored(trials: Iterable[Trial]) -> Trial | None:
-    """Return the trial of the best quality among those whose predictions were kept."""
-    kept = [t for t in trials if t.predictions is not None and t.best is not None]
-    return max(kept, key=lambda t: t.best.objective_value if t.best else 0.0, default=None)
+    """Return the trial of the best quality among those with stored predictions."""
+    recorded = [t for t in trials if t.predictions is not None and t.best is not None]
+    return max(recorded, key=lambda t: t.best.objective_value if t.best else 0.0, default=None)
 
 
 def load_predictions(trial: Trial | None, paths: RunPaths) -> tuple[StoredPredictions | None, str]:
-    """Return what a trial's network predicted, or why that cannot be read; neither if not kept."""
-    kept = None if trial is None else trial.predictions
-    if trial is None or kept is None:
+    """Return a trial's stored predictions, or why they cannot be read; neither without any."""
+    recorded = None if trial is None else trial.predictions
+    if trial is None or recorded is None:
         return None, ""
     path = paths.predictions(trial.replica, trial.id)
     try:
-        classes = load_recorded(path, kept.sha256).classes
+        classes = load_recorded(path, recorded.sha256).classes
     except OSError as error:
         return None, f"{path}: {reason_of(error)}"
     except CheckpointError as error:
@@ -103,7 +103,7 @@ def load_predictions(trial: Trial | None, paths: RunPaths) -> tuple[StoredPredic
     return StoredPredictions(
         trial=trial.id,
         samples=len(classes),
-        sha256=kept.sha256,
+        sha256=recorded.sha256,
         classes=classes.astype("<u4").tobytes(),
     ), ""
 

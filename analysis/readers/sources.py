@@ -253,13 +253,13 @@ def named_apart(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     Those that share one are told apart by their division, by their round, by their path, and at
     last by a number. Names can be shown anywhere: what is no character is escaped.
     """
-    entries = [entry.model_copy(update={"name": _shown(entry.name)}) for entry in entries]
+    entries = [entry.model_copy(update={"name": _printable(entry.name)}) for entry in entries]
     for suffix in _SUFFIXES:
         entries = _suffixed(entries, suffix)
     return _numbered(entries)
 
 
-def _shown(name: str) -> str:
+def _printable(name: str) -> str:
     return without_controls(without_stand_ins(name))
 
 
@@ -269,7 +269,7 @@ def _suffixed(entries: Sequence[Entry], suffix: Callable[[Entry], str | None]) -
     for entry in entries:
         told.setdefault(entry.name, set()).add(suffix(entry))
     return tuple(
-        entry.model_copy(update={"name": _shown(f"{entry.name} ({suffix(entry)})")})
+        entry.model_copy(update={"name": _printable(f"{entry.name} ({suffix(entry)})")})
         if len(told[entry.name]) > 1 and suffix(entry) is not None
         else entry
         for entry in entries

@@ -48,9 +48,9 @@ class Contender:
             return time_at_once([progress.started for progress in self.progress], times)
         # MLPerf's rules leave out the fastest and the slowest; no other format has such.
         drop = runs_dropped(self.entry.benchmark) if self.entry.format == "mllog" else 0
-        kept = olympic_runs(times, drop, self.lost)
-        counting = [time for place in kept.indices if (time := times[place]) is not None]
-        return statistics.fmean(counting) if kept.valid and counting else None
+        scored = olympic_runs(times, drop, self.lost)
+        counting = [time for place in scored.indices if (time := times[place]) is not None]
+        return statistics.fmean(counting) if scored.valid and counting else None
 
     def shortfall(self, threshold: float) -> str:
         """Return in words why it never reached a threshold."""
@@ -117,12 +117,12 @@ def _require_meant(options: Options, groups: dict[tuple[str, str, bool, str], li
     choices = [("--thresholds", choice) for choice in options.thresholds]
     choices += [("--target", choice) for choice in options.targets]
     for option, choice in choices if groups else ():
-        shown = ",".join(f"{value:g}" for value in choice.values)
+        listed = ",".join(f"{value:g}" for value in choice.values)
         there = f"there are {', '.join(kinds)}"
         if choice.benchmark is None and len(kinds) > 1:
-            raise UsageError(f"{option} {shown}: write it as BENCHMARK={shown}; {there}")
+            raise UsageError(f"{option} {listed}: write it as BENCHMARK={listed}; {there}")
         if choice.benchmark is not None and choice.benchmark.lower() not in names:
-            raise UsageError(f"{option} {choice.benchmark}={shown}: no such benchmark; {there}")
+            raise UsageError(f"{option} {choice.benchmark}={listed}: no such benchmark; {there}")
 
 
 def _contest(
@@ -167,8 +167,8 @@ def _target(members: Sequence[Entry], higher: bool) -> tuple[float | None, list[
     if len(targets) < 2:
         return (targets[0] if targets else None), []
     strictest = targets[-1] if higher else targets[0]
-    shown = ", ".join(f"{target:g}" for target in targets)
-    return strictest, [f"targets differ ({shown}): {strictest:g} is taken, the strictest"]
+    listed = ", ".join(f"{target:g}" for target in targets)
+    return strictest, [f"targets differ ({listed}): {strictest:g} is taken, the strictest"]
 
 
 def _differences(members: Sequence[Entry]) -> Iterator[str]:

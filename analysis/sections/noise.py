@@ -71,8 +71,8 @@ def noise_of(logs: Sequence[TrainingLog]) -> Noise:
             machine's rate.
     """
     if len(logs) < 2:
-        said = "one run only" if logs else "there is no whole run"
-        raise NotMeasuredError(f"{said}: nothing to compare")
+        count = "one run only" if logs else "there is no whole run"
+        raise NotMeasuredError(f"{count}: nothing to compare")
     scores = [operations_per_second(log) for log in logs]
     courses = [_course(log) for log in logs]
     machine, machine_by = _machine_rates(courses)
@@ -104,9 +104,9 @@ def _course(log: TrainingLog) -> SearchTimeline:
 
 def _machine_rates(courses: Sequence[SearchTimeline]) -> tuple[list[float], str]:
     """Return each run's rate at the same work, and by what it is known: peaks before trainings."""
-    for said, rates in ((PEAKS, _peak_rates), (INITIAL, _training_rates)):
+    for count, rates in ((PEAKS, _peak_rates), (INITIAL, _training_rates)):
         if (found := _common(courses, rates)) is not None:
-            return found, said
+            return found, count
     raise NotMeasuredError(
         "nothing tells the machine's rate: no network was trained in all runs in the same "
         "batches, and no peaks were measured beside them"

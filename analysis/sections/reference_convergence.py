@@ -96,8 +96,10 @@ def references(benchmark: str) -> tuple[Reference, ...]:
 
 
 def _reference(batch_size: float, epochs: Sequence[float]) -> Reference:
-    kept = sorted(epochs)[1:-1]
-    return Reference(batch_size, statistics.fmean(kept), statistics.pstdev(kept), len(kept))
+    remaining = sorted(epochs)[1:-1]
+    return Reference(
+        batch_size, statistics.fmean(remaining), statistics.pstdev(remaining), len(remaining)
+    )
 
 
 def least_mean(reference: Reference, runs: int) -> float:
@@ -108,9 +110,9 @@ def least_mean(reference: Reference, runs: int) -> float:
     """
     from scipy.stats import t
 
-    kept = runs - 2
-    quantile = float(t.ppf(1 - SIGNIFICANCE, reference.runs + kept - 2))
-    error = reference.deviation * math.sqrt(1 / reference.runs + 1 / kept)
+    remaining = runs - 2
+    quantile = float(t.ppf(1 - SIGNIFICANCE, reference.runs + remaining - 2))
+    error = reference.deviation * math.sqrt(1 / reference.runs + 1 / remaining)
     return max(0.0, reference.mean - quantile * error)
 
 
@@ -133,15 +135,17 @@ def pruned(points: Sequence[Reference], runs: int) -> tuple[Reference, ...]:
     than its neighbours' interpolation. [rcp_checker.py, _prune_rcps]
     """
     fastest = min(points, key=lambda point: least_mean(point, runs))
-    kept = [point for point in points if point.batch_size >= fastest.batch_size]
+    remaining = [point for point in points if point.batch_size >= fastest.batch_size]
     place = 1
-    while place < len(kept) - 1:
-        between = interpolated(kept[place].batch_size, kept[place - 1], kept[place + 1], runs)
-        if least_mean(kept[place], runs) > least_mean(between, runs):
-            del kept[place]
+    while place < len(remaining) - 1:
+        between = interpolated(
+            remaining[place].batch_size, remaining[place - 1], remaining[place + 1], runs
+        )
+        if least_mean(remaining[place], runs) > least_mean(between, runs):
+            del remaining[place]
         else:
             place += 1
-    return tuple(kept)
+    return tuple(remaining)
 
 
 def reference_at(batch_size: float, points: Sequence[Reference], runs: int) -> Reference:

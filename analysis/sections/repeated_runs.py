@@ -116,20 +116,20 @@ class Similarity(Value):
 
 
 def similarity_of(logs: Sequence[TrainingLog]) -> Similarity | None:
-    """Compare the predictions of all runs that kept them; None where fewer than two did.
+    """Compare the predictions of all runs that stored them; None if fewer than two did.
 
     Raises:
         NotMeasuredError: they predict different numbers of samples.
     """
-    kept = [(log, log.predicted) for log in logs if log.predicted is not None][:MOST_RUNS]
-    if len(kept) < 2:
+    predicting = [(log, log.predicted) for log in logs if log.predicted is not None][:MOST_RUNS]
+    if len(predicting) < 2:
         return None
-    if len({predicted.samples for _, predicted in kept}) > 1:
-        raise NotMeasuredError("the kept predictions are of different numbers of samples")
-    classes = [np.frombuffer(predicted.classes, "<u4") for _, predicted in kept]
+    if len({predicted.samples for _, predicted in predicting}) > 1:
+        raise NotMeasuredError("the stored predictions are of different numbers of samples")
+    classes = [np.frombuffer(predicted.classes, "<u4") for _, predicted in predicting]
     found = [jaccard(one, other) for one, other in itertools.combinations(classes, 2)]
     return Similarity(
-        runs=tuple(f"{log.source}: {predicted.trial}" for log, predicted in kept),
+        runs=tuple(f"{log.source}: {predicted.trial}" for log, predicted in predicting),
         pairs=len(found),
         mean=statistics.fmean(found),
         least=min(found),

@@ -63,7 +63,7 @@ def attainable(peak: float, bounds: Sequence[Bound] = ()) -> Attainable:
 
     Args:
         peak: operations a second.
-        bounds: what moves bytes beside the computing.
+        bounds: the limits of each kind of bytes.
     """
     rates = [Attainable(peak, COMPUTE), *(Attainable(b.rate, b.name) for b in bounds)]
     return min(rates, key=lambda found: found.rate)
@@ -187,7 +187,7 @@ def rooflines(entries: Sequence[Entry], options: Options) -> Rooflines:
         UsageError: the file of peaks that was named is none.
     """
     named = options.peaks
-    given = None if named is None else _Given(str(named), Peaks.read(named))
+    given = None if named is None else _PeaksFile(str(named), Peaks.read(named))
     runs, missing = measured_each(
         entries, lambda entry: _roofline(entry, given), lambda entry: entry.name, AIPerfError
     )
@@ -197,7 +197,7 @@ def rooflines(entries: Sequence[Entry], options: Options) -> Rooflines:
     return Rooflines(runs=tuple(runs), missing=missing)
 
 
-class _Moved(NamedTuple):
+class _Traffic(NamedTuple):
     """What one worker computed and moved, and in which time."""
 
     operations: float
@@ -207,12 +207,12 @@ class _Moved(NamedTuple):
     seconds: float
 
 
-def _roofline(entry: Entry, given: _Given | None) -> RunRoofline:
+def _roofline(entry: Entry, given: _PeaksFile | None) -> RunRoofline:
     if entry.format != "aiperf":
         raise NotMeasuredError("its logs have no graphs and no operations: only our runs' have")
     run = open_run(Path(entry.path))
     work, notes = run.work, list(run.work.problems)
-    given = given or _beside_run(entry, notes)
+    given = given or _peaks_of_run(entry, notes)
     ceilings = None if given is None else _ceilings(work, given.peaks, notes)
     groups = _groups(work.trials)
     architectures, moved = [], []
@@ -249,15 +249,15 @@ def _groups(trials: Sequence[TrialWork]) -> list[tuple[tuple[str, str], list[Tri
     return sorted(found.items(), key=lambda item: -sum(t.operations for t in item[1]))
 
 
-class _Given(NamedTuple):
+class _PeaksFile(NamedTuple):
     """Peaks, and the file that they were read from."""
 
     path: str
     peaks: Peaks
 
 
-def _beside_run(entry: Entry, notes: list[str]) -> _Given | None:
-    """Return the peaks that lie beside a run; a note where there are none."""
+def _peaks_of_run(entry: Entry, notes: list[str]) -> _PeaksFile | None:
+    """Return the peaks in a run's folder; a note if there are none."""
     path = RunPaths(Path(entry.path)).peaks
     if not path.exists():
         notes.append(
@@ -266,7 +266,7 @@ def _beside_run(entry: Entry, notes: list[str]) -> _Given | None:
         )
         return None
     try:
-        return _Given(str(path), Peaks.read(path))
+        return _PeaksFile(str(path), Peaks.read(path))
     except UsageError as error:
         notes.append(str(error))
         return None
@@ -352,7 +352,7 @@ def _architecture(
     precision: str,
     trials: Sequence[TrialWork],
     ceilings: Ceilings | None,
-) -> tuple[Architecture, _Moved]:
+) -> tuple[Architecture, _Traffic]:
     work, graph = run.work, run.graph(graph_hash)
     bounds = {
         (optimizer, fused): traffic(graph, precision, optimizer, fused=fused)
@@ -370,7 +370,7 @@ def _architecture(
             for kind, trial, count in zip(kinds, trials, steps, strict=True)
         )
 
-    one = _Moved(
+    one = _Traffic(
         operations=sum(trial.operations for trial in trials) / ranks,
         separate=moved(False),
         fused=moved(True),
@@ -381,7 +381,7 @@ def _architecture(
     read = None if work.sample is None else work.sample.bytes * samples / ranks
     network = intensity(one.operations, one.reduced) if one.reduced else None
     io = intensity(one.operations, read) if read else None
-    beside = list(_beside(ceilings, network, io))
+    other_bounds = list(_other_bounds(ceilings, network, io))
     achieved = one.operations / one.seconds
     peak = None if ceilings is None else ceilings.compute.get(precision)
     found = Architecture(
@@ -393,15 +393,17 @@ def _architecture(
         operations=sum(trial.operations for trial in trials),
         achieved=achieved,
         of_peak=None if peak is None else achieved / peak,
-        separate=_attained(one.operations, one.separate, achieved, peak, ceilings, beside),
-        fused=_attained(one.operations, one.fused, achieved, peak, ceilings, beside),
+        separate=_attained(one.operations, one.separate, achieved, peak, ceilings, other_bounds),
+        fused=_attained(one.operations, one.fused, achieved, peak, ceilings, other_bounds),
         network_intensity=network,
         io_intensity=io,
     )
     return found, one
 
 
-def _beside(ceilings: Ceilings | None, network: float | None, io: float | None) -> Iterator[Bound]:
+def _other_bounds(
+    ceilings: Ceilings | None, network: float | None, io: float | None
+) -> Iterator[Bound]:
     """Yield the bounds that are not memory's."""
     if ceilings is not None and ceilings.network is not None and network is not None:
         yield Bound(NETWORK, network, ceilings.network)
@@ -415,12 +417,12 @@ def _attained(
     achieved: float,
     peak: float | None,
     ceilings: Ceilings | None,
-    beside: Sequence[Bound],
+    other_bounds: Sequence[Bound],
 ) -> Attained:
     found = intensity(operations, moved)
     if peak is None or ceilings is None or ceilings.memory is None:
         return Attained(intensity=found, attainable=None, bound=None, efficiency=None)
-    roof = attainable(peak, [Bound(MEMORY, found, ceilings.memory), *beside])
+    roof = attainable(peak, [Bound(MEMORY, found, ceilings.memory), *other_bounds])
     return Attained(
         intensity=found,
         attainable=roof.rate,
@@ -429,7 +431,7 @@ def _attained(
     )
 
 
-def _characterisation(work: RunWork, moved: Sequence[_Moved]) -> Characterisation:
+def _characterisation(work: RunWork, moved: Sequence[_Traffic]) -> Characterisation:
     seconds = sum(one.seconds for one in moved)
     io = None
     if work.sample is not None:
@@ -445,7 +447,7 @@ def _characterisation(work: RunWork, moved: Sequence[_Moved]) -> Characterisatio
 
 
 def tables(found: Rooflines) -> Iterator[Table]:
-    """Yield every network beside what its machine could attain, and what each worker moves."""
+    """Yield the achieved and the attainable rate of each network, and what each worker moves."""
     yield from map(_table, found.runs)
     yield _characterisations(found.runs)
     yield Table(missing=tuple(reasons(found.missing)))

@@ -144,7 +144,7 @@ class ScalingStudies(Value):
     """Why each of the other entries is in no study."""
 
 
-class _Sample(NamedTuple):
+class _EntryScale(NamedTuple):
     """What one entry brings."""
 
     entry: Entry
@@ -158,7 +158,7 @@ class _Sample(NamedTuple):
     minutes: Spread | None
 
 
-class _Converged(NamedTuple):
+class _LawPoint(NamedTuple):
     """One entry as a point of the laws: geometric means of its trainings."""
 
     entry: str
@@ -181,9 +181,9 @@ def scaling_studies(entries: Sequence[Entry], options: Options) -> ScalingStudie
         NotMeasuredError: no benchmark was run at two scales.
     """
     found, left_out = measured_each(
-        entries, lambda entry: (_sample(entry), _subject(entry)), lambda entry: entry.name
+        entries, lambda entry: (_entry_scale(entry), _subject(entry)), lambda entry: entry.name
     )
-    groups: dict[str, list[_Sample]] = defaultdict(list)
+    groups: dict[str, list[_EntryScale]] = defaultdict(list)
     for sample, subject in found:
         groups[subject].append(sample)
     studies: list[ScalingStudy] = []
@@ -198,7 +198,7 @@ def scaling_studies(entries: Sequence[Entry], options: Options) -> ScalingStudie
     return ScalingStudies(studies=tuple(studies), left_out=left_out)
 
 
-def _size(sample: _Sample) -> str:
+def _size(sample: _EntryScale) -> str:
     return counted(sample.accelerators, sample.entry.system.device)
 
 
@@ -216,7 +216,7 @@ def _subject(entry: Entry) -> str:
     return ", ".join(part for part in (entry.benchmark, entry.round, entry.division) if part)
 
 
-def _sample(entry: Entry) -> _Sample:
+def _entry_scale(entry: Entry) -> _EntryScale:
     kept = scored_runs(entry)
     # Where none reached the target all count, since their throughput is as good as any.
     logs = [entry.logs[place] for place in kept.indices] or list(entry.logs)
@@ -225,7 +225,7 @@ def _sample(entry: Entry) -> _Sample:
     accelerators = _common(log.accelerators for log in logs)
     if not accelerators:
         raise NotMeasuredError("nothing says how many accelerators all its trainings had")
-    return _Sample(
+    return _EntryScale(
         entry=entry,
         kept=kept,
         accelerators=accelerators,
@@ -238,7 +238,7 @@ def _sample(entry: Entry) -> _Sample:
     )
 
 
-def _invalid(samples: Iterable[_Sample]) -> Iterator[str]:
+def _invalid(samples: Iterable[_EntryScale]) -> Iterator[str]:
     """Yield which entries have too many failed runs for a result by MLPerf's rules."""
     for sample in samples:
         if not sample.kept.valid:
@@ -266,12 +266,12 @@ def _spread(of: Callable[[TrainingLog], float], logs: Sequence[TrainingLog]) -> 
     return Spread(mean=fmean(values), deviation=deviation, values=values)
 
 
-def _scales(samples: Iterable[_Sample]) -> list[int]:
+def _scales(samples: Iterable[_EntryScale]) -> list[int]:
     return sorted({sample.accelerators for sample in samples})
 
 
-def _studies(subject: str, samples: list[_Sample], options: Options) -> Iterator[ScalingStudy]:
-    models: dict[str, list[_Sample]] = defaultdict(list)
+def _studies(subject: str, samples: list[_EntryScale], options: Options) -> Iterator[ScalingStudy]:
+    models: dict[str, list[_EntryScale]] = defaultdict(list)
     for sample in samples:
         models[sample.entry.system.accelerator or UNNAMED].append(sample)
     notes: tuple[str, ...] = ()
@@ -285,7 +285,7 @@ def _studies(subject: str, samples: list[_Sample], options: Options) -> Iterator
 
 
 def _study(
-    subject: str, samples: Sequence[_Sample], options: Options, notes: tuple[str, ...]
+    subject: str, samples: Sequence[_EntryScale], options: Options, notes: tuple[str, ...]
 ) -> ScalingStudy:
     # Of several with the fewest accelerators the fastest, so that no efficiency is flattered.
     ordered = sorted(samples, key=lambda s: (s.accelerators, -s.throughput.mean, s.entry.name))
@@ -305,7 +305,7 @@ def _study(
     )
 
 
-def _epochs_by_batch(samples: Iterable[_Sample]) -> PowerLaw:
+def _epochs_by_batch(samples: Iterable[_EntryScale]) -> PowerLaw:
     pairs = [
         (sample.batch, geometric_mean(sample.epochs.values))
         for sample in samples
@@ -316,7 +316,7 @@ def _epochs_by_batch(samples: Iterable[_Sample]) -> PowerLaw:
     return fit_power_law([batch for batch, _ in pairs], [epochs for _, epochs in pairs])
 
 
-def _point(sample: _Sample, base: _Sample) -> ScalingPoint:
+def _point(sample: _EntryScale, base: _EntryScale) -> ScalingPoint:
     faster = speedup(sample.throughput.mean, base.throughput.mean)
     sooner = None
     if sample.minutes and base.minutes:
@@ -337,7 +337,7 @@ def _point(sample: _Sample, base: _Sample) -> ScalingPoint:
     )
 
 
-def _component(samples: Iterable[_Sample]) -> PrincipalComponent:
+def _component(samples: Iterable[_EntryScale]) -> PrincipalComponent:
     pairs = [
         pair
         for sample in samples
@@ -350,9 +350,9 @@ def _component(samples: Iterable[_Sample]) -> PrincipalComponent:
     return log_pca(throughputs, epochs)
 
 
-def _equal_work(samples: Iterable[_Sample], options: Options) -> tuple[EqualWork, ...]:
+def _equal_work(samples: Iterable[_EntryScale], options: Options) -> tuple[EqualWork, ...]:
     """Fit each local batch size that two scales share."""
-    series: dict[float, list[_Converged]] = defaultdict(list)
+    series: dict[float, list[_LawPoint]] = defaultdict(list)
     for sample in samples:
         if converged := _converged(sample):
             series[converged.local_batch_size].append(converged)
@@ -369,13 +369,13 @@ def _equal_work(samples: Iterable[_Sample], options: Options) -> tuple[EqualWork
     return fitted
 
 
-def _converged(sample: _Sample) -> _Converged | None:
+def _converged(sample: _EntryScale) -> _LawPoint | None:
     """Return what laws are fitted to; None where a part of it is not known."""
     if not (sample.epochs and sample.minutes and sample.batch and sample.train_samples):
         return None
     throughput = geometric_mean(sample.throughput.values)
     epochs = geometric_mean(sample.epochs.values)
-    return _Converged(
+    return _LawPoint(
         entry=sample.entry.name,
         accelerators=sample.accelerators,
         local_batch_size=sample.batch / sample.accelerators,
@@ -386,7 +386,7 @@ def _converged(sample: _Sample) -> _Converged | None:
     )
 
 
-def _fitted(local: float, points: Sequence[_Converged], options: Options) -> EqualWork:
+def _fitted(local: float, points: Sequence[_LawPoint], options: Options) -> EqualWork:
     scales = [point.accelerators for point in points]
     laws = {
         name: fit_power_law(scales, [getattr(point, name) for point in points]) for name in LAWS

@@ -216,16 +216,16 @@ def tables(found: Sensitivities) -> Iterator[Table]:
 def _table(
     contest: Sensitivity, what: str, names: Sequence[str], cell: Callable[[Standing], str]
 ) -> Table:
-    shown = _shown(contest)
-    found = [{standing.entry: standing for standing in row.standings} for row in shown]
+    visible = _visible(contest)
+    found = [{standing.entry: standing for standing in row.standings} for row in visible]
     return Table(
-        ("entry", *(f"{row.threshold:g}{'*' if row.changes else ''}" for row in shown)),
+        ("entry", *(f"{row.threshold:g}{'*' if row.changes else ''}" for row in visible)),
         tuple((name, *(cell(row[name]) for row in found)) for name in names),
         title=f"{contest.title}: {what} to each threshold, and rank",
     )
 
 
-def _shown(contest: Sensitivity) -> Sequence[AtThreshold]:
+def _visible(contest: Sensitivity) -> Sequence[AtThreshold]:
     """Return the thresholds that have room: all, or some of the whole range and the target."""
     rows = contest.thresholds
     if len(rows) <= COLUMNS:
@@ -271,11 +271,11 @@ def _notes(contest: Sensitivity) -> Iterator[str]:
 
 def _faults(contest: Sensitivity) -> Iterator[str]:
     """Yield what keeps times unknown, once for each entry, from the first threshold on."""
-    told = set()
+    named = set()
     for row in contest.thresholds:
         for standing in row.standings:
-            if standing.unknown and standing.entry not in told:
-                told.add(standing.entry)
+            if standing.unknown and standing.entry not in named:
+                named.add(standing.entry)
                 yield f"{standing.entry}: unknown from {row.threshold:g} on: {standing.reason}"
 
 

@@ -94,9 +94,9 @@ def read_study(path: Path) -> Study:
         raise ConfigError(f"{path}: {first_fault(error)}") from None
     if (study.measure == "time_to_quality") != (study.quality is not None):
         raise ConfigError(f"{path}: 'quality' goes with 'measure: time_to_quality', and it alone")
-    beside = path.parent / study.config
-    if beside.is_file():
-        study = study.model_copy(update={"config": str(beside.resolve())})
+    sibling = path.parent / study.config
+    if sibling.is_file():
+        study = study.model_copy(update={"config": str(sibling.resolve())})
     return study
 
 
@@ -119,7 +119,7 @@ def configuration(study: Study, variation: Variation) -> RunConfig:
         raise ConfigError(f"the variation '{variation.name}': {error}") from None
 
 
-def in_turn(study: Study) -> Iterator[tuple[Variation, int]]:
+def schedule(study: Study) -> Iterator[tuple[Variation, int]]:
     """Yield every run of a study: all variations once, then all again.
 
     What changes slowly on a machine so falls on all variations alike.

@@ -149,7 +149,7 @@ def _named(study: Study) -> str:
 def _values(system: SystemResult, study: Study) -> str:
     if not system.values:
         return "" if system.missing else "not run yet"
-    mean = _said(statistics.fmean(system.values), study)
+    mean = _formatted(statistics.fmean(system.values), study)
     if len(system.values) < 2:
         return mean
     return (
@@ -157,7 +157,7 @@ def _values(system: SystemResult, study: Study) -> str:
     )
 
 
-def _said(value: float, study: Study) -> str:
+def _formatted(value: float, study: Study) -> str:
     if study.measure == "time_to_quality":
         return duration(value)
     return si(value, {"ops": "OPS", "throughput": "samples/s"}[study.measure])

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from aiperf_hpc.analysis.study.plan import Study, in_turn, read_study, variations
+from aiperf_hpc.analysis.study.plan import Study, read_study, schedule, variations
 from aiperf_hpc.cli import study as study_command
 from aiperf_hpc.cli.study import check
 from aiperf_hpc.errors import ConfigError, UsageError
@@ -58,7 +58,7 @@ def test_of_one_factor_there_are_two_systems(tmp_path: Path) -> None:
 
 def test_repeats_take_turns_over_all_systems(tmp_path: Path) -> None:
     twice = study(tmp_path, FILE + "repeats: 2\n")
-    runs = [(v.name, repeat) for v, repeat in in_turn(twice)]
+    runs = [(v.name, repeat) for v, repeat in schedule(twice)]
     assert runs[:4] == [("none", 1), ("all", 1), ("only-batch", 1), ("only-width", 1)]
     assert [repeat for _, repeat in runs[4:]] == [2, 2, 2, 2]
 
