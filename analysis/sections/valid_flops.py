@@ -16,7 +16,7 @@ from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.training_log import Entry, Quality, TrainingLog
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import duration, few, si
-from aiperf_hpc.ops_counter import valid_flops as formula
+from aiperf_hpc.ops_counter import score
 from aiperf_hpc.results.table import Table, by_reason, optional, reasons
 from aiperf_hpc.trial import Value
 
@@ -73,7 +73,7 @@ def valid_flops(flops: float, ratio: float, exponent: int) -> float:
     Raises:
         NotMeasuredError: it is larger, or smaller, than any number.
     """
-    found = formula.weighted(flops, ratio, exponent)
+    found = score.weighted(flops, ratio, exponent)
     if found is None:
         raise NotMeasuredError(f"FLOPS times {ratio:g} to the power of {exponent} is no number")
     return found
@@ -85,7 +85,7 @@ def quality_ratio(achieved: float, target: float, *, higher_is_better: bool) -> 
     Raises:
         NotMeasuredError: one of them is not positive, and so no share of the other.
     """
-    ratio = formula.quality_ratio(achieved, target, higher_is_better=higher_is_better)
+    ratio = score.quality_ratio(achieved, target, higher_is_better=higher_is_better)
     if ratio is None:
         raise NotMeasuredError(
             f"quality {achieved:g} with target {target:g}: their ratio means nothing"
