@@ -5,13 +5,20 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Final
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.ops_counter.score import ScorePoint
 from aiperf_hpc.results.views.energy import EnergyStatus, HostEnergy, host_energies
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.results.views.telemetry import absences, telemetry_status
+from aiperf_hpc.results.views.telemetry import (
+    DISK,
+    NETWORK,
+    NodeUse,
+    absences,
+    telemetry_status,
+)
 from aiperf_hpc.run.history import Point
 from aiperf_hpc.run.peaks import Peaks
 from aiperf_hpc.trial import Machine, Value
@@ -47,17 +54,13 @@ class Stretch(Value):
     """Bytes a second of all nodes, read and written."""
 
 
-class NodeReport(Value):
-    """One node over the run; None where it was not told."""
+class NodeReport(NodeUse):
+    """One node over the run."""
 
     host: str
     sampled_seconds: float
-    cpu_percent: float | None
-    processes_cpu_percent: float | None
-    """Of one core, by the run's processes."""
     most_memory_bytes: float | None
     """The most that was in use, as the mean of a point of its course."""
-    accelerator_percent: float | None
     most_celsius: float | None
     """The highest temperature of an accelerator, likewise."""
     watts: float | None
@@ -142,13 +145,9 @@ def _node(host: HostEnergy, end: float) -> NodeReport:
         most_celsius=_most(points, "celsius"),
         watts=host.watts,
         joules=host.joules,
-        network_bytes=_total(points, *_NETWORK),
-        disk_bytes=_total(points, *_DISK),
+        network_bytes=_total(points, *NETWORK),
+        disk_bytes=_total(points, *DISK),
     )
-
-
-_NETWORK = ("network_received", "network_sent", "fabric_received", "fabric_sent")
-_DISK = ("disk_read", "disk_written")
 
 
 def _mean(points: Iterable[Point], name: str) -> float | None:
@@ -171,25 +170,32 @@ def _course(nodes: Sequence[Sequence[Point]], start: float, end: float) -> tuple
     if end <= start or not nodes:
         return ()
     edges = [start + (end - start) * number / STRETCHES for number in range(STRETCHES + 1)]
-    taken = {
-        "cpu": [_binned(points, edges, lambda p: p.get("cpu")) for points in nodes],
-        "accelerators": [_binned(p, edges, lambda p: p.get("utilisation")) for p in nodes],
-        "power": [_binned(p, edges, lambda p: p.get("power")) for p in nodes],
-        "network": [_binned(p, edges, lambda p: _rates(p, _NETWORK)) for p in nodes],
-        "disk": [_binned(p, edges, lambda p: _rates(p, _DISK)) for p in nodes],
-    }
-    columns = {name: [_known(each) for each in zip(*v, strict=True)] for name, v in taken.items()}
+
+    def over_time(take: Take) -> list[list[float]]:
+        """Return the values of all nodes in each stretch."""
+        binned = [_binned(points, edges, take) for points in nodes]
+        return [_known(each) for each in zip(*binned, strict=True)]
+
+    columns = zip(
+        pairwise(edges),
+        over_time(lambda point: point.get("cpu")),
+        over_time(lambda point: point.get("utilisation")),
+        over_time(lambda point: point.get("power")),
+        over_time(lambda point: _rates(point, NETWORK)),
+        over_time(lambda point: _rates(point, DISK)),
+        strict=True,
+    )
     return tuple(
         Stretch(
-            from_seconds=edges[place] - start,
-            to_seconds=edges[place + 1] - start,
-            cpu_percent=_spread(columns["cpu"][place]),
-            accelerator_percent=_spread(columns["accelerators"][place]),
-            power_watts=_sum(columns["power"][place]),
-            network_rate=_sum(columns["network"][place]),
-            disk_rate=_sum(columns["disk"][place]),
+            from_seconds=begin - start,
+            to_seconds=stop - start,
+            cpu_percent=_spread(cpu),
+            accelerator_percent=_spread(accelerators),
+            power_watts=_sum(power),
+            network_rate=_sum(network),
+            disk_rate=_sum(disk),
         )
-        for place in range(STRETCHES)
+        for (begin, stop), cpu, accelerators, power, network, disk in columns
     )
 
 

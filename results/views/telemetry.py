@@ -1,4 +1,4 @@
-"""What a run's nodes do, as status, REST and report tell it."""
+"""The telemetry of a run's nodes: their use, traffic and power, for status and REST."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ from aiperf_hpc.run.history.telemetry import power_of
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.telemetry.values import Sample
 from aiperf_hpc.trial import Value
+
+NETWORK = ("network_received", "network_sent", "fabric_received", "fabric_sent")
+DISK = ("disk_read", "disk_written")
+TRAFFIC = (*DISK, *NETWORK)
+"""The quantities in bytes of samples."""
 
 
 class AcceleratorStatus(Value):
@@ -30,34 +35,44 @@ class AcceleratorStatus(Value):
     memory_mhz: float | None
 
 
-class NodeStatus(Value):
-    """One node when it was last sampled; None where it was not told."""
+class NodeUse(Value):
+    """The use of a node in a span of time; None where it was not measured."""
 
-    host: str
-    at_seconds: float
-    """Seconds from the run's start to the sample."""
-    seconds: float
-    """How long the sample is."""
     cpu_percent: float | None
     """Of all its logical CPUs."""
     processes_cpu_percent: float | None
     """Of one core, by the run's processes."""
-    processes_memory_bytes: float | None
+    accelerator_percent: float | None
+    """The mean utilization of its accelerators."""
+
+
+class NodeTraffic(NodeUse):
+    """The use of a node with its memory, and its traffic in bytes a second."""
+
     memory_bytes: float | None
-    """In use, by whoever."""
+    """In use, by any process."""
     disk_read_rate: float | None
-    """Bytes a second, as the others."""
+    """Bytes a second that were read from disks."""
     disk_written_rate: float | None
     network_received_rate: float | None
     network_sent_rate: float | None
     fabric_received_rate: float | None
     """By verbs: InfiniBand, RoCE or Omni-Path."""
     fabric_sent_rate: float | None
+
+
+class NodeStatus(NodeTraffic):
+    """One node when it was last sampled."""
+
+    host: str
+    at_seconds: float
+    """Seconds from the run's start to the sample."""
+    seconds: float
+    """How long the sample is."""
+    processes_memory_bytes: float | None
     watts: float | None
     """The power of all that is metered there."""
     accelerator_count: int
-    accelerator_percent: float | None
-    """The mean utilisation of its accelerators."""
     accelerators: tuple[AcceleratorStatus, ...] = ()
     """Left out of a run's status."""
 
@@ -82,26 +97,14 @@ class NodeAbsences(Value):
     absent: dict[str, str]
 
 
-class TelemetryPoint(Value):
-    """A stretch of a node's time; None where it was not told."""
+class TelemetryPoint(NodeTraffic):
+    """A stretch of a node's time."""
 
     from_seconds: float
     """Seconds since the run's start."""
     to_seconds: float
     sampled_seconds: float
     """How much of it was sampled."""
-    cpu_percent: float | None
-    processes_cpu_percent: float | None
-    memory_bytes: float | None
-    disk_read_rate: float | None
-    """Bytes a second, as the others."""
-    disk_written_rate: float | None
-    network_received_rate: float | None
-    network_sent_rate: float | None
-    fabric_received_rate: float | None
-    fabric_sent_rate: float | None
-    accelerator_percent: float | None
-    """The mean utilisation of its accelerators."""
     accelerator_memory_bytes: float | None
     accelerator_watts: float | None
     """The power of its accelerators together."""
@@ -243,12 +246,7 @@ def _node(host: HostEnergy, start: float, *, briefly: bool) -> NodeStatus | None
         processes_cpu_percent=node.processes_cpu,
         processes_memory_bytes=node.processes_memory,
         memory_bytes=node.memory,
-        disk_read_rate=_rate(node.disk_read, seconds),
-        disk_written_rate=_rate(node.disk_written, seconds),
-        network_received_rate=_rate(node.network_received, seconds),
-        network_sent_rate=_rate(node.network_sent, seconds),
-        fabric_received_rate=_rate(node.fabric_received, seconds),
-        fabric_sent_rate=_rate(node.fabric_sent, seconds),
+        **{f"{name}_rate": _rate(getattr(node, name), seconds) for name in TRAFFIC},
         watts=power_of(sample),
         accelerator_count=len(latest[-1].equipment.accelerators),
         accelerator_percent=math.fsum(known) / len(known) if known else None,
@@ -287,12 +285,7 @@ def _point(point: Point, start: float) -> TelemetryPoint:
         cpu_percent=point.get("cpu"),
         processes_cpu_percent=point.get("processes_cpu"),
         memory_bytes=point.get("memory"),
-        disk_read_rate=point.rate("disk_read"),
-        disk_written_rate=point.rate("disk_written"),
-        network_received_rate=point.rate("network_received"),
-        network_sent_rate=point.rate("network_sent"),
-        fabric_received_rate=point.rate("fabric_received"),
-        fabric_sent_rate=point.rate("fabric_sent"),
+        **{f"{name}_rate": point.rate(name) for name in TRAFFIC},
         accelerator_percent=point.get("utilisation"),
         accelerator_memory_bytes=point.get("accelerator_memory"),
         accelerator_watts=point.get("watts"),
