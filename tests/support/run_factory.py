@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from benchmarks.synthetic_run import draw
@@ -310,6 +311,29 @@ class Worker(_Writer):
         self.write(
             records.Heartbeat(phase=TimePhase.TRAIN, cpu_percent=187.5, memory_bytes=3 * 2**30)
         )
+
+
+class StartedRun(NamedTuple):
+    """A run of one replica whose processes have started; they share a clock."""
+
+    paths: RunPaths
+    primary: Primary
+    worker: Worker
+
+    @property
+    def now(self) -> float:
+        return self.worker.clock.now
+
+
+@contextmanager
+def started_run(root: Path) -> Iterator[StartedRun]:
+    """Begin a run of one replica, whose records follow one by one."""
+    paths, plan, clock = RunPaths(root), Plan(replicas=1), Clock()
+    config = write_manifest(paths, plan).config
+    with Primary(paths, plan, clock) as primary, Worker(paths, "r0", config, clock) as worker:
+        primary.start()
+        worker.start()
+        yield StartedRun(paths, primary, worker)
 
 
 def write_run(root: Path, plan: Plan | None = None) -> RunPaths:

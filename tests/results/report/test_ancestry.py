@@ -5,43 +5,9 @@ from __future__ import annotations
 import math
 import random
 
+from tests.support.trial_reports import trial_report
+
 from aiperf_hpc.results.report.ancestry import Line, Row, lineage, rows
-from aiperf_hpc.results.report.parts import TrialReport
-from aiperf_hpc.trial import Hyperparameters
-
-
-def _trial(name: str, parent: str | None, *, graph: str | None = None) -> TrialReport:
-    return TrialReport(
-        id=name,
-        replica="r0",
-        round=1,
-        phase="warm-up",
-        state="completed",
-        reason="",
-        graph=graph or f"graph-{name}",
-        parent=parent,
-        morphisms=(),
-        batch_size=1,
-        kernel_size=None,
-        learning_rate=0.1,
-        parameters=1,
-        depth=1,
-        train_operations=3,
-        validation_operations=1,
-        epochs=1,
-        epoch_limit=1,
-        train_samples=1,
-        validation_samples=1,
-        best_accuracy=0.5,
-        predicted_accuracy=None,
-        started_seconds=0.0,
-        seconds=1.0,
-        operations=4,
-        training_started_seconds=0.0,
-        grown_by="",
-        hyperparameters=Hyperparameters(batch_size=1, learning_rate=0.1),
-        notes=(),
-    )
 
 
 def _names(found: list[Row]) -> list[str]:
@@ -55,7 +21,15 @@ def test_nothing_has_no_rows() -> None:
 def test_the_largest_subtree_comes_last_in_its_parents_lane() -> None:
     #   a ─ b ─ d
     #   └── c
-    found = rows([_trial("a", None), _trial("b", "a"), _trial("c", "a"), _trial("d", "b")], None)
+    found = rows(
+        [
+            trial_report("a", None),
+            trial_report("b", "a"),
+            trial_report("c", "a"),
+            trial_report("d", "b"),
+        ],
+        None,
+    )
     assert _names(found) == ["a", "c", "b", "d"]
     assert [row.lane for row in found] == [0, 1, 0, 0]
     assert [row.root for row in found] == [True, False, False, False]
@@ -66,8 +40,8 @@ def test_the_largest_subtree_comes_last_in_its_parents_lane() -> None:
 
 def test_the_line_of_descent_of_the_best_is_emphasised_and_no_other() -> None:
     # a has the children c, e (the best) and b with its child d, in this order of rows.
-    trials = [_trial(n, p) for n, p in [("a", None), ("c", "a"), ("e", "a"), ("b", "a")]]
-    found = rows([*trials, _trial("d", "b")], "graph-e")
+    trials = [trial_report(n, p) for n, p in [("a", None), ("c", "a"), ("e", "a"), ("b", "a")]]
+    found = rows([*trials, trial_report("d", "b")], "graph-e")
     assert _names(found) == ["a", "c", "e", "b", "d"]
     assert [row.emphasised for row in found] == [True, False, True, False, False]
     assert [row.continues_emphasised for row in found] == [True, False, False, False, False]
@@ -77,28 +51,47 @@ def test_the_line_of_descent_of_the_best_is_emphasised_and_no_other() -> None:
 
 def test_the_emphasis_ends_where_the_line_of_descent_turns_off() -> None:
     # a has the children e (the best, with its child f) and b with two more.
-    trials = [_trial("a", None), _trial("e", "a"), _trial("f", "e"), _trial("b", "a")]
-    found = rows([*trials, _trial("d", "b"), _trial("g", "d")], "graph-e")
+    trials = [
+        trial_report("a", None),
+        trial_report("e", "a"),
+        trial_report("f", "e"),
+        trial_report("b", "a"),
+    ]
+    found = rows([*trials, trial_report("d", "b"), trial_report("g", "d")], "graph-e")
     assert _names(found) == ["a", "e", "f", "b", "d", "g"]
     assert found[1].through == (Line(0, upper=True, lower=False),)
     assert found[2].through == (Line(0, upper=False, lower=False),)
 
 
 def test_trials_of_one_graph_are_one_architecture() -> None:
-    known = lineage([_trial("a", None), _trial("b", "a", graph="g"), _trial("c", "a", graph="g")])
+    known = lineage(
+        [
+            trial_report("a", None),
+            trial_report("b", "a", graph="g"),
+            trial_report("c", "a", graph="g"),
+        ]
+    )
     assert [t.id for t in known["g"].trials] == ["b", "c"]
     assert known["g"].parent == "graph-a"
     assert known["graph-a"].children == ["g"]
 
 
 def test_an_unknown_parent_makes_a_root() -> None:
-    (row,) = rows([_trial("b", "lost")], None)
+    (row,) = rows([trial_report("b", "lost")], None)
     assert row.root
     assert row.architecture.grown_from is None
 
 
 def test_damaged_records_that_close_a_circle_still_show_everything() -> None:
-    found = rows([_trial("a", "c"), _trial("b", "a"), _trial("c", "b"), _trial("d", "d")], None)
+    found = rows(
+        [
+            trial_report("a", "c"),
+            trial_report("b", "a"),
+            trial_report("c", "b"),
+            trial_report("d", "d"),
+        ],
+        None,
+    )
     assert sorted(_names(found)) == ["a", "b", "c", "d"]
 
 
@@ -107,7 +100,7 @@ def test_few_lanes_and_every_row_once_for_any_tree() -> None:
         draw = random.Random(seed)  # noqa: S311 -- any tree will do
         count = draw.randint(1, 300)
         parents = [None, *(f"t{draw.randint(0, i)}" for i in range(count - 1))]
-        found = rows([_trial(f"t{i}", parent) for i, parent in enumerate(parents)], None)
+        found = rows([trial_report(f"t{i}", parent) for i, parent in enumerate(parents)], None)
         assert len(set(_names(found))) == count
         assert max(row.lane for row in found) <= math.log2(count)
         above: dict[int, str] = {}
@@ -120,7 +113,10 @@ def test_few_lanes_and_every_row_once_for_any_tree() -> None:
 
 
 def test_a_chain_of_a_thousand_is_one_lane() -> None:
-    trials = [_trial("t0", None), *(_trial(f"t{i}", f"t{i - 1}") for i in range(1, 1000))]
+    trials = [
+        trial_report("t0", None),
+        *(trial_report(f"t{i}", f"t{i - 1}") for i in range(1, 1000)),
+    ]
     found = rows(trials, "graph-t999")
     assert {row.lane for row in found} == {0}
     assert all(row.emphasised for row in found)

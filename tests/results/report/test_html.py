@@ -6,16 +6,15 @@ import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from importlib import resources
-from pathlib import Path
 
 import pytest
-from tests.support.run_factory import Plan, write_run
+from tests.support.run_factory import Plan, refreshed, write_run
 
 from aiperf_hpc.results.report import html
 from aiperf_hpc.results.report.html import LEAST_BAR, MOST_REPLICAS, render
 from aiperf_hpc.results.report.model import Report, make_report
 from aiperf_hpc.results.report.parts import TrialReport
-from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.paths import RunPaths
 
 CSS = (resources.files("aiperf_hpc.results.report") / "report.css").read_text("utf-8")
 PHONE = 320
@@ -25,9 +24,9 @@ VOID = {"meta", "link", "br", "img", "hr", "input"}
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    view = RunView(write_run(tmp_path_factory.mktemp("page"), Plan(replicas=1, trials=5)))
-    view.refresh()
-    return make_report(view)
+    return make_report(
+        refreshed(write_run(tmp_path_factory.mktemp("page"), Plan(replicas=1, trials=5)))
+    )
 
 
 def with_trials(document: Report, seconds: list[float], *, replicas: int = 1) -> Report:
@@ -193,11 +192,9 @@ class Elements(HTMLParser):
 
 
 def test_all_that_is_wide_scrolls_in_a_region_that_the_keyboard_reaches(
-    tmp_path: Path, small: Report
+    default_run: RunPaths,
 ) -> None:
-    view = RunView(write_run(tmp_path, Plan(replicas=1)))
-    view.refresh()
-    text = render(make_report(view), view.score())
+    text = default_run.report_html.read_text("utf-8")
     elements = Elements(text).found
     wide = [(tag, regions) for tag, a, regions in elements
             if tag in ("table", "pre") or a.get("class") == "plot"]  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 from tests.results.report.test_plots import require_numbers, score, ticks
+from tests.support.trial_reports import trial_report
 
 from aiperf_hpc.objective import ACCURACY, MEASURES, Measure
 from aiperf_hpc.results.report.parts import TrialReport
@@ -22,15 +23,12 @@ def trial(
     rate: float = 0.1, first_epoch: int = 1, predicted: float | None = None,
 ) -> TrialReport:  # fmt: skip
     used = Hyperparameters(batch_size=batch_size, kernel_size=kernel, learning_rate=rate)
-    return TrialReport(
-        id=name, replica="r0", round=4, phase=str(RoundPhase.HPO), state="completed", reason="",
-        graph="g", parent=None, morphisms=(), batch_size=batch_size, kernel_size=kernel,
-        learning_rate=rate, parameters=1, depth=1, train_operations=3, validation_operations=1,
-        epochs=len(qualities), epoch_limit=9, train_samples=1, validation_samples=1,
-        best_accuracy=max(qualities, default=None), best_quality=max(qualities, default=None),
-        predicted_accuracy=predicted, started_seconds=0.0, seconds=1.0, operations=4,
-        training_started_seconds=0.0, grown_by="", hyperparameters=used, notes=(),
-        first_epoch=first_epoch, qualities=tuple(qualities),
+    best = max(qualities, default=None)
+    return trial_report(
+        name, phase=str(RoundPhase.HPO), batch_size=batch_size, kernel_size=kernel,
+        learning_rate=rate, epochs=len(qualities), best_accuracy=best, best_quality=best,
+        predicted_accuracy=predicted, hyperparameters=used, first_epoch=first_epoch,
+        qualities=tuple(qualities),
     )  # fmt: skip
 
 

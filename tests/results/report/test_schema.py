@@ -57,11 +57,9 @@ def test_reports_keep_their_schema_which_lies_beside_them(
     ],
 )
 def test_what_is_no_report_is_refused(
-    validator: Draft202012Validator, tmp_path: Path, key: str, value: object, told: str
+    validator: Draft202012Validator, default_run: RunPaths, key: str, value: object, told: str
 ) -> None:
-    paths = write_run(tmp_path, Plan(replicas=1, trials=1, hpo_trials=0, failed=0))
-    write_report(RunView(paths))
-    document = json.loads(paths.report_json.read_bytes()) | {key: value}
+    document = json.loads(default_run.report_json.read_bytes()) | {key: value}
     with pytest.raises(ValidationError, match=told):
         validator.validate(document)
 

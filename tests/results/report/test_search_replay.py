@@ -230,7 +230,9 @@ def candidate(run: RunWriter, **changed: object) -> CandidateOutcome:
 
 
 def test_the_plot_shows_at_most_so_many_and_says_so(run: RunWriter) -> None:
-    many = [candidate(run, mean=0.5 + 0.0001 * i) for i in range(3 * MOST_CANDIDATES)]
+    one = candidate(run)
+    means = (0.5 + 0.0001 * i for i in range(3 * MOST_CANDIDATES))
+    many = [one.model_copy(update={"mean": mean}) for mean in means]
     plot = prediction_plot(many)
     assert plot is not None
     assert f"{MOST_CANDIDATES} of {3 * MOST_CANDIDATES} candidates" in plot.caption

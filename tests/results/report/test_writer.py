@@ -22,10 +22,10 @@ from tests.support.run_factory import (
     DATASET,
     Grown,
     Plan,
-    Primary,
     Worker,
     initial_graph,
     refreshed,
+    started_run,
     write_manifest,
     write_run,
 )
@@ -53,7 +53,10 @@ OF_THE_RUN = re.compile(r"(\.\./)?[\w%][\w./%-]*$")
 HOSTILE = "<script>alert('1')</script>\"><img src=x onerror=alert(2)>&amp;"
 
 
-def _document(paths: RunPaths) -> dict[str, Any]:
+def _document(paths: RunPaths, *, report: bool = False) -> dict[str, Any]:
+    """Return the document of a run's report, which is written before if it is to be."""
+    if report:
+        write_report(RunView(paths))
     loaded = json.loads(paths.report_json.read_text("utf-8"))
     assert isinstance(loaded, dict)
     return loaded
@@ -61,9 +64,17 @@ def _document(paths: RunPaths) -> dict[str, Any]:
 
 def _reported(root: Path, plan: Plan | None = None) -> tuple[dict[str, Any], str, RunPaths]:
     paths = write_run(root, plan)
-    page_path = write_report(RunView(paths))
-    assert page_path == paths.report_html
-    return _document(paths), page_path.read_text("utf-8"), paths
+    return _document(paths, report=True), paths.report_html.read_text("utf-8"), paths
+
+
+@pytest.fixture(scope="module")
+def page(default_run: RunPaths) -> str:
+    return default_run.report_html.read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def document(default_run: RunPaths) -> dict[str, Any]:
+    return _document(default_run)
 
 
 def test_a_step_of_several_ranks_is_split_as_recorded(tmp_path: Path) -> None:
@@ -89,12 +100,6 @@ def test_a_step_of_several_ranks_is_split_as_recorded(tmp_path: Path) -> None:
     assert step["shares"]["compute"] == pytest.approx(8 / 9)
     assert "A training step on 4 ranks over mpi: the mean of 40 steps" in text
     assert '<td class="number">200.00</td>' in text
-
-
-def test_a_run_of_one_rank_a_replica_has_no_such_table(tmp_path: Path) -> None:
-    document, text, _ = _reported(tmp_path / "run")
-    assert document["step"] is None
-    assert "A training step on" not in text
 
 
 # An independent recount: from the lines of the journals and the JSON of the graphs.
@@ -152,9 +157,10 @@ def _operations_of(paths: RunPaths, graph: str) -> tuple[Counter[str], Counter[s
     return forward, backward
 
 
-def test_every_number_of_the_score_is_recounted_from_the_files(tmp_path: Path) -> None:
-    document, _, paths = _reported(tmp_path)
-    found = _records(paths)
+def test_every_number_of_the_score_is_recounted_from_the_files(
+    default_run: RunPaths, document: dict[str, Any]
+) -> None:
+    paths, found = default_run, _records(default_run)
     graph_of = {
         r["event"]["trial"]: r["event"]["graph"]
         for r in found
@@ -213,8 +219,7 @@ def test_every_number_of_the_score_is_recounted_from_the_files(tmp_path: Path) -
     assert (best["forward"], best["backward"]) == (once.total(), back.total())
 
 
-def test_the_series_ends_with_the_score(tmp_path: Path) -> None:
-    document, _, _ = _reported(tmp_path)
+def test_the_series_ends_with_the_score(document: dict[str, Any]) -> None:
     series = document["series"]
     assert series[-1] == document["score"]
     assert series[0]["elapsed_seconds"] == pytest.approx(0.02 * 3600)
@@ -261,21 +266,17 @@ def test_more_time_recorded_than_elapsed_is_said_and_shares_stay_shares() -> Non
 
 
 def test_samples_after_the_end_have_no_credit_and_are_a_problem(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path)
-    plan = Plan(replicas=1)
-    config = write_manifest(paths, plan).config
-    clock = Clock()
-    with Primary(paths, plan, clock) as primary, Worker(paths, "r0", config, clock) as worker:
-        primary.start()
-        worker.start()
-        trial = worker.begin(Grown(initial_graph(config)), RoundPhase.WARMUP, 1)
+    with started_run(tmp_path) as run:
+        worker, paths = run.worker, run.paths
+        trial = worker.begin(Grown(initial_graph(worker.config)), RoundPhase.WARMUP, 1)
         worker.train(trial, 1, 10.0)
         worker.evaluate(trial, 1, 200, 1.0)
-        primary.end()
+        run.primary.end()
         worker.train(trial, 2, 10.0)
         worker.evaluate(trial, 2, 359, 1.0)
         worker.spend(trial, {TimePhase.TRAIN: 20.0})
     report = make_report(refreshed(paths))
+    assert report.score.error == pytest.approx(1 - 200 / 360)
     assert report.operations.train_samples == DATASET.train_samples
     assert report.operations.total == report.score.operations
     (row,) = report.trials
@@ -292,9 +293,13 @@ def test_samples_after_the_end_have_no_credit_and_are_a_problem(tmp_path: Path) 
     )
 
 
-def test_the_document_says_what_the_run_was(tmp_path: Path) -> None:
-    document, _, paths = _reported(tmp_path)
-    manifest = RunView(paths).manifest
+def test_the_document_says_what_the_run_was(
+    default_run: RunPaths, document: dict[str, Any], page: str
+) -> None:
+    assert (document["step"], document["network_wait"], document["storage"]) == (None, None, [])
+    for said in ("A training step on", "waited", "Waiting for storage"):
+        assert said not in page
+    manifest = RunView(default_run).manifest
     assert document["schema_version"] == 2
     assert document["run_id"] == manifest.run_id
     assert document["final"] is True
@@ -334,8 +339,10 @@ def test_the_same_run_gives_the_same_report_to_the_byte(tmp_path: Path) -> None:
 # The manifest.
 
 
-def test_the_manifest_has_the_hash_of_every_source(tmp_path: Path) -> None:
-    document, _, paths = _reported(tmp_path)
+def test_the_manifest_has_the_hash_of_every_source(
+    default_run: RunPaths, document: dict[str, Any]
+) -> None:
+    paths = default_run
     manifest = ReportManifest.model_validate_json(paths.report_manifest.read_bytes())
     listed = {file.path: file for file in manifest.files}
     expected = [paths.manifest, *paths.journals()]
@@ -502,28 +509,20 @@ def _check_page(text: str) -> _Page:
     return parsed
 
 
-def test_the_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
-    _, text, _ = _reported(tmp_path)
-    parsed = _check_page(text)
+def test_the_page_is_whole_has_the_exact_numbers_and_needs_nothing_else(
+    page: str, document: dict[str, Any]
+) -> None:
+    parsed = _check_page(page)
     words = " ".join(" ".join(parsed.text).split())
     assert "INVALID" in words
     assert "digits; ImageNet is required" in words
-    assert "Content-Security-Policy" in text
+    assert "Content-Security-Policy" in page
     assert {"h2", "h3", "svg", "details"} <= {tag for tag, _ in parsed.elements}
-
-
-def test_the_page_shows_the_exact_numbers(tmp_path: Path) -> None:
-    document, text, _ = _reported(tmp_path)
-    assert f"{document['score']['operations']:,}" in text
-    assert f"{document['score']['ops']:,.1f}" in text
-    assert f"{document['score']['regulated']:,.1f}" in text
+    assert f"{document['score']['operations']:,}" in page
+    assert f"{document['score']['ops']:,.1f}" in page
+    assert f"{document['score']['regulated']:,.1f}" in page
     for trial in document["trials"]:
-        assert text.count(f">{trial['id']}<") >= 2  # in the table, and in the tree
-
-
-def test_three_plots_with_the_official_points_marked(tmp_path: Path) -> None:
-    document, text, _ = _reported(tmp_path)
-    parsed = _check_page(text)
+        assert page.count(f">{trial['id']}<") >= 2  # in the table, and in the tree
     # Score, regulated score, error; what was expected; learning curves, hyperparameters.
     assert len(parsed.named("figure")) == 6
     uses = [str(a["xlink:href"]) for a in parsed.named("use")]
@@ -575,12 +574,6 @@ def test_waits_for_storage_are_in_the_report_with_their_times(tmp_path: Path) ->
     view.refresh()
     line = "Storage          waited for: primary 33.0 s, r1 40.5 s"
     assert line in summary_lines(view)
-
-
-def test_a_run_that_never_waited_for_storage_says_nothing_of_it(tmp_path: Path) -> None:
-    document, text, _ = _reported(tmp_path, Plan(replicas=1, trials=5))
-    assert document["storage"] == []
-    assert "Waiting for storage" not in text
 
 
 def test_a_run_that_has_not_started(tmp_path: Path) -> None:
@@ -795,9 +788,8 @@ def test_a_page_of_many_trials_keeps_the_best_and_their_ancestors(
 # The summary.
 
 
-def test_the_summary(tmp_path: Path) -> None:
-    _, _, paths = _reported(tmp_path)
-    view = refreshed(paths)
+def test_the_summary(default_run: RunPaths) -> None:
+    view = refreshed(default_run)
     score = view.final()
     assert score.regulated is not None
     assert score.error is not None
@@ -812,7 +804,7 @@ def test_the_summary(tmp_path: Path) -> None:
     rules = list(dict.fromkeys(v.rule for v in view.violations()))
     assert lines[4] == (
         f"Result           INVALID: this run is not official: {len(rules)} rules violated "
-        f"({', '.join(rules)}); `aiperf report {paths.root}` lists the reasons"
+        f"({', '.join(rules)}); `aiperf report {default_run.root}` lists the reasons"
     )
 
 

@@ -12,16 +12,14 @@ import numpy as np
 import pytest
 from tests.support.clock import START, Clock
 from tests.support.run_factory import (
-    BUILD,
     DATASET,
-    SEARCH_WAIT,
     Grown,
     Plan,
     Primary,
     Worker,
-    configuration,
     initial_graph,
     refreshed,
+    started_run,
     write_manifest,
     write_run,
 )
@@ -112,14 +110,10 @@ def test_the_states_of_a_run(tmp_path: Path) -> None:
 
 
 def test_a_trial_from_its_start_to_its_end(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path)
-    config = write_manifest(paths, ONE).config
-    clock = Clock()
-    with Primary(paths, ONE, clock) as primary, Worker(paths, "r0", config, clock) as worker:
-        primary.start()
-        worker.start()  # 4 s
-        trial = worker.begin(Grown(initial_graph(config)), RoundPhase.WARMUP, 1)
-        (compiling,) = refreshed(paths).trials(clock.now + 2.0)
+    with started_run(tmp_path) as run:  # For 4 s.
+        worker, paths = run.worker, run.paths
+        trial = worker.begin(Grown(initial_graph(worker.config)), RoundPhase.WARMUP, 1)
+        (compiling,) = refreshed(paths).trials(run.now + 2.0)
         assert compiling.state == TrialState.COMPILING
         assert compiling.started_seconds == pytest.approx(4.0)
         assert compiling.seconds == pytest.approx(2.0)
@@ -128,14 +122,14 @@ def test_a_trial_from_its_start_to_its_end(tmp_path: Path) -> None:
         worker.train(trial, 1, 10.0)
         worker.evaluate(trial, 1, 270, 2.0)
         worker.train(trial, 2, 10.0, halves=1)
-        (training,) = refreshed(paths).trials(clock.now)
+        (training,) = refreshed(paths).trials(run.now)
         assert training.state == TrialState.TRAINING
         assert training.epochs == 1
         assert training.train_samples == 1437 + 718
         assert training.validation_samples == 360
         assert training.best_accuracy == 270 / 360
         worker.end(trial, TrialState.STOPPED, "enough", predicted=0.8)
-    (ended,) = refreshed(paths).trials(clock.now + 500.0)
+    (ended,) = refreshed(paths).trials(run.now + 500.0)
     assert (ended.state, ended.reason) == (TrialState.STOPPED, "enough")
     assert ended.predicted_accuracy == 0.8
     assert ended.seconds == pytest.approx(3.0 + 10.0 + 2.0 + 5.0)
@@ -143,19 +137,15 @@ def test_a_trial_from_its_start_to_its_end(tmp_path: Path) -> None:
 
 
 def test_candidates_in_stock_are_queued(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path)
-    config = write_manifest(paths, ONE).config
-    clock = Clock()
-    with Primary(paths, ONE, clock) as primary, Worker(paths, "r0", config, clock) as worker:
-        primary.start()
-        worker.start()
-        first = worker.begin(Grown(initial_graph(config)), RoundPhase.WARMUP, 1)
-        grown = worker.propose(initial_graph(config), first, np.random.default_rng(0))
-        status = refreshed(paths).status(clock.now)
+    with started_run(tmp_path) as run:
+        worker, graph = run.worker, initial_graph(run.worker.config)
+        first = worker.begin(Grown(graph), RoundPhase.WARMUP, 1)
+        grown = worker.propose(graph, first, np.random.default_rng(0))
+        status = refreshed(run.paths).status(run.now)
         assert status.trials_by_state == {"queued": 1, "compiling": 1}
         assert status.replicas[0].stock == 1
         worker.begin(grown, RoundPhase.WARMUP, 2)
-    status = refreshed(paths).status(clock.now)
+    status = refreshed(run.paths).status(run.now)
     assert status.trials_by_state == {"queued": 0, "compiling": 2}
     assert status.rounds == {"r0": 2}
 
@@ -258,38 +248,6 @@ def test_the_best_is_the_best_until_then(tmp_path: Path) -> None:
     assert view.best(START) is None
 
 
-def test_evaluations_after_the_end_change_nothing(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path)
-    config = write_manifest(paths, ONE).config
-    clock = Clock()
-    with Primary(paths, ONE, clock) as primary, Worker(paths, "r0", config, clock) as worker:
-        primary.start()
-        worker.start()
-        trial = worker.begin(Grown(initial_graph(config)), RoundPhase.WARMUP, 1)
-        worker.train(trial, 1, 10.0)
-        worker.evaluate(trial, 1, 200, 1.0)
-        primary.end()
-        worker.evaluate(trial, 2, 359, 1.0)
-    view = refreshed(paths)
-    status = view.status()
-    assert status.best_accuracy == 200 / 360
-    assert status.score.error == pytest.approx(1 - 200 / 360)
-    (row,) = view.trials()
-    assert (row.epochs, row.best_accuracy) == (1, 200 / 360)
-    assert row.train_samples == DATASET.train_samples
-    assert row.validation_samples == DATASET.validation_samples
-    assert row.started_seconds + row.seconds == pytest.approx(status.elapsed_seconds)
-
-
-def test_an_error_of_zero_counts_as_one_sample(tmp_path: Path) -> None:
-    view = refreshed(write_run(tmp_path, Plan(replicas=1, trials=8, ceiling=9.0)))
-    score = view.status().score
-    assert score.error == 0.0
-    assert score.regulated_error == 1 / DATASET.validation_samples
-    assert score.regulated is not None
-    assert 0.0 < score.regulated < float("inf")
-
-
 def test_what_was_read_is_known_to_the_byte(tmp_path: Path) -> None:
     paths = write_run(tmp_path, Plan(replicas=2, trials=2, hpo_trials=0))
     view = refreshed(paths)
@@ -312,24 +270,6 @@ def test_score_at_every_interval_and_at_the_end(tmp_path: Path) -> None:
     assert [p.elapsed_seconds for p in points[:-1]] == pytest.approx(expected)
     assert points[-1].elapsed_seconds == elapsed
     assert [p.operations for p in points] == sorted(p.operations for p in points)
-
-
-def test_the_factory_accounts_for_its_time(tmp_path: Path) -> None:
-    plan = Plan(replicas=1, trials=3, hpo_trials=0, failed=1, epochs=2)
-    view = refreshed(write_run(tmp_path, plan))
-    seconds = view.history.replicas["r0"].seconds
-    assert seconds[TimePhase.SEARCH_WAIT] == pytest.approx(3 * SEARCH_WAIT)
-    assert seconds[TimePhase.BUILD] == pytest.approx(3 * BUILD)
-    # The primary ends 2 s after the last replica's last record.
-    assert view.final().elapsed == pytest.approx(sum(seconds.values()) + 2.0)
-    assert not view.history.problems
-
-
-def test_equal_plans_write_equal_runs(tmp_path: Path) -> None:
-    first, second = write_run(tmp_path / "a"), write_run(tmp_path / "b")
-    for one, other in zip(first.journals(), second.journals(), strict=True):
-        assert one.read_bytes() == other.read_bytes()
-    assert configuration() == configuration()
 
 
 def test_damaged_files_and_rejected_candidates_are_problems(tmp_path: Path) -> None:
