@@ -22,6 +22,7 @@ from aiperf_hpc.deploy.local_cluster import missing_programs, stop
 from aiperf_hpc.primary.launchers.slurm.client import RATE_LIMIT
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.trial import JobPhase
 
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / "tests" / "end_to_end" / "tiny.yaml"
@@ -139,6 +140,16 @@ class SlurmRun:
         """Wait until the records say so."""
         until_recorded(condition, self.history, self.process)
 
+    def stop(self) -> None:
+        """Stop the run."""
+        stopped = self.cluster.aiperf("stop", self.paths.root)
+        assert stopped.returncode == 0, stopped.stderr
+
+    def verify(self) -> None:
+        """Require that the run's records prove its score."""
+        verified = self.cluster.aiperf("verify", self.paths.root)
+        assert verified.returncode == 0, verified.stdout
+
     @property
     def job(self) -> str:
         name = self.history.replicas["r0"].job
@@ -233,6 +244,12 @@ def slurm_run(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[..., SlurmR
     yield start
     for run in runs:
         run.close()
+
+
+def phase(history: RunHistory, replica: str) -> JobPhase | None:
+    """Return the phase of a replica's job."""
+    state = history.replicas[replica].job_state
+    return state.phase if state else None
 
 
 def gaps(times: list[float]) -> list[float]:

@@ -76,8 +76,7 @@ def test_the_clock_starts_with_the_first_node(
     assert SECONDS <= end - clock.start_utc < 2.0 * SECONDS + 30.0
     assert min(r.began_utc or end for r in history.replicas.values()) >= clock.start_utc
     assert all(e.utc >= clock.start_utc for e in history.executions)
-    verified = cluster.aiperf("verify", run.paths.root)
-    assert verified.returncode == 0, verified.stdout
+    run.verify()
 
 
 def test_the_clock_waits_for_all_nodes(
@@ -101,5 +100,4 @@ def test_the_clock_waits_for_all_nodes(
     assert history.start_utc > ready + SECONDS
     assert min(trial.started_utc for trial in history.trials.values()) >= history.start_utc
     assert history.end_utc - history.start_utc >= SECONDS
-    verified = cluster.aiperf("verify", run.paths.root)
-    assert verified.returncode == 0, verified.stdout
+    run.verify()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.slurm.conftest import FAST, LOCAL_CLUSTER, TINY, Cluster, SlurmRun, gaps
+from tests.slurm.conftest import FAST, LOCAL_CLUSTER, TINY, Cluster, SlurmRun, gaps, phase
 from tests.support.waiting import until
 
 from aiperf_hpc.run.history import RunHistory
@@ -33,11 +33,6 @@ def past_a_checkpoint(history: RunHistory, replica: str) -> bool:
     """The replica has evaluated two epochs."""
     trials = (t for t in history.trials.values() if t.replica == replica)
     return any(len(trial.evaluations) >= 2 for trial in trials)
-
-
-def phase(history: RunHistory, replica: str) -> JobPhase | None:
-    state = history.replicas[replica].job_state
-    return state.phase if state else None
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +65,7 @@ def test_a_run_on_three_nodes_has_a_score(cluster: Cluster, slurm_run: Start) ->
     assert history.end_utc is not None
     assert history.start_utc is not None
     assert history.end_utc - history.start_utc >= HOURS * 3600
-    verified = cluster.aiperf("verify", run.paths.root)
-    assert verified.returncode == 0, verified.stdout
-    assert verified.stdout.splitlines()[-2].startswith("records: consistent")
+    run.verify()
     _one_submission_and_few_looks(cluster, run)
 
 
@@ -98,8 +91,7 @@ def test_scancel_requeue_and_stop(cluster: Cluster, slurm_run: Start) -> None:
     run.wait_until(lambda h: phase(h, "r0") is JobPhase.RUNNING)
     second = max(run.history.replicas["r0"].starts.values())
     run.wait_until(lambda h: any(e.utc > second for e in h.executions))
-    stopped = cluster.aiperf("stop", run.paths.root)
-    assert stopped.returncode == 0, stopped.stderr
+    run.stop()
     _, err = run.end()
     assert "CANCELLED" in err
     history = run.history
@@ -111,8 +103,7 @@ def test_scancel_requeue_and_stop(cluster: Cluster, slurm_run: Start) -> None:
     assert again.started.resumes == cut.id
     # Not one complete epoch is lost: a checkpoint follows each of them here.
     assert again.started.first_epoch == len(cut.evaluations) + 1
-    verified = cluster.aiperf("verify", run.paths.root)
-    assert verified.returncode == 0, verified.stdout
+    run.verify()
 
 
 def test_before_the_time_limit_replicas_end_in_order(cluster: Cluster, limited: SlurmRun) -> None:
@@ -124,7 +115,7 @@ def test_before_the_time_limit_replicas_end_in_order(cluster: Cluster, limited: 
     run_ended = run.history.run_ended
     assert run_ended is not None
     assert getattr(run_ended.event, "reason", "") == "SIGTERM"
-    assert cluster.aiperf("verify", run.paths.root).returncode == 0
+    run.verify()
 
 
 @pytest.mark.parametrize(

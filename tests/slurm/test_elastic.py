@@ -37,8 +37,7 @@ def test_nodes_join_leave_and_return(cluster: Cluster, slurm_run: Start) -> None
         else:
             last = f"r{nodes - 1}"
             run.wait_until(lambda h, last=last, since=since: executed_after(h, last, since))  # type: ignore[misc]
-    stopped = cluster.aiperf("stop", run.paths.root)
-    assert stopped.returncode == 0, stopped.stderr
+    run.stop()
     run.end()
     history = run.history
     assert history.problems == []
@@ -47,8 +46,7 @@ def test_nodes_join_leave_and_return(cluster: Cluster, slurm_run: Start) -> None
     assert len(history.replicas["r1"].starts) == 2
     counts = [step.replicas for step in steps(presences(history, history.last_utc))]
     assert [max(counts), counts[-1]] == [3, 0]
-    verified = cluster.aiperf("verify", run.paths.root)
-    assert verified.returncode == 0, verified.stdout
+    run.verify()
     calls = [at for at, command in cluster.calls() if not command.startswith("srun")]
     assert min(gaps(calls)) > 4.9
     ended = cluster.aiperf("scale", run.paths.root, "--nodes", 1)

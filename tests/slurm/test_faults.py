@@ -6,13 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.slurm.conftest import FAST, Cluster, SlurmRun, gaps
+from tests.slurm.conftest import FAST, Cluster, SlurmRun, gaps, phase
 from tests.support.lives import launched_again
 from tests.support.processes import alive
 from tests.support.waiting import until
@@ -55,18 +54,11 @@ def resumed(history: RunHistory, replica: str, life: Incarnation) -> bool:
     )
 
 
-def phase(history: RunHistory, replica: str) -> JobPhase | None:
-    state = history.replicas[replica].job_state
-    return state.phase if state else None
-
-
 def stop_and_verify(run: SlurmRun) -> RunHistory:
     """Stop a run; require that its records prove its score, and that it ended in order."""
-    stopped = run.cluster.aiperf("stop", run.paths.root)
-    assert stopped.returncode == 0, stopped.stderr
+    run.stop()
     run.end()
-    verified = run.cluster.aiperf("verify", run.paths.root)
-    assert verified.returncode == 0, verified.stdout
+    run.verify()
     assert run.history.problems == []
     assert {r.ended for r in run.history.replicas.values()} == {STOPPED}
     return run.history
@@ -291,26 +283,3 @@ def test_on_a_full_disk_replicas_wait_and_say_so(small_disk: Path, slurm_run: St
     history = stop_and_verify(run)
     assert {r.restarts for r in history.replicas.values()} == {0}
     assert {name: len(r.trials) for name, r in history.replicas.items()} == before
-
-
-@pytest.mark.chaos
-def test_an_array_larger_than_the_site_allows_is_refused_with_the_limit(tmp_path: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="aiperf-slurm-") as name:
-        small = Cluster(Path(name))
-        assert small.control("start", "--nodes", 3).returncode == 0
-        try:
-            conf = small.folder / "slurm.conf"
-            conf.write_text(conf.read_text().replace("MaxArraySize=10001", "MaxArraySize=2"))
-            os.kill(pid_of(small.folder, "slurmctld"), signal.SIGTERM)
-            time.sleep(2.0)
-            start_slurmctld(small.folder)
-            _idle(small, 3)
-            start = ["start", "--config", FAST, "--yes", "--hours", 1, "--nodes", 3]
-            done = small.aiperf(*start, "--run-dir", tmp_path / "run")
-            left = small.run("squeue", "-h").stdout
-        finally:
-            small.control("stop")
-    assert done.returncode == 2
-    (said,) = done.stderr.splitlines()
-    assert "3 replicas: this SLURM's arrays have at most 2 elements (MaxArraySize of" in said
-    assert left.strip() == ""

@@ -7,8 +7,8 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from tests.slurm.conftest import FAST, Cluster
-from tests.slurm.test_cluster import START, Start, phase, training
+from tests.slurm.conftest import FAST, Cluster, phase
+from tests.slurm.test_cluster import START, Start, training
 from tests.support.waiting import until
 
 from aiperf_hpc.deploy.local_cluster import pid_of, start_slurmd
@@ -66,8 +66,7 @@ def test_a_run_in_an_allocation(allocation: Cluster, slurm_run: Start) -> None:
         start_slurmd(allocation.folder, "n2")
     ended = {name: replica.ended for name, replica in run.history.replicas.items()}
     assert ended["r0"] == ended["r2"] == "stopped by `aiperf stop`"
-    verified = allocation.aiperf("verify", run.paths.root)
-    assert verified.returncode == 0, verified.stdout
+    run.verify()
     programs = [command.split()[0] for _, command in allocation.calls()]
     assert "sbatch" not in programs
     assert "salloc" not in programs
@@ -84,8 +83,7 @@ def test_a_run_in_a_heterogeneous_job(heterogeneous: Cluster, slurm_run: Start) 
     assert {phase(run.history, r) for r in run.history.replicas} == {JobPhase.DONE}
     components = [replica.job for replica in run.history.replicas.values()]
     assert components == [f"{job}+0", f"{job}+1", f"{job}+1"]
-    verified = allocation.aiperf("verify", run.paths.root)
-    assert verified.stdout.splitlines()[-2].startswith("records: consistent"), verified.stdout
+    run.verify()
     arguments = ["--nodes", 2, "--set", "slurm.gres=gpu:8", "--set", "engine.device=cpu"]
     folder = run.paths.root.with_name("refused")
     done = allocation.aiperf(*START, "--launcher", "inside", *arguments, "--run-dir", folder)

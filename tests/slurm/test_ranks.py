@@ -45,8 +45,7 @@ def test_a_replica_of_two_nodes_to_its_verified_score(
         "--set", f"replica.collective={collective}", "--set", f"engine.name={engine}",
     )  # fmt: skip
     run.wait_until(lambda h: bool(completed(h)) and node(h) is not None)
-    stopped = cluster.aiperf("stop", run.paths.root)
-    assert stopped.returncode == 0, stopped.stderr
+    run.stop()
     out, err = run.end()
     assert run.process.returncode == 0, out + err
     (replica,) = run.history.replicas.values()
@@ -55,5 +54,4 @@ def test_a_replica_of_two_nodes_to_its_verified_score(
     assert node(run.history) == "n[1-2]"
     done = completed(run.history)
     assert all(t.train_samples == 192 * len(t.evaluations) for t in done)
-    verified = cluster.aiperf("verify", run.paths.root)
-    assert verified.returncode == 0, verified.stdout
+    run.verify()

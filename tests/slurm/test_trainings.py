@@ -32,8 +32,7 @@ def test_a_run_ends_with_its_trainings(
     assert history.run_ended.event.reason == TRAININGS_DONE
     assert done(history) == {"r0", "r1"}
     assert {trial.started.round for trial in history.trials.values()} == {1}
-    verified = cluster.aiperf("verify", run.paths.root)
-    assert verified.returncode == 0, verified.stdout
+    run.verify()
     found = json.loads(run.paths.report_json.read_bytes())["models"]
     assert (found["scaling"], found["begun"], found["ended"]) == ("weak", 2, 2)
     assert found["models_per_minute"] > 0.0
