@@ -21,7 +21,7 @@ from aiperf_hpc.primary.control.resume import (
     all_have_ended,
 )
 from aiperf_hpc.primary.control.run_clock import start_at_the_end
-from aiperf_hpc.primary.control.scaling import ask_for_nodes
+from aiperf_hpc.primary.control.scaling import request_nodes
 from aiperf_hpc.primary.launchers.backend import backend_of
 from aiperf_hpc.results.report.provenance import is_whole
 from aiperf_hpc.results.terminal.screen import Screen, one_line
@@ -159,7 +159,7 @@ def scale(
     view = RunView(RunPaths(run))
     view.refresh()
     before = len(view.history.scalings)
-    ask_for_nodes(view, nodes, f"aiperf scale on {socket.gethostname()}")
+    request_nodes(view, nodes, f"aiperf scale on {socket.gethostname()}")
     _wait(view, run, lambda: not view.paths.scale_request.exists())
     answers = [event for _, event in view.history.scalings[before:]]
     if answers and isinstance(answers[-1], NodesRefused):

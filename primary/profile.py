@@ -60,18 +60,11 @@ def of_run(run: Path, wanted: str | None, choice: Choice) -> ProfileRequest:
     dataset = _dataset(view)
     config = with_engine(view.manifest.config, choice.engine)
     graph, trial = _of_run(view, wanted, dataset)
-    request = ProfileRequest(
-        source=str(run),
-        config=config,
-        graph=graph.to_json(),
-        trial=None if trial is None else trial.id,
-        hyperparameters=None if trial is None else trial.started.hyperparameters,
-        dataset=dataset,
-        data=choice.data,
-        batch_size=choice.batch_size,
-        steps=_steps(choice),
-    )
-    return _possible(request)
+    found = _request(str(run), config, choice)
+    own = {"graph": graph.to_json(), "dataset": dataset}
+    if trial is not None:
+        own |= {"trial": trial.id, "hyperparameters": trial.started.hyperparameters}
+    return found.model_copy(update=own)
 
 
 def of_config(
@@ -92,15 +85,7 @@ def of_config(
         raise UsageError(
             f"--graph {wanted}: a configuration has its initial network only; name a run instead"
         )
-    config = with_engine(load_config(source, assignments), choice.engine)
-    request = ProfileRequest(
-        source=source,
-        config=config,
-        data=choice.data,
-        batch_size=choice.batch_size,
-        steps=_steps(choice),
-    )
-    return _possible(request)
+    return _request(source, with_engine(load_config(source, assignments), choice.engine), choice)
 
 
 def with_engine(config: RunConfig, engine: str | None) -> RunConfig:
@@ -117,25 +102,27 @@ def with_engine(config: RunConfig, engine: str | None) -> RunConfig:
     return validate(values, f"--engine {engine}")
 
 
-def _steps(choice: Choice) -> int:
+def _request(source: str, config: RunConfig, choice: Choice) -> ProfileRequest:
+    """Return the request for a configuration's initial network. Raises UsageError."""
     if not 1 <= choice.steps <= MOST_STEPS:
         raise UsageError(f"--steps {choice.steps}: from 1 to {MOST_STEPS}")
     if choice.batch_size is not None and choice.batch_size < 1:
         raise UsageError(f"--batch-size {choice.batch_size}: at least 1")
-    return choice.steps
-
-
-def _possible(request: ProfileRequest) -> ProfileRequest:
-    workload_of(request.config)
-    if request.config.engine.name == "simulated":
+    workload_of(config)
+    if config.engine.name == "simulated":
         raise UsageError(
             "engine 'simulated' computes nothing that could be profiled; "
             "use --engine torch or --engine tensorflow"
         )
-    one_rank = request.config.model_copy(update={"replica": ReplicaConfig()})
-    if lacking := missing(one_rank):
+    if lacking := missing(config.model_copy(update={"replica": ReplicaConfig()})):
         raise UsageError(lacking[0])
-    return request
+    return ProfileRequest(
+        source=source,
+        config=config,
+        data=choice.data,
+        batch_size=choice.batch_size,
+        steps=choice.steps,
+    )
 
 
 def _dataset(view: RunView) -> DatasetInfo:

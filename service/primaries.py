@@ -15,7 +15,7 @@ from aiperf_hpc.primary.control.prepare import (
     require_eligible,
 )
 from aiperf_hpc.primary.control.resume import check_resumable
-from aiperf_hpc.primary.control.scaling import ask_for_nodes
+from aiperf_hpc.primary.control.scaling import request_nodes
 from aiperf_hpc.primary.launchers.backend import backend_of
 from aiperf_hpc.primary.programs import start_command
 from aiperf_hpc.results.views.run_view import RunState, RunView
@@ -83,7 +83,7 @@ class Primaries:
         """Ask the primary of a run that lasts for other nodes. Raises UsageError: it cannot be."""
         view = RunView(paths)
         view.refresh()
-        ask_for_nodes(view, nodes, "the service")
+        request_nodes(view, nodes, "the service")
 
     def resume(self, paths: RunPaths) -> Process:
         """Go on with a run. Raises UsageError, RunDirectoryError: it cannot go on as it was."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import Protocol
 
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError
 from aiperf_hpc.results.views.cached_view import CachedView
@@ -44,51 +44,68 @@ class RunList(Answer):
     """How many folders beside them are no runs."""
 
 
-class Runs(Protocol):
+class Runs(ABC):
     """The runs that a service knows."""
 
+    only: ServedRun | None = None
+    """The run, where one alone is served."""
+
+    def __init__(self, readers: Readers | None) -> None:
+        self._readers = readers or Readers()
+
+    @abstractmethod
     def known(self, name: str) -> ServedRun | None:
         """Return the run of that name if it has been asked for before; reads nothing."""
 
+    @abstractmethod
     def find(self, name: str) -> ServedRun:
         """Return the run of that name. Raises ProblemError when there is none."""
 
+    @abstractmethod
     def paths(self, name: str) -> RunPaths:
         """Return where a run lies. Raises ProblemError when there is none."""
 
     def lost(self, run: ServedRun) -> None:
         """Look anew for a run whose directory is no longer what it was."""
+        return  # One that is served alone may be put back.
 
+    @abstractmethod
     def list(self) -> RunList:
         """Return all runs as they are known now, without reading any large one."""
 
+    @abstractmethod
     def check(self) -> None:
         """Raise AIPerfError unless the runs can be read."""
 
-    @property
-    def only(self) -> ServedRun | None:
-        """The run, where one alone is served."""
+    @abstractmethod
+    def _being_served(self) -> Iterable[ServedRun]:
+        """Return the runs that are in memory."""
 
-    def served(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def served(self) -> Iterator[None]:
         """Read runs and make their answers anew while the block runs."""
+        self._readers.start()
+        try:
+            yield
+        finally:
+            for run in self._being_served():
+                run.close()
+            self._readers.stop()
 
 
-class OneRun:
+class OneRun(Runs):
     """A run alone."""
 
     def __init__(self, name: str, live: CachedView, readers: Readers | None = None) -> None:
         """Take its name, a view that may have nothing read yet, and what reads it."""
-        self._readers = readers or Readers()
-        self.only = ServedRun(name, live, self._readers)
+        super().__init__(readers)
+        self.only: ServedRun = ServedRun(name, live, self._readers)
 
     def known(self, name: str) -> ServedRun | None:
         return self.only if name == self.only.name else None
 
     def paths(self, name: str) -> RunPaths:
         return self.find(name).live.uncached(lambda view: view.paths)
-
-    def lost(self, run: ServedRun) -> None:
-        """Keep it: it may be put back."""
 
     def find(self, name: str) -> ServedRun:
         if name != self.only.name:
@@ -108,30 +125,22 @@ class OneRun:
     def check(self) -> None:
         self.only.check()
 
-    @contextlib.contextmanager
-    def served(self) -> Iterator[None]:
-        self._readers.start()
-        try:
-            yield
-        finally:
-            self.only.close()
-            self._readers.stop()
+    def _being_served(self) -> Iterable[ServedRun]:
+        return (self.only,)
 
 
-class FolderOfRuns:
+class FolderOfRuns(Runs):
     """All runs in a folder. A run is read when somebody asks for it, and kept while somebody does.
 
     A run that has ended with a report is listed by the report's summary; any other once it was
     read, in the background.
     """
 
-    only = None
-
     def __init__(self, folder: Path, readers: Readers | None = None) -> None:
         """Take a folder, and what reads its runs. Raises RunDirectoryError: it cannot be listed."""
+        super().__init__(readers)
         self.folder = folder
         self._lock = threading.Lock()
-        self._readers = readers or Readers()
         self._served: dict[str, ServedRun] = {}
         self._rows: dict[str, tuple[int, RunSummary | None]] = {}
         """The rows of runs that do not go on, with the bytes of their journals."""
@@ -200,15 +209,8 @@ class FolderOfRuns:
         with self._lock:
             self._look()
 
-    @contextlib.contextmanager
-    def served(self) -> Iterator[None]:
-        self._readers.start()
-        try:
-            yield
-        finally:
-            for run in self._served.values():
-                run.close()
-            self._readers.stop()
+    def _being_served(self) -> Iterable[ServedRun]:
+        return self._served.values()
 
     def _look(self) -> tuple[dict[str, RunPaths], tuple[str, ...]]:
         """Return the runs by their names in addresses, and folders that are none."""

@@ -119,14 +119,9 @@ class ServedRun:
         self._row_asked_at = 0.0
         self._last_row: RunSummary | None = None
         self._under_way: dict[object, Future[Any]] = {}
-        self._said: dict[object, tuple[bytes, float]] = {}
+        self._recent: dict[object, tuple[bytes, float]] = {}
         """The last answers, and of when what they say is, monotonic seconds."""
         self._renewal = contextlib.ExitStack()
-
-    def at_hand(self, question: Callable[[RunView], BaseModel]) -> Text | None:
-        """Return the answer as JSON if it is there already. Raises as ``CachedView.ask``."""
-        self.asked_at = time.monotonic()
-        return self.live.text_at_hand(question)
 
     async def text(self, question: Callable[[RunView], BaseModel]) -> Text | None:
         """Return the answer as JSON; None while that takes too long, and it goes on.
@@ -134,34 +129,35 @@ class ServedRun:
         Raises:
             AIPerfError: the run cannot be read, or has no such thing.
         """
-        said = self.at_hand(question)
-        if said is None:
-            before = self._said_before(question)
+        self.asked_at = time.monotonic()
+        answer = self.live.text_at_hand(question)
+        if answer is None:
+            before = self._recent_answer(question)
             recent = before is not None and before.age < RECENT_SECONDS
-            said = await self._made(
+            answer = await self._computed(
                 ("text", question),
                 lambda: self.live.text(question),
                 self._readers.again if recent else self._readers.patience,
             )
-            if said is None:
+            if answer is None:
                 return before
-        self._said.pop(question, None)
-        self._said[question] = said.body, time.monotonic() - said.age
-        if len(self._said) > KEPT:
-            del self._said[next(iter(self._said))]
-        return said
+        self._recent.pop(question, None)
+        self._recent[question] = answer.body, time.monotonic() - answer.age
+        if len(self._recent) > KEPT:
+            del self._recent[next(iter(self._recent))]
+        return answer
 
-    def _said_before(self, question: object) -> Text | None:
+    def _recent_answer(self, question: object) -> Text | None:
         """Return the answer as it was last given, with its age, while a new one is made."""
-        if question not in self._said:
+        if question not in self._recent:
             return None
-        body, told_at = self._said[question]
+        body, told_at = self._recent[question]
         return Text(body, time.monotonic() - told_at)
 
     async def ask(self, question: Callable[[RunView], T]) -> T | None:
         """Return the answer as a value; else as ``text``."""
         self.asked_at = time.monotonic()
-        return await self._made(
+        return await self._computed(
             ("value", question), lambda: self.live.ask(question), self._readers.patience
         )
 
@@ -238,7 +234,7 @@ class ServedRun:
         finally:
             self._loading_since = None
 
-    async def _made(self, key: object, make: Callable[[], T], seconds: float) -> T | None:
+    async def _computed(self, key: object, make: Callable[[], T], seconds: float) -> T | None:
         """Return what another thread makes, once for all who want it; None where that lasts."""
         began = time.monotonic()
         if not self._opened and not await _done(self.open(), seconds):

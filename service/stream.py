@@ -112,8 +112,8 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-class Said(NamedTuple):
-    """What is said of a run as a whole."""
+class StatusMessage(NamedTuple):
+    """The state of a run as a whole."""
 
     event: str
     data: bytes
@@ -136,34 +136,34 @@ async def run_stream(
         after: the number of the last event that is known; None for those to come.
         seconds: how long to rest between two looks.
     """
-    told: Said | None = None
-    spoke = time.monotonic()
+    sent: StatusMessage | None = None
+    sent_at = time.monotonic()
     while True:
         now, events = await _look(run, after)
-        if now != told:
+        if now != sent:
             yield message(*now)
         if events is not None:
             for event in events.events if after is not None else ():
                 yield message("happened", event.model_dump_json(), event.number)
             after = events.events[-1].number if after is not None and events.events else events.last
-        if now != told or (events is not None and events.events):
-            told, spoke = now, time.monotonic()
-        elif time.monotonic() - spoke >= ALIVE_SECONDS:
-            spoke = time.monotonic()
+        if now != sent or (events is not None and events.events):
+            sent, sent_at = now, time.monotonic()
+        elif time.monotonic() - sent_at >= ALIVE_SECONDS:
+            sent_at = time.monotonic()
             yield b": alive\n\n"
         await asyncio.sleep(seconds)
 
 
-async def _look(run: ServedRun, after: int | None) -> tuple[Said, Events | None]:
-    """Return what to say of the run now, and the events after a number; the latest for None."""
+async def _look(run: ServedRun, after: int | None) -> tuple[StatusMessage, Events | None]:
+    """Return the run's state now, and the events after a number; the latest for None."""
     try:
         found = await run.text(status)
         limit = 1 if after is None else AT_ONCE
         events = await run.ask(EventsQuestion(run.events, EventsQuery(after=after, limit=limit)))
     except AIPerfError as error:
-        return Said(
+        return StatusMessage(
             "problem", problem_of(error).model_dump_json(exclude_defaults=True).encode()
         ), None
     if found is None or events is None:
-        return Said("loading", run.loading().model_dump_json().encode()), None
-    return Said("status", found.body), events
+        return StatusMessage("loading", run.loading().model_dump_json().encode()), None
+    return StatusMessage("status", found.body), events

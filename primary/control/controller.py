@@ -66,7 +66,7 @@ class Controller:
             launcher: starts the replicas.
             timing: how often to look, and how long to wait.
             interrupts: counts when the user asks for the end.
-            say: tells the user what is done about the end of the run, and who is waited for.
+            say: reports the end of the run and the replicas that are waited for to the user.
         """
         self._run = context
         self._clock = context.clock
@@ -77,14 +77,14 @@ class Controller:
         self._deadline = self._closing_utc = math.inf
         self._run_clock: RunClock | None = None
         """What starts the run's clock; None once it has started."""
-        self._asked: str | None = None
-        self._asked_at = self._killed_at = 0.0
+        self._stop_reason: str | None = None
+        self._stop_requested_at = self._killed_at = 0.0
         self._interrupts = interrupts or Interrupts()
         self._say = say
         self._known: dict[str, ReplicaState] = {}
-        self._lost_at: dict[str, float] = {}
+        self._lost_since: dict[str, float] = {}
         self._problem: str | None = None
-        self._missed: set[Path] = set()
+        self._lost_journals: set[Path] = set()
         """The journals of replicas that were recorded as gone."""
         self._next_look = 0.0
         self._scaling = Scaling(context, launcher, self._timing, say)
@@ -192,8 +192,8 @@ class Controller:
         with suppress(JournalError):  # What was read by then is covered, and verify says it.
             self._run.history.refresh()
         self._start_clock(last=True)
-        last = [*self._timekeeping.at_end(), *self._new_heads()]
-        self._run.journal.append_all([*self._waited(), *last, RunEnded(reason=reason)])
+        last = [*self._timekeeping.at_end(), *self._new_digests()]
+        self._run.journal.append_all([*self._storage_waits(), *last, RunEnded(reason=reason)])
 
     def _fail(self, error: BaseException) -> None:
         """Leave no replica running, and a record of why this primary cannot go on."""
@@ -225,7 +225,7 @@ class Controller:
             self._clock.sleep(self._timing.poll)
         return False
 
-    def _waited(self) -> list[StorageWaited]:
+    def _storage_waits(self) -> list[StorageWaited]:
         return [StorageWaited.of(wait) for wait in self._run.retry.take()]
 
     def _launch(self, first: bool) -> dict[str, str]:
@@ -242,22 +242,22 @@ class Controller:
             raise
 
     def _watch(self, watch: Callable[[], None]) -> Mapping[str, ReplicaState]:
-        """Wait until all replicas are gone; return what became of them."""
+        """Wait until all replicas have ended; return their states."""
         beat = self._clock.monotonic()
         while True:
-            told = self._launcher.states()
-            states = self._resolved(told)
+            reported = self._launcher.states()
+            states = self._resolved(reported)
             self._record(states)
             self._look()
             self._check_nodes(states)
             # A list, so that the time of each lost one begins when it is lost.
             over = [self._over(name, state) for name, state in states.items()]
             left = self._deadline - self._clock.monotonic()
-            added = self._asked is None and self._scaling.look(told, left)
+            added = self._stop_reason is None and self._scaling.update(reported, left)
             if all(over) and not added:
                 return states
             self._stop_when_due(states)
-            if waited := self._waited():
+            if waited := self._storage_waits():
                 self._run.journal.append_all(waited)
             if (
                 self._clock.monotonic() - beat
@@ -296,41 +296,43 @@ class Controller:
         return resolved
 
     def _look(self) -> None:
-        """Read the journals and tell the search workers, if it is time to."""
+        """Read the journals and act on what is new, if it is time to."""
         began = self._clock.monotonic()
         if began < self._next_look:
             return
         try:
             self._run.history.refresh()
         except JournalError:
-            pass  # Progress says so. A look must not end the run, and is tried again.
+            pass  # Progress shows it. A failed look must not end the run, and is repeated.
         else:
             self._start_clock()
-            self._tell()
+            self._update_digest()
             self._restore_manifest()
-            self._miss_journals()
-            self._take_heads()
+            self._record_lost_journals()
+            self._record_digests()
         now = self._clock.monotonic()
         self._next_look = now + rest_after(now - began, self._timing.look)
 
-    def _tell(self) -> None:
-        """Tell the search workers what is new."""
+    def _update_digest(self) -> None:
+        """Write the digest for the search workers."""
         try:
             self._run.digest.update()
         except JournalError as error:
             self._run.digest.remake()
-            self._complain(self._run.digest.path, str(error), "it was made again from the journals")
+            self._file_problem(
+                self._run.digest.path, str(error), "it was made again from the journals"
+            )
 
-    def _take_heads(self) -> None:
-        """Record the heads of all journals, if it is time to, and tell the replicas."""
+    def _record_digests(self) -> None:
+        """Record and publish the digests of all journals, if it is time to."""
         if self._heads is not None and self._heads.is_due(self._clock.monotonic()):
-            self._run.journal.append_all(self._new_heads())
+            self._run.journal.append_all(self._new_digests())
             if self._heads is not None:
                 self._heads.publish(self._run.retry)
             self._run.show()
 
-    def _new_heads(self) -> list[AnyEvent]:
-        """Return what the journal is to say of heads taken now; a run goes on without them."""
+    def _new_digests(self) -> list[AnyEvent]:
+        """Return the records of digests taken now; a run continues without them."""
         if self._heads is None:
             return []
         try:
@@ -347,23 +349,25 @@ class Controller:
         where = str(paths.manifest)
         if not self._run.retry(paths.manifest.exists, where, "read"):
             self._run.retry(lambda: self._run.manifest.save(paths), where)
-            self._complain(paths.manifest, f"{where} is gone", "it was written again, as it was")
+            self._file_problem(
+                paths.manifest, f"{where} is gone", "it was written again, as it was"
+            )
 
-    def _miss_journals(self) -> None:
+    def _record_lost_journals(self) -> None:
         """Record, once, each journal of a replica that is gone: its records no longer count."""
         for lost in self._run.history.lost_journals:
-            if lost.path not in self._missed:
-                self._missed.add(lost.path)
+            if lost.path not in self._lost_journals:
+                self._lost_journals.add(lost.path)
                 what = f"{lost.path}: {lost.what}"
-                self._complain(lost.path, what, "the run is scored by the other records")
+                self._file_problem(lost.path, what, "the run is scored by the other records")
 
-    def _complain(self, path: Path, problem: str, remedy: str) -> None:
+    def _file_problem(self, path: Path, problem: str, remedy: str) -> None:
         file = str(path.relative_to(self._run.history.paths.root))
         self._run.journal.append(FileProblem(file=file, problem=problem, remedy=remedy))
 
     def _record(self, states: Mapping[str, ReplicaState]) -> None:
         """Record what changed."""
-        self._problem_seen(self._launcher.problem)
+        self._record_scheduler_state(self._launcher.problem)
         events: list[AnyEvent] = []
         for replica, state in states.items():
             known = self._known.get(replica)
@@ -391,15 +395,17 @@ class Controller:
         """Compare the nodes; stop the run if they cannot be what was asked for."""
         if found := self._preflight.look():
             self._run.journal.append_all(found)
-        if self._asked is not None:
+        if self._stop_reason is not None:
             return
-        unfit = next(((n, s) for n, s in states.items() if s.refused and self._spoils(n)), None)
-        refused = self._preflight.refused if unfit is None else self._why_unfit(*unfit)
+        unfit = next(
+            ((n, s) for n, s in states.items() if s.refused and self._is_decisive(n)), None
+        )
+        refused = self._preflight.refused if unfit is None else self._unfit_reason(*unfit)
         if refused is not None:
             self.refused = refused
-            self._ask(refused, states)
+            self._request_stop(refused, states)
 
-    def _spoils(self, name: str) -> bool:
+    def _is_decisive(self, name: str) -> bool:
         """Return whether a replica whose node is unfit leaves a run that was not asked for.
 
         Once it has trained, or where it joins later, its node is its own trouble.
@@ -407,7 +413,7 @@ class Controller:
         replica = self._run.history.replicas.get(name)
         return not self._scaling.joined(name) and (replica is None or not replica.trials)
 
-    def _why_unfit(self, name: str, state: ReplicaState) -> str:
+    def _unfit_reason(self, name: str, state: ReplicaState) -> str:
         self._next_look = 0.0
         self._look()  # It may have just said why.
         replica = self._run.history.replicas.get(name)
@@ -416,41 +422,41 @@ class Controller:
             return f"{name}: {ended.removeprefix('failed: ')}"
         return f"{name} on {state.node}: {state.detail}"
 
-    def _problem_seen(self, problem: str | None) -> None:
+    def _record_scheduler_state(self, problem: str | None) -> None:
         if problem != self._problem:
             self._problem = problem
             self._run.journal.append(SchedulerState(answers=problem is None, detail=problem or ""))
 
     def _over(self, name: str, state: ReplicaState) -> bool:
         if state.phase is not JobPhase.LOST:
-            self._lost_at.pop(name, None)
+            self._lost_since.pop(name, None)
             return state.phase.ended
-        since = self._lost_at.setdefault(name, self._clock.monotonic())
+        since = self._lost_since.setdefault(name, self._clock.monotonic())
         return self._interrupts.at_once() or self._clock.monotonic() >= since + self._timing.lost
 
     def _stop_when_due(self, states: Mapping[str, ReplicaState]) -> None:
         now = self._clock.monotonic()
-        if self._asked is None:
+        if self._stop_reason is None:
             if self._interrupts.count:
-                self._ask(INTERRUPTED, states)
+                self._request_stop(INTERRUPTED, states)
             elif (request := requested_stop(self._run.history.paths.stop_request)) is not None:
-                self._ask(request, states)
+                self._request_stop(request, states)
             elif self._run_clock is not None and (why := self._run_clock.overdue()):
-                self._ask(why, states)
+                self._request_stop(why, states)
             elif now >= self._deadline + self._timing.late:
                 # Replicas watch the same deadline; this is for one that cannot, or hangs.
-                self._ask(TIME_OVER, states)
-        elif self._interrupts.at_once() or now >= self._asked_at + self._timing.grace:
+                self._request_stop(TIME_OVER, states)
+        elif self._interrupts.at_once() or now >= self._stop_requested_at + self._timing.grace:
             if not self._killed_at:
                 self._killed_at = now
-                self._say(f"killing {_going_on(states)}")
+                self._say(f"killing {_active(states)}")
             self._launcher.kill()
 
-    def _ask(self, reason: str, states: Mapping[str, ReplicaState]) -> None:
-        self._asked = reason
-        self._asked_at = self._clock.monotonic()
+    def _request_stop(self, reason: str, states: Mapping[str, ReplicaState]) -> None:
+        self._stop_reason = reason
+        self._stop_requested_at = self._clock.monotonic()
         self._closing_utc = min(self._closing_utc, self._clock.utc())
-        self._say(f"{reason}: waiting for {_going_on(states)}")
+        self._say(f"{reason}: waiting for {_active(states)}")
         self._run.journal.append(StopRequested(reason=reason))
         request = self._run.history.paths.stop_request
         # By it a replica tells the end of the run from a scheduler that wants its node. Where it
@@ -461,26 +467,26 @@ class Controller:
         self._launcher.ask_to_stop()
 
     def _reason(self, states: Mapping[str, ReplicaState]) -> str:
-        if self._asked is not None:
-            return self._asked
+        if self._stop_reason is not None:
+            return self._stop_reason
         stayed = {n: state for n, state in states.items() if n not in self._scaling.released}
         failed = [name for name, state in stayed.items() if state.phase is not JobPhase.DONE]
         if not failed:
-            return self._last_words()
+            return self._reason_of_replicas()
         who = "all replicas" if len(failed) == len(stayed) else ", ".join(failed)
         details = {states[name].detail for name in failed}
         why = details.pop() if len(details) == 1 else ""
         return f"{who} failed: {why}" if why else f"{who} failed"
 
-    def _last_words(self) -> str:
-        """Return why the replicas ended, in their own words."""
+    def _reason_of_replicas(self) -> str:
+        """Return the reasons that the replicas recorded for their ends."""
         self._next_look = 0.0
         self._look()
         with self._run.history.lock:
             stayed = [r for r in self._run.history.replicas.values() if r.released_utc is None]
-            said = {r.ended for r in stayed if r.ended is not None}
-        return "; ".join(sorted(said)) or TIME_OVER
+            reasons = {r.ended for r in stayed if r.ended is not None}
+        return "; ".join(sorted(reasons)) or TIME_OVER
 
 
-def _going_on(states: Mapping[str, ReplicaState]) -> str:
+def _active(states: Mapping[str, ReplicaState]) -> str:
     return few([name for name, state in states.items() if not state.phase.ended])

@@ -1,4 +1,4 @@
-"""How many replicas a run has while it lasts: more and fewer, as they are asked for."""
+"""The number of replicas of a running benchmark, which changes on request."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def require_nodes(nodes: int, config: RunConfig) -> None:
         )
 
 
-def ask_for_nodes(view: RunView, nodes: int, why: str) -> None:
-    """Ask the primary of a run that lasts for other nodes.
+def request_nodes(view: RunView, nodes: int, why: str) -> None:
+    """Request other nodes from the primary of a running benchmark.
 
     Raises:
         UsageError: it has ended or nobody conducts it, or no run has so many nodes. Nothing is
@@ -76,22 +76,20 @@ class Scaling:
         timing: Timing,
         say: Callable[[str], None],
     ) -> None:
-        """Ask for nothing yet.
+        """Request nothing yet.
 
         Args:
             context: the run.
             launcher: starts the replicas; not every one can start more later.
-            timing: how long replicas may take to end in order.
-            say: tells the user what becomes of what was asked for.
+            timing: how long replicas may take to shut down cleanly.
+            say: reports the outcome of requests to the user.
         """
-        self._manifest = context.manifest
-        self._journal = context.journal
-        self._history = context.history
+        self._run = context
         self._clock = context.clock
         self._launcher = launcher
         self._grace = timing.grace
         self._say = say
-        self._asked = requested_nodes(context.history, context.manifest.nodes)
+        self._requested = requested_nodes(context.history, context.manifest.nodes)
         self._elastic = bool(context.history.scalings)
         self._launches = 0
         self._to_add: set[str] = set()
@@ -106,17 +104,17 @@ class Scaling:
 
     def joined(self, replica: str) -> bool:
         """Return whether a replica is none of those that the run began with."""
-        return replica_number(replica) >= self._manifest.replicas
+        return replica_number(replica) >= self._run.manifest.replicas
 
     def begin(self) -> None:
-        """Ask for all nodes that the run may take, if that was not asked for before."""
-        most = self._manifest.nodes_max
-        if most is not None and most > self._manifest.nodes and not self._elastic:
-            states = dict.fromkeys(self._names(self._asked), ReplicaState(JobPhase.PENDING))
-            self._change(most, f"--nodes {self._manifest.nodes}-{most}", states)
+        """Request all nodes that the run may take, unless they were requested before."""
+        most = self._run.manifest.nodes_max
+        if most is not None and most > self._run.manifest.nodes and not self._elastic:
+            states = dict.fromkeys(self._names(self._requested), ReplicaState(JobPhase.PENDING))
+            self._change(most, f"--nodes {self._run.manifest.nodes}-{most}", states)
 
-    def look(self, states: Mapping[str, ReplicaState], seconds_left: float) -> bool:
-        """Do what there is to do: what was asked for, and what follows from it.
+    def update(self, states: Mapping[str, ReplicaState], seconds_left: float) -> bool:
+        """Handle a request for other nodes, and what follows from earlier ones.
 
         Args:
             states: what the launcher knows of the replicas.
@@ -126,14 +124,14 @@ class Scaling:
             Whether replicas were started.
         """
         before = self._launches
-        self._answer(states)
+        self._handle_request(states)
         if self._elastic:
             self._follow(states, seconds_left)
         return self._launches > before
 
     def _follow(self, states: Mapping[str, ReplicaState], seconds_left: float) -> None:
-        """Do what follows from what was asked for before."""
-        last = min(LAST_SECONDS, LAST_SHARE * self._manifest.hours * 3600.0)
+        """Start, return and end replicas for the nodes that were requested before."""
+        last = min(LAST_SECONDS, LAST_SHARE * self._run.manifest.hours * 3600.0)
         if seconds_left > last:
             self._return_preempted(states)
             self._add_those_over(states)
@@ -141,13 +139,13 @@ class Scaling:
             self._give_up_waiting(states)
         self._end_overdue(states)
 
-    def _answer(self, states: Mapping[str, ReplicaState]) -> None:
-        paths = self._history.paths
+    def _handle_request(self, states: Mapping[str, ReplicaState]) -> None:
+        paths = self._run.history.paths
         try:
             request = ScaleRequest.load(paths)
         except RunDirectoryError as error:
             file = str(paths.scale_request.relative_to(paths.root))
-            self._journal.append(
+            self._run.journal.append(
                 FileProblem(file=file, problem=str(error), remedy="it was removed")
             )
             paths.scale_request.unlink(missing_ok=True)
@@ -155,7 +153,7 @@ class Scaling:
         if request is None:
             return
         try:
-            require_nodes(request.nodes, self._manifest.config)
+            require_nodes(request.nodes, self._run.manifest.config)
             if not isinstance(self._launcher, ElasticLauncher):
                 raise UsageError(
                     f"--nodes {request.nodes}: launcher '{self._launcher.name}' keeps the nodes "
@@ -175,11 +173,11 @@ class Scaling:
         missing = [n for n in wanted if not self._stays(n, states)]
         surplus = [n for n in states if n not in set(wanted) and self._stays(n, states)]
         self._to_add = set(missing)
-        if nodes == self._asked and not missing and not surplus:
+        if nodes == self._requested and not missing and not surplus:
             return
-        before, self._asked, self._elastic = self._asked, nodes, True
+        before, self._requested, self._elastic = self._requested, nodes, True
         # Before any begins: those that nobody asked for do not count.
-        self._journal.append(NodesAsked(nodes=nodes, why=why))
+        self._run.journal.append(NodesAsked(nodes=nodes, why=why))
         self._say(f"--nodes {nodes} is asked for ({why}), after {before}")
         self._release(surplus)
         self._add_those_over(states, kept=before)
@@ -191,7 +189,8 @@ class Scaling:
 
     def _names(self, nodes: int) -> list[str]:
         return [
-            replica_name(number) for number in range(nodes // self._manifest.config.replica.nodes)
+            replica_name(number)
+            for number in range(nodes // self._run.manifest.config.replica.nodes)
         ]
 
     def _release(self, replicas: Sequence[str]) -> None:
@@ -200,7 +199,7 @@ class Scaling:
             return
         until = self._clock.monotonic() + self._grace
         self._leaving |= dict.fromkeys(replicas, until)
-        self._journal.append_all([ReplicaReleased(replica=name) for name in replicas])
+        self._run.journal.append_all([ReplicaReleased(replica=name) for name in replicas])
         self._launcher.release(replicas)
 
     def _add_those_over(
@@ -219,20 +218,20 @@ class Scaling:
         try:
             jobs = self._launcher.add(ready)
         except AIPerfError as error:
-            asked, self._asked = self._asked, self._asked if kept is None else kept
+            asked, self._requested = self._requested, self._requested if kept is None else kept
             self._refuse(asked, f"{few(ready)}: {error}")
             return
         self._launches += 1
-        self._journal.append_all([ReplicaLaunched(replica=r, job=j) for r, j in jobs.items()])
+        self._run.journal.append_all([ReplicaLaunched(replica=r, job=j) for r, j in jobs.items()])
 
     def _refuse(self, nodes: int, reason: str) -> None:
-        self._journal.append(NodesRefused(nodes=nodes, kept=self._asked, reason=reason))
-        self._say(f"{reason}; --nodes stays {self._asked}")
+        self._run.journal.append(NodesRefused(nodes=nodes, kept=self._requested, reason=reason))
+        self._say(f"{reason}; --nodes stays {self._requested}")
 
     def _return_preempted(self, states: Mapping[str, ReplicaState]) -> None:
         """Ask again for nodes that a scheduler took away without queueing their replicas again."""
         lost = {n for n, s in states.items() if PREEMPTED in s.detail and _is_over(s)}
-        self._to_add |= lost.intersection(self._names(self._asked)) - self._leaving.keys()
+        self._to_add |= lost.intersection(self._names(self._requested)) - self._leaving.keys()
 
     def _give_up_waiting(self, states: Mapping[str, ReplicaState]) -> None:
         """Take replicas out of the queue that would come when the run is over."""

@@ -172,7 +172,7 @@ def _offered(usable: Sequence[Nodes], asked: NodeGroup) -> str | None:
         return f"{accelerator_name(gres)}:{best}"
     if any(counts):
         raise UsageError(
-            f"{asked.asked}: {having(1)} nodes of '{usable[0].partition}' have "
+            f"{asked.request}: {having(1)} nodes of '{usable[0].partition}' have "
             "accelerators and the others have none; say which are meant by "
             f"{asked.where}.gres, e.g. gpu:{counts[0]}, or with engine.device=cpu"
         )

@@ -36,8 +36,8 @@ class NodeGroup:
     """The setting that asks for them, for messages."""
 
     @property
-    def asked(self) -> str:
-        """How many nodes are asked for, and where."""
+    def request(self) -> str:
+        """The setting with the number of nodes, for messages."""
         setting = "--nodes" if self.where == "slurm" else f"{self.where}.nodes"
         return f"{setting} {self.nodes}"
 
@@ -81,11 +81,11 @@ def in_its_group(job: Job, groups: Sequence[NodeGroup]) -> Job:
     """Return a job of a run with its group, by what SLURM says that it was asked for."""
     if len(groups) == 1:
         return job
-    found = (group.number for group in groups if _asks_for(group.slurm, job))
+    found = (group.number for group in groups if _matches(group.slurm, job))
     return replace(job, group=next(found, FOREIGN))
 
 
-def _asks_for(slurm: SlurmConfig, job: Job) -> bool:
+def _matches(slurm: SlurmConfig, job: Job) -> bool:
     same = (slurm.partition, slurm.constraint or "") == (job.partition, job.constraint)
     return same and (slurm.gres is None or same_gres(slurm.gres, job.gres))
 
@@ -146,7 +146,7 @@ def _check_group(group: NodeGroup, hours: float, found: Sequence[Nodes]) -> None
     if there < nodes:
         has = f"{there} nodes" if _alone(slurm) else f"room for {there} replicas on nodes"
         raise UsageError(
-            f"{group.asked}: partition '{name}' has {has} that can be used, of {total}; see sinfo"
+            f"{group.request}: partition '{name}' has {has} that can be used, of {total}; see sinfo"
         )
     offering = (g for g in usable if slurm.gres is None or offers(g.gres, slurm.gres))
     fitting = sum(_room(g, slurm) for g in offering)

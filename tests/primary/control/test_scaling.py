@@ -11,7 +11,7 @@ from tests.support.run_factory import configuration
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
-from aiperf_hpc.primary.control.scaling import Scaling, ask_for_nodes
+from aiperf_hpc.primary.control.scaling import Scaling, request_nodes
 from aiperf_hpc.primary.launchers.base import ElasticLauncher, ReplicaState, WaitLimit
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
@@ -107,7 +107,7 @@ class Run:
     def look(self, left: float = LATER) -> list[AnyEvent]:
         """Let the scaling look; return what it recorded."""
         before = len(self.events)
-        self.scaling.look(self.launcher.states(), left)
+        self.scaling.update(self.launcher.states(), left)
         return self.events[before:]
 
     def ask(self, nodes: int) -> list[AnyEvent]:
@@ -209,12 +209,12 @@ def test_a_run_that_does_not_last_is_not_scaled(run: Run) -> None:
     view = RunView(run.paths)
     view.refresh()
     with pytest.raises(UsageError, match="never started"):
-        ask_for_nodes(view, 3, "a test")
+        request_nodes(view, 3, "a test")
     started = records.RunStarted(
         run_id="run", nodes=2, hours=1.0, launcher="slurm", host="h", pid=1
     )
     run.journal.append_all([started, records.RunEnded(reason="over")])
     view.refresh()
     with pytest.raises(UsageError, match="has ended; its nodes are what they were"):
-        ask_for_nodes(view, 3, "a test")
+        request_nodes(view, 3, "a test")
     assert not run.paths.scale_request.exists()
