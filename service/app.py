@@ -34,18 +34,21 @@ from aiperf_hpc.service.stream import OpenStreams
 
 API = "/api/v1"
 DESCRIPTION = """\
-Runs of AIPerf-HPC, while they last and afterwards.
+Runs of AIPerf-HPC, during and after them.
 
-Every answer is JSON. Sizes are in bytes, times in seconds, moments in UTC seconds since 1970, where
-a name does not say otherwise. `Age` says how old an answer is, in seconds. Where there is none, the
-body is a `Problem` (RFC 9457). A run whose records are being read for the first time answers 202
-with a `Loading`, until it can answer.
+Every answer is JSON. Sizes are in bytes, durations in seconds and times in UTC seconds since 1970,
+unless a name states otherwise. The header `Age` is the age of an answer in seconds. The body of an
+error is a `Problem` (RFC 9457). While the records of a run are read for the first time, the answer
+is 202 with a `Loading`.
 """
 TAGS = [
     {"name": "runs", "description": "The runs that are served."},
-    {"name": "run", "description": "One run: what it does and did."},
+    {"name": "run", "description": "The status, trials, machines and files of one run."},
     {"name": "one run alone", "description": "The same, where the service serves one run alone."},
-    {"name": "changes", "description": "What needs a token: submit, cancel, stop, scale, resume."},
+    {
+        "name": "changes",
+        "description": "Submit, cancel, stop, scale and resume runs, with a token.",
+    },
     {"name": "service", "description": "The service itself."},
 ]
 
@@ -61,14 +64,14 @@ Change = Literal["submit", "stop", "scale", "resume"]
 
 
 class About(Answer):
-    """What serves."""
+    """The service."""
 
     version: str = Field(__version__, examples=["0.1.0"])
     """The version of AIPerf-HPC."""
     run: str | None
     """The run, where one alone is served."""
     changes: tuple[Change, ...] = Field((), examples=[("submit", "stop", "scale", "resume")])
-    """What can be changed here by who shows a token."""
+    """The changes that a client with a token can make."""
 
 
 def create_app(
@@ -81,14 +84,14 @@ def create_app(
 
     Args:
         runs: the runs.
-        policy: who may do what; reading is open, and nothing else, when not given.
-        log: what is done with a line about an attempt.
-        queue: what starts, stops and resumes runs, where that is possible.
+        policy: the access policy; by default reading is open, and nothing else.
+        log: called with a line for each refused attempt and each change.
+        queue: the queue of runs, if clients may submit some.
     """
     # The usual pages of documentation load scripts from elsewhere, which a cluster cannot.
     app = FastAPI(
         title="AIPerf-HPC",
-        summary="Runs of the benchmark, while they last and afterwards",
+        summary="Runs of the benchmark, during and after them",
         description=DESCRIPTION,
         version=__version__,
         openapi_tags=TAGS,
@@ -160,7 +163,7 @@ async def _statuses(runs: Runs, listed: RunList) -> dict[str, RunStatus]:
 def _add_documentation(app: FastAPI) -> None:
     @app.get("/docs", response_class=HTMLResponse, tags=["service"])
     async def docs() -> Response:
-        """Return a page that describes all of this."""
+        """Return the documentation of this interface as a page."""
         return HTMLResponse(page(app.openapi()), headers={"Content-Security-Policy": POLICY})
 
 
@@ -172,18 +175,18 @@ def _service_routes(runs: Runs, changes: tuple[Change, ...]) -> APIRouter:
 
     @router.get("/healthz")
     async def healthz() -> Health:
-        """Say that the service is there."""
+        """Report that the service is running."""
         return Health()
 
     @router.get("/readyz", responses=PROBLEM)
     async def readyz() -> Health:
-        """Say that the service can read its runs."""
+        """Report that the service can read its runs."""
         await run_in_threadpool(runs.check)
         return Health()
 
     @router.get(API)
     async def about() -> About:
-        """Return what serves."""
+        """Return the service's version and capabilities."""
         return About(run=None if runs.only is None else runs.only.name, changes=changes)
 
     return router

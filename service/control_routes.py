@@ -21,16 +21,16 @@ from aiperf_hpc.untrusted.bounds import MOST_NODES
 
 
 class Accepted(Answer):
-    """What was asked for will be done; the run's status says how far it is."""
+    """The request was accepted; the run's status shows its progress."""
 
     run: str = Field(examples=["20261121-101500-imagenet-3f2a"])
     """The run."""
     status: str = Field(examples=["/api/v1/runs/20261121-101500-imagenet-3f2a/status"])
-    """Where its status is."""
+    """The address of its status."""
 
 
 class NodesWanted(Answer):
-    """How many nodes a run that lasts is to have."""
+    """The number of nodes that a running benchmark is to have."""
 
     nodes: int = Field(ge=1, le=MOST_NODES, examples=[8])
     """How many nodes; a replica spans `replica.nodes` of them."""
@@ -38,12 +38,12 @@ class NodesWanted(Answer):
 
 RESPONSES = problems(
     {
-        401: "A token is needed",
-        403: "This service only reads",
-        404: "There is no such thing",
-        409: "It is not possible now",
-        422: "It cannot run, and why",
-        429: "Too many wait",
+        401: "A token is required",
+        403: "This service is read-only",
+        404: "There is no such item",
+        409: "It conflicts with the current state",
+        422: "It cannot run, with the reason",
+        429: "Too many submissions are waiting",
         503: "The runs cannot be read",
     }
 )

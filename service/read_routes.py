@@ -47,7 +47,7 @@ RESPONSES = {
     202: {"model": Loading, "description": "The records are being read; ask again in a second"},
     **problems(
         {
-            404: "There is no such thing",
+            404: "There is no such item",
             422: "The question is invalid",
             503: "The run cannot be read",
         }

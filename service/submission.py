@@ -1,4 +1,4 @@
-"""What a client hands in: a run that is to be started, and what has become of it."""
+"""Submissions of runs by clients, and their states."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Submission(Answer):
 
 
 class SubmissionState(StrEnum):
-    """What has become of a submission."""
+    """The state of a submission."""
 
     QUEUED = "queued"
     STARTING = "starting"
@@ -66,20 +66,20 @@ class SubmissionState(StrEnum):
 
 
 class Submitted(Answer):
-    """A submission, and what has become of it."""
+    """A submission and its state."""
 
     id: str = Field(examples=["000001"])
     """The submission's name in the queue."""
     state: SubmissionState
-    """What has become of it."""
+    """Its state."""
     submitted_utc: float
-    """When it was handed in, UTC seconds."""
+    """When it was submitted, UTC seconds."""
     submission: Submission
-    """What was handed in."""
+    """The submitted run."""
     run: str | None = None
     """The run that it has become."""
     reason: str = ""
-    """Why it waits or has failed."""
+    """The reason why it waits or has failed."""
 
 
 class Queue(Answer):

@@ -14,7 +14,7 @@ from aiperf_hpc.trial import MorphismData
 
 
 class CandidateState(StrEnum):
-    """What became of a candidate."""
+    """The state of a candidate."""
 
     WAITING = "waiting"
     """It waits for the trainer."""
@@ -32,7 +32,7 @@ class CandidateStatus(Answer):
     replica: str
     """The replica whose search worker grew it."""
     state: CandidateState
-    """What became of it."""
+    """Its state."""
     reason: str
     """Why it was rejected; else empty."""
     trial: str | None
