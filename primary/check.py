@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import metadata
 from typing import NamedTuple
 
@@ -48,7 +49,9 @@ def output_of(command: list[str]) -> str | None:
 
 
 def _version(module: str) -> str:
-    name = metadata.packages_distributions().get(module, [module])[0]
+    with suppress(metadata.PackageNotFoundError):  # Most are named as their module.
+        return f"{module} {metadata.version(module)}"
+    name = metadata.packages_distributions().get(module, [module])[0]  # Reads all packages.
     try:
         return f"{name} {metadata.version(name)}"
     except metadata.PackageNotFoundError:  # Put there by hand, e.g. on PYTHONPATH.
