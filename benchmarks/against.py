@@ -30,7 +30,7 @@ LEAST = 0.97
 STEPS = """
 import sys, time, statistics
 import numpy as np
-from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.replica.data import base
 from aiperf_hpc.replica.engines import load_engine
@@ -57,7 +57,7 @@ CANDIDATE = """
 import sys, tempfile, time, statistics
 from pathlib import Path
 import numpy as np
-from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.operators.morphisms import Deeper
 from aiperf_hpc.morphism.operators.morphisms import Wider
 from aiperf_hpc.morphism.weights.checkpoint import (

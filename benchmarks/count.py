@@ -30,7 +30,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torch_resnet50 import resnet50 as torch_resnet50
 
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.ops_counter.count import count
 
 GRAPHS = 20
@@ -38,7 +38,7 @@ SHAPE = (3, 224, 224)
 OURS = "aiperf"
 FIRST_SCRIPT = """
 import time
-from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.ops_counter.count import count
 graph = resnet50()
 began = time.perf_counter()

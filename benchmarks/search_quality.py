@@ -29,7 +29,7 @@ from scipy.stats import spearmanr
 from side_by_side import heading, machine, row
 
 from aiperf_hpc.config import SearchConfig
-from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.search import load_searcher
 from aiperf_hpc.morphism.search.base import Bounds, Choice, Searcher, View
 from aiperf_hpc.morphism.surrogate.gaussian_process import Repeats, Surrogate

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from side_by_side import in_turns, machine
 
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.trial import Hyperparameters

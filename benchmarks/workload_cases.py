@@ -13,8 +13,8 @@ from workload_peers import Plain, cosmoflow, deepcam, resnet50
 
 from aiperf_hpc.config import CosmoFlowConfig, DeepCAMConfig
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.networks.resnet import V1_5
-from aiperf_hpc.morphism.networks.resnet import resnet50 as resnet50_graph
+from aiperf_hpc.morphism.resnet import V1_5
+from aiperf_hpc.morphism.resnet import resnet50 as resnet50_graph
 from aiperf_hpc.objective import CLASSIFICATION, Objective, regression, segmentation
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.trial import Hyperparameters

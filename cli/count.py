@@ -14,7 +14,7 @@ from aiperf_hpc.cli.parameters import Json, flag, option
 from aiperf_hpc.errors import GraphError, UsageError, did_you_mean
 from aiperf_hpc.formatting import si
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.ops_counter.count import GraphCount, count
 from aiperf_hpc.run.graph_store import MOST_GRAPH_BYTES
 from aiperf_hpc.untrusted.files import text_of

@@ -156,11 +156,11 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
     ranks.exchange(described.result().model_dump_json())
     if config.peak_seconds:
         ranks.exchange(peak.model_dump_json() if peak is not None else "")
-    life = Incarnation.parse(ranks.life)
+    incarnation = Incarnation.parse(ranks.life)
     paths = RunPaths(options.run_dir)
-    folder = paths.incarnation(options.replica, life)
+    folder = paths.incarnation(options.replica, incarnation)
     collective = ranks.watched(folder, config.replica.rank_timeout_seconds)
-    own = paths.telemetry_journal(options.replica, ranks.collective.rank, life)
+    own = paths.telemetry_journal(options.replica, ranks.collective.rank, incarnation)
     # Rank 0 tells of its own node; of each other one its first rank does.
     seconds = config.telemetry.seconds if local_rank == 0 else 0.0
     try:
@@ -194,41 +194,43 @@ def _replica(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -
     paths = RunPaths(options.run_dir)
     counted = Incarnation(options.launch, options.restart)
     try:
-        own = claim_life(paths, options.replica, counted, BackoffRetry(lambda: False))
+        own = claim_incarnation(paths, options.replica, counted, BackoffRetry(lambda: False))
         who = Identity(options.replica, own)
-        life = Replica(paths, manifest, who, Host(options.sharing, ranks.several), ranks)
+        started = Replica(paths, manifest, who, Host(options.sharing, ranks.several), ranks)
     except AIPerfError as error:
         sys.stderr.write(f"aiperf: {options.replica}: {error}\n")
         return error.exit_status
-    return life.run()
+    return started.run()
 
 
-def claim_life(paths: RunPaths, replica: str, counted: Incarnation, retry: Retry) -> Incarnation:
-    """Make the folder of this life of a replica, which no other process has; return its number.
+def claim_incarnation(
+    paths: RunPaths, replica: str, counted: Incarnation, retry: Retry
+) -> Incarnation:
+    """Make the folder of this incarnation of a replica, which no other process has; return it.
 
     Args:
         paths: the run.
         replica: its name.
-        counted: the life by its scheduler's count, which is not enough: a controller that is killed
-            and comes back has forgotten its last seconds, and counts a restart in them again while
-            the one that it has forgotten runs on.
+        counted: the incarnation by its scheduler's count, which is not enough: a controller that
+            is killed and restarted has lost its last seconds. It counts a restart in them again,
+            while the forgotten incarnation continues to run.
         retry: how to write.
 
     Raises:
         StorageError: the folder cannot be made.
     """
-    known = _lives(paths.replica(replica))
-    later = (life.restart + 1 for life in known if life.launch == counted.launch)
+    known = _known_incarnations(paths.replica(replica))
+    later = (each.restart + 1 for each in known if each.launch == counted.launch)
     for restart in itertools.count(max(counted.restart, *later, 0)):
-        life = Incarnation(counted.launch, restart)
-        folder = paths.incarnation(replica, life)
+        incarnation = Incarnation(counted.launch, restart)
+        folder = paths.incarnation(replica, incarnation)
         if retry(partial(_make_new, folder), str(folder)):
-            return life
+            return incarnation
     raise AssertionError("unreachable")
 
 
-def _lives(folder: Path) -> list[Incarnation]:
-    """Return the lives that have a folder, as far as that is visible here."""
+def _known_incarnations(folder: Path) -> list[Incarnation]:
+    """Return the incarnations whose folder is visible here."""
     found = []
     for path in folder.glob("*.*"):
         with suppress(ValueError):  # Not a folder of ours.

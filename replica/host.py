@@ -22,7 +22,7 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.host.machine import available_bytes, cpu_model
 from aiperf_hpc.host.processes import in_background
 from aiperf_hpc.host.schedulers import job_variable
-from aiperf_hpc.morphism.weights.checked_file import Tell
+from aiperf_hpc.morphism.weights.checked_file import Warn
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.engines.peaks import rank_peak
 from aiperf_hpc.replica.node_check import Loaded, check_node, checked_dataset, package_versions
@@ -197,12 +197,12 @@ class Host:
         history = RunHistory(paths, replica=replica, retry=retry)
         return RunKnowledge(replica, history, Digest(paths, retry))
 
-    def study(self, path: Path, retry: Retry, tell: Tell) -> BaseStorage:
+    def study(self, path: Path, retry: Retry, warn: Warn) -> BaseStorage:
         """Return the storage of a study in ``path``, written by ``retry``.
 
-        ``tell`` is called if its file was lost and had to be written anew.
+        ``warn`` is called if its file was lost and had to be written anew.
         """
-        return journal_storage(path, retry, tell)
+        return journal_storage(path, retry, warn)
 
 
 SEARCH_THREADS = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1")

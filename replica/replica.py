@@ -25,7 +25,7 @@ from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of
 from aiperf_hpc.replica.parallel.leader import LeadingBaseline, LeadingDataset, LeadingEngine
 from aiperf_hpc.replica.runtime.stopping import RunClock, StopFlag
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
-from aiperf_hpc.replica.training.best_epoch import keeps_best_epochs
+from aiperf_hpc.replica.training.checkpoint import keeps_best_epochs
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.trials.building import OneRankBuilder, SeveralRanksBuilder, TrialBuilder
 from aiperf_hpc.replica.trials.loop import ReplicaFailedError, TrialLoop
@@ -317,10 +317,10 @@ class Replica:
             storage_wait_seconds=self._patience.waited,
             storage_waiting=waiting.why if waiting is not None else "",
         )
-        said: list[AnyEvent] = [*self._waits(), *self._timekeeping.if_due(), *self._seen_heads()]
+        events: list[AnyEvent] = [*self._waits(), *self._timekeeping.if_due(), *self._seen_heads()]
         if self._clock.starts == "first":
-            said += self._look_at_the_clock()
-        journal.append_all([*said, beat])
+            events += self._look_at_the_clock()
+        journal.append_all([*events, beat])
 
     def _seen_heads(self) -> Iterator[PrimaryHeadSeen]:
         """Yield what the primary told anew of its journal, if it is time to look."""

@@ -6,7 +6,7 @@ from functools import partial
 
 from aiperf_hpc.config import ModelConfig
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.rules.validity.settings import CLOSED, said
 from aiperf_hpc.trial import DatasetInfo

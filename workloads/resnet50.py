@@ -16,7 +16,7 @@ from typing import Final
 
 from aiperf_hpc.config import ModelConfig, RunConfig
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.networks.resnet import V1_5, resnet50
+from aiperf_hpc.morphism.resnet import V1_5, resnet50
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.ops_counter.score import Weight
 from aiperf_hpc.rules.rule import Findings, Found, Rule

@@ -48,7 +48,7 @@ class UnknownTrialError(AIPerfError):
 
 
 @dataclass(frozen=True, slots=True)
-class AskedCandidate:
+class ProposedGraph:
     """A graph to train."""
 
     trial: str
@@ -138,7 +138,7 @@ class AskTellSearch:
         """The trials that were asked for and of which nothing was told, oldest first."""
         return [t.trial for t in self._trials.values() if not t.ended]
 
-    def ask(self, trial: str) -> AskedCandidate:
+    def ask(self, trial: str) -> ProposedGraph:
         """Return what ``trial`` should train, recorded as pending.
 
         The initial graph first; then its children, as long as nothing has been told; then what
@@ -154,7 +154,7 @@ class AskTellSearch:
             raise ValueError(f"trial {trial} was asked for already")
         if self._is_first():
             self._begun = True
-            return self._asked(trial, self._initial, None, ())
+            return self._propose(trial, self._initial, None, ())
         try:
             return self._grow(trial)
         except (SearchSpaceExhaustedError, SurrogateError) as error:
@@ -194,7 +194,7 @@ class AskTellSearch:
         roots = (t for t in self._trials.values() if t.parent is None)
         return not self._begun and all(t.ended and t.merit is None for t in roots)
 
-    def _grow(self, trial: str) -> AskedCandidate:
+    def _grow(self, trial: str) -> ProposedGraph:
         began = self._clock.monotonic()
         # The number of trials makes it another one each time, in later lives too.
         entropy = np.random.SeedSequence((self._seed, len(self._trials)))
@@ -210,7 +210,7 @@ class AskTellSearch:
             seconds=self._clock.monotonic() - began,
             belief=choice.prediction,
         )
-        return self._asked(trial, choice.child, choice.parent, steps, proposed)
+        return self._propose(trial, choice.child, choice.parent, steps, proposed)
 
     def _choose(self, rng: np.random.Generator) -> Choice:
         view = self._view()
@@ -242,14 +242,14 @@ class AskTellSearch:
             self._bounds,
         )
 
-    def _asked(
+    def _propose(
         self,
         trial: str,
         graph: Graph,
         parent: str | None,
         steps: tuple[MorphismData, ...],
         *also: AnyEvent,
-    ) -> AskedCandidate:
+    ) -> ProposedGraph:
         pending = TrialSummary(
             trial=trial,
             replica=self.life,
@@ -262,7 +262,7 @@ class AskTellSearch:
         )
         self._record(pending, *also)
         self._lineage.keep(trial, pending, graph)
-        return AskedCandidate(trial, graph, parent, steps)
+        return ProposedGraph(trial, graph, parent, steps)
 
     def _ended(self, trial: str, objective_value: float | None) -> TrialSummary:
         known = self._trials.get(trial)

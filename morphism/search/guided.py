@@ -43,7 +43,7 @@ _KINDS = tuple(sorted(MORPHISMS))
 
 
 @dataclass(eq=False, slots=True)
-class _Place:
+class _TreeNode:
     """A graph of the tree of morphisms."""
 
     root: Observation
@@ -56,14 +56,14 @@ class _Place:
     mean: float = 0.0
     deviation: float = 0.0
     acquisition: float = 0.0
-    above: _Place | None = None
+    above: _TreeNode | None = None
     """What it was made of; None for a root."""
     failures: int = 0
     """Children that were out of bounds."""
     closed: bool = False
     """Whether nothing within the bounds is expected to grow from it."""
 
-    def line(self) -> list[_Place]:
+    def line(self) -> list[_TreeNode]:
         """Return the places from its root down to it."""
         return [self] if self.above is None else [*self.above.line(), self]
 
@@ -117,7 +117,7 @@ class GuidedSearcher:
             raise exhausted(0, 0, Counter())
         self._learn(view)
         tree = _Tree(self, view, self._pending(view), roots, rng)
-        spare: _Place | None = None
+        spare: _TreeNode | None = None
         for widening in range(WIDENINGS):
             for place in tree.expand(widening):
                 graph = tree.graph(place)
@@ -163,7 +163,7 @@ class GuidedSearcher:
         known = self._descriptions.get(graph)
         return describe(view.graph(name)) if known is None else known
 
-    def _choice(self, tree: _Tree, place: _Place, widenings: int, **more: float) -> Choice:
+    def _choice(self, tree: _Tree, place: _TreeNode, widenings: int, **more: float) -> Choice:
         prediction = {
             "mean": place.mean,
             "deviation": place.deviation,
@@ -210,7 +210,7 @@ class _Tree:
         others = roots[BEST_ROOTS:]
         # In an order of its own, so that searchers that see the same do not widen alike.
         self._waiting = [others[i] for i in rng.permutation(len(others))]
-        self._places: list[_Place] = []
+        self._places: list[_TreeNode] = []
         self._plant(roots[:BEST_ROOTS])
 
     @property
@@ -228,22 +228,22 @@ class _Tree:
         roots = roots + self._waiting[:OTHER_ROOTS]
         del self._waiting[:OTHER_ROOTS]
         vector = self._searcher.description
-        self._add(_Place(r, (), vector(r.graph, r.trial, self._view), None) for r in roots)
+        self._add(_TreeNode(r, (), vector(r.graph, r.trial, self._view), None) for r in roots)
 
-    def graph(self, place: _Place) -> Graph:
+    def graph(self, place: _TreeNode) -> Graph:
         """Return the graph of a place."""
         if place.graph is None:
             place.graph = self._view.graph(place.root.trial)
         return place.graph
 
-    def expand(self, widening: int) -> list[_Place]:
+    def expand(self, widening: int) -> list[_TreeNode]:
         """Grow the tree; return the new places, those that promise most first."""
         if widening:
             self._plant([])
             # Only now: to look at a root its graph must be grown, and most choices end before.
             self._close_roots()
         searcher = self._searcher
-        made: list[_Place] = []
+        made: list[_TreeNode] = []
         # Where promise led, all was known or out of bounds: so look further afield each time.
         begin = searcher.temperature * 2.0**widening
         for done in range(0, searcher.expansions, BRANCH):
@@ -260,7 +260,7 @@ class _Tree:
                 graph = self.graph(root)
                 root.closed = bounds.broken(graph, graph) is not None
 
-    def _draw(self, wanted: int, warmth: float) -> list[_Place]:
+    def _draw(self, wanted: int, warmth: float) -> list[_TreeNode]:
         """Return places to grow, drawn by their acquisition."""
         searcher = self._searcher
         places = [p for p in self._places if not p.closed and len(p.morphisms) < searcher.reach]
@@ -272,7 +272,7 @@ class _Tree:
         drawn = self._rng.choice(len(places), wanted, p=chances / chances.sum())
         return [places[i] for i in drawn]
 
-    def _best_drafts(self, places: list[_Place]) -> Iterator[tuple[_Place, Morphism]]:
+    def _best_drafts(self, places: list[_TreeNode]) -> Iterator[tuple[_TreeNode, Morphism]]:
         """Yield for each place the morphism whose child promises most, of some random ones."""
         drafts = [(place, self._drafts(place)) for place in places]
         drafts = [(place, steps) for place, steps in drafts if steps]
@@ -284,12 +284,12 @@ class _Tree:
             ranked = [(next(promise), step) for step in steps]
             yield place, max(ranked, key=itemgetter(0))[1]
 
-    def _child(self, place: _Place, step: Morphism) -> _Place:
+    def _child(self, place: _TreeNode, step: Morphism) -> _TreeNode:
         graph = step.child(self.graph(place))
         steps = (*place.morphisms, step)
-        return _Place(place.root, steps, describe(graph), graph, above=place)
+        return _TreeNode(place.root, steps, describe(graph), graph, above=place)
 
-    def _drafts(self, place: _Place) -> list[Morphism]:
+    def _drafts(self, place: _TreeNode) -> list[Morphism]:
         """Return random morphisms of a place."""
         graph = self.graph(place)
         drafts: list[Morphism] = []
@@ -301,7 +301,7 @@ class _Tree:
                 self.obstacles[f"no place for {kind}"] += 1
         return drafts
 
-    def _add(self, new: Iterable[_Place]) -> list[_Place]:
+    def _add(self, new: Iterable[_TreeNode]) -> list[_TreeNode]:
         """Let places be of the tree, with what is predicted of them; return them."""
         places = list(new)
         if not places:

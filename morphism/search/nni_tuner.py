@@ -18,7 +18,7 @@ from nni.tuner import Tuner
 
 from aiperf_hpc.config import SearchConfig, validate
 from aiperf_hpc.errors import ConfigError
-from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.search.ask_tell import AskTellSearch
 from aiperf_hpc.morphism.search.base import SearchSpaceExhaustedError
 

@@ -236,7 +236,7 @@ class Surrogate:
     """The process, learning as observations arrive."""
 
     def __init__(self) -> None:
-        self._place: dict[str, int] = {}
+        self._row: dict[str, int] = {}
         """The row of each graph, in the order in which they came to be known."""
         self._repeats: list[Repeats] = []
         self._origin: Vector = np.zeros(SIZE, np.float32)
@@ -255,11 +255,11 @@ class Surrogate:
 
     def __contains__(self, graph: str) -> bool:
         """Return whether the graph of this hash was observed."""
-        return graph in self._place
+        return graph in self._row
 
     def vector(self, graph: str) -> Vector:
         """Return the description of an observed graph. Raises KeyError for another."""
-        vector: Vector = self._points[self._place[graph]] + self._origin
+        vector: Vector = self._points[self._row[graph]] + self._origin
         return vector
 
     @property
@@ -319,19 +319,19 @@ class Surrogate:
         first = len(self)
         new: list[str] = []
         for graph, repeats in observed.items():
-            place = self._place.get(graph)
-            if place is None:
+            row = self._row.get(graph)
+            if row is None:
                 new.append(graph)
-            elif repeats != self._repeats[place]:
-                self._repeats[place] = repeats
-                first = min(first, place)
+            elif repeats != self._repeats[row]:
+                self._repeats[row] = repeats
+                first = min(first, row)
         if new:
             vectors = [description(graph) for graph in new]
             if not self._repeats:
                 self._origin = vectors[0].copy()
             self._points = np.concatenate([self._points, self._relative(vectors)])
             for graph in new:
-                self._place[graph] = len(self._repeats)
+                self._row[graph] = len(self._repeats)
                 self._repeats.append(observed[graph])
         return first
 
@@ -403,7 +403,7 @@ class Surrogate:
         means = np.array([r.mean for r in self._repeats])
         # Its columns' squares add up to the inverse covariance's diagonal: no more is needed.
         pull = self._scale * self._posterior.weights / np.square(inverse).sum(axis=0)
-        return dict(zip(self._place, (means - pull).tolist(), strict=True))
+        return dict(zip(self._row, (means - pull).tolist(), strict=True))
 
 
 def _standard(means: Numbers) -> tuple[float, float]:

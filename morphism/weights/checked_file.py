@@ -19,8 +19,8 @@ from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.storage import Retry, Sync, no_retry, to_stable_storage
 
 Array = NDArray[np.float32]
-Tell = Callable[[str], None]
-"""Told in one line what is not as it should be with a file that can be used all the same."""
+Warn = Callable[[str], None]
+"""Called with one line on what is wrong with a file that can still be used."""
 
 _CONTENTS = "contents"
 """The one text of the header: several the library writes in another order each time."""
@@ -59,7 +59,7 @@ def serialized(arrays: Mapping[str, Array], texts: Mapping[str, str]) -> bytes:
 
 
 def load_checked(
-    path: Path, texts: Collection[str], retry: Retry = no_retry, tell: Tell = ignore
+    path: Path, texts: Collection[str], retry: Retry = no_retry, warn: Warn = ignore
 ) -> Contents:
     """Read a file.
 
@@ -67,7 +67,7 @@ def load_checked(
         path: where it is.
         texts: the names of the texts that are in it.
         retry: how to read; a BackoffRetry waits while the storage is away.
-        tell: told when the file is from before there were checksums.
+        warn: called if the file is from before there were checksums.
 
     Raises:
         CheckpointError: the file is missing or damaged; it says what of it.
@@ -87,7 +87,7 @@ def load_checked(
     except (ValueError, KeyError, SafetensorError) as error:
         raise damaged(path, error) from None
     if stored is None:
-        tell(f"the checkpoint {path} has no checksums, so that damage of it would not be seen")
+        warn(f"the checkpoint {path} has no checksums, so that damage of it would not be seen")
     return contents
 
 

@@ -12,7 +12,7 @@ from aiperf_hpc.errors import CheckpointError, GraphError
 from aiperf_hpc.graph import Distribution, Graph, InitialValue, Shape
 from aiperf_hpc.morphism.weights.checked_file import Array as Array
 from aiperf_hpc.morphism.weights.checked_file import (
-    Tell,
+    Warn,
     damaged,
     ignore,
     load_checked,
@@ -122,19 +122,19 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    path: Path, retry: Retry = no_retry, tell: Tell = ignore
+    path: Path, retry: Retry = no_retry, warn: Warn = ignore
 ) -> tuple[Graph, Weights]:
     """Read a checkpoint, and verify its checksums.
 
     Args:
         path: its file.
         retry: how to read; a BackoffRetry waits while the storage is away.
-        tell: told when the file is from before there were checksums.
+        warn: called if the file is from before there were checksums.
 
     Raises:
         CheckpointError: the file is missing, damaged, or its weights do not fit its graph.
     """
-    texts, weights = load_checked(path, ("graph",), retry, tell)
+    texts, weights = load_checked(path, ("graph",), retry, warn)
     return stored_graph(path, texts["graph"], weights), weights
 
 

@@ -89,7 +89,7 @@ class StopFlag:
         self._clock = clock
         self._also = also
         self._looked = -1e9
-        self._asked: str | None = None
+        self._requested: str | None = None
         self._signalled = False
         self.interrupted = False
         """Whether the reason is a signal alone: the run has time left and nobody asked it to stop,
@@ -106,11 +106,11 @@ class StopFlag:
 
     def ask(self, reason: str) -> None:
         """Ask for a stop."""
-        self._asked = self._asked or reason
+        self._requested = self._requested or reason
 
     def interrupt(self, reason: str) -> None:
         """Ask for a stop as a scheduler does that wants the node."""
-        self._signalled = self._asked is None
+        self._signalled = self._requested is None
         self.ask(reason)
 
     def _received(self, number: int, _: object) -> None:
@@ -126,10 +126,10 @@ class StopFlag:
             now = self._clock.utc()
             if now >= self.deadline:
                 self._reason = TIME_OVER
-            elif self._asked is not None or now - self._looked >= self._every:
+            elif self._requested is not None or now - self._looked >= self._every:
                 self._looked = now
-                self._reason = requested_stop(self._request) or self._also() or self._asked
-                self.interrupted = self._signalled and self._reason == self._asked
+                self._reason = requested_stop(self._request) or self._also() or self._requested
+                self.interrupted = self._signalled and self._reason == self._requested
         return self._reason
 
     def overdue(self, seconds: float) -> bool:

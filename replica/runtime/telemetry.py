@@ -98,9 +98,9 @@ def node_telemetry(
         yield
         return
 
-    def record(told: Equipment | Sample) -> None:
-        is_sample = isinstance(told, Sample)
-        append(TelemetrySampled(sample=told) if is_sample else TelemetryStarted(equipment=told))
+    def record(value: Equipment | Sample) -> None:
+        is_sample = isinstance(value, Sample)
+        append(TelemetrySampled(sample=value) if is_sample else TelemetryStarted(equipment=value))
 
     name = hashlib.sha256(str(paths.root.resolve()).encode()).hexdigest()[:32]
     with sampled(name, node_tree(), seconds=seconds, clock=clock, record=record):

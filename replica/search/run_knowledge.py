@@ -169,8 +169,8 @@ class RunKnowledge:
 
     def kinds(self) -> Counter[str]:
         """Return how often each kind of morphism was proposed."""
-        said = self._digest.proposals
-        new = (p for p in self.history.proposals.values() if p.id not in said)
+        digested = self._digest.proposals
+        new = (p for p in self.history.proposals.values() if p.id not in digested)
         return self._digest.kinds + Counter(
             kind for p in new for kind in kinds_of(p.proposed.morphisms)
         )

@@ -99,14 +99,14 @@ class SearchWorker:
         self._gone: dict[str, float] = {}
         """The trials whose weights are gone or damaged, whatever their records say, with the time
         at which that was found, monotonic; infinite where all were told."""
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         """The problems of checkpoints that the journal names already."""
-        self._complained = 0
+        self._recorded_problems = 0
         """The number of problems of the digest that the journal names already."""
         self._pause = FIRST_PAUSE
-        self._made = self._made_before()
+        self._made = self._previous_proposals()
 
-    def _made_before(self) -> int:
+    def _previous_proposals(self) -> int:
         """Return how many candidates a worker of this name made before it was replaced."""
         self._knowledge.refresh_own()
         made = [
@@ -129,9 +129,9 @@ class SearchWorker:
         if len(self._knowledge.pending) >= self._context.config.search.stock:
             return self._rest()
         self._knowledge.refresh()
-        self._complain()
-        self._give_up_lost_parents()
-        space, observations = self._space_once(), self._knowledge.observations(self._gone.keys())
+        self._record_problems()
+        self._drop_lost_parents()
+        space, observations = self._search_space(), self._knowledge.observations(self._gone.keys())
         if space is None or not any(o.can_grow for o in observations):
             return min(self._rest(), EAGER_PAUSE)
         self._pause = FIRST_PAUSE
@@ -159,13 +159,13 @@ class SearchWorker:
         pause, self._pause = self._pause, min(1.5 * self._pause, LONGEST_PAUSE)
         return pause
 
-    def _complain(self) -> None:
+    def _record_problems(self) -> None:
         """Record what is newly wrong with the digest; what it still says is used."""
-        for problem in self._knowledge.problems[self._complained :]:
+        for problem in self._knowledge.problems[self._recorded_problems :]:
             self._context.journal.append(SearchFailed(reason=problem))
-            self._complained += 1
+            self._recorded_problems += 1
 
-    def _give_up_lost_parents(self) -> None:
+    def _drop_lost_parents(self) -> None:
         """Say of which trials the weights are gone for good, so that nobody waits for children."""
         now = self._context.clock.monotonic()
         for name, since in list(self._gone.items()):
@@ -207,7 +207,7 @@ class SearchWorker:
         if path is None or not self._context.exists(path):
             raise _ParentLostError(choice.parent)
         try:
-            graph, weights = load_checkpoint(path, self._context.retry, self._tell_once)
+            graph, weights = load_checkpoint(path, self._context.retry, self._warn_once)
             if graph != choice.graphs[0]:  # Weights are known by the names of its nodes.
                 raise damaged(path, f"its graph is not that of trial {choice.parent}")
         except CheckpointError as error:
@@ -222,9 +222,9 @@ class SearchWorker:
             lambda: self._graphs.save(choice.child), f"the graph of {proposal}"
         )
 
-    def _tell_once(self, problem: str) -> None:
-        if problem not in self._told:
-            self._told.add(problem)
+    def _warn_once(self, problem: str) -> None:
+        if problem not in self._warned:
+            self._warned.add(problem)
             self._context.journal.append(SearchFailed(reason=problem))
 
     def _view(self, observations: list[Observation], lineage: Lineage, bounds: Bounds) -> View:
@@ -238,7 +238,7 @@ class SearchWorker:
             bounds,
         )
 
-    def _space_once(self) -> tuple[Lineage, Bounds] | None:
+    def _search_space(self) -> tuple[Lineage, Bounds] | None:
         """Return lineage and bounds once this replica has said what its dataset is."""
         dataset = self._knowledge.dataset
         if self._space is None and dataset is not None:

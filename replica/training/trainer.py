@@ -20,8 +20,12 @@ from aiperf_hpc.replica.data.base import Batch, Dataset
 from aiperf_hpc.replica.data.baseline import Baseline
 from aiperf_hpc.replica.engines.base import Network
 from aiperf_hpc.replica.runtime.background import IMMEDIATE
-from aiperf_hpc.replica.training.best_epoch import BestEpochSoFar, keeps_best_epochs
-from aiperf_hpc.replica.training.checkpoint import EpochEnd, TrialCheckpoints
+from aiperf_hpc.replica.training.checkpoint import (
+    BestEpochSoFar,
+    EpochEnd,
+    TrialCheckpoints,
+    keeps_best_epochs,
+)
 from aiperf_hpc.replica.training.credit import EvaluationCredit, TrainingCredit, TrialStopped
 from aiperf_hpc.replica.training.schedule import Schedule
 from aiperf_hpc.replica.training.trial import (
@@ -202,7 +206,7 @@ class Trainer:
         batches = built.batches
         end = self._epoch_end(built, network)
         for epoch in range(trial.course.epochs + 1, trial.epoch_limit + 1):
-            self._stop_if_asked()
+            self._stop_if_requested()
             began = self._context.clock.monotonic()
             after_step = meanwhile if self._near_its_end(trial, epoch) else _nothing
             if epoch > trial.course.epochs + 1:  # Those of the first one came with the trial.
@@ -214,7 +218,7 @@ class Trainer:
                     rate = schedule.rate(step, self._course.losses)
                     network.train_step(batch, rate)
                     credit.executed(batch.whole)
-                    self._stop_if_asked()
+                    self._stop_if_requested()
                     after_step()
 
             evaluation = EvaluationCredit(self._context, network, trial.name, epoch, self._measure)
@@ -222,7 +226,7 @@ class Trainer:
                 for batch in self._timed(self._validation(used.batch_size)):
                     network.evaluate_step(batch)
                     evaluation.executed(batch.whole)
-                    self._stop_if_asked()
+                    self._stop_if_requested()
                     after_step()
 
             evaluated = evaluation.evaluated(rate, credit.mean_loss)
@@ -279,7 +283,7 @@ class Trainer:
                 return
             yield batch
 
-    def _stop_if_asked(self) -> None:
+    def _stop_if_requested(self) -> None:
         if self._context.stop.reason is not None:
             raise TrialStopped
 

@@ -42,13 +42,13 @@ class CandidateQueue:
     def _load(self, proposal: Proposal) -> Candidate:
         proposed = proposal.proposed
         path = self._context.paths.candidate(proposal.id)
-        told: list[str] = []
-        graph, weights = load_checkpoint(path, self._context.retry, told.append)
+        warnings: list[str] = []
+        graph, weights = load_checkpoint(path, self._context.retry, warnings.append)
         if graph.hash != proposed.graph:
             raise CheckpointError(
                 f"the candidate {proposal.id} holds the graph {graph.hash}, not {proposed.graph}"
             )
-        for problem in told:
+        for problem in warnings:
             self._context.report(path, problem, remedy="it is taken")
         steps = tuple(from_data(data) for data in proposed.morphisms)
         return Candidate(graph, weights, proposed.parent, proposal.id, steps)

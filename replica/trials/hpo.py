@@ -32,7 +32,7 @@ from aiperf_hpc.config import HpoConfig, Integers, Reals, SpaceConfig
 from aiperf_hpc.errors import StorageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.grow import grow, inserted_spatial_convs, resize_inserted
-from aiperf_hpc.morphism.weights.checked_file import Tell, ignore
+from aiperf_hpc.morphism.weights.checked_file import Warn, ignore
 from aiperf_hpc.replica.training.trial import Suggestion
 from aiperf_hpc.run.paths import seed_of, write_whole
 from aiperf_hpc.run.storage import GrowingFile, Retry, no_retry
@@ -48,18 +48,18 @@ DRAWS = 8
 """How often a suggestion that a round has tried already is drawn again."""
 
 
-def journal_storage(path: Path, retry: Retry = no_retry, tell: Tell = ignore) -> BaseStorage:
+def journal_storage(path: Path, retry: Retry = no_retry, warn: Warn = ignore) -> BaseStorage:
     """Return a new storage of studies in Optuna's journal format, with one writer.
 
     Args:
         path: its file; what is there is replaced.
         retry: how to write it.
-        tell: told when the file was gone or not as it was left, and was written anew.
+        warn: called if the file was lost or changed, and was written anew.
 
     Raises:
         StorageError: ``retry`` cannot write it; so do all who use it.
     """
-    return JournalStorage(_StudyLog(path, retry, tell))
+    return JournalStorage(_StudyLog(path, retry, warn))
 
 
 class Hpo:
@@ -108,17 +108,17 @@ class Hpo:
         return self._begin(self._ask(space, round_), round_, "tpe")
 
     def completed(self, suggestion: Suggestion, accuracy: float, note: str = "") -> None:
-        """Tell a trial's best accuracy, whether or not it was stopped early."""
+        """Record a trial's best accuracy, whether or not it was stopped early."""
         self._note(suggestion, note)
         self._study.tell(suggestion.number, accuracy)
 
     def failed(self, suggestion: Suggestion, reason: str) -> None:
-        """Tell that a trial failed; TPE takes it for worse than all that did not."""
+        """Record that a trial failed; TPE ranks it below all that did not."""
         self._note(suggestion, reason)
         self._study.tell(suggestion.number, state=TrialState.FAIL)
 
     def cut(self, suggestion: Suggestion, reason: str) -> None:
-        """Tell that a trial was cut before its end, which says nothing of its hyperparameters."""
+        """Record that a trial was cut short, which says nothing of its hyperparameters."""
         self._note(suggestion, reason)
         self._study.tell(suggestion.number, state=TrialState.PRUNED)
 
@@ -216,9 +216,9 @@ def _merits(trials: Sequence[FrozenTrial]) -> list[tuple[Values, float]]:
     for trial in done:
         values.setdefault(_round(trial), []).append(float(trial.values[0]))
     common = _common(values)
-    told = [(t.params, float(t.values[0]) - common[_round(t)]) for t in done]
-    worst = min(merit for _, merit in told) - 1.0
-    return told + [(t.params, worst) for t in trials if t.state is TrialState.FAIL]
+    merits = [(t.params, float(t.values[0]) - common[_round(t)]) for t in done]
+    worst = min(merit for _, merit in merits) - 1.0
+    return merits + [(t.params, worst) for t in trials if t.state is TrialState.FAIL]
 
 
 def _common(values: Mapping[int, Sequence[float]]) -> dict[int, float]:
@@ -303,10 +303,10 @@ class _StudyLog(BaseJournalBackend):
     disk that fills. All of it is kept in memory too, so that it outlives its file.
     """
 
-    def __init__(self, path: Path, retry: Retry, tell: Tell) -> None:
+    def __init__(self, path: Path, retry: Retry, warn: Warn) -> None:
         self._path = path
         self._retry = retry
-        self._tell = tell
+        self._warn = warn
         self._what = f"the study {path}"
         self._logs: list[dict[str, Any]] = []
         self._file = self._made("")
@@ -330,7 +330,7 @@ class _StudyLog(BaseJournalBackend):
         except StorageError as error:
             self._file.close()
             self._file = self._made(_lines(self._logs) + lines)
-            self._tell(str(error))
+            self._warn(str(error))
         self._logs += json.loads(f"[{','.join(lines.splitlines())}]")
 
 

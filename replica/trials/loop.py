@@ -12,7 +12,7 @@ from aiperf_hpc.morphism.weights.checkpoint import save_checkpoint
 from aiperf_hpc.morphism.weights.predictions import save_predictions
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
-from aiperf_hpc.replica.training.best_epoch import BestEpochStore
+from aiperf_hpc.replica.training.checkpoint import BestEpochStore
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.training.trial import (
     BuiltTrial,
@@ -83,7 +83,7 @@ class TrialLoop:
         self._planner = Planner(
             context,
             initial=initial,
-            stock=CandidateQueue(context, knowledge.history),
+            queue=CandidateQueue(context, knowledge.history),
             hpo=Hpo(
                 self._context.config.hpo,
                 configured_hyperparameters(self._context.config.training),

@@ -46,23 +46,23 @@ class Planner:
         context: ReplicaContext,
         *,
         initial: Graph,
-        stock: CandidateQueue,
+        queue: CandidateQueue,
         hpo: Hpo,
         knowledge: RunKnowledge,
     ) -> None:
-        """Begin where this replica's earlier lives ended.
+        """Continue where this replica's earlier incarnations ended.
 
         Args:
-            context: the replica's; its journal is told what is wrong with a checkpoint.
+            context: the replica's; its journal records problems with a checkpoint.
             initial: the graph that all others grow from.
-            stock: what has been grown for this replica.
+            queue: the candidates of this replica.
             hpo: its study.
             knowledge: what it knows of the run.
         """
         self._context = context
         self._name = context.who.name
         self._initial = initial
-        self._stock = stock
+        self._queue = queue
         self._hpo = hpo
         self._knowledge = knowledge
         self._numbers = count(1)
@@ -101,12 +101,12 @@ class Planner:
         )
 
     def drop(self, trial: PlannedTrial) -> None:
-        """Tell the study that what was planned is not tried."""
+        """Record in the study that a planned trial is not tried."""
         if trial.suggestion is not None:
             self._hpo.cut(trial.suggestion, "the run ended before its turn")
 
     def tell(self, trial: PlannedTrial, result: TrialResult) -> None:
-        """Tell the study what came of a trial."""
+        """Record a trial's result in the study."""
         if trial.suggestion is not None:
             self._tell(trial.suggestion, trial.round, result)
         elif trial.phase is RoundPhase.HPO and not result.cut:
@@ -114,7 +114,7 @@ class Planner:
             reached = None if result.state is TrialState.FAILED else max(result.values)
             self._hpo.learn(result.used, trial.round, reached)
         if trial.discard_candidate:
-            self._stock.discard(trial.candidate)
+            self._queue.discard(trial.candidate)
 
     def _tell(self, suggestion: Suggestion, number: int, result: TrialResult) -> None:
         used, failed = result.used, result.state is TrialState.FAILED
@@ -130,11 +130,11 @@ class Planner:
             self._hpo.completed(suggestion, max(result.values), result.reason)
 
     def _all_plans(self) -> Iterator[PlannedTrial | None]:
-        first = yield from self._take_over()
+        first = yield from self._resume()
         if not self._context.config.search.searches:
             yield from self._trainings(first)
         for number in count(first):
-            candidate = self._beginning() if number == 1 else self._candidate()
+            candidate = self._initial_candidate() if number == 1 else self._candidate()
             while candidate is None:
                 yield None
                 candidate = self._candidate()
@@ -144,11 +144,11 @@ class Planner:
         """Yield the initial network as often as that was asked for, then nothing any more."""
         most = self._context.config.search.trainings
         for number in count(first) if most is None else (*self._lost, *range(first, most + 1)):
-            yield self._plan(number, self._beginning())
+            yield self._plan(number, self._initial_candidate())
         self.done = True
         yield from repeat(None)
 
-    def _take_over(self) -> Generator[PlannedTrial, None, int]:
+    def _resume(self) -> Generator[PlannedTrial, None, int]:
         """Go on where an earlier life of this replica ended; return the next round's number."""
         history = self._knowledge.history
         history.refresh(self._context.replica)
@@ -164,14 +164,14 @@ class Planner:
         self._lost = tuple(n for n in range(1, last.started.round) if n not in ended)
         if last.ended is not None:
             return last.started.round + 1
-        planned = self._going_on_with(last)
+        planned = self._resumed(last)
         if planned is None:
             return last.started.round
         yield planned
         return last.started.round + 1
 
     def _learn(self, trial: Trial) -> None:
-        """Tell the study of a trial of an earlier life what that told its own.
+        """Add a trial of an earlier incarnation to the study, as that added it to its own.
 
         Nothing of one that was cut. By the records, since the earlier study may be damaged.
         """
@@ -199,7 +199,7 @@ class Planner:
                 course = course.after(evaluation.objective_value, evaluation.validation_loss)
         return course
 
-    def _going_on_with(self, interrupted: Trial) -> PlannedTrial | None:
+    def _resumed(self, interrupted: Trial) -> PlannedTrial | None:
         """Return how to train an interrupted trial to its end, if it has a checkpoint.
 
         Without one, or with a damaged one, its round is begun anew.
@@ -244,9 +244,9 @@ class Planner:
             if self._was_stored(interrupted):
                 raise CheckpointError(f"the checkpoint {path} is gone")
             return None
-        told: list[str] = []
-        saved = load_training(path, self._context.retry, told.append)
-        for problem in told:
+        warnings: list[str] = []
+        saved = load_training(path, self._context.retry, warnings.append)
+        for problem in warnings:
             self._context.report(path, problem, "it is gone on with")
         if saved.course.trial != interrupted.id:
             return None  # Of a trial before it.
@@ -268,13 +268,13 @@ class Planner:
         if number <= len(self._context.config.rounds.warmup_epochs):
             yield replace(self._plan(number, candidate), discard_candidate=True)
             return
-        like = self._of_parent(candidate)
+        like = self._parent_hyperparameters(candidate)
         for left in reversed(range(self._context.config.hpo.trials_per_round)):
             tuned = self._tuned(number, candidate, like)
             yield replace(tuned, discard_candidate=left == 0)
             like = None
 
-    def _of_parent(self, candidate: Candidate) -> Hyperparameters | None:
+    def _parent_hyperparameters(self, candidate: Candidate) -> Hyperparameters | None:
         """Return the best hyperparameters that are known of the graph a candidate grew from."""
         if candidate.parent is None:
             return None
@@ -331,7 +331,7 @@ class Planner:
             suggestion=suggestion,
         )
 
-    def _beginning(self) -> Candidate:
+    def _initial_candidate(self) -> Candidate:
         seed = seed_of(self._context.config.seed, self._name, "initial", next(self._beginnings))
         return Candidate(self._initial, initial_weights(self._initial, np.random.default_rng(seed)))
 
@@ -341,11 +341,11 @@ class Planner:
         While nothing in the whole run has been or is being trained that could be grown, the
         initial graph is tried again.
         """
-        candidate = self._stock.take()
+        candidate = self._queue.take()
         if candidate is None:
             self._knowledge.refresh()
             if not self._knowledge.may_be_grown():
-                return self._beginning()
+                return self._initial_candidate()
         return candidate
 
     def _next_trial(self) -> tuple[str, int]:

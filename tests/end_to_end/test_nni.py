@@ -16,7 +16,7 @@ import pytest
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.morphism.lineage import Lineage
-from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.records import AnyEvent, SearchEnded, TrialEnded, TrialSummary
 

@@ -11,10 +11,10 @@ from aiperf_hpc.config import DatasetConfig, ModelConfig, RunConfig
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.lineage import Grown, Lineage
-from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.operators.grow import grow
 from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.registry import initial_graph
 

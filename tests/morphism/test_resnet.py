@@ -4,7 +4,7 @@ import pytest
 
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Conv2D, Dense, Graph, MaxPool2D, Shape
-from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.resnet import resnet50
 
 
 def convs(graph: Graph) -> dict[str, Conv2D]:

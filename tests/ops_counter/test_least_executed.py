@@ -20,7 +20,7 @@ from aiperf_hpc.graph import (
     RegionConv2D,
     Shape,
 )
-from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.least_executed import least_executed, share_inside
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.ops_counter.count import GraphCount, count
 
 STAGES = (  # blocks, width, channels in, side of the output

@@ -32,7 +32,7 @@ from aiperf_hpc.graph import (
     ReLU,
     Tile,
 )
-from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.ops_counter.layers import TRAFFIC
 from aiperf_hpc.ops_counter.traffic import GraphTraffic, LayerTraffic, traffic
 from aiperf_hpc.replica.engines.torch.optimizers import OPTIMIZERS

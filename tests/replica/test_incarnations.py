@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.clock import Clock
 
-from aiperf_hpc.replica.__main__ import claim_life
+from aiperf_hpc.replica.__main__ import claim_incarnation
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.storage import BackoffRetry, no_retry
 
@@ -20,7 +20,7 @@ def test_a_life_is_what_the_scheduler_counted_unless_another_process_is_it(tmp_p
     paths = RunPaths(tmp_path)
 
     def claim(launch: int, restart: int) -> Incarnation:
-        return claim_life(paths, "r0", Incarnation(launch, restart), no_retry)
+        return claim_incarnation(paths, "r0", Incarnation(launch, restart), no_retry)
 
     assert claim(0, 0) == Incarnation(0, 0)
     assert claim(0, 1) == Incarnation(0, 1)
@@ -31,12 +31,12 @@ def test_a_life_is_what_the_scheduler_counted_unless_another_process_is_it(tmp_p
     assert claim(1, 0) == Incarnation(1, 0)
     paths.replica_log("r0").touch()
     assert claim(1, 1) == Incarnation(1, 1)
-    assert claim_life(paths, "r1", Incarnation(0, 0), no_retry) == Incarnation(0, 0)
+    assert claim_incarnation(paths, "r1", Incarnation(0, 0), no_retry) == Incarnation(0, 0)
 
 
 def test_of_processes_that_start_at_once_each_has_its_own(tmp_path: Path) -> None:
     def claim(_: int) -> Incarnation:
-        return claim_life(RunPaths(tmp_path), "r0", Incarnation(3, 1), no_retry)
+        return claim_incarnation(RunPaths(tmp_path), "r0", Incarnation(3, 1), no_retry)
 
     with ThreadPoolExecutor(8) as threads:
         lives = list(threads.map(claim, range(40)))
@@ -54,5 +54,5 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Path, "mkdir", full)
     patience = BackoffRetry(lambda: False, clock=time)
-    assert claim_life(RunPaths(tmp_path), "r0", Incarnation(), patience) == Incarnation()
+    assert claim_incarnation(RunPaths(tmp_path), "r0", Incarnation(), patience) == Incarnation()
     assert len(time.pauses) == 2

@@ -26,7 +26,7 @@ from aiperf_hpc.graph import (
 )
 from aiperf_hpc.host import machine
 from aiperf_hpc.host.machine import available_bytes
-from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.search.base import MemoryBound
 from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
 from aiperf_hpc.replica import __main__ as main

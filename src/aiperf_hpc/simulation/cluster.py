@@ -18,7 +18,7 @@ from optuna.storages import BaseStorage, InMemoryStorage
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.morphism.lineage import Grown
-from aiperf_hpc.morphism.weights.checked_file import Tell
+from aiperf_hpc.morphism.weights.checked_file import Warn
 from aiperf_hpc.primary.launchers.base import ReplicaState
 from aiperf_hpc.primary.launchers.slurm.batch_script import wait_limit
 from aiperf_hpc.replica.context import ReplicaContext
@@ -211,9 +211,9 @@ class SimulatedHost(Host):
         del paths, replica, retry
         return self._knowledge
 
-    def study(self, path: Path, retry: Retry, tell: Tell) -> BaseStorage:
+    def study(self, path: Path, retry: Retry, warn: Warn) -> BaseStorage:
         """Return a storage in memory: one in a file syncs several times a trial."""
-        del path, retry, tell
+        del path, retry, warn
         return InMemoryStorage()
 
 

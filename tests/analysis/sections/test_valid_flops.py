@@ -39,7 +39,7 @@ from aiperf_hpc.analysis.training_log import (
 )
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.graph import Conv2D, Graph, Node
-from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.resnet import resnet50
 
 MAE = Quality(name="eval_error", higher_is_better=False, target=0.124)
 

@@ -8,10 +8,10 @@ from tests.support.networks import SMALL, THIN, plain, residual, rng, trained_we
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.operators.morphisms import MORPHISMS, Deeper, KernelSize, Skip, Wider
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.weights.channels import channel_groups
 from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights
 

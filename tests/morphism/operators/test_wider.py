@@ -10,8 +10,8 @@ from tests.support.torch_network import logits, to_tensors
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Dense, Graph, Input, Node, Softmax
-from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.morphisms import Wider
+from aiperf_hpc.morphism.resnet import resnet50
 
 MAKERS = [*SMALL, *THIN]
 

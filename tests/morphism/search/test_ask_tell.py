@@ -12,7 +12,7 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.grow import grow
 from aiperf_hpc.morphism.operators.morphisms import from_data
 from aiperf_hpc.morphism.search import greedy
-from aiperf_hpc.morphism.search.ask_tell import AskedCandidate, AskTellSearch, UnknownTrialError
+from aiperf_hpc.morphism.search.ask_tell import AskTellSearch, ProposedGraph, UnknownTrialError
 from aiperf_hpc.morphism.search.base import SearchSpaceExhaustedError
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.records import Proposed, SearchFailed, TrialSummary
@@ -67,7 +67,7 @@ def test_with_four_trials_at_once_every_result_is_recorded_for_its_graph(
     journal: Path, method: str
 ) -> None:
     search = begin(journal, search=GUIDED.model_copy(update={"method": method}))
-    running: list[AskedCandidate] = []
+    running: list[ProposedGraph] = []
     expected: dict[str, tuple[str, float | None, bool]] = {}
     for number in range(24):
         running.append(search.ask(search.name(number)))

@@ -14,7 +14,7 @@ from nni.runtime import msg_dispatcher
 
 from aiperf_hpc.errors import ConfigError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.networks.resnet import resnet50
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.search.nni_tuner import SETTINGS, AIPerfTuner
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.records import TrialEnded

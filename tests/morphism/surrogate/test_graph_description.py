@@ -11,9 +11,9 @@ import pytest
 from tests.support.networks import SMALL, cosmoflow, random_chain, residual, rng, two_stems
 
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.grow import grow
 from aiperf_hpc.morphism.operators.morphisms import MORPHISMS, KernelSize, Skip, Wider
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.surrogate.graph_description import (
     SIZE,
     STAGE,
@@ -57,7 +57,7 @@ def test_names_and_order_are_no_part_of_a_description(make: Callable[[], Graph])
 def test_a_description_is_the_same_in_every_process() -> None:
     code = (
         "from aiperf_hpc.morphism.surrogate.graph_description import describe\n"
-        "from aiperf_hpc.morphism.networks.resnet import resnet50\n"
+        "from aiperf_hpc.morphism.resnet import resnet50\n"
         "print(describe(resnet50()).tolist())"
     )
     said = {

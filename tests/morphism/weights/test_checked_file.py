@@ -148,14 +148,14 @@ def test_a_file_from_before_there_were_checksums_is_read_and_says_so(tmp_path: P
     told: list[str] = []
     old = tmp_path / "old"
     old.write_bytes(save(dict(WEIGHTS), {"graph": GRAPH.to_json()}))
-    graph, weights = load_checkpoint(old, tell=told.append)
+    graph, weights = load_checkpoint(old, warn=told.append)
     assert graph == GRAPH
     assert _equal(weights, WEIGHTS)
     assert told == [
         f"the checkpoint {old} has no checksums, so that damage of it would not be seen"
     ]
     save_checkpoint(tmp_path / "new", GRAPH, WEIGHTS)
-    load_checkpoint(tmp_path / "new", tell=told.append)
+    load_checkpoint(tmp_path / "new", warn=told.append)
     assert len(told) == 1
 
 

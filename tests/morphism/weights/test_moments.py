@@ -20,9 +20,9 @@ from aiperf_hpc.graph import (
     Shape,
     Softmax,
 )
-from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.operators.morphisms import Deeper
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.weights.calibration import channel_moments
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, initial_weights
 

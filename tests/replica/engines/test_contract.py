@@ -44,10 +44,10 @@ from aiperf_hpc.graph import (
     Shape,
     Softmax,
 )
-from aiperf_hpc.morphism.networks.resnet import resnet50
 from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize, Skip, Wider
+from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.weights.channels import channel_groups
 from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION

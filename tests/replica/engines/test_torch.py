@@ -226,7 +226,7 @@ def test_the_batch_is_not_written_to(engine: RankEngine) -> None:
 
 def test_buckets_are_ready_before_the_backward_pass_is_over(engine: RankEngine) -> None:
     """The first of ResNet-50's, which has several, comes before the first layer's gradient."""
-    from aiperf_hpc.morphism.networks.resnet import resnet50
+    from aiperf_hpc.morphism.resnet import resnet50
 
     graph = resnet50((32, 32, 3), 10)
     network = engine.build(

@@ -22,7 +22,7 @@ from aiperf_hpc.config import HpoConfig
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.grow import grow, inserted_spatial_convs
 from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize
-from aiperf_hpc.morphism.weights.checked_file import Tell, ignore
+from aiperf_hpc.morphism.weights.checked_file import Warn, ignore
 from aiperf_hpc.replica.trials.hpo import Hpo, journal_storage, kernel_choices
 from aiperf_hpc.run.storage import BackoffRetry, Retry, no_retry
 from aiperf_hpc.trial import Hyperparameters
@@ -40,11 +40,11 @@ def hpo_in(
     startup: int = 4,
     largest: int = 10**9,
     retry: Retry = no_retry,
-    tell: Tell = ignore,
+    warn: Warn = ignore,
 ) -> Hpo:
     """A study in ``folder`` for a machine on which batches up to ``largest`` fit."""
     config = HpoConfig.model_validate({"startup_trials": startup, "space": space or {}})
-    storage = journal_storage(folder / "study.log", retry, tell)
+    storage = journal_storage(folder / "study.log", retry, warn)
     return Hpo(config, BASE, storage, "r0", seed, lambda graph, batch_size: batch_size <= largest)
 
 
@@ -328,7 +328,7 @@ def test_a_study_whose_file_is_lost_is_written_anew_and_that_is_said(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     told: list[str] = []
-    hpo = hpo_in(tmp_path, SMALL, tell=told.append)
+    hpo = hpo_in(tmp_path, SMALL, warn=told.append)
     hpo.completed(hpo.suggest(two_stems(), 4), 0.1)
     suggestion = hpo.suggest(two_stems(), 4)
     damage(tmp_path / "study.log")

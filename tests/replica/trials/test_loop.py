@@ -239,7 +239,7 @@ def test_a_candidate_that_is_damaged_or_not_visible_yet_is_passed_over(
     bench.search(2)
     bench.history.refresh()
     first, second = bench.history.pending("r0")
-    path, queue = bench.paths.candidate(first.id), bench.rounds._planner._stock
+    path, queue = bench.paths.candidate(first.id), bench.rounds._planner._queue
     hidden = path.rename(tmp_path / "hidden")
     if damaged:
         path.write_bytes(b"torn")

@@ -1,1 +1,0 @@
-"""Initial networks."""
