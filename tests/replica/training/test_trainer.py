@@ -205,17 +205,23 @@ def test_a_trial_that_failed_or_predicts_nothing_has_no_predictions(tmp_path: Pa
     assert last.run().predictions is None
 
 
-def test_a_stop_ends_after_the_current_step_and_credits_exactly_it(tmp_path: Path) -> None:
-    def stop_at_step_5(step: int) -> None:
-        if step == 5:
+@pytest.mark.parametrize(
+    ("last", "credited", "evaluated"), [(-1, (0, 0), 0), (5, (50 + 16 + 16, 20), 1)]
+)
+def test_a_stop_ends_after_the_current_step_and_credits_exactly_it(
+    tmp_path: Path, last: int, credited: tuple[int, int], evaluated: int
+) -> None:
+    def stop(step: int) -> None:
+        if step == last:
             bench.stop.ask("enough")
 
-    bench = Bench(tmp_path, Script(on_step=stop_at_step_5))
+    bench = Bench(tmp_path, Script(on_step=stop))
+    stop(-1)
     result = bench.run(epochs=3)
     assert (result.state, result.reason, result.weights) == (TrialState.STOPPED, "enough", None)
-    assert bench.engine.networks[0].steps == 6
-    assert bench.credited() == (50 + 16 + 16, 20)
-    assert len(bench.recorded(records.Evaluated)) == 1
+    assert bench.engine.networks[0].steps == last + 1
+    assert bench.credited() == credited
+    assert len(bench.recorded(records.Evaluated)) == evaluated
 
 
 def test_progress_is_recorded_while_an_epoch_lasts(tmp_path: Path) -> None:
@@ -226,35 +232,31 @@ def test_progress_is_recorded_while_an_epoch_lasts(tmp_path: Path) -> None:
     assert len(trained) >= 2
 
 
-def test_a_loss_that_is_not_finite_fails_the_trial_but_its_samples_were_executed(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("script", "reason", "credited"),
+    [
+        # The samples that led to it were executed.
+        (Script(drain_errors={1: NonFiniteLossError("the loss is NaN")}), "is NaN", (100, 20)),
+        # Nobody knows whether those of a step that broke were.
+        (Script(step_errors={6: OutOfMemoryError("no memory")}), "no memory", (50, 20)),
+        (Script(drain_errors={0: EngineError("the device is gone")}), "is gone", (0, 0)),
+        (Script(step_errors={2: DatasetError("shard 7 is truncated")}), "truncated", (0, 0)),
+        (Script(build_error=EngineError("node 'x': no such layer")), "no such layer", (0, 0)),
+        (Script(calibration_error=MorphismError("'norm' is not finite")), "not finite", (0, 0)),
+    ],
+)
+def test_whatever_goes_wrong_fails_the_trial_with_the_reason_and_credits_what_was_executed(
+    tmp_path: Path, script: Script, reason: str, credited: tuple[int, int]
 ) -> None:
-    bench = Bench(tmp_path, Script(drain_errors={1: NonFiniteLossError("the loss is NaN")}))
+    bench = Bench(tmp_path, script)
     result = bench.run(epochs=3)
-    assert (result.state, result.reason) == (TrialState.FAILED, "the loss is NaN")
-    assert bench.credited() == (100, 20)
-    assert bench.engine.networks[0].closed
-
-
-def test_samples_of_a_step_that_broke_are_not_credited(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Script(step_errors={6: OutOfMemoryError("no memory")}))
-    result = bench.run(epochs=3)
-    assert (result.state, result.reason) == (TrialState.FAILED, "no memory")
-    assert bench.credited() == (50, 20)
-    assert result.values == (0.5,)
-
-
-def test_samples_that_nobody_knows_were_executed_are_not_credited(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Script(drain_errors={0: EngineError("the device is gone")}))
-    assert bench.run().state is TrialState.FAILED
-    assert bench.credited() == (0, 0)
-
-
-def test_a_graph_that_cannot_be_built_fails_its_trial_with_the_reason(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Script(build_error=EngineError("node 'x': no such layer")))
-    result = bench.run()
-    assert (result.state, result.reason) == (TrialState.FAILED, "node 'x': no such layer")
-    assert bench.recorded(records.TrainingStarted) == []
+    assert result.state is TrialState.FAILED
+    assert result.reason.endswith(reason)
+    assert bench.credited() == credited
+    assert result.values == (0.5,) * (credited[1] // 20)
+    built = not (script.build_error or script.calibration_error)
+    assert bool(bench.recorded(records.TrainingStarted)) is built
+    assert all(network.closed for network in bench.engine.networks) or not built
 
 
 def test_a_batch_that_does_not_fit_is_halved_until_it_does_and_that_is_said(
@@ -306,16 +308,14 @@ def test_what_was_inserted_is_calibrated_on_the_first_batch_before_it_starts(
     assert bench.engine.networks[0].batch_sizes == [16, 16, 16, 2] * 2
 
 
-def test_the_network_is_warm_before_its_first_step(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.run(batch_size=16)
-    assert bench.engine.networks[0].warmed == [16]
-
-
-def test_a_network_that_all_memory_is_there_for_is_warmed_with_its_batch(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, memory=training_bytes(GRAPH, 10_000, "fp32"))
-    bench.run(batch_size=8_000)
-    assert bench.engine.networks[0].warmed == [8_000]
+@pytest.mark.parametrize(("fitting", "batch_size"), [(2**20, 16), (10_000, 8_000)])
+def test_the_network_is_warmed_with_its_batch_before_its_first_step(
+    tmp_path: Path, fitting: int, batch_size: int
+) -> None:
+    bench = Bench(tmp_path, memory=training_bytes(GRAPH, fitting, "fp32"))
+    bench.run(batch_size=batch_size)
+    assert bench.engine.networks[0].warmed == [batch_size]
+    assert bench.recorded(records.Calibrated) == []  # Nothing was inserted.
 
 
 def test_preparing_records_nothing_and_training_begins_with_all_of_it(tmp_path: Path) -> None:
@@ -337,26 +337,12 @@ def test_the_next_trial_is_looked_for_once_this_one_may_end_before_long(
     assert len(bench.recorded(records.Evaluated)) == 4
 
 
-def test_where_nothing_was_inserted_no_record_says_otherwise(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.run()
-    assert bench.recorded(records.Calibrated) == []
-
-
 def test_a_trial_that_goes_on_is_not_calibrated_again(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Script(calibrates=("relu_deep1_norm",)))
     bench.run(epochs=3, done=1, optimizer_state={})
     assert bench.engine.networks[0].steps == 2 * 4
     assert bench.engine.networks[0].calibrated == []
     assert bench.recorded(records.Calibrated) == []
-
-
-def test_a_calibration_that_fails_fails_its_trial(tmp_path: Path) -> None:
-    error = MorphismError("what 'norm' reads of the first batch is not finite")
-    bench = Bench(tmp_path, Script(calibration_error=error))
-    result = bench.run()
-    assert (result.state, result.reason) == (TrialState.FAILED, str(error))
-    assert bench.credited() == (0, 0)
 
 
 def test_a_trial_under_way_is_checkpointed_after_an_epoch(tmp_path: Path) -> None:
@@ -420,21 +406,6 @@ def test_a_damaged_checkpoint_of_a_trial_under_way_is_named(tmp_path: Path) -> N
     path.write_bytes(b"torn")
     with pytest.raises(CheckpointError, match="under-way.safetensors is damaged: it has 4 bytes"):
         load_training(path)
-
-
-def test_whatever_goes_wrong_with_its_data_fails_the_trial_not_the_replica(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Script(step_errors={2: DatasetError("shard 7 is truncated")}))
-    result = bench.run()
-    assert (result.state, result.reason) == (TrialState.FAILED, "shard 7 is truncated")
-
-
-def test_a_trial_whose_time_is_over_before_its_first_step_trains_nothing(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    bench.stop.ask("enough")
-    result = bench.run()
-    assert (result.state, result.reason) == (TrialState.STOPPED, "enough")
-    assert bench.credited() == (0, 0)
-    assert bench.engine.networks[0].steps == 0
 
 
 def test_a_baseline_is_recorded_behind_the_first_evaluation_and_never_again(tmp_path: Path) -> None:
