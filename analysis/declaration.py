@@ -7,16 +7,14 @@ docs/decisions/valid_flops.md has the rules as they are read here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.trial import Value
-from aiperf_hpc.untrusted.bounds import first_fault
-from aiperf_hpc.untrusted.files import yaml_of
+from aiperf_hpc.untrusted.files import yaml_model
 
 Level = Literal["hardware", "system", "free"]
 LayerName = Literal[
@@ -107,17 +105,9 @@ def read_declaration(path: Path) -> Declaration:
         UsageError: it cannot be read, is incomplete, or breaks the rules of its level.
     """
     try:
-        values = yaml_of(path, MOST_BYTES)
+        return yaml_model(path, Declaration, MOST_BYTES)
     except UsageError as error:
         raise UsageError(f"cannot read the declaration {path}: {error}") from None
-    return _declared(values, path)
-
-
-def _declared(values: Mapping[Any, Any], path: Path) -> Declaration:
-    try:
-        return Declaration.model_validate(values)
-    except ValidationError as error:
-        raise UsageError(f"{path}: {first_fault(error)}") from None
 
 
 def _check(level: Level, name: LayerName, layer: Layer) -> None:

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import ConfigError, UsageError
 from aiperf_hpc.run.manifest import RequestedLauncher
 from aiperf_hpc.trial import Value
-from aiperf_hpc.untrusted.bounds import first_fault
-from aiperf_hpc.untrusted.files import yaml_of
+from aiperf_hpc.untrusted.files import yaml_model
 
 MOST_BYTES = 1_000_000
 MOST_FACTORS = 50
@@ -85,13 +84,9 @@ def read_study(path: Path) -> Study:
         ConfigError: it cannot be read, or is no study; the message names the key.
     """
     try:
-        values = yaml_of(path, MOST_BYTES)
+        study = yaml_model(path, Study, MOST_BYTES)
     except UsageError as error:
         raise ConfigError(f"cannot read the study {path}: {error}") from None
-    try:
-        study = Study.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError(f"{path}: {first_fault(error)}") from None
     if (study.measure == "time_to_quality") != (study.quality is not None):
         raise ConfigError(f"{path}: 'quality' goes with 'measure: time_to_quality', and it alone")
     sibling = path.parent / study.config

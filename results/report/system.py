@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from aiperf_hpc.errors import RunDirectoryError, UsageError, reason_of
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths, write_whole
@@ -25,8 +23,7 @@ from aiperf_hpc.system.summary import (
     summarize,
     versions_text,
 )
-from aiperf_hpc.untrusted.bounds import first_fault
-from aiperf_hpc.untrusted.files import yaml_of
+from aiperf_hpc.untrusted.files import yaml_model
 
 MOST_BYTES = 1 << 20
 """The largest such file."""
@@ -39,15 +36,10 @@ def read_site(path: Path) -> SiteDescription:
         UsageError: it cannot be read, or an entry is not what it should be.
     """
     try:
-        return SiteDescription.model_validate(yaml_of(path, MOST_BYTES))
-    except ValidationError as error:
-        fault = first_fault(error, "the file")
-        raise UsageError(
-            f"{path}: {fault}; `aiperf system --template` prints all entries"
-        ) from None
+        return yaml_model(path, SiteDescription, MOST_BYTES)
     except UsageError as error:
         raise UsageError(
-            f"{path}: {error}; `aiperf system --template` prints such a file"
+            f"{path}: {error}; `aiperf system --template` prints all entries"
         ) from None
 
 

@@ -15,11 +15,15 @@ import re
 import stat
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, TypeVar
 
 import yaml
+from pydantic import BaseModel, ValidationError
 
 from aiperf_hpc.errors import UsageError, reason_of
+from aiperf_hpc.untrusted.bounds import first_fault
+
+Model = TypeVar("Model", bound=BaseModel)
 
 MOST_BYTES = 64 * 1024 * 1024
 """The largest file that is read whole."""
@@ -205,6 +209,18 @@ def yaml_of(path: Path, most: int = MOST_YAML_BYTES) -> dict[Any, Any]:
     if not isinstance(values, dict):
         raise UsageError("not a mapping of keys to values")
     return values
+
+
+def yaml_model(path: Path, model: type[Model], most: int = MOST_YAML_BYTES) -> Model:
+    """Return a YAML file as a model.
+
+    Raises:
+        UsageError: it cannot be read or is not valid; the message is the reason, without the name.
+    """
+    try:
+        return model.model_validate(yaml_of(path, most))
+    except ValidationError as error:
+        raise UsageError(first_fault(error, "the file")) from None
 
 
 def parsed_yaml(text: str) -> Any:  # noqa: ANN401 -- whatever was written
