@@ -37,7 +37,7 @@ from aiperf_hpc.run.storage import (
 )
 from aiperf_hpc.system.accelerators import VENDORS
 from aiperf_hpc.system.accelerators.nvidia import cuda_version
-from aiperf_hpc.system.accelerators.source import Asker
+from aiperf_hpc.system.accelerators.source import RepeatedProbe
 from aiperf_hpc.system.software import recorded_variables
 from aiperf_hpc.system.tools import AbsentError
 from aiperf_hpc.telemetry.energy import rapl_zones
@@ -231,9 +231,9 @@ def driver_for(cuda: int) -> str:
 
 def energy_checks() -> Iterator[Check]:
     """Look at what reports the energy of this node, which a run records."""
-    asker = Asker((OSError, ValueError))
-    zones = asker.ask("RAPL", rapl_zones)
-    absent = asker.absent.get("RAPL", "")
+    probe = RepeatedProbe((OSError, ValueError))
+    zones = probe.read("RAPL", rapl_zones)
+    absent = probe.absent.get("RAPL", "")
     detail = absent or f"RAPL: {', '.join(z.name for z in zones or ())}"
     remedy = OPEN_RAPL if "Permission denied" in absent else ""
     yield check("energy", "processors", zones is not None, detail, remedy)

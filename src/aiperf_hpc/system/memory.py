@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from aiperf_hpc.system.description import Memory, NumaNode
-from aiperf_hpc.system.tools import ROOT, AbsentError, Question, entries, text_of, text_or_none
+from aiperf_hpc.system.tools import ROOT, AbsentError, Probe, entries, text_of, text_or_none
 
 _KIB = re.compile(r"(\w+):\s*(\d+) kB")
 _NODE = re.compile(r"node(\d+)")
@@ -20,13 +20,13 @@ def memory(root: Path = ROOT) -> Memory:
         OSError, KeyError: the kernel does not tell how much there is.
     """
     sizes = _sizes(root / "proc/meminfo")
-    question = Question(OSError, ValueError)
+    probe = Probe(OSError, ValueError)
     return Memory(
         total_bytes=sizes["MemTotal"],
         swap_bytes=sizes.get("SwapTotal", 0),
-        limit_bytes=question.ask("limit_bytes", lambda: memory_limit(root)),
-        numa=question.ask("numa", lambda: tuple(_numa(root))) or (),
-        absent=question.absent,
+        limit_bytes=probe.read("limit_bytes", lambda: memory_limit(root)),
+        numa=probe.read("numa", lambda: tuple(_numa(root))) or (),
+        absent=probe.absent,
     )
 
 

@@ -10,7 +10,7 @@ from aiperf_hpc.system.description import NetworkPort
 from aiperf_hpc.system.tools import (
     ROOT,
     AbsentError,
-    Question,
+    Probe,
     entries,
     number_of,
     text_of,
@@ -40,11 +40,11 @@ def _adapters(root: Path) -> Iterator[NetworkPort]:
 
 
 def _adapter_port(adapter: Path, port: Path) -> NetworkPort:
-    question = Question(OSError)
-    rate = question.ask("rate", lambda: text_of(port / "rate"))
+    probe = Probe(OSError)
+    rate = probe.read("rate", lambda: text_of(port / "rate"))
     number = _RATE.match(rate or "")
     if number is None:
-        question.absent["gigabits"] = question.absent.get("rate", f"the kernel says '{rate}'")
+        probe.absent["gigabits"] = probe.absent.get("rate", f"the kernel says '{rate}'")
     state = text_or_none(port / "state") or "unknown"
     return NetworkPort(
         name=f"{adapter.name}/{port.name}",
@@ -53,9 +53,9 @@ def _adapter_port(adapter: Path, port: Path) -> NetworkPort:
         gigabits=None if number is None else float(number[1]),
         rate=rate,
         state=state.partition(": ")[2] or state,
-        adapter=question.ask("adapter", lambda: _adapter_model(adapter)),
-        firmware=question.ask("firmware", lambda: text_of(adapter / "fw_ver")),
-        absent=question.absent,
+        adapter=probe.read("adapter", lambda: _adapter_model(adapter)),
+        firmware=probe.read("firmware", lambda: text_of(adapter / "fw_ver")),
+        absent=probe.absent,
     )
 
 
@@ -75,17 +75,17 @@ def _interfaces(root: Path) -> Iterator[NetworkPort]:
 
 
 def _interface(interface: Path, layer: str, state: str, virtual: bool) -> NetworkPort:
-    question = Question(OSError, ValueError)
-    question.absent |= dict.fromkeys(("rate", "firmware"), "adapters tell it, not interfaces")
+    probe = Probe(OSError, ValueError)
+    probe.absent |= dict.fromkeys(("rate", "firmware"), "adapters tell it, not interfaces")
     return NetworkPort(
         name=interface.name,
         kind="Ethernet",
         link_layer=layer,
-        gigabits=question.ask("gigabits", lambda: _gigabits(interface)),
+        gigabits=probe.read("gigabits", lambda: _gigabits(interface)),
         state=state,
-        adapter=question.ask("adapter", lambda: _driver(interface)),
+        adapter=probe.read("adapter", lambda: _driver(interface)),
         virtual=virtual,
-        absent=question.absent,
+        absent=probe.absent,
     )
 
 

@@ -22,7 +22,7 @@ from aiperf_hpc.system.operating_system import operating_system
 from aiperf_hpc.system.processors import processors
 from aiperf_hpc.system.software import arithmetic, installed, loaded, recorded_variables
 from aiperf_hpc.system.storage import disks, file_systems
-from aiperf_hpc.system.tools import ROOT, Question
+from aiperf_hpc.system.tools import ROOT, Probe
 
 
 def describe_rank(folders: Mapping[str, Path], *, with_node: bool = True) -> RankDescription:
@@ -46,36 +46,36 @@ def describe_node(folders: Mapping[str, Path], root: Path = ROOT) -> NodeDescrip
         folders: whose file systems are told, by use.
         root: above ``/proc`` and ``/sys``.
     """
-    question = Question(OSError, ValueError, LookupError)
-    ask = question.ask
+    probe = Probe(OSError, ValueError, LookupError)
+    read = probe.read
     found = find_accelerators()
     versions, missing = installed(root)
     return NodeDescription(
-        processors=ask("processors", lambda: processors(root)),
-        memory=ask("memory", lambda: memory(root)),
-        operating_system=ask("operating_system", lambda: operating_system(root)),
+        processors=read("processors", lambda: processors(root)),
+        memory=read("memory", lambda: memory(root)),
+        operating_system=read("operating_system", lambda: operating_system(root)),
         accelerators=found.accelerators,
-        pci_accelerators=ask("pci_accelerators", lambda: pci_accelerators(root)),
-        network=ask("network", lambda: network_ports(root)) or (),
-        file_systems=ask("file_systems", lambda: file_systems(folders, root)) or (),
-        disks=ask("disks", lambda: tuple(disks(root))) or (),
+        pci_accelerators=read("pci_accelerators", lambda: pci_accelerators(root)),
+        network=read("network", lambda: network_ports(root)) or (),
+        file_systems=read("file_systems", lambda: file_systems(folders, root)) or (),
+        disks=read("disks", lambda: tuple(disks(root))) or (),
         software=versions,
-        absent=question.absent | found.absent | missing,
+        absent=probe.absent | found.absent | missing,
     )
 
 
 def describe_process(environment: Mapping[str, str] = os.environ) -> ProcessDescription:
     """Return what this process may use and has loaded."""
-    question = Question(OSError, ValueError, AttributeError, RuntimeError, TypeError)
-    libraries = question.ask("libraries", loaded)
+    probe = Probe(OSError, ValueError, AttributeError, RuntimeError, TypeError)
+    libraries = probe.read("libraries", loaded)
     return ProcessDescription(
         cores=tuple(sorted(os.sched_getaffinity(0))),
         accelerator=environment.get(BOUND),
         libraries=libraries or {},
-        arithmetic=question.ask("arithmetic", arithmetic) or {},
+        arithmetic=probe.read("arithmetic", arithmetic) or {},
         job=job_of(environment),
         environment=recorded_variables(environment),
-        absent=question.absent,
+        absent=probe.absent,
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aiperf_hpc.system.description import OperatingSystem
 from aiperf_hpc.system.storage import mounts
-from aiperf_hpc.system.tools import ROOT, AbsentError, Question, text_of, text_or_none
+from aiperf_hpc.system.tools import ROOT, AbsentError, Probe, text_of, text_or_none
 
 _DMI = "sys/class/dmi/id"
 _IMAGES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
@@ -20,15 +20,15 @@ def operating_system(
     root: Path = ROOT, environment: Mapping[str, str] = os.environ
 ) -> OperatingSystem:
     """Return what the process runs on whose machine's files are below ``root``."""
-    question = Question(OSError)
-    ask = question.ask
+    probe = Probe(OSError)
+    read = probe.read
     return OperatingSystem(
-        name=ask("name", lambda: _name(root)),
+        name=read("name", lambda: _name(root)),
         kernel=platform.release(),
-        container=ask("container", lambda: container(root, environment)),
-        container_image=ask("container_image", lambda: _image(environment)),
-        hardware=ask("hardware", lambda: _hardware(root)),
-        absent=question.absent,
+        container=read("container", lambda: container(root, environment)),
+        container_image=read("container_image", lambda: _image(environment)),
+        hardware=read("hardware", lambda: _hardware(root)),
+        absent=probe.absent,
     )
 
 

@@ -13,7 +13,7 @@ from aiperf_hpc.system.memory import quota_cores
 from aiperf_hpc.system.tools import (
     ROOT,
     AbsentError,
-    Question,
+    Probe,
     cpus_of,
     number_of,
     output_of,
@@ -38,22 +38,22 @@ def processors(root: Path = ROOT) -> Processors:
         OSError, ValueError: the kernel does not tell which there are.
     """
     online = cpus_of(text_of(root / _CPUS / "online"))
-    question = Question(OSError, ValueError)
-    ask = question.ask
-    model = ask("model", lambda: _model(root))
+    probe = Probe(OSError, ValueError)
+    read = probe.read
+    model = read("model", lambda: _model(root))
     return Processors(
         model=model,
         architecture=platform.machine(),
-        sockets=ask("sockets", lambda: _groups(root, online, "package_cpus", "core_siblings")),
-        cores=ask("cores", lambda: _groups(root, online, "core_cpus", "thread_siblings")),
+        sockets=read("sockets", lambda: _groups(root, online, "package_cpus", "core_siblings")),
+        cores=read("cores", lambda: _groups(root, online, "core_cpus", "thread_siblings")),
         threads=len(online),
-        base_mhz=ask("base_mhz", lambda: _base_mhz(root, model)),
-        max_mhz=ask("max_mhz", lambda: _max_mhz(root, online)),
-        cache_bytes=ask("cache_bytes", lambda: _cache_bytes(root, online)),
-        quota_cores=ask("quota_cores", lambda: quota_cores(root)),
-        virtual=ask("virtual", lambda: _virtual(root)),
+        base_mhz=read("base_mhz", lambda: _base_mhz(root, model)),
+        max_mhz=read("max_mhz", lambda: _max_mhz(root, online)),
+        cache_bytes=read("cache_bytes", lambda: _cache_bytes(root, online)),
+        quota_cores=read("quota_cores", lambda: quota_cores(root)),
+        virtual=read("virtual", lambda: _virtual(root)),
         vectors=_vectors(root),
-        absent=question.absent,
+        absent=probe.absent,
     )
 
 

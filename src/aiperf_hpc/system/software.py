@@ -13,7 +13,7 @@ from typing import Final
 
 from aiperf_hpc.host.schedulers import SCHEDULERS
 from aiperf_hpc.system.accelerators import nvidia
-from aiperf_hpc.system.tools import ROOT, AbsentError, Question, text_of
+from aiperf_hpc.system.tools import ROOT, AbsentError, Probe, text_of
 
 _CANN = re.compile(r"^version=(.+)$", re.MULTILINE)
 
@@ -22,14 +22,14 @@ def installed(
     root: Path = ROOT, environment: Mapping[str, str] = os.environ
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the versions that a node has by name, and why it has no others."""
-    question = Question(OSError, ValueError, LookupError)
+    probe = Probe(OSError, ValueError, LookupError)
     told = {
-        "CUDA driver": question.ask("CUDA driver", nvidia.cuda_version),
-        "CUDA": question.ask("CUDA", lambda: _cuda(root, environment)),
-        "ROCm": question.ask("ROCm", lambda: _rocm(root, environment)),
-        "CANN": question.ask("CANN", lambda: _cann(root, environment)),
+        "CUDA driver": probe.read("CUDA driver", nvidia.cuda_version),
+        "CUDA": probe.read("CUDA", lambda: _cuda(root, environment)),
+        "ROCm": probe.read("ROCm", lambda: _rocm(root, environment)),
+        "CANN": probe.read("CANN", lambda: _cann(root, environment)),
     }
-    return {name: version for name, version in told.items() if version}, question.absent
+    return {name: version for name, version in told.items() if version}, probe.absent
 
 
 def _cuda(root: Path, environment: Mapping[str, str]) -> str:
@@ -62,7 +62,7 @@ def _home(root: Path, environment: Mapping[str, str], names: tuple[str, ...], us
 def loaded(modules: Mapping[str, ModuleType] = sys.modules) -> dict[str, str]:
     """Return the versions that frameworks and MPI report of their libraries.
 
-    Only of what this process has imported: nothing is imported to ask it.
+    Only of what this process has imported: nothing is imported for it.
     """
     found: dict[str, str] = {}
     for name, report in _REPORTS.items():

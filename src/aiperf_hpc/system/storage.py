@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from aiperf_hpc.system.description import Disk, FileSystem
 from aiperf_hpc.system.software import SECRET
-from aiperf_hpc.system.tools import ROOT, Question, entries, number_of, text_of, text_or_none
+from aiperf_hpc.system.tools import ROOT, Probe, entries, number_of, text_of, text_or_none
 
 _SECTOR = 512
 """The bytes of a sector in ``/sys/block``, whatever the disk's are."""
@@ -40,7 +40,7 @@ def disks(root: Path = ROOT) -> Iterator[Disk]:
 def _file_system(use: str, folder: Path, root: Path) -> FileSystem:
     folder = Path(os.path.realpath(folder))
     mount = mount_of(folder, root)
-    question = Question(OSError)
+    probe = Probe(OSError)
     return FileSystem(
         use=use,
         path=str(folder),
@@ -48,8 +48,8 @@ def _file_system(use: str, folder: Path, root: Path) -> FileSystem:
         type=mount.type,
         source=mount.source,
         options=tuple(option for option in mount.options if _is_told(option)),
-        total_bytes=question.ask("total_bytes", lambda: _capacity(folder)),
-        absent=question.absent,
+        total_bytes=probe.read("total_bytes", lambda: _capacity(folder)),
+        absent=probe.absent,
     )
 
 

@@ -10,18 +10,18 @@ from typing import Any, TypeAlias, TypeVar
 from aiperf_hpc.errors import AIPerfError
 
 TOOL_SECONDS = 10.0
-"""How long a vendor's program may take; one that hangs has a driver that does."""
+"""The time limit of a vendor's program; one that hangs has a driver that does."""
 
 Library: TypeAlias = Any
 """A vendor's Python module; none of them has types."""
 Handle: TypeAlias = Any
-"""What such a module calls an accelerator."""
+"""Such a module's handle of an accelerator."""
 
-Told = TypeVar("Told")
+T = TypeVar("T")
 
 
 class AbsentError(AIPerfError):
-    """Something cannot be had here; the message is the reason."""
+    """A value is not available here; the message is the reason."""
 
 
 def output_of(*command: str) -> str:
@@ -52,25 +52,25 @@ def output_of(*command: str) -> str:
     return done.stdout
 
 
-class Question:
-    """Asks for one value after the other, and keeps why one is not told."""
+class Probe:
+    """Reads values one by one, and keeps the reason for each that is missing."""
 
-    def __init__(self, *refusals: type[Exception]) -> None:
-        """Take the errors by which whoever is asked refuses, besides AbsentError."""
-        self._refusals: tuple[type[Exception], ...] = (*refusals, AbsentError)
+    def __init__(self, *failures: type[Exception]) -> None:
+        """Take the errors, besides AbsentError, by which a value is missing."""
+        self._failures: tuple[type[Exception], ...] = (*failures, AbsentError)
         self.absent: dict[str, str] = {}
 
-    def ask(self, name: str, read: Callable[[], Told]) -> Told | None:
-        """Return what ``read`` returns; None, and the reason under ``name``, where it refuses."""
+    def read(self, name: str, read: Callable[[], T]) -> T | None:
+        """Return the value of ``read``; if it fails, None, with the reason under ``name``."""
         try:
             return read()
-        except self._refusals as error:
+        except self._failures as error:
             self.absent[name] = _reason(error)
             return None
 
-    def ask_each(self, reads: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
-        """Return what each of ``reads`` returns by its name, as ``ask`` does."""
-        return {name: self.ask(name, read) for name, read in reads.items()}
+    def read_each(self, reads: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+        """Return the value of each of ``reads`` by its name, as ``read`` does."""
+        return {name: self.read(name, read) for name, read in reads.items()}
 
 
 def _reason(error: Exception) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from aiperf_hpc.system.accelerators.source import AcceleratorSource, Asker, Reading
+from aiperf_hpc.system.accelerators.source import AcceleratorSource, Reading, RepeatedProbe
 from aiperf_hpc.system.tools import ROOT, AbsentError, entries, number_of, text_of
 from aiperf_hpc.telemetry.values import Meter, Part
 
@@ -30,19 +30,19 @@ class ZoneMeter:
         self._zone = zone
         self._counter = Counter(1e-6, zone.greatest, LONGEST_WRAP)
 
-    def read(self, now: float, asker: Asker) -> None:
+    def read(self, now: float, probe: RepeatedProbe) -> None:
         """Take a reading at ``now``, in monotonic seconds."""
-        value = asker.ask(f"{self.meter.name}: energy", self._zone.read)
+        value = probe.read(f"{self.meter.name}: energy", self._zone.read)
         if value is not None:
             self._counter.read(now, value)
 
     def take(self) -> tuple[float, float]:
-        """Return the joules since the last time, and the seconds that they cover."""
+        """Return the joules since the previous call, and the seconds that they cover."""
         return self._counter.take()
 
 
 class AcceleratorMeter:
-    """The energy of one accelerator: by its counter or, where it has none, by its power."""
+    """The energy of one accelerator, by its counter or, if it has none, by its power."""
 
     def __init__(
         self, source: AcceleratorSource, number: int, first: Reading, every: float
@@ -50,9 +50,9 @@ class AcceleratorMeter:
         """Choose by the first reading.
 
         Args:
-            source: what tells of the accelerator.
+            source: the accelerator's source.
             number: its place among the source's.
-            first: what was told of it; a counter or power.
+            first: the first reading, with a counter or power.
             every: seconds between two readings.
         """
         self._counts = first.millijoules is not None
@@ -152,7 +152,7 @@ def _zone(folder: Path, name: str, part: Part) -> Zone:
 
 
 class _Energy:
-    """An energy since the last time that it was taken."""
+    """The energy since the previous call of ``take``."""
 
     _joules = _seconds = 0.0
 

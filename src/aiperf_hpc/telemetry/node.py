@@ -1,4 +1,4 @@
-"""What a node does: processors, memory, disks, networks, and the run's processes on it."""
+"""A node's use: processors, memory, disks, networks, and the run's processes on it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import psutil
 
-from aiperf_hpc.system.accelerators.source import Asker
+from aiperf_hpc.system.accelerators.source import RepeatedProbe
 from aiperf_hpc.system.tools import ROOT, AbsentError, entries, number_of
 from aiperf_hpc.telemetry.values import NodeUse
 
@@ -21,18 +21,18 @@ class Processes(Protocol):
     """The processes of a run on this node."""
 
     def totals(self) -> tuple[float, int]:
-        """Return the CPU seconds that they have used so far, and the sum of their resident sets."""
+        """Return their CPU seconds so far, and the sum of their resident sets."""
         ...
 
 
 class NodeMeter:
-    """Tells what the node did since the last time."""
+    """Measures the node's use since the previous sample."""
 
     def __init__(self, processes: Processes, root: Path = ROOT) -> None:
-        """Take the first readings, of what is counted from some moment on."""
+        """Take the first readings of the counters."""
         self._processes = processes
         self._root = root
-        self.asker = Asker((OSError, ValueError, RuntimeError, psutil.Error))
+        self.probe = RepeatedProbe((OSError, ValueError, RuntimeError, psutil.Error))
         self._counters: Mapping[str, Callable[[], Mapping[str, float]]] = {
             "cpu": _cpu_times,
             "processes": self._totals,
@@ -43,8 +43,8 @@ class NodeMeter:
         self._before = self._read()
 
     def take(self, seconds: float) -> NodeUse:
-        """Return what it did in the ``seconds`` since the last time."""
-        ask = self.asker.ask
+        """Return the node's use in the ``seconds`` since the previous sample."""
+        read = self.probe.read
         now, before = self._read(), self._before
         self._before = now
         # Less than before, where a process or a device has gone.
@@ -57,14 +57,14 @@ class NodeMeter:
             cpu=round(100.0 * busy / (busy + idle), 2) if busy + idle > 0.0 else None,
             processes_cpu=round(100.0 * (processes or 0.0) / seconds, 2) if known else None,
             processes_memory=now.get("processes_memory"),
-            memory=ask("memory", _memory),
+            memory=read("memory", _memory),
             **passed,
         )
 
     def _read(self) -> dict[str, float]:
         found: dict[str, float] = {}
         for name, read in self._counters.items():
-            found |= self.asker.ask(name, read) or {}
+            found |= self.probe.read(name, read) or {}
         return found
 
     def _totals(self) -> dict[str, float]:

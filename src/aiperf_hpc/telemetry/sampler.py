@@ -17,7 +17,7 @@ from aiperf_hpc.clock import Clock
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.host.processes import in_background
 from aiperf_hpc.system.accelerators import VENDORS
-from aiperf_hpc.system.accelerators.source import AcceleratorSource, Asker, Reading
+from aiperf_hpc.system.accelerators.source import AcceleratorSource, Reading, RepeatedProbe
 from aiperf_hpc.system.tools import ROOT, AbsentError
 from aiperf_hpc.telemetry.energy import (
     AcceleratorMeter,
@@ -52,7 +52,7 @@ class _Accelerators:
 
     def read(self, now: float) -> None:
         """Read all of them, or note that they tell nothing."""
-        told = self.source.asker.ask(self.source.tool, self.source.read)
+        told = self.source.probe.read(self.source.tool, self.source.read)
         self._take_in(now, told or [Reading()] * len(self.source.names))
 
     def _take_in(self, now: float, readings: Sequence[Reading]) -> None:
@@ -74,7 +74,7 @@ class _Accelerators:
         columns["memory"] = [reading.memory for reading in self._last]
         columns["celsius"] = self._hottest
         self._hottest = [None] * len(self.source.names)
-        self.source.asker.again()
+        self.source.probe.reset()
         return columns
 
 
@@ -105,8 +105,8 @@ class Sampler:
         self._begun = now = clock.monotonic()
         self._absent = dict(absent)
         self._node = NodeMeter(processes, root)
-        self._rapl = Asker((OSError, ValueError))
-        zones = self._rapl.ask("RAPL", lambda: rapl_zones(root)) or list[Zone]()
+        self._rapl = RepeatedProbe((OSError, ValueError))
+        zones = self._rapl.read("RAPL", lambda: rapl_zones(root)) or list[Zone]()
         self._zones = [ZoneMeter(zone) for zone in zones]
         self._accelerators = list(self._opened(sources, seconds, now))
         for meter in self._zones:
@@ -151,8 +151,8 @@ class Sampler:
         node = self._node.take(seconds)
         columns = [each.take() for each in self._accelerators]
         energy = [meter.take() for meter in self._meters]
-        self._node.asker.again()
-        self._rapl.again()
+        self._node.probe.reset()
+        self._rapl.reset()
         before, self._told = self._told, self._reasons()
         spent, self._cpu_seconds = self._cpu_seconds, time.thread_time()
         return Sample(
@@ -172,8 +172,8 @@ class Sampler:
             zone.read(self._clock.monotonic(), self._rapl)
 
     def _reasons(self) -> dict[str, str]:
-        askers = [self._node.asker, self._rapl, *(a.source.asker for a in self._accelerators)]
-        return self._absent | {k: v for asker in askers for k, v in asker.absent.items()}
+        probes = [self._node.probe, self._rapl, *(a.source.probe for a in self._accelerators)]
+        return self._absent | {k: v for probe in probes for k, v in probe.absent.items()}
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The values of telemetry that are recorded. What is None has its reason under its name."""
+"""The recorded values of telemetry. A value that is None has its reason under its name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiperf_hpc.system.description import AcceleratorName
 from aiperf_hpc.trial import Value
 
 Amount = Annotated[float, Field(ge=0.0, le=1e18, allow_inf_nan=False)]
-"""Such as bytes; no node has an exabyte."""
+"""An amount, such as bytes; no node has an exabyte."""
 Energy = Annotated[float, Field(ge=0.0, le=1e12, allow_inf_nan=False)]
 """Joules or seconds of one meter in one sample: a megawatt for eleven days. As many thousandths,
 summed over all meters of a node, are whole numbers of 64 bits."""
@@ -21,7 +21,7 @@ Signed = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Part(StrEnum):
-    """The parts of a node whose energy is told apart."""
+    """The parts of a node whose energy is recorded separately."""
 
     ACCELERATORS = "accelerators"
     PROCESSORS = "processors"
@@ -35,18 +35,18 @@ Estimated: from power that was read less often, or of a part of what there is. A
 
 
 class Meter(Value):
-    """What tells the energy of one thing."""
+    """A meter of energy."""
 
     part: Part
     name: str
-    """Such as ``NVIDIA 0`` or ``package-1``."""
+    """The name of what it meters, such as ``NVIDIA 0`` or ``package-1``."""
     source: str
-    """Where the energy is from, e.g. ``RAPL``."""
+    """The source of the energy, e.g. ``RAPL``."""
     label: Literal["measured", "estimated"]
 
 
 class AcceleratorUse(Value):
-    """What the accelerators of a node did, each a column: a value an accelerator, in order."""
+    """The use of a node's accelerators: in each field a value per accelerator, in order."""
 
     utilisation: tuple[Amount | None, ...] = ()
     """Percent of the time in which something ran; the mean of the readings."""
@@ -57,7 +57,7 @@ class AcceleratorUse(Value):
     celsius: tuple[Signed | None, ...] = ()
     """The highest temperature that was read."""
     mhz: tuple[Amount | None, ...] = ()
-    """The mean clock of what computes."""
+    """The mean clock of the compute units."""
     memory_mhz: tuple[Amount | None, ...] = ()
     """The mean clock of the memory."""
 

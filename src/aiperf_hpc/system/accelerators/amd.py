@@ -9,9 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from typing import Any
 
-from aiperf_hpc.system.accelerators.source import AcceleratorSource, Asker, LibrarySource, Reading
+from aiperf_hpc.system.accelerators.source import (
+    AcceleratorSource,
+    LibrarySource,
+    Reading,
+    RepeatedProbe,
+)
 from aiperf_hpc.system.description import Accelerator, AcceleratorName
-from aiperf_hpc.system.tools import AbsentError, Handle, Library, Question, output_of
+from aiperf_hpc.system.tools import AbsentError, Handle, Library, Probe, output_of
 
 VENDOR = "AMD"
 _CARD = re.compile(r"card(\d+)")
@@ -67,14 +72,14 @@ def _by_library() -> tuple[Accelerator, ...]:
 
 
 def _describe(library: Library, handle: Handle, index: int) -> Accelerator:
-    smi, question = library, Question(library.AmdSmiException)
+    smi, probe = library, Probe(library.AmdSmiException)
     kinds = smi.AmdSmiClkType
     caps: Mapping[str, Any] = (
-        question.ask("caps", lambda: smi.amdsmi_get_power_cap_info(handle)) or {}
+        probe.read("caps", lambda: smi.amdsmi_get_power_cap_info(handle)) or {}
     )
-    if why := question.absent.pop("caps", None):
-        question.absent |= dict.fromkeys(_CAPS, why)
-    told = question.ask_each(
+    if why := probe.absent.pop("caps", None):
+        probe.absent |= dict.fromkeys(_CAPS, why)
+    told = probe.read_each(
         {
             "uuid": lambda: str(smi.amdsmi_get_gpu_device_uuid(handle)),
             "pci_address": lambda: str(smi.amdsmi_get_gpu_device_bdf(handle)),
@@ -91,7 +96,7 @@ def _describe(library: Library, handle: Handle, index: int) -> Accelerator:
         vendor=VENDOR,
         model=_told(smi.amdsmi_get_gpu_asic_info(handle), "market_name"),
         index=index,
-        absent=_UNASKED | question.absent,
+        absent=_UNASKED | probe.absent,
         **told,
     )
 
@@ -158,9 +163,9 @@ def rocm_smi_cards(text: str) -> tuple[dict[int, dict[str, str]], str | None]:
 
 
 def _of_card(index: int, values: Mapping[str, str], driver: str | None) -> Accelerator:
-    question = Question(ValueError)
-    ask = question.ask
-    question.absent |= dict.fromkeys(
+    probe = Probe(ValueError)
+    read = probe.read
+    probe.absent |= dict.fromkeys(
         ("max_clock_mhz", "max_memory_clock_mhz", "power_limit_watts", "default_power_limit_watts"),
         "rocm-smi is not asked for it; the package amdsmi tells it",
     )
@@ -168,15 +173,15 @@ def _of_card(index: int, values: Mapping[str, str], driver: str | None) -> Accel
         vendor=VENDOR,
         model=values.get("card series") or values.get("device name") or "unknown",
         index=index,
-        driver=driver or ask("driver", lambda: _told({}, "driver version")),
-        uuid=ask("uuid", lambda: _told(values, "unique id")),
-        pci_address=ask("pci_address", lambda: _told(values, "pci bus")),
-        memory_bytes=ask("memory_bytes", lambda: int(_told(values, "vram total memory (b)"))),
-        max_power_limit_watts=ask(
+        driver=driver or read("driver", lambda: _told({}, "driver version")),
+        uuid=read("uuid", lambda: _told(values, "unique id")),
+        pci_address=read("pci_address", lambda: _told(values, "pci bus")),
+        memory_bytes=read("memory_bytes", lambda: int(_told(values, "vram total memory (b)"))),
+        max_power_limit_watts=read(
             "max_power_limit_watts",
             lambda: float(_told(values, "max graphics package power (w)")),
         ),
-        absent=_UNASKED | question.absent,
+        absent=_UNASKED | probe.absent,
     )
 
 
@@ -238,7 +243,7 @@ class _RocmSmi:
     cheap = False
 
     def __init__(self) -> None:
-        self.asker = Asker()
+        self.probe = RepeatedProbe()
         self._numbers = sorted(self._cards())
         if not self._numbers:
             raise AbsentError("rocm-smi lists no accelerator")
@@ -252,7 +257,7 @@ class _RocmSmi:
         return rocm_smi_cards(output_of("rocm-smi", *_ROCM_SMI_USE))[0]
 
     def _read(self, name: str, card: Mapping[str, str]) -> Reading:
-        return self.asker.reading(
+        return self.probe.reading(
             name,
             {
                 "utilisation": lambda: _number(card, "gpu use (%)"),

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
-from aiperf_hpc.system.accelerators.source import AcceleratorSource, Asker, Reading
+from aiperf_hpc.system.accelerators.source import AcceleratorSource, Reading, RepeatedProbe
 from aiperf_hpc.system.description import Accelerator, AcceleratorName
-from aiperf_hpc.system.tools import AbsentError, Question, output_of
+from aiperf_hpc.system.tools import AbsentError, Probe, output_of
 
 VENDOR = "Huawei"
 _VERSION = re.compile(r"npu-smi\s+\S+\s+Version:\s*(\S+)")
@@ -87,13 +87,13 @@ def accelerators() -> tuple[Accelerator, ...]:
 
 
 def _describe(row: ChipRow, index: int, driver: str | None) -> Accelerator:
-    question = Question()
+    probe = Probe()
     where = ("-i", str(row.card), "-c", str(row.chip))
-    question.absent |= dict.fromkeys(_NOT_TOLD, "npu-smi does not tell it")
+    probe.absent |= dict.fromkeys(_NOT_TOLD, "npu-smi does not tell it")
     if driver is None:
-        question.absent["driver"] = "npu-smi did not print its version"
+        probe.absent["driver"] = "npu-smi did not print its version"
     if row.memory_bytes is None:
-        question.absent["memory_bytes"] = "npu-smi printed no size"
+        probe.absent["memory_bytes"] = "npu-smi printed no size"
     return Accelerator(
         vendor=VENDOR,
         model=row.model if row.model.startswith("Ascend") else f"Ascend {row.model}",
@@ -101,11 +101,11 @@ def _describe(row: ChipRow, index: int, driver: str | None) -> Accelerator:
         driver=driver,
         pci_address=row.pci_address,
         memory_bytes=row.memory_bytes,
-        uuid=question.ask("uuid", lambda: _field("board", "VDie ID", where)),
-        max_clock_mhz=question.ask(
+        uuid=probe.read("uuid", lambda: _field("board", "VDie ID", where)),
+        max_clock_mhz=probe.read(
             "max_clock_mhz", lambda: _number(_field("common", "Aicore Freq(MHZ)", where[:2]))
         ),
-        absent=question.absent,
+        absent=probe.absent,
     )
 
 
@@ -179,7 +179,7 @@ class _NpuSmi:
     cheap = False
 
     def __init__(self) -> None:
-        self.asker = Asker()
+        self.probe = RepeatedProbe()
         self._chips = [(row.card, row.chip) for row in parse_table(table())]
         if not self._chips:
             raise AbsentError("npu-smi lists no accelerator")
@@ -194,9 +194,9 @@ class _NpuSmi:
 
     def _read(self, name: str, row: ChipRow | None) -> Reading:
         if row is None:
-            self.asker.ask(name, lambda: _known(None, "this chip"))
+            self.probe.read(name, lambda: _known(None, "this chip"))
             return Reading()
-        return self.asker.reading(
+        return self.probe.reading(
             name,
             {
                 "utilisation": lambda: _known(row.load_percent, "the load"),

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from aiperf_hpc.system.accelerators.source import AcceleratorSource, LibrarySource
 from aiperf_hpc.system.description import Accelerator
-from aiperf_hpc.system.tools import AbsentError, Handle, Library, Question
+from aiperf_hpc.system.tools import AbsentError, Handle, Library, Probe
 
 VENDOR = "NVIDIA"
 
@@ -69,8 +69,8 @@ def cuda_version() -> str:
 
 
 def _describe(library: Library, handle: Handle, index: int, driver: str) -> Accelerator:
-    nv, question = library, Question(library.NVMLError)
-    told = question.ask_each(
+    nv, probe = library, Probe(library.NVMLError)
+    told = probe.read_each(
         {
             "uuid": lambda: str(nv.nvmlDeviceGetUUID(handle)),
             "pci_address": lambda: str(nv.nvmlDeviceGetPciInfo(handle).busId),
@@ -94,7 +94,7 @@ def _describe(library: Library, handle: Handle, index: int, driver: str) -> Acce
         model=nv.nvmlDeviceGetName(handle),
         index=index,
         driver=driver,
-        absent=question.absent,
+        absent=probe.absent,
         **told,
     )
 

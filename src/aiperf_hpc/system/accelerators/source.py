@@ -1,4 +1,4 @@
-"""What a source of telemetry is asked for, and how its refusals become labels."""
+"""Sources of accelerators' telemetry: their readings, and the reasons for missing values."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from aiperf_hpc.system.description import AcceleratorName
-from aiperf_hpc.system.tools import Handle, Question
+from aiperf_hpc.system.tools import Handle, Probe
 
 T = TypeVar("T")
 
 
 class Reading(NamedTuple):
-    """One accelerator now; None where it was not told."""
+    """The current values of an accelerator; None for missing ones."""
 
     utilisation: float | None = None
     """Percent."""
@@ -23,7 +23,7 @@ class Reading(NamedTuple):
     mhz: float | None = None
     memory_mhz: float | None = None
     millijoules: int | None = None
-    """A counter of energy, since some moment."""
+    """An energy counter with an arbitrary start."""
 
 
 _LABELS: Final = {
@@ -35,99 +35,101 @@ _LABELS: Final = {
     "memory_mhz": "memory clock",
     "millijoules": "energy counter",
 }
-"""What people call the values of a reading."""
+"""The values of a reading as named in reasons."""
 
 
-class Asker:
-    """Asks for one value after the other; who has refused one is not asked for it again.
+class RepeatedProbe:
+    """Reads values repeatedly, but one that is missing not again before ``reset``.
 
-    Until ``again``: a refusal may cost more than an answer, and most are for ever.
+    A failure may cost more than a value, and most are permanent.
     """
 
-    def __init__(self, refusals: tuple[type[Exception], ...] = ()) -> None:
-        """Take the errors by which whoever is asked refuses, besides AbsentError."""
-        self._refusals = refusals
-        self._refused: set[str] = set()
+    def __init__(self, failures: tuple[type[Exception], ...] = ()) -> None:
+        """Take the errors, besides AbsentError, by which a value is missing."""
+        self._failures = failures
+        self._missing: set[str] = set()
         self.absent: dict[str, str] = {}
-        """Why what was refused is not told, by its name."""
+        """The reason for each missing value, by its name."""
 
-    def ask(self, name: str, read: Callable[[], T]) -> T | None:
-        """Return what ``read`` returns; None, and the reason under ``name``, where it refuses."""
-        if name in self._refused:
+    def read(self, name: str, read: Callable[[], T]) -> T | None:
+        """Return the value of ``read``; if it fails, None, with the reason under ``name``."""
+        if name in self._missing:
             return None
-        question = Question(*self._refusals)
+        probe = Probe(*self._failures)
         try:
-            told = question.ask(name, read)
+            value = probe.read(name, read)
         except Exception as error:  # noqa: BLE001 -- no tool may end a run; its words are recorded
-            question.absent[name] = f"unexpected {type(error).__name__}: {error}"
-            told = None
-        if question.absent:
-            self._refused.add(name)
-            self.absent |= question.absent
+            probe.absent[name] = f"unexpected {type(error).__name__}: {error}"
+            value = None
+        if probe.absent:
+            self._missing.add(name)
+            self.absent |= probe.absent
         else:
             self.absent.pop(name, None)
-        return told
+        return value
 
     def reading(self, name: str, reads: Mapping[str, Callable[[], Any]]) -> Reading:
-        """Return an accelerator's reading, of what each of ``reads`` returns by its field."""
-        told = {field: self.ask(f"{name}: {_LABELS[field]}", read) for field, read in reads.items()}
-        return Reading(**told)
+        """Return an accelerator's reading, with the value of each of ``reads`` by its field."""
+        values = {
+            field: self.read(f"{name}: {_LABELS[field]}", read) for field, read in reads.items()
+        }
+        return Reading(**values)
 
-    def again(self) -> None:
-        """Let everything be asked for once more."""
-        self._refused.clear()
+    def reset(self) -> None:
+        """Let all values be read again."""
+        self._missing.clear()
 
 
 class AcceleratorSource(Protocol):
-    """What tells of one vendor's accelerators. Opened by its function, closed with its context."""
+    """The telemetry of one vendor's accelerators, open within its function's context."""
 
     @property
     def names(self) -> Sequence[AcceleratorName]: ...
 
     @property
     def tool(self) -> str:
-        """Its name in words."""
+        """The name of the tool."""
         ...
 
     @property
     def cheap(self) -> bool:
-        """Whether it can be asked every second; a program that has to be started cannot."""
+        """Whether it can be read every second; a program that has to be started cannot."""
         ...
 
     @property
-    def asker(self) -> Asker:
-        """What keeps why something is not told."""
+    def probe(self) -> RepeatedProbe:
+        """The probe that keeps the reasons for missing values."""
         ...
 
     def read(self) -> list[Reading]:
         """Return each accelerator as it is now, in the order of ``names``.
 
         Raises:
-            AbsentError: it tells nothing any more.
+            AbsentError: it has no values any more.
         """
         ...
 
 
 class LibrarySource:
-    """Accelerators of one vendor, whose library asks each by its handle."""
+    """Accelerators of one vendor, whose library reads each by its handle."""
 
     tool: str
     vendor: str
     cheap = True
 
-    def __init__(self, handles: Sequence[Handle], refusal: type[Exception]) -> None:
-        """Take what the library calls each of them, and the error by which it refuses."""
-        self.asker = Asker((refusal,))
+    def __init__(self, handles: Sequence[Handle], failure: type[Exception]) -> None:
+        """Take the library's handles, and the error of missing values."""
+        self.probe = RepeatedProbe((failure,))
         self._handles = handles
         self.names = [
             AcceleratorName(vendor=self.vendor, index=index) for index in range(len(handles))
         ]
 
     def reads(self, handle: Handle) -> Mapping[str, Callable[[], Any]]:
-        """Return what asks the library for each field of a ``Reading``."""
+        """Return a function for each field of a ``Reading``."""
         raise NotImplementedError
 
     def read(self) -> list[Reading]:
         """Return each accelerator as it is now, in the order of ``names``."""
         each = zip(self.names, self._handles, strict=True)
-        return [self.asker.reading(str(name), self.reads(handle)) for name, handle in each]
+        return [self.probe.reading(str(name), self.reads(handle)) for name, handle in each]
