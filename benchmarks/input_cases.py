@@ -54,7 +54,7 @@ VOLUMES, DISTINCT, TRAINING = 4, 2, 64
 
 def lay_out_cosmoflow(folder: Path, side: int, *, compressed: bool) -> None:
     """Write volumes as TFRecord files, a few of them again and again, and prepare them."""
-    from tests.support.cosmoflow_files import sample_file
+    from tests.support.official_files import sample_file
 
     made = [sample_file(_sample(n, side), compressed=compressed) for n in range(DISTINCT)]
     for part, number in (("train", TRAINING), ("validation", 1)):

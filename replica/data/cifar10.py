@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -49,22 +48,13 @@ AUGMENTATION = Augmentation(pad=4, mirror=True)
 """The augmentation of He et al. (2016), section 4.2."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ArrayFile:
-    name: str
-    shape: tuple[int, ...]
-
-
-_FILES = {
-    "training": (
-        _ArrayFile("train_images.npy", (TRAIN_SAMPLES, *IMAGE_SHAPE)),
-        _ArrayFile("train_labels.npy", (TRAIN_SAMPLES,)),
-    ),
-    "test": (
-        _ArrayFile("test_images.npy", (TEST_SAMPLES, *IMAGE_SHAPE)),
-        _ArrayFile("test_labels.npy", (TEST_SAMPLES,)),
-    ),
+_SHAPES: dict[str, tuple[int, ...]] = {
+    "train_images.npy": (TRAIN_SAMPLES, *IMAGE_SHAPE),
+    "train_labels.npy": (TRAIN_SAMPLES,),
+    "test_images.npy": (TEST_SAMPLES, *IMAGE_SHAPE),
+    "test_labels.npy": (TEST_SAMPLES,),
 }
+"""The arrays of a prepared folder, all of bytes."""
 
 
 def load(config: DatasetConfig, cores: int) -> ArrayDataset:
@@ -76,7 +66,8 @@ def load(config: DatasetConfig, cores: int) -> ArrayDataset:
     del cores  # one core augments more images a second than any accelerator trains
     folder = prepared_folder(config)
     info = load_dataset_manifest(folder, "cifar10")
-    training, test = (_load_samples(folder, part) for part in _FILES)
+    arrays = [_load_array(folder / name, shape) for name, shape in _SHAPES.items()]
+    training, test = Samples(*arrays[:2]), Samples(*arrays[2:])
     _check_content(training, test, str(folder))
     if info != INFO:
         raise DatasetError(f"dataset 'cifar10': {folder}/dataset.json is not that of CIFAR-10")
@@ -106,9 +97,9 @@ def prepare(source: Path, target: Path, options: Options | None = None) -> Datas
         training, test = read_source(source)
         _check_content(training, test, str(source))
         check_space(folder, training.images.nbytes + test.images.nbytes)
-        for part, samples in zip(_FILES.values(), (training, test), strict=True):
-            for file, array in zip(part, (samples.images, samples.labels), strict=True):
-                _save_array(folder / file.name, array)
+        arrays = (training.images, training.labels, test.images, test.labels)
+        for name, array in zip(_SHAPES, arrays, strict=True):
+            _save_array(folder / name, array)
         save_dataset_manifest(folder, INFO)
     return INFO
 
@@ -146,11 +137,6 @@ def _check_content(training: Samples, test: Samples, where: str) -> None:
             f"dataset 'cifar10': {where} is not CIFAR-10: its content has the SHA-256 {digest}, "
             f"CIFAR-10 has {SHA256}"
         )
-
-
-def _load_samples(folder: Path, part: str) -> Samples:
-    images, labels = (_load_array(folder / file.name, file.shape) for file in _FILES[part])
-    return Samples(images, labels)
 
 
 def _load_array(path: Path, shape: tuple[int, ...]) -> Bytes:

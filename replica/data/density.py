@@ -25,20 +25,16 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import rng
-from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.data.generated import (
-    TARGETS,
     GeneratedDataset,
     SampleCache,
+    cube_dataset,
     draw_targets,
-    fields_sha256,
     mode_counts,
     noise_words,
 )
 from aiperf_hpc.replica.data.rng import Purpose
-from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
-NAME = "density"
 REDSHIFTS = (0.0, 0.5, 1.5, 3.0)
 CELL = 16.0
 """The side of a cell, in Mpc/h: 32 of them are 512 Mpc/h."""
@@ -76,26 +72,16 @@ def load(config: DatasetConfig, cores: int) -> GeneratedDataset:
     """Return the volumes of the configured size, float32 (size, size, size, 4), and two numbers."""
     del cores  # One core makes some 60 volumes of 32 cells a side in a second, once each.
     size = config.image_size
-    info = DatasetInfo(
-        name=NAME,
-        sha256=fields_sha256(FORMULA, config),
-        inputs={"volume": TensorSpec(shape=(size, size, size, len(REDSHIFTS)))},
-        targets={"values": TensorSpec(shape=(TARGETS,))},
-        train_samples=config.train_samples,
-        validation_samples=config.validation_samples,
-    )
     cache = SampleCache(
         lambda part, sample: make_counts(draw_targets(part, sample), size, part, sample),
         size**3 * len(REDSHIFTS) * np.dtype(np.int16).itemsize,
     )
 
-    def make(part: int, chosen: NDArray[np.intp]) -> Batch:
-        samples = chosen.tolist()
-        volumes = np.log1p(np.stack([cache.get(part, each) for each in samples]), dtype=np.float32)
-        targets = np.stack([draw_targets(part, each) for each in samples])
-        return Batch({"volume": volumes}, {"values": targets.astype(np.float32)})
+    def volumes(part: int, chosen: NDArray[np.intp]) -> Floats:
+        counts = np.stack([cache.get(part, each) for each in chosen.tolist()])
+        return np.log1p(counts, dtype=np.float32)
 
-    return GeneratedDataset(info, make)
+    return cube_dataset(config, FORMULA, len(REDSHIFTS), volumes)
 
 
 def make_counts(targets: Doubles, size: int, part: int, sample: int) -> Counts:

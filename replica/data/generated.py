@@ -15,7 +15,7 @@ from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
 from aiperf_hpc.replica.data.batching import prefetched, rank_parts
 from aiperf_hpc.replica.data.rng import Purpose
-from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
 TRAINING, VALIDATION = 0, 1
 """The two sets of samples, as part of the key of a sample's random numbers."""
@@ -91,18 +91,54 @@ def content_sha256(
     return digest.hexdigest()
 
 
-def fields_sha256(formula: int, config: DatasetConfig) -> str:
-    """Return the SHA-256 of a dataset of fields on cubes that are made for ``draw_targets``.
+def cube_dataset(
+    config: DatasetConfig,
+    formula: int,
+    channels: int,
+    volumes: Callable[[int, NDArray[np.intp]], NDArray[np.float32]],
+) -> GeneratedDataset:
+    """Return a dataset of fields on cubes that are made for ``draw_targets``.
 
-    Taken over the formula's version, the size, the numbers of samples, and the random words.
+    Its SHA-256 is taken over the formula's version, the size, the numbers of samples, and the
+    random words.
+
+    Args:
+        config: with the cells a side as ``image_size``.
+        formula: version of the formula.
+        channels: number of a volume's channels.
+        volumes: returns the volumes of a part's samples by their numbers.
     """
-    return content_sha256(
-        (formula, config.image_size, config.train_samples, config.validation_samples),
+    size, counts = config.image_size, (config.train_samples, config.validation_samples)
+    sha256 = content_sha256(
+        (formula, size, *counts),
         config.train_samples,
-        lambda sample: (
-            target_words(TRAINING, sample),
-            noise_words(config.image_size**3, TRAINING, sample),
-        ),
+        lambda each: (target_words(TRAINING, each), noise_words(size**3, TRAINING, each)),
+    )
+    info = DatasetInfo(
+        name=config.name,
+        sha256=sha256,
+        inputs={"volume": TensorSpec(shape=(size, size, size, channels))},
+        targets={"values": TensorSpec(shape=(TARGETS,))},
+        train_samples=config.train_samples,
+        validation_samples=config.validation_samples,
+    )
+
+    def make(part: int, chosen: NDArray[np.intp]) -> Batch:
+        targets = np.stack([draw_targets(part, each) for each in chosen.tolist()])
+        return Batch({"volume": volumes(part, chosen)}, {"values": targets.astype(np.float32)})
+
+    return GeneratedDataset(info, make)
+
+
+def image_info(config: DatasetConfig, sha256: str) -> DatasetInfo:
+    """Return the description of square color images of the configured size, classes and numbers."""
+    return DatasetInfo.of_labelled_images(
+        name=config.name,
+        sha256=sha256,
+        classes=config.classes,
+        shape=(config.image_size, config.image_size, 3),
+        train_samples=config.train_samples,
+        validation_samples=config.validation_samples,
     )
 
 

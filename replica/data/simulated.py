@@ -15,6 +15,7 @@ import numpy as np
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
+from aiperf_hpc.replica.data.generated import image_info
 from aiperf_hpc.trial import DatasetInfo
 
 CHANNELS = 3
@@ -57,12 +58,5 @@ def load(config: DatasetConfig, cores: int) -> SimulatedDataset:
     shape = (config.image_size, config.image_size, CHANNELS)
     numbers = (*shape, config.classes, config.train_samples, config.validation_samples)
     content = "".join(f"{number}\n" for number in ("zeros", *numbers))
-    info = DatasetInfo.of_labelled_images(
-        name="simulated",
-        sha256=hashlib.sha256(content.encode()).hexdigest(),
-        classes=config.classes,
-        shape=shape,
-        train_samples=config.train_samples,
-        validation_samples=config.validation_samples,
-    )
+    info = image_info(config, hashlib.sha256(content.encode()).hexdigest())
     return SimulatedDataset(info)

@@ -21,9 +21,8 @@ from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.arrays import Bytes, Normalization
 from aiperf_hpc.replica.data.base import Batch, Pixels, labelled_images
-from aiperf_hpc.replica.data.generated import TRAINING, VALIDATION, GeneratedDataset
+from aiperf_hpc.replica.data.generated import TRAINING, VALIDATION, GeneratedDataset, image_info
 from aiperf_hpc.replica.data.rng import Purpose
-from aiperf_hpc.trial import DatasetInfo
 
 CHANNELS = 3
 TILES = 4
@@ -49,14 +48,7 @@ def load(config: DatasetConfig, cores: int) -> GeneratedDataset:
         DatasetError: ``dataset.decoded_gib`` is too small for all samples.
     """
     patterns = make_patterns(config.classes)
-    info = DatasetInfo.of_labelled_images(
-        name="synthetic",
-        sha256=content_sha256(config, patterns),
-        classes=config.classes,
-        shape=(config.image_size, config.image_size, CHANNELS),
-        train_samples=config.train_samples,
-        validation_samples=config.validation_samples,
-    )
+    info = image_info(config, content_sha256(config, patterns))
     in_memory = _ImagesInMemory(config, patterns, cores) if config.decoded_gib else None
 
     def make(part: int, chosen: NDArray[np.intp]) -> Batch:

@@ -15,16 +15,13 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import rng
-from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.data.generated import (
-    TARGETS,
     GeneratedDataset,
+    cube_dataset,
     draw_targets,
-    fields_sha256,
     mode_counts,
     noise_words,
 )
-from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
 SLOPE = -2.0
 """The spectrum's exponent in the middle of what is drawn."""
@@ -37,22 +34,12 @@ Floats = NDArray[np.float32]
 def load(config: DatasetConfig, cores: int) -> GeneratedDataset:
     """Return the fields of the configured size, float32 (size, size, size, 1), and numbers."""
     del cores  # One core makes thousands of 16 cells a side in a second.
-    size = config.image_size
-    info = DatasetInfo(
-        name="volumes",
-        sha256=fields_sha256(FORMULA, config),
-        inputs={"volume": TensorSpec(shape=(size, size, size, 1))},
-        targets={"values": TensorSpec(shape=(TARGETS,))},
-        train_samples=config.train_samples,
-        validation_samples=config.validation_samples,
-    )
 
-    def make(part: int, chosen: NDArray[np.intp]) -> Batch:
+    def fields(part: int, chosen: NDArray[np.intp]) -> Floats:
         targets = np.stack([draw_targets(part, sample) for sample in chosen.tolist()])
-        fields = make_fields(targets, size, part, chosen)
-        return Batch({"volume": fields}, {"values": targets.astype(np.float32)})
+        return make_fields(targets, config.image_size, part, chosen)
 
-    return GeneratedDataset(info, make)
+    return cube_dataset(config, FORMULA, 1, fields)
 
 
 def make_fields(

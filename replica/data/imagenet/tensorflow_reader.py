@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import tfrecord
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
+from aiperf_hpc.replica.data.batching import rank_parts
 from aiperf_hpc.replica.data.imagenet import sample_order
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.sample_order import ATTEMPTS, MEAN, OPEN_SHARDS, STD
@@ -193,10 +196,8 @@ class _Reading(NamedTuple):
 
     def own_samples(self, batch_size: int, part: Part) -> int:
         """Return how many samples a rank has of all."""
-        samples = sum(shard.samples for shard in self.shards)
-        batches = (min(batch_size, samples - start) for start in range(0, samples, batch_size))
-        bounds = (part.bounds(batch) for batch in batches)
-        return sum(last - first for first, last in bounds)
+        order = np.arange(sum(shard.samples for shard in self.shards))
+        return sum(map(len, rank_parts(order, batch_size, part)))
 
     def failed(self, dataset: ImageNetDataset, done: int, problem: str) -> DatasetError:
         """Return the error of a reading that fails after so many samples.

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from tests.support.refusals import refused
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets import load_dataset_manifest, save_dataset_manifest
@@ -24,7 +25,7 @@ from aiperf_hpc.replica.data import cifar10
 from aiperf_hpc.replica.data import cifar10_sources as sources
 from aiperf_hpc.replica.data.arrays import ArrayDataset, Samples
 from aiperf_hpc.replica.data.cifar10_sources import BATCH as OFFICIAL_BATCH
-from aiperf_hpc.replica.data.cifar10_sources import IMAGE_SHAPE, read_source
+from aiperf_hpc.replica.data.cifar10_sources import read_source
 from aiperf_hpc.replica.data.staging import Options
 
 BATCH = 100
@@ -114,14 +115,8 @@ def _small_batches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sources, "BATCH", BATCH)
     monkeypatch.setattr(sources, "TRAIN_SAMPLES", 5 * BATCH)
     monkeypatch.setattr(sources, "TEST_SAMPLES", BATCH)
-    small = {
-        part: tuple(
-            cifar10._ArrayFile(file.name, (samples, *shape))
-            for file, shape in zip(cifar10._FILES[part], (IMAGE_SHAPE, ()), strict=True)
-        )
-        for part, samples in (("training", 5 * BATCH), ("test", BATCH))
-    }
-    monkeypatch.setattr(cifar10, "_FILES", small)
+    small = {name: (shape[0] // 100, *shape[1:]) for name, shape in cifar10._SHAPES.items()}
+    monkeypatch.setattr(cifar10, "_SHAPES", small)
 
 
 @pytest.fixture
@@ -210,13 +205,22 @@ def python(toy_files: FilesOf, tmp_path: Path) -> Path:
 
 
 def _refused(source: Path, message: str) -> None:
-    with pytest.raises(DatasetError, match=message) as error:
+    with refused(message):
         read_source(source)
-    assert "\n" not in str(error.value)
 
 
-def test_missing_source(tmp_path: Path) -> None:
-    _refused(tmp_path / "nothing.tar.gz", "there is no ")
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "there is no "),
+        (b"<html>not found</html>", "not a complete archive"),
+        (gzip.compress(b"no tar in here"), "not a complete archive"),
+    ],
+)
+def test_a_source_that_is_no_archive(content: bytes | None, message: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "x.tar.gz").write_bytes(content)
+    _refused(tmp_path / "x.tar.gz", message)
 
 
 def test_a_folder_of_something_else(tmp_path: Path) -> None:
@@ -224,17 +228,11 @@ def test_a_folder_of_something_else(tmp_path: Path) -> None:
     _refused(tmp_path, "holds no CIFAR-10")
 
 
-def test_a_file_that_is_no_archive(tmp_path: Path) -> None:
-    (tmp_path / "cifar-10-binary.tar.gz").write_text("<html>not found</html>")
-    _refused(tmp_path / "cifar-10-binary.tar.gz", "not a complete archive")
-
-
-@pytest.mark.parametrize("share", [0.02, 0.5, 0.999])
-def test_a_truncated_archive(share: float, toy_files: FilesOf, tmp_path: Path) -> None:
-    whole = write_archive(tmp_path / "whole.tar.gz", "x", toy_files("binary")).read_bytes()
-    cut = tmp_path / "cut.tar.gz"
-    cut.write_bytes(whole[: int(len(whole) * share)])
-    _refused(cut, "is not a complete archive")
+@pytest.mark.parametrize("fraction", [0.02, 0.5, 0.999])
+def test_a_truncated_archive(fraction: float, toy_files: FilesOf, tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "x.tar.gz", "x", toy_files("binary"))
+    os.truncate(archive, int(archive.stat().st_size * fraction))
+    _refused(archive, "is not a complete archive")
 
 
 def test_a_damaged_archive(toy_files: FilesOf, tmp_path: Path) -> None:
@@ -245,27 +243,28 @@ def test_a_damaged_archive(toy_files: FilesOf, tmp_path: Path) -> None:
     _refused(archive, "is not a complete archive|has no|bytes")
 
 
-def test_an_archive_that_is_only_compressed(tmp_path: Path) -> None:
-    (tmp_path / "x.gz").write_bytes(gzip.compress(b"no tar in here"))
-    _refused(tmp_path / "x.gz", "not a complete archive")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: (f / "data_batch_3.bin").unlink(), "has no data_batch_3.bin"),
+        (
+            lambda f: os.truncate(f / "data_batch_4.bin", 300_000),
+            "data_batch_4.bin has 300000 bytes, not 307300",
+        ),
+        (
+            lambda f: os.truncate(f / "test_batch.bin", 10**12),
+            "test_batch.bin is not a file of CIFAR-10: it has 1000000000000 bytes",
+        ),
+    ],
+)
+def test_wrong_batches_are_named(
+    change: Callable[[Path], object], message: str, black: Path
+) -> None:
+    change(black)
+    _refused(black, message)
 
 
-def test_a_missing_batch_is_named(black: Path) -> None:
-    (black / "data_batch_3.bin").unlink()
-    _refused(black, "has no data_batch_3.bin")
-
-
-def test_a_truncated_batch_is_named(black: Path) -> None:
-    os.truncate(black / "data_batch_4.bin", 300_000)
-    _refused(black, "data_batch_4.bin has 300000 bytes, not 307300")
-
-
-def test_a_huge_file_is_not_read(black: Path) -> None:
-    os.truncate(black / "test_batch.bin", 10**12)
-    _refused(black, "test_batch.bin is not a file of CIFAR-10: it has 1000000000000 bytes")
-
-
-def test_a_pickle_that_wants_to_run_something(python: Path, tmp_path: Path) -> None:
+def test_a_pickle_that_runs_something_is_refused(python: Path, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     command = f"cos\nsystem\n(S'touch {mark}'\ntR.".encode()
     (python / "data_batch_2").write_bytes(command)
@@ -382,9 +381,8 @@ def _load(folder: Path | None, augment: bool = True) -> ArrayDataset:
 
 
 def _not_loaded(folder: Path | None, message: str) -> None:
-    with pytest.raises(DatasetError, match=message) as error:
+    with refused(message):
         _load(folder)
-    assert "\n" not in str(error.value)
 
 
 def test_what_was_prepared_is_loaded(prepared: Path, toy: list[Samples]) -> None:
@@ -404,44 +402,43 @@ def test_it_can_be_prepared_over_an_empty_folder(
     assert (tmp_path / "empty" / "dataset.json").exists()
 
 
-@pytest.fixture
-def damage(prepared: Path) -> Callable[[str, int, bytes], Path]:
-    def write(name: str, place: int, content: bytes) -> Path:
-        with (prepared / name).open("r+b") as file:
-            file.seek(place)
-            file.write(content)
-        return prepared
-
-    return write
+def _change(folder: Path, name: str, place: int, content: bytes) -> None:
+    with (folder / name).open("r+b") as file:
+        file.seek(place)
+        file.write(content)
 
 
-def test_damaged_folders_are_refused(prepared: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (shutil.rmtree, "there is no folder"),
+        (lambda f: os.truncate(f / "train_images.npy", 1_000_000), "train_images.npy is damaged"),
+        (lambda f: (f / "train_images.npy").write_bytes(b""), "train_images.npy is damaged"),
+        (
+            lambda f: (f / "train_images.npy").unlink(),
+            "cannot read .*train_images.npy: No such file",
+        ),
+        (lambda f: _change(f, "test_images.npy", 50_000, b"\xee"), "is not CIFAR-10"),
+        (lambda f: _change(f, "train_labels.npy", 490, b"\x0b"), "is not CIFAR-10"),
+        (
+            lambda f: (f / "test_labels.npy").replace(f / "train_labels.npy"),
+            r"train_labels.npy holds uint8 \(100,\), not uint8 \(500,\)",
+        ),
+        (
+            lambda f: np.save(f / "test_labels.npy", np.array([{}], object), allow_pickle=True),
+            "test_labels.npy is damaged",
+        ),
+    ],
+)
+def test_a_damaged_folder_is_not_loaded(
+    change: Callable[[Path], object], message: str, prepared: Path
+) -> None:
+    change(prepared)
+    _not_loaded(prepared, message)
+
+
+def test_without_a_folder_the_option_is_named() -> None:
     _not_loaded(None, "no folder is given")
-    _not_loaded(prepared / "none", "there is no folder")
-    os.truncate(prepared / "train_images.npy", 1_000_000)
-    _not_loaded(prepared, "train_images.npy is damaged")
-    (prepared / "train_images.npy").write_bytes(b"")
-    _not_loaded(prepared, "train_images.npy is damaged")
-    (prepared / "train_images.npy").unlink()
-    _not_loaded(prepared, "cannot read .*train_images.npy: No such file")
-
-
-def test_a_changed_byte_is_found(damage: Callable[[str, int, bytes], Path]) -> None:
-    _not_loaded(damage("test_images.npy", 50_000, b"\xee"), "is not CIFAR-10")
-
-
-def test_a_changed_label_is_found(damage: Callable[[str, int, bytes], Path]) -> None:
-    _not_loaded(damage("train_labels.npy", 490, b"\x0b"), "is not CIFAR-10")
-
-
-def test_arrays_in_each_others_places_are_refused(prepared: Path) -> None:
-    (prepared / "test_labels.npy").replace(prepared / "train_labels.npy")
-    _not_loaded(prepared, r"train_labels.npy holds uint8 \(100,\), not uint8 \(500,\)")
-
-
-def test_a_pickled_array_is_not_unpickled(prepared: Path) -> None:
-    np.save(prepared / "test_labels.npy", np.array([{}], object), allow_pickle=True)
-    _not_loaded(prepared, "test_labels.npy is damaged")
 
 
 def test_another_datasets_folder_is_refused(prepared: Path) -> None:

@@ -30,9 +30,14 @@ class Image(NamedTuple):
     """Time of the file's last change in nanoseconds since 1970."""
 
     @property
+    def wnid(self) -> str:
+        """Name of its class."""
+        return self.name.partition("/")[0]
+
+    @property
     def place(self) -> str:
         """Its place, for people."""
-        return self.path if self.row is None else f"{self.path}, row {self.row},"
+        return self.path if self.row is None else f"{self.path}, row {self.row}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +132,6 @@ def _refuse_duplicates(images: Iterable[Image], name: Callable[[Image], str]) ->
         first = seen.setdefault(name(image), image)
         if first is not image:
             raise DatasetError(
-                f"{first.place.rstrip(',')} and {image.place.rstrip(',')} have one name, "
+                f"{first.place} and {image.place} have one name, "
                 f"{name(image)}: take one of them away"
             )

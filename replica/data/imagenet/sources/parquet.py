@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from aiperf_hpc.datasets import read_errors
 from aiperf_hpc.errors import DatasetError, reason_of
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 BATCH = 64
 """Rows that are unpacked at once."""
 _PART = re.compile(r"(?P<part>train|validation)-(?P<number>\d+)-of-(?P<files>\d+)(-\w+)?\.parquet")
-_SUFFIXED = re.compile(r"(?P<file>.+)_(?P<wnid>n\d{8})(?P<ending>\.\w+)")
+_WNID = r"n\d{8}"
+_SUFFIXED = re.compile(rf"(?P<file>.+)_(?P<wnid>{_WNID})(?P<ending>\.\w+)")
 _EXPECTED = "image: struct<bytes: binary, path: string> and label: int64, as in imagenet-1k"
 
 
@@ -50,21 +51,6 @@ class _Unpacked(Value):
     size: int
     modified: int
     ends: tuple[int, ...]
-
-
-class _Row(NamedTuple):
-    label: int
-    wnid: str | None
-    file: str
-    """The image's name, without the wnid that a path may have behind it."""
-    path: str
-    row: int
-    size: int
-    modified: int
-
-    @property
-    def place(self) -> str:
-        return f"{self.path}, row {self.row}"
 
 
 def parquet_folder(source: Path) -> Path | None:
@@ -86,7 +72,7 @@ def open_parquet(folder: Path, threads: int, progress: ShowProgress) -> ParquetS
     files = _files(folder)
     meter = Meter(progress, "listing parquet files", sum(map(len, files.values())), "files")
 
-    def rows(path: Path, _: object) -> list[_Row]:
+    def rows(path: Path, _: object) -> list[Image]:
         return list(_rows(path))
 
     parts = {
@@ -94,7 +80,7 @@ def open_parquet(folder: Path, threads: int, progress: ShowProgress) -> ParquetS
         for part, paths in files.items()
     }
     wnids = _wnids(parts["train"], _named_classes(files["train"][0]))
-    training, held_out = (sorted(_images(parts[part], wnids)) for part in files)
+    training, held_out = (sorted(_with_classes(parts[part], wnids)) for part in files)
     listing = Listing("Hugging Face's parquet", wnids, training, held_out, (folder,))
     check_listing(listing, {part: f"{folder}/{part}-*.parquet" for part in files})
     return ParquetSource(listing)
@@ -183,8 +169,8 @@ def _open(path: Path) -> ParquetFile:
     return ParquetFile(path)
 
 
-def _rows(path: Path) -> Iterator[_Row]:
-    """Return a file's rows without the images."""
+def _rows(path: Path) -> Iterator[Image]:
+    """Yield the images of a file's rows; a name has no class if the path has no wnid."""
     status = _status(path)
     with _parquet_errors(path), _open(path) as file:
         _check_columns(path, file)
@@ -197,7 +183,7 @@ def _rows(path: Path) -> Iterator[_Row]:
         if not name or label is None or label < 0:
             what = "label" if name else "path"
             raise DatasetError(f"{path}, row {row}, has no {what}")
-        yield _Row(label, *_parsed(name), str(path), row, each, status.st_mtime_ns)
+        yield Image(label, _parsed(name), str(path), row, each, status.st_mtime_ns)
 
 
 def _status(path: Path) -> os.stat_result:
@@ -223,15 +209,13 @@ def _check_columns(path: Path, file: ParquetFile) -> None:
         raise DatasetError(f"{path} has the columns {columns}; expected {_EXPECTED}")
 
 
-def _parsed(path: str) -> tuple[str | None, str]:
-    """Return the wnid that a path names, and the image's file without it."""
+def _parsed(path: str) -> str:
+    """Return the name of an image, ``<wnid>/<file>``, of which a path may lack the wnid."""
     folders, _, file = path.rpartition("/")
     if suffixed := _SUFFIXED.fullmatch(file):
-        return suffixed["wnid"], suffixed["file"] + suffixed["ending"]
-    for text in (folders.rpartition("/")[2], file.partition("_")[0]):
-        if re.fullmatch(r"n\d{8}", text):
-            return text, file
-    return None, file
+        return f"{suffixed['wnid']}/{suffixed['file']}{suffixed['ending']}"
+    wnids = (folders.rpartition("/")[2], file.partition("_")[0])
+    return f"{next((text for text in wnids if re.fullmatch(_WNID, text)), '')}/{file}"
 
 
 def _named_classes(path: Path) -> list[str] | None:
@@ -245,43 +229,40 @@ def _named_classes(path: Path) -> list[str] | None:
     return [str(name) for name in names] if isinstance(names, list) else None
 
 
-def _wnids(training: Sequence[_Row], named: Sequence[str] | None) -> list[str]:
+def _wnids(training: Sequence[Image], named: Sequence[str] | None) -> list[str]:
     """Return the classes, once it is certain that their labels are those of every layout."""
-    wnids = sorted({row.wnid for row in training if row.wnid})
+    for image in training:
+        if not image.wnid:
+            stem, ending = os.path.splitext(image.name[1:])
+            example = f"{stem}_n01440764{ending or '.JPEG'}"
+            raise DatasetError(f"{image.place}: its path has no wnid, as in {example}")
+    wnids = sorted({image.wnid for image in training})
     labels = {wnid: label for label, wnid in enumerate(wnids)}
-    for row in training:
-        if row.wnid is None:
-            raise DatasetError(f"{row.place}: its path has no wnid, as in {_example(row.file)}")
+    folder = Path(training[0].path).parent
     if named is not None and len(named) != len(wnids):
         raise DatasetError(
-            f"{Path(training[0].path).parent} has training images of {len(wnids)} classes, and "
-            f"names of {len(named)}"
+            f"{folder} has training images of {len(wnids)} classes, and names of {len(named)}"
         )
-    for row in training:
-        if row.wnid is not None and row.label != labels[row.wnid]:
+    for image in training:
+        if image.label != labels[image.wnid]:
             raise DatasetError(
-                f"{row.place} has the label {row.label}, but {row.wnid} is number "
-                f"{labels[row.wnid]} of the sorted classes"
+                f"{image.place} has the label {image.label}, but {image.wnid} is number "
+                f"{labels[image.wnid]} of the sorted classes"
             )
     if len(wnids) < 2:
-        raise DatasetError(f"{Path(training[0].path).parent} has training images of one class")
+        raise DatasetError(f"{folder} has training images of one class")
     return wnids
 
 
-def _example(file: str) -> str:
-    stem, ending = os.path.splitext(file)
-    return f"{stem}_n01440764{ending or '.JPEG'}"
-
-
-def _images(rows: Sequence[_Row], wnids: Sequence[str]) -> Iterator[Image]:
-    for row in rows:
-        if row.label >= len(wnids) or row.wnid not in (None, wnids[row.label]):
+def _with_classes(images: Sequence[Image], wnids: Sequence[str]) -> Iterator[Image]:
+    """Yield images with the class in their names, if their label is that of the class."""
+    for image in images:
+        if image.label >= len(wnids) or image.wnid not in ("", wnids[image.label]):
             raise DatasetError(
-                f"{row.place} has the label {row.label} and the class {row.wnid or 'unknown'}, "
-                "which the training images do not have"
+                f"{image.place} has the label {image.label} and the class "
+                f"{image.wnid or 'unknown'}, which the training images do not have"
             )
-        name = f"{wnids[row.label]}/{row.file}"
-        yield Image(row.label, name, row.path, row.row, row.size, row.modified)
+        yield image._replace(name=f"{wnids[image.label]}/{image.name.partition('/')[2]}")
 
 
 def _images_file(path: Path, unpacked: Path) -> Path:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from tests.replica.data.conftest import Photo
 from tests.support.imagenet_source import jpeg
+from tests.support.refusals import refused
 
 from aiperf_hpc.datasets import load_dataset_manifest
-from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.stored_image import encode
 from aiperf_hpc.replica.data.sharded.index import load_index
@@ -130,7 +130,7 @@ def _flatten(source: Path, beside: bool = True) -> Path:
     for folder in [path for path in (source / "val").iterdir() if path.is_dir()]:
         folder.rmdir()
     labels = (source if beside else source / "val") / "val_labels.txt"
-    labels.write_text("".join(lines) + "\n")
+    labels.write_text("".join(lines))
     return labels
 
 
@@ -207,10 +207,8 @@ def source(make_source: Callable[[Path], Path], tmp_path: Path) -> Path:
 
 
 def _refused(source: Path, message: str, options: Options | None = None) -> None:
-    target = source.parent / "target"
-    with pytest.raises(DatasetError, match=message) as error:
-        prepare_imagenet(source, target, options)
-    assert "\n" not in str(error.value)
+    with refused(message):
+        prepare_imagenet(source, source.parent / "target", options)
     assert {path.name for path in source.parent.iterdir()} <= {"source", "target.partial"}
 
 
@@ -218,101 +216,99 @@ def _an_image(source: Path, part: str = "train") -> Path:
     return sorted((source / part).glob("*/*.JPEG"))[4]
 
 
-def test_missing_folders(source: Path, tmp_path: Path) -> None:
-    shutil.move(source / "val", tmp_path / "elsewhere")
-    (tmp_path / "elsewhere").rename(source / "elsewhere")
-    _refused(source, "cannot read .*/val: No such file or directory")
-    shutil.rmtree(source / "train")
-    _refused(source, "holds no ImageNet: expected .*train/<wnid>/")
-    shutil.rmtree(source)
-    _refused(source, "cannot read .*/source: No such file or directory")
+Change = Callable[[Path], object]
 
 
-def test_training_images_without_class_folders(source: Path) -> None:
+def _without_classes(source: Path) -> None:
     for folder in list((source / "train").iterdir()):
         shutil.rmtree(folder)
     (source / "train" / "n01440764.tar").touch()
-    _refused(source, "has 0 class folders; expected train/<wnid>/")
 
 
-def test_a_class_without_images(source: Path) -> None:
-    (source / "train" / "n09999999").mkdir()
-    _refused(source, "n09999999 has no JPEG files")
+def _truncated(source: Path, part: str) -> None:
+    os.truncate(image := _an_image(source, part), image.stat().st_size // 2)
 
 
-def test_a_class_that_only_the_validation_set_has(source: Path) -> None:
-    (source / "val" / "n09999999").mkdir()
-    _refused(source, "val/n09999999 is a class that train/ does not have")
+def _dangling(source: Path) -> None:
+    (image := _an_image(source)).unlink()
+    image.symlink_to("nowhere")
 
 
-def test_files_of_other_kinds(source: Path) -> None:
-    stray = _an_image(source).with_name("notes.txt")
-    stray.touch()
-    _refused(source, "notes.txt is not a JPEG file by its name")
-    stray.rename(stray.with_name(".hidden"))
-    prepare_imagenet(source, source.parent / "target")
-
-
-def test_a_flat_folder_without_labels(source: Path) -> None:
-    _flatten(source).unlink()
-    _refused(source, "there are no labels of its images: expected .* val_labels.txt")
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("one two three", "line 14: expected '<file> <wnid>'"),
-        ("alone", "line 14: expected '<file> <wnid>'"),
-        ("x.JPEG n09999999", "line 14: n09999999 is a class that the training images lack"),
-        ("x.JPEG n01440764", "names x.JPEG, which is not in .*/val"),
-    ],
-)
-def test_wrong_lines_of_labels(line: str, message: str, source: Path) -> None:
-    labels = _flatten(source)
-    labels.write_text(labels.read_text() + line + "\n")
-    _refused(source, message)
-
-
-def test_labels_twice_or_missing_or_no_text(source: Path) -> None:
-    labels = _flatten(source)
-    lines = labels.read_text().splitlines()
-    labels.write_text("\n".join([*lines, lines[0]]))
-    _refused(source, f"line 14: {lines[0].split()[0]} has a label already")
-    labels.write_text("\n".join(lines[1:]))
-    _refused(source, f"has no label of {lines[0].split()[0]}$")
-    labels.write_text("\n".join([*lines[3:], f"x.JPEG {lines[0].split()[1]}"]))
-    _refused(source, r"has no label of \S+ \(and 2 more\)$")
-    labels.write_text("\n".join([*lines, *(f"{n}.JPEG {lines[0].split()[1]}" for n in "ab")]))
-    _refused(source, r"names a.JPEG, which is not in \S+ \(and 1 more\)$")
-    labels.write_bytes(b"\xff\xfe\x00")
-    _refused(source, "cannot read .*val_labels.txt: it is not text")
-
-
-@pytest.mark.parametrize("part", ["train", "val"])
-def test_a_truncated_image_is_named(part: str, source: Path) -> None:
-    image = _an_image(source, part)
-    os.truncate(image, image.stat().st_size // 2)
-    _refused(source, f"{image.name} is corrupt")
-
-
-@pytest.mark.parametrize("content", [b"", b"\xff\xd8\xff", b"<html>", b"\x89PNG\r\n\x1a\n"])
-def test_an_image_that_is_none_is_named(content: bytes, source: Path) -> None:
-    _an_image(source).write_bytes(content)
-    _refused(source, f"{_an_image(source).name} is corrupt: ", Options(shards=5, cores=2))
-
-
-def test_a_truncated_png_is_named(source: Path) -> None:
+def _truncated_png(source: Path) -> None:
     content = io.BytesIO()
     Image.effect_noise((90, 90), 50).save(content, "PNG")
     _an_image(source).write_bytes(content.getvalue()[:3000])
-    _refused(source, f"{_an_image(source).name} is corrupt: ")
 
 
-def test_a_link_to_nowhere_is_named(source: Path) -> None:
-    image = _an_image(source)
-    image.unlink()
-    image.symlink_to("nowhere")
-    _refused(source, f"cannot read .*{image.name}: No such file or directory")
+def _labels(change: Callable[[list[str]], list[str]]) -> Change:
+    """Return what makes validation flat and changes the lines of its labels."""
+
+    def edit(source: Path) -> None:
+        labels = _flatten(source)
+        labels.write_text("\n".join(change(labels.read_text().splitlines())))
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: shutil.rmtree(s / "val"), "cannot read .*/val: No such file or directory"),
+        (lambda s: shutil.rmtree(s / "train"), "holds no ImageNet: expected .*train/<wnid>/"),
+        (shutil.rmtree, "cannot read .*/source: No such file or directory"),
+        (_without_classes, "has 0 class folders; expected train/<wnid>/"),
+        (lambda s: (s / "train" / "n09999999").mkdir(), "n09999999 has no JPEG files"),
+        (
+            lambda s: (s / "val" / "n09999999").mkdir(),
+            "val/n09999999 is a class that train/ does not have",
+        ),
+        (
+            lambda s: _an_image(s).with_name("notes.txt").touch(),
+            "notes.txt is not a JPEG file by its name",
+        ),
+        (
+            lambda s: _flatten(s).unlink(),
+            "there are no labels of its images: expected .* val_labels.txt",
+        ),
+        (_labels(lambda ls: [*ls, "one two three"]), "line 13: expected '<file> <wnid>'"),
+        (_labels(lambda ls: [*ls, "alone"]), "line 13: expected '<file> <wnid>'"),
+        (
+            _labels(lambda ls: [*ls, "x.JPEG n09999999"]),
+            "line 13: n09999999 is a class that the training images lack",
+        ),
+        (_labels(lambda ls: [*ls, "x.JPEG n01440764"]), "names x.JPEG, which is not in .*/val"),
+        (_labels(lambda ls: [*ls, ls[0]]), r"line 13: \S+ has a label already"),
+        (_labels(lambda ls: ls[1:]), r"has no label of \S+JPEG$"),
+        (
+            _labels(lambda ls: [*ls[3:], f"x.JPEG {ls[0].split()[1]}"]),
+            r"has no label of \S+ \(and 2 more\)$",
+        ),
+        (
+            _labels(lambda ls: [*ls, *(f"{n}.JPEG {ls[0].split()[1]}" for n in "ab")]),
+            r"names a.JPEG, which is not in \S+ \(and 1 more\)$",
+        ),
+        (
+            lambda s: _flatten(s).write_bytes(b"\xff\xfe\x00"),
+            "cannot read .*val_labels.txt: it is not text",
+        ),
+        (lambda s: _truncated(s, "train"), r"\.JPEG is corrupt"),
+        (lambda s: _truncated(s, "val"), r"\.JPEG is corrupt"),
+        (_truncated_png, r"\.JPEG is corrupt: "),
+        *(
+            (lambda s, content=content: _an_image(s).write_bytes(content), r"\.JPEG is corrupt: ")
+            for content in (b"", b"\xff\xd8\xff", b"<html>", b"\x89PNG\r\n\x1a\n")
+        ),
+        (_dangling, r"cannot read .*\.JPEG: No such file or directory"),
+    ],
+)
+def test_a_wrong_source_is_refused(change: Change, message: str, source: Path) -> None:
+    change(source)
+    _refused(source, message)
+
+
+def test_hidden_files_are_ignored(source: Path) -> None:
+    _an_image(source).with_name(".hidden").touch()
+    prepare_imagenet(source, source.parent / "target")
 
 
 @pytest.mark.parametrize("shards", [0, -1, 28])

@@ -341,7 +341,7 @@ def test_parquet_without_its_package(source: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "row 5, has no bytes$"), (b"", "row 5, has no bytes$"), (b"x", "row 5, is corrupt: ")],
+    [(None, "row 5, has no bytes$"), (b"", "row 5, has no bytes$"), (b"x", "row 5 is corrupt: ")],
 )
 def test_an_image_in_parquet(content: bytes | None, message: str, source: Path) -> None:
     layouts.parquet(source)

@@ -1,14 +1,20 @@
-"""Tests of one volume's file: TensorFlow's own code writes and reads the same."""
+"""CosmoFlow's volumes: TensorFlow's own code writes and reads the same files."""
 
 from __future__ import annotations
 
 import gzip
 import io
+import shutil
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.cosmoflow_files import sample_file
+from tests.support.official_files import sample_file, volume, write_volumes
+from tests.support.refusals import refused
 
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.replica.data import cosmoflow, load_dataset
 from aiperf_hpc.replica.data.cosmoflow import Sample, logarithms, read_sample
 from aiperf_hpc.replica.data.tfrecord import example, of_bytes, of_floats, of_integer, write_record
 from aiperf_hpc.replica.tensorflow_import import tf
@@ -104,3 +110,54 @@ def test_what_is_no_sample_is_refused_in_words(file: bytes, problem: str) -> Non
     with pytest.raises(ValueError, match=problem) as caught:
         read_sample(file)
     assert "\n" not in str(caught.value)
+
+
+# Folders of them
+
+
+def test_volumes_are_read_as_logarithms_with_their_parameters(tmp_path: Path) -> None:
+    write_volumes(tmp_path / "source")
+    info = cosmoflow.prepare(tmp_path / "source", tmp_path / "prepared")
+    write_volumes(tmp_path / "plain", compressed=False)
+    assert cosmoflow.prepare(tmp_path / "plain", tmp_path / "again") == info
+    dataset = load_dataset(DatasetConfig(name="cosmoflow", path=tmp_path / "prepared"), 2)
+    (batch,) = dataset.validation(5)
+    for number, found, values in zip(
+        range(50, 55), batch.inputs["volume"], batch.targets["values"], strict=True
+    ):
+        wanted = np.log1p(volume(number).counts.astype(np.float64)).astype(np.float32)
+        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(values, volume(number).parameters)
+
+
+def _write(folder: Path, content: bytes) -> None:
+    (folder / "train" / "univ_003.tfrecord").write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda f: shutil.rmtree(f / "validation"), "with train/ and validation/"),
+        (
+            lambda f: [p.unlink() for p in (f / "train").iterdir()],
+            r"has no files named \*.tfrecord\*",
+        ),
+        (
+            lambda f: _write(f, sample_file(volume(1, side=6), compressed=True)),
+            "another variant: 6 x 6 x 6 x 4, GZIP, and the",
+        ),
+        (
+            lambda f: _write(f, sample_file(volume(1), compressed=False)),
+            "another variant: .* not compressed",
+        ),
+        (lambda f: _write(f, PACKED[:-20]), "univ_003.tfrecord: it is truncated"),
+    ],
+)
+def test_a_damaged_source_is_refused(
+    spoil: Callable[[Path], object], message: str, tmp_path: Path
+) -> None:
+    write_volumes(tmp_path / "source")
+    spoil(tmp_path / "source")
+    with refused(message):
+        cosmoflow.prepare(tmp_path / "source", tmp_path / "target")
+    assert not (tmp_path / "target").exists()
