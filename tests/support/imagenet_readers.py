@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.replica.data import Batch
+from aiperf_hpc.replica.data import Batch, tfrecord
 from aiperf_hpc.replica.data.imagenet import sample_order
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.loading import load
+from aiperf_hpc.replica.data.imagenet.stored_image import LabelledImage, pack, unpack
+from aiperf_hpc.replica.data.sharded.index import describe_shard, load_index, save_index, save_sizes
 
 
 def open_folder(
@@ -42,3 +44,25 @@ def pixels_of(inputs: ArrayLike) -> NDArray[np.float64]:
     numbers = np.asarray(inputs, np.float64)
     pixels: NDArray[np.float64] = numbers * np.array(sample_order.STD) + np.array(sample_order.MEAN)
     return pixels
+
+
+def images_of(shard: Path) -> list[LabelledImage]:
+    """Return the images of a shard."""
+    with shard.open("rb") as file:
+        return [unpack(content) for content in tfrecord.contents(file.fileno())]
+
+
+def forge_shard(folder: Path, name: str, images: Sequence[LabelledImage]) -> None:
+    """Write a shard of other images, with an index that agrees."""
+    path = folder / name
+    with path.open("wb") as file:
+        for image in images:
+            tfrecord.write_record(file, pack(image))
+    index = load_index(folder, "imagenet")
+    train = tuple(s if s.file != name else describe_shard(path, s.samples) for s in index.train)
+    save_index(folder, index.model_copy(update={"train": train}))
+    sizes = []
+    for shard in index.shards:
+        with (folder / shard.file).open("rb") as file:
+            sizes += [len(c) + tfrecord.OVERHEAD for c in tfrecord.contents(file.fileno())]
+    save_sizes(folder, sizes)

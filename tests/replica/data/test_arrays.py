@@ -102,13 +102,6 @@ def test_an_epoch_has_each_sample_once_with_its_label(batch_size: int) -> None:
         assert np.array_equal(batch.inputs["image"][:, 0, 0, 0], batch.targets["label"])
 
 
-def test_augmentation_does_not_depend_on_the_batch_size() -> None:
-    dataset = _dataset(Augmentation(1, True))
-    small = np.concatenate([batch.inputs["image"] for batch in dataset.train(2, 3, 1)])
-    large = np.concatenate([batch.inputs["image"] for batch in dataset.train(2, 23, 1)])
-    assert np.array_equal(small, large)
-
-
 def test_validation_is_in_stored_order() -> None:
     labels = [batch.targets["label"].tolist() for batch in _dataset(None).validation(2)]
     assert labels == [[0, 1], [2, 3], [4]]

@@ -214,7 +214,7 @@ def _refused(source: Path, message: str) -> None:
     [
         (None, "there is no "),
         (b"<html>not found</html>", "not a complete archive"),
-        (gzip.compress(b"no tar in here"), "not a complete archive"),
+        (gzip.compress(b"no tar in here", mtime=0), "not a complete archive"),
     ],
 )
 def test_a_source_that_is_no_archive(content: bytes | None, message: str, tmp_path: Path) -> None:
@@ -365,6 +365,11 @@ def test_a_full_disk(binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ):
         cifar10.prepare(binary, tmp_path / "target")
     assert [path.name for path in tmp_path.iterdir()] == ["binary"]
+
+
+def test_a_full_device_is_reported_as_such() -> None:
+    with pytest.raises(OSError, match="No space left on device"):
+        cifar10._save_array(Path("/dev/full"), np.zeros(10_000, np.uint8))
 
 
 # Loading

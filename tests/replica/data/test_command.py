@@ -179,32 +179,6 @@ def test_shards_that_cannot_be_written(imagenet_source: Path, tmp_path: Path) ->
     assert done.stderr == f"aiperf: cannot write the dataset to {folder}: File too large{kept}\n"
 
 
-@pytest.mark.cifar10
-def test_arrays_that_cannot_be_written(cifar10_folder: Path, tmp_path: Path) -> None:
-    source = _binary_folder(cifar10_folder, tmp_path / "source")
-    target = tmp_path / "target"
-    done = _with_little_space(["prepare", "cifar10", "--from", source, "--to", target])
-    assert done.returncode == 2
-    assert done.stderr == f"aiperf: cannot write the dataset to {target}: File too large\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["source"]
-
-
-def _binary_folder(prepared: Path, folder: Path) -> Path:
-    import numpy as np
-
-    folder.mkdir()
-    for part, names in (
-        ("train", [f"data_batch_{n}" for n in range(1, 6)]),
-        ("test", ["test_batch"]),
-    ):
-        images = np.load(prepared / f"{part}_images.npy").transpose(0, 3, 1, 2).reshape(-1, 3072)
-        labels = np.load(prepared / f"{part}_labels.npy")
-        records = np.concatenate([labels[:, None], images], 1)
-        for number, name in enumerate(names):
-            records[10_000 * number :][:10_000].tofile(folder / f"{name}.bin")
-    return folder
-
-
 def test_the_commands_of_aiperf_show_what_this_one_says(
     imagenet_source: Path, tmp_path: Path
 ) -> None:
@@ -276,17 +250,6 @@ def test_an_ended_preparation_leaves_nothing_behind(
     assert not list((tmp_path / "data").iterdir())
 
 
-def test_an_ended_preparation_of_cifar10_leaves_nothing_behind(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "archive")  # It is waited for what is in it.
-    arguments = ["prepare", "cifar10", "--from", tmp_path / "archive", "--to", tmp_path / "x"]
-    with in_a_group(*DATA, *arguments) as process:
-        until((tmp_path / "x.partial" / "preparation.json").exists, of=process)
-        os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
-    assert (process.returncode, errors) == (130, "aiperf: interrupted; nothing is left behind\n")
-    assert [path.name for path in tmp_path.iterdir()] == ["archive"]
-
-
 def _kept(folder: Path) -> int:
     return len(list((folder / "x.partial" / "finished").glob("*.json")))
 
@@ -356,30 +319,3 @@ def test_a_killed_preparation_says_how_it_ended(slow_source: Path, tmp_path: Pat
     assert process.returncode == 128 + signal.SIGKILL
     assert "SIGKILL" in errors
     assert len(errors.splitlines()) == 1
-
-
-def test_each_corrupt_image_is_named(
-    make_source: Callable[[Path], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = make_source(tmp_path / "source")
-    images = sorted(source.glob("*/*/*.JPEG"))
-    corrupt = [images[1], images[7], images[20], images[-1]]
-    for image in corrupt:
-        image.write_bytes(b"<html>")
-    corrupt[0].unlink()
-    corrupt[0].symlink_to("nowhere")
-    arguments = [*_prepare(source, tmp_path / "x"), "--shards", "5"]
-    assert main([str(argument) for argument in arguments]) == 2
-    *named, last = capsys.readouterr().err.splitlines()
-    assert last == (
-        "aiperf: 4 of 39 images are corrupt or cannot be read: those above; replace them or take "
-        f"them away; 3 of 7 shards are kept in {tmp_path / 'x.partial'}; run the same "
-        "command again to resume"
-    )
-    assert sorted(named) == sorted(
-        [
-            f"aiperf: cannot read {corrupt[0]}: No such file or directory",
-            *(f"aiperf: {image} is corrupt: it is no image" for image in corrupt[1:]),
-        ]
-    )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "x.partial"]

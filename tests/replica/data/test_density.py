@@ -68,22 +68,6 @@ def test_counts_have_their_mean_and_the_variance_of_their_field() -> None:
     np.testing.assert_allclose(ratios, growth(Universe.of(targets).omega_m) ** 2, rtol=0.05)
 
 
-def test_a_sample_is_made_once_and_is_always_the_same() -> None:
-    first, again = (list(_load().validation(2)) for _ in range(2))
-    dataset = _load()
-    assert [b.size for b in first] == [2, 1]
-    for one, other in zip(first, again, strict=True):
-        np.testing.assert_array_equal(one.inputs["volume"], other.inputs["volume"])
-    epochs = [next(dataset.train(epoch, 6, 0)) for epoch in (1, 2)]
-    by_target = [
-        dict(zip(b.targets["values"][:, 0].tolist(), b.inputs["volume"], strict=True))
-        for b in epochs
-    ]
-    assert by_target[0].keys() == by_target[1].keys()
-    for key, volume in by_target[0].items():
-        np.testing.assert_array_equal(volume, by_target[1][key])
-
-
 def test_targets_are_two_and_fill_their_range() -> None:
     drawn = np.stack([draw_targets(0, sample) for sample in range(500)])
     assert (drawn.min(0) < -0.97).all()
@@ -97,12 +81,6 @@ def test_targets_are_two_and_fill_their_range() -> None:
 @pytest.mark.parametrize("size", [8, 9])
 def test_odd_sizes_are_fields_too(size: int) -> None:
     assert make_counts(np.zeros(2), size, 1, 0).shape == (size, size, size, 4)
-
-
-def test_the_digest_is_of_sizes_and_numbers() -> None:
-    sizes = ((8, 4, 2), (9, 4, 2), (8, 5, 2), (8, 4, 3))
-    assert len({_load(*each).info.sha256 for each in sizes}) == 4
-    assert _load(8, 4, 2).info.sha256 == _load(8, 4, 2).info.sha256
 
 
 def test_the_targets_can_be_told_of_the_fields() -> None:

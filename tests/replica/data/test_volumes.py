@@ -7,8 +7,7 @@ import pytest
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import load_dataset
-from aiperf_hpc.replica.data.base import Dataset, Part
-from aiperf_hpc.replica.data.generated import draw_targets
+from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.data.volumes import make_fields
 
 
@@ -48,35 +47,3 @@ def test_fields_have_no_mean_and_targets_fill_their_range() -> None:
 @pytest.mark.parametrize("size", [8, 9, 11])
 def test_odd_sizes_are_fields_too(size: int) -> None:
     assert next(_load(size).validation(3)).inputs["volume"].shape == (3, size, size, size, 1)
-
-
-def test_each_sample_comes_once_an_epoch_in_an_order_of_the_epoch() -> None:
-    dataset = _load()
-    epochs = [
-        np.concatenate([b.targets["values"] for b in dataset.train(epoch, 16, 3)])
-        for epoch in (1, 2)
-    ]
-    own = np.array([draw_targets(0, sample) for sample in range(40)], np.float32)
-    for found in epochs:
-        assert sorted(map(tuple, found.tolist())) == sorted(map(tuple, own.tolist()))
-    assert not np.array_equal(*epochs)
-
-
-def test_parts_of_ranks_are_the_whole() -> None:
-    dataset = _load()
-    whole = next(dataset.train(1, 10, 0))
-    parts = [next(dataset.train(1, 10, 0, Part(rank, 3))) for rank in range(3)]
-    together = np.concatenate([part.inputs["volume"] for part in parts])
-    np.testing.assert_array_equal(together, whole.inputs["volume"])
-
-
-def test_training_samples_are_not_those_that_are_held_out() -> None:
-    dataset = _load()
-    one, other = next(dataset.train(1, 40, 0)), next(dataset.validation(10))
-    assert not set(map(tuple, one.targets["values"])) & set(map(tuple, other.targets["values"]))
-
-
-def test_the_digest_is_of_sizes_and_numbers() -> None:
-    digests = {_load(*sizes).info.sha256 for sizes in ((8, 4, 2), (9, 4, 2), (8, 5, 2), (8, 4, 3))}
-    assert len(digests) == 4
-    assert _load(8, 4, 2).info.sha256 == _load(8, 4, 2).info.sha256

@@ -52,13 +52,6 @@ def _epoch(dataset: ImageNetDataset, epoch: int = 0, seed: int = 0) -> Floats:
 # Reading
 
 
-def test_what_was_prepared_is_loaded(load: Load, imagenet_folder: Path) -> None:
-    info = load(imagenet_folder, image_size=48).info
-    assert (info.name, info.classes) == ("imagenet", 3)
-    assert (info.train_samples, info.validation_samples) == (27, 12)
-    assert info.input_shape("image") == (48, 48, 3)
-
-
 @pytest.mark.parametrize(
     ("engine", "images", "labels"),
     [("tensorflow", tf.Tensor, tf.Tensor), ("torch", Pixels, np.ndarray)],

@@ -6,26 +6,23 @@ import hashlib
 import io
 import json
 import shutil
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 from sklearn.datasets import load_sample_images
-from tests.support.imagenet_readers import agree, open_folder, pixels_of
+from tests.support.imagenet_readers import agree, forge_shard, images_of, open_folder, pixels_of
 from tests.support.imagenet_source import jpeg, png
 
 from aiperf_hpc.datasets import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data import tfrecord
 from aiperf_hpc.replica.data.__main__ import main
 from aiperf_hpc.replica.data.base import Part
 from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
-from aiperf_hpc.replica.data.imagenet.stored_image import LabelledImage, encode, pack, unpack
+from aiperf_hpc.replica.data.imagenet.stored_image import LabelledImage, encode
 from aiperf_hpc.replica.data.imagenet.verification import verify_folder
-from aiperf_hpc.replica.data.sharded.index import describe_shard, load_index, save_index, save_sizes
-from aiperf_hpc.replica.data.staging import Options
+from aiperf_hpc.replica.data.staging import Options, Plan
 from aiperf_hpc.trial import Stored
 
 RESIZED: tuple[Stored, ...] = ("resized", "raw")
@@ -91,13 +88,8 @@ def copied(stored: Stored, folders: dict[Stored, Path], tmp_path: Path) -> Path:
     return Path(shutil.copytree(folders[stored], tmp_path / "prepared"))
 
 
-def _content(path: Path) -> list[LabelledImage]:
-    with path.open("rb") as file:
-        return [unpack(content) for content in tfrecord.contents(file.fileno())]
-
-
 def _images(folder: Path, part: str) -> list[LabelledImage]:
-    return [image for path in sorted(folder.glob(f"{part}-*")) for image in _content(path)]
+    return [image for path in sorted(folder.glob(f"{part}-*")) for image in images_of(path)]
 
 
 # What is stored
@@ -220,35 +212,13 @@ def test_raw_images_without_all_their_pixels_are_named(
 ) -> None:
     folder = Path(shutil.copytree(folders["raw"], tmp_path / "prepared"))
     name = f"train-00001-of-{SHARDS:05d}"
-    images = _content(folder / name)
-    _forge(folder, name, [*images[:-1], images[-1]._replace(encoded=images[-1].encoded[:-1])])
+    images = images_of(folder / name)
+    forge_shard(folder, name, [*images[:-1], images[-1]._replace(encoded=images[-1].encoded[:-1])])
     dataset = open_folder(folder, engine=engine, stored="raw")
     with pytest.raises(DatasetError, match=f"reading {folder} failed: "):
         list(dataset.train(0, 4, 7))
     (line,) = verify_folder(folder, 2, decode=True).broken
     assert line.startswith(f"{folder / name}: {images[-1].name} does not decode: ")
-
-
-def _forge(folder: Path, name: str, images: Sequence[LabelledImage]) -> None:
-    """Make a shard of other images, with an index that agrees."""
-    with (folder / name).open("wb") as file:
-        for image in images:
-            tfrecord.write_record(file, pack(image))
-    index = load_index(folder, "imagenet")
-    train = tuple(
-        shard if shard.file != name else describe_shard(folder / name, shard.samples)
-        for shard in index.train
-    )
-    save_index(folder, index.model_copy(update={"train": train}))
-    shards = (*train, *index.validation)
-    save_sizes(
-        folder,
-        [
-            len(pack(image)) + tfrecord.OVERHEAD
-            for shard in shards
-            for image in _content(folder / shard.file)
-        ],
-    )
 
 
 # The digest and its verification
@@ -285,23 +255,6 @@ def test_a_folder_is_verified(decode: bool, stored: Stored, folders: dict[Stored
     assert (found.samples, found.broken) == (22, ())
 
 
-def test_every_byte_of_a_shard_is_verified(copied: Path) -> None:
-    shard = copied / f"train-00001-of-{SHARDS:05d}"
-    content = bytearray(shard.read_bytes())
-    for place in (0, len(content) // 2, len(content) - 1):
-        shard.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        (line,) = verify_folder(copied, 2).broken
-        assert f"{shard} is not the shard that was prepared" in line
-
-
-def test_pixels_that_were_exchanged_with_their_checksums_are_another_dataset(copied: Path) -> None:
-    name = f"train-00001-of-{SHARDS:05d}"
-    first, *others = _content(copied / name)
-    _forge(copied, name, [first._replace(encoded=others[0].encoded), *others])
-    (line,) = verify_folder(copied, 2).broken
-    assert f"{copied / 'dataset.json'} states the SHA-256" in line
-
-
 def test_a_manifest_of_another_format_is_not_that_of_the_images(copied: Path) -> None:
     manifest = json.loads((copied / "dataset.json").read_text())
     del manifest["stored"]
@@ -312,8 +265,8 @@ def test_a_manifest_of_another_format_is_not_that_of_the_images(copied: Path) ->
 
 def test_larger_images_than_the_format_has_are_named(copied: Path, stored: Stored) -> None:
     name = f"train-00001-of-{SHARDS:05d}"
-    first, *others = _content(copied / name)
-    _forge(copied, name, [first._replace(encoded=jpeg(_photo(0))), *others])
+    first, *others = images_of(copied / name)
+    forge_shard(copied, name, [first._replace(encoded=jpeg(_photo(0))), *others])
     (line,) = verify_folder(copied, 2, decode=True).broken
     assert line == f"{copied / name}: {first.name} is not stored as {stored}"
 
@@ -321,33 +274,31 @@ def test_larger_images_than_the_format_has_are_named(copied: Path, stored: Store
 # Preparing
 
 
-@pytest.fixture
-def own_source(source: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(source, tmp_path / "source"))
-
-
-def test_an_interrupted_preparation_is_resumed_in_its_format_alone(
-    stored: Stored, own_source: Path, folders: dict[Stored, Path], tmp_path: Path
-) -> None:
-    last = sorted((own_source / "val").glob("*/*"))[-1]
-    content = last.read_bytes()
-    last.write_bytes(b"")
-    with pytest.raises(DatasetError, match="is corrupt"):
-        prepare_imagenet(own_source, tmp_path / "x", _options(stored))
-    last.write_bytes(content)
+def test_an_interrupted_preparation_is_resumed_in_its_format_alone(stored: Stored) -> None:
+    plan = Plan(dataset="imagenet", source="x", names_sha256="0", shards=(1, 1), stored=stored)
     for other in {"jpeg", *RESIZED} - {stored}:
-        message = f"an interrupted preparation with --stored {stored}, not {other}"
-        with pytest.raises(DatasetError, match=message):
-            prepare_imagenet(own_source, tmp_path / "x", _options(other))
+        difference = plan.difference(plan.model_copy(update={"stored": other}))
+        assert difference == f"with --stored {stored}, not {other}"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "line"),
+    [
+        ("jpeg", "converted to RGB JPEG: 1 CMYK JPEG, 2 PNG"),
+        (
+            "resized",
+            "resized to a shorter side of 256 pixels if it is longer; others converted to RGB "
+            "JPEG: 1 PNG",
+        ),
+    ],
+)
+def test_the_last_line_states_the_conversions(
+    chosen: Stored, line: str, source: Path, tmp_path: Path
+) -> None:
     lines: list[str] = []
-    options = Options(shards=SHARDS, stored=stored, cores=2, report=lines.append)
-    prepare_imagenet(own_source, tmp_path / "x", options)
-    assert lines[1].endswith("3 of 4 shards are kept")
-    mine, theirs = (
-        {path.name: path.read_bytes() for path in folder.iterdir()}
-        for folder in (tmp_path / "x", folders[stored])
-    )
-    assert mine == theirs
+    options = Options(shards=1, stored=chosen, report=lines.append)
+    prepare_imagenet(source, tmp_path / "x", options)
+    assert lines[-1] == line
 
 
 def test_the_room_for_pixels_is_looked_for_before_anything_is_written(
@@ -372,31 +323,3 @@ def test_the_command(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "--stored is for imagenet" in capsys.readouterr().err
     assert main(["prepare", "imagenet", *where, "--stored", "png"]) == 2
     assert "invalid choice: 'png'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("chosen", "said"),
-    [
-        ("jpeg", "converted to RGB JPEG: 1 CMYK JPEG, 2 PNG"),
-        (
-            "resized",
-            "resized to a shorter side of 256 pixels if it is longer; others converted to RGB "
-            "JPEG: 1 PNG",
-        ),
-    ],
-)
-def test_the_last_line_says_what_became_of_the_images(
-    chosen: Stored, said: str, make_line: Callable[[Stored], str]
-) -> None:
-    assert make_line(chosen) == said
-
-
-@pytest.fixture
-def make_line(source: Path, tmp_path: Path) -> Callable[[Stored], str]:
-    def last_line(chosen: Stored) -> str:
-        lines: list[str] = []
-        options = Options(shards=1, stored=chosen, report=lines.append)
-        prepare_imagenet(source, tmp_path / "x", options)
-        return lines[-1]
-
-    return last_line

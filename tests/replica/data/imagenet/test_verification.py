@@ -2,24 +2,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.replica.data.conftest import Photo
+from tests.support.imagenet_readers import forge_shard, images_of
 from tests.support.imagenet_source import jpeg, png
 
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data import tfrecord
 from aiperf_hpc.replica.data.__main__ import main
-from aiperf_hpc.replica.data.imagenet.stored_image import LabelledImage, pack, unpack
 from aiperf_hpc.replica.data.imagenet.verification import verify_folder
 from aiperf_hpc.replica.data.sharded.index import (
-    describe_shard,
     load_index,
-    save_index,
-    save_sizes,
 )
 
 SECOND = "train-00001-of-00004"
@@ -34,29 +29,6 @@ def _broken(folder: Path, *, decode: bool = False) -> tuple[str, ...]:
     found = verify_folder(folder, 2, decode=decode)
     assert all("\n" not in line for line in found.broken)
     return found.broken
-
-
-def _content(path: Path) -> list[LabelledImage]:
-    with path.open("rb") as file:
-        return [unpack(content) for content in tfrecord.contents(file.fileno())]
-
-
-def _forge(folder: Path, name: str, images: Sequence[LabelledImage]) -> None:
-    """Make a shard of other images, with an index that agrees."""
-    path = folder / name
-    with path.open("wb") as file:
-        for image in images:
-            tfrecord.write_record(file, pack(image))
-    index = load_index(folder, "imagenet")
-    shards = [*index.train, *index.validation]
-    train = tuple(s if s.file != name else describe_shard(path, s.samples) for s in index.train)
-    forged = index.model_copy(update={"train": train})
-    save_index(folder, forged)
-    sizes = []
-    for shard in shards:
-        with (folder / shard.file).open("rb") as file:
-            sizes += [len(c) + tfrecord.OVERHEAD for c in tfrecord.contents(file.fileno())]
-    save_sizes(folder, sizes)
 
 
 @pytest.mark.parametrize("decode", [False, True])
@@ -83,17 +55,17 @@ def test_each_broken_file_is_named(folder: Path) -> None:
 
 
 def test_labels_out_of_range(folder: Path) -> None:
-    images = _content(folder / SECOND)
-    _forge(folder, SECOND, [images[0]._replace(label=3), *images[1:]])
+    images = images_of(folder / SECOND)
+    forge_shard(folder, SECOND, [images[0]._replace(label=3), *images[1:]])
     (line,) = _broken(folder)
     assert line == f"{folder / SECOND}: {images[0].name} has the label 3, of 3 classes"
 
 
 def test_labels_of_another_class(folder: Path) -> None:
-    images = _content(folder / SECOND)
+    images = images_of(folder / SECOND)
     label = (images[0].label + 1) % 3
     changed = [image._replace(label=label) if n == 0 else image for n, image in enumerate(images)]
-    _forge(folder, SECOND, changed)
+    forge_shard(folder, SECOND, changed)
     (line,) = _broken(folder)
     assert f"{folder / SECOND}: " in line
     assert "which is that of n0" in line
@@ -101,8 +73,8 @@ def test_labels_of_another_class(folder: Path) -> None:
 
 def test_labels_that_differ_between_shards(folder: Path) -> None:
     swapped = {0: 1, 1: 0, 2: 2}
-    images = [i._replace(label=swapped[i.label]) for i in _content(folder / SECOND)]
-    _forge(folder, SECOND, images)
+    images = [i._replace(label=swapped[i.label]) for i in images_of(folder / SECOND)]
+    forge_shard(folder, SECOND, images)
     (line,) = _broken(folder)
     assert f"{folder / SECOND}: the label " in line
     assert " in other shards" in line
@@ -110,31 +82,33 @@ def test_labels_that_differ_between_shards(folder: Path) -> None:
 
 def test_labels_that_do_not_follow_the_classes(folder: Path) -> None:
     for shard in load_index(folder, "imagenet").train:
-        images = _content(folder / shard.file)
-        _forge(folder, shard.file, [image._replace(label=2 - image.label) for image in images])
+        images = images_of(folder / shard.file)
+        forge_shard(folder, shard.file, [image._replace(label=2 - image.label) for image in images])
     lines = _broken(folder)
     assert "its labels do not follow the sorted classes: n0" in lines[0]
 
 
 def test_samples_that_are_missing(folder: Path) -> None:
-    _forge(folder, SECOND, _content(folder / SECOND)[1:])
+    forge_shard(folder, SECOND, images_of(folder / SECOND)[1:])
     sizes, shard = _broken(folder)
     assert "sizes.npy is not of the shards" in sizes
     assert shard == f"{folder / SECOND} has 6 images, not 7"
 
 
 def test_other_images_of_the_same_names_and_labels(folder: Path) -> None:
-    first, *others = _content(folder / SECOND)
-    _forge(folder, SECOND, [first, *(other._replace(encoded=first.encoded) for other in others)])
+    first, *others = images_of(folder / SECOND)
+    forge_shard(
+        folder, SECOND, [first, *(other._replace(encoded=first.encoded) for other in others)]
+    )
     (line,) = _broken(folder, decode=True)
     assert f"{folder / 'dataset.json'} states the SHA-256" in line
 
 
 @pytest.mark.parametrize("kind", ["truncated", "PNG"])
 def test_images_that_do_not_decode(kind: str, photo: Photo, folder: Path) -> None:
-    images = _content(folder / SECOND)
+    images = images_of(folder / SECOND)
     encoded = jpeg(photo(1))[:-300] if kind == "truncated" else png(photo(1))
-    _forge(folder, SECOND, [*images[:-1], images[-1]._replace(encoded=encoded)])
+    forge_shard(folder, SECOND, [*images[:-1], images[-1]._replace(encoded=encoded)])
     (digest,) = _broken(folder)
     assert f"{folder / 'dataset.json'} states the SHA-256" in digest
     (line,) = _broken(folder, decode=True)

@@ -40,21 +40,6 @@ def boxed() -> Batch:
     return next(_load("weather_boxes").train(1, 40, 0))
 
 
-def test_samples_are_as_their_datasets_say(masked: Batch, boxed: Batch) -> None:
-    for name, batch in (("weather_masks", masked), ("weather_boxes", boxed)):
-        info = _load(name).info
-        assert info.name == name
-        for arrays, specs in ((batch.inputs, info.inputs), (batch.targets, info.targets)):
-            assert {key: array.shape[1:] for key, array in arrays.items()} == {
-                key: spec.shape for key, spec in specs.items()
-            }
-            assert {key: str(array.dtype) for key, array in arrays.items()} == {
-                key: spec.dtype for key, spec in specs.items()
-            }
-        assert np.isfinite(batch.inputs["image"]).all()
-    np.testing.assert_array_equal(boxed.inputs["boxes"], boxed.targets["boxes"])
-
-
 def test_fields_lie_between_their_bounds(boxed: Batch) -> None:
     """All but some of the highest and lowest values, and none far beyond."""
     fields = boxed.inputs["image"]
@@ -157,22 +142,6 @@ def test_backgrounds_have_their_deviation_and_are_smooth() -> None:
     about -= about.mean((0, 2), keepdims=True)
     assert about.std() == pytest.approx(channel.deviation, rel=0.15)
     assert np.diff(about, axis=2).std() < 0.35 * about.std()
-
-
-def test_a_sample_is_made_once_and_is_always_the_same() -> None:
-    first, again = (list(_load("weather_boxes").validation(4)) for _ in range(2))
-    assert [batch.size for batch in first] == [4, 2]
-    for one, other in zip(first, again, strict=True):
-        np.testing.assert_array_equal(one.inputs["image"], other.inputs["image"])
-        np.testing.assert_array_equal(one.targets["boxes"], other.targets["boxes"])
-
-
-def test_the_digest_is_of_sizes_and_numbers() -> None:
-    sizes = ((24, 4, 2), (26, 4, 2), (24, 5, 2), (24, 4, 3))
-    found = {_load(name, *each).info.sha256 for each in sizes for name in ("weather_boxes",)}
-    found.add(_load("weather_masks", 24, 4, 2).info.sha256)
-    assert len(found) == 5
-    assert _load("weather_boxes", 24, 4, 2).info.sha256 in found
 
 
 def test_odd_rows_are_refused_by_name() -> None:
