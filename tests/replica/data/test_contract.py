@@ -153,12 +153,12 @@ def test_cifar10_keeps_the_contract(cifar10_folder: Path) -> None:
     first, second = (list(plain.train(epoch, 448, 0)) for epoch in (0, 1))
     labels = np.concatenate([batch.targets["label"] for batch in first])
     assert np.bincount(labels).tolist() == [5000] * 10
-    orders = _content(first), _content(second)
-    assert orders[0] != orders[1]
-    assert Counter(orders[0]) == Counter(orders[1])
+    sums = [np.concatenate([b.inputs["image"].sum((1, 2, 3)) for b in e]) for e in (first, second)]
+    assert not np.array_equal(*sums)
+    assert np.array_equal(np.sort(sums[0]), np.sort(sums[1]))
 
 
-@pytest.mark.parametrize(("batch_size", "ranks"), [(BATCH, 2), (BATCH, 3), (BATCH, 5), (4, 5)])
+@pytest.mark.parametrize(("batch_size", "ranks"), [(BATCH, 3), (4, 5)])
 def test_the_parts_of_all_ranks_are_the_batches(make: Make, ranks: int, batch_size: int) -> None:
     dataset = make(True)
 
