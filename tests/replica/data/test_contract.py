@@ -94,7 +94,7 @@ def test_batches_are_as_described(make: Make) -> None:
                 assert arrays.keys() == specs.keys()
                 for array, (key, spec) in zip(arrays.values(), specs.items(), strict=True):
                     found = np.asarray(array)
-                    assert (found.dtype, found.shape[0]) == (spec.dtype, batch.size), key
+                    assert (str(found.dtype), len(found)) == (spec.dtype, batch.size), key
                     assert np.isfinite(found).all()
             name = "volume" if "volume" in info.inputs else "image"
             assert np.asarray(batch.inputs[name]).shape[1:] == info.input_shape(name)
