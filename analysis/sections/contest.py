@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 from aiperf_hpc.analysis.metric import NotMeasuredError, measured, measured_each
 from aiperf_hpc.analysis.metrics.mlperf_rules import olympic_runs, runs_dropped
@@ -15,6 +16,7 @@ from aiperf_hpc.analysis.options import Options, Qualities
 from aiperf_hpc.analysis.prices import Price
 from aiperf_hpc.analysis.training_log import Entry, Quality
 from aiperf_hpc.errors import UsageError
+from aiperf_hpc.trial import Value
 
 OWN_CURRENCY = "USD"
 """Of the prices that entries themselves state."""
@@ -81,6 +83,31 @@ class Contest:
         aim = f" {sign} {self.quality.target:g}" if self.quality.target is not None else ""
         weak = ", all trainings at once" if self.scenario == "weak" else ""
         return f"{self.benchmark}, {self.quality.name}{aim}{weak}"
+
+
+class ContestResult(Value):
+    """The results of one contest."""
+
+    title: str
+    benchmark: str
+    quality: str
+    scenario: str
+    target: float | None
+    currency: str
+    notes: tuple[str, ...]
+
+
+def summary_of(contest: Contest, options: Options) -> dict[str, Any]:
+    """Return the fields of ``ContestResult``."""
+    return {
+        "title": contest.title,
+        "benchmark": contest.benchmark,
+        "quality": contest.quality.name,
+        "scenario": contest.scenario,
+        "target": contest.quality.target,
+        "currency": currency(options),
+        "notes": contest.notes,
+    }
 
 
 def contests_of(entries: Sequence[Entry], options: Options) -> tuple[Contest, ...]:

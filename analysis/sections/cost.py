@@ -7,7 +7,14 @@ from datetime import date
 
 from aiperf_hpc.analysis.metric import NotMeasuredError, measured_each
 from aiperf_hpc.analysis.options import Options
-from aiperf_hpc.analysis.sections.contest import Contender, Contest, contests_of, currency, money
+from aiperf_hpc.analysis.sections.contest import (
+    Contender,
+    Contest,
+    ContestResult,
+    contests_of,
+    money,
+    summary_of,
+)
 from aiperf_hpc.analysis.training_log import Entry
 from aiperf_hpc.results.table import Table, optional, reasons
 from aiperf_hpc.trial import Value
@@ -68,22 +75,15 @@ class Priced(Value):
     """Whether no other entry is both as fast and as cheap, and better in one."""
 
 
-class Costs(Value):
+class Costs(ContestResult):
     """Cost to the target of entries that can be compared."""
 
-    title: str
-    benchmark: str
-    quality: str
-    scenario: str
-    target: float | None
-    currency: str
     base: str | None
     """The entry whose price index is 1: the cheapest, of equals the slowest."""
     priced: tuple[Priced, ...]
     """The fastest first."""
     missing: dict[str, str]
     """Why other entries have no cost."""
-    notes: tuple[str, ...]
 
 
 class CostToAccuracy(Value):
@@ -123,19 +123,13 @@ def _costs(contest: Contest, options: Options) -> Costs:
     base = min(found, key=lambda paid: (paid.cost, -paid.seconds), default=None)
     front = set(pareto_front([(paid.seconds, paid.cost) for paid in found]))
     return Costs(
-        title=contest.title,
-        benchmark=contest.benchmark,
-        quality=contest.quality.name,
-        scenario=contest.scenario,
-        target=contest.quality.target,
-        currency=currency(options),
+        **summary_of(contest, options),
         base=base.entry if base else None,
         priced=tuple(
             paid.model_copy(update={"price_index": _index(paid, base), "on_front": place in front})
             for place, paid in enumerate(found)
         ),
         missing=contest.unmeasured | unpaid,
-        notes=contest.notes,
     )
 
 

@@ -7,7 +7,7 @@ import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metric import NotMeasuredError, measured
 from aiperf_hpc.analysis.metrics.score import operations_per_second
 from aiperf_hpc.analysis.metrics.statistics import (
     coefficient_of_variation,
@@ -159,13 +159,13 @@ def run_length(logs: Sequence[TrainingLog], precision: float) -> RunLength:
     """
     rates = [_windows(_course(log)) for log in logs]
     steps = [_course(log).window_seconds for log in logs]
-    within, why, steady = None, "", False
-    try:
-        lengths = [length_for(r, s, precision) for r, s in zip(rates, steps, strict=True)]
-        within = statistics.fmean(lengths) if lengths else None
-        steady = all(len(r) >= WINDOWS_FOR_TAU * integrated_autocorrelation(r) for r in rates)
-    except NotMeasuredError as error:
-        why = str(error)
+    lengths, why = measured(
+        lambda: [length_for(r, s, precision) for r, s in zip(rates, steps, strict=True)]
+    )
+    within = statistics.fmean(lengths) if lengths else None
+    steady = within is not None and all(
+        len(r) >= WINDOWS_FOR_TAU * integrated_autocorrelation(r) for r in rates
+    )
     between = _between(logs, precision)
     if within is None and between is None:
         raise NotMeasuredError(why or "there is no whole run")

@@ -215,15 +215,13 @@ def _roofline(entry: Entry, given: _PeaksFile | None) -> RunRoofline:
     given = given or _peaks_of_run(entry, notes)
     ceilings = None if given is None else _ceilings(work, given.peaks, notes)
     groups = _groups(work.trials)
-    architectures, moved = [], []
-    for (graph, precision), trials in groups[:MOST_ARCHITECTURES]:
-        try:
-            each, one = _architecture(run, graph, precision, trials, ceilings)
-        except NotMeasuredError as error:
-            notes.append(str(error))
-            continue
-        architectures.append(each)
-        moved.append(one)
+    found, lost = measured_each(
+        groups[:MOST_ARCHITECTURES],
+        lambda group: _architecture(run, *group[0], group[1], ceilings),
+        lambda group: group[0][0],
+    )
+    notes += lost.values()
+    architectures = [architecture for architecture, _ in found]
     if not architectures:
         raise NotMeasuredError(notes[-1])
     return RunRoofline(
@@ -236,7 +234,7 @@ def _roofline(entry: Entry, given: _PeaksFile | None) -> RunRoofline:
         ceilings=ceilings,
         architectures=tuple(architectures),
         omitted=len(groups) - len(architectures),
-        worker=_characterisation(work, moved),
+        worker=_characterisation(work, [traffic for _, traffic in found]),
         notes=tuple(dict.fromkeys(notes)),
     )
 

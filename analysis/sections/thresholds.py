@@ -15,12 +15,13 @@ from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.sections.contest import (
     Contender,
     Contest,
+    ContestResult,
     changes,
     contests_of,
-    currency,
     money,
     qualities_for,
     ranks,
+    summary_of,
 )
 from aiperf_hpc.analysis.sections.cost import cost_of
 from aiperf_hpc.analysis.training_log import Entry
@@ -71,21 +72,14 @@ class AtThreshold(Value):
     """Pairs of entries whose order by time is another than at the threshold before."""
 
 
-class Sensitivity(Value):
+class Sensitivity(ContestResult):
     """Entries that can be ranked together, over a range of thresholds."""
 
-    title: str
-    benchmark: str
-    quality: str
     higher_is_better: bool
-    scenario: str
-    target: float | None
-    currency: str
     thresholds: tuple[AtThreshold, ...]
     """From the easiest to the hardest."""
     unmeasured: dict[str, str]
     """Why other entries of the same benchmark take no part."""
-    notes: tuple[str, ...]
 
 
 class Sensitivities(Value):
@@ -112,16 +106,10 @@ def _sensitivity(contest: Contest, options: Options) -> Sensitivity:
     for threshold in ordered:
         rows.append(_at(contest, threshold, rows[-1] if rows else None))
     return Sensitivity(
-        title=contest.title,
-        benchmark=contest.benchmark,
-        quality=contest.quality.name,
+        **summary_of(contest, options),
         higher_is_better=contest.quality.higher_is_better,
-        scenario=contest.scenario,
-        target=contest.quality.target,
-        currency=currency(options),
         thresholds=tuple(rows),
         unmeasured=contest.unmeasured,
-        notes=contest.notes,
     )
 
 
