@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import statistics
+from pathlib import Path
 
 import pytest
 from scipy.stats import trim_mean
+from tests.support.result_logs import heading, line, training, write_log
 
+from aiperf_hpc.analysis.analysis import Analysis, analyze
 from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.metrics.mlperf_rules import (
     mean_without_extremes,
@@ -15,6 +20,11 @@ from aiperf_hpc.analysis.metrics.mlperf_rules import (
     run_count_problem,
     runs_dropped,
 )
+from aiperf_hpc.analysis.options import Options
+from aiperf_hpc.analysis.overview import lines
+from aiperf_hpc.analysis.readers.sources import read_sources
+from aiperf_hpc.analysis.sections.weak_scaling import WeakScaling, WeakScalings
+from aiperf_hpc.cli.program import main
 
 
 def test_the_fastest_and_the_slowest_do_not_count() -> None:
@@ -86,3 +96,170 @@ def test_how_many_runs_the_rules_want() -> None:
     assert run_count_problem("deepcam", None, 5) is None
     assert run_count_problem("deepcam", None, 4) == "4 runs, and the rules want 5 of deepcam"
     assert run_count_problem("unheard", None, 4) is None
+
+
+def analysed(root: Path) -> Analysis:
+    return analyze(read_sources([root]), Options())
+
+
+def entry(root: Path, lengths: list[float | None], benchmark: str = "oc20") -> Path:
+    """Write an entry whose runs take epochs of so many seconds; None is one that failed."""
+    folder = root / "Lab/results/box/strong" / benchmark
+    for number, seconds in enumerate(lengths, 1):
+        run = training(
+            (0.3, 0.03), seconds or 10.0, "success" if seconds is not None else "aborted"
+        )
+        write_log(folder / f"result_{number}.txt", heading(benchmark, seed=number), run)
+    return root
+
+
+def test_all_measures_are_over_the_same_runs(tmp_path: Path) -> None:
+    """Runs of 6 s of staging and two epochs; of 20, 40, 60, 80, 100 s the three in the middle."""
+    (found,) = analysed(entry(tmp_path, [30.0, 10.0, 50.0, 20.0, 40.0])).measures
+    time = found.measures["time_to_solution"]
+    assert time.mean == pytest.approx((6 + 60) / 60)
+    assert time.deviation == pytest.approx(20 / 60)
+    assert {tuple(sorted(one.kept)) for one in found.measures.values()} == {(0, 3, 4)}
+    assert found.measures["train_throughput"].mean == pytest.approx(
+        (100 / 19 + 100 / 29 + 100 / 39) / 3 / 8
+    )
+    assert found.problems == ()
+
+
+def test_one_failed_run_is_the_slowest_and_two_make_no_result(tmp_path: Path) -> None:
+    one = analysed(entry(tmp_path / "a", [30.0, 10.0, None, 20.0, 40.0])).measures[0]
+    assert tuple(sorted(one.measures["time_to_solution"].kept)) == (0, 3, 4)
+    two = analysed(entry(tmp_path / "b", [30.0, 10.0, None, None, 40.0])).measures[0]
+    assert not two.valid
+    reason = "2 of 5 runs failed, and 1 may: not a valid result"
+    assert two.missing["time_to_solution"] == two.missing["epochs"] == reason
+    assert two.missing["time_to_accuracy"] == reason
+    assert len(two.measures["train_throughput"].kept) == 3
+
+
+def test_one_run_has_no_deviation(tmp_path: Path) -> None:
+    (found,) = analysed(entry(tmp_path, [30.0])).measures
+    assert found.measures["time_to_solution"].deviation is None
+    assert found.problems == ("one run only: no mean, no deviation",)
+
+
+def test_no_run_of_several_reached_the_target(tmp_path: Path) -> None:
+    found = analysed(entry(tmp_path, [None, None, None, None, None]))
+    assert "time_to_solution" in found.measures[0].missing
+    assert any("5 of 5 runs failed" in text for text in lines(found))
+
+
+def test_the_wrong_number_of_runs_is_said(tmp_path: Path) -> None:
+    (found,) = analysed(entry(tmp_path, [30.0, 10.0, 20.0])).measures
+    assert found.problems == ("3 runs, and the rules want 5 of oc20",)
+
+
+def test_staging_outside_of_a_run_that_must_time_it_is_said(tmp_path: Path) -> None:
+    for round_ in ("hpc_results_v2.0", "hpc_results_v3.0"):
+        for number in range(5):
+            staged = [line(2, "staging_start"), line(8, "staging_stop")]
+            run = [text for text in training((0.03,)) if "staging" not in text]
+            path = tmp_path / round_ / f"Lab/results/box/oc20/result_{number}.txt"
+            write_log(path, heading("oc20"), staged, run)
+    two, three = analysed(tmp_path).measures
+    said = "staging lies outside the run in 5 logs; hpc-2.0 wants it timed"
+    assert said in two.problems
+    assert three.problems == ()
+
+
+def weak(root: Path, seeds: list[int], failed: int = 0) -> WeakScaling:
+    """Write instances that run at once, and measure them."""
+    for number, seed in enumerate(seeds):
+        status = "aborted" if number < failed else "success"
+        run = training((0.3, 0.1), status=status)
+        folder = root / "Lab/results/box/weak/deepcam"
+        write_log(folder / f"result_{number}.txt", heading("deepcam", seed=seed), run)
+    section = analysed(root).sections["weak_scaling"]
+    assert isinstance(section, WeakScalings)
+    return section.entries[0]
+
+
+def test_weak_scaling(tmp_path: Path) -> None:
+    found = weak(tmp_path, [1, 2, 3, 4, 5, 6], failed=1)
+    assert (found.instances, found.failed, found.accelerators_per_instance) == (6, 1, 8)
+    assert found.minutes == pytest.approx(26 / 60)
+    assert found.models_per_minute == pytest.approx(5 * 60 / 26)
+    assert found.problems == ()
+
+
+def test_equal_seeds_and_too_few_models_are_said(tmp_path: Path) -> None:
+    found = weak(tmp_path, [1, 7, 7, 1, 5])
+    assert found.problems == ("equal seeds, which the rules forbid: 1, 7",)
+    few = weak(tmp_path / "few", [1, 2, 3])
+    assert few.problems == ("3 models reached their target, and the rules want 5",)
+
+
+def test_no_model_reached_its_target(tmp_path: Path) -> None:
+    found = weak(tmp_path, [1, 2, 3, 4, 5], failed=5)
+    assert (found.minutes, found.models_per_minute) == (None, None)
+    assert found.missing is not None
+
+
+def test_text_fits_a_hundred_columns_and_says_all(tmp_path: Path) -> None:
+    entry(tmp_path, [30.0, 10.0, 50.0, 20.0, None])
+    (tmp_path / "Lab/results/box/strong/oc20/result_9.txt").write_text("")
+    weak(tmp_path, [1, 2, 3, 4, 5])
+    analysis = analysed(tmp_path)
+    text = list(lines(analysis))
+    # Names of entries and files apart, which stand at the end of a line or on one of their own.
+    names = [each.name for each in analysis.entries]
+    free = [one for one in text if not one.startswith("not read") and not one.endswith((*names,))]
+    assert all(len(one) <= 100 for one in free)
+    joined = "\n".join(text)
+    assert "2 of 6 runs failed, and 1 may: not a valid result" in joined
+    assert "  training, per accelerator    " in joined
+    assert "samples/s" in joined
+    assert "result_5.txt: the run ended with status aborted" in joined
+    assert text[-1].endswith("oc20/result_9.txt: empty file")
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry(tmp_path / "logs", [30.0, 10.0, 50.0, 20.0, 40.0])
+    assert main(["analyze", str(tmp_path / "logs")]) == 0
+    assert "time to solution" in capsys.readouterr().out
+    assert main(["analyze", str(tmp_path / "logs"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["measures"][0]["measures"]["time_to_solution"]["mean"] == pytest.approx(1.1)
+    assert "epochs" not in document["entries"][0]["logs"][0]
+    (tmp_path / "empty").mkdir()
+    assert main(["analyze", str(tmp_path / "empty")]) == 1
+    assert "not read:" in capsys.readouterr().out
+    assert main(["analyze", str(tmp_path / "logs"), "--accelerators", "0"]) == 2
+    assert "0 is not a whole number above 0" in capsys.readouterr().err
+
+
+def test_what_logs_have_of_a_terminals_commands_is_not_sent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    platform = "\x1b[2Jbox\x7f"
+    write_log(tmp_path / "result_1.txt", heading(submission_platform=platform), training())
+    assert main(["analyze", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "\x1b" not in text
+    assert r"Lab \x1b[2Jbox\x7f cosmoflow" in text
+    assert main(["analyze", str(tmp_path), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["entries"][0]["system"]["name"] == platform
+    assert main(["analyze", str(tmp_path / "\x1b[2Jnowhere")]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_names_that_are_no_text_are_written_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / os.fsdecode(b"r\xff")
+    write_log(folder / "result_1.txt", heading(submission_platform="b\ud800\x1bx"), training())
+    report = tmp_path / "page"
+    assert main(["analyze", str(folder), "--json", "--report", str(report)]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["entries"]
+    assert os.fsencode(entry["path"]) == os.fsencode(folder)
+    assert entry["name"] == r"Lab b\ud800\x1bx cosmoflow"
+    assert json.loads((report / "analysis.json").read_text("ascii"))["entries"] == [entry]
+    page = (report / "analysis.html").read_text("utf-8")
+    assert r"Lab b\ud800\x1bx cosmoflow" in page
+    assert "\x1b" not in page

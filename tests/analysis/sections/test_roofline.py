@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support.nodes import rank
 from tests.support.run_factory import Plan, write_manifest
 from tests.support.run_writer import (
     RunWriter,
@@ -19,6 +20,7 @@ from tests.support.training_logs import entry as make_entry
 from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.page.plots import rooflines as draw_rooflines
+from aiperf_hpc.analysis.readers.run_work import _uses_tf32
 from aiperf_hpc.analysis.sections.roofline import (
     Architecture,
     Bound,
@@ -34,9 +36,11 @@ from aiperf_hpc.analysis.training_log import Entry
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.graph import Conv2D, Graph, Input, Node
 from aiperf_hpc.run.graph_store import GraphStore
+from aiperf_hpc.run.history import ReplicaHistory
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.peaks import AllReduce, Device, Peaks, Reading, Storage, Sweep
 from aiperf_hpc.run.records import DatasetLoaded, ReplicaStarted, TimeSpent
+from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.trial import DatasetInfo, Machine, TimePhase
 
 ARCHIVES = Path(__file__).parents[2] / "data" / "runs"
@@ -384,3 +388,26 @@ def test_the_last_batch_of_an_epoch_may_be_smaller(
     samples: int, batch: int, epoch: int | None, steps: int
 ) -> None:
     assert steps_of(samples, batch, epoch) == steps
+
+
+def reporting(numbers: str) -> RankDescription:
+    described = rank("n1", None)
+    process = described.process.model_copy(update={"arithmetic": {"a library": numbers}})
+    return described.model_copy(update={"process": process})
+
+
+@pytest.mark.parametrize("engine", ["tensorflow", "torch"])
+@pytest.mark.parametrize(
+    ("numbers", "wanted"), [(["fp32"], False), (["tf32"], True), (["fp32", "tf32"], True)]
+)
+def test_whether_fp32_was_tf32_is_what_the_ranks_reported(
+    engine: str, numbers: list[str], *, wanted: bool
+) -> None:
+    described = {number: reporting(each) for number, each in enumerate(numbers)}
+    assert _uses_tf32(ReplicaHistory("r0", described=described), engine) is wanted
+
+
+def test_runs_that_did_not_report_it_had_their_frameworks_default() -> None:
+    silent = ReplicaHistory("r0")
+    assert _uses_tf32(silent, "tensorflow")
+    assert not _uses_tf32(silent, "torch")
