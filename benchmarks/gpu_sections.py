@@ -168,7 +168,7 @@ def one_rank_reduction(sizes: Sizes) -> Work:
     """Return the reduction of a bucket of gradients within a single rank, by NCCL on GPUs."""
     os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     collective, bucket = join("torch"), torch.ones(BUCKET_BYTES // 4, device=sizes.device)
-    return Work("", BUCKET_BYTES, lambda: collective.start_allreduce_sum(bucket).wait())
+    return Work("", BUCKET_BYTES, lambda: collective.start_allreduce_sum(bucket)())
 
 
 def batch_of(sizes: Sizes, batch: int) -> Batch:

@@ -132,7 +132,7 @@ def repeat(
         collective.barrier()  # So that nobody's time has another's delay in it.
         memory.finish()
         begun = time.perf_counter()
-        total = collective.start_allreduce_sum(given).wait()
+        total = collective.start_allreduce_sum(given)()
         memory.finish()
         if number >= 0:
             seconds[number] = time.perf_counter() - begun

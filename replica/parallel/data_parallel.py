@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +30,8 @@ from aiperf_hpc.replica.engines.base import (
     RankNetwork,
     evaluated,
 )
-from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective, Copies, Pending
-from aiperf_hpc.trial import DatasetInfo, StepPart
+from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective, Copies, PendingSum
+from aiperf_hpc.trial import StepPart
 
 CHECK_STEPS = 100
 """Training steps between two comparisons of the ranks' weights."""
@@ -51,13 +52,9 @@ class RankDataset:
     """This rank's part of every batch: as many batches as on every other rank."""
 
     def __init__(self, dataset: Dataset, part: Part) -> None:
+        self.info = dataset.info
         self._dataset = dataset
         self._part = part
-
-    @property
-    def info(self) -> DatasetInfo:
-        """What the whole dataset is."""
-        return self._dataset.info
 
     def train(self, epoch: int, batch_size: int, seed: int) -> Iterator[Batch]:
         """Yield this rank's part of every batch of an epoch."""
@@ -213,7 +210,7 @@ class DataParallelNetwork:
         Raises:
             EngineError: a step failed, here or on another rank: all ranks raise in the same call.
         """
-        network, clock, pending = self.local, self._clock, list[Pending]()
+        network, clock, pending = self.local, self._clock, list[PendingSum]()
 
         def ready(bucket: Buffer) -> None:
             clock.book(StepPart.COMPUTE)
@@ -221,7 +218,7 @@ class DataParallelNetwork:
             clock.book(StepPart.QUEUE)
 
         clock.begin()
-        try:
+        with self._catching():
             batch = take()
             self._given += batch.whole
             clock.begin()
@@ -230,15 +227,13 @@ class DataParallelNetwork:
             if self.failure is None:
                 network.gradients(batch, batch.size / batch.whole, ready)
                 self._executed += batch.size
-        except AIPerfError as error:
-            self.failure = self.failure or without_frames(error)
         # The others wait for every bucket, of a rank that failed too.
         for bucket in range(len(pending), len(network.buckets)):
             ready(network.zeros(bucket))
         clock.book(StepPart.COMPUTE)
         agreement = self._training_sums() if agreed else None
         clock.book(StepPart.WAIT)
-        reduced = [reduction.wait() for reduction in pending]
+        reduced = [wait() for wait in pending]
         clock.book(StepPart.REDUCE)
         if agreement is not None:
             self._agree_on_training(*agreement)
@@ -252,6 +247,14 @@ class DataParallelNetwork:
             self._compare(*self._checking)
         if self._steps % CHECK_STEPS == 0:
             self._checking = self._steps, self.local.checksum()
+
+    @contextmanager
+    def _catching(self) -> Iterator[None]:
+        """Keep the first failure of this rank until all ranks agree next."""
+        try:
+            yield
+        except AIPerfError as error:
+            self.failure = self.failure or without_frames(error)
 
     def _training_sums(self, *others: float) -> list[float]:
         """Return the sums over all ranks of what they agree on after training, and of others."""
@@ -281,15 +284,13 @@ class DataParallelNetwork:
             self._collective.allreduce_sum(statistics)
             statistics /= self._collective.size
             self.local.set_statistics(statistics)
-        try:
+        with self._catching():
             batch = take()
             self._to_evaluate.append(batch.whole)
             if batch.size:
                 with self._collective.waiting(_EVALUATION):
                     self.local.await_room()
                 self.local.evaluate_step(batch)
-        except AIPerfError as error:
-            self.failure = self.failure or without_frames(error)
 
     def drain_evaluation(self) -> EvaluationSums:
         """Return the sums of all ranks since the last call.
@@ -297,16 +298,13 @@ class DataParallelNetwork:
         Raises:
             EngineError: a rank failed, or they did not evaluate each sample of every batch.
         """
-        failure, self.failure = self.failure, None
         batches, self._to_evaluate = self._to_evaluate, []
         wanted = sum(batches)
         part = EvaluationSums()
-        if failure is None:
-            try:
-                with self._collective.waiting(_EVALUATION):
-                    part = self.local.drain_evaluation()
-            except AIPerfError as error:
-                failure = error
+        if self.failure is None:
+            with self._catching(), self._collective.waiting(_EVALUATION):
+                part = self.local.drain_evaluation()
+        failure, self.failure = self.failure, None
         loss, samples, failed, *added = self._sums(
             part.loss, part.samples, failure is not None, *self._added(part)
         )
@@ -367,12 +365,10 @@ class DataParallelNetwork:
         """
         loss = 0.0
         self._clock.begin()
-        try:
+        with self._catching():
             with self._collective.waiting(_TRAINING):
                 loss = self.local.drain_training()
             self._clock.book(StepPart.COMPUTE)
-        except AIPerfError as error:
-            self.failure = self.failure or error
         own = isinstance(self.failure, NonFiniteLossError)
         executed, failed, loss, infinite, *times = self._training_sums(
             loss, own, *self._clock.take()

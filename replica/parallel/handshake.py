@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from aiperf_hpc.errors import AIPerfError, EngineError
 from aiperf_hpc.replica.data import rng
@@ -20,12 +19,11 @@ from aiperf_hpc.replica.parallel.rank_failure import RankFailureReporter, Watch,
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.trial import DatasetInfo
 
-_HOST_BYTES, _TOLD_BYTES, _LENGTH_BYTES = 64, 4096, 16
-_DRAWN = 4096
+_COMPARED = 4096
 """The most samples whose order is compared."""
 
 Facts = Mapping[str, str]
-"""What has to be the same on all ranks, by name."""
+"""Facts that have to be equal on all ranks, by name."""
 
 
 class Ranks:
@@ -34,7 +32,7 @@ class Ranks:
     def __init__(self, collective: Collective) -> None:
         self.collective = collective
         self.life = ""
-        """The life of the replica that rank 0 names, such as 0.1; empty until the handshake."""
+        """The replica's attempt by rank 0, such as 0.1; empty until the handshake."""
         self._hosts: tuple[str, ...] = ()
         self._met = False
         self._connected = False
@@ -49,13 +47,12 @@ class Ranks:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The host of each rank, in order. All ranks ask for this first of all.
+        """The host of each rank, in order. All ranks read this first of all.
 
-        Not before the engine is loaded: it sets up a framework that Horovod then uses.
+        They do not before the engine is loaded: it sets up a framework that Horovod then uses.
         """
         if not self._hosts:
-            rows = self.collective.gather(_row(socket.gethostname(), _HOST_BYTES))
-            self._hosts = tuple(_text(row) for row in rows)
+            self._hosts = self.exchange(socket.gethostname())
         return self._hosts
 
     def handshake(
@@ -65,16 +62,16 @@ class Ranks:
         failure: AIPerfError | None = None,
         probe: Buffer = None,
     ) -> None:
-        """Wait until every rank has loaded what it needs, or has said that it cannot.
+        """Wait until every rank is ready, or has reported that it cannot work.
 
-        Back ends that come up at their first reduction, such as NCCL, do so here: that may take
-        longer than ranks have for an answer in a step.
+        Back ends that start at their first reduction, such as NCCL, do so here: that may take
+        longer than the timeout of a step.
 
         Args:
-            facts: about this rank.
-            life: of the replica; rank 0's counts.
-            failure: why this rank cannot work.
-            probe: a single one, where this rank's gradients are; for all ranks, or for none.
+            facts: those about this rank.
+            life: the replica's attempt; rank 0's counts.
+            failure: the reason if this rank cannot work.
+            probe: the number one, on the device of this rank's gradients; for all ranks or none.
 
         Raises:
             AIPerfError: ``failure``, or EngineError when another rank cannot, or is not like
@@ -82,9 +79,8 @@ class Ranks:
         """
         hosts = self.hosts
         self._met = True
-        told = {"facts": dict(facts), "life": life, "failed": failure is not None}
-        gathered = self.collective.gather(_row(json.dumps(told), _TOLD_BYTES))
-        rows: list[dict[str, Any]] = [json.loads(_text(row)) for row in gathered]
+        own = {"facts": dict(facts), "life": life, "failed": failure is not None}
+        rows: list[dict[str, Any]] = [json.loads(text) for text in self.exchange(json.dumps(own))]
         if failure is not None:
             raise failure
         names = [f"rank {rank} on {hosts[rank]}" for rank, row in enumerate(rows) if row["failed"]]
@@ -101,7 +97,7 @@ class Ranks:
         """Sum over all ranks for the first time. Raises EngineError if that fails."""
         name, ranks = self.collective.name, self.collective.size
         try:
-            found = float(on_host(self.collective.start_allreduce_sum(probe).wait())[0])
+            found = float(on_host(self.collective.start_allreduce_sum(probe)())[0])
         except RankLostError as error:
             raise EngineError(f"collective '{name}' cannot sum over the ranks: {error}") from error
         if found != ranks:
@@ -109,14 +105,12 @@ class Ranks:
         self._connected = True
 
     def exchange(self, text: str) -> tuple[str, ...]:
-        """Return what each rank gives, in order. All ranks call it together, after the handshake.
-
-        The texts may be of any length.
-        """
-        lengths = self.collective.gather(_row(str(len(text.encode())), _LENGTH_BYTES))
-        longest = max(int(_text(row)) for row in lengths)
-        rows = self.collective.gather(_row(text, max(1, longest)))
-        return tuple(_text(row) for row in rows)
+        """Return the text of each rank, in order. All ranks call it together."""
+        content = np.frombuffer(text.encode(), np.uint8)
+        sizes = self.collective.gather(np.array([content.size], np.int64))
+        row = np.zeros(max(1, int(sizes.max())), np.uint8)
+        row[: content.size] = content
+        return tuple(each.tobytes().rstrip(b"\0").decode() for each in self.collective.gather(row))
 
     def watched(
         self, folder: Path, seconds: float, journal: JournalWriter | None = None
@@ -124,7 +118,7 @@ class Ranks:
         """Return the collective with a limit to how long the others may take to answer.
 
         Args:
-            folder: of this life of the replica.
+            folder: the folder of this attempt of the replica.
             seconds: the limit.
             journal: rank 0's.
 
@@ -137,13 +131,13 @@ class Ranks:
         return WatchedCollective(self.collective, Watch(seconds, self._reporter.end))
 
     def lost(self, error: RankLostError) -> NoReturn:
-        """End this life, because another rank is gone."""
+        """End this attempt, because another rank is lost."""
         if self._reporter is None:
             raise error
         self._reporter.end(str(error))
 
     def decline(self) -> None:
-        """Let the others end, where this rank cannot even take part."""
+        """Let the others end, if this rank cannot take part."""
         if not self._met:
             try:
                 self.handshake({}, failure=EngineError("it did not get so far"))
@@ -152,9 +146,9 @@ class Ranks:
 
 
 def facts_of(versions: Mapping[str, str], dataset: DatasetInfo, seed: int) -> Facts:
-    """Return what has to be the same on all ranks, for them to train one network."""
-    drawn = min(_DRAWN, dataset.train_samples)
-    order = rng.permutation(drawn, Purpose.ORDER, seed, 1).astype(np.int64)
+    """Return the facts that have to be equal on all ranks, for them to train one network."""
+    compared = min(_COMPARED, dataset.train_samples)
+    order = rng.permutation(compared, Purpose.ORDER, seed, 1).astype(np.int64)
     return {
         **{f"{name}'s version": version for name, version in versions.items()},
         "the dataset's SHA-256": dataset.sha256[:12],
@@ -163,7 +157,7 @@ def facts_of(versions: Mapping[str, str], dataset: DatasetInfo, seed: int) -> Fa
 
 
 def differences(facts: Sequence[Facts], hosts: Sequence[str]) -> list[str]:
-    """Return a line for every rank that is not like rank 0."""
+    """Return a line for every difference of a rank from rank 0."""
     found = []
     for rank, own in enumerate(facts):
         for name in sorted(facts[0].keys() | own.keys()):
@@ -174,16 +168,3 @@ def differences(facts: Sequence[Facts], hosts: Sequence[str]) -> list[str]:
                     f"{hosts[0]}; install the same environment and data on all nodes"
                 )
     return found
-
-
-def _row(text: str, size: int) -> NDArray[np.uint8]:
-    row = np.zeros(size, np.uint8)
-    content = text.encode()
-    if len(content) > size:
-        raise EngineError(f"{len(content)} bytes are too many to tell the other ranks: {text:.80}")
-    row[: len(content)] = np.frombuffer(content, np.uint8)
-    return row
-
-
-def _text(row: NDArray[np.uint8]) -> str:
-    return row.tobytes().rstrip(b"\0").decode()

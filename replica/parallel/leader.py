@@ -190,29 +190,24 @@ class LeadingEngine:
         )
 
 
-class LeadingDataset:
+class LeadingDataset(RankDataset):
     """Rank 0's dataset: its part of each batch, of epochs that are announced to all."""
 
     def __init__(self, dataset: Dataset, collective: Collective) -> None:
-        self._dataset = RankDataset(dataset, Part(collective.rank, collective.size))
+        super().__init__(dataset, Part(collective.rank, collective.size))
         self._announce = Announce(collective)
-
-    @property
-    def info(self) -> DatasetInfo:
-        """What the whole dataset is."""
-        return self._dataset.info
 
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield rank 0's part of every batch of an epoch."""
         del part
         self._announce(Command.TRAIN, epoch, batch_size, seed)
-        return self._dataset.train(epoch, batch_size, seed)
+        return super().train(epoch, batch_size, seed)
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield rank 0's part of every batch of the validation samples."""
         del part
         self._announce(Command.VALIDATION, batch_size)
-        return self._dataset.validation(batch_size)
+        return super().validation(batch_size)
 
 
 class LeadingBaseline:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from aiperf_hpc.errors import UNEXPECTED_STATUS
-from aiperf_hpc.replica.parallel.collectives.base import Array, Buffer, Collective, Pending
+from aiperf_hpc.replica.parallel.collectives.base import Array, Buffer, Collective, PendingSum
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.records import RanksLost
 
@@ -127,16 +127,6 @@ class Watch:
                 self._late(f"no answer for {self._seconds:g} s to {waiting[1]}")
 
 
-class _WatchedSum:
-    def __init__(self, watch: Watch, pending: Pending) -> None:
-        self._watch = watch
-        self._pending = pending
-
-    def wait(self) -> Buffer:
-        with self._watch.waiting("a reduction of gradients"):
-            return self._pending.wait()
-
-
 class WatchedCollective:
     """A collective whose calls time out, except for the wait for rank 0's next command.
 
@@ -156,9 +146,10 @@ class WatchedCollective:
         self.close = inner.close
         self.waiting = watch.waiting
 
-    def start_allreduce_sum(self, buffer: Buffer) -> _WatchedSum:
+    def start_allreduce_sum(self, buffer: Buffer) -> PendingSum:
         """As ``Collective``'s; the wait for it is limited."""
-        return _WatchedSum(self._watch, self._inner.start_allreduce_sum(buffer))
+        wait = self._inner.start_allreduce_sum(buffer)
+        return self._watch.waiting("a reduction of gradients")(wait)
 
     def allreduce_sum(self, flat: Array) -> None:
         """As ``Collective``'s, limited."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.support.networks import trained_weights
 
 from aiperf_hpc.graph import BatchNorm, Graph
 from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.replica.data.base import Batch, labelled_images
-from aiperf_hpc.replica.engines.base import Network, RankNetwork
+from aiperf_hpc.replica.engines.base import Network, RankEngine, RankNetwork
 from aiperf_hpc.trial import Hyperparameters
 
 ENGINES = ("tensorflow", "torch")
@@ -56,3 +57,17 @@ def given(network: RankNetwork, batch: Batch, share: float) -> list[NDArray[np.f
     buckets: list[NDArray[np.float32]] = []
     network.gradients(batch, share, lambda bucket: buckets.append(np.array(bucket)))
     return buckets
+
+
+def built(engine: RankEngine, graph: Graph, seed: int = 0, **changed: object) -> RankNetwork:
+    """Build a network with weights as after some training."""
+    weights = trained_weights(graph, np.random.default_rng(seed))
+    return engine.build(graph, weights, hyperparameters(**changed))
+
+
+def assert_equal(found: Weights, wanted: Weights, but: tuple[str, ...] = ()) -> None:
+    """Compare arrays to the last bit, except those of some nodes."""
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        if name.split("/")[0] not in but:
+            np.testing.assert_array_equal(found[name], array, name)

@@ -19,6 +19,7 @@ from aiperf_hpc.graph import (
     GlobalAveragePool2D,
     Graph,
     Input,
+    Layer,
     LeakyReLU,
     MaxPool2D,
     MaxPool3D,
@@ -37,6 +38,17 @@ from aiperf_hpc.workloads.networks.volumes import cosmoflow as cosmoflow_network
 
 if TYPE_CHECKING:  # Ranks that are no tests import this too.
     import pytest
+
+
+def sequential(**layers: Layer) -> Graph:
+    """Return a chain of layers by the names of their nodes."""
+    names = (None, *layers)
+    return Graph(
+        tuple(
+            Node(name, layer, () if source is None else (source,))
+            for source, (name, layer) in zip(names, layers.items(), strict=False)
+        )
+    )
 
 
 def rng(seed: int = 0) -> np.random.Generator:

@@ -38,6 +38,7 @@ from aiperf_hpc.graph import (
     Tile,
 )
 from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
+from aiperf_hpc.replica.data.base import Batch
 
 torch.set_num_threads(1)
 
@@ -191,3 +192,20 @@ def moments(graph: Graph, weights: Weights, inputs: Tensor) -> NDArray[np.float6
         values = read.mean(axes) if what == "mean" else read.var(axes, unbiased=False)
         found.append(values.numpy())
     return np.concatenate(found)
+
+
+def gradients(graph: Graph, weights: Weights, batch: Batch) -> tuple[float, Weights]:
+    """Return the loss of a classification and its gradients, kernels (k, ..., in, out)."""
+    tensors = to_tensors(graph, weights)
+    output = logits(graph, tensors, channels_first(batch.inputs["image"]), training=True)
+    labels = torch.from_numpy(batch.targets["label"]).long()
+    loss = torch.nn.functional.cross_entropy(output, labels)
+    loss.backward()  # type: ignore[no-untyped-call]
+    found = {}
+    for name in graph.parameters:
+        gradient = tensors[name].grad
+        assert gradient is not None
+        array = gradient.numpy()
+        last_first = (*range(2, array.ndim), 1, 0) if array.ndim > 3 else range(array.ndim)
+        found[name] = array.transpose(*last_first)
+    return loss.item(), found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from aiperf_hpc.graph import Layer, Node, layers
 from aiperf_hpc.replica.engines.base import overruns_onednn
@@ -18,7 +18,6 @@ from aiperf_hpc.replica.tensorflow_import import tf
 _FEW_PIXELS = 4
 """Pixels of an image, at most, that oneDNN convolves 1 x 1 slowly."""
 
-_L = TypeVar("_L", bound=Layer)
 Tensors = Sequence[tf.Tensor]
 
 
@@ -44,12 +43,10 @@ OPERATIONS: dict[type[Layer], Operation] = {}
 """Functions by their layers' classes."""
 
 
-def executes(
-    layer: type[_L],
-) -> Callable[[Callable[[Pass, Node, _L, Tensors], tf.Tensor]], Operation]:
+def executes(layer: type[Layer]) -> Callable[[Operation], Operation]:
     """Register a function as the operation of layers of exactly this class."""
 
-    def register(operation: Callable[[Pass, Node, _L, Tensors], tf.Tensor]) -> Operation:
+    def register(operation: Operation) -> Operation:
         OPERATIONS[layer] = operation
         return operation
 

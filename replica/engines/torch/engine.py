@@ -43,7 +43,7 @@ class TorchEngine:
     def __init__(
         self, placement: Placement, objective: Objective, compiler: CompilerProcess | None = None
     ) -> None:
-        self.versions = {"torch": torch.__version__}
+        self.versions = {"torch": str(torch.__version__)}
         self.objective = objective
         self.warms_alone = placement.tuned
         self._placement = placement

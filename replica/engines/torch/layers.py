@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -24,8 +24,6 @@ from aiperf_hpc.replica.engines.torch.cpu_kernels import (
 )
 from aiperf_hpc.replica.engines.torch.module_code import ModuleCode, attribute
 
-_L = TypeVar("_L", bound=Layer)
-
 Builder = Callable[[ModuleCode, Node, Any], fx.Node]
 """Adds the calls of a node and its layer to the code; returns the node's output."""
 
@@ -33,12 +31,10 @@ BUILDERS: dict[type[Layer], Builder] = {}
 """The builder of each class of layers."""
 
 
-def builds(
-    layer: type[_L],
-) -> Callable[[Callable[[ModuleCode, Node, _L], fx.Node]], Builder]:
+def builds(layer: type[Layer]) -> Callable[[Builder], Builder]:
     """Register a function as the builder of layers of exactly this class."""
 
-    def register(builder: Callable[[ModuleCode, Node, _L], fx.Node]) -> Builder:
+    def register(builder: Builder) -> Builder:
         BUILDERS[layer] = builder
         return builder
 

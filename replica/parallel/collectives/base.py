@@ -5,6 +5,7 @@ Every rank makes the same calls in the same order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,6 +18,9 @@ Buffer = Any
 """A flat float32 array: of numpy, or a tensor of an engine, wherever that keeps it."""
 
 
+PendingSum = Callable[[], Buffer]
+"""Waits for a reduction; returns the sum, in the given buffer or in memory that is reused."""
+
 ALIGNED_BYTES = 64
 """Alignment of memory that frameworks use without a copy."""
 
@@ -26,24 +30,6 @@ class RankLostError(Exception):
 
     Not an ``AIPerfError``, which fails a trial and lets the next one begin.
     """
-
-
-class Pending(Protocol):
-    """A reduction under way."""
-
-    def wait(self) -> Buffer:
-        """Return the sum, in the given buffer or in memory that is reused."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A completed reduction."""
-
-    buffer: Buffer
-
-    def wait(self) -> Buffer:
-        """Return the sum at once."""
-        return self.buffer
 
 
 @dataclass(slots=True)
@@ -82,7 +68,7 @@ class Collective(Protocol):
         The device may wait for other ranks in its turn.
         """
 
-    def start_allreduce_sum(self, buffer: Buffer) -> Pending:
+    def start_allreduce_sum(self, buffer: Buffer) -> PendingSum:
         """Start to sum a buffer over all ranks; it may be overwritten, and must not be changed.
 
         Several may be under way: started in the same order on every rank, and waited for in it,
@@ -130,9 +116,9 @@ class Alone(Unlimited):
     copies = Copies()
     rank, size, local_rank, local_size = 0, 1, 0, 1
 
-    def start_allreduce_sum(self, buffer: Buffer) -> Finished:
+    def start_allreduce_sum(self, buffer: Buffer) -> PendingSum:
         """Return ``buffer``: it is its own sum."""
-        return Finished(buffer)
+        return lambda: buffer
 
     def allreduce_sum(self, flat: Array) -> None:
         """Leave ``flat`` as it is: it is its own sum."""

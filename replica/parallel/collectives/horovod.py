@@ -24,21 +24,10 @@ from aiperf_hpc.replica.parallel.collectives.base import (
     Array,
     Buffer,
     Copies,
+    PendingSum,
     RankLostError,
     Unlimited,
 )
-
-
-class _Sum:
-    """A sum that starts when it is waited for: as a single operation it would block the start."""
-
-    def __init__(self, given: Buffer, name: str) -> None:
-        self._given = given
-        self._name = name
-
-    def wait(self) -> Any:  # noqa: ANN401 -- a tensor
-        """Return the sum as a tensor."""
-        return _answered(lambda: hvd.allreduce(self._given, op=hvd.Sum, name=self._name))
 
 
 class HorovodCollective(Unlimited):
@@ -54,9 +43,13 @@ class HorovodCollective(Unlimited):
         self.local_rank = hvd.local_rank()
         self.local_size = hvd.local_size()
 
-    def start_allreduce_sum(self, buffer: Buffer) -> _Sum:
-        """Sum under a name that is the same for every step, so that Horovod remembers it."""
-        return _Sum(buffer, f"bucket.{buffer.dtype.name}.{buffer.shape[0]}")
+    def start_allreduce_sum(self, buffer: Buffer) -> PendingSum:
+        """Sum when it is waited for: as a single operation it would block the start.
+
+        The name is the same for every step, so that Horovod remembers it.
+        """
+        name = f"bucket.{buffer.dtype.name}.{buffer.shape[0]}"
+        return lambda: _answered(lambda: hvd.allreduce(buffer, op=hvd.Sum, name=name))
 
     def allreduce_sum(self, flat: Array) -> None:
         """Take the sum over all ranks."""

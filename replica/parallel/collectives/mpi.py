@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import numpy as np
 from mpi4py import MPI
@@ -12,6 +13,7 @@ from aiperf_hpc.replica.parallel.collectives.base import (
     Buffer,
     BufferPool,
     Copies,
+    PendingSum,
     Unlimited,
     on_host,
 )
@@ -20,22 +22,6 @@ SPIN_SECONDS = 0.002
 """The time for which a rank polls for a command without pause: the interval of training steps."""
 PAUSE_SECONDS = 0.001
 """The pause between two later polls."""
-
-
-class _Sum:
-    """A sum under way, with its input, which must stay until the end."""
-
-    def __init__(self, request: MPI.Request, given: Array, total: Array, pool: BufferPool) -> None:
-        self._request = request
-        self._given = given
-        self._total = total
-        self._pool = pool
-
-    def wait(self) -> Array:
-        """Return the sum, in memory of this collective."""
-        self._request.Wait()
-        self._pool.release()
-        return self._total
 
 
 class MpiCollective(Unlimited):
@@ -53,14 +39,19 @@ class MpiCollective(Unlimited):
         self._memory = BufferPool()
         self.copies = Copies()
 
-    def start_allreduce_sum(self, buffer: Buffer) -> _Sum:
-        """Sum without blocking: Open MPI then takes half the time, overlapped or not."""
+    def start_allreduce_sum(self, buffer: Buffer) -> PendingSum:
+        """Sum without blocking: Open MPI then needs half the time, overlapped or not."""
         begun = time.perf_counter()
         given = on_host(buffer)
         self.copies.in_seconds += time.perf_counter() - begun
         total = self._memory.take(given)
-        request = self._world.Iallreduce(given, total)
-        return _Sum(request, given, total, self._memory)
+        return partial(self._finish, self._world.Iallreduce(given, total), given, total)
+
+    def _finish(self, request: MPI.Request, given: Array, total: Array) -> Array:
+        """Wait for a sum of ``given``, which has to stay in memory until then."""
+        request.Wait()
+        self._memory.release()
+        return total
 
     def allreduce_sum(self, flat: Array) -> None:
         """Sum in place over all ranks."""

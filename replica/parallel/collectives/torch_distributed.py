@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from aiperf_hpc.replica.parallel.collectives.base import (
     Buffer,
     BufferPool,
     Copies,
+    PendingSum,
     RankLostError,
     Unlimited,
     on_host,
@@ -30,22 +32,6 @@ DEVICE_BACKENDS = {"cuda": "nccl", "npu": "hccl"}
 T = TypeVar("T")
 FIRST_PORT, PORTS = 20_000, 20_000
 """The ports at one of which ranks of a scheduler's job meet, by its number: first and number."""
-
-
-class _Sum:
-    """A sum under way."""
-
-    def __init__(self, work: dist.Work, total: Buffer, memory: BufferPool | None = None) -> None:
-        self._work = work
-        self._total = total
-        self._memory = memory
-
-    def wait(self) -> Buffer:
-        """Return the sum: in the tensor that was given, or in memory of this collective."""
-        _answered(self._work.wait)
-        if self._memory is not None:
-            self._memory.release()
-        return self._total
 
 
 class TorchCollective(Unlimited):
@@ -80,17 +66,23 @@ class TorchCollective(Unlimited):
         self._memory = BufferPool()
         self.copies = Copies()
 
-    def start_allreduce_sum(self, buffer: Buffer) -> _Sum:
-        """Sum a tensor where it is; an array of others is copied first."""
+    def start_allreduce_sum(self, buffer: Buffer) -> PendingSum:
+        """Sum a tensor in place on its device; an array of others is copied first."""
         if isinstance(buffer, torch.Tensor):
             group = self._group(buffer.device.type)
-            return _Sum(_started(buffer, group), buffer)
+            return partial(self._finish, _started(buffer, group), buffer)
         begun = time.perf_counter()
         given = on_host(buffer)
         total = self._memory.take(given)
         total[:] = given
         self.copies.in_seconds += time.perf_counter() - begun
-        return _Sum(_started(torch.from_numpy(total), None), total, self._memory)
+        return partial(self._finish, _started(torch.from_numpy(total), None), total, pooled=True)
+
+    def _finish(self, work: dist.Work, total: Buffer, *, pooled: bool = False) -> Buffer:
+        _answered(work.wait)
+        if pooled:
+            self._memory.release()
+        return total
 
     def _group(self, device: str) -> dist.ProcessGroup | None:
         """Return the group of a type of devices; all ranks create it together."""

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from tests.support.engine_steps import hyperparameters, labelled
+from tests.support.engine_steps import built, labelled
 from tests.support.networks import two_stems
 
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.replica.engines.base import CHECKSUM_COLUMNS as COLUMNS
 from aiperf_hpc.replica.engines.base import RankEngine, checksum
 from aiperf_hpc.replica.engines.tensorflow.steps import checksum_of
@@ -86,8 +85,7 @@ def test_every_bit_of_a_value_counts_and_so_does_its_place(found: Sum) -> None:
 
 def test_engines_sum_up_the_weights_of_when_they_were_asked(engine: RankEngine) -> None:
     graph = two_stems()
-    weights = initial_weights(graph, np.random.default_rng(3))
-    one, other = (engine.build(graph, weights, hyperparameters()) for _ in range(2))
+    one, other = (built(engine, graph, 3) for _ in range(2))
     begun = one.checksum()
     batch = labelled(graph, 8)
     one.train_step(batch, 0.05)
@@ -103,5 +101,3 @@ def test_engines_sum_up_the_weights_of_when_they_were_asked(engine: RankEngine) 
     flipped.view(np.uint32).flat[0] ^= np.uint32(1)
     other.assign({name: flipped})
     assert other.checksum()() != after()
-    for network in (one, other):
-        network.close()

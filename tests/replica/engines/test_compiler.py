@@ -17,8 +17,9 @@ import psutil
 import pytest
 import torch
 from tests.support.detectors import detector
-from tests.support.engine_steps import GRADIENTS_BETWEEN_PARTS, hyperparameters, labelled
+from tests.support.engine_steps import GRADIENTS_BETWEEN_PARTS, built, hyperparameters, labelled
 from tests.support.networks import cosmoflow, trained_weights, two_stems
+from tests.support.torch_engine import compiled, torch_network
 from tests.support.waiting import until
 
 from aiperf_hpc.config import EngineConfig
@@ -26,7 +27,7 @@ from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.engines.base import RankNetwork
-from aiperf_hpc.replica.engines.torch import compilation as compiler_module
+from aiperf_hpc.replica.engines.torch import compilation
 from aiperf_hpc.replica.engines.torch import engine as torch_engine
 from aiperf_hpc.replica.engines.torch import gradients as gradients_module
 from aiperf_hpc.replica.engines.torch.compilation import (
@@ -66,13 +67,10 @@ def test_what_is_compiled_ahead_is_what_steps_execute(
     monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 300)
     ahead, here, graph = Recorder(), Recorder(), two_stems()
     request = REQUEST.model_copy(update={"precision": precision})
-    placement = Placement(torch.device("cpu"), 1, True, here, split=parts > 1)
+    placement = compiled(here, split=parts > 1)
     fill_cache(placement, request, ahead)
-    used = hyperparameters(precision=precision)
-    weights = trained_weights(graph, np.random.default_rng(0))
-    network = TorchEngine(placement, CLASSIFICATION).build(graph, weights, used)
+    network = torch_network(graph, placement, precision=precision)
     network.warm(request.samples)
-    network.close()
     assert len(here.given) == parts + 1
     assert here.given == ahead.given
 
@@ -89,26 +87,23 @@ def test_networks_of_other_workloads_are_whole_pieces_of_code(
     """Nothing in them depends on a number, which would cut the code there."""
     monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 20_000)
     here = Recorder()
-    placement = Placement(torch.device("cpu"), 1, True, here, split=True)
+    placement = compiled(here, split=True)
     weights = trained_weights(graph, np.random.default_rng(0))
     engine = TorchEngine(placement, workload_named(workload).objective)
     network = engine.build(graph, weights, hyperparameters(batch_size=2, precision="bf16"))
     network.warm(2, halves=True)
     assert len(network.buckets) > 1
     assert len(here.given) == len(network.buckets) + 1
-    network.close()
 
 
 def test_two_threads_trace_and_train_beside_each_other() -> None:
     graph = two_stems()
-    weights = trained_weights(graph, np.random.default_rng(0))
-    placement = Placement(torch.device("cpu"), 1, True, "eager")
-    engine = TorchEngine(placement, CLASSIFICATION)
-    running = engine.build(graph, weights, hyperparameters())
+    engine = TorchEngine(compiled("eager"), CLASSIFICATION)
+    running = built(engine, graph)
     running.warm(8)
 
     def make_ready() -> RankNetwork:
-        network = engine.build(graph, weights, hyperparameters())
+        network = built(engine, graph)
         network.warm(8)
         return network
 
@@ -124,8 +119,9 @@ def test_two_threads_trace_and_train_beside_each_other() -> None:
 
 def test_one_sample_is_compiled_for_by_nobody() -> None:
     compiler = CompilerProcess(1, 0, SETTINGS, 1)
-    placement = Placement(torch.device("cpu"), 1, True)
-    TorchEngine(placement, CLASSIFICATION, compiler).compile_ahead(two_stems(), "fp32", 1)
+    TorchEngine(compiled("inductor"), CLASSIFICATION, compiler).compile_ahead(
+        two_stems(), "fp32", 1
+    )
     assert compiler._process is None
 
 
@@ -189,7 +185,7 @@ def test_a_process_that_hangs_is_ended_with_what_it_started_and_another_one_is_a
         def cancel(self) -> None:
             """Too late."""
 
-    monkeypatch.setattr(compiler_module, "threading", SimpleNamespace(Timer=Expiring, Event=Event))
+    monkeypatch.setattr(compilation, "threading", SimpleNamespace(Timer=Expiring, Event=Event))
     monkeypatch.setenv("SAYS", str(said))
     compiler = CompilerProcess(1, 0, SETTINGS, 1)
     answering(compiler, ("input(); " if reads else "") + HANGS)
@@ -277,15 +273,10 @@ def test_what_a_compiler_says_is_told_and_not_that_it_said_something(
     error: Exception, wanted: type[Exception]
 ) -> None:
     """PyTorch's own error begins with a line that names the back end alone."""
-    graph = two_stems()
-    placement = Placement(torch.device("cpu"), 1, True, failing(error))
-    network = TorchEngine(placement, CLASSIFICATION).build(
-        graph, trained_weights(graph, np.random.default_rng(0)), hyperparameters()
-    )
+    network = torch_network(two_stems(), compiled(failing(error)))
     with pytest.raises(wanted) as raised:
         network.warm(8)
     assert str(raised.value).removeprefix("PyTorch: ") == str(error).splitlines()[0]
-    network.close()
 
 
 def test_what_a_closed_network_was_compiled_to_is_not_kept() -> None:
@@ -297,10 +288,10 @@ def test_what_a_closed_network_was_compiled_to_is_not_kept() -> None:
     assert sys.modules[name] is loaded
     assert path in codecache.PyCodeCache.linemaps
     del loaded
-    graph = two_stems()
-    placement = Placement(torch.device("cpu"), 1, True, "eager")
-    weights = trained_weights(graph, np.random.default_rng(0))
-    TorchEngine(placement, CLASSIFICATION).build(graph, weights, hyperparameters()).close()
+    network = torch_network(two_stems(), compiled("eager"))
+    with compilation._CODE_CACHE.loading():
+        network.close()
+        assert sys.modules[name] is kept()  # Not while another network is loaded.
     gc.collect()
     assert kept() is None
     assert name not in sys.modules

@@ -11,6 +11,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from tests.support.engine_steps import (
+    assert_equal,
+    built,
     given,
     hyperparameters,
     labelled,
@@ -19,8 +21,9 @@ from tests.support.engine_steps import (
     samples,
     trained_by_more_than_rounding,
 )
-from tests.support.networks import SMALL, THIN, residual, trained_weights, two_stems
+from tests.support.networks import SMALL, THIN, residual, sequential, trained_weights, two_stems
 from tests.support.torch_network import channels_first, to_tensors
+from tests.support.torch_network import gradients as torch_gradients
 from tests.support.torch_network import logits as torch_logits
 from tests.support.torch_network import moments as torch_moments
 
@@ -67,7 +70,6 @@ def test_outputs_are_those_of_pytorch_with_the_same_weights(
     network = engine.build(graph, weights, hyperparameters())
     expected = torch_logits(graph, to_tensors(graph, weights), channels_first(inputs))
     assert relative_error(network.outputs({"image": inputs}), expected.detach().numpy()) < 1e-5
-    network.close()
 
 
 def test_a_training_step_is_that_of_pytorch(engine: RankEngine) -> None:
@@ -97,7 +99,6 @@ def test_a_training_step_is_that_of_pytorch(engine: RankEngine) -> None:
         if expected.ndim == 4:
             expected = expected.transpose(2, 3, 1, 0)
         assert relative_error(trained[name], expected) < 1e-4, name
-    network.close()
 
 
 def of_pixels(channels: int) -> Graph:
@@ -128,24 +129,13 @@ def test_convolutions_of_single_pixels_are_those_of_pytorch(
     graph = of_pixels(channels)
     weights = trained_weights(graph, np.random.default_rng(3))
     network = engine.build(graph, weights, hyperparameters(precision=precision, momentum=0.9))
-    tensors = to_tensors(graph, weights)
     batch = labelled(graph, number)
-    logits = torch_logits(graph, tensors, channels_first(batch.inputs["image"]), training=True)
-    loss = torch.nn.functional.cross_entropy(
-        logits, torch.from_numpy(batch.targets["label"]).long()
-    )
-    loss.backward()  # type: ignore[no-untyped-call]
+    _, expected = torch_gradients(graph, weights, batch)
     network.train_step(batch, 1.0)
     momenta = momenta_of(network)
     for name in trained_by_more_than_rounding(graph):
-        gradient = tensors[name].grad
-        assert gradient is not None
-        expected = gradient.numpy()
-        if expected.ndim == 4:
-            expected = expected.transpose(2, 3, 1, 0)
-        wrong = np.linalg.norm(-momenta[name] - expected) / np.linalg.norm(expected)
+        wrong = np.linalg.norm(-momenta[name] - expected[name]) / np.linalg.norm(expected[name])
         assert wrong < tolerance, name
-    network.close()
 
 
 def pair(
@@ -180,90 +170,38 @@ def test_both_engines_compute_the_same_loss_and_gradients(
     found, wanted = (momenta_of(network) for network in networks)
     for name in trained_by_more_than_rounding(graph):
         assert relative_error(found[name], wanted[name]) < 1e-4, name
-    for network in networks:
-        network.close()
 
 
-def test_both_engines_train_alike(both: tuple[RankEngine, RankEngine]) -> None:
-    """20 steps of a falling rate: losses within 1e-3, weights within 1e-2 of the largest.
-
-    What begins as rounding grows from step to step.
-    """
-    graph = residual()
-    weights = trained_weights(graph, np.random.default_rng(21))
-    networks = pair(both, graph, weights, label_smoothing=0.1, weight_decay=0.01)
-    for step in range(20):
-        batch = labelled(graph, 16, seed=step)
-        for network in networks:
-            network.train_step(batch, 0.05 * (1.0 - step / 20))
-        losses = [network.drain_training() for network in networks]
-        assert losses[0] == pytest.approx(losses[1], rel=1e-3)
-    found, wanted = (network.weights() for network in networks)
-    for name in (*trained_by_more_than_rounding(graph), *graph.statistics):
-        assert relative_error(found[name], wanted[name]) < 1e-2, name
-    for network in networks:
-        network.close()
-
-
-@pytest.mark.parametrize("first", [0, 1])
-def test_what_one_engine_has_begun_the_other_finishes(
-    both: tuple[RankEngine, RankEngine], first: int
-) -> None:
-    """Weights and momenta mean the same to both, when the rate changes too."""
-    graph = two_stems()
-    weights = trained_weights(graph, np.random.default_rng(22))
-    batches = [labelled(graph, 8, seed=step) for step in range(4)]
-    whole = both[first].build(graph, weights, hyperparameters())
-    for step, batch in enumerate(batches):
-        whole.train_step(batch, 0.1 / (1 + step))
-        if step == 1:
-            other = both[1 - first].build(
-                graph, whole.weights(), hyperparameters(), whole.optimizer_state()
-            )
-        if step >= 2:
-            other.train_step(batch, 0.1 / (1 + step))
-    found, wanted = other.weights(), whole.weights()
-    for name, array in wanted.items():
-        assert relative_error(found[name], array) < 1e-4, name
-    for network in (whole, other):
-        network.close()
-
-
+@pytest.mark.parametrize("halves", [False, True])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_warmed_network_trains_as_a_cold_one(engine: RankEngine, precision: str) -> None:
-    """Weights, momenta, statistics and losses are what they would have been, to the last bit."""
+def test_warming_leaves_everything_as_it_was(
+    engine: RankEngine, precision: str, *, halves: bool
+) -> None:
+    """Weights, momenta, statistics and losses, to the last bit; also between two steps."""
     graph = residual()
-    weights = trained_weights(graph, np.random.default_rng(21))
-    used = hyperparameters(precision=precision)
-    cold, warmed, parts = (engine.build(graph, weights, used) for _ in range(3))
-    warmed.warm(8)
-    parts.warm(8, halves=True)
-    for network in (warmed, parts):
-        assert network.drain_training() == 0.0
-        assert network.drain_evaluation().samples == 0
-        _assert_all_equal(network.weights(), weights)
-        assert not any(np.any(momentum) for momentum in network.optimizer_state().values())
-    batch = labelled(graph, 8)
-    for network in (cold, warmed):
-        network.train_step(batch, 0.05)
-        network.train_step(batch, 0.05)
+    cold, warmed = (built(engine, graph, 21, precision=precision) for _ in range(2))
+    warmed.warm(8, halves=halves)
+    assert_equal(warmed.weights(), cold.weights())
+    assert not any(np.any(momentum) for momentum in warmed.optimizer_state().values())
+    for step in range(2):
+        for network in (cold, warmed):
+            network.train_step(labelled(graph, 8, seed=step), 0.05)
+            network.evaluate_step(labelled(graph, 8))
+        warmed.warm(8, halves=halves)
+    assert_equal(warmed.weights(), cold.weights())
+    assert_equal(warmed.optimizer_state(), cold.optimizer_state())
     assert warmed.drain_training() == cold.drain_training()
-    _assert_all_equal(warmed.weights(), cold.weights())
-    _assert_all_equal(warmed.optimizer_state(), cold.optimizer_state())
-    for network in (cold, warmed, parts):
-        network.close()
+    assert warmed.drain_evaluation() == cold.drain_evaluation()
 
 
 def test_weights_are_copies(engine: RankEngine) -> None:
     graph = two_stems()
-    weights = trained_weights(graph, np.random.default_rng(23))
-    network = engine.build(graph, weights, hyperparameters())
+    network = built(engine, graph, 23)
     before, state = network.weights(), network.optimizer_state()
     kept = {name: array.copy() for name, array in before.items()}
     network.train_step(labelled(graph, 8), 0.1)
-    _assert_all_equal(before, kept)
+    assert_equal(before, kept)
     assert not any(array.any() for array in state.values())
-    network.close()
 
 
 def test_few_channels_and_few_samples_are_trained_on(engine: RankEngine) -> None:
@@ -272,14 +210,11 @@ def test_few_channels_and_few_samples_are_trained_on(engine: RankEngine) -> None
     A batch of one normalises single values, whose variance is zero and not undefined.
     """
     graph = THIN[0]()
-    network = engine.build(
-        graph, trained_weights(graph, np.random.default_rng(24)), hyperparameters()
-    )
+    network = built(engine, graph, 24)
     for step, size in enumerate((8, 1, 1, 3) * 8):
         network.train_step(labelled(graph, size, seed=step), 1e-4)
     assert network.drain_training() > 0.0
     assert all(np.isfinite(array).all() for array in network.weights().values())
-    network.close()
 
 
 @pytest.mark.parametrize("make", [*SMALL, THIN[0]])
@@ -294,10 +229,9 @@ def test_moments_are_those_of_pytorch_and_measuring_them_changes_nothing(
     found = network.moments(batch)
     wanted = torch_moments(graph, weights, channels_first(batch.inputs["image"]))
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
-    _assert_all_equal(network.weights(), weights)
+    assert_equal(network.weights(), weights)
     assert not any(array.any() for array in network.optimizer_state().values())
     assert network.drain_training() == 0.0
-    network.close()
 
 
 CALIBRATED: dict[Callable[[], Graph], list[Morphism]] = {
@@ -328,7 +262,7 @@ def test_once_calibrated_a_child_starts_as_its_parent_in_training_mode_too(
     names = network.calibrate(batch)
     assert set(names) == {n.name for n in child.nodes if n.name.endswith("_norm") and n.inserted}
     fitted = network.weights()
-    _assert_all_equal(network.weights(), inherited, but=names)
+    assert_equal(network.weights(), inherited, but=names)
     assert not any(array.any() for array in network.optimizer_state().values())
     assert relative_error(network.outputs(batch.inputs), parent.outputs(batch.inputs)) <= tolerance
     wanted = _last_slopes(parent, batch)
@@ -338,11 +272,9 @@ def test_once_calibrated_a_child_starts_as_its_parent_in_training_mode_too(
     network.train_step(batch, 0.05)
     again = engine.build(child, network.weights(), used)
     assert again.calibrate(batch) == ()
-    _assert_all_equal(again.weights(), network.weights())
+    assert_equal(again.weights(), network.weights())
     # Unlike with what was only measured.
     assert engine.build(child, fitted, used).calibrate(batch) == names
-    for one in (parent, network, uncalibrated, again):
-        one.close()
 
 
 def test_what_is_not_finite_calibrates_nothing(engine: RankEngine) -> None:
@@ -355,8 +287,7 @@ def test_what_is_not_finite_calibrates_nothing(engine: RankEngine) -> None:
     batch.inputs["image"][0] = np.inf
     with pytest.raises(MorphismError, match="relu_deep2_norm.*not finite"):
         network.calibrate(batch)
-    _assert_all_equal(network.weights(), inherited)
-    network.close()
+    assert_equal(network.weights(), inherited)
 
 
 def _last_slopes(network: RankNetwork, batch: Batch) -> NDArray[np.float32]:
@@ -367,24 +298,15 @@ def _last_slopes(network: RankNetwork, batch: Batch) -> NDArray[np.float32]:
     return np.concatenate([*slopes, [np.float32(network.drain_training())]])
 
 
-def _assert_all_equal(found: Weights, wanted: Weights, but: tuple[str, ...] = ()) -> None:
-    assert found.keys() == wanted.keys()
-    for name, array in wanted.items():
-        if name.split("/")[0] not in but:
-            np.testing.assert_array_equal(found[name], array, name)
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_statistics_are_kept_in_fp32(engine: RankEngine, precision: str) -> None:
     """In a compute type of 8 bits, a tenth of a batch's moments would mostly be rounded away."""
-    graph = Graph(
-        (
-            Node("image", Input((4, 4, 2))),
-            Node("norm", BatchNorm(), ("image",)),
-            Node("pool", GlobalAveragePool2D(), ("norm",)),
-            Node("logits", Dense(3), ("pool",)),
-            Node("probabilities", Softmax(), ("logits",)),
-        )
+    graph = sequential(
+        image=Input((4, 4, 2)),
+        norm=BatchNorm(),
+        pool=GlobalAveragePool2D(),
+        logits=Dense(3),
+        probabilities=Softmax(),
     )
     weights = trained_weights(graph, np.random.default_rng(15))
     network = engine.build(graph, weights, hyperparameters(precision=precision))
@@ -396,7 +318,6 @@ def test_statistics_are_kept_in_fp32(engine: RankEngine, precision: str) -> None
     for key, value in (("mean", mean), ("variance", variance)):
         expected = 0.9 * weights[f"norm/{key}"] + 0.1 * value
         np.testing.assert_allclose(after[f"norm/{key}"], expected, rtol=1e-5)
-    network.close()
 
 
 @pytest.mark.parametrize("make", [*SMALL, THIN[0]])
@@ -420,74 +341,48 @@ def test_copies_of_a_channel_grow_apart_here_too(
         origin = next(c for c in range(now) if np.array_equal(before[..., c], before[..., copy]))
         apart = np.abs(after[..., origin] - after[..., copy]).max()
         assert apart > 1e-3 * max(moved[origin], moved[copy])
-    network.close()
 
 
-def test_evaluation_counts_every_sample_once_whatever_the_batches(engine: RankEngine) -> None:
+@pytest.mark.parametrize("predictions", [False, True])
+def test_evaluation_counts_every_sample_once_whatever_the_batches(
+    engine: RankEngine, *, predictions: bool
+) -> None:
+    """Each sample's class is returned on request only."""
+    objective = CLASSIFICATION.model_copy(update={"predictions": predictions})
     graph = two_stems()
-    weights = trained_weights(graph, np.random.default_rng(3))
-    network = engine.build(graph, weights, hyperparameters())
+    network = built(load_engine(engine.name, 2, objective=objective), graph, 3)
+    network.warm(8)
     whole = labelled(graph, 21)
+    images, labels = whole.inputs["image"], whole.targets["label"]
     logits = network.outputs(whole.inputs).astype(np.float64)
-    chosen = logits[np.arange(21), whole.targets["label"]]
-    losses = np.log(np.exp(logits).sum(axis=1)) - chosen
+    classes = logits.argmax(axis=1)
+    assert len(set(classes.tolist())) > 1  # Else any order would do.
+    losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(21), labels]
     for size in (21, 8, 1):
         for start in range(0, 21, size):
-            network.evaluate_step(
-                labelled_images(
-                    whole.inputs["image"][start : start + size],
-                    whole.targets["label"][start : start + size],
-                )
-            )
+            part = slice(start, start + size)
+            network.evaluate_step(labelled_images(images[part], labels[part]))
         sums = network.drain_evaluation()
         assert sums.samples == 21
-        assert sums.sums(ACCURACY)["correct"] == int(
-            (logits.argmax(axis=1) == whole.targets["label"]).sum()
-        )
+        assert sums.sums(ACCURACY)["correct"] == int((classes == labels).sum())
         assert sums.loss == pytest.approx(losses.sum(), rel=1e-5)
-    assert network.drain_evaluation().samples == 0
-    network.close()
-
-
-def test_evaluation_tells_each_samples_class_only_when_asked(engine: RankEngine) -> None:
-    graph = two_stems()
-    weights = trained_weights(graph, np.random.default_rng(3))
-    whole = labelled(graph, 21)
-    asked = load_engine(
-        engine.name, 2, objective=CLASSIFICATION.model_copy(update={"predictions": True})
-    )
-    for each, wanted in ((asked, True), (engine, False)):
-        network = each.build(graph, weights, hyperparameters())
-        network.warm(8)
-        classes = network.outputs(whole.inputs).argmax(axis=1)
-        assert len(set(classes.tolist())) > 1  # Else any order would do.
-        for start in range(0, 21, 8):
-            place = slice(start, start + 8)
-            network.evaluate_step(
-                labelled_images(whole.inputs["image"][place], whole.targets["label"][place])
-            )
-        sums = network.drain_evaluation()
-        if wanted:
+        if predictions:
             assert sums.predictions is not None
             np.testing.assert_array_equal(sums.predictions, classes)
-            right = int((sums.predictions == whole.targets["label"]).sum())
-            assert sums.sums(ACCURACY)["correct"] == right
         else:
             assert sums.predictions is None
-        assert network.drain_evaluation().predictions is None
-        network.close()
+    nothing = network.drain_evaluation()
+    assert (nothing.samples, nothing.predictions) == (0, None)
 
 
 def test_training_learns_and_bf16_does_too(engine: RankEngine) -> None:
     for precision in ("fp32", "bf16"):
         graph = residual()
-        weights = initial_weights(graph, np.random.default_rng(4))
-        network = engine.build(graph, weights, hyperparameters(precision=precision))
+        network = built(engine, graph, 4, precision=precision)
         batch = labelled(graph, 16)
         first = _loss_after(network, batch, 1)
         assert _loss_after(network, batch, 60) < 0.5 * first, precision
         assert all(array.dtype == np.float32 for array in network.weights().values())
-        network.close()
 
 
 def _loss_after(network: Network, batch: Batch, steps: int) -> float:
@@ -496,29 +391,6 @@ def _loss_after(network: Network, batch: Batch, steps: int) -> float:
     network.drain_training()
     network.train_step(batch, 0.0)
     return network.drain_training()
-
-
-def test_training_goes_on_from_weights_and_momenta_as_if_uninterrupted(engine: RankEngine) -> None:
-    graph = residual()
-    weights = trained_weights(graph, np.random.default_rng(9))
-    batches = [labelled(graph, 8, seed=step) for step in range(6)]
-    whole = engine.build(graph, weights, hyperparameters())
-    for batch in batches:
-        whole.train_step(batch, 0.05)
-    first = engine.build(graph, weights, hyperparameters())
-    for batch in batches[:3]:
-        first.train_step(batch, 0.05)
-    momenta = momenta_of(first)
-    assert momenta.keys() == graph.parameters.keys()
-    assert all(np.abs(array).max() > 0 for array in momenta.values())
-    second = engine.build(graph, first.weights(), hyperparameters(), first.optimizer_state())
-    for batch in batches[3:]:
-        second.train_step(batch, 0.05)
-    expected, found = whole.weights(), second.weights()
-    for name, array in expected.items():
-        np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6)
-    for network in (whole, first, second):
-        network.close()
 
 
 def test_parts_of_a_batch_give_what_the_whole_batch_does(engine: RankEngine) -> None:
@@ -546,8 +418,6 @@ def test_parts_of_a_batch_give_what_the_whole_batch_does(engine: RankEngine) -> 
         np.testing.assert_allclose(parts.weights()[name], array, rtol=1e-5, atol=1e-6)
     # Three parts a step: their mean is a third of what they sum up to.
     assert 3 * parts.drain_training() == pytest.approx(whole.drain_training(), rel=1e-5)
-    for network in (whole, parts):
-        network.close()
 
 
 def test_bytes_are_trained_on_as_the_numbers_that_they_stand_for(engine: RankEngine) -> None:
@@ -566,7 +436,6 @@ def test_bytes_are_trained_on_as_the_numbers_that_they_stand_for(engine: RankEng
         network.evaluate_step(batch)
         trained = np.concatenate([array.ravel() for array in network.weights().values()])
         found.append((moments, trained, network.drain_evaluation().loss))
-        network.close()
     for of_bytes, of_numbers in zip(*found, strict=True):
         np.testing.assert_allclose(of_bytes, of_numbers, rtol=1e-4, atol=1e-5)
 
@@ -599,35 +468,29 @@ def test_buckets_hold_every_gradient_once_in_their_order(engine: RankEngine) -> 
     for name, array in stepped.weights().items():
         if name in moved:
             np.testing.assert_allclose(moved[name], array - weights[name], atol=1e-6)
-    network.close()
-    stepped.close()
 
 
 def wide() -> Graph:
     """Parameters of more than 25 MiB, in two layers that are about as large."""
-    return Graph(
-        (
-            Node("image", Input((2, 2, 1))),
-            Node("pool", GlobalAveragePool2D(), ("image",)),
-            Node("one", Dense(3000), ("pool",)),
-            Node("one_relu", ReLU(), ("one",)),
-            Node("two", Dense(2500), ("one_relu",)),
-            Node("two_relu", ReLU(), ("two",)),
-            Node("logits", Dense(3), ("two_relu",)),
-            Node("probabilities", Softmax(), ("logits",)),
-        )
+    return sequential(
+        image=Input((2, 2, 1)),
+        pool=GlobalAveragePool2D(),
+        one=Dense(3000),
+        one_relu=ReLU(),
+        two=Dense(2500),
+        two_relu=ReLU(),
+        logits=Dense(3),
+        probabilities=Softmax(),
     )
 
 
 def classified_by_one_layer() -> Graph:
-    return Graph(
-        (
-            Node("image", Input((4, 4, 2))),
-            Node("conv", Conv2D(3, 3), ("image",)),
-            Node("pool", GlobalAveragePool2D(), ("conv",)),
-            Node("logits", Dense(3), ("pool",)),
-            Node("probabilities", Softmax(), ("logits",)),
-        )
+    return sequential(
+        image=Input((4, 4, 2)),
+        conv=Conv2D(3, 3),
+        pool=GlobalAveragePool2D(),
+        logits=Dense(3),
+        probabilities=Softmax(),
     )
 
 
@@ -639,16 +502,13 @@ def test_weight_decay_shrinks_weights(engine: RankEngine) -> None:
         network = engine.build(graph, weights, hyperparameters(weight_decay=decay))
         network.train_step(labelled(graph, 8), 0.1)
         kernels[decay] = network.weights()["left_conv/kernel"]
-        network.close()
     difference = kernels[0.0] - kernels[0.5]
     np.testing.assert_allclose(difference, 0.5 * 0.1 * weights["left_conv/kernel"], rtol=1e-3)
 
 
 def test_a_loss_that_is_not_finite_is_reported(engine: RankEngine) -> None:
     graph = two_stems()
-    network = engine.build(
-        graph, initial_weights(graph, np.random.default_rng(6)), hyperparameters()
-    )
+    network = built(engine, graph, 6)
     batch = labelled(graph, 8)
     batch.inputs["image"][0, 0, 0, 0] = np.nan
     network.train_step(batch, 0.05)
@@ -657,7 +517,6 @@ def test_a_loss_that_is_not_finite_is_reported(engine: RankEngine) -> None:
     network.evaluate_step(batch)
     with pytest.raises(NonFiniteLossError, match="validation loss"):
         network.drain_evaluation()
-    network.close()
 
 
 def test_weights_of_another_graph_are_refused(engine: RankEngine) -> None:
@@ -675,12 +534,6 @@ class Unheard(Layer):
 
 
 def test_a_layer_that_the_engine_does_not_know_is_named(engine: RankEngine) -> None:
-    graph = Graph(
-        (
-            Node("image", Input((4,))),
-            Node("strange", Unheard(), ("image",)),
-            Node("relu", ReLU(), ("strange",)),
-        )
-    )
+    graph = sequential(image=Input((4,)), strange=Unheard(), relu=ReLU())
     with pytest.raises(EngineError, match="'strange'.*'unheard'"):
         engine.build(graph, {}, hyperparameters())

@@ -230,7 +230,6 @@ def test_a_detector_learns_and_its_rows_are_recorded_as_precisions(
         losses.append(network.drain_training())
     network.evaluate_step(batch)
     found = network.drain_evaluation()
-    network.close()
     assert losses[-1] < 0.8 * losses[0]
     assert found.samples == 2
     assert found.parts["detections"].shape == (2, 600)
@@ -250,7 +249,6 @@ def test_true_boxes_are_not_read_in_inference_and_losses_there_are_always_the_sa
         network.evaluate_step(batch)
         losses.append(network.drain_evaluation().loss)
     assert losses[0] == losses[1]
-    network.close()
 
 
 def test_maps_without_a_box_have_a_loss_of_the_background_alone(graph: Graph) -> None:
@@ -258,4 +256,3 @@ def test_maps_without_a_box_have_a_loss_of_the_background_alone(graph: Graph) ->
     none = np.full_like(batch.targets["boxes"], -1)
     network.train_step(Batch({**batch.inputs, "boxes": none}, {"boxes": none}), 0.01)
     assert 0.0 < network.drain_training() < 4.0
-    network.close()

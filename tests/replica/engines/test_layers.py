@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from tests.support.engine_steps import (
     ENGINES,
+    built,
     given,
     hyperparameters,
     labelled,
@@ -18,8 +19,9 @@ from tests.support.engine_steps import (
     samples,
     trained_by_more_than_rounding,
 )
-from tests.support.networks import flat_images, trained_weights, volumes
+from tests.support.networks import flat_images, sequential, trained_weights, volumes
 from tests.support.torch_network import channels_first, to_tensors
+from tests.support.torch_network import gradients as torch_gradients
 from tests.support.torch_network import logits as torch_logits
 from tests.support.torch_network import run as torch_run
 
@@ -187,7 +189,6 @@ def test_outputs_are_those_of_pytorch_with_the_same_weights(
     network = engine.build(graph, weights, hyperparameters())
     wanted = torch_logits(graph, to_tensors(graph, weights), channels_first(inputs))
     assert relative_error(network.outputs({"image": inputs}), wanted.detach().numpy()) < 1e-5
-    network.close()
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -200,45 +201,32 @@ def test_a_training_step_on_volumes_is_that_of_pytorch(engine: RankEngine, preci
     for name, array in network.weights().items():
         np.testing.assert_array_equal(array, weights[name])
     batch = labelled(graph, 16)
-    tensors = to_tensors(graph, weights)
-    logits = torch_logits(graph, tensors, channels_first(batch.inputs["image"]), training=True)
-    loss = torch.nn.functional.cross_entropy(
-        logits, torch.from_numpy(batch.targets["label"]).long()
-    )
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss, wanted = torch_gradients(graph, weights, batch)
     network.train_step(batch, 1.0)
     assert network.drain_training() == pytest.approx(
-        loss.item(), rel=1e-5 if precision == "fp32" else 3e-2
+        loss, rel=1e-5 if precision == "fp32" else 3e-2
     )
     momenta, trained = momenta_of(network), network.weights()
     for name in trained_by_more_than_rounding(graph):
-        gradient = tensors[name].grad
-        assert gradient is not None
-        wanted = gradient.numpy()
-        if wanted.ndim > 3:
-            wanted = wanted.transpose(*range(2, wanted.ndim), 1, 0)
-        wrong = np.linalg.norm(-momenta[name] - wanted) / np.linalg.norm(wanted)
+        wrong = np.linalg.norm(-momenta[name] - wanted[name]) / np.linalg.norm(wanted[name])
         assert wrong < (1e-4 if precision == "fp32" else 0.2), name
         kept = 0.9 if name.endswith("/kernel") else 1.0
         np.testing.assert_allclose(
             trained[name], kept * weights[name] + momenta[name], rtol=1e-5, atol=1e-5
         )
-    network.close()
 
 
 def test_the_gradient_of_a_pooling_goes_to_the_largest_alone_however_near_the_next_is(
     engine: RankEngine,
 ) -> None:
     """TensorFlow without oneDNN gives it to all within 1e-5 of the largest."""
-    graph = Graph(
-        (
-            Node("image", Input((4, 4, 4, 1))),
-            Node("conv", Conv3D(1, 1), ("image",)),
-            Node("pool", MaxPool3D(2, 2), ("conv",)),
-            Node("flat", Flatten(), ("pool",)),
-            Node("logits", Dense(2), ("flat",)),
-            Node("probabilities", Softmax(), ("logits",)),
-        )
+    graph = sequential(
+        image=Input((4, 4, 4, 1)),
+        conv=Conv3D(1, 1),
+        pool=MaxPool3D(2, 2),
+        flat=Flatten(),
+        logits=Dense(2),
+        probabilities=Softmax(),
     )
     weights = trained_weights(graph, np.random.default_rng(3))
     weights["conv/kernel"][...] = 1.0
@@ -246,17 +234,11 @@ def test_the_gradient_of_a_pooling_goes_to_the_largest_alone_however_near_the_ne
     images[:, ::2, ::2, ::2] = 1.0
     images[:, 1::2, 1::2, 1::2] = 1.0 + 5e-6
     batch = labelled_images(images, np.array([0, 1], np.int32))
-    tensors = to_tensors(graph, weights)
-    logits = torch_logits(graph, tensors, channels_first(images), training=True)
-    labels = torch.from_numpy(batch.targets["label"]).long()
-    torch.nn.functional.cross_entropy(logits, labels).backward()  # type: ignore[no-untyped-call]
-    gradient = tensors["conv/kernel"].grad
-    assert gradient is not None
+    _, gradients = torch_gradients(graph, weights, batch)
     network = engine.build(graph, weights, hyperparameters())
     network.train_step(batch, 1.0)
     (found,) = momenta_of(network)["conv/kernel"].ravel().tolist()
-    assert -found == pytest.approx(gradient.item(), rel=1e-4)
-    network.close()
+    assert -found == pytest.approx(gradients["conv/kernel"].item(), rel=1e-4)
 
 
 def test_both_engines_train_alike_on_volumes(both: tuple[RankEngine, RankEngine]) -> None:
@@ -265,8 +247,7 @@ def test_both_engines_train_alike_on_volumes(both: tuple[RankEngine, RankEngine]
     No activation comes so close to zero that rounding makes the slope of a ReLU another.
     """
     graph = volumes()
-    weights = trained_weights(graph, np.random.default_rng(6))
-    networks = [engine.build(graph, weights, hyperparameters()) for engine in both]
+    networks = [built(engine, graph, 6) for engine in both]
     for step in range(10):
         batch = labelled(graph, 16, seed=step)
         for network in networks:
@@ -281,8 +262,6 @@ def test_both_engines_train_alike_on_volumes(both: tuple[RankEngine, RankEngine]
         assert relative_error(found[name], wanted[name]) < 1e-2, name
     first, second = (network.moments(batch) for network in networks)
     np.testing.assert_allclose(first, second, rtol=1e-2, atol=1e-3)
-    for network in networks:
-        network.close()
 
 
 DROPPED: Graph = one_layer(Dropout(0.3), (40, 50))
@@ -328,8 +307,7 @@ def test_a_dropout_draws_from_the_frameworks_generator(name: str) -> None:
 def test_a_network_with_dropout_is_trained_evaluated_and_measured(engine: RankEngine) -> None:
     """Its training loss is another every time, its validation loss is not."""
     graph = flat_images()
-    weights = trained_weights(graph, np.random.default_rng(6))
-    network = engine.build(graph, weights, hyperparameters())
+    network = built(engine, graph, 6)
     network.warm(16)
     batch = labelled(graph, 16)
     assert np.isfinite(network.moments(batch)).all()
@@ -343,7 +321,6 @@ def test_a_network_with_dropout_is_trained_evaluated_and_measured(engine: RankEn
     for _ in range(60):
         network.train_step(batch, 0.05)
     assert _evaluated(network, batch) < 0.5 * first
-    network.close()
 
 
 def _evaluated(network: RankNetwork, batch: Batch) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
+from tests.support.networks import sequential
 from torch.nn import functional
 
 from aiperf_hpc.graph import (
@@ -85,25 +86,32 @@ def outputs_by_pytorch(weights: Mapping[str, Any], batch: Batch) -> torch.Tensor
     return torch.tanh(hidden @ weights["dense/kernel"] + weights["dense/bias"])
 
 
+def tensors_of(network: RankNetwork) -> dict[str, torch.Tensor]:
+    return {key: torch.from_numpy(a).requires_grad_() for key, a in network.weights().items()}
+
+
+def assert_descends(
+    network: RankNetwork, batch: Batch, weights: Mapping[str, torch.Tensor], loss: torch.Tensor
+) -> None:
+    """Check that a step has PyTorch's loss, and goes down its gradients."""
+    gradients = torch.autograd.grad(loss, list(weights.values()))
+    network.train_step(batch, 0.1)
+    assert network.drain_training() == pytest.approx(loss.item(), rel=1e-5)
+    trained = network.weights()
+    for (key, before), gradient in zip(weights.items(), gradients, strict=True):
+        wanted = (before.detach() - 0.1 * gradient).numpy()
+        np.testing.assert_allclose(trained[key], wanted, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_network_of_two_inputs_is_trained_on_the_mean_squared_error(name: str) -> None:
     network = built(name, regression(2))
-    weights = {
-        key: torch.from_numpy(array).requires_grad_() for key, array in network.weights().items()
-    }
+    weights = tensors_of(network)
     batch = regression_batch(8)
     loss = functional.mse_loss(
         outputs_by_pytorch(weights, batch), torch.from_numpy(batch.targets["values"])
     )
-    loss.backward()  # type: ignore[no-untyped-call]
-    network.train_step(batch, 0.1)
-    assert network.drain_training() == pytest.approx(loss.item(), rel=1e-5)
-    for key, array in network.weights().items():
-        gradient = weights[key].grad
-        assert gradient is not None
-        wanted = weights[key].detach() - 0.1 * gradient
-        np.testing.assert_allclose(array, wanted.numpy(), rtol=1e-4, atol=1e-6)
-    network.close()
+    assert_descends(network, batch, weights, loss)
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -127,7 +135,6 @@ def test_the_mean_absolute_error_is_pytorchs_over_batches_of_any_size(name: str)
     assert sums["values"] == 42
     assert MEAN_ABSOLUTE_ERROR.quality(sums, 21) == pytest.approx(wanted.item(), rel=1e-5)
     assert network.drain_evaluation() == EvaluationSums()
-    network.close()
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -142,13 +149,8 @@ def test_warming_leaves_nothing_behind_in_what_is_measured(name: str) -> None:
     assert found[0].sums(MEAN_ABSOLUTE_ERROR) == found[1].sums(MEAN_ABSOLUTE_ERROR)
 
 
-SENTENCES = Graph(
-    (
-        Node("words", Input((6,), "int32")),
-        Node("embedded", Embedding(11, 4), ("words",)),
-        Node("flat", Flatten(), ("embedded",)),
-        Node("values", Dense(1), ("flat",)),
-    )
+SENTENCES = sequential(
+    words=Input((6,), "int32"), embedded=Embedding(11, 4), flat=Flatten(), values=Dense(1)
 )
 
 
@@ -195,26 +197,14 @@ def test_integers_and_targets_of_any_length_with_a_mask_are_arrays_like_others(
     network = built(name, objective, SENTENCES)
     network.warm(3)
     for length in (5, 2, 7):
-        weights = {
-            key: torch.from_numpy(array).requires_grad_()
-            for key, array in network.weights().items()
-        }
+        weights = tensors_of(network)
         batch = sentences(8, length)
         words = functional.embedding(
             torch.from_numpy(batch.inputs["words"]).long(), weights["embedded/table"]
         )
         output = words.flatten(1) @ weights["values/kernel"] + weights["values/bias"]
         given = {key: torch.from_numpy(array) for key, array in batch.targets.items()}
-        loss = by_torch(output, given, 0.0).mean()
-        loss.backward()  # type: ignore[no-untyped-call]
-        network.train_step(batch, 0.1)
-        assert network.drain_training() == pytest.approx(loss.item(), rel=1e-5)
-        for key, array in network.weights().items():
-            gradient = weights[key].grad
-            assert gradient is not None
-            wanted = (weights[key].detach() - 0.1 * gradient).numpy()
-            np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-6)
-    network.close()
+        assert_descends(network, batch, weights, by_torch(output, given, 0.0).mean())
 
 
 AUC = Measure(
@@ -269,7 +259,6 @@ def test_a_measure_of_all_samples_at_once_keeps_their_rows(name: str, auc: Objec
     assert found.samples == 50
     assert found.parts["score"].shape == (50,)
     assert found.sums(AUC) == {"area": pytest.approx(wanted, abs=1e-6)}
-    network.close()
 
 
 def test_nothing_evaluated_has_no_parts_and_merges_with_everything() -> None:
@@ -282,13 +271,7 @@ def test_nothing_evaluated_has_no_parts_and_merges_with_everything() -> None:
         assert merged.samples == 4
 
 
-PIXELS = Graph(
-    (
-        Node("fields", Input((4, 6, 2))),
-        Node("logits", Conv2D(3, 3), ("fields",)),
-        Node("classes", Softmax(), ("logits",)),
-    )
-)
+PIXELS = sequential(fields=Input((4, 6, 2)), logits=Conv2D(3, 3), classes=Softmax())
 WEIGHTS = (1.0, 2.5, 0.5)
 
 
@@ -333,7 +316,6 @@ def test_pixels_are_trained_by_weighted_classes_over_all_pixels(name: str) -> No
     assert network.drain_training() == pytest.approx(loss.item(), rel=1e-5)
     wanted = (kernel - 0.1 * gradient).permute(2, 3, 1, 0).detach().numpy()
     np.testing.assert_allclose(network.weights()["logits/kernel"], wanted, rtol=1e-4, atol=1e-6)
-    network.close()
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -354,7 +336,6 @@ def test_intersection_over_union_is_of_each_sample_by_itself(name: str) -> None:
     assert recorded["intersection_over_union"] == pytest.approx(wanted, rel=1e-9)
     quality = INTERSECTION_OVER_UNION.quality(recorded, samples)
     assert 0.0 < quality == pytest.approx(wanted / 8)
-    network.close()
 
 
 @pytest.mark.parametrize("rows", [torch_objectives, tensorflow_objectives])

@@ -18,7 +18,7 @@ from tests.support.engine_steps import (
     labelled,
     relative_error,
 )
-from tests.support.networks import residual, trained_weights
+from tests.support.networks import residual, sequential, trained_weights
 
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import (
@@ -28,7 +28,6 @@ from aiperf_hpc.graph import (
     GlobalAveragePool2D,
     Graph,
     Input,
-    Node,
     ReLU,
     Softmax,
 )
@@ -56,19 +55,18 @@ def one_of_each() -> Graph:
 
     Kernels of one pixel, of several and of none; what scales and shifts; biases.
     """
-    nodes = (
-        Node("image", Input((6, 6, 2))),
-        Node("conv", Conv2D(3, 3), ("image",)),
-        Node("norm", BatchNorm(), ("conv",)),
-        Node("relu", ReLU(), ("norm",)),
-        Node("pixels", Conv2D(5, 1), ("relu",)),
-        Node("pixels_norm", BatchNorm(), ("pixels",)),
-        Node("pixels_relu", ReLU(), ("pixels_norm",)),
-        Node("pool", GlobalAveragePool2D(), ("pixels_relu",)),
-        Node("logits", Dense(4), ("pool",)),
-        Node("probabilities", Softmax(), ("logits",)),
+    return sequential(
+        image=Input((6, 6, 2)),
+        conv=Conv2D(3, 3),
+        norm=BatchNorm(),
+        relu=ReLU(),
+        pixels=Conv2D(5, 1),
+        pixels_norm=BatchNorm(),
+        pixels_relu=ReLU(),
+        pool=GlobalAveragePool2D(),
+        logits=Dense(4),
+        probabilities=Softmax(),
     )
-    return Graph(nodes)
 
 
 def built(
@@ -153,7 +151,6 @@ def test_updates_are_those_of_pytorch(engine: RankEngine, name: str, limit: floa
         moved = np.abs(wanted.numpy() - weights[n]).max()
         rounding = 4 * np.finfo(np.float32).eps * np.abs(weights[n]).max()
         assert np.abs(found[n] - wanted.numpy()).max() < 1e-4 * moved + rounding, n
-    network.close()
 
 
 @pytest.mark.parametrize("what", ["kernels", "all"])
@@ -177,7 +174,6 @@ def test_decay_in_the_loss_is_the_l2_term_of_pytorchs_sgd(engine: RankEngine, wh
     found = network.weights()
     for n, parameter in parameters.items():
         np.testing.assert_allclose(found[n], parameter.detach().numpy(), rtol=1e-4, atol=1e-5)
-    network.close()
 
 
 @pytest.mark.parametrize("name", ["adamw", "lamb", "asgd"])
@@ -191,7 +187,6 @@ def test_decay_of_all_parameters_shrinks_those_that_learn_nothing(
         network = built(engine, name, graph, weights, weight_decay_of=what)
         applied(network, {n: np.zeros_like(weights[n]) for n in graph.parameters}, RATE)
         found = network.weights()
-        network.close()
         for n in graph.parameters:
             shrunk = np.linalg.norm(found[n]) < np.linalg.norm(weights[n])
             assert shrunk == (what == "all" or n.endswith("/kernel")), n
@@ -237,7 +232,6 @@ def test_lamb_is_the_papers(engine: RankEngine) -> None:
     np.testing.assert_array_equal(found[idle], weights[idle])
     for name, wanted in paper.x.items():
         assert relative_error(found[name], wanted.astype(np.float32)) < 1e-5, name
-    network.close()
 
 
 KERAS = """
@@ -287,7 +281,6 @@ def test_lamb_without_weight_decay_is_that_of_keras(
         found = network.weights()
         for name, wanted in by_keras.items():
             assert relative_error(found[name], wanted) < 1e-5, (engine, name)
-        network.close()
 
 
 def rate(step: int) -> float:
@@ -332,8 +325,6 @@ def test_both_engines_agree_over_20_steps(both: tuple[RankEngine, RankEngine], n
     states = [network.optimizer_state() for network in networks]
     assert {k: a.shape for k, a in states[0].items()} == {k: a.shape for k, a in states[1].items()}
     assert all(array.dtype == np.float32 for state in states for array in state.values())
-    for network in networks:
-        network.close()
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -346,8 +337,6 @@ def test_a_step_in_halves_is_one_in_one_piece(engine: RankEngine, name: str) -> 
         whole.train_step(batch, rate(step))
         halves.apply(given(halves, batch, 1.0), rate(step))
     _assert_close(halves, whole, 1e-5)
-    for network in (whole, halves):
-        network.close()
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -373,8 +362,6 @@ def test_training_goes_on_from_a_state_to_the_last_bit(
         train(network, batches[3:], 3)
         assert _equal(network.weights(), whole.weights())
         assert _equal(network.optimizer_state(), whole.optimizer_state())
-    for network in (whole, first, second):
-        network.close()
 
 
 def train(network: RankNetwork, batches: list[Batch], first: int) -> None:
@@ -397,8 +384,6 @@ def test_what_one_engine_has_begun_the_other_finishes(
     for network in (whole, other):
         train(network, batches[2:], 2)
     _assert_close(other, whole, 1e-4)
-    for network in (whole, other):
-        network.close()
 
 
 def _assert_close(found: RankNetwork, wanted: RankNetwork, tolerance: float) -> None:
@@ -426,7 +411,6 @@ def test_a_state_of_another_optimizer_is_refused(engine: RankEngine, name: str) 
     used = hyperparameters(optimizer=name)
     with pytest.raises(EngineError, match="cannot resume from the state of another one: it has"):
         engine.build(graph, weights, used, other.optimizer_state())
-    other.close()
 
 
 def test_the_average_is_evaluated_and_the_iterates_are_trained(engine: RankEngine) -> None:
@@ -456,8 +440,6 @@ def test_the_average_is_evaluated_and_the_iterates_are_trained(engine: RankEngin
     batch = labelled(graph, 8, seed=9)
     assert relative_error(averaged.outputs(batch.inputs), shown.outputs(batch.inputs)) < 1e-5
     assert averaged.drain_training() == pytest.approx(plain.drain_training(), rel=1e-5)
-    for network in (averaged, plain, shown):
-        network.close()
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -9,17 +9,34 @@ from weakref import ref
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.support.engine_steps import given, hyperparameters, labelled, relative_error, samples
-from tests.support.networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
+from tests.support.engine_steps import (
+    assert_equal,
+    built,
+    given,
+    hyperparameters,
+    labelled,
+    relative_error,
+    samples,
+)
+from tests.support.networks import (
+    SMALL,
+    THIN,
+    random_chain,
+    residual,
+    sequential,
+    trained_weights,
+    two_stems,
+)
 
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
-from aiperf_hpc.graph import Dense, Flatten, Graph, Input, Node, Softmax
+from aiperf_hpc.graph import Dense, Flatten, Graph, Input, Softmax
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
-from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
+from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.engines.tensorflow import engine as tensorflow_engine
+from aiperf_hpc.replica.engines.tensorflow import steps
 from aiperf_hpc.replica.engines.tensorflow.engine import TensorFlowEngine, TensorFlowNetwork
 from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS
 from aiperf_hpc.replica.engines.tensorflow.optimizers import OPTIMIZERS
@@ -88,9 +105,7 @@ def test_what_was_traced_is_freed_when_other_graphs_are_built() -> None:
 
 def _used(engine: RankEngine, graph: Graph) -> TensorFlowNetwork:
     """Return a network of which every step but the checksum was executed."""
-    network = engine.build(
-        graph, initial_weights(graph, np.random.default_rng(10)), hyperparameters()
-    )
+    network = built(engine, graph, 10)
     assert isinstance(network, TensorFlowNetwork)
     batch = labelled(graph, 8)
     network.train_step(batch, 0.05)
@@ -105,14 +120,13 @@ def _traced_graphs() -> list[Any]:
 
 
 def _perceptron(hidden: int) -> Graph:
-    nodes = (
-        Node("image", Input((4, 4, 2))),
-        Node("flat", Flatten(), ("image",)),
-        Node("hidden", Dense(hidden), ("flat",)),
-        Node("logits", Dense(3), ("hidden",)),
-        Node("probabilities", Softmax(), ("logits",)),
+    return sequential(
+        image=Input((4, 4, 2)),
+        flat=Flatten(),
+        hidden=Dense(hidden),
+        logits=Dense(3),
+        probabilities=Softmax(),
     )
-    return Graph(nodes)
 
 
 def test_another_batch_size_or_rate_of_a_graph_is_not_traced_again(
@@ -123,13 +137,11 @@ def test_another_batch_size_or_rate_of_a_graph_is_not_traced_again(
     traces = _counted_traces(monkeypatch)
     counts = []
     for changed in ({}, {"batch_size": 4, "learning_rate": 0.1}, {"weight_decay": 0.1}):
-        weights = initial_weights(graph, np.random.default_rng(3))
-        network = engine.build(graph, weights, hyperparameters(**changed))
+        network = built(engine, graph, 3, **changed)
         network.warm(4)
         network.train_step(labelled(graph, 6), 0.1)
         network.evaluate_step(labelled(graph, 2))
         counts.append(len(traces))
-        network.close()
     assert counts == [2, 2, 4]  # A training and an evaluation step.
 
 
@@ -164,15 +176,28 @@ def test_networks_that_share_what_was_traced_share_nothing_else(optimizer: str) 
         expected = other.weights()
         for name, array in one.weights().items():
             np.testing.assert_array_equal(array, expected[name])
-    for network in (*together, *alone):
-        network.close()
+
+
+def test_without_the_internal_call_steps_are_the_same_and_a_warning_is_printed(
+    engine: RankEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A version of TensorFlow may lack ``call_preflattened``, which bypasses slow binding."""
+    fast = built(engine, residual(), 1)
+    monkeypatch.setattr(steps, "_flat_call", lambda _: None)
+    steps._warn_of_slow_calls.cache_clear()
+    slow = built(load_engine("tensorflow", 2), residual(), 1)
+    for network in (fast, slow):
+        network.train_step(labelled(residual(), 8), 0.05)
+        network.evaluate_step(labelled(residual(), 8))
+    assert_equal(slow.weights(), fast.weights())
+    assert slow.drain_evaluation() == fast.drain_evaluation()
+    assert capsys.readouterr().err.count("has no AtomicFunction.call_preflattened") == 1
 
 
 def test_gradients_are_taken_from_aligned_memory_as_from_any_other(engine: RankEngine) -> None:
     """What ranks receive into is used where it is; any other array is copied."""
     graph = residual()
-    weights = trained_weights(graph, np.random.default_rng(17))
-    one, other = (engine.build(graph, weights, hyperparameters()) for _ in range(2))
+    one, other = (built(engine, graph, 17) for _ in range(2))
     (size,) = one.buckets
     gradients = np.random.default_rng(18).standard_normal(size).astype(np.float32)
     received, anywhere = aligned(size), np.zeros(size + 1, np.float32)[1:]
@@ -182,17 +207,13 @@ def test_gradients_are_taken_from_aligned_memory_as_from_any_other(engine: RankE
     for name, array in other.weights().items():
         np.testing.assert_array_equal(one.weights()[name], array)
     np.testing.assert_array_equal(received, gradients)
-    for network in (one, other):
-        network.close()
 
 
 def test_a_step_that_does_not_fit_in_memory_is_said_to_be_so(
     engine: RankEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = two_stems()
-    network = engine.build(
-        graph, initial_weights(graph, np.random.default_rng(8)), hyperparameters()
-    )
+    network = built(engine, graph, 8)
 
     def exhausted(*_: object) -> None:
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
@@ -200,14 +221,12 @@ def test_a_step_that_does_not_fit_in_memory_is_said_to_be_so(
     monkeypatch.setattr(network, "_call", exhausted)
     with pytest.raises(OutOfMemoryError, match="OOM when allocating"):
         network.train_step(labelled(graph, 8), 0.05)
-    network.close()
 
 
 def test_fp16_is_refused(engine: RankEngine) -> None:
     graph = two_stems()
-    weights = initial_weights(graph, np.random.default_rng(0))
     with pytest.raises(EngineError, match="fp16.*does not scale the loss; use bf16"):
-        engine.build(graph, weights, hyperparameters(precision="fp16"))
+        built(engine, graph, 0, precision="fp16")
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,13 @@ import pytest
 import torch
 from tests.support.engine_steps import (
     GRADIENTS_BETWEEN_PARTS,
+    built,
     given,
     hyperparameters,
     labelled,
-    relative_error,
 )
 from tests.support.networks import residual, trained_weights, two_stems
+from tests.support.torch_engine import PLAIN, compiled, torch_network
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
@@ -84,67 +85,8 @@ def test_the_thread_that_builds_computes_on_the_ranks_device(
 
 def test_fp16_is_refused_on_a_cpu(engine: RankEngine) -> None:
     graph = two_stems()
-    weights = initial_weights(graph, np.random.default_rng(0))
     with pytest.raises(EngineError, match="fp16 needs an accelerator.*use bf16"):
-        engine.build(graph, weights, hyperparameters(precision="fp16"))
-
-
-def test_a_loss_that_is_scaled_trains_as_one_that_is_not() -> None:
-    """fp16 on the CPU, which the engine refuses for its speed; the scale falls where it must."""
-    graph = two_stems()
-    weights = trained_weights(graph, np.random.default_rng(1))
-    half, whole = (
-        TorchNetwork(
-            graph,
-            weights,
-            hyperparameters(precision=precision, weight_decay=0.01),
-            None,
-            CLASSIFICATION,
-            Placement(torch.device("cpu"), cores=1, compiled=False),
-        )
-        for precision in ("fp16", "fp32")
-    )
-    for step in range(3):
-        batch = labelled(graph, 8, seed=step)
-        for network in (half, whole):
-            network.train_step(batch, 0.05)
-        part = labelled(graph, 8, seed=10 + step)
-        for network in (half, whole):
-            network.apply(given(network, part, 1.0), 0.05)
-    found, wanted = half.weights(), whole.weights()
-    for name in graph.parameters:
-        assert relative_error(found[name], wanted[name]) < 5e-2, name
-    # Gradients that overflow change nothing but the scale.
-    large = labelled(graph, 8)
-    before = half.weights()
-    half.train_step(
-        labelled_images(large.inputs["image"] * np.float32(6e4), large.targets["label"]), 0.05
-    )
-    after = half.weights()
-    for name in graph.parameters:
-        np.testing.assert_array_equal(before[name], after[name])
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_warming_leaves_everything_as_it_was(engine: RankEngine, precision: str) -> None:
-    graph = residual()
-    weights = trained_weights(graph, np.random.default_rng(2))
-    warm, cold = (engine.build(graph, weights, hyperparameters(precision=precision)) for _ in "ab")
-    for network in (warm, cold):
-        network.train_step(labelled(graph, 8), 0.05)
-        network.evaluate_step(labelled(graph, 8))
-    assert isinstance(warm, TorchNetwork)
-    warm.warm(8)
-    for network in (warm, cold):
-        network.train_step(labelled(graph, 8, seed=1), 0.05)
-    for found, wanted in (
-        (warm.weights(), cold.weights()),
-        (warm.optimizer_state(), cold.optimizer_state()),
-    ):
-        for name, array in wanted.items():
-            np.testing.assert_array_equal(found[name], array)
-    assert warm.drain_training() == cold.drain_training()
-    assert warm.drain_evaluation() == cold.drain_evaluation()
+        built(engine, graph, 0, precision="fp16")
 
 
 @pytest.mark.parametrize(
@@ -162,9 +104,7 @@ def test_errors_are_ours_and_one_line(
     wanted: type[Exception],
 ) -> None:
     graph = two_stems()
-    network = engine.build(
-        graph, initial_weights(graph, np.random.default_rng(3)), hyperparameters()
-    )
+    network = built(engine, graph, 3)
 
     def fails(*_: object) -> None:
         raise error
@@ -178,7 +118,6 @@ def test_errors_are_ours_and_one_line(
 
 def test_arrays_that_cannot_be_written_and_tensors_are_taken_alike(engine: RankEngine) -> None:
     graph = two_stems()
-    weights = initial_weights(graph, np.random.default_rng(4))
     batch = labelled(graph, 8)
     frozen = batch.inputs["image"].copy()
     frozen.setflags(write=False)
@@ -188,10 +127,9 @@ def test_arrays_that_cannot_be_written_and_tensors_are_taken_alike(engine: RankE
         (frozen, batch.targets["label"]),
         (torch.from_numpy(batch.inputs["image"]), torch.from_numpy(batch.targets["label"])),
     ):
-        network = engine.build(graph, weights, hyperparameters())
+        network = built(engine, graph, 4)
         network.train_step(labelled_images(inputs, labels), 0.05)
         losses.append(network.drain_training())
-        network.close()
     assert losses[0] == losses[1] == losses[2]
 
 
@@ -214,9 +152,7 @@ def test_bytes_become_the_very_numbers_that_they_stand_for() -> None:
 def test_the_batch_is_not_written_to(engine: RankEngine) -> None:
     """Layers may overwrite what they read, but never the samples."""
     graph = two_stems()  # A ReLU reads the image.
-    network = engine.build(
-        graph, initial_weights(graph, np.random.default_rng(5)), hyperparameters()
-    )
+    network = built(engine, graph, 5)
     batch = labelled(graph, 8)
     kept = batch.inputs["image"].copy()
     network.train_step(batch, 0.05)
@@ -229,9 +165,7 @@ def test_buckets_are_ready_before_the_backward_pass_is_over(engine: RankEngine) 
     from aiperf_hpc.morphism.resnet import resnet50
 
     graph = resnet50((32, 32, 3), 10)
-    network = engine.build(
-        graph, initial_weights(graph, np.random.default_rng(6)), hyperparameters()
-    )
+    network = built(engine, graph, 6)
     assert len(network.buckets) > 2
     first = network._leaves["stem_conv/kernel"]  # type: ignore[attr-defined]
     events: list[str] = []
@@ -239,7 +173,6 @@ def test_buckets_are_ready_before_the_backward_pass_is_over(engine: RankEngine) 
     network.gradients(labelled(graph, 2), 1.0, lambda _: events.append("bucket"))
     assert events.index("stem") >= len(network.buckets) - 1
     assert events.count("bucket") == len(network.buckets)
-    network.close()
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -249,8 +182,7 @@ def test_parameters_and_buckets_begin_where_accelerators_read_them_best(
     """Whatever is before them: a bias of five classes, a kernel of five channels."""
     monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 500)
     graph = residual()
-    weights = initial_weights(graph, np.random.default_rng(6))
-    network = engine.build(graph, weights, hyperparameters(precision=precision))
+    network = built(engine, graph, 6, precision=precision)
     assert isinstance(network, TorchNetwork)
     found: list[torch.Tensor] = list(network._leaves.values())
     network.gradients(labelled(graph, 8), 1.0, found.append)
@@ -259,7 +191,6 @@ def test_parameters_and_buckets_begin_where_accelerators_read_them_best(
     assert [tensor.storage_offset() * tensor.element_size() % 256 for tensor in found] == [0] * len(
         found
     )
-    network.close()
 
 
 @pytest.mark.parametrize(("warmed_with", "compilations"), [(0, 2), (8, 2), (1, 0)])
@@ -271,11 +202,11 @@ def test_a_last_batch_of_another_size_is_not_compiled_for(
     Once for the training step and once for the evaluation's; not at all as long as there was
     memory for one sample only. In an evaluation 5 of 8 samples are filled up to 8.
     """
-    compiled: list[int] = []
+    compiled_for: list[int] = []
     executed: list[int] = []
 
     def note(code: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., object]:
-        compiled.append(len(inputs))
+        compiled_for.append(len(inputs))
 
         def execute(*given: torch.Tensor) -> object:
             executed.extend(len(t) for t in given if t.shape[1:] == (3, 9, 8))
@@ -300,7 +231,7 @@ def test_a_last_batch_of_another_size_is_not_compiled_for(
         for network in (fast, plain):
             network.evaluate_step(labelled(graph, size))
     assert executed == ([8, 8, 8] if compilations else [])
-    assert len(compiled) == compilations
+    assert len(compiled_for) == compilations
     found, wanted = fast.drain_evaluation(), plain.drain_evaluation()
     assert found.samples == wanted.samples == 24
     assert found.loss == pytest.approx(wanted.loss, rel=1e-3)
@@ -319,21 +250,15 @@ def test_a_batch_is_filled_up_with_zeros_that_lie_as_it_does(shape: tuple[int, .
 
 
 @GRADIENTS_BETWEEN_PARTS
-@pytest.mark.parametrize(("compiled", "parted"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize(("by_compiler", "parted"), [(False, False), (True, False), (True, True)])
 def test_a_closed_network_is_freed_at_once(
-    monkeypatch: pytest.MonkeyPatch, *, compiled: bool, parted: bool
+    monkeypatch: pytest.MonkeyPatch, *, by_compiler: bool, parted: bool
 ) -> None:
     """Not when the garbage collector comes by: the next network wants the memory now."""
     monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 300)
     graph = two_stems()
-    network = TorchNetwork(
-        graph,
-        trained_weights(graph, np.random.default_rng(4)),
-        hyperparameters(precision="bf16"),
-        None,
-        CLASSIFICATION,
-        Placement(torch.device("cpu"), 1, compiled=compiled, backend="eager", split=parted),
-    )
+    placement = compiled("eager", split=parted) if by_compiler else PLAIN
+    network = torch_network(graph, placement, 4, precision="bf16")
     network.warm(8, halves=True)
     network.train_step(labelled(graph, 8), 0.05)
     network.drain_training()
@@ -388,26 +313,19 @@ def test_no_part_of_a_batch_is_compiled_for_after_warming(
 ) -> None:
     """Of 7 samples over 3 ranks one has 3; of an epoch's last batch any number up to that."""
     monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 300)
-    compiled: list[int] = []
+    compilations: list[int] = []
 
     def count(code: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
-        compiled.append(len(inputs))
+        compilations.append(len(inputs))
         return code.forward
 
     graph = two_stems()
-    network = TorchNetwork(
-        graph,
-        trained_weights(graph, np.random.default_rng(4)),
-        hyperparameters(batch_size=7),
-        None,
-        CLASSIFICATION,
-        Placement(torch.device("cpu"), 1, compiled=True, backend=count, split=parts > 1),
-    )
+    network = torch_network(graph, compiled(count, split=parts > 1), 4, batch_size=7)
     first, last = Part(rank, 3).bounds(7)
     network.warm(1, halves=True)
-    assert not compiled
+    assert not compilations
     network.warm(last - first, halves=True)
-    warm = len(compiled)
+    warm = len(compilations)
     assert warm == parts + 1
     for size in (last - first, *range(last - first + 1)):
         part = labelled(graph, size) if size else empty_batch(graph, network._objective, 0)
@@ -415,8 +333,7 @@ def test_no_part_of_a_batch_is_compiled_for_after_warming(
         if size:
             network.train_step(part, 0.01)
             network.evaluate_step(part)
-    assert len(compiled) == warm
-    network.close()
+    assert len(compilations) == warm
 
 
 def test_only_the_batch_of_a_trial_is_worth_timing_kernels_for(
@@ -425,12 +342,9 @@ def test_only_the_batch_of_a_trial_is_worth_timing_kernels_for(
     """What an epoch leaves over would be timed in the midst of it, in training and evaluation."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     graph = two_stems()
-    placement = Placement(torch.device("cpu"), cores=1, compiled=False, tuned=True)
-    engine = TorchEngine(placement, CLASSIFICATION)
+    engine = TorchEngine(PLAIN._replace(tuned=True), CLASSIFICATION)
     assert engine.warms_alone
-    network = engine.build(
-        graph, trained_weights(graph, np.random.default_rng(4)), hyperparameters()
-    )
+    network = built(engine, graph, 4)
     network.warm(8)
     timed = []
     for size in (8, 3, 8, 5):
@@ -438,7 +352,6 @@ def test_only_the_batch_of_a_trial_is_worth_timing_kernels_for(
             step(labelled(graph, size))
             timed.append(torch.backends.cudnn.benchmark)
     assert timed == [True, True, False, False] * 2
-    network.close()
 
 
 @GRADIENTS_BETWEEN_PARTS
@@ -459,12 +372,12 @@ def test_where_kernels_are_timed_building_compiles_and_only_warming_executes(
 
         return execute
 
-    graph, here = two_stems(), torch.device("cpu")
+    graph = two_stems()
     weights = trained_weights(graph, np.random.default_rng(4))
-    compiled = Placement(here, 1, True, noting, tuned=True, split=parts > 1)
+    tuned = compiled(noting, tuned=True, split=parts > 1)
     timed, plain = (
         TorchEngine(placement, CLASSIFICATION).build(graph, weights, hyperparameters(batch_size=8))
-        for placement in (compiled, Placement(here, 1, False))
+        for placement in (tuned, PLAIN)
     )
     assert events == ["compiled"] * (parts + 1)
     timed.warm(8)
@@ -472,5 +385,3 @@ def test_where_kernels_are_timed_building_compiles_and_only_warming_executes(
     for network in (timed, plain):
         network.train_step(labelled(graph, 8), 0.05)
     assert timed.drain_training() == pytest.approx(plain.drain_training(), rel=1e-4)
-    for network in (timed, plain):
-        network.close()

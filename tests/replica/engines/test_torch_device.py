@@ -18,6 +18,7 @@ import pytest
 import torch
 from tests.support.engine_steps import hyperparameters, labelled
 from tests.support.networks import residual, trained_weights
+from tests.support.torch_engine import PLAIN, torch_network
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -29,7 +30,7 @@ from aiperf_hpc.replica.engines.base import RankNetwork, step_in_halves
 from aiperf_hpc.replica.engines.torch import optimizers
 from aiperf_hpc.replica.engines.torch.device import Feed
 from aiperf_hpc.replica.engines.torch.engine import TUNING_BYTES, TorchEngine
-from aiperf_hpc.replica.engines.torch.network import Placement, TorchNetwork
+from aiperf_hpc.replica.engines.torch.network import TorchNetwork
 from aiperf_hpc.replica.engines.torch.objectives import LOSSES, QUALITIES
 
 META = torch.device("meta")
@@ -96,14 +97,23 @@ class Accelerator:
 
 
 class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes the kernels that are launched, and on which devices they leave their results."""
+    """Records the kernels that are launched, the devices of their results, and copies.
 
-    def __init__(self) -> None:
+    A copy from the host to the device is recorded by its elements, whether it is from pinned
+    memory, and whether it is by a stream beside the current one.
+    """
+
+    def __init__(
+        self, accelerator: Accelerator | None = None, pinned: Sequence[Tensor] = ()
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._accelerator = accelerator
+        self._pinned = pinned
         self.kernels: list[str] = []
         self.copied: list[set[torch.dtype]] = []
         """The types from which tensors are copied together."""
         self.places: Counter[str] = Counter()
+        self.brought: list[tuple[int, bool, bool]] = []
 
     def __torch_dispatch__(
         self,
@@ -114,15 +124,25 @@ class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:  # noqa: ANN401
         name = func.__name__
         self.kernels.append(name)
+        given = _tensors((args, kwargs or {}))
         if name.startswith("_foreach_copy_"):
             self.copied.append({tensor.dtype for tensor in args[1]})
         if name.startswith(DONE_IN_PLACE):
-            given = tree_leaves((args, kwargs or {}))
-            self.places.update(t.device.type for t in given if isinstance(t, Tensor))
+            self.places.update(t.device.type for t in given)
             return args[0] if isinstance(args[0], Tensor) else None
         made = func(*args, **(kwargs or {}))
-        self.places.update(t.device.type for t in tree_leaves(made) if isinstance(t, Tensor))
+        places = [t.device.type for t in _tensors(made)]
+        self.places.update(places)
+        for tensor in given:
+            if "meta" in places and tensor.device.type == "cpu" and tensor.ndim:
+                pinned = any(tensor is each for each in self._pinned)
+                beside = self._accelerator is not None and self._accelerator.active is not None
+                self.brought.append((tensor.numel(), pinned, beside))
         return made
+
+
+def _tensors(tree: object) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
 @pytest.fixture
@@ -141,9 +161,7 @@ def copied_from_the_host(*_: object, **__: object) -> Tensor:
 
 
 def network(graph: Graph = GRAPH, **used: object) -> TorchNetwork:
-    weights = trained_weights(graph, np.random.default_rng(0))
-    where = Placement(META, cores=1, compiled=False)
-    return TorchNetwork(graph, weights, hyperparameters(**used), None, CLASSIFICATION, where)
+    return torch_network(graph, PLAIN._replace(device=META), 0, **used)
 
 
 def there(batch: Batch) -> Batch:
@@ -287,50 +305,28 @@ def test_a_checksum_is_begun_without_a_wait_and_brings_one_number(
     assert (pending(), accelerator.waits) == (-7, 1)
 
 
-def test_bytes_are_what_is_brought_to_the_device(
-    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pinned: list[torch.dtype] = []
+def pinning(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """Return the list of tensors that will have been pinned."""
+    pinned: list[Tensor] = []
 
     def pin(tensor: Tensor) -> Tensor:
-        pinned.append(tensor.dtype)
+        pinned.append(tensor)
         return tensor
 
     monkeypatch.setattr(Tensor, "pin_memory", pin)
+    return pinned
+
+
+def test_bytes_are_what_is_brought_to_the_device(
+    accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned = pinning(monkeypatch)
     images = np.zeros((2, 4, 4, 3), np.uint8)
     batch = Batch({"image": Pixels(images, Scaling((0.5,) * 3, (1.0,) * 3))}, {})
     (found,) = Feed(META).inputs(batch, ["image"])
-    assert pinned == [torch.uint8]
+    assert [tensor.dtype for tensor in pinned] == [torch.uint8]
     assert (found.device, found.dtype, found.shape) == (META, torch.float32, (2, 3, 4, 4))
     assert accelerator.waits == 0
-
-
-class Copies(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes what is copied from the host to the device: how many numbers, from where, by what."""
-
-    def __init__(self, accelerator: Accelerator, pinned: Sequence[Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._accelerator = accelerator
-        self._pinned = pinned
-        self.found: list[tuple[int, bool, bool]] = []
-        """The numbers, whether from pinned memory, and whether by a stream beside the current."""
-
-    def __torch_dispatch__(
-        self,
-        func: Any,  # noqa: ANN401 -- PyTorch's
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401
-        made = func(*args, **(kwargs or {}))
-        given = [t for t in tree_leaves((args, kwargs or {})) if isinstance(t, Tensor)]
-        there = any(t.device == META for t in tree_leaves(made) if isinstance(t, Tensor))
-        for tensor in given:
-            if there and tensor.device.type == "cpu" and tensor.ndim:
-                pinned = any(tensor is each for each in self._pinned)
-                beside = self._accelerator.active is not None
-                self.found.append((tensor.numel(), pinned, beside))
-        return made
 
 
 @pytest.mark.parametrize("optimizer", optimizers.OPTIMIZERS)
@@ -339,25 +335,18 @@ def test_a_network_is_brought_in_one_copy_a_buffer_that_waits_for_no_step(
     accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch, optimizer: str, *, resumed: bool
 ) -> None:
     """By the current stream, each copy would wait for the steps of the training under way."""
-    pinned: list[Tensor] = []
-
-    def pin(tensor: Tensor) -> Tensor:
-        pinned.append(tensor)
-        return tensor
-
-    monkeypatch.setattr(Tensor, "pin_memory", pin)
+    pinned = pinning(monkeypatch)
     weights = trained_weights(GRAPH, np.random.default_rng(0))
     used = hyperparameters(optimizer=optimizer)
-    cpu = Placement(torch.device("cpu"), cores=1, compiled=False)
-    state = TorchNetwork(GRAPH, weights, used, None, CLASSIFICATION, cpu).optimizer_state()
+    state = torch_network(GRAPH, optimizer=optimizer).optimizer_state()
     slots = {name.split(":")[0] for name in state if ":" in name}
-    there = Placement(META, cores=1, compiled=False)
-    with Copies(accelerator, pinned) as copies:
+    there = PLAIN._replace(device=META)
+    with Dispatched(accelerator, pinned) as copies:
         made = TorchNetwork(GRAPH, weights, used, state if resumed else None, CLASSIFICATION, there)
     (stream,) = accelerator.streams
     parameters, statistics = made._layout.size, made._statistics_layout.size
     buffers = [parameters, statistics, *([parameters] * len(slots) if resumed else [])]
-    assert sorted(copies.found) == sorted((size, True, True) for size in buffers)
+    assert sorted(copies.brought) == sorted((size, True, True) for size in buffers)
     assert stream.waits >= 1
     assert accelerator.waits == accelerator.waits_of_current == 0
 
@@ -378,7 +367,6 @@ def test_what_tuning_needs_of_the_memory_no_training_is_given(
     accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch, *, tuned: bool
 ) -> None:
     monkeypatch.setattr(accelerator, "mem_get_info", lambda _: (2**35, 2**36), raising=False)
-    where = Placement(META, cores=1, compiled=False, tuned=tuned)
-    engine = TorchEngine(where, CLASSIFICATION)
+    engine = TorchEngine(PLAIN._replace(device=META, tuned=tuned), CLASSIFICATION)
     assert engine.memory_bytes == 2**35 - (TUNING_BYTES if tuned else 0)
     assert TUNING_BYTES == 2 * 2**30

@@ -5,25 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-import numpy as np
 import pytest
 import torch
 from tests.support.engine_steps import (
     GRADIENTS_BETWEEN_PARTS,
-    hyperparameters,
     labelled,
     relative_error,
 )
-from tests.support.networks import residual, trained_weights
+from tests.support.networks import residual
+from tests.support.torch_engine import PLAIN, compiled, torch_network
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch_config
 from torch._functorch._aot_autograd.utils import make_boxed_func
 
 from aiperf_hpc.config import EngineConfig
-from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.engines.torch import gradients as gradients_module
 from aiperf_hpc.replica.engines.torch.engine import placement_of
-from aiperf_hpc.replica.engines.torch.network import Placement, TorchNetwork
+from aiperf_hpc.replica.engines.torch.network import TorchNetwork
 
 GRAPH = residual()
 
@@ -56,12 +54,8 @@ def network(
     backend: Backend | None, *, split: bool = False, precision: str = "fp32"
 ) -> TorchNetwork:
     """Return a network that a back end compiles, or that is not compiled."""
-    weights = trained_weights(GRAPH, np.random.default_rng(0))
-    here = Placement(torch.device("cpu"), cores=1, compiled=False)
-    if backend is not None:
-        here = here._replace(compiled=True, backend=backend, split=split)
-    used = hyperparameters(precision=precision)
-    return TorchNetwork(GRAPH, weights, used, None, CLASSIFICATION, here)
+    placement = PLAIN if backend is None else compiled(backend, split=split)
+    return torch_network(GRAPH, placement, precision=precision)
 
 
 def train(trained: TorchNetwork, events: list[str], steps: int = 1) -> float:
@@ -97,7 +91,6 @@ def test_buckets_are_given_while_the_rest_of_the_backward_pass_is_to_come(
     assert backend.events == once
     train(trained, [], steps=3)
     assert backend.compiled == (buckets if parted else 1) + 1
-    trained.close()
 
 
 @GRADIENTS_BETWEEN_PARTS
@@ -115,8 +108,6 @@ def test_a_border_anywhere_changes_no_number(
     found, wanted = parts.weights(), plain.weights()
     for name, array in wanted.items():
         assert relative_error(found[name], array) < (1e-5 if precision == "fp32" else 2e-2), name
-    for each in (parts, plain):
-        each.close()
 
 
 def test_where_all_gradients_are_one_bucket_the_code_is_one_piece() -> None:
@@ -125,7 +116,6 @@ def test_where_all_gradients_are_one_bucket_the_code_is_one_piece() -> None:
     assert len(trained.buckets) == 1
     trained.warm(8, halves=True)
     assert backend.compiled == 2
-    trained.close()
 
 
 @GRADIENTS_BETWEEN_PARTS
@@ -140,4 +130,3 @@ def test_both_passes_are_compiled_at_once(monkeypatch: pytest.MonkeyPatch, *, pa
         trained.compile(8)
     assert backend.backward == (len(trained.buckets) if parted else 1)
     assert not backend.events
-    trained.close()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.support.engine_steps import ENGINES
-from tests.support.networks import flat_images
+from tests.support.networks import flat_images, sequential
 
 from aiperf_hpc.config import RunConfig, validate
 from aiperf_hpc.errors import DatasetError
@@ -21,9 +21,7 @@ from aiperf_hpc.graph import (
     Conv2D,
     Dense,
     GlobalAveragePool2D,
-    Graph,
     Input,
-    Node,
     ReLU,
     Softmax,
 )
@@ -51,16 +49,14 @@ from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 LIMIT, SEED = 3, 7
 """The epoch limit, by which the learning rate falls, and the seed of the order of samples."""
 
-GRAPH = Graph(
-    (
-        Node("image", Input((8, 8, 1))),
-        Node("conv", Conv2D(8, 3), ("image",)),
-        Node("norm", BatchNorm(), ("conv",)),
-        Node("relu", ReLU(), ("norm",)),
-        Node("pool", GlobalAveragePool2D(), ("relu",)),
-        Node("dense", Dense(10), ("pool",)),
-        Node("softmax", Softmax(), ("dense",)),
-    )
+GRAPH = sequential(
+    image=Input((8, 8, 1)),
+    conv=Conv2D(8, 3),
+    norm=BatchNorm(),
+    relu=ReLU(),
+    pool=GlobalAveragePool2D(),
+    dense=Dense(10),
+    softmax=Softmax(),
 )
 
 

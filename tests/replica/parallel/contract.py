@@ -38,7 +38,7 @@ def check(collective: Collective) -> None:
     ]
     collective.allreduce_sum(counts)
     for reduction, elements in zip(pending, (5, 9), strict=True):
-        np.testing.assert_array_equal(reduction.wait(), np.full(elements, (ranks + 1).sum()))
+        np.testing.assert_array_equal(reduction(), np.full(elements, (ranks + 1).sum()))
     for call in (collective.broadcast, collective.command):
         array = np.arange(4.0) + 10 * rank
         call(array)

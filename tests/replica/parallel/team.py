@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +33,8 @@ from aiperf_hpc.replica.engines.base import (
 from aiperf_hpc.replica.parallel.collectives.base import Array
 from aiperf_hpc.replica.parallel.follower import follow
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingNetwork
-from aiperf_hpc.replica.parallel.protocol import Announce, Command
+from aiperf_hpc.replica.parallel.network_builder import ignored
+from aiperf_hpc.replica.parallel.protocol import Announce, Command, Warmup
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 GRAPH = two_stems()
@@ -225,10 +228,18 @@ class Numbered(FakeDataset):
 class Team:
     """Followers that are threads, and what rank 0 needs to lead them."""
 
-    def __init__(self, size: int, dataset: Callable[[], Numbered] = Numbered) -> None:
+    def __init__(
+        self,
+        size: int,
+        prepared: Mapping[int, Mapping[str, Any]] | None = None,
+        dataset: Callable[[], Numbered] = Numbered,
+    ) -> None:
+        """Make ranks, and set attributes of the networks of some of them."""
         table = Table(size)
         self.collectives = [Threads(table, rank, size) for rank in range(size)]
         self.engines = [Engine() for _ in range(size)]
+        for rank, attributes in (prepared or {}).items():
+            self.engines[rank].prepare = partial(vars_set, attributes)
         self.threads = [
             threading.Thread(
                 target=follow, args=(self.engines[rank], dataset(), self.collectives[rank])
@@ -253,12 +264,25 @@ class Team:
             assert not thread.is_alive()
 
 
-def drifting(network: Quadratic) -> None:
-    network.drifts_after = 1
+def vars_set(attributes: Mapping[str, Any], network: Quadratic) -> None:
+    vars(network).update(attributes)
+
+
+def begin(
+    team: Team, warmup: Warmup, built: Callable[[object], None] = ignored
+) -> Callable[[], LeadingNetwork]:
+    weights = initial_weights(GRAPH, np.random.default_rng(0))
+    return team.engine.begin(GRAPH, weights, USED, None, warmup, built=built)
 
 
 def build(team: Team) -> LeadingNetwork:
-    return team.engine.build(GRAPH, initial_weights(GRAPH, np.random.default_rng(0)), USED)
+    return begin(team, Warmup.NEVER)()
+
+
+def train(team: Team, network: LeadingNetwork, steps: int | None = None) -> None:
+    """Train on the first batches of an epoch, or on all seven."""
+    for batch in itertools.islice(list(team.dataset.train(1, 8, 0)), steps):
+        network.train_step(batch, 0.1)
 
 
 def build_grown(team: Team) -> LeadingNetwork:

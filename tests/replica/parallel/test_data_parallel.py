@@ -20,7 +20,7 @@ from tests.replica.parallel.team import (
     Team,
     build,
     build_grown,
-    drifting,
+    train,
 )
 from tests.replica.parallel.threads import Threads
 from tests.support.waiting import PATIENCE_SECONDS
@@ -33,6 +33,9 @@ from aiperf_hpc.replica.data.base import Part
 from aiperf_hpc.replica.parallel import data_parallel, leader
 from aiperf_hpc.replica.parallel.leader import LeadingBaseline
 from aiperf_hpc.trial import StepPart
+
+FULL = OutOfMemoryError("no memory left")
+FULL_IN_STEP_2 = {"errors": {2: FULL}}
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
@@ -84,17 +87,13 @@ def test_ranks_calibrate_by_the_mean_of_their_parts_and_then_train_on_them(size:
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_calibration_that_one_rank_cannot_do_fails_on_all(rank: int) -> None:
-    def prepare(network: Quadratic) -> None:
-        network.errors = {0: OutOfMemoryError("no memory left")}
-
-    with Team(3) as team:
-        team.engines[rank].prepare = prepare
+    with Team(3, {rank: {"errors": {0: FULL}}}) as team:
         network = build_grown(team)
         words = "no memory left" if rank == 0 else "1 of 3 ranks failed"
         with pytest.raises(EngineError, match=words):
             network.calibrate(next(team.dataset.train(1, 8, 0)))
         network.close()
-        build(team).train_step(next(team.dataset.train(1, 8, 0)), 0.1)
+        train(team, build(team), 1)
     assert not any(engine.networks[0].assigned for engine in team.engines)
 
 
@@ -121,8 +120,7 @@ def test_a_baseline_is_that_of_all_ranks_samples(size: int) -> None:
 def test_an_evaluation_is_the_sum_of_all_ranks() -> None:
     with Team(3) as team:
         network = build(team)
-        for batch in team.dataset.train(1, 8, 0):
-            network.train_step(batch, 0.1)
+        train(team, network)
         for batch in team.dataset.validation(8):
             network.evaluate_step(batch)
         sums = network.drain_evaluation()
@@ -154,10 +152,6 @@ def test_predictions_of_all_ranks_are_in_the_order_of_the_samples(size: int) -> 
     assert numbers == [number % 7 for number in range(20)]
 
 
-def full_in_step_2(network: Quadratic) -> None:
-    network.errors = {2: OutOfMemoryError("no memory left")}
-
-
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_step_that_one_rank_cannot_do_updates_none(
@@ -165,13 +159,7 @@ def test_a_step_that_one_rank_cannot_do_updates_none(
 ) -> None:
     """Before it has given a bucket of gradients, or between two of them; where ranks agree."""
     monkeypatch.setattr(leader, "AGREE_SECONDS", 0.0)
-    with Team(3) as team:
-
-        def prepare(network: Quadratic) -> None:
-            network.fails_early = early
-            full_in_step_2(network)
-
-        team.engines[rank].prepare = prepare
+    with Team(3, {rank: FULL_IN_STEP_2 | {"fails_early": early}}) as team:
         network = build(team)
         batches = team.dataset.train(1, 8, 0)
         network.train_step(next(batches), 0.1)
@@ -180,7 +168,7 @@ def test_a_step_that_one_rank_cannot_do_updates_none(
         with pytest.raises(EngineError, match=words):
             network.train_step(next(batches), 0.1)
         network.close()
-        build(team).train_step(next(team.dataset.train(1, 8, 0)), 0.1)
+        train(team, build(team), 1)
     for engine in team.engines:
         np.testing.assert_array_equal(engine.networks[0].w, after_one)
         assert engine.networks[1].steps == 1
@@ -193,22 +181,15 @@ def test_what_fails_between_two_agreements_fails_on_all_ranks_in_the_next(
 ) -> None:
     """Until then no rank waits for it, and the first thing heard of it is that error."""
     monkeypatch.setattr(leader, "AGREE_SECONDS", math.inf)
-    with Team(3) as team:
-
-        def prepare(network: Quadratic) -> None:
-            network.fails_early = early
-            full_in_step_2(network)
-
-        team.engines[rank].prepare = prepare
+    with Team(3, {rank: FULL_IN_STEP_2 | {"fails_early": early}}) as team:
         network = build(team)
-        for batch in team.dataset.train(1, 8, 0):
-            network.train_step(batch, 0.1)
+        train(team, network)
         words = "no memory left" if rank == 0 else "1 of 3 ranks failed"
         with pytest.raises(EngineError, match=words):
             network.drain_training()
         network.close()
         again = build(team)
-        again.train_step(next(team.dataset.train(1, 8, 0)), 0.1)
+        train(team, again, 1)
         assert again.drain_training() > 0.0
     # All have the same weights even so.
     for engine in team.engines:
@@ -221,11 +202,9 @@ def test_a_failure_that_nobody_asks_for_is_said_when_the_network_is_closed(
 ) -> None:
     """Rank 0 had one of its own, and closes without an agreement."""
     monkeypatch.setattr(leader, "AGREE_SECONDS", math.inf)
-    with Team(2) as team:
-        team.engines[1].prepare = full_in_step_2
+    with Team(2, {1: FULL_IN_STEP_2}) as team:
         network = build(team)
-        for batch in list(team.dataset.train(1, 8, 0))[:3]:
-            network.train_step(batch, 0.1)
+        train(team, network, 3)
         network.close()
     assert capsys.readouterr().err == "aiperf: rank 1: no memory left\n"
 
@@ -235,16 +214,9 @@ def test_a_loss_that_is_not_finite_credits_no_step_of_a_rank_that_failed(
 ) -> None:
     """Samples that lead to such a loss are credited, if all ranks have executed theirs."""
     monkeypatch.setattr(leader, "AGREE_SECONDS", math.inf)
-
-    def prepare(network: Quadratic) -> None:
-        network.loss = np.nan
-
-    with Team(2) as team:
-        team.engines[0].prepare = prepare
-        team.engines[1].prepare = full_in_step_2
+    with Team(2, {0: {"loss": np.nan}, 1: FULL_IN_STEP_2}) as team:
         network = build(team)
-        for batch in list(team.dataset.train(1, 8, 0))[:3]:
-            network.train_step(batch, 0.1)
+        train(team, network, 3)
         with pytest.raises(EngineError, match="2 of 2 ranks failed") as raised:
             network.drain_training()
         assert not isinstance(raised.value, NonFiniteLossError)
@@ -297,19 +269,16 @@ def counted(monkeypatch: pytest.MonkeyPatch, collective: Threads) -> Counter[str
 
 
 def test_ranks_whose_weights_differ_are_named() -> None:
-    with Team(3) as team:
-        team.engines[2].prepare = drifting
+    with Team(3, {2: {"drifts_after": 1}}) as team:
         network = build(team)
-        for batch in team.dataset.train(1, 8, 0):
-            network.train_step(batch, 0.1)
+        train(team, network)
         with pytest.raises(EngineError, match="after 7 steps the weights of rank 2 are not"):
             network.evaluate_step(next(team.dataset.validation(8)))
 
 
 def test_weights_are_compared_within_an_epoch_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_parallel, "CHECK_STEPS", 2)
-    with Team(2) as team:
-        team.engines[1].prepare = drifting
+    with Team(2, {1: {"drifts_after": 1}}) as team:
         network = build(team)
         batches = team.dataset.train(1, 8, 0)
         for _ in range(2 + data_parallel.CHECK_DELAY - 1):
@@ -320,23 +289,15 @@ def test_weights_are_compared_within_an_epoch_too(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_loss_that_is_not_finite_on_one_rank_is_said_by_rank_0(rank: int) -> None:
-    def prepare(network: Quadratic) -> None:
-        network.loss = np.nan
-
-    with Team(2) as team:
-        team.engines[rank].prepare = prepare
+    with Team(2, {rank: {"loss": np.nan}}) as team:
         network = build(team)
-        network.train_step(next(team.dataset.train(1, 8, 0)), 0.1)
+        train(team, network, 1)
         with pytest.raises(NonFiniteLossError, match="learning_rate"):
             network.drain_training()
 
 
 def test_an_evaluation_that_leaves_samples_out_is_no_evaluation() -> None:
-    def prepare(network: Quadratic) -> None:
-        network.idle = True
-
-    with Team(2) as team:
-        team.engines[1].prepare = prepare
+    with Team(2, {1: {"idle": True}}) as team:
         network = build(team)
         for batch in team.dataset.validation(8):
             network.evaluate_step(batch)
@@ -346,15 +307,9 @@ def test_an_evaluation_that_leaves_samples_out_is_no_evaluation() -> None:
 
 def test_where_the_time_of_steps_went_is_the_mean_over_ranks() -> None:
     """One rank computes longer, and the others wait for it."""
-
-    def prepare(network: Quadratic) -> None:
-        network.seconds = 0.2
-
-    with Team(2) as team:
-        team.engines[1].prepare = prepare
+    with Team(2, {1: {"seconds": 0.2}}) as team:
         network = build(team)
-        for batch in list(team.dataset.train(1, 8, 0))[:5]:
-            network.train_step(batch, 0.1)
+        train(team, network, 5)
         network.drain_training()
         assert team.engine.take_step_times("t1") is None
         network.close()

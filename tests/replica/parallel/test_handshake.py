@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.replica.parallel.threads import Table, Threads
+from tests.replica.parallel.threads import Table, Threads, run_ranks
 from tests.support.fakes import FakeDataset
-from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import AIPerfError, DatasetError, EngineError
 from aiperf_hpc.replica.parallel.collectives.base import (
     ALONE,
     Alone,
     Buffer,
-    Finished,
+    PendingSum,
     RankLostError,
 )
 from aiperf_hpc.replica.parallel.handshake import Facts, Ranks, facts_of
@@ -39,24 +37,17 @@ def together(
     names = threading.local()
     monkeypatch.setattr(socket, "gethostname", lambda: names.host)
 
-    def one(rank: int) -> Callable[[], None]:
-        def run() -> None:
-            names.host = HOSTS[rank]
-            own = facts[rank]
-            failure = own if isinstance(own, AIPerfError) else None
-            known = {} if isinstance(own, AIPerfError) else own
-            try:
-                ranks[rank].handshake(known, f"0.{rank}", failure)
-            except AIPerfError as error:
-                said[rank] = str(error)
+    def run(rank: int) -> None:
+        names.host = HOSTS[rank]
+        own = facts[rank]
+        failure = own if isinstance(own, AIPerfError) else None
+        known = {} if isinstance(own, AIPerfError) else own
+        try:
+            ranks[rank].handshake(known, f"0.{rank}", failure)
+        except AIPerfError as error:
+            said[rank] = str(error)
 
-        return run
-
-    threads = [threading.Thread(target=one(rank)) for rank in range(len(facts))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_SECONDS)
+    run_ranks(run, range(len(facts)))
     return ranks, said
 
 
@@ -120,20 +111,16 @@ def test_a_rank_that_cannot_start_keeps_none_waiting(
 
 def test_rank_0_excuses_itself_before_it_has_loaded_anything() -> None:
     table = Table(2)
-    said: list[str] = []
 
-    def other() -> None:
-        try:
-            Ranks(Threads(table, 1, 2)).handshake({})
-        except EngineError as error:
-            said.append(str(error))
+    def run(rank: int) -> None:
+        ranks = Ranks(Threads(table, rank, 2))
+        if rank == 0:
+            ranks.decline()
+        else:
+            with pytest.raises(EngineError, match="^rank 0 on "):
+                ranks.handshake({})
 
-    thread = threading.Thread(target=other)
-    thread.start()
-    Ranks(Threads(table, 0, 2)).decline()
-    thread.join(PATIENCE_SECONDS)
-    assert len(said) == 1
-    assert said[0].startswith("rank 0 on ")
+    run_ranks(run, range(2))
 
 
 def test_ranks_tell_each_other_texts_of_any_length() -> None:
@@ -144,11 +131,7 @@ def test_ranks_tell_each_other_texts_of_any_length() -> None:
     def one(rank: int) -> None:
         told[rank] = Ranks(Threads(table, rank, 3)).exchange(texts[rank])
 
-    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_SECONDS)
+    run_ranks(one, range(3))
     assert told == dict.fromkeys(range(3), tuple(texts))
     assert Ranks(ALONE).exchange("") == ("",)
 
@@ -165,10 +148,10 @@ class Summing(Alone):
     def __init__(self, total: float | RankLostError) -> None:
         self._total = total
 
-    def start_allreduce_sum(self, buffer: Buffer) -> Finished:
+    def start_allreduce_sum(self, buffer: Buffer) -> PendingSum:
         if isinstance(self._total, RankLostError):
             raise self._total
-        return Finished(np.full_like(buffer, self._total))
+        return lambda: np.full_like(buffer, self._total)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +201,7 @@ def test_the_group_of_accelerators_is_made_in_the_handshake(
     try:
         Ranks(collective).handshake({}, probe=torch.ones(1))
         assert made == ["gloo"]
-        assert collective.start_allreduce_sum(torch.ones(3)).wait().tolist() == [1.0] * 3
+        assert collective.start_allreduce_sum(torch.ones(3))().tolist() == [1.0] * 3
         assert made == ["gloo"]
     finally:
         collective.close()

@@ -12,6 +12,7 @@ from tests.replica.parallel.team import (
     USED,
     Quadratic,
     Team,
+    begin,
     build,
 )
 from tests.support.waiting import PATIENCE_SECONDS
@@ -42,10 +43,7 @@ def test_what_one_rank_cannot_build_fails_on_all_and_the_next_network_is_built(r
 def test_whoever_leads_is_told_when_its_network_is_built_though_nobody_takes_it() -> None:
     built = threading.Event()
     with Team(2) as team:
-        weights = initial_weights(GRAPH, np.random.default_rng(0))
-        take = team.engine.begin(
-            GRAPH, weights, USED, None, Warmup.BUILT, built=lambda _: built.set()
-        )
+        take = begin(team, Warmup.BUILT, built=lambda _: built.set())
         assert built.wait(PATIENCE_SECONDS)
         take().close()
 
@@ -56,9 +54,8 @@ def test_why_the_first_rank_did_not_compile_ahead_is_told_to_whoever_leads() -> 
         for rank in (0, 1):
             team.engines[rank].compiler_problem = f"rank {rank}'s was ended"
         team.engine = LeadingEngine(team.engines[0], team.collectives[0], told.append)
-        weights = initial_weights(GRAPH, np.random.default_rng(0))
         for _ in range(2):  # The first network has nothing to be kept from.
-            team.engine.begin(GRAPH, weights, USED, None, Warmup.BUILT)().close()
+            begin(team, Warmup.BUILT)().close()
     assert told == ["rank 0's was ended"]
 
 
@@ -95,8 +92,7 @@ def test_ranks_that_build_slowly_are_not_taken_for_hung() -> None:
 def test_each_rank_warms_its_own_part_of_an_uneven_batch(warmup: Warmup) -> None:
     """At once, or when it is taken, where there is no memory for it before."""
     with Team(3) as team:
-        weights = initial_weights(GRAPH, np.random.default_rng(0))
-        take = team.engine.begin(GRAPH, weights, USED, None, warmup)
+        take = begin(team, warmup)
         take()
     parts = [Part(rank, 3).bounds(USED.batch_size) for rank in range(3)]
     own = [last - first for first, last in parts]
@@ -110,9 +106,8 @@ def test_each_rank_warms_its_own_part_of_an_uneven_batch(warmup: Warmup) -> None
 def test_each_rank_has_its_own_part_compiled_ahead_but_for_the_first_network() -> None:
     """That one keeps no other from its steps."""
     with Team(3) as team:
-        weights = initial_weights(GRAPH, np.random.default_rng(0))
         for parts in [(), (3, 3, 2)]:
-            team.engine.begin(GRAPH, weights, USED, None, Warmup.TAKEN)()
+            begin(team, Warmup.TAKEN)()
             ahead = [part for engine in team.engines for part in engine.compiled_ahead]
             assert ahead == list(parts)
 
@@ -137,8 +132,7 @@ def test_where_steps_time_kernels_the_thread_that_trains_warms_too(failing: int 
         for engine in team.engines:
             engine.warms_alone = True
             engine.prepare = prepare
-        weights = initial_weights(GRAPH, np.random.default_rng(0))
-        take = team.engine.begin(GRAPH, weights, USED, None, Warmup.TAKEN)
+        take = begin(team, Warmup.TAKEN)
         if failing:
             with pytest.raises(EngineError, match="rank 1 could not build"):
                 take()
@@ -179,8 +173,7 @@ def test_a_rank_that_times_its_kernels_for_long_is_not_taken_for_hung() -> None:
         for engine in team.engines:
             engine.warms_alone = True
             engine.prepare = prepare
-        weights = initial_weights(GRAPH, np.random.default_rng(0))
-        team.engine.begin(GRAPH, weights, USED, None, Warmup.TAKEN)()
+        begin(team, Warmup.TAKEN)()
     assert found == [True] * 3
 
 
@@ -190,13 +183,8 @@ def test_a_rank_without_memory_to_make_its_network_ready_frees_it_and_is_named(
 ) -> None:
     """Zeros are taken when it is built: in a step all other ranks would wait for them."""
 
-    def prepare(network: Quadratic) -> None:
-        setattr(network, lacking, OutOfMemoryError("no memory left"))
-
-    with Team(2) as team:
-        team.engines[1].prepare = prepare
-        weights = initial_weights(GRAPH, np.random.default_rng(0))
-        take = team.engine.begin(GRAPH, weights, USED, None, Warmup.BUILT)
+    with Team(2, {1: {lacking: OutOfMemoryError("no memory left")}}) as team:
+        take = begin(team, Warmup.BUILT)
         with pytest.raises(EngineError, match="rank 1 could not build"):
             take()
     assert [engine.networks[0].closed for engine in team.engines] == [True, True]

@@ -18,7 +18,7 @@ from aiperf_hpc.errors import EngineError
 from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.torch.network import TorchNetwork
-from aiperf_hpc.replica.parallel.collectives.base import Finished
+from aiperf_hpc.replica.parallel.collectives.base import PendingSum
 from aiperf_hpc.replica.parallel.follower import follow
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
 from aiperf_hpc.replica.parallel.protocol import Announce, Command
@@ -27,7 +27,7 @@ from aiperf_hpc.replica.parallel.protocol import Announce, Command
 class Tensors(Threads):
     """Sums tensors, too."""
 
-    def start_allreduce_sum(self, buffer: Any) -> Finished:  # noqa: ANN401 -- a tensor
+    def start_allreduce_sum(self, buffer: Any) -> PendingSum:  # noqa: ANN401 -- a tensor
         return super().start_allreduce_sum(np.asarray(buffer))
 
 

@@ -34,13 +34,13 @@ def test_a_rank_whose_data_cannot_be_read_fails_the_step() -> None:
             yield from super()._batches(0, batch_size, part)
             raise DatasetError("the shard is damaged")
 
-    with Team(2, Broken) as team, pytest.raises(EngineError, match="1 of 2 ranks failed"):
+    with Team(2, dataset=Broken) as team, pytest.raises(EngineError, match="1 of 2 ranks failed"):
         build(team).train_step(next(team.dataset.train(1, 8, 0)), 0.1)
 
 
 def test_ranks_that_disagree_about_the_data_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader, "AGREE_SECONDS", 0.0)
-    with Team(2, lambda: Numbered(train_samples=44)) as team:
+    with Team(2, dataset=lambda: Numbered(train_samples=44)) as team:
         network = build(team)
         *most, last, _ = team.dataset.train(1, 8, 0)
         for batch in most:

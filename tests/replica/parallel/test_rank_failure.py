@@ -6,14 +6,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 import pytest
 from tests.replica.parallel.team import GRAPH, Numbered, Quadratic
-from tests.replica.parallel.threads import Table, Threads
+from tests.replica.parallel.threads import Table, Threads, run_ranks
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import UNEXPECTED_STATUS
@@ -47,20 +46,12 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def wait_in_vain(folder: Path, *ranks: int, journal: JournalWriter | None = None) -> None:
     """Let these ranks wait in vain, at once."""
 
-    def one(rank: int) -> Callable[[], None]:
-        def run() -> None:
-            own = journal if rank == 0 else None
-            with pytest.raises(_Over):
-                RankFailureReporter(folder, rank, HOSTS, own, end).end("no answer for 25 s")
+    def run(rank: int) -> None:
+        own = journal if rank == 0 else None
+        with pytest.raises(_Over):
+            RankFailureReporter(folder, rank, HOSTS, own, end).end("no answer for 25 s")
 
-        return run
-
-    threads = [threading.Thread(target=one(rank)) for rank in ranks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_SECONDS)
-        assert not thread.is_alive()
+    run_ranks(run, ranks)
 
 
 def said(path: Path) -> list[RanksLost]:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from tests.support.waiting import PATIENCE_SECONDS
 
-from aiperf_hpc.replica.parallel.collectives.base import Array, Copies, Finished, Unlimited
+from aiperf_hpc.replica.parallel.collectives.base import Array, Copies, PendingSum, Unlimited
+
+
+def run_ranks(run: Callable[[int], object], ranks: Iterable[int]) -> None:
+    """Run a function for each rank, in a thread of its own."""
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
 
 
 class Table:
@@ -36,8 +47,9 @@ class Threads(Unlimited):
         self.table.barrier.wait()
         return rows
 
-    def start_allreduce_sum(self, buffer: Array) -> Finished:
-        return Finished(self.gather(buffer).sum(axis=0))
+    def start_allreduce_sum(self, buffer: Array) -> PendingSum:
+        total = self.gather(buffer).sum(axis=0)
+        return lambda: total
 
     def allreduce_sum(self, flat: Array) -> None:
         flat[:] = self.gather(flat).sum(axis=0)
