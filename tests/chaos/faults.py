@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from tests.chaos.tormented import Fault, TormentedRun
@@ -43,6 +44,22 @@ def _victim(run: TormentedRun, rng: random.Random) -> str | None:
     return rng.choice(names) if names else None
 
 
+def _of_replica(make: Callable[[TormentedRun, random.Random, str], Fault | None]) -> Make:
+    """Return a fault of a replica that is at work, which is drawn, too."""
+
+    def drawn(run: TormentedRun, rng: random.Random) -> Fault | None:
+        victim = _victim(run, rng)
+        return None if victim is None else make(run, rng, victim)
+
+    return drawn
+
+
+def _after(run: TormentedRun, seconds: float, again: Callable[[], None]) -> str:
+    """Have something put right after some seconds; return how long that is."""
+    run.later(seconds, again)
+    return f"for {seconds:.0f} s"
+
+
 def _goes_on(victim: str, detail: str = "") -> Fault:
     """Return a fault that is over when its victim, whichever life of it, is credited again."""
     at = time.time()
@@ -55,10 +72,8 @@ def _lives_again(run: TormentedRun, victim: str, detail: str = "") -> Fault:
     return Fault("", victim, time.time(), lambda run: run.life_credited(victim, life), detail)
 
 
-def _kill_replica(run: TormentedRun, rng: random.Random) -> Fault | None:
-    victim = _victim(run, rng)
-    if victim is None:
-        return None
+@_of_replica
+def _kill_replica(run: TormentedRun, _: random.Random, victim: str) -> Fault:
     fault = _lives_again(run, victim)
     with suppress(ProcessLookupError):
         os.kill(_pid(run, victim), signal.SIGKILL)
@@ -85,10 +100,10 @@ def _workers(run: TormentedRun, replica: str) -> set[int]:
     return found
 
 
-def _kill_worker(run: TormentedRun, rng: random.Random) -> Fault | None:
-    victim = _victim(run, rng)
-    before = _workers(run, victim) if victim else set()
-    if victim is None or not before:
+@_of_replica
+def _kill_worker(run: TormentedRun, _: random.Random, victim: str) -> Fault | None:
+    before = _workers(run, victim)
+    if not before:
         return None
     with suppress(ProcessLookupError):
         os.kill(min(before), signal.SIGKILL)
@@ -138,18 +153,8 @@ def _kill_slurmd(run: TormentedRun, rng: random.Random, *, steps: bool) -> Fault
         start_slurmd(folder, node)
         run.away.discard(node)
 
-    seconds = rng.uniform(2.0, 30.0)
-    fault.detail = f"{node}, away for {seconds:.0f} s"
-    run.later(seconds, again)
+    fault.detail = f"{node}, away {_after(run, rng.uniform(2.0, 30.0), again)}"
     return fault
-
-
-def _kill_node(run: TormentedRun, rng: random.Random) -> Fault | None:
-    return _kill_slurmd(run, rng, steps=True)
-
-
-def _kill_daemon(run: TormentedRun, rng: random.Random) -> Fault | None:
-    return _kill_slurmd(run, rng, steps=False)
 
 
 def _cut_link(run: TormentedRun, rng: random.Random) -> Fault | None:
@@ -164,9 +169,7 @@ def _cut_link(run: TormentedRun, rng: random.Random) -> Fault | None:
         heal_link(folder, node)
         run.away.discard(node)
 
-    seconds = rng.uniform(3.0, 40.0)
-    run.later(seconds, again)
-    return _goes_on(victim, f"{node}, cut for {seconds:.0f} s")
+    return _goes_on(victim, f"{node}, cut {_after(run, rng.uniform(3.0, 40.0), again)}")
 
 
 def _kill_controller(run: TormentedRun, rng: random.Random) -> Fault | None:
@@ -180,37 +183,27 @@ def _kill_controller(run: TormentedRun, rng: random.Random) -> Fault | None:
         start_slurmctld(folder)
         run.busy.discard("controller")
 
-    seconds = rng.uniform(1.0, 15.0)
-    run.later(seconds, again)
+    away = _after(run, rng.uniform(1.0, 15.0), again)
     # The primary, too, must have it back.
     return Fault("", "", time.time(), lambda run: (
         "controller" not in run.busy and run.history.scheduler_problem is None
-    ), f"away for {seconds:.0f} s")  # fmt: skip
+    ), f"away {away}")  # fmt: skip
 
 
-def _element(run: TormentedRun, victim: str) -> str:
-    name = run.history.replicas[victim].job
-    assert name is not None
-    return name
+def _on_element(*command: str) -> Make:
+    """Return a fault by a command of SLURM's on a replica's element."""
 
+    @_of_replica
+    def make(run: TormentedRun, _: random.Random, victim: str) -> Fault | None:
+        job = run.history.replicas[victim].job
+        if job is None or "controller" in run.busy:
+            return None
+        # It is back if a primary that is resumed launches all replicas again, too.
+        fault = _lives_again(run, victim)
+        done = run.cluster.run(*command, job)
+        return fault if done.returncode == 0 else None
 
-def _requeue(run: TormentedRun, rng: random.Random) -> Fault | None:
-    victim = _victim(run, rng)
-    if victim is None or "controller" in run.busy:
-        return None
-    fault = _lives_again(run, victim)
-    done = run.cluster.run("scontrol", "requeue", _element(run, victim))
-    return fault if done.returncode == 0 else None
-
-
-def _cancel(run: TormentedRun, rng: random.Random) -> Fault | None:
-    victim = _victim(run, rng)
-    if victim is None or "controller" in run.busy:
-        return None
-    # It is back if a primary that is resumed launches all replicas again.
-    fault = _lives_again(run, victim)
-    done = run.cluster.run("scancel", _element(run, victim))
-    return fault if done.returncode == 0 else None
+    return make
 
 
 def _fill_disk(run: TormentedRun, rng: random.Random) -> Fault | None:
@@ -226,18 +219,15 @@ def _fill_disk(run: TormentedRun, rng: random.Random) -> Fault | None:
         filler.unlink()
         run.busy.discard("disk")
 
-    seconds = rng.uniform(2.0, 8.0)
-    run.later(seconds, again)
+    full = _after(run, rng.uniform(2.0, 8.0), again)
     at = time.time()
     return Fault("", "", at, lambda run: (
         "disk" not in run.busy and run.credited_since(at)
-    ), f"full for {seconds:.0f} s")  # fmt: skip
+    ), f"full {full}")  # fmt: skip
 
 
-def _stop_replica(run: TormentedRun, rng: random.Random) -> Fault | None:
-    victim = _victim(run, rng)
-    if victim is None:
-        return None
+@_of_replica
+def _stop_replica(run: TormentedRun, rng: random.Random, victim: str) -> Fault:
     process = _pid(run, victim)
     with suppress(ProcessLookupError):
         os.kill(process, signal.SIGSTOP)
@@ -248,14 +238,13 @@ def _stop_replica(run: TormentedRun, rng: random.Random) -> Fault | None:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGCONT)
 
-    seconds = rng.uniform(2.0, 15.0)
-    run.later(seconds, again)
-    return _goes_on(victim, f"stopped for {seconds:.0f} s")
+    return _goes_on(victim, f"stopped {_after(run, rng.uniform(2.0, 15.0), again)}")
 
 
-def _cancel_step(run: TormentedRun, rng: random.Random) -> Fault | None:
-    victim = _victim(run, rng)
-    if victim is None or "controller" in run.busy:
+@_of_replica
+def _cancel_step(run: TormentedRun, rng: random.Random, victim: str) -> Fault | None:
+    del rng
+    if "controller" in run.busy:
         return None
     fault = _lives_again(run, victim)
     named = f"-{victim}"
@@ -293,12 +282,12 @@ KINDS: dict[str, tuple[float, Make]] = {
     "replica killed": (4.0, _kill_replica),
     "search worker killed": (4.0, _kill_worker),
     "primary killed, resumed": (2.0, _kill_primary),
-    "node killed": (2.0, _kill_node),
-    "slurmd killed, its steps not": (2.0, _kill_daemon),
+    "node killed": (2.0, partial(_kill_slurmd, steps=True)),
+    "slurmd killed, its steps not": (2.0, partial(_kill_slurmd, steps=False)),
     "link cut, healed": (2.0, _cut_link),
     "slurmctld killed, restarted": (2.0, _kill_controller),
-    "scontrol requeue": (3.0, _requeue),
-    "scancel of one element": (0.5, _cancel),
+    "scontrol requeue": (3.0, _on_element("scontrol", "requeue")),
+    "scancel of one element": (0.5, _on_element("scancel")),
     "disk full": (2.0, _fill_disk),
     "replica stopped, continued": (3.0, _stop_replica),
     "step killed": (3.0, _cancel_step),
