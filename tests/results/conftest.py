@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from tests.support.reports import document_of
 from tests.support.run_factory import refreshed, write_run
 
 from aiperf_hpc.results.report.model import Report, make_report
@@ -23,3 +26,15 @@ def default_run(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
 def default_report(default_run: RunPaths) -> Report:
     """The report of that run."""
     return make_report(refreshed(default_run))
+
+
+@pytest.fixture(scope="session")
+def page(default_run: RunPaths) -> str:
+    """The page of that report."""
+    return default_run.report_html.read_text("utf-8")
+
+
+@pytest.fixture(scope="session")
+def document(default_run: RunPaths) -> dict[str, Any]:
+    """The document of that report."""
+    return document_of(default_run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from tests.support.trial_reports import trial_report
+from tests.support.reports import trial_report
 
 from aiperf_hpc.results.report.ancestry import Line, Row, lineage, rows
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 from tests.results.report.test_plots import require_numbers, score, ticks
-from tests.support.trial_reports import trial_report
+from tests.support.reports import trial_report
 
 from aiperf_hpc.objective import ACCURACY, MEASURES, Measure
 from aiperf_hpc.results.report.parts import TrialReport

@@ -8,11 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import matplotlib as mpl
 import pytest
+from tests.support.run_factory import Plan, refreshed, write_run
 
 from aiperf_hpc.primary.allreduce import Curve, Measurement
 from aiperf_hpc.results.report.plots.allreduce import write_allreduce_plot
 from aiperf_hpc.results.report.plots.bars import Bar, breakdown_plot, write_bars
+from aiperf_hpc.results.report.plots.figure import quality_colour
 from aiperf_hpc.results.report.plots.over_time import score_plots
 from aiperf_hpc.results.report.plots.scaling import Scale, scaling_plots, scaling_study_plot
 from aiperf_hpc.results.report.plots.search import prediction_plot
@@ -263,3 +266,24 @@ def test_a_drawing_of_no_bar_or_of_no_time_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'idle' has no time"):
         write_bars([Bar("idle", {"compute": 0.0})], tmp_path / "bars.svg")
     assert not (tmp_path / "bars.svg").exists()
+
+
+def test_no_plot_of_nothing() -> None:
+    assert score_plots([], []) == []
+
+
+def test_the_users_own_settings_change_no_plot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = refreshed(write_run(tmp_path, Plan(replicas=1)))
+    expected = score_plots(view.score(), view.score())
+    monkeypatch.setitem(mpl.rcParams, "font.size", 31.0)
+    monkeypatch.setitem(mpl.rcParams, "axes.grid", True)
+    assert score_plots(view.score(), view.score()) == expected
+    assert mpl.rcParams["font.size"] == 31.0
+
+
+def test_the_colour_scale_ends_where_it_should() -> None:
+    assert quality_colour(-1.0) == quality_colour(0.0)
+    assert quality_colour(2.0) == quality_colour(1.0)
+    assert quality_colour(0.0) != quality_colour(0.5) != quality_colour(1.0)

@@ -11,7 +11,7 @@ from tests.support.manifests import restate
 from tests.support.rules import check_rule
 from tests.support.run_factory import Plan, refreshed, write_run
 
-from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.report.writer import summary_lines, write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 
@@ -141,3 +141,33 @@ def test_what_people_name_their_run_and_system_makes_no_line_of_its_own(tmp_path
     write_report(RunView(paths))
     assert len(re.findall("^AIPERF RESULT:", paths.result_text.read_text("utf-8"), re.M)) == 1
     assert _wrong(paths) == []
+
+
+# The lines at the end of a run.
+
+
+def test_the_summary(default_run: RunPaths) -> None:
+    view = refreshed(default_run)
+    score = view.final()
+    assert score.regulated is not None
+    assert score.error is not None
+    lines = summary_lines(view)
+    assert lines[-1] == (
+        f"Score            {score.ops / 1e6:#.3g} MOPS  ({score.ops:,.1f} operations/s)"
+    ).replace(". MOPS", " MOPS")
+    assert lines[-2].endswith(f"({score.regulated:,.1f})")
+    assert lines[-3] == f"Error            {100 * score.error:.2f}%"
+    assert lines[2] == "Trials           10 completed, 2 stopped early, 2 failed"
+    assert lines[3] == "Witness          unwitnessed"
+    rules = list(dict.fromkeys(v.rule for v in view.violations()))
+    assert lines[4] == (
+        f"Result           INVALID: this run is not official: {len(rules)} rules violated "
+        f"({', '.join(rules)}); `aiperf report {default_run.root}` lists the reasons"
+    )
+
+
+def test_the_summary_of_a_run_without_a_report_names_none(tmp_path: Path) -> None:
+    lines = summary_lines(refreshed(write_run(tmp_path, Plan(trials=0, hpo_trials=0))))
+    assert lines[-1] == "Score            0 OPS  (0 operations/s)"
+    assert "Trials           none" in lines
+    assert not any(line.startswith("Report") for line in lines)

@@ -1,4 +1,4 @@
-"""``aiperf system``, and what status and report say of a run's machine."""
+"""Machines as lines, as a box of the report and as MLPerf's file; the file that people write."""
 
 from __future__ import annotations
 
@@ -14,14 +14,48 @@ from tests.support.run_factory import Plan, write_run
 from aiperf_hpc.cli import main, start
 from aiperf_hpc.cli.parameters import NodeRange
 from aiperf_hpc.config import load_config
+from aiperf_hpc.errors import UsageError
 from aiperf_hpc.results.report.html import render
 from aiperf_hpc.results.report.model import Report, make_report
+from aiperf_hpc.results.report.system import read_site
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.system.site import SiteDescription
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("submiter: X", "submiter: is not known"),
+        ("status: onprem", "status: should be ''"),
+        ("division: fast", "division: should be"),
+        ("cooling: [air]", "cooling: should be text"),
+        ("cooling: {a: b", "not YAML"),
+        ("- a list", "not a mapping"),
+        ("", "not a mapping"),
+        ("cooling: a\ncooling: b", "stands twice"),
+        ("hw_notes: " + "x" * 5000, "at most 4000"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "system.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as refused:
+        read_site(path)
+    said = str(refused.value)
+    assert words in said
+    assert said.startswith(str(path))
+    assert "aiperf system --template" in said
+    assert "\n" not in said
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none\.yaml: No such file"):
+        read_site(tmp_path / "none.yaml")
+
 
 LINE = "2 × (8 × NVIDIA H100, 2 × Intel(R) Xeon(R) Platinum 8480+ (112 cores), 2 TiB)"
 

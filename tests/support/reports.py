@@ -1,8 +1,17 @@
-"""Rows of a report for tests of what is made of them."""
+"""Reports of runs for tests: their documents, pages and rows."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.support.run_factory import Plan, write_run
+
 from aiperf_hpc.results.report.parts import TrialReport
+from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import Hyperparameters
 
 
@@ -17,3 +26,17 @@ def trial_report(name: str, parent: str | None = None, **changes: object) -> Tri
         training_started_seconds=0.0, grown_by="",
         hyperparameters=Hyperparameters(batch_size=32, learning_rate=0.1), notes=(),
     ).model_copy(update=changes)  # fmt: skip
+
+
+def document_of(paths: RunPaths) -> dict[str, Any]:
+    """Return the document of a run's report."""
+    loaded = json.loads(paths.report_json.read_text("utf-8"))
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def reported(root: Path, plan: Plan | None = None) -> tuple[dict[str, Any], str, RunPaths]:
+    """Write a run and its report; return the document, the page, and where they are."""
+    paths = write_run(root, plan)
+    page = write_report(RunView(paths))
+    return document_of(paths), page.read_text("utf-8"), paths
