@@ -225,23 +225,13 @@ def make_report(view: RunView) -> Report:
             f"the trials of {view.paths.root} recorded {final.operations:,} operations, their "
             f"graphs count {split.total:,}; `aiperf verify {view.paths.root}` names the trials"
         )
-    judgement = view.judgement()
-    rules = tuple(map(RuleReport.of, judgement.results))
-    invalid = tuple(map(Broken.of, judgement.violations))
-    asked = manifest.division
     status = view.status(end)
     datasets = {r.dataset: None for r in history.replicas.values() if r.dataset is not None}
     return Report(
         run_id=manifest.run_id,
         name=manifest.title,
         final=history.end_utc is not None,
-        division=judgement.division,
-        asked_division=None if asked is None else Division(asked),
-        declared=tuple(map(DeclaredSetting.of, judgement.declared)),
-        not_closed=tuple(map(Broken.of, judgement.not_closed)),
-        valid=not invalid,
-        invalid=invalid,
-        rules=rules,
+        **_judged(view),
         started=utc_text(history.start_utc),
         until=utc_text(None if history.start_utc is None else end),
         end_reason=status.reason if history.end_utc is not None else "",
@@ -281,6 +271,20 @@ def make_report(view: RunView) -> Report:
         kinds=status.kinds,
         problems=problems_of(view, end, final.elapsed),
     )
+
+
+def _judged(view: RunView) -> dict[str, Any]:
+    """Return the fields on divisions and rules."""
+    judgement, requested = view.judgement(), view.manifest.division
+    return {
+        "division": judgement.division,
+        "asked_division": None if requested is None else Division(requested),
+        "declared": tuple(map(DeclaredSetting.of, judgement.declared)),
+        "not_closed": tuple(map(Broken.of, judgement.not_closed)),
+        "valid": not judgement.violations,
+        "invalid": tuple(map(Broken.of, judgement.violations)),
+        "rules": tuple(map(RuleReport.of, judgement.results)),
+    }
 
 
 def _system(view: RunView) -> MachineSummary | None:

@@ -6,13 +6,14 @@ what the runs' control costs: starting, waiting for candidates, recording, endin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from aiperf_hpc.errors import UsageError, reason_of
 from aiperf_hpc.results.report.files import report_bytes
+from aiperf_hpc.results.views.run_summary import flat
 from aiperf_hpc.run.manifest import no_run
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import Value
@@ -57,7 +58,7 @@ class _Time(BaseModel):
     train_evaluate_share: float
 
 
-class Stated(BaseModel):
+class ScalingRun(BaseModel):
     """What scaling needs of a report."""
 
     model_config = ConfigDict(extra="ignore", from_attributes=True)
@@ -72,10 +73,10 @@ class Stated(BaseModel):
     config: dict[str, Any]
 
     @classmethod
-    def read(cls, paths: RunPaths) -> Stated:
+    def read(cls, paths: RunPaths) -> ScalingRun:
         """Read a run's final report. Raises UsageError when there is none."""
         try:
-            stated = cls.model_validate_json(report_bytes(paths))
+            found = cls.model_validate_json(report_bytes(paths))
         except NotRegularError as error:
             raise UsageError(f"{paths.report_json}: {reason_of(error)}") from None
         except OSError:
@@ -86,12 +87,12 @@ class Stated(BaseModel):
             ) from None
         except ValidationError as error:
             raise UsageError(f"{paths.report_json} is damaged: {first_fault(error)}") from None
-        if not stated.final:
+        if not found.final:
             raise UsageError(f"{paths.root}: its report is not final; scaling needs ended runs")
-        return stated
+        return found
 
 
-def make_scaling(runs: Iterable[Stated]) -> Scaling:
+def make_scaling(runs: Iterable[ScalingRun]) -> Scaling:
     """Compare runs of one configuration.
 
     Raises:
@@ -112,10 +113,10 @@ def make_scaling(runs: Iterable[Stated]) -> Scaling:
 
 def read_scaling(folders: Sequence[RunPaths]) -> Scaling:
     """Compare runs by their final reports. Raises UsageError as its parts do."""
-    return make_scaling(Stated.read(paths) for paths in folders)
+    return make_scaling(ScalingRun.read(paths) for paths in folders)
 
 
-def _point(run: Stated, unit: float) -> ScalingPoint:
+def _point(run: ScalingRun, unit: float) -> ScalingPoint:
     each = run.score.ops / run.nodes_requested
     return ScalingPoint(
         run_id=run.run_id,
@@ -130,19 +131,9 @@ def _point(run: Stated, unit: float) -> ScalingPoint:
     )
 
 
-def _require_alike(one: Stated, other: Stated) -> None:
+def _require_alike(one: ScalingRun, other: ScalingRun) -> None:
     differing = ["hours"] if one.hours != other.hours else []
-    differing += _differences(one.config, other.config)
+    left, right = flat(one.config), flat(other.config)
+    differing += sorted(key for key in left | right if left.get(key) != right.get(key))
     if differing:
         raise UsageError(f"{one.name} and {other.name} cannot be compared: {differing[0]} differs")
-
-
-def _differences(one: Mapping[str, Any], other: Mapping[str, Any], above: str = "") -> list[str]:
-    found = []
-    for key in sorted(one.keys() | other.keys()):
-        left, right = one.get(key), other.get(key)
-        if isinstance(left, dict) and isinstance(right, dict):
-            found += _differences(left, right, f"{above}{key}.")
-        elif left != right:
-            found.append(f"{above}{key}")
-    return found

@@ -26,7 +26,7 @@ from aiperf_hpc.results.report.provenance import (
     provenance_of,
 )
 from aiperf_hpc.results.report.result_text import result_text
-from aiperf_hpc.results.report.scaling import Scaling, Stated, make_scaling
+from aiperf_hpc.results.report.scaling import Scaling, ScalingRun, make_scaling
 from aiperf_hpc.results.report.schema import schema_text
 from aiperf_hpc.results.report.signing import is_signed, put_signature
 from aiperf_hpc.results.views.clock import clock_lines
@@ -194,8 +194,8 @@ def _require_its_sources(view: RunView) -> None:
 def _scaling(document: Report, others: Sequence[RunPaths]) -> Scaling:
     if not document.final:
         raise UsageError(f"{document.name} has not ended; scaling needs runs that have")
-    own = Stated.model_validate_json(document.model_dump_json())
-    return make_scaling([own, *(Stated.read(paths) for paths in others)])
+    own = ScalingRun.model_validate_json(document.model_dump_json())
+    return make_scaling([own, *(ScalingRun.read(paths) for paths in others)])
 
 
 def _witness(view: RunView, status: RunStatus) -> str:

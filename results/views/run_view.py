@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from functools import cached_property
 from typing import Literal
@@ -301,16 +301,7 @@ class RunView:
             invalid=tuple((v.rule, v.reason) for v in broken),
             served_at=None if service is None else service.url,
             scheduler_problem=None if ended else history.scheduler_problem,
-            problems=(
-                *(str(p) for p in history.problems),
-                *filter(None, [self.machine.idle()]),
-                *disagreements(history),
-                *clock_problems(history),
-                *history.file_problems,
-                *rejections(history),
-                *self.run_graphs.missing(),
-                *damage,
-            ),
+            problems=(*self._problems(), *damage),
             storage=tuple(storage_statuses(history)),
             telemetry=telemetry_status(history, self.manifest, until, final.ops),
             machine=machine_line(self.machine.summary()),
@@ -321,6 +312,17 @@ class RunView:
             models=self.models(until),
         )
         return found.model_copy(update={"figures": figures_of(found)})
+
+    def _problems(self) -> Iterator[str]:
+        """Yield what is wrong with the records, a line each."""
+        history = self.history
+        yield from map(str, history.problems)
+        yield from filter(None, [self.machine.idle()])
+        yield from disagreements(history)
+        yield from clock_problems(history)
+        yield from history.file_problems
+        yield from rejections(history)
+        yield from self.run_graphs.missing()
 
     def resources(self) -> Resources:
         """Return how many replicas it has, on how many hosts, with which accelerators."""

@@ -11,7 +11,7 @@ from tests.support.run_factory import Plan, write_run
 from aiperf_hpc.cli import main
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.results.report.plots.scaling import scaling_plots
-from aiperf_hpc.results.report.scaling import Scaling, Stated, make_scaling, read_scaling
+from aiperf_hpc.results.report.scaling import Scaling, ScalingRun, make_scaling, read_scaling
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
@@ -32,7 +32,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunPaths]:
     return [written(folder, nodes) for nodes in (4, 1, 2)]
 
 
-def stated(nodes: int, ops: float, **changed: object) -> Stated:
+def run_of(nodes: int, ops: float, **changed: object) -> ScalingRun:
     values = {
         "run_id": f"n{nodes}",
         "name": f"n{nodes}",
@@ -44,11 +44,11 @@ def stated(nodes: int, ops: float, **changed: object) -> Stated:
         "time": {"train_evaluate_share": 0.9},
         "config": {"engine": {"name": "tensorflow"}, "seed": 0},
     }
-    return Stated.model_validate(values | changed)
+    return ScalingRun.model_validate(values | changed)
 
 
 def test_efficiency_is_a_nodes_ops_over_those_in_the_smallest_run() -> None:
-    scaling = make_scaling([stated(16, 144.0), stated(2, 20.0), stated(4, 44.0)])
+    scaling = make_scaling([run_of(16, 144.0), run_of(2, 20.0), run_of(4, 44.0)])
     assert [p.nodes for p in scaling.points] == [2, 4, 16]
     assert [p.ops_per_node for p in scaling.points] == [10.0, 11.0, 9.0]
     assert [p.efficiency for p in scaling.points] == pytest.approx([1.0, 1.1, 0.9])
@@ -56,7 +56,7 @@ def test_efficiency_is_a_nodes_ops_over_those_in_the_smallest_run() -> None:
 
 
 def test_a_run_that_is_named_twice_counts_once() -> None:
-    assert len(make_scaling([stated(1, 5.0), stated(1, 5.0), stated(4, 20.0)]).points) == 2
+    assert len(make_scaling([run_of(1, 5.0), run_of(1, 5.0), run_of(4, 20.0)]).points) == 2
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_runs_that_differ_in_more_than_nodes_are_refused(
     changed: dict[str, object], what: str
 ) -> None:
     with pytest.raises(UsageError, match=f"n1 and n4 cannot be compared: {what} differs"):
-        make_scaling([stated(4, 4.0, **changed), stated(1, 1.0)])
+        make_scaling([run_of(4, 4.0, **changed), run_of(1, 1.0)])
 
 
 def test_nothing_is_compared_with_a_run_without_a_score() -> None:
     with pytest.raises(UsageError, match="n1 has no score"):
-        make_scaling([stated(1, 0.0), stated(4, 4.0)])
+        make_scaling([run_of(1, 0.0), run_of(4, 4.0)])
 
 
 def test_the_report_has_the_section_and_stays_verified(runs: list[RunPaths]) -> None:
@@ -127,7 +127,7 @@ def test_a_damaged_report_is_named(runs: list[RunPaths], tmp_path: Path) -> None
 
 
 def test_plots_say_what_they_show() -> None:
-    scaling = make_scaling([stated(1, 1e9), stated(4, 3.6e9), stated(16, 15.2e9)])
+    scaling = make_scaling([run_of(1, 1e9), run_of(4, 3.6e9), run_of(16, 15.2e9)])
     ops, efficiency = scaling_plots(scaling.points)
     assert "1.00 GOPS on 1, 15.2 GOPS on 16; in proportion it would be 16.0 GOPS" in ops.description
     assert "lowest 90.00% on 4, 95.00% on 16" in efficiency.description
