@@ -9,16 +9,10 @@ from typing import Any
 
 from aiperf_hpc.analysis.analysis import Analysis, EntryMetrics
 from aiperf_hpc.analysis.metric import Aggregate
+from aiperf_hpc.analysis.metrics.roofline import MEMORY, NETWORK, STORAGE
 from aiperf_hpc.analysis.sections.communication import Communication
 from aiperf_hpc.analysis.sections.cost import Costs, CostToAccuracy
-from aiperf_hpc.analysis.sections.roofline import (
-    MEMORY,
-    NETWORK,
-    STORAGE,
-    Ceilings,
-    Rooflines,
-    RunRoofline,
-)
+from aiperf_hpc.analysis.sections.roofline import Ceilings, Rooflines, RunRoofline
 from aiperf_hpc.analysis.sections.scaling_study import ScalingPoint, ScalingStudies, Spread
 from aiperf_hpc.analysis.sections.thresholds import Sensitivities, Sensitivity, by_rank
 from aiperf_hpc.analysis.training_log import SearchTimeline, plural

@@ -8,6 +8,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aiperf_hpc.analysis.metric import NotMeasuredError, measured_each
+from aiperf_hpc.analysis.metrics.roofline import (
+    MEMORY,
+    NETWORK,
+    STORAGE,
+    Bound,
+    attainable,
+    intensity,
+    steps_of,
+)
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.readers.run_work import OpenRun, RunWork, TrialWork, open_run
 from aiperf_hpc.analysis.training_log import Entry
@@ -18,64 +27,6 @@ from aiperf_hpc.results.table import NONE, Table, optional, reasons
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.peaks import Peaks
 from aiperf_hpc.trial import Value
-
-COMPUTE, MEMORY, NETWORK, STORAGE = "compute", "memory", "network", "storage"
-
-
-class Bound(NamedTuple):
-    """What bytes of one kind allow."""
-
-    name: str
-    intensity: float
-    """Operations for each byte."""
-    bandwidth: float
-    """Bytes a second."""
-
-    @property
-    def rate(self) -> float:
-        """Operations a second."""
-        return self.intensity * self.bandwidth
-
-
-class Attainable(NamedTuple):
-    """The highest rate that all bounds allow."""
-
-    rate: float
-    """Operations a second."""
-    bound: str
-    """What is reached first: ``compute``, or a bound's name."""
-
-
-def intensity(operations: float, moved: float) -> float:
-    """Return operations a byte: operational intensity where memory moves the bytes, network
-    intensity where an all-reduce does, I/O intensity where they are read.
-
-    Raises:
-        ValueError: nothing is moved.
-    """
-    if moved <= 0.0:
-        raise ValueError("nothing is moved")
-    return operations / moved
-
-
-def attainable(peak: float, bounds: Sequence[Bound] = ()) -> Attainable:
-    """Return min(peak, intensity x bandwidth of each bound) and which of them it is.
-
-    Args:
-        peak: operations a second.
-        bounds: the limits of each kind of bytes.
-    """
-    rates = [Attainable(peak, COMPUTE), *(Attainable(b.rate, b.name) for b in bounds)]
-    return min(rates, key=lambda found: found.rate)
-
-
-def steps_of(samples: int, batch_size: int, epoch_samples: int | None = None) -> int:
-    """Return the steps of so many samples in batches; the last one of an epoch may be smaller."""
-    if epoch_samples is None:
-        return -(-samples // batch_size)
-    epochs, rest = divmod(samples, epoch_samples)
-    return epochs * -(-epoch_samples // batch_size) + -(-rest // batch_size)
-
 
 MOST_ARCHITECTURES = 200
 """Architectures of a run that are characterised, those that computed most."""
