@@ -1,17 +1,26 @@
-"""Rules on consistency by their names, checked on runs of tests."""
+"""Rules on consistency by their names, and small changes of runs that they are checked on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from benchmarks import synthetic_run
 from cryptography.x509 import Certificate
+from tests.support.clock import Clock
 
 from aiperf_hpc.integrity.signatures import PublicKey
+from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.registry import CONSISTENCY
 from aiperf_hpc.rules.rule import RuleResult
+from aiperf_hpc.run import records
+from aiperf_hpc.run.history import RunHistory, Trial
+from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import RECORD
+from aiperf_hpc.trial import TimePhase, TrialState
 from aiperf_hpc.verification.audit import evidence_of, verify
 
 ROWS = {rule.name: rule for rule in CONSISTENCY}
@@ -39,3 +48,71 @@ def failures_by_rule(
     """Verify a run; return the failures of each rule that failed."""
     found = verify(RunView(run), trusted, witnesses)
     return {result.rule: result.failures for result in found if not result.passed}
+
+
+def history_of(paths: RunPaths) -> RunHistory:
+    history = RunHistory(paths)
+    history.refresh()
+    return history
+
+
+def reported(paths: RunPaths) -> RunPaths:
+    """Write the report of a run."""
+    write_report(RunView(paths))
+    return paths
+
+
+def append(path: Path, utc: float, event: records.AnyEvent) -> None:
+    """Append to r0's journal, whose monotonic clock was at 4321 s when the run started."""
+    with JournalWriter(path, clock=Clock(utc)) as journal:
+        journal.append(event)
+
+
+def append_before_the_end(run: RunPaths, replica: str, event: records.AnyEvent) -> None:
+    """Append to the journal of a replica, or of the primary, before its last record."""
+    journal = run.primary_journal if replica == "primary" else run.replica_journal(replica)
+    *others, end = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(others))
+    last = RECORD.validate_json(end)
+    append(journal, last.utc, event)
+    append(journal, last.utc, last.event)
+
+
+def end_amid_the_last_trial(root: Path) -> tuple[RunPaths, Trial, float]:
+    """End a run while r0 trains; return its last trial, and the end in UTC seconds."""
+    paths = synthetic_run.write_run(root, 3, distinct=2, ended=False).paths
+    journal = paths.replica_journal("r0")
+    lines = journal.read_bytes().splitlines(keepends=True)
+    last = max(place for place, line in enumerate(lines) if b'"evaluated"' in line)
+    journal.write_bytes(b"".join(lines[: last - 3]))  # Without the last epoch.
+    history = history_of(paths)
+    start, end = history.start_utc, history.last_utc + 1.0
+    assert start is not None
+    clock = synthetic_run.Set(start)
+    with JournalWriter(paths.primary_journal, clock=clock) as primary:
+        while clock.now + 30.0 < end:
+            clock.sleep(30.0)
+            primary.append(records.PrimaryHeartbeat())
+        clock.now = end
+        primary.append(records.RunEnded(reason="stopped"))
+    return paths, history.trials[history.replicas["r0"].trials[-1]], end
+
+
+def write_late(paths: RunPaths, trial: Trial, utc: float) -> None:
+    """Let r0 go on with its trial after the end of the run."""
+    epoch = synthetic_run.EPOCHS[-1]
+    late = [
+        *synthetic_run.epoch_events(trial.id, epoch, 359),
+        records.TimeSpent(trial=trial.id, seconds={TimePhase.TRAIN: utc - trial.started_utc}),
+        records.TrialEnded(
+            trial=trial.id,
+            state=TrialState.COMPLETED,
+            reason="",
+            predicted_accuracy=None,
+            checkpoint=False,
+        ),
+    ]
+    clock = synthetic_run.Set(synthetic_run.START - 4321.0)
+    clock.now = utc
+    with JournalWriter(paths.replica_journal("r0"), clock=clock) as journal:
+        journal.append_all(late)

@@ -1,4 +1,4 @@
-"""What verification finds wrong with what was said of a trivial predictor."""
+"""Measures recomputed from evaluations, and the baseline of a trivial predictor."""
 
 from __future__ import annotations
 
@@ -10,12 +10,31 @@ from tests.support.clock import Clock
 from tests.support.rules import check_rule
 
 from aiperf_hpc.config import SearchConfig
+from aiperf_hpc.objective import MEASURES, Measure
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.rules.consistency.evidence import Evidence
+from aiperf_hpc.rules.consistency.evidence import Evidence, best_quality, quality
+from aiperf_hpc.run.history import Evaluation
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.records import BaselineMeasured
+from aiperf_hpc.run.records import BaselineMeasured, Evaluated
 from aiperf_hpc.verification.audit import evidence_of
+
+SUMS = {
+    "accuracy": ({"correct": 7.0}, {"correct": 4.0}),
+    "intersection_over_union": (
+        {"intersection_over_union": 6.5},
+        {"intersection_over_union": 2.0},
+    ),
+    "mean_absolute_error": (
+        {"absolute_error": 3.0, "values": 20.0},
+        {"absolute_error": 9.0, "values": 20.0},
+    ),
+    "mean_average_precision": (
+        {"average_precision": 1.5, "classes": 4.0},
+        {"average_precision": 0.5, "classes": 4.0},
+    ),
+}
+"""Sums of two evaluations on 10 samples by each measure, the better one first."""
 
 
 @pytest.fixture
@@ -77,3 +96,33 @@ def test_a_run_that_searches_measures_none(run: RunPaths) -> None:
     found = evidence(run, accuracy(10, samples), method="greedy")
     (said,) = check_rule("baseline", found).failures
     assert said == "r0, life 0.0, measured a baseline, though a network was searched for"
+
+
+def evaluations(measure: Measure) -> list[Evaluation]:
+    return [
+        Evaluation.of(
+            float(epoch),
+            Evaluated(
+                trial="t1",
+                epoch=epoch,
+                learning_rate=0.1,
+                train_loss=1.0,
+                validation_loss=1.0,
+                measure=measure.name,
+                sums=sums,
+                samples=10,
+            ),
+        )
+        for epoch, sums in enumerate(SUMS[measure.name], 1)
+    ]
+
+
+@pytest.mark.parametrize("measure", MEASURES.values(), ids=list(MEASURES))
+def test_each_measure_can_be_recomputed_and_its_best_found(measure: Measure) -> None:
+    found = evaluations(measure)
+    assert [quality(each) for each in found] == [each.quality for each in found]
+    assert best_quality(found) == best_quality(found[::-1]) == found[0].quality
+
+
+def test_of_no_evaluation_there_is_no_best_quality() -> None:
+    assert best_quality([]) is None

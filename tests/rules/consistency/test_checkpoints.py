@@ -1,0 +1,119 @@
+"""The rules on kept predictions and on checkpoints of best epochs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks import synthetic_run
+from tests.support.hostile import in_records
+from tests.support.rules import (
+    append_before_the_end,
+    check_rule,
+    failures_by_rule,
+    history_of,
+    reported,
+)
+
+from aiperf_hpc.morphism.weights.predictions import Predictions, file_digest, save_predictions
+from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run import records
+from aiperf_hpc.run.history import Trial
+from aiperf_hpc.run.paths import RunPaths
+
+REPLICAS = 3
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunPaths:
+    return synthetic_run.write_run(tmp_path / "run", REPLICAS, distinct=2).paths
+
+
+def _kept(run: RunPaths, **changed: object) -> tuple[Path, Trial]:
+    """Keep predictions of r0's first trial, and record what is true but for ``changed``."""
+    history = history_of(run)
+    trial = history.trials[history.replicas["r0"].trials[0]]
+    last = trial.evaluations[-1]
+    path = run.predictions("r0", trial.id)
+    classes = np.arange(last.samples) % 3
+    digest = save_predictions(path, Predictions(trial.id, last.epoch, classes))
+    said = {"epoch": last.epoch, "samples": last.samples, "sha256": digest, **changed}
+    kept = records.PredictionsKept.model_validate({"trial": trial.id, **said})
+    append_before_the_end(run, "r0", kept)
+    return path, trial
+
+
+def test_kept_predictions_are_checked(run: RunPaths) -> None:
+    path, _ = _kept(run)
+    assert failures_by_rule(reported(run)) == {}
+    path.write_bytes(path.read_bytes()[:-1])
+    (said,) = check_rule("predictions", run).failures
+    assert "is not the file that was recorded" in said
+    path.unlink()
+    (said,) = check_rule("predictions", run).failures
+    assert "its predictions cannot be read: No such file" in said
+
+
+def _best_epoch(run: RunPaths, epoch: int | None = None) -> tuple[Path, Path]:
+    """Keep a best epoch of the best trial, in files of no sense; return them."""
+    history = history_of(run)
+    assert history.best is not None
+    trial = history.trials[history.best.trial]
+    files = run.epoch_began(trial.replica, trial.id), run.epoch_evaluated(trial.replica, trial.id)
+    files[0].parent.mkdir()
+    for path in files:
+        path.write_bytes(path.name.encode())
+    began, evaluated = (
+        records.KeptFile(bytes=path.stat().st_size, sha256=file_digest(path)) for path in files
+    )
+    kept = records.BestEpochKept(
+        trial=trial.id, epoch=epoch or history.best.epoch, began=began, evaluated=evaluated
+    )
+    append_before_the_end(run, trial.replica, kept)
+    write_report(RunView(run))
+    return files
+
+
+def test_the_kept_best_epoch_of_the_best_trial_is_checked(run: RunPaths) -> None:
+    _, evaluated = _best_epoch(run)
+    assert failures_by_rule(run) == {}
+    content = evaluated.read_bytes()
+    evaluated.write_bytes(content[::-1])
+    (said,) = check_rule("best epochs", run).failures
+    assert "evaluated.safetensors is not the file that was recorded" in said
+    evaluated.write_bytes(content[:-1])
+    (said,) = check_rule("best epochs", run).failures
+    assert f"has {len(content) - 1} bytes, {len(content)} were recorded" in said
+    evaluated.unlink()
+    (said,) = check_rule("best epochs", run).failures
+    assert "cannot be read: No such file" in said
+    os.mkfifo(evaluated)
+    (said,) = check_rule("best epochs", run).failures
+    assert "is no file" in said
+
+
+def test_a_kept_epoch_that_is_not_the_best_is_found(run: RunPaths) -> None:
+    _best_epoch(run, 99)
+    (said,) = check_rule("best epochs", run).failures
+    assert "the best epoch that was kept is 99" in said
+
+
+@pytest.mark.parametrize("changed", [{"epoch": 99}, {"samples": 7}])
+def test_predictions_of_no_evaluation_are_found(run: RunPaths, changed: dict[str, int]) -> None:
+    _kept(run, **changed)
+    first, second = check_rule("predictions", run).failures
+    assert "no such evaluation" in first
+    assert "holds predictions of" in second
+
+
+def test_a_class_that_there_is_not_is_found(run: RunPaths) -> None:
+    path, trial = _kept(run)
+    last = trial.evaluations[-1]
+    classes = np.full(last.samples, 4_000)
+    digest = save_predictions(path, Predictions(trial.id, last.epoch, classes))
+    in_records("predictions_kept", lambda record: record["event"].update(sha256=digest))(run)
+    (said,) = check_rule("predictions", run).failures
+    assert "predicts class 4000 of" in said
