@@ -135,29 +135,22 @@ def test_the_regulated_score_goes_by_the_best_evaluation_so_far(run: RunWriter) 
 
 def test_without_a_complete_evaluation_there_is_no_regulated_score(run: RunWriter) -> None:
     run.replica(10, progress(train=1, validation=50))
-    point = at(run, 10)[0]
-    assert (point.error, point.regulated) == (None, None)
-    assert point.ops > 0
+    (point,) = at(run, 10)
+    assert (point.error, point.regulated, point.ops > 0) == (None, None, True)
 
 
-def test_an_error_of_zero_counts_as_one_sample_of_the_validation_set(run: RunWriter) -> None:
-    run.replica(10, progress(train=1), evaluated(correct=50_000, samples=50_000))
-    point = at(run, 10)[0]
-    assert (point.error, point.regulated_error) == (0.0, 1 / 50_000)
-    assert point.regulated == pytest.approx(math.log(50_000) * 1321 / 10, rel=1e-12)
-
-
-def test_an_error_of_one_gives_zero_and_no_negative_zero(run: RunWriter) -> None:
-    run.replica(10, progress(train=1), evaluated(correct=0))
-    point = at(run, 10)[0]
-    assert point.error == 1.0
-    assert str(point.regulated) == "0.0"
-
-
-def test_one_wrong_sample_is_that_error(run: RunWriter) -> None:
-    run.replica(10, progress(train=1), evaluated(correct=99, samples=100))
-    point = at(run, 10)[0]
-    assert (point.error, point.regulated_error) == (0.01, 0.01)
+@pytest.mark.parametrize(
+    ("correct", "samples", "error", "regulated_error"),
+    [(50_000, 50_000, 0.0, 1 / 50_000), (0, 100, 1.0, 1.0), (99, 100, 0.01, 0.01)],
+)
+def test_an_error_of_zero_counts_as_one_sample_of_the_validation_set(
+    run: RunWriter, correct: int, samples: int, error: float, regulated_error: float
+) -> None:
+    run.replica(10, progress(train=1), evaluated(correct=correct, samples=samples))
+    (point,) = at(run, 10)
+    assert (point.error, point.regulated_error) == (error, regulated_error)
+    assert point.regulated == pytest.approx(-math.log(regulated_error) * 1321 / 10, rel=1e-12)
+    assert not str(point.regulated).startswith("-")
 
 
 def test_a_graph_that_is_missing_or_another_is_no_score(run: RunWriter) -> None:

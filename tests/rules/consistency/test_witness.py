@@ -53,10 +53,17 @@ class WitnessedRun(HeadedRun):
         self.pass_by(seconds)
         self.show()
 
-    def shown_end(self) -> None:
+    def shown_end(self, turns: int = 0) -> None:
+        for _ in range(turns):
+            self.shown_turn()
         self.end()
         self.pass_by(2.0)
         self.show()
+
+    def unseen(self, turns: int) -> None:
+        for _ in range(turns):
+            self.turn()
+            self.pass_by(30.0)
 
     def failures(self, *, trusting: bool = True) -> list[str]:
         keys = (self.log.key.public,) if trusting else ()
@@ -71,9 +78,7 @@ def run(tmp_path: Path) -> WitnessedRun:
 
 def test_a_run_that_its_witness_saw_keeps_the_rule(run: WitnessedRun) -> None:
     run.witness_clock.advance(20.0)  # The clocks need not agree, but run alike.
-    for _ in range(4):
-        run.shown_turn()
-    run.shown_end()
+    run.shown_end(turns=4)
     assert run.failures() == []
     assert check_rule("witness", run.paths).checked == 5
 
@@ -81,17 +86,14 @@ def test_a_run_that_its_witness_saw_keeps_the_rule(run: WitnessedRun) -> None:
 @pytest.mark.parametrize("rate", [0.5, 0.98, 1.02, 2.0])
 def test_time_that_is_scaled_is_not_the_witnesss(run: WitnessedRun, rate: float) -> None:
     run.rate = rate
-    for _ in range(4):
-        run.shown_turn()
-    run.shown_end()
+    run.shown_end(turns=4)
     assert any("the run's time is not the witness's" in each for each in run.failures())
 
 
 @pytest.mark.parametrize("seconds", [-86_400.0, 3600.0])
 def test_time_that_is_moved_is_not_the_witnesss(run: WitnessedRun, seconds: float) -> None:
     run.witness_clock.advance(seconds)
-    run.shown_turn()
-    run.shown_end()
+    run.shown_end(turns=1)
     way = "ahead of" if seconds < 0 else "behind"
     assert any(f"s {way} the witness's" in each for each in run.failures(trusting=False))
 
@@ -108,18 +110,14 @@ def test_a_run_that_is_cut_at_its_best_moment_has_an_end_that_nobody_saw(
 
 def test_what_was_made_up_between_two_sights_is_a_gap(run: WitnessedRun) -> None:
     run.shown_turn()
-    for _ in range(10):
-        run.turn()
-        run.pass_by(30.0)
+    run.unseen(10)
     run.show()
     run.shown_end()
     assert run.failures() == ["it saw nothing for 300 s from 2025-06-15T15:07:10.000Z"]
 
 
 def test_a_start_that_nobody_saw_is_a_gap(run: WitnessedRun) -> None:
-    for _ in range(10):
-        run.turn()
-        run.pass_by(30.0)
+    run.unseen(10)
     run.show()
     run.shown_end()
     assert run.failures()[0].startswith("it saw nothing for 300 s from 2025-06-15T15:06:40")
@@ -168,8 +166,7 @@ def test_a_statement_that_was_changed_is_not_signed(run: WitnessedRun) -> None:
 
 
 def test_another_witness_is_not_the_trusted_one(run: WitnessedRun, tmp_path: Path) -> None:
-    run.shown_turn()
-    run.shown_end()
+    run.shown_end(turns=1)
     run.log.close()
     run.log = WitnessLog(tmp_path / "trusted", most_bytes=10**6)
     assert run.failures() == ["nobody who is trusted has seen anything of this run"]

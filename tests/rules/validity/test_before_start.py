@@ -133,7 +133,9 @@ def test_the_dataset_is_known_by_its_content() -> None:
     [
         ({"inputs": {"image": TensorSpec(shape=(64, 64, 3))}}, "images of (64, 64, 3); "),
         ({"inputs": {"voxels": TensorSpec(shape=(64, 64))}}, "images of None; "),
+        ({"name": "digits"}, "digits; ImageNet is required"),
         ({"classes": None}, "None classes; ImageNet has 1,000"),
+        ({"validation_samples": 10}, "10 validation samples; ImageNet has 50,000"),
         ({"train_samples": 120}, "120 train samples; ImageNet has 1,281,167"),
         ({"stored": "raw"}, "images stored as raw; dataset.stored is jpeg"),
     ],
