@@ -13,8 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from aiperf_hpc.formatting import few, si
-from aiperf_hpc.ops_counter.least_executed import LeastOperations, least_executed
-from aiperf_hpc.ops_counter.published_peaks import cpu_peak, published_peak
+from aiperf_hpc.ops_counter.rate_bounds import (
+    LeastOperations,
+    cpu_peak,
+    least_executed,
+    published_peak,
+)
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.consistency.journal import Executed, Journal
 from aiperf_hpc.rules.rule import Checked, Findings, Note
