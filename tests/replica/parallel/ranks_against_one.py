@@ -10,10 +10,9 @@ import sys
 
 import numpy as np
 from numpy.typing import NDArray
-from tests.support.networks import sequential
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.graph import Conv2D, Dense, GlobalAveragePool2D, Input, ReLU, Softmax
+from aiperf_hpc.graph import Conv2D, Dense, GlobalAveragePool2D, Graph, Input, Node, ReLU, Softmax
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.operators.morphisms import Deeper
 from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
@@ -28,15 +27,17 @@ from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
 from aiperf_hpc.replica.parallel.protocol import Announce, Command
 from aiperf_hpc.trial import Hyperparameters
 
-GRAPH = sequential(
-    image=Input((8, 8, 1)),
-    one=Conv2D(6, 3),
-    one_relu=ReLU(),
-    two=Conv2D(8, 3, 2),
-    two_relu=ReLU(),
-    pool=GlobalAveragePool2D(),
-    dense=Dense(10),
-    softmax=Softmax(),
+GRAPH = Graph(
+    (
+        Node("image", Input((8, 8, 1))),
+        Node("one", Conv2D(6, 3), ("image",)),
+        Node("one_relu", ReLU(), ("one",)),
+        Node("two", Conv2D(8, 3, 2), ("one_relu",)),
+        Node("two_relu", ReLU(), ("two",)),
+        Node("pool", GlobalAveragePool2D(), ("two_relu",)),
+        Node("dense", Dense(10), ("pool",)),
+        Node("softmax", Softmax(), ("dense",)),
+    )
 )
 """Without batch normalisation, whose statistics are those of each rank's part."""
 USED = Hyperparameters(
