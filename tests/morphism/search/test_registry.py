@@ -80,17 +80,12 @@ def test_a_choice_is_what_its_morphisms_make_of_its_parent(make: Callable[[], Se
         assert choice.prediction["parent_accuracy"] == 0.5
 
 
-@every_searcher
-def test_no_graph_is_proposed_twice(make: Callable[[], Searcher]) -> None:
+@pytest.mark.parametrize(
+    "searcher", [SEARCHERS["guided"](), *(GreedySearcher(share) for share in (0.0, 0.3, 1.0))]
+)
+def test_no_graph_is_proposed_twice(searcher: Searcher) -> None:
     first = residual()
-    choices = search(make(), seen(observed(first)), 40)
-    assert len({choice.child.hash for choice in choices} | {first.hash}) == 41
-
-
-@pytest.mark.parametrize("exploration", [0.0, 1.0])
-def test_greed_proposes_no_graph_twice(exploration: float) -> None:
-    first = residual()
-    choices = search(GreedySearcher(exploration), seen(observed(first)), 40)
+    choices = search(searcher, seen(observed(first)), 40)
     assert len({choice.child.hash for choice in choices} | {first.hash}) == 41
 
 
@@ -187,24 +182,25 @@ def test_bounds_are_kept(make: Callable[[], Searcher]) -> None:
 @pytest.mark.parametrize(
     ("change", "setting"),
     [
-        ({"parameters": -1}, "search.max_parameters"),
-        ({"depth": -1}, "search.max_depth"),
-        ({"forward_operations": -1}, "search.max_operations_ratio"),
-        ({"growth": -1e-9}, "search.max_growth"),
+        (lambda b: replace(b, parameters=b.parameters - 1), "search.max_parameters"),
+        (lambda b: replace(b, depth=b.depth - 1), "search.max_depth"),
+        (
+            lambda b: replace(b, forward_operations=b.forward_operations - 1),
+            "search.max_operations_ratio",
+        ),
+        (lambda b: replace(b, growth=1.0 - 1e-9), "search.max_growth"),
+        (
+            lambda b: replace(b, memory=MemoryBound(b.memory.limit - 1, kernels)),
+            "engine.memory_gib",
+        ),
     ],
 )
-def test_a_graph_at_its_bounds_is_within_them(change: dict[str, float], setting: str) -> None:
+def test_a_graph_at_its_bounds_is_within_them(
+    change: Callable[[Bounds], Bounds], setting: str
+) -> None:
     graph = residual()
     assert tight(graph).broken(graph, graph) is None
-    ((name, less),) = change.items()
-    tighter = replace(tight(graph), **{name: getattr(tight(graph), name) + less})
-    assert tighter.broken(graph, graph) == setting
-
-
-def test_memory_is_a_bound() -> None:
-    graph = residual()
-    short = replace(tight(graph), memory=MemoryBound(kernels(graph) - 1, kernels))
-    assert short.broken(graph, graph) == "engine.memory_gib"
+    assert change(tight(graph)).broken(graph, graph) == setting
 
 
 @every_searcher
