@@ -283,3 +283,35 @@ def test_damaged_files_and_rejected_candidates_are_problems(tmp_path: Path) -> N
     view.refresh()
     said = ("r0: study.log is gone; made again", "r0-w0-1 could not be loaded: it is damaged")
     assert view.status().problems == said
+
+
+def test_evaluations_after_the_end_change_nothing(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    config = write_manifest(paths, ONE).config
+    clock = Clock()
+    with Primary(paths, ONE, clock) as primary, Worker(paths, "r0", config, clock) as worker:
+        primary.start()
+        worker.start()
+        trial = worker.begin(Grown(initial_graph(config)), RoundPhase.WARMUP, 1)
+        worker.train(trial, 1, 10.0)
+        worker.evaluate(trial, 1, 200, 1.0)
+        primary.end()
+        worker.evaluate(trial, 2, 359, 1.0)
+    view = refreshed(paths)
+    status = view.status()
+    assert status.best_accuracy == 200 / 360
+    assert status.score.error == pytest.approx(1 - 200 / 360)
+    (row,) = view.trials()
+    assert (row.epochs, row.best_accuracy) == (1, 200 / 360)
+    assert row.train_samples == DATASET.train_samples
+    assert row.validation_samples == DATASET.validation_samples
+    assert row.started_seconds + row.seconds == pytest.approx(status.elapsed_seconds)
+
+
+def test_an_error_of_zero_counts_as_one_sample(tmp_path: Path) -> None:
+    view = refreshed(write_run(tmp_path, Plan(replicas=1, trials=8, ceiling=9.0)))
+    score = view.status().score
+    assert score.error == 0.0
+    assert score.regulated_error == 1 / DATASET.validation_samples
+    assert score.regulated is not None
+    assert 0.0 < score.regulated < float("inf")
