@@ -4,7 +4,7 @@
 
 Each mutation changes one operator, condition or number in a copy of the checkout. The tests that
 execute its line are run, the most specific ones first, until one fails. Prints a line for each
-mutation and the fraction that the tests found. ``PART`` selects the modules, ``TESTS`` the tests.
+mutation and the fraction that the tests found. ``MODULES`` selects the modules, ``TESTS`` the tests.
 """
 
 from __future__ import annotations
