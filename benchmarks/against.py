@@ -31,7 +31,7 @@ STEPS = """
 import sys, time, statistics
 import numpy as np
 from aiperf_hpc.morphism.resnet import resnet50
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.data import base
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.trial import Hyperparameters
@@ -60,7 +60,7 @@ import numpy as np
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.operators.morphisms import Deeper
 from aiperf_hpc.morphism.operators.morphisms import Wider
-from aiperf_hpc.morphism.weights.checkpoint import (
+from aiperf_hpc.morphism.weights.weight_file import (
     initial_weights, load_checkpoint, save_checkpoint)
 from aiperf_hpc.ops_counter.count import count
 graph, rng = resnet50(), np.random.default_rng(0)

@@ -39,10 +39,10 @@ from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.terminal.progress import ProgressDisplay
 from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.search_digest import DigestWriter
 from aiperf_hpc.service.runs import OneRun
 from aiperf_hpc.service.server import ServerThread
 from aiperf_hpc.trial import JobPhase

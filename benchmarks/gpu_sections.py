@@ -35,7 +35,7 @@ from aiperf_hpc.config import DatasetConfig, EngineConfig
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.morphisms import KernelSize, Wider
 from aiperf_hpc.morphism.resnet import resnet50
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.memory import training_bytes
 from aiperf_hpc.ops_counter.traffic import traffic

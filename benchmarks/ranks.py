@@ -22,7 +22,7 @@ import numpy as np
 from side_by_side import heading, in_turns, machine, report, row, save, work
 
 from aiperf_hpc.morphism.resnet import resnet50 as resnet50_graph
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.primary.launchers.base import rank_starter
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
 from aiperf_hpc.replica.engines import load_engine

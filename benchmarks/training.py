@@ -34,7 +34,7 @@ from side_by_side import in_turns, machine
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.resnet import resnet50
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.trial import Hyperparameters
 

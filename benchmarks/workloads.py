@@ -31,7 +31,7 @@ import numpy as np
 from side_by_side import machine, save
 from workload_cases import CASES, MOMENTUM, RATE, WARM, Case, tell, told
 
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.engines import load_engine
 
 PRECISIONS = ("fp32", "bf16")

@@ -21,13 +21,13 @@ from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.run_catalog import run_argument
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.clocks import read_clocks
-from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory
 from aiperf_hpc.run.history.presence import requested_nodes
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.requests import Service
+from aiperf_hpc.run.search_digest import DigestWriter
 from aiperf_hpc.run.storage import BackoffRetry, Retry
 from aiperf_hpc.streams import as_printed
 from aiperf_hpc.system.node import describe_rank

@@ -17,7 +17,7 @@ from aiperf_hpc.config import RunConfig, differences, load_config, preset_names,
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.rules.judgement import check_settings, division_of
 from aiperf_hpc.rules.rule import Division, RuleResult, violations_of
-from aiperf_hpc.rules.validity.error import WORKLOAD
+from aiperf_hpc.rules.validity.result import WORKLOAD
 from aiperf_hpc.workloads.base import Workload
 from aiperf_hpc.workloads.registry import workload_of
 

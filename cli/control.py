@@ -17,11 +17,11 @@ from aiperf_hpc.cli.parameters import Json, Run, option
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.formatting import few
 from aiperf_hpc.primary.control.claim import ClaimedError, holder_is_gone
+from aiperf_hpc.primary.control.elasticity import request_nodes
 from aiperf_hpc.primary.control.resume import (
     all_have_ended,
 )
 from aiperf_hpc.primary.control.run_clock import start_at_the_end
-from aiperf_hpc.primary.control.scaling import request_nodes
 from aiperf_hpc.primary.launchers.backend import backend_of
 from aiperf_hpc.results.report.provenance import is_whole
 from aiperf_hpc.results.terminal.screen import Screen, one_line

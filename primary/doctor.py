@@ -23,7 +23,7 @@ from aiperf_hpc.formatting import size
 from aiperf_hpc.host.machine import available_bytes
 from aiperf_hpc.host.schedulers import SCHEDULERS
 from aiperf_hpc.integrity.release import FILES, changes, package_digest
-from aiperf_hpc.primary.check import CONTROLLER, Check, check, output_of, package_check
+from aiperf_hpc.primary.doctor_rows import CONTROLLER, Check, check, output_of, package_check
 from aiperf_hpc.primary.launchers.backend import load
 from aiperf_hpc.primary.launchers.base import find_mpirun
 from aiperf_hpc.rules.registry import ENVIRONMENT, RELEASE

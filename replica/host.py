@@ -32,12 +32,12 @@ from aiperf_hpc.replica.runtime.telemetry import node_telemetry, replica_tree
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
 from aiperf_hpc.replica.trials.hpo import journal_storage
 from aiperf_hpc.run.clocks import ClockReading, Clocks, read_clock, read_clocks
-from aiperf_hpc.run.digest import Digest
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal_digest import JournalDigest, published
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Identity, RunPaths
 from aiperf_hpc.run.records import AnyEvent
+from aiperf_hpc.run.search_digest import Digest
 from aiperf_hpc.run.storage import BackoffRetry, Retry, to_stable_storage
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.system.node import describe_rank

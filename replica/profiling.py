@@ -24,7 +24,7 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import EngineError, OutOfMemoryError, UsageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.host.machine import available_bytes
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.ops_counter.memory import training_bytes
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Batch

@@ -22,8 +22,8 @@ from aiperf_hpc.rules.registry import (
     Plan,
 )
 from aiperf_hpc.rules.rule import Division, E, Rule, RuleResult, Violation, violations_of
-from aiperf_hpc.rules.validity.error import WORKLOAD
 from aiperf_hpc.rules.validity.evidence import RunEvidence
+from aiperf_hpc.rules.validity.result import WORKLOAD
 from aiperf_hpc.rules.validity.settings import Declared, declared
 
 

@@ -35,6 +35,7 @@ from aiperf_hpc.rules.validity import (
     error,
     precision,
     replicas,
+    result,
     search,
     settings,
     software,
@@ -99,7 +100,7 @@ BEFORE_START_ON_DATA: Final[Sequence[Rule[Plan]]] = (
     CONTENT.on(_planned_datasets),
 )
 
-ENGINE: Final = Rule("engine", "not simulated", error.engine)
+ENGINE: Final = Rule("engine", "not simulated", result.engine)
 ERROR: Final = Rule("error", f"<= {error.MOST_ERROR:.0%}", error.error)
 MORPHISM: Final = Rule("network morphism", ">= 1 trial of a grown one", search.morphism)
 RECORDS: Final = Rule("records", "none", replicas.records)
@@ -129,7 +130,7 @@ BOTH: Final[Sequence[Rule[RunEvidence]]] = (
         f"> {search.LEAST_HPO_TRIALS} of each in round {search.FIRST_HPO_ROUND}",
         search.hpo,
     ),
-    Rule("weights", "of the best evaluation", error.weights),
+    Rule("weights", "of the best evaluation", result.weights),
     Rule("replicas", "as many as requested", replicas.replicas),
     Rule("heartbeats", "regular", replicas.heartbeats),
     Rule("clocks", f"<= {timing.MOST_DRIFT:g} s an hour apart", timing.clocks),
@@ -161,7 +162,7 @@ EARLIER: Final[Sequence[Rule[RunEvidence]]] = (
 """The rules of versions without divisions."""
 NO_DIVISION: Final = Rule("division", "closed or open", earlier.division)
 OTHER_WORKLOADS: Final[Sequence[Rule[RunEvidence]]] = (
-    Rule("workload", error.WORKLOAD, error.workload),
+    Rule("workload", result.WORKLOAD, result.workload),
     ENGINE,
     RECORDS,
 )

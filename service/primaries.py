@@ -8,6 +8,7 @@ from typing import Protocol
 import psutil
 
 from aiperf_hpc.errors import UsageError
+from aiperf_hpc.primary.control.elasticity import request_nodes
 from aiperf_hpc.primary.control.prepare import (
     describe_dataset,
     make_manifest,
@@ -15,7 +16,6 @@ from aiperf_hpc.primary.control.prepare import (
     require_eligible,
 )
 from aiperf_hpc.primary.control.resume import check_resumable
-from aiperf_hpc.primary.control.scaling import request_nodes
 from aiperf_hpc.primary.launchers.backend import backend_of
 from aiperf_hpc.primary.programs import start_command
 from aiperf_hpc.results.views.run_view import RunState, RunView

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from aiperf_hpc.integrity.signatures import PublicKey
 from aiperf_hpc.results.report import provenance, signing
+from aiperf_hpc.results.report.document import Report, as_of_now, make_report
 from aiperf_hpc.results.report.files import report_document
-from aiperf_hpc.results.report.model import Report, as_of_now, make_report
 from aiperf_hpc.results.report.scaling import Scaling
 from aiperf_hpc.results.report.writer import report_files
 from aiperf_hpc.results.views.run_view import RunView

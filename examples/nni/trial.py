@@ -20,7 +20,7 @@ from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.operators.morphisms import from_data
-from aiperf_hpc.morphism.weights.checkpoint import (
+from aiperf_hpc.morphism.weights.weight_file import (
     Weights,
     initial_weights,
     load_checkpoint,

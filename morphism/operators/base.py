@@ -16,7 +16,7 @@ import numpy as np
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph, Layer, Node
-from aiperf_hpc.morphism.weights.checkpoint import Weights, he_normal
+from aiperf_hpc.morphism.weights.weight_file import Weights, he_normal
 from aiperf_hpc.trial import MorphismData
 
 KERNELS = (1, 3, 5, 7)

@@ -10,7 +10,7 @@ import numpy as np
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.base import Morphism, require
 from aiperf_hpc.morphism.operators.morphisms import KernelSize
-from aiperf_hpc.morphism.weights.checkpoint import Weights
+from aiperf_hpc.morphism.weights.weight_file import Weights
 
 
 def generations(graph: Graph, morphisms: Iterable[Morphism]) -> tuple[Graph, ...]:

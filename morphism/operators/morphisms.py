@@ -15,7 +15,7 @@ from aiperf_hpc.graph import Add, BatchNorm, Conv2D, Graph, Node, ReLU, Shape
 from aiperf_hpc.morphism.operators.base import KERNELS, Morphism, node_of, pick, require
 from aiperf_hpc.morphism.weights.calibration import channel_moments, normalisation
 from aiperf_hpc.morphism.weights.channels import ChannelGroup, channel_groups
-from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
+from aiperf_hpc.morphism.weights.weight_file import Array, Weights
 from aiperf_hpc.trial import MorphismData
 
 LEAST_WIDENING = 1.25

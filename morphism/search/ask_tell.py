@@ -29,7 +29,6 @@ from aiperf_hpc.morphism.search.base import (
 )
 from aiperf_hpc.morphism.search.greedy import GreedySearcher
 from aiperf_hpc.morphism.surrogate.covariance import SurrogateError
-from aiperf_hpc.run.digest import kinds_of
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.records import (
     AnyEvent,
@@ -40,6 +39,7 @@ from aiperf_hpc.run.records import (
     TrialEnded,
     TrialSummary,
 )
+from aiperf_hpc.run.search_digest import kinds_of
 from aiperf_hpc.trial import MorphismData, TrialState
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import BatchNorm, ChannelRole, Graph, Node
-from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
+from aiperf_hpc.morphism.weights.weight_file import Array, Weights
 
 Vector = NDArray[np.float64]
 MeasureMoments = Callable[[], NDArray[np.floating[Any]]]

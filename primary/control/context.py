@@ -9,11 +9,11 @@ from pathlib import Path
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.primary.control.journal_digests import JournalDigests
 from aiperf_hpc.run.clocks import Clocks, FileClock, read_clock
-from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.liveness import LAG_SECONDS
 from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.search_digest import DigestWriter
 from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.system.description import RankDescription
 

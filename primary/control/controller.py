@@ -15,9 +15,9 @@ from aiperf_hpc.formatting import few
 from aiperf_hpc.host.signals import Interrupts, ending_signals, handled
 from aiperf_hpc.primary.control.claim import LostClaimError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
+from aiperf_hpc.primary.control.elasticity import Scaling
 from aiperf_hpc.primary.control.preflight import Preflight
 from aiperf_hpc.primary.control.run_clock import RunClock
-from aiperf_hpc.primary.control.scaling import Scaling
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
 from aiperf_hpc.results.views.cached_view import rest_after
 from aiperf_hpc.run.clocks import Clocks

@@ -25,7 +25,7 @@ from aiperf_hpc.errors import (
 from aiperf_hpc.formatting import size
 from aiperf_hpc.integrity.commit import source_commit
 from aiperf_hpc.integrity.release import FILES, changes, package_digest
-from aiperf_hpc.primary.control.scaling import require_nodes
+from aiperf_hpc.primary.control.elasticity import require_nodes
 from aiperf_hpc.primary.launchers.backend import Request, backend_of, choose_launcher
 from aiperf_hpc.primary.launchers.base import divide_cores
 from aiperf_hpc.primary.launchers.ranks import Settled

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.host.schedulers import SCHEDULERS, Scheduler
-from aiperf_hpc.primary.check import Check
+from aiperf_hpc.primary.doctor_rows import Check
 from aiperf_hpc.primary.launchers.base import Launcher, LocalLauncher, local_commands
 from aiperf_hpc.primary.launchers.ranks import Settled, settle_here
 from aiperf_hpc.run.manifest import RunManifest

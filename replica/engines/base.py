@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
+from aiperf_hpc.morphism.weights.weight_file import Array, Weights
 from aiperf_hpc.objective import Measure, Objective
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.trial import Hyperparameters

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from aiperf_hpc.errors import NonFiniteLossError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
-from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights
+from aiperf_hpc.morphism.weights.weight_file import Weights, check_weights
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines.base import (

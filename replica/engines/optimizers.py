@@ -9,7 +9,7 @@ import numpy as np
 
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.checkpoint import Array
+from aiperf_hpc.morphism.weights.weight_file import Array
 from aiperf_hpc.replica.engines.base import OptimizerState
 from aiperf_hpc.trial import Hyperparameters
 

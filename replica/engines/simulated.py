@@ -23,7 +23,7 @@ from aiperf_hpc.clock import Clock
 from aiperf_hpc.config import SimulationConfig
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph, Softmax
-from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights
+from aiperf_hpc.morphism.weights.weight_file import Weights, check_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch

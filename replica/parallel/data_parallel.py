@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from aiperf_hpc.errors import AIPerfError, EngineError, NonFiniteLossError, without_frames
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
-from aiperf_hpc.morphism.weights.checkpoint import Weights
+from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.replica.data.base import Batch, Dataset, Part
 from aiperf_hpc.replica.engines.base import (

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.checkpoint import Weights
+from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Dataset, Part
 from aiperf_hpc.replica.data.baseline import Tally

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.checkpoint import Weights, expected_shapes
+from aiperf_hpc.morphism.weights.weight_file import Weights, expected_shapes
 from aiperf_hpc.replica.engines.base import OptimizerState
 from aiperf_hpc.replica.parallel.collectives.base import Collective
 from aiperf_hpc.trial import Hyperparameters

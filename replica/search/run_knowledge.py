@@ -15,9 +15,9 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.morphism.lineage import Descent
 from aiperf_hpc.morphism.search.base import Observation
 from aiperf_hpc.ops_counter.memory import MemoryLimit
-from aiperf_hpc.run.digest import Digest, kinds_of, summarize
 from aiperf_hpc.run.history import Proposal, RunHistory
 from aiperf_hpc.run.records import TrialSummary
+from aiperf_hpc.run.search_digest import Digest, kinds_of, summarize
 from aiperf_hpc.trial import DatasetInfo
 
 

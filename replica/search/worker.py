@@ -32,18 +32,18 @@ from aiperf_hpc.morphism.search.base import (
 )
 from aiperf_hpc.morphism.surrogate.covariance import SurrogateError
 from aiperf_hpc.morphism.weights.checked_file import damaged
-from aiperf_hpc.morphism.weights.checkpoint import load_checkpoint, save_checkpoint
+from aiperf_hpc.morphism.weights.weight_file import load_checkpoint, save_checkpoint
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.runtime.background import NICENESS
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
-from aiperf_hpc.run.digest import Digest
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Identity, Incarnation, RunPaths, seed_of
 from aiperf_hpc.run.records import Proposed, SearchEnded, SearchFailed, SearchStarted
+from aiperf_hpc.run.search_digest import Digest
 from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.streams import print_in_any_locale
 from aiperf_hpc.workloads.registry import initial_graph

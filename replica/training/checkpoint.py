@@ -27,7 +27,7 @@ from aiperf_hpc.morphism.weights.checked_file import (
     load_checked,
     serialized,
 )
-from aiperf_hpc.morphism.weights.checkpoint import Weights, expected_shapes, stored_graph
+from aiperf_hpc.morphism.weights.weight_file import Weights, expected_shapes, stored_graph
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.engines.base import Network
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch

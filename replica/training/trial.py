@@ -15,8 +15,8 @@ from aiperf_hpc.config import TrainingConfig
 from aiperf_hpc.errors import OutOfMemoryError, without_frames
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.base import Morphism
-from aiperf_hpc.morphism.weights.checkpoint import Weights
 from aiperf_hpc.morphism.weights.predictions import Predictions
+from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines.base import Network, OptimizerState
 from aiperf_hpc.run.records import Calibrated

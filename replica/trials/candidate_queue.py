@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiperf_hpc.errors import CheckpointError
 from aiperf_hpc.morphism.operators.morphisms import from_data
-from aiperf_hpc.morphism.weights.checkpoint import load_checkpoint
+from aiperf_hpc.morphism.weights.weight_file import load_checkpoint
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.training.trial import Candidate
 from aiperf_hpc.run.history import Proposal, RunHistory

@@ -14,7 +14,7 @@ from aiperf_hpc import formatting
 from aiperf_hpc.config import differences, preset_of
 from aiperf_hpc.objective import MEASURES, Measure
 from aiperf_hpc.results.report import ancestry
-from aiperf_hpc.results.report.model import Report
+from aiperf_hpc.results.report.document import Report
 from aiperf_hpc.results.report.parts import TrialReport
 from aiperf_hpc.results.report.plots.figure import quality_colour
 from aiperf_hpc.results.report.plots.over_time import (

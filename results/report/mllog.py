@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import NamedTuple
 
-from aiperf_hpc.results.report.model import Report
+from aiperf_hpc.results.report.document import Report
 from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import Evaluation

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from aiperf_hpc.config import Difference, differences, preset_of
 from aiperf_hpc.formatting import duration, quality
 from aiperf_hpc.objective import MEASURES
-from aiperf_hpc.results.report.model import Report
+from aiperf_hpc.results.report.document import Report
 from aiperf_hpc.results.report.parts import RuleReport
 from aiperf_hpc.results.report.system import title_of
 from aiperf_hpc.results.views.clock import clock_lines

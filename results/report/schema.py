@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from aiperf_hpc.results.report.model import Report
+from aiperf_hpc.results.report.document import Report
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 IDENTIFIER = "urn:aiperf-hpc:report:{version}"

@@ -16,9 +16,9 @@ from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.formatting import NAMED, duration, few, quality, si
 from aiperf_hpc.integrity.signatures import PrivateKey
 from aiperf_hpc.objective import MEASURES
+from aiperf_hpc.results.report.document import Report, make_report
 from aiperf_hpc.results.report.html import render
 from aiperf_hpc.results.report.mllog import mllog_text
-from aiperf_hpc.results.report.model import Report, make_report
 from aiperf_hpc.results.report.provenance import (
     ReportManifest,
     changed_inputs,

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from aiperf_hpc.cli.command import Deferred, Group
 from aiperf_hpc.cli.program import COMMANDS, main
 from aiperf_hpc.config import load_config, preset_names
-from aiperf_hpc.results.report.model import Report
+from aiperf_hpc.results.report.document import Report
 from aiperf_hpc.service.app import create_app
 from aiperf_hpc.service.runs import FolderOfRuns
 

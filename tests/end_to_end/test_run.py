@@ -16,7 +16,7 @@ from tests.support.command import aiperf
 
 from aiperf_hpc.morphism.operators.morphisms import MORPHISMS
 from aiperf_hpc.morphism.weights.predictions import file_digest
-from aiperf_hpc.replica.execution import execute
+from aiperf_hpc.replica.reexecution import execute
 from aiperf_hpc.replica.training.checkpoint import load_training, save_training
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.registry import CONSISTENCY

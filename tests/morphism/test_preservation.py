@@ -20,7 +20,7 @@ from aiperf_hpc.morphism.operators.morphisms import MORPHISMS, Deeper, KernelSiz
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.channels import channel_groups
-from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights, initial_weights
+from aiperf_hpc.morphism.weights.weight_file import Weights, check_weights, initial_weights
 
 CHAINS, PARTS = 1000, 9
 FP32_TOLERANCE = 1e-5

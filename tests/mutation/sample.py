@@ -4,7 +4,7 @@
 
 Each mutation changes one operator, condition or number in a copy of the checkout. The tests that
 execute its line are run, the most specific ones first, until one fails. Prints a line for each
-mutation and the fraction that the tests found. ``MODULES`` selects the modules, ``TESTS`` the tests.
+mutation and the fraction that the tests found. ``MODULES`` and ``TESTS`` select them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULES = {
     "counting": ("ops_counter/*.py",),
     "rules": ("rules/validity/*.py", "rules/consistency/*.py"),
-    "journals": ("src/aiperf_hpc/run/journal.py", "src/aiperf_hpc/run/digest.py"),
+    "journals": ("src/aiperf_hpc/run/journal.py", "src/aiperf_hpc/run/search_digest.py"),
     "history": ("src/aiperf_hpc/run/history/*.py",),
     "credit": ("replica/training/credit.py", "replica/training/schedule.py"),
     "morphisms": ("morphism/operators/*.py",),

@@ -285,7 +285,7 @@ def propose(delay: str) -> float:
 
     from aiperf_hpc.config import load_config
     from aiperf_hpc.morphism.operators.morphisms import Deeper
-    from aiperf_hpc.morphism.weights.checkpoint import initial_weights, save_checkpoint
+    from aiperf_hpc.morphism.weights.weight_file import initial_weights, save_checkpoint
     from aiperf_hpc.primary.control.prepare import describe_dataset
     from aiperf_hpc.workloads.registry import initial_graph
 

@@ -15,8 +15,8 @@ from tests.support.run_writer import RunWriter, replica_started, run_started
 from aiperf_hpc.cli import main
 from aiperf_hpc.ops_counter.contributions import UNTOLD, kinds_of, work_by_kind
 from aiperf_hpc.ops_counter.score import recorded, score_at
+from aiperf_hpc.results.report.document import make_report
 from aiperf_hpc.results.report.html import render
-from aiperf_hpc.results.report.model import make_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history.presence import presences

@@ -18,8 +18,8 @@ from aiperf_hpc.cli import main
 from aiperf_hpc.errors import SchedulerSilentError
 from aiperf_hpc.extras import pip_install
 from aiperf_hpc.primary import doctor
-from aiperf_hpc.primary.check import Check
 from aiperf_hpc.primary.doctor import PACKAGES, energy_checks, examine, readiness
+from aiperf_hpc.primary.doctor_rows import Check
 from aiperf_hpc.primary.launchers.slurm.client import SlurmClient
 from aiperf_hpc.primary.launchers.slurm.jobs import Nodes
 from aiperf_hpc.system.tools import AbsentError

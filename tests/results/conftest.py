@@ -8,7 +8,7 @@ import pytest
 from tests.support.reports import document_of
 from tests.support.run_factory import refreshed, write_run
 
-from aiperf_hpc.results.report.model import Report, make_report
+from aiperf_hpc.results.report.document import Report, make_report
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths

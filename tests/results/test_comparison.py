@@ -11,7 +11,7 @@ from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.cli import main
 from aiperf_hpc.results.comparison import Comparison, compare, differences, read_groups
-from aiperf_hpc.results.report.model import make_report
+from aiperf_hpc.results.report.document import make_report
 from aiperf_hpc.results.views.run_summary import flat
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.results.views.score import ScoreStatus

@@ -10,8 +10,8 @@ import pytest
 
 from aiperf_hpc.cli import main
 from aiperf_hpc.errors import RunDirectoryError
-from aiperf_hpc.primary.check import Check
 from aiperf_hpc.primary.doctor import examine_storage
+from aiperf_hpc.primary.doctor_rows import Check
 from aiperf_hpc.run.storage import nearest_existing, require_writable
 
 

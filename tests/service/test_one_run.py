@@ -13,7 +13,7 @@ from tests.service.serving import serving
 from tests.support.run_factory import Plan, refreshed, write_manifest, write_run
 from tests.support.waiting import PATIENCE_SECONDS
 
-from aiperf_hpc.results.report.model import make_report
+from aiperf_hpc.results.report.document import make_report
 from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.run_view import RunStatus, RunView
 from aiperf_hpc.results.views.score import ScoreStatus

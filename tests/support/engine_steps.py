@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tests.support.networks import trained_weights
 
 from aiperf_hpc.graph import BatchNorm, Graph
-from aiperf_hpc.morphism.weights.checkpoint import Weights
+from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.replica.data.base import Batch, labelled_images
 from aiperf_hpc.replica.engines.base import Network, RankEngine, RankNetwork
 from aiperf_hpc.trial import Hyperparameters

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.checkpoint import Weights
+from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
 from aiperf_hpc.replica.engines.base import EvaluationSums, OptimizerState, evaluated

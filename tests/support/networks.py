@@ -32,7 +32,7 @@ from aiperf_hpc.graph import (
 from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.operators.morphisms import MORPHISMS
 from aiperf_hpc.morphism.resnet import V1_5, resnet50
-from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, initial_weights
+from aiperf_hpc.morphism.weights.weight_file import Array, Weights, initial_weights
 from aiperf_hpc.workloads.networks.deepcam import deepcam as deepcam_network
 from aiperf_hpc.workloads.networks.volumes import cosmoflow as cosmoflow_network
 

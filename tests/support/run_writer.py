@@ -7,7 +7,6 @@ from typing import Any
 
 from tests.support.clock import Clock
 
-from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import Incarnation, RunPaths
@@ -22,6 +21,7 @@ from aiperf_hpc.run.records import (
     TrialEnded,
     TrialStarted,
 )
+from aiperf_hpc.run.search_digest import DigestWriter
 from aiperf_hpc.trial import Hyperparameters, Machine, MorphismData, RoundPhase, TrialState
 
 START = 1_000_000.0

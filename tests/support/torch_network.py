@@ -37,7 +37,7 @@ from aiperf_hpc.graph import (
     Tanh,
     Tile,
 )
-from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
+from aiperf_hpc.morphism.weights.weight_file import Array, Weights
 from aiperf_hpc.replica.data.base import Batch
 
 torch.set_num_threads(1)

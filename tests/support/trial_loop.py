@@ -27,11 +27,11 @@ from aiperf_hpc.replica.trials.building import OneRankBuilder
 from aiperf_hpc.replica.trials.hpo import journal_storage
 from aiperf_hpc.replica.trials.loop import TrialLoop
 from aiperf_hpc.run import records
-from aiperf_hpc.run.digest import Digest
 from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import FIRST, Identity, Incarnation, RunPaths
+from aiperf_hpc.run.search_digest import Digest
 from aiperf_hpc.trial import Machine
 from aiperf_hpc.workloads.registry import initial_graph
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf_hpc.results.report.model import as_of_now
+from aiperf_hpc.results.report.document import as_of_now
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths

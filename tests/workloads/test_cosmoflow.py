@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from aiperf_hpc.config import CosmoFlowConfig
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
+from aiperf_hpc.morphism.weights.weight_file import Weights, initial_weights
 from aiperf_hpc.objective import regression
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch

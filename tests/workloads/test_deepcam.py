@@ -18,7 +18,7 @@ from torch.nn import functional
 from aiperf_hpc.config import DeepCAMConfig, load_config
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.objective import segmentation
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data import load_dataset

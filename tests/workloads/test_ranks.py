@@ -12,7 +12,7 @@ from tests.support.rank_threads import followed
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.resnet import V1_5, resnet50
-from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
+from aiperf_hpc.morphism.weights.weight_file import Weights, initial_weights
 from aiperf_hpc.objective import CLASSIFICATION, Objective, detection
 from aiperf_hpc.replica.data.base import Batch, Part
 from aiperf_hpc.replica.data.generated import GeneratedDataset

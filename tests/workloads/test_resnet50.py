@@ -21,7 +21,7 @@ from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.resnet import V1_5, resnet50
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.trial import DatasetInfo, TensorSpec

@@ -296,7 +296,7 @@ def execute(request: ExecutionRequest, seconds: float | None) -> ExecutionResult
     """
     with tempfile.TemporaryDirectory(prefix="aiperf-execution-") as folder:
         out = Path(folder) / "execution.json"
-        command = [sys.executable, "-m", "aiperf_hpc.replica.execution", "--out", str(out)]
+        command = [sys.executable, "-m", "aiperf_hpc.replica.reexecution", "--out", str(out)]
         try:
             with interruptible():
                 done = run_in_session(command, seconds, request.model_dump_json())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from aiperf_hpc.config import RunConfig, SlurmConfig
 from aiperf_hpc.errors import SchedulerError, UsageError
 from aiperf_hpc.host.schedulers import SLURM, job_variable
-from aiperf_hpc.primary.check import CONTROLLER, Check, check, output_of, package_check
+from aiperf_hpc.primary.doctor_rows import CONTROLLER, Check, check, output_of, package_check
 from aiperf_hpc.primary.launchers.backend import Backend, Choice, Request
 from aiperf_hpc.primary.launchers.base import Launcher
 from aiperf_hpc.primary.launchers.ranks import Settled

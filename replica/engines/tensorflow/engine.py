@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.checkpoint import Weights
+from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.replica.data.base import Batch, Pixels
 from aiperf_hpc.replica.engines.base import Buffer, OptimizerState, PendingChecksum, first_line

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
+from aiperf_hpc.morphism.weights.weight_file import Array, Weights
 from aiperf_hpc.replica.engines.base import OptimizerState
 from aiperf_hpc.replica.engines.optimizers import (
     ITERATE,

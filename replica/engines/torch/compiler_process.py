@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.checkpoint import expected_shapes
+from aiperf_hpc.morphism.weights.weight_file import expected_shapes
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.engines.torch.compilation import CompileAnswer, CompileRequest
 from aiperf_hpc.replica.engines.torch.engine import placement_of

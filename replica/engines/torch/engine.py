@@ -9,7 +9,7 @@ from torch._functorch import config as functorch_config
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.checkpoint import Weights
+from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.replica.engines.base import OptimizerState
 from aiperf_hpc.replica.engines.torch.compilation import (

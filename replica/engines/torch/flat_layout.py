@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensor
 
 from aiperf_hpc.graph import Shape
-from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
+from aiperf_hpc.morphism.weights.weight_file import Array, Weights
 from aiperf_hpc.replica.engines.base import CHECKSUM_COLUMNS as COLUMNS
 from aiperf_hpc.replica.engines.base import PendingChecksum
 

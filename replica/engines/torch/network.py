@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.checkpoint import Weights
+from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch

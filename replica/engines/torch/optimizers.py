@@ -17,7 +17,7 @@ from torch.optim.adam import adam
 from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
-from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
+from aiperf_hpc.morphism.weights.weight_file import Array, Weights
 from aiperf_hpc.replica.engines.base import OptimizerState
 from aiperf_hpc.replica.engines.optimizers import (
     ITERATE,

@@ -73,7 +73,7 @@ class RunPaths:
     claims = _Below("primary", "claims")
     """The primaries of the run, one after the other (``primary/control/claim.py``)."""
     digest = _Below("primary", "digest.jsonl")
-    """The digest of all replicas for the search workers (``run/digest.py``)."""
+    """The digest of all replicas for the search workers (``run/search_digest.py``)."""
     heads = _Below("primary", "heads.jsonl")
     """The digests of all journals, taken by the primary (``run/journal_digest.py``)."""
     primary_head = _Below("primary", "head.json")

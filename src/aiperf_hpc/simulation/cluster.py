@@ -32,12 +32,12 @@ from aiperf_hpc.replica.replica import Replica
 from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.search.run_knowledge import Observations, RunKnowledge
 from aiperf_hpc.replica.search.worker import serve
-from aiperf_hpc.run.digest import Digest
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Identity, Incarnation, RunPaths, replica_name, replica_number
 from aiperf_hpc.run.records import AnyEvent
+from aiperf_hpc.run.search_digest import Digest
 from aiperf_hpc.run.storage import BackoffRetry, Retry
 from aiperf_hpc.simulation.timeline import LocalClock, Queue, Task, Timeline
 from aiperf_hpc.trial import JobPhase, Machine

@@ -25,10 +25,10 @@ from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.results.report.writer import RESULT_INDENT, summary_lines, write_report
 from aiperf_hpc.results.views.cached_view import MOST_SECONDS
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.search_digest import DigestWriter
 from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.simulation.cluster import Cluster, SimulatedLauncher
 from aiperf_hpc.simulation.timeline import Queue, Timeline

@@ -13,7 +13,7 @@ from aiperf_hpc.morphism.operators.grow import (
     resize_inserted,
 )
 from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize, Skip, Wider
-from aiperf_hpc.morphism.weights.checkpoint import check_weights
+from aiperf_hpc.morphism.weights.weight_file import check_weights
 
 
 def test_what_was_inserted_stays_marked_through_other_morphisms() -> None:

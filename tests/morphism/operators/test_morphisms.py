@@ -35,7 +35,7 @@ from aiperf_hpc.morphism.operators.morphisms import (
 )
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.weights.channels import channel_groups
-from aiperf_hpc.morphism.weights.checkpoint import Weights, check_weights
+from aiperf_hpc.morphism.weights.weight_file import Weights, check_weights
 
 KINDS = sorted(MORPHISMS)
 MAKERS = [*SMALL, *THIN]

@@ -18,7 +18,7 @@ from tests.support.networks import residual
 
 from aiperf_hpc.errors import CheckpointError
 from aiperf_hpc.graph import Conv2D, Graph, Input, Node
-from aiperf_hpc.morphism.weights.checkpoint import (
+from aiperf_hpc.morphism.weights.weight_file import (
     Weights,
     initial_weights,
     load_checkpoint,

@@ -24,7 +24,7 @@ from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.operators.morphisms import Deeper
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.weights.calibration import channel_moments
-from aiperf_hpc.morphism.weights.checkpoint import Array, Weights, initial_weights
+from aiperf_hpc.morphism.weights.weight_file import Array, Weights, initial_weights
 
 
 def noise(shape: Shape, samples: int, rng: np.random.Generator) -> Tensor:

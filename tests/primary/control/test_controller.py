@@ -26,13 +26,13 @@ from aiperf_hpc.primary.launchers.base import ReplicaState, WaitLimit
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks, FileClock, read_clock
-from aiperf_hpc.run.digest import Digest, DigestWriter
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.journal_digest import published
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import AnyEvent
+from aiperf_hpc.run.search_digest import Digest, DigestWriter
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.trial import JobPhase, Machine
 

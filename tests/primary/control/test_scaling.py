@@ -11,17 +11,17 @@ from tests.support.run_factory import configuration
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
-from aiperf_hpc.primary.control.scaling import Scaling, request_nodes
+from aiperf_hpc.primary.control.elasticity import Scaling, request_nodes
 from aiperf_hpc.primary.launchers.base import ElasticLauncher, ReplicaState, WaitLimit
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
-from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.run.requests import ScaleRequest
+from aiperf_hpc.run.search_digest import DigestWriter
 from aiperf_hpc.trial import JobPhase
 
 RUNNING, PENDING = ReplicaState(JobPhase.RUNNING, "n1"), ReplicaState(JobPhase.PENDING)

@@ -52,7 +52,7 @@ from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize, Skip, Wider
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.weights.channels import channel_groups
-from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
+from aiperf_hpc.morphism.weights.weight_file import Weights, initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, Pixels, Scaling, labelled_images
 from aiperf_hpc.replica.engines import load_engine

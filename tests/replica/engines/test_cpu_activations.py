@@ -24,7 +24,7 @@ from aiperf_hpc.graph import (
     ReLU,
     Softmax,
 )
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.engines.torch.cpu_kernels import activate
 from aiperf_hpc.replica.engines.torch.device import OVERCOMMIT
 from aiperf_hpc.replica.engines.torch.graph import build_module

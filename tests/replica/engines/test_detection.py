@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from aiperf_hpc.graph import Graph, Proposals
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.objective import MEAN_AVERAGE_PRECISION, detection
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines import load_engine

@@ -56,7 +56,7 @@ from aiperf_hpc.graph import (
     Tanh,
     Tile,
 )
-from aiperf_hpc.morphism.weights.checkpoint import Array, Weights
+from aiperf_hpc.morphism.weights.weight_file import Array, Weights
 from aiperf_hpc.replica.data.base import Batch, labelled_images
 from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
 from aiperf_hpc.replica.engines.tensorflow import steps as tensorflow_steps

@@ -25,7 +25,7 @@ from aiperf_hpc.graph import (
     Softmax,
     Tanh,
 )
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.objective import (
     ACCURACY,
     CLASSIFICATION,

@@ -31,7 +31,7 @@ from aiperf_hpc.graph import (
     ReLU,
     Softmax,
 )
-from aiperf_hpc.morphism.weights.checkpoint import Weights
+from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, labelled_images
 from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork

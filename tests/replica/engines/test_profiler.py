@@ -13,7 +13,7 @@ import pytest
 from tests.support.networks import residual, rng
 
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.data.base import labelled_images
 from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.engines.profiling import (

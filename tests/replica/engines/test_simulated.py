@@ -14,7 +14,7 @@ from aiperf_hpc.config import DatasetConfig, EngineConfig, SimulationConfig
 from aiperf_hpc.errors import CheckpointError, EngineError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.resnet import resnet50
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data import load_dataset

@@ -31,7 +31,7 @@ from tests.support.networks import (
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.graph import Dense, Flatten, Graph, Input, Softmax
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
-from aiperf_hpc.morphism.weights.checkpoint import Weights
+from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import RankEngine

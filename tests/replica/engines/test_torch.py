@@ -27,7 +27,7 @@ from tests.support.torch_engine import PLAIN, compiled, torch_network
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, Part, Pixels, Scaling, labelled_images
 from aiperf_hpc.replica.engines import load_engine

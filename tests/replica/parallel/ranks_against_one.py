@@ -15,7 +15,7 @@ from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.graph import Conv2D, Dense, GlobalAveragePool2D, Graph, Input, Node, ReLU, Softmax
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.operators.morphisms import Deeper
-from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
+from aiperf_hpc.morphism.weights.weight_file import Weights, initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data import Dataset, load_dataset
 from aiperf_hpc.replica.engines import load_engine

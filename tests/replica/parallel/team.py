@@ -20,7 +20,7 @@ from aiperf_hpc.errors import NonFiniteLossError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.operators.morphisms import Deeper
-from aiperf_hpc.morphism.weights.checkpoint import Weights, initial_weights
+from aiperf_hpc.morphism.weights.weight_file import Weights, initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, Part, labelled_images
 from aiperf_hpc.replica.engines.base import (

@@ -26,7 +26,7 @@ from tests.replica.parallel.threads import Threads
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import EngineError, NonFiniteLossError, OutOfMemoryError
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.primary.launchers.base import rank_starter
 from aiperf_hpc.replica.data.base import Part

@@ -18,7 +18,7 @@ from tests.replica.parallel.team import (
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.data.base import Part
 from aiperf_hpc.replica.parallel.collectives.base import Array
 from aiperf_hpc.replica.parallel.leader import LeadingEngine

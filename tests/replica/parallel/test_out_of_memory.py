@@ -15,7 +15,7 @@ from tests.support.fakes import FakeDataset
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.torch.network import TorchNetwork
 from aiperf_hpc.replica.parallel.collectives.base import PendingSum

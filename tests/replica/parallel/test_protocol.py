@@ -11,7 +11,7 @@ import pytest
 from tests.replica.parallel.threads import Table, Threads
 from tests.support.networks import two_stems
 
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.engines.base import OptimizerState
 from aiperf_hpc.replica.parallel.collectives.base import Collective
 from aiperf_hpc.replica.parallel.protocol import (

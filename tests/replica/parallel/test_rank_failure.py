@@ -16,7 +16,7 @@ from tests.replica.parallel.threads import Table, Threads, run_ranks
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import UNEXPECTED_STATUS
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.parallel import rank_failure
 from aiperf_hpc.replica.parallel.collectives.base import ALONE, Array

@@ -20,8 +20,8 @@ from aiperf_hpc.config import load_config
 from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.replica.search.run_knowledge import Observations, RunKnowledge
 from aiperf_hpc.run import records
-from aiperf_hpc.run.digest import Digest
 from aiperf_hpc.run.history import RunHistory
+from aiperf_hpc.run.search_digest import Digest
 from aiperf_hpc.trial import TrialState
 
 

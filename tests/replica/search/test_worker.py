@@ -23,7 +23,7 @@ from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.operators.morphisms import Deeper
 from aiperf_hpc.morphism.search import greedy
 from aiperf_hpc.morphism.weights.checked_file import save_checked
-from aiperf_hpc.morphism.weights.checkpoint import (
+from aiperf_hpc.morphism.weights.weight_file import (
     Weights,
     load_checkpoint,
     save_checkpoint,
@@ -31,12 +31,12 @@ from aiperf_hpc.morphism.weights.checkpoint import (
 from aiperf_hpc.replica.host import Host
 from aiperf_hpc.replica.search.worker import LOST_SECONDS
 from aiperf_hpc.run import records
-from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Identity, Incarnation, RunPaths
 from aiperf_hpc.run.records import SearchEnded
+from aiperf_hpc.run.search_digest import DigestWriter
 
 
 def test_the_search_worker_fills_the_stock_and_no_more(tmp_path: Path) -> None:

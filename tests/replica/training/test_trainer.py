@@ -24,7 +24,7 @@ from aiperf_hpc.errors import (
     NonFiniteLossError,
     OutOfMemoryError,
 )
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
 from aiperf_hpc.replica.context import ReplicaContext

@@ -20,7 +20,7 @@ from tests.support.networks import two_stems
 from aiperf_hpc.config import validate
 from aiperf_hpc.errors import OutOfMemoryError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.replica.context import ReplicaContext

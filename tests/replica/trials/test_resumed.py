@@ -17,7 +17,7 @@ from tests.support.networks import two_stems
 from tests.support.trial_loop import CONFIG, GREEDY, Bench
 
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
-from aiperf_hpc.morphism.weights.checkpoint import (
+from aiperf_hpc.morphism.weights.weight_file import (
     initial_weights,
 )
 from aiperf_hpc.replica.training.checkpoint import load_training, save_training

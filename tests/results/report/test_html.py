@@ -11,8 +11,8 @@ import pytest
 from tests.support.run_factory import Plan, refreshed, write_run
 
 from aiperf_hpc.results.report import html
+from aiperf_hpc.results.report.document import Report, make_report
 from aiperf_hpc.results.report.html import LEAST_BAR, MOST_REPLICAS, render
-from aiperf_hpc.results.report.model import Report, make_report
 from aiperf_hpc.results.report.parts import TrialReport
 from aiperf_hpc.results.views.time_split import NetworkWait, network_wait
 from aiperf_hpc.run import records

@@ -13,8 +13,8 @@ from tests.support.run_factory import Plan, refreshed, write_manifest, write_run
 
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.readers.sources import read_sources
+from aiperf_hpc.results.report.document import make_report
 from aiperf_hpc.results.report.mllog import MARK, mllog_text
-from aiperf_hpc.results.report.model import make_report
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths

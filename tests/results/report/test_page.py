@@ -23,7 +23,7 @@ from tests.support.run_factory import (
 
 from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.results.report import html
-from aiperf_hpc.results.report.model import Report
+from aiperf_hpc.results.report.document import Report
 from aiperf_hpc.results.report.provenance import ReportManifest
 from aiperf_hpc.results.report.writer import summary_lines, write_report
 from aiperf_hpc.results.views.run_view import RunView

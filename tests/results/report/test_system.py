@@ -15,8 +15,8 @@ from aiperf_hpc.cli import main, start
 from aiperf_hpc.cli.parameters import NodeRange
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import UsageError
+from aiperf_hpc.results.report.document import Report, make_report
 from aiperf_hpc.results.report.html import render
-from aiperf_hpc.results.report.model import Report, make_report
 from aiperf_hpc.results.report.system import read_site
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records

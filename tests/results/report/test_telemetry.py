@@ -10,8 +10,8 @@ from tests.support.run_factory import Plan, write_run
 from tests.support.run_writer import START
 from tests.support.telemetry_run import SECONDS, manifest, write_telemetry
 
+from aiperf_hpc.results.report.document import make_report
 from aiperf_hpc.results.report.html import render
-from aiperf_hpc.results.report.model import make_report
 from aiperf_hpc.results.report.plots.over_time import telemetry_plots
 from aiperf_hpc.results.report.telemetry import (
     STRETCHES,

@@ -28,7 +28,7 @@ from tests.support.run_factory import (
 )
 
 from aiperf_hpc.errors import AIPerfError, GraphError, RunDirectoryError
-from aiperf_hpc.results.report.model import Report, make_report
+from aiperf_hpc.results.report.document import Report, make_report
 from aiperf_hpc.results.report.provenance import ReportManifest, differences
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView

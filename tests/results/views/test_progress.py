@@ -41,10 +41,10 @@ from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.replica_status import StorageStatus
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run import records, storage
-from aiperf_hpc.run.digest import DigestWriter
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.search_digest import DigestWriter
 from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.trial import JobPhase, TimePhase
 

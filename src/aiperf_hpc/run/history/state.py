@@ -8,7 +8,7 @@ from typing import Final
 
 from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks
-from aiperf_hpc.run.executions import Executions
+from aiperf_hpc.run.executed_samples import Executions
 from aiperf_hpc.run.history.replicas import ReplicaHistory
 from aiperf_hpc.run.history.tail import Starts
 from aiperf_hpc.run.history.telemetry import SamplerHistory

@@ -8,8 +8,8 @@ from tests.replica.parallel.team import GRAPH, Numbered, Quadratic, Team, build,
 
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.operators.morphisms import Deeper
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
-from aiperf_hpc.replica.execution import RanksInTurn, parts_of_batches
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
+from aiperf_hpc.replica.reexecution import RanksInTurn, parts_of_batches
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])

@@ -25,13 +25,13 @@ from aiperf_hpc.graph import (
     ReLU,
     Softmax,
 )
-from aiperf_hpc.morphism.weights.checkpoint import initial_weights
 from aiperf_hpc.morphism.weights.predictions import file_digest
+from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.data import Batch, load_dataset
 from aiperf_hpc.replica.data.generated import TRAINING, GeneratedDataset
 from aiperf_hpc.replica.engines import engine_for
 from aiperf_hpc.replica.engines.base import Network
-from aiperf_hpc.replica.execution import execute, main, make_samples
+from aiperf_hpc.replica.reexecution import execute, main, make_samples
 from aiperf_hpc.replica.training.checkpoint import save_training
 from aiperf_hpc.replica.training.trial import (
     TrainingState,

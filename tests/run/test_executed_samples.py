@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from aiperf_hpc.run.executions import MOST, Execution, Executions
+from aiperf_hpc.run.executed_samples import MOST, Execution, Executions
 
 
 def test_executions_are_what_was_added_in_that_order() -> None:

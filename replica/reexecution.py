@@ -1,6 +1,6 @@
 """Recorded epochs, executed again from the two checkpoints that were kept of each.
 
-    python -m aiperf_hpc.replica.execution --out FILE
+    python -m aiperf_hpc.replica.reexecution --out FILE
 
 Reads the request from standard input. One process executes the parts of all ranks in turn. Each
 rank has its own part of every batch, by which it normalizes, and its own running statistics, whose
@@ -30,7 +30,7 @@ from aiperf_hpc.extras import ENGINES
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.host.machine import cpu_model
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
-from aiperf_hpc.morphism.weights.checkpoint import Weights
+from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Batch, Dataset, Part
 from aiperf_hpc.replica.data.baseline import Tally, has_baseline
@@ -279,7 +279,7 @@ def _operations(graph: Graph) -> MatrixOperations | None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Execute, write the result, and return the exit status."""
-    return answer(arguments, ExecutionRequest, "aiperf_hpc.replica.execution", _write)
+    return answer(arguments, ExecutionRequest, "aiperf_hpc.replica.reexecution", _write)
 
 
 def _write(request: ExecutionRequest, out: Path) -> None:

@@ -21,10 +21,10 @@ from tests.support.run_writer import (
 
 from aiperf_hpc.errors import JournalError
 from aiperf_hpc.run import records
-from aiperf_hpc.run.digest import Digest
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.records import TrialSummary
+from aiperf_hpc.run.search_digest import Digest
 from aiperf_hpc.trial import TrialState
 
 

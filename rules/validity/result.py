@@ -1,0 +1,41 @@
+"""Rules on what a result is of: a real engine, weights that were kept, and the workload."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiperf_hpc.rules.rule import Findings, Found
+from aiperf_hpc.rules.validity.evidence import RunEvidence
+
+WORKLOAD: Final = "automl"
+"""The workload that the benchmark's rules are for."""
+
+
+def engine(run: RunEvidence) -> Findings:
+    """A simulated engine lets time pass; whatever is counted, nothing was computed."""
+    used = {r.started.engine for r in run.replicas if r.started is not None}
+    yield Found(", ".join(sorted(used)) or "none")
+    if "simulated" in used:
+        yield "simulated engine: nothing was computed"
+
+
+def weights(run: RunEvidence) -> Findings:
+    """The weights of the best evaluation were kept, so that others can evaluate it again."""
+    best = run.history.best_until(run.end)
+    trial = None if best is None else run.history.trials.get(best.trial)
+    if best is None or trial is None:
+        yield Found("none")
+        yield "no evaluation was completed"
+        return
+    kept = trial.best_epoch
+    if kept is not None and kept.epoch == best.epoch:
+        yield Found(f"{trial.id}, epoch {kept.epoch}")
+    else:
+        yield Found("none")
+        yield f"those of {trial.id} were not kept"
+
+
+def workload(run: RunEvidence) -> Findings:
+    """The run is of the workload that has this benchmark's score."""
+    yield Found(run.config.workload)
+    yield f"{run.config.workload}; the benchmark's score is that of {WORKLOAD}"
