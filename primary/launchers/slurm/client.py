@@ -289,17 +289,17 @@ class RateLimit:
     """Keeps the calls of SLURM's client apart, whoever of this process makes them."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self.clock = clock
         self._last = -math.inf
 
     @property
     def quiet_seconds(self) -> float:
         """Seconds since the end of the last call."""
-        return self._clock.monotonic() - self._last
+        return self.clock.monotonic() - self._last
 
     def wait(self) -> None:
         """Wait until a call may be made."""
-        self._clock.sleep(SHORTEST_SECONDS - self.quiet_seconds)
+        self.clock.sleep(SHORTEST_SECONDS - self.quiet_seconds)
 
     def call(self, request: Callable[[], T]) -> T:
         """Wait until a call may be made, and make it."""
@@ -307,7 +307,7 @@ class RateLimit:
         try:
             return request()
         finally:
-            self._last = self._clock.monotonic()
+            self._last = self.clock.monotonic()
 
     def require(self, request: Callable[[], T], what: str, hint: str = "") -> T:
         """Make a call that has to be ``answered``."""

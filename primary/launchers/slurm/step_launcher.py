@@ -10,7 +10,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
 from aiperf_hpc.primary.launchers.base import (
     FORESEEN_STATUSES,
@@ -108,7 +107,6 @@ class StepLauncher(SlurmLauncher):
         *,
         launch: int = 0,
         spawn: Spawn = spawn,
-        clock: Clock = SYSTEM,
     ) -> None:
         """Start nothing yet. As the base, and:
 
@@ -116,15 +114,14 @@ class StepLauncher(SlurmLauncher):
             manifest, paths, client, rate_limit, launch: as the base.
             allocation: where the nodes come from.
             spawn: starts an srun.
-            clock: the clock of pauses.
         """
         super().__init__(manifest, paths, client, rate_limit, launch)
         self.queues = allocation.queues
         self.wait_limit = wait_limit(manifest.config.slurm) if self.queues else None
         self._allocation = allocation
         self._spawn = spawn
-        self._clock = clock
-        self._stale_steps = StaleSteps(step_prefix(manifest), client, rate_limit, clock)
+        self._clock = rate_limit.clock
+        self._stale_steps = StaleSteps(step_prefix(manifest), client, rate_limit)
         self._pool = NodePool(manifest, allocation, client, self._stale_steps)
         self._steps: dict[str, Step] = {}
         """Those that run."""

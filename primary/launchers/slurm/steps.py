@@ -19,7 +19,6 @@ from typing import Protocol
 
 import psutil
 
-from aiperf_hpc.clock import Clock
 from aiperf_hpc.errors import UNSEEN_PYTHON_STATUS, UNSEEN_RUN_STATUS
 from aiperf_hpc.primary.launchers.slurm.batch_script import job_name, rank_options
 from aiperf_hpc.primary.launchers.slurm.client import RateLimit, SlurmClient, outside_of_a_job
@@ -241,14 +240,12 @@ class Step:
 class StaleSteps:
     """Finds the stale steps that block a run's steps on nodes where it had steps before."""
 
-    def __init__(
-        self, prefix: str, client: SlurmClient, rate_limit: RateLimit, clock: Clock
-    ) -> None:
+    def __init__(self, prefix: str, client: SlurmClient, rate_limit: RateLimit) -> None:
         """Watch nothing yet; ``prefix`` begins the names of the run's steps."""
         self._prefix = prefix
         self._client = client
         self._rate_limit = rate_limit
-        self._clock = clock
+        self._clock = rate_limit.clock
         self._used: set[tuple[str, str]] = set()
         """Jobs and nodes on which the run has had a step."""
         self._watched: dict[str, tuple[Step, float]] = {}

@@ -207,14 +207,14 @@ class StepCluster(FakeSlurm):
         holding = SubmittedAllocation(run, self.paths, held, spawn=self.spawn, clock=self)
         return StepLauncher(
             run, self.paths, holding, held, RateLimit(self),
-            launch=launch, spawn=self.spawn, clock=self,
+            launch=launch, spawn=self.spawn,
         )  # fmt: skip
 
     def launcher(self, run: RunManifest | None = None, launch: int = 0) -> StepLauncher:
         held = SlurmClient(self)
         return StepLauncher(
             run or manifest(2), self.paths, CurrentAllocation(held, "17"), held, RateLimit(self),
-            launch=launch, spawn=self.spawn, clock=self,
+            launch=launch, spawn=self.spawn,
         )  # fmt: skip
 
     def looked(self, launcher: StepLauncher) -> Mapping[str, ReplicaState]:
