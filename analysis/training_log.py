@@ -148,7 +148,7 @@ class Throughput(Value):
 
 
 class Rates(Value):
-    """What a machine did of some fixed work in a second, measured beside a run."""
+    """What a machine did of some fixed work in a second, measured during a run."""
 
     utc: float
     rates: dict[str, float]

@@ -180,7 +180,7 @@ def read_result(
     """Compare the runs that a study has made so far.
 
     Args:
-        study: what was asked for.
+        study: the requested study.
         folder: where its runs are.
         refused: by the name of the variation, which runs could not be started just now.
     """
@@ -230,7 +230,7 @@ def _end_reason(view: RunView) -> str | None:
 
 
 def _next_attempt(folder: StudyFolder, variation: Variation, repeat: int) -> Path | None:
-    """Return where a run is to be made or gone on with; None where it was made."""
+    """Return where a run is started or resumed; None if it is complete."""
     for path in folder.attempts(variation, repeat):
         if not path.exists():
             return path
@@ -260,7 +260,7 @@ def _command(study: Study, variation: Variation, path: Path) -> list[str]:
 
 
 def _interrupted(path: Path) -> bool:
-    """Return whether the user has ended a run by Ctrl-C, after which it ends in order."""
+    """Return whether the user has ended a run by Ctrl-C, which shuts it down cleanly."""
     if not path.exists():
         return False
     view = RunView(RunPaths(path))

@@ -161,7 +161,7 @@ def elasticity(
         nodes_each: how many nodes a replica spans.
 
     Returns:
-        None where no other nodes were asked for than the run began with.
+        None if the number of requested nodes never changed.
     """
     start = history.start_utc
     if not history.scalings or start is None or until <= start:

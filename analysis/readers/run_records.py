@@ -127,7 +127,7 @@ _FILE: TypeAdapter[list[_Measured]] = TypeAdapter(
 
 
 def read_peaks(path: Path, precision: str) -> tuple[Rates, ...]:
-    """Return what was measured beside a run, nothing where there is no such file.
+    """Return what was measured during a run, nothing if there is no such file.
 
     Of kinds that end in the name of a precision, those of the run's own count.
 

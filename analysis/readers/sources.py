@@ -250,7 +250,7 @@ _SUFFIXES: tuple[Callable[[Entry], str | None], ...] = (
 def named_apart(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """Return entries of which no two have one name.
 
-    Those that share one are told apart by their division, by their round, by their path, and at
+    Those that share one are distinguished by their division, by their round, by their path, and at
     last by a number. Names can be shown anywhere: what is no character is escaped.
     """
     entries = [entry.model_copy(update={"name": _printable(entry.name)}) for entry in entries]

@@ -36,7 +36,7 @@ class Reference(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """An entry's convergence beside the reference's."""
+    """An entry's convergence compared with the reference's."""
 
     reference: Reference
     mean: float

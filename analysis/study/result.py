@@ -88,7 +88,7 @@ def make_result(
     """Compare the systems of a study.
 
     Args:
-        study: what was asked for.
+        study: the requested study.
         values: measurements by the name of the variation.
         missing: why there are not more, likewise.
     """

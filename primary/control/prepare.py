@@ -122,7 +122,7 @@ def require_eligible(
     dataset: DatasetInfo | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> None:
-    """Require that a run may become official in its division, if one was asked for.
+    """Require that a run may become official in the requested division, if any.
 
     Args:
         manifest: what is to run.

@@ -140,7 +140,7 @@ def _first(what: str, replicas: list[ReplicaHistory]) -> _Grant | None:
 
 
 def _submitted(replicas: list[ReplicaHistory], begun: float) -> float:
-    """Return when the nodes were asked for, by the scheduler's clock or else the primary's."""
+    """Return when the nodes were requested, by the scheduler's clock or else the primary's."""
     return min((r.submitted_utc for r in replicas if r.submitted_utc is not None), default=begun)
 
 

@@ -134,7 +134,7 @@ class SlurmClient:
         return sorted(parsed, key=job_number)
 
     def node_names(self, nodes: str) -> tuple[str, ...]:
-        """Return the names of an expression like n[1-3]; the controller is not asked for it."""
+        """Return the names of an expression like n[1-3]; without a request to the controller."""
         return tuple(self._lines("scontrol", "show", "hostnames", nodes)) if nodes else ()
 
     def steps(self, prefix: str) -> list[RunningStep]:

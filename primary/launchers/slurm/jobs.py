@@ -96,11 +96,11 @@ class Job:
     """How many nodes it has or waits for."""
     reason: str = ""
     gres: str = ""
-    """The generic resources that each of its nodes was asked for."""
+    """The generic resources requested for each of its nodes."""
     partition: str = ""
-    """The one that it was asked for in."""
+    """The partition it was requested in."""
     constraint: str = ""
-    """The features that its nodes were asked for."""
+    """The features requested for its nodes."""
     group: int = 0
     """The number of the group of the run's nodes that it gives."""
     submitted_utc: float | None = None
