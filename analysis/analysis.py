@@ -145,7 +145,7 @@ def document(analysis: Analysis) -> Iterator[str]:
         "entries": map(_entry_document, analysis.entries),
         "measures": (of.model_dump(mode="json") for of in analysis.measures),
     }
-    return json_parts(lists | analysis.model_dump(mode="json", exclude=set(lists)))
+    yield from json_parts(lists | analysis.model_dump(mode="json", exclude=set(lists)))
 
 
 def _entry_document(entry: Entry) -> dict[str, Any]:

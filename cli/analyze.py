@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -175,7 +176,7 @@ def analyze(
     written = [] if report is None else [f"Page             {_write_page(found, report)}"]
     if logs:
         written.append(f"MLPerf HPC logs  {few([str(log) for log in logs])}")
-    text = (*lines(found, window_columns()), *written)
+    text = chain(lines(found, window_columns()), written)
     say_result(analysis.document(found), text, as_json=json)
     return 0 if found.entries else 1
 
@@ -209,7 +210,7 @@ def card(
     chosen = _options(accuracy, scale, machine)
     summary = make_card(analyze(read_sources(runs, chosen), chosen))
     written = [] if report is None else [f"Page             {_write_card(summary, report)}"]
-    text = (*lines(summary, window_columns()), *written)
+    text = chain(lines(summary, window_columns()), written)
     say_result(as_json(summary.model_dump(mode="json")), text, as_json=json)
     return 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -155,6 +157,8 @@ def _service_of(server: ServerThread) -> Service:
         host=endpoint.host,
         port=endpoint.port,
         url=server.url,
+        primary_host=socket.gethostname(),
+        primary_pid=os.getpid(),
         token_file=endpoint.token_file,
         certificate=endpoint.certificate,
         key=endpoint.key,

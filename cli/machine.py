@@ -194,7 +194,7 @@ class ProfiledNetwork:
 
 @dataclass(frozen=True)
 class ProfiledSteps:
-    """How it is network."""
+    """How the network is trained."""
 
     steps: Annotated[int, option("--steps", "N", "Number of profiled steps.")] = 10
     batch_size: Annotated[int | None, option("--batch-size", "B", "Default: a rank's own.")] = None

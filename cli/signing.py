@@ -75,7 +75,9 @@ def witness(
         Path, Argument(metavar="DIR", parser=Path, help="Folder of the server's key and log.")
     ],
     listen: ListenOptions,
-    name: Annotated[str, flag("--name", "Name of the server. Default: the host's name.")] = "",
+    name: Annotated[
+        str, option("--name", "TEXT", "Name of the server. Default: the host's name.")
+    ] = "",
     per_minute: Annotated[
         int, option("--per-minute", "N", "Most requests per minute and address.", min=1)
     ] = 600,

@@ -11,6 +11,8 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import Field
 
 from aiperf_hpc.errors import UsageError
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.service.answers.base import Answer
 from aiperf_hpc.service.primaries import Primaries
 from aiperf_hpc.service.problem import conflict, problems
@@ -83,7 +85,7 @@ def queue_routes(runs: FolderOfRuns, queue: RunQueue) -> APIRouter:
     @router.post("/runs/{run}/resume", status_code=202)
     async def resume(run: Run) -> Accepted:
         """Resume a run whose primary died, as `aiperf resume` does."""
-        paths = await run_in_threadpool(runs.paths, run)
+        paths = await run_in_threadpool(_readable, runs, run)
         with _conflicts():
             await run_in_threadpool(queue.resume, paths)
         return _accepted(run)
@@ -98,7 +100,7 @@ def control_routes(runs: Runs, primaries: Primaries | RunQueue) -> APIRouter:
     @router.post("/runs/{run}/stop", status_code=202)
     async def stop(run: Run) -> Accepted:
         """Stop a run gracefully, as `aiperf stop` does: the current steps end, and it is scored."""
-        paths = await run_in_threadpool(runs.paths, run)
+        paths = await run_in_threadpool(_readable, runs, run)
         with _conflicts():
             await run_in_threadpool(primaries.stop, paths)
         return _accepted(run)
@@ -106,12 +108,19 @@ def control_routes(runs: Runs, primaries: Primaries | RunQueue) -> APIRouter:
     @router.post("/runs/{run}/scale", status_code=202)
     async def scale(run: Run, wanted: NodesWanted) -> Accepted:
         """Change the number of nodes of a running benchmark, as `aiperf scale` does."""
-        paths = await run_in_threadpool(runs.paths, run)
+        paths = await run_in_threadpool(_readable, runs, run)
         with _conflicts():
             await run_in_threadpool(primaries.scale, paths, wanted.nodes)
         return _accepted(run)
 
     return router
+
+
+def _readable(runs: Runs, run: str) -> RunPaths:
+    """Return where a run lies. That it cannot be read is no conflict, and raises."""
+    paths = runs.paths(run)
+    RunManifest.load(paths)
+    return paths
 
 
 @contextmanager

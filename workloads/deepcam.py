@@ -60,9 +60,9 @@ def _network_rule(config: RunConfig) -> Findings:
 def _optimizer(config: RunConfig) -> Findings:
     """Require the reference's Adam, AdamW or LAMB, with weight decay of all parameters."""
     training = config.training
-    wrong = []
+    yield Found(training.optimizer)
     if training.optimizer not in OPTIMIZERS:
-        wrong.append(f"training.optimizer is {training.optimizer}; adam, adamw or lamb is required")
+        yield f"training.optimizer is {training.optimizer}; adam, adamw or lamb is required"
     norm = LAMB_NORM if training.optimizer == "lamb" else None
     wanted = {
         "epsilon": EPSILON,
@@ -70,9 +70,7 @@ def _optimizer(config: RunConfig) -> Findings:
         "weight_decay_in": "update",
         "max_gradient_norm": norm,
     }
-    wrong += differing(training, "training", wanted)
-    yield Found(training.optimizer)
-    yield from wrong
+    yield from differing(training, "training", wanted)
 
 
 def _schedule(config: RunConfig) -> Findings:

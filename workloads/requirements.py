@@ -112,10 +112,10 @@ def target_rule(target: float, *, optional: bool = False) -> Rule[RunConfig]:
 
     def findings(config: RunConfig) -> Findings:
         quality = config.training.target
-        value = "none" if quality is None else f"{quality:g}"
-        yield Found(value)
+        yield Found("none" if quality is None else f"{quality:g}")
         if quality != target and not (optional and quality is None):
-            yield f"training.target is {value}; {target:g}{' or none' * optional} is required"
+            required = f"{target:g}{' or none' * optional}"
+            yield f"training.target is {_text(quality)}; {required} is required"
 
     return Rule("target", f"{target:g}{', or none' * optional}", findings)
 

@@ -319,7 +319,8 @@ def _name(group: _Group, benchmark: str, scenario: str) -> str:
 def system_of(name: str, document: Mapping[str, Any]) -> System:
     """Return the machine of a description. Numbers in it are text as often as not.
 
-    A node without accelerators counts as one.
+    A node without accelerators counts as one. [mlcommons/policies, submission_rules.adoc, System
+    description]
     """
     nodes = whole_number(document.get("number_of_nodes"))
     each = finite_number(document.get("accelerators_per_node"))

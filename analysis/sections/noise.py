@@ -104,9 +104,9 @@ def _course(log: TrainingLog) -> SearchTimeline:
 
 def _machine_rates(courses: Sequence[SearchTimeline]) -> tuple[list[float], str]:
     """Return each run's rate at the same work, and by what it is known: peaks before trainings."""
-    for count, rates in ((PEAKS, _peak_rates), (INITIAL, _training_rates)):
+    for source, rates in ((PEAKS, _peak_rates), (INITIAL, _training_rates)):
         if (found := _common(courses, rates)) is not None:
-            return found, count
+            return found, source
     raise NotMeasuredError(
         "nothing tells the machine's rate: no network was trained in all runs in the same "
         "batches, and no peaks were measured beside them"

@@ -1,4 +1,7 @@
-"""Whether closed entries of MLPerf HPC converge faster than the reference."""
+"""Whether closed entries of MLPerf HPC converge faster than the reference.
+
+[mlcommons/logging, mlperf_logging/rcp_checker]
+"""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def _repetition(of: Repeated, metrics: Sequence[Metric], options: Options) -> Re
     wanted = {metric.name: metric for metric in (*metrics, *(SCORES if of.searches else ()))}
     variations, missing = measured_each(
         wanted.values(),
-        lambda metric: _variation(metric, of.logs, options.precision),
+        lambda metric: _variation(metric.counted_by(of.device), of.logs, options.precision),
         lambda metric: metric.name,
     )
     noise, no_noise = measured(lambda: noise_of(of.logs)) if of.searches else (None, "")
@@ -278,7 +278,7 @@ def _variations(of: Repetition, precision: float) -> Table:
     known = [f"{len(each.values)} of {len(of.runs)}" for each in of.variations]
     if all(len(each.values) == len(of.runs) for each in of.variations):
         return table
-    rows = (row + (condition,) for row, condition in zip(table.rows, known, strict=True))
+    rows = (row + (runs_known,) for row, runs_known in zip(table.rows, known, strict=True))
     return table._replace(columns=(*columns, "of runs"), rows=tuple(rows))
 
 
@@ -323,14 +323,14 @@ def _notes(of: Repetition) -> Iterator[str]:
 def _length(of: RunLength | None) -> Iterator[str]:
     if of is None:
         return
-    condition = f"for a standard error of {percent(of.precision, 1)} of OPS a run must last"
+    needed = f"for a standard error of {percent(of.precision, 1)} of OPS a run must last"
     if of.within_seconds is not None:
         least = "" if of.steady else " at least"
-        yield f"{condition}{least} {duration(of.within_seconds)} by how the rate varied within runs"
+        yield f"{needed}{least} {duration(of.within_seconds)} by how the rate varied within runs"
     else:
-        yield f"{condition}: not known from within runs: {of.no_within}"
+        yield f"{needed}: not known from within runs: {of.no_within}"
     if of.between_seconds is not None:
-        yield f"{condition} {duration(of.between_seconds)} by how much the runs differ"
+        yield f"{needed} {duration(of.between_seconds)} by how much the runs differ"
 
 
 def _missing(of: Repetition) -> Iterator[str]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.metrics.statistics import jaccard
-from aiperf_hpc.analysis.training_log import Entry, TrainingLog
+from aiperf_hpc.analysis.training_log import Entry, TrainingLog, any_of
 from aiperf_hpc.formatting import duration, few
 from aiperf_hpc.trial import Value
 
@@ -26,6 +26,8 @@ class Repeated(NamedTuple):
 
     name: str
     benchmark: str
+    device: str
+    """What its measures are counted by: an accelerator, or a rank where there are none."""
     logs: tuple[TrainingLog, ...]
     searches: bool
     """Whether each of them is a whole run of ours that searches."""
@@ -67,6 +69,7 @@ def _repeated(entries: Sequence[Entry]) -> Repeated:
     return Repeated(
         name=few([entry.name for entry in entries]),
         benchmark=first.benchmark,
+        device=any_of(entry.system.device for entry in entries),
         logs=tuple(log for log in logs if log.source not in left_out),
         searches=searches,
         left_out=tuple(f"{source}: {why}" for source, why in left_out.items()),

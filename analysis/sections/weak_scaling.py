@@ -1,4 +1,8 @@
-"""Weak scaling: how many models a machine trains a minute, many at once."""
+"""Weak scaling: how many models a machine trains a minute, many at once.
+
+[training_policies, hpc_training_rules.adoc, Benchmark results; mlcommons/logging,
+result_summarizer, _compute_weak_score_standalone]
+"""
 
 from __future__ import annotations
 

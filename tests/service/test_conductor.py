@@ -312,3 +312,15 @@ def test_nothing_computes_here_but_for_replicas() -> None:
         assert Primaries().busy() is None
         processes.append(Process(["python", "-m", "aiperf_hpc.replica", "/run", "r0"]))
         assert Primaries().busy() == "process 7 computes on this machine, for another run"
+
+
+@pytest.mark.parametrize("change", ["resume", "stop", "scale"])
+def test_a_run_that_cannot_be_read_is_no_conflict(
+    tmp_path: Path, primaries: FakePrimaries, change: str
+) -> None:
+    paths = write_run(tmp_path / "run", SMALL)
+    with _served(tmp_path, primaries, []) as client:
+        client.get("/api/v1/runs")
+        paths.manifest.write_text("[")
+        answer = client.post(f"/api/v1/runs/run/{change}", json={"nodes": 1})
+    assert (answer.status_code, "Retry-After" in answer.headers) == (503, True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Self
@@ -55,11 +53,11 @@ class Service(Value):
     """What a primary listens at, and which primary that is."""
 
     host: str
-    """The host as it was asked for: a name or an address."""
+    """The host as it was requested: a name or an address."""
     port: int
     url: str
-    primary_host: str = Field(default_factory=socket.gethostname)
-    primary_pid: int = Field(default_factory=os.getpid)
+    primary_host: str
+    primary_pid: int
     token_file: Path | None = None
     """The file of the tokens, where there is one; not what is in it."""
     certificate: Path | None = None

@@ -210,7 +210,7 @@ class _AmdSmi(LibrarySource):
         try:
             handles = list(library.amdsmi_get_processor_handles())
         except library.AmdSmiException as error:
-            raise AbsentError(f"amdsmi: {' '.join(str(error).split())}") from None
+            raise AbsentError(f"amdsmi: {_words(error)}") from None
         if not handles:
             raise AbsentError("amdsmi counts no accelerator")
         super().__init__(handles, library.AmdSmiException)
