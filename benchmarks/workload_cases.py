@@ -7,8 +7,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from side_by_side import report as tell
-from side_by_side import result_of as told
 from workload_peers import Plain, cosmoflow, deepcam, resnet50
 
 from aiperf_hpc.config import CosmoFlowConfig, DeepCAMConfig
@@ -21,7 +19,7 @@ from aiperf_hpc.trial import Hyperparameters
 from aiperf_hpc.workloads.networks.deepcam import deepcam as deepcam_graph
 from aiperf_hpc.workloads.networks.volumes import cosmoflow as cosmoflow_graph
 
-__all__ = ["CASES", "MOMENTUM", "RATE", "WARM", "Case", "tell", "told"]
+__all__ = ["CASES", "MOMENTUM", "RATE", "WARM", "Case"]
 RATE, MOMENTUM = 0.001, 0.9
 WARM = 6
 """Steps before the measured ones. Both allocators reach a steady state within them."""

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from side_by_side import machine, save
-from workload_cases import CASES, MOMENTUM, RATE, WARM, Case, tell, told
+from side_by_side import machine, report, result_of, save
+from workload_cases import CASES, MOMENTUM, RATE, WARM, Case
 
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.engines import load_engine
@@ -150,7 +150,7 @@ def measured(*arguments: str) -> Seconds:
         encoding="utf-8",
         check=True,
     )
-    found: Seconds = told(done.stdout)
+    found: Seconds = result_of(done.stdout)
     return found
 
 
@@ -199,7 +199,7 @@ def main() -> None:
     if options.work:
         name, engine, precision = options.work
         cores, case = len(os.sched_getaffinity(0)), CASES[name]
-        tell(steps_in_turns(sides(case, engine, precision, cores), case.turns))
+        report(steps_in_turns(sides(case, engine, precision, cores), case.turns))
         return
     chosen = [
         (name, engine, precision)

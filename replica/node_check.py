@@ -150,7 +150,7 @@ def package_versions() -> dict[str, str]:
         "aiperf-hpc": __version__,  # A checkout's own: on PYTHONPATH it has no metadata.
         FILES: package_digest(),
         "python": platform.python_version(),
-        **{name: metadata.version(name) for name in ("numpy", "optuna")},
+        **{name: _installed(name) for name in ("numpy", "optuna")},
     }
 
 

@@ -89,8 +89,6 @@ def prepare(source: Path, target: Path, options: Options | None = None) -> Datas
     options = options or Options()
     if options.shards is not None:
         raise DatasetError("dataset 'cifar10' has no shards; leave out --shards")
-    if options.restart:
-        raise DatasetError("dataset 'cifar10' always starts again; leave out --restart")
     plan = Plan(dataset="cifar10", source=str(source), names_sha256=SHA256, shards=(0, 0))
     with resumed(target, plan, options) as work:
         folder = work.dataset

@@ -291,7 +291,8 @@ class YearFiles(Source[Map]):
         return content_bytes(sample.year.shape) + OVERHEAD
 
     def stamp(self, sample: Map) -> str:
-        found = sample.year.path.stat()
+        with read_errors(sample.year.path):
+            found = sample.year.path.stat()
         return f"{self.name(sample)}\t{found.st_size}\t{found.st_mtime_ns}"
 
     def store(self, sample: Map, shard: BinaryIO) -> StoredSample:

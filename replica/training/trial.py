@@ -147,7 +147,7 @@ class BuildState(Enum):
     PENDING = "pending"
     """Its network is to be waited for, or to be warmed once nothing trains beside it."""
     READY = "ready"
-    """Its network and its first batch wait for the first step."""
+    """Its network is there and waits for the first step."""
     FAILED = "failed"
 
 
@@ -165,17 +165,25 @@ class BuiltTrial:
     """The record of the normalisations that were fitted to the first batch, if there are any."""
     failure: Exception | None = None
     """Why it cannot be trained: an AIPerfError or a MemoryError."""
-    state: BuildState = BuildState.FITTED
     pending: Callable[[], Network] | None = None
     """Takes its network in the thread that trains; may raise AIPerfError or MemoryError."""
 
+    @property
+    def state(self) -> BuildState:
+        """How far it is."""
+        if self.failure is not None:
+            return BuildState.FAILED
+        if self.pending is not None:
+            return BuildState.PENDING
+        return BuildState.FITTED if self.network is None else BuildState.READY
+
     def awaiting(self, take: Callable[[], Network]) -> BuiltTrial:
         """Return it with a network that is to be taken."""
-        return replace(self, pending=take, state=BuildState.PENDING)
+        return replace(self, pending=take)
 
     def failed(self, error: Exception) -> BuiltTrial:
         """Return it with the error, which keeps nothing of what was computed."""
-        return replace(self, failure=without_frames(error), state=BuildState.FAILED)
+        return replace(self, failure=without_frames(error))
 
     def close(self) -> None:
         """Free its network, if it has one."""

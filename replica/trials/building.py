@@ -85,7 +85,7 @@ class TrialBuilder(ABC):
                 batches = itertools.chain((first,), batches)
         except (AIPerfError, MemoryError) as error:
             return built.failed(error)
-        return replace(built, batches=batches, calibrated=calibrated, state=BuildState.READY)
+        return replace(built, batches=batches, calibrated=calibrated)
 
 
 class OneRankBuilder(TrialBuilder):

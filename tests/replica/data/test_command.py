@@ -179,6 +179,33 @@ def test_shards_that_cannot_be_written(imagenet_source: Path, tmp_path: Path) ->
     assert done.stderr == f"aiperf: cannot write the dataset to {folder}: File too large{kept}\n"
 
 
+def test_each_corrupt_image_is_named(
+    make_source: Callable[[Path], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = make_source(tmp_path / "source")
+    images = sorted(source.glob("*/*/*.JPEG"))
+    corrupt = [images[1], images[7], images[20], images[-1]]
+    for image in corrupt:
+        image.write_bytes(b"<html>")
+    corrupt[0].unlink()
+    corrupt[0].symlink_to("nowhere")
+    arguments = [*_prepare(source, tmp_path / "x"), "--shards", "5"]
+    assert main([str(argument) for argument in arguments]) == 2
+    *named, last = capsys.readouterr().err.splitlines()
+    assert last == (
+        "aiperf: 4 of 39 images are corrupt or cannot be read: those above; replace them or take "
+        f"them away; 3 of 7 shards are kept in {tmp_path / 'x.partial'}; run the same command "
+        "again to resume"
+    )
+    assert sorted(named) == sorted(
+        [
+            f"aiperf: cannot read {corrupt[0]}: No such file or directory",
+            *(f"aiperf: {image} is corrupt: it is no image" for image in corrupt[1:]),
+        ]
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "x.partial"]
+
+
 def test_the_commands_of_aiperf_show_what_this_one_says(
     imagenet_source: Path, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from tests.support.run_writer import (
     RunWriter,
     evaluated,
     progress,
+    replica_started,
     run_ended,
     run_started,
     trial_started,
@@ -169,3 +170,8 @@ def test_a_run_that_breaks_every_rule_says_each(run: Run) -> None:
         "duration", "duration", "error", "dataset", "initial network", "network morphism",
         "TPE", "records",
     ]  # fmt: skip
+
+
+def test_a_simulated_engine_computed_nothing(run: Run) -> None:
+    run.replica(0.5, replica_started().model_copy(update={"engine": "simulated"}))
+    assert run.write().broken() == ["engine: simulated engine: nothing was computed"]

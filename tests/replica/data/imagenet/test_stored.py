@@ -22,7 +22,7 @@ from aiperf_hpc.replica.data.base import Part
 from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.stored_image import LabelledImage, encode
 from aiperf_hpc.replica.data.imagenet.verification import verify_folder
-from aiperf_hpc.replica.data.staging import Options, Plan
+from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.trial import Stored
 
 RESIZED: tuple[Stored, ...] = ("resized", "raw")
@@ -274,11 +274,29 @@ def test_larger_images_than_the_format_has_are_named(copied: Path, stored: Store
 # Preparing
 
 
-def test_an_interrupted_preparation_is_resumed_in_its_format_alone(stored: Stored) -> None:
-    plan = Plan(dataset="imagenet", source="x", names_sha256="0", shards=(1, 1), stored=stored)
+def test_an_interrupted_preparation_is_resumed_in_its_format_alone(
+    stored: Stored, source: Path, folders: dict[Stored, Path], tmp_path: Path
+) -> None:
+    own_source = Path(shutil.copytree(source, tmp_path / "source"))
+    last = sorted((own_source / "val").glob("*/*"))[-1]
+    content = last.read_bytes()
+    last.write_bytes(b"")
+    with pytest.raises(DatasetError, match="is corrupt"):
+        prepare_imagenet(own_source, tmp_path / "x", _options(stored))
+    last.write_bytes(content)
     for other in {"jpeg", *RESIZED} - {stored}:
-        difference = plan.difference(plan.model_copy(update={"stored": other}))
-        assert difference == f"with --stored {stored}, not {other}"
+        message = f"an interrupted preparation with --stored {stored}, not {other}"
+        with pytest.raises(DatasetError, match=message):
+            prepare_imagenet(own_source, tmp_path / "x", _options(other))
+    lines: list[str] = []
+    options = Options(shards=SHARDS, stored=stored, cores=2, report=lines.append)
+    prepare_imagenet(own_source, tmp_path / "x", options)
+    assert lines[1].endswith("3 of 4 shards are kept")
+    mine, theirs = (
+        {path.name: path.read_bytes() for path in folder.iterdir()}
+        for folder in (tmp_path / "x", folders[stored])
+    )
+    assert mine == theirs
 
 
 @pytest.mark.parametrize(
