@@ -19,6 +19,7 @@ class PartStatus(Value):
     """The energy of one part of all nodes, e.g. of their accelerators."""
 
     label: Label
+    """Whether it is measured, estimated or absent."""
     joules: float | None
     """The sum of what was metered."""
     watts: float | None
@@ -26,6 +27,7 @@ class PartStatus(Value):
     nodes: int
     """How many nodes tell it."""
     sources: tuple[str, ...]
+    """The tools that reported it."""
 
 
 class EnergyStatus(Value):
@@ -34,11 +36,13 @@ class EnergyStatus(Value):
     label: Label
     """Measured, if nothing is missing and no part is an estimate; else estimated, or absent."""
     joules: float | None
+    """Energy in joules."""
     watts: float | None
     """The mean power of all parts and nodes together, each while it was metered."""
     ops_per_watt: float | None
     """Credited operations a second for each watt of the mean power."""
     parts: dict[Part, PartStatus]
+    """The energy of each part of the nodes."""
     missing: tuple[str, ...]
     """What is not in the sum, and why: then it is less than what was used."""
 

@@ -20,7 +20,9 @@ class KindStatus(Value):
     kind: str
     """The accelerators of a node or, where it has none, its processors."""
     replicas: int
+    """The replicas by their numbers."""
     nodes: int
+    """The nodes, or how many."""
     trials: int
     """How many its replicas began."""
     operations: int
@@ -91,6 +93,7 @@ class NodesStep(Value):
     seconds: float
     """Since the run's start."""
     replicas: int
+    """The replicas by their numbers."""
 
 
 class NodesAskedFor(Value):
@@ -110,6 +113,7 @@ class NodesPoint(Value):
     """All the time in which a run had one number of nodes."""
 
     nodes: int
+    """The nodes, or how many."""
     seconds: float
     """For how long it had them."""
     ops: float

@@ -16,11 +16,13 @@ class ReplicaStatus(Value):
     """One replica now."""
 
     id: str
+    """Its name."""
     state: str
     """What it is doing: its job's pending, requeued, lost, done, failed; or starting, ready (it
     waits for the run's clock), its trainer's phase, silent, ended, failed with its status; or
     unknown, when it is silent and its scheduler too."""
     host: str | None
+    """The host's name."""
     node: str | None
     """The scheduler's name for where it runs; the host's where there is none."""
     job: str | None
@@ -28,12 +30,15 @@ class ReplicaStatus(Value):
     detail: str
     """The launcher's own words about its job."""
     trials: int
+    """How many trials there are."""
     stock: int
     """Candidates that wait for the trainer."""
     last_record_seconds: float | None
     """Seconds since its last record; None before the first, and once the run has ended."""
     cpu_percent: float | None
+    """Processor time used, in percent of one core."""
     memory_bytes: int | None
+    """Bytes of memory."""
     storage_waiting: str = ""
     """What it waits for now, because storage is full or away; empty when it does not."""
 
@@ -44,7 +49,9 @@ class StorageStatus(Value):
     who: str
     """``primary``, or a replica."""
     seconds: float
+    """The total time waited, in seconds."""
     times: int
+    """The number of waits."""
     last_began_seconds: float | None
     """Seconds from the run's start to its last wait; None while its first wait lasts."""
     last_reason: str

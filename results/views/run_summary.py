@@ -30,14 +30,21 @@ class RunSummary(Value):
     name: str
     """Its folder, below the one that is listed."""
     run_id: str
+    """The run's own name."""
     state: RunState
+    """Its state."""
     reason: str
+    """Why it is in its state; may be empty."""
     simulated: bool
     """Whether its time is that of a simulation."""
     preset: str
+    """The preset of the configuration."""
     workload: str
+    """The workload."""
     dataset: str
+    """The name of the dataset."""
     launcher: str
+    """What starts the replicas."""
     nodes_requested: int
     """The number of nodes that the user requested."""
     resources: Resources

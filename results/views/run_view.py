@@ -97,18 +97,25 @@ class RunStatus(Value):
     """The run now."""
 
     run_id: str
+    """The run's own name."""
     state: RunState
+    """Its state."""
     simulated: bool = False
     """Whether its time is that of a simulation, and not this machine's."""
     reason: str
+    """Why it is in its state; may be empty."""
     nodes_requested: int
     """The number of nodes that the user requested."""
     resources: Resources
     """Its replicas, hosts and accelerators."""
     hours: float
+    """The length that was asked for, in hours."""
     elapsed_seconds: float
+    """Seconds since the run's start."""
     remaining_seconds: float
+    """Seconds to the run's end."""
     score: ScoreStatus
+    """The score so far."""
     measure: str = ACCURACY.name
     """The name of the run's measure of quality."""
     best_accuracy: float | None
@@ -120,7 +127,9 @@ class RunStatus(Value):
     without_error: str = ""
     """Why there is no error, and so no regulated score; empty where there is."""
     best_trial: str | None
+    """The trial with the best quality; null before an evaluation."""
     replicas: tuple[ReplicaStatus, ...]
+    """The replicas by their numbers."""
     trials_by_state: dict[str, int]
     """How many trials are in each state; candidates in stock are ``queued``."""
     rounds: dict[str, int]
@@ -132,6 +141,7 @@ class RunStatus(Value):
     served_at: str | None = None
     """The URL at which its primary answers over REST."""
     problems: tuple[str, ...]
+    """What is wrong with the records, a line each."""
     storage: tuple[StorageStatus, ...] = ()
     """The primary and the replicas that have waited for storage."""
     telemetry: TelemetryStatus | None = None

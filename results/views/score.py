@@ -20,12 +20,17 @@ class ScoreStatus(Value):
     """A score with its unit in the names: operations, operations a second, seconds."""
 
     elapsed_seconds: float
+    """Seconds since the run's start."""
     operations: int
+    """Analytical operations that are credited."""
     ops: float
+    """The score: operations a second."""
     error: float | None
+    """The share of validation samples that are wrong; null where there is none."""
     regulated_error: float | None
     """The error that ``regulated`` is made from: never less than one validation sample."""
     regulated: float | None
+    """The regulated score: minus the logarithm of the error, times the score."""
 
     @classmethod
     def of(cls, point: ScorePoint) -> ScoreStatus:

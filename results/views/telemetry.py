@@ -27,12 +27,15 @@ class AcceleratorStatus(Value):
     utilisation_percent: float | None
     """Of the time since the sample before."""
     memory_bytes: float | None
+    """Bytes of memory."""
     watts: float | None
     """The mean power since the sample before."""
     celsius: float | None
     """The highest temperature since the sample before."""
     mhz: float | None
+    """The clock of the compute units, in MHz."""
     memory_mhz: float | None
+    """The clock of the memory in MHz."""
 
 
 class NodeUse(Value):
@@ -54,25 +57,32 @@ class NodeTraffic(NodeUse):
     disk_read_rate: float | None
     """Bytes a second that were read from disks."""
     disk_written_rate: float | None
+    """Bytes a second that its block devices wrote."""
     network_received_rate: float | None
+    """Bytes a second that its interfaces received."""
     network_sent_rate: float | None
+    """Bytes a second that its interfaces sent."""
     fabric_received_rate: float | None
     """By verbs: InfiniBand, RoCE or Omni-Path."""
     fabric_sent_rate: float | None
+    """Bytes a second that its ports sent by verbs."""
 
 
 class NodeStatus(NodeTraffic):
     """One node when it was last sampled."""
 
     host: str
+    """The host's name."""
     at_seconds: float
     """Seconds from the run's start to the sample."""
     seconds: float
     """How long the sample is."""
     processes_memory_bytes: float | None
+    """Bytes of the run's processes' resident sets together."""
     watts: float | None
     """The power of all that is metered there."""
     accelerator_count: int
+    """How many accelerators it has."""
     accelerators: tuple[AcceleratorStatus, ...] = ()
     """Left out of a run's status."""
 
@@ -85,7 +95,9 @@ class TelemetryStatus(Value):
     why_none: str
     """Why there is none; empty where there is some."""
     nodes: tuple[NodeStatus, ...]
+    """The nodes, or how many."""
     energy: EnergyStatus
+    """The energy, with its label."""
     overhead: float | None
     """The share of a core that sampling took, at most of all nodes; None before a sample."""
 
@@ -94,7 +106,9 @@ class NodeAbsences(Value):
     """What a node does not tell, and why."""
 
     host: str
+    """The host's name."""
     absent: dict[str, str]
+    """Missing facts by name, each with the reason."""
 
 
 class TelemetryPoint(NodeTraffic):
@@ -103,9 +117,11 @@ class TelemetryPoint(NodeTraffic):
     from_seconds: float
     """Seconds since the run's start."""
     to_seconds: float
+    """Seconds from the run's start to the end of the stretch."""
     sampled_seconds: float
     """How much of it was sampled."""
     accelerator_memory_bytes: float | None
+    """Bytes of memory in use on its accelerators together."""
     accelerator_watts: float | None
     """The power of its accelerators together."""
     celsius: float | None
@@ -122,17 +138,22 @@ class NodeSeries(Value):
     """A node over the time of the run."""
 
     host: str
+    """The host's name."""
     accelerators: tuple[str, ...]
+    """Its accelerators."""
     total: int
     """How many points there are; the latest are given."""
     points: tuple[TelemetryPoint, ...]
+    """The points in order of time."""
 
 
 class Telemetry(Value):
     """A run's telemetry: what its nodes did last and, where it was asked for, over time."""
 
     now: TelemetryStatus
+    """The latest sample of each node."""
     series: tuple[NodeSeries, ...]
+    """The requested time series."""
     absent: tuple[NodeAbsences, ...]
     """What each node does not tell, and why."""
 

@@ -19,27 +19,45 @@ class TrialStatus(Value):
     """One trial; what it executed and reached, and its time, are those until the run's end."""
 
     id: str
+    """Its name."""
     replica: str
+    """The replica."""
     round: int
+    """The round of its replica, counted from 1."""
     phase: str
+    """The phase of its round."""
     state: str
+    """Its state."""
     reason: str
+    """Why it is in its state; may be empty."""
     graph: str
+    """The hash of its graph."""
     parent: str | None
+    """The trial that it grew from; null for the initial network."""
     morphisms: tuple[MorphismData, ...]
+    """What was done to the parent's network, in order."""
     batch_size: int
+    """Samples of a training step, on all ranks together."""
     kernel_size: int | None
+    """The size of inserted convolutions, where it was chosen."""
     learning_rate: float
+    """The peak of the learning rate."""
     parameters: int
+    """How many numbers are trained."""
     depth: int
+    """Layers on the longest path through the network."""
     train_operations: int
     """Operations credited for one training sample."""
     validation_operations: int
     """Operations credited for one validation sample."""
     epochs: int
+    """Epochs that were evaluated."""
     epoch_limit: int
+    """Epochs at most."""
     train_samples: int
+    """Training samples that were executed."""
     validation_samples: int
+    """Validation samples that were executed."""
     best_accuracy: float | None
     """The highest accuracy that an evaluation of it observed; None where the run has another
     measure."""

@@ -335,12 +335,17 @@ class Machine(Value):
     """Where a replica runs."""
 
     host: str
+    """The host's name."""
     cpu: str
+    """The model of the processor."""
     cores: tuple[int, ...]
     """The logical CPUs that the replica's trainer may use."""
     memory_bytes: int
+    """Bytes of memory."""
     accelerators: tuple[str, ...]
+    """Its accelerators."""
     versions: dict[str, str]
+    """Versions of what it works with, by name."""
 
 
 class DevicePeak(Value):

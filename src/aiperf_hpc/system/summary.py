@@ -29,7 +29,9 @@ class NodeGroup(Value):
     """Nodes that differ in no more than the names of themselves and of what is in them."""
 
     count: int
+    """The number of these nodes."""
     hosts: tuple[str, ...]
+    """The hosts' names."""
     node: NodeDescription
     """The first host's."""
 
@@ -46,6 +48,7 @@ class MachineSummary(Value):
     libraries: dict[str, tuple[str, ...]] = {}
     """Every version that a process reported, by library."""
     jobs: tuple[Job, ...] = ()
+    """The scheduler's jobs."""
     environment: dict[str, str] = {}
     """The variables that all of them had, with one value."""
     environment_differs: tuple[str, ...] = ()
