@@ -36,7 +36,7 @@ ANEW := --force-reinstall --no-cache-dir
 endif
 
 .PHONY: start test suite check quick horovod faults fuzz chaos slurm nfs nfs-packages offline benchmarks benchmarks-search \
-	benchmarks-training packages browser browser-packages scaling docs release trust screenshots clean
+	benchmarks-training mutation packages browser browser-packages scaling docs release trust screenshots clean
 
 start: $(VENV)/.installed
 	$(BIN)/aiperf start --nodes $(NODES) --hours $(HOURS) --config quickstart --launcher local --yes
@@ -77,6 +77,11 @@ faults: $(VENV)/.installed-test slurm
 # changed at random: half an hour.
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m pytest tests/service tests/fuzz -m fuzz -s
+
+# N random changes of the code that decides a score, and the fraction that tests find: an hour.
+mutation: $(VENV)/.installed-test
+	$(BIN)/python -m tests.mutation.sample --trace
+	$(BIN)/python -m tests.mutation.sample --number $(N) --seed $(SEED)
 
 # N random faults on runs of such a cluster, and whether every record and score adds up.
 chaos: $(VENV)/.installed-test slurm

@@ -25,10 +25,11 @@ ROOT = Path(__file__).parent
 FETCH = ROOT / "fetch_cifar10.py"
 NOT_AVAILABLE = 75
 
-os.environ["OPENBLAS_NUM_THREADS"] = "1"
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
+assert "numpy" not in sys.modules or ONE_THREAD.items() <= os.environ.items(), "numpy is too early"
+os.environ |= ONE_THREAD
 """Of more threads on busy cores each spins until the others are done: what takes numpy a tenth of a
 second by one thread took it five seconds of processor time by two. All processes inherit it."""
-assert "numpy" not in sys.modules, "it would not read this any more"
 os.environ.pop("COLUMNS", None)
 """pytest-xdist sets it in its workers, and output that is piped has no width."""
 
