@@ -1,4 +1,4 @@
-"""MkDocs hook: the reference of the commands, made of the program's own help."""
+"""The reference of the commands, from the program's own help."""
 
 from __future__ import annotations
 
@@ -6,24 +6,14 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Literal, get_args, get_origin
 
-from mkdocs.structure.pages import Page
 from typer.core import TyperArgument, TyperOption
 
 from aiperf_hpc.cli.command import Command, Deferred, Group
 from aiperf_hpc.cli.program import COMMANDS, program
 
-PAGE, MARK = "reference/commands.md", "<!-- every command -->"
 
-
-def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Return the reference's page with all commands in the place of its mark."""
-    if page.file.src_uri != PAGE:
-        return markdown
-    before, after = markdown.split(MARK)
-    return "\n".join([before, *_reference(), after])
-
-
-def _reference() -> Iterator[str]:
+def reference() -> Iterator[str]:
+    """Yield the commands by panel: usage, parameters, examples."""
     commands = program().commands
     for panel, rows in groupby((row for row in COMMANDS if row.panel), key=lambda row: row.panel):
         yield f"\n## {panel}\n"
@@ -42,7 +32,7 @@ def _command(name: str, command: Command | Group) -> Iterator[str]:
     text, _, examples = (command.help or "").partition("\n\nExamples:\n")
     yield f"\n### aiperf {name}\n\n{text}\n"
     yield f"```\n{_usage(name, command)}\n```\n"
-    yield "| argument | what it is |\n|---|---|"
+    yield "| parameter | description |\n|---|---|"
     for parameter in command.params:
         if isinstance(parameter, TyperArgument | TyperOption) and not parameter.hidden:
             yield f"| `{_spelled(parameter)}` | {parameter.help}{_default(parameter)} |"

@@ -1,4 +1,4 @@
-"""MkDocs hook: the reference of the configuration, made of the fields' own descriptions."""
+"""The reference of the configuration, from the descriptions of its fields."""
 
 from __future__ import annotations
 
@@ -6,26 +6,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import yaml
-from mkdocs.structure.pages import Page
 
 from aiperf_hpc.config import RunConfig, preset_names, preset_text
-from schema_words import Schema, in_words, type_name, unwrapped
+from schema_tables import Schema, one_line, references, type_name, type_text
 
-PAGE, MARK = "reference/configuration.md", "<!-- every setting -->"
-HEAD = ("| key | value | default | what it is |", "|---|---|---|---|")
-
-
-def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Return the reference's page with all settings in the place of its mark."""
-    if page.file.src_uri != PAGE:
-        return markdown
-    before, after = markdown.split(MARK)
-    return "\n".join([before, *_reference(RunConfig.model_json_schema()), after])
+HEAD = ("| key | value | default | description |", "|---|---|---|---|")
 
 
-def _reference(whole: Schema) -> Iterator[str]:
+def reference() -> Iterator[str]:
+    """Yield a table for each section, the types of values and the presets."""
+    whole = RunConfig.model_json_schema()
     listed = set(_listed(whole))
-    uses = Counter(_references(whole))
+    uses = Counter(references(whole))
     shared = [name for name, times in uses.items() if times > 1 or name in listed]
     yield from _section(whole, whole, "", shared)
     yield "## Types of values"
@@ -38,7 +30,7 @@ def _reference(whole: Schema) -> Iterator[str]:
 
 def _section(whole: Schema, section: Schema, path: str, shared: list[str]) -> Iterator[str]:
     """Yield a section's table, then those of the sections in it."""
-    yield from _table(whole, section, path, shared, f"## {path[:-1] or 'The whole'}")
+    yield from _table(whole, section, path, shared, f"## {path[:-1] or 'Top level'}")
     for key, field in section["properties"].items():
         if (name := _section_of(field, shared)) is not None:
             yield from _section(whole, whole["$defs"][name], f"{path}{key}.", shared)
@@ -47,27 +39,16 @@ def _section(whole: Schema, section: Schema, path: str, shared: list[str]) -> It
 def _table(
     whole: Schema, section: Schema, path: str, shared: list[str], heading: str
 ) -> Iterator[str]:
-    yield f"\n{heading}\n\n{unwrapped(section['description'])}\n"
+    yield f"\n{heading}\n\n{one_line(section['description'])}\n"
     yield from HEAD
     for key, field in section["properties"].items():
         if (name := _section_of(field, shared)) is not None:
             kind, default = f"[a section](#{_anchor(path + key)})", ""
-            said = whole["$defs"][name]["description"]
+            description = whole["$defs"][name]["description"]
         else:
-            kind, default, said = in_words(field), _default(field), field["description"]
-        yield f"| `{path}{key}` | {kind} | {default} | {unwrapped(said)} |"
+            kind, default, description = type_text(field), _default(field), field["description"]
+        yield f"| `{path}{key}` | {kind} | {default} | {one_line(description)} |"
     yield ""
-
-
-def _references(schema: object) -> Iterator[str]:
-    if isinstance(schema, Mapping):
-        if "$ref" in schema:
-            yield type_name(schema)
-        for each in schema.values():
-            yield from _references(each)
-    elif isinstance(schema, list):
-        for each in schema:
-            yield from _references(each)
 
 
 def _listed(schema: object) -> Iterator[str]:
@@ -86,7 +67,7 @@ def _section_of(field: Schema, shared: list[str]) -> str | None:
 
 def _default(field: Schema) -> str:
     if "default" not in field:
-        return "none: to be given"
+        return "required"
     value = field["default"]
     if value is None:
         return "none"

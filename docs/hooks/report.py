@@ -1,28 +1,18 @@
-"""MkDocs hook: the reference of report.json, made of its own JSON Schema."""
+"""The reference of report.json, from its JSON Schema."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mkdocs.structure.pages import Page
-
 from aiperf_hpc.results.report.schema import report_schema
-from schema_words import Schema, type_table
-
-PAGE, MARK = "reference/report.md", "<!-- every key -->"
+from schema_tables import type_table
 
 
-def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Return the reference's page with all keys in the place of its mark."""
-    if page.file.src_uri != PAGE:
-        return markdown
-    before, after = markdown.split(MARK)
-    return "\n".join([before, *_reference(report_schema()), after])
-
-
-def _reference(schema: Schema) -> Iterator[str]:
-    yield "\n## The whole"
+def reference() -> Iterator[str]:
+    """Yield a table for each type of the schema."""
+    schema = report_schema()
+    yield "\n## Document"
     yield from type_table("report.json", schema)
-    yield "\n## Its parts"
+    yield "\n## Types"
     for name, part in sorted(schema["$defs"].items()):
         yield from type_table(name, part)

@@ -11,7 +11,7 @@ from tests.support.site import build_site
 
 pytestmark = pytest.mark.browser
 
-PAGES = ("index", "tutorials/laptop", "metrics", "reference/configuration", "reference/rest")
+PAGES = ("index", "tutorials/laptop", "metrics", "reference/configuration", "reference/rest/trials")
 RULES = {"rules": {"region": {"enabled": False}}}
 """The theme's own footer lies in none of its landmarks."""
 

@@ -1,4 +1,4 @@
-"""JSON Schema in words: what a value may be, and its description in one line of Markdown."""
+"""JSON Schema as Markdown: the text of a type, and a table of its fields."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 Schema = Mapping[str, Any]
 
 
-def in_words(schema: Schema) -> str:
-    """Return what a value may be; a type of its own is linked to its heading."""
+def type_text(schema: Schema) -> str:
+    """Return the text of a type; a named type is a link to its heading."""
     if "$ref" in schema:
         return f"[{type_name(schema)}](#{type_name(schema).lower()})"
     for several in ("anyOf", "oneOf"):
         if several in schema:
-            return " or ".join(map(in_words, schema[several]))
+            return " or ".join(map(type_text, schema[several]))
     if "enum" in schema:
         return ", ".join(f"`{each}`" for each in schema["enum"])
     if "const" in schema:
@@ -23,23 +23,33 @@ def in_words(schema: Schema) -> str:
 
 
 def type_table(title: str, schema: Schema) -> Iterator[str]:
-    """Yield a type under a heading of the third level: a row for each of its fields."""
-    yield f"\n### {title}\n\n{unwrapped(schema.get('description', ''))}\n"
+    """Yield a heading of the third level and a table of a type's fields."""
+    yield f"\n### {title}\n\n{one_line(schema.get('description', ''))}\n"
     if "properties" not in schema:
-        yield f"{in_words(schema)}\n"
+        yield f"{type_text(schema)}\n"
         return
-    yield "| field | value | what it is |\n|---|---|---|"
+    yield "| field | value | description |\n|---|---|---|"
     for key, field in schema["properties"].items():
-        yield f"| `{key}` | {in_words(field)} | {unwrapped(field.get('description', ''))} |"
+        yield f"| `{key}` | {type_text(field)} | {one_line(field.get('description', ''))} |"
     yield ""
 
 
 def type_name(schema: Schema) -> str:
-    """Return the name of the type that a reference is to."""
+    """Return the name of the type that a schema refers to."""
     return str(schema["$ref"]).rpartition("/")[2]
 
 
-def unwrapped(text: str) -> str:
+def references(schema: object) -> Iterator[str]:
+    """Yield the name of each type that a schema refers to, as often as it does."""
+    if isinstance(schema, Mapping):
+        if "$ref" in schema:
+            yield type_name(schema)
+        schema = list(schema.values())
+    for each in schema if isinstance(schema, list) else ():
+        yield from references(each)
+
+
+def one_line(text: str) -> str:
     """Return a description in one line."""
     return " ".join(text.replace("``", "`").replace("|", "\\|").split())
 
@@ -60,14 +70,14 @@ def _text(schema: Schema) -> str:
 
 def _list(schema: Schema) -> str:
     if "prefixItems" in schema:
-        kinds = dict.fromkeys(map(in_words, schema["prefixItems"]))
+        kinds = dict.fromkeys(map(type_text, schema["prefixItems"]))
         return f"{len(schema['prefixItems'])} of: {', '.join(kinds)}"
-    return f"list of: {in_words(schema.get('items', {}))}"
+    return f"list of: {type_text(schema.get('items', {}))}"
 
 
 def _object(schema: Schema) -> str:
     values = schema.get("additionalProperties")
-    return f"object of: {in_words(values)}" if isinstance(values, Mapping) else "object"
+    return f"object of: {type_text(values)}" if isinstance(values, Mapping) else "object"
 
 
 _PLAIN: dict[str, Callable[[Schema], str]] = {
