@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import SerializeAsAny
 
 from aiperf_hpc.analysis.document import json_parts
-from aiperf_hpc.analysis.metric import Aggregate, Metric, NotMeasuredError, measured
+from aiperf_hpc.analysis.metric import Aggregate, NotMeasuredError, measured
 from aiperf_hpc.analysis.metrics import METRICS
 from aiperf_hpc.analysis.metrics.mlperf_rules import rule_problems, scored_runs
 from aiperf_hpc.analysis.metrics.time_to_solution import SCORES
@@ -29,7 +29,7 @@ from aiperf_hpc.analysis.sections import (
     weak_scaling,
 )
 from aiperf_hpc.analysis.sections.contest import qualities_for
-from aiperf_hpc.analysis.training_log import Entry, ReadResult, TrainingLog, Unreadable
+from aiperf_hpc.analysis.training_log import Entry, ReadResult, Unreadable
 from aiperf_hpc.formatting import few
 from aiperf_hpc.results.table import Table
 from aiperf_hpc.trial import Value
@@ -128,15 +128,13 @@ def with_target(entry: Entry, options: Options) -> Entry:
     targets = qualities_for(options.targets, entry.benchmark)
     if not targets:
         return entry
-    logs = tuple(_log_with_target(log, targets[-1]) for log in entry.logs)
-    return entry.model_copy(update={"logs": logs})
-
-
-def _log_with_target(log: TrainingLog, target: float) -> TrainingLog:
-    if log.quality is None:
-        return log
-    changed = {"target": target, "replaced": log.quality.target, "weighted_by": None}
-    return log.model_copy(update={"quality": log.quality.model_copy(update=changed)})
+    logs = list(entry.logs)
+    for place, log in enumerate(logs):
+        if log.quality is not None:
+            changed = {"target": targets[-1], "replaced": log.quality.target, "weighted_by": None}
+            quality = log.quality.model_copy(update=changed)
+            logs[place] = log.model_copy(update={"quality": quality})
+    return entry.model_copy(update={"logs": tuple(logs)})
 
 
 def document(analysis: Analysis) -> Iterator[str]:
@@ -161,14 +159,16 @@ def metrics_of(entry: Entry) -> EntryMetrics:
     measures: dict[str, Aggregate] = {}
     missing: dict[str, str] = {}
     for metric in METRICS:
-        values, reason = _values(metric, entry)
+        pairs = [measured(partial(metric.compute, log)) for log in entry.logs]
+        values = [value for value, _ in pairs]
         runs = tuple(sorted(run for run in scored.indices if values[run] is not None))
         if metric.name in SCORES and not scored.valid:
             missing[metric.name] = scored.problems[0]
         elif runs:
             measures[metric.name] = _aggregate(values, runs)
         else:
-            missing[metric.name] = reason or "none of its trainings counts"
+            reasons = (reason for _, reason in pairs if reason)
+            missing[metric.name] = next(reasons, "none of its trainings counts")
     problems = (*scored.problems, *rule_problems(entry))
     return EntryMetrics(
         entry=entry.name, measures=measures, missing=missing, valid=scored.valid, problems=problems
@@ -183,12 +183,6 @@ def _aggregate(values: Sequence[float | None], runs: tuple[int, ...]) -> Aggrega
         values=tuple(values),
         kept=runs,
     )
-
-
-def _values(metric: Metric, entry: Entry) -> tuple[list[float | None], str]:
-    """Return a metric of each training, and why it is missing from the first without it."""
-    pairs = [measured(partial(metric.compute, log)) for log in entry.logs]
-    return [value for value, _ in pairs], next((reason for _, reason in pairs if reason), "")
 
 
 def notes_on(entry: Entry, of: EntryMetrics) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TypeVar
 
 from aiperf_hpc.analysis.training_log import ACCELERATOR, TrainingLog
@@ -71,7 +72,7 @@ def measured(compute: Callable[[], T]) -> tuple[T | None, str]:
 def measured_each(
     items: Iterable[K],
     compute: Callable[[K], T],
-    name: Callable[[K], str],
+    name: Callable[[K], str] = attrgetter("name"),
     errors: type[AIPerfError] = NotMeasuredError,
 ) -> tuple[list[T], dict[str, str]]:
     """Return the value of each item that has one and, by name, why the others have none."""

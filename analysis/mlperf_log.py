@@ -63,55 +63,43 @@ def _texts(view: RunView, run: Path) -> Iterator[str]:
 
 
 def _lines(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[str]:
-    """Yield a training's lines by their time: a later life of its replica stages within its run."""
-    for _, line in sorted(_events(view, workload, log), key=itemgetter(0)):
-        yield line
+    """Yield a training's lines by their time: a later attempt of its replica stages in its run."""
+    for event in sorted(_events(view, workload, log), key=itemgetter(0)):
+        yield event_line(*event)
 
 
-Event = tuple[float, str]
-"""When something was, UTC seconds, and the line that says it."""
-
-
-def _event(
-    utc: float, kind: str, key: str, value: object = None, at: dict[str, object] | None = None
-) -> Event:
-    return utc, event_line(utc, kind, key, value, at)
+Event = tuple[float, str, str, object, dict[str, object] | None]
+"""UTC seconds of an event, and the kind, key, value and metadata of its line."""
 
 
 def _events(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[Event]:
-    start = log.init.started if log.init else (log.run.started if log.run else 0.0)
+    run = log.run or Interval(started=0.0, ended=None)
+    init = log.init or Interval(started=run.started, ended=None)
     for key, value in _settings(view, workload, log):
-        yield _event(start, POINT, key, value)
-    yield _event(start, POINT, "cache_clear", False)
-    yield _event(start, START, "init_start")
+        yield init.started, POINT, key, value, None
+    yield init.started, POINT, "cache_clear", False, None
+    yield init.started, START, "init_start", None, None
     for staged in log.staging:
-        yield from _interval(staged, "staging")
-    yield _event(log.init.ended or start if log.init else start, END, "init_stop")
-    if log.run is None:
-        return
-    yield _event(log.run.started, START, "run_start")
+        yield staged.started, START, "staging_start", None, None
+        if staged.ended is not None:
+            yield staged.ended, END, "staging_stop", None, None
+    yield init.ended or init.started, END, "init_stop", None, None
+    yield run.started, START, "run_start", None, None
     better = workload.objective.quality.goal
     quality = "eval_error" if better == "minimize" else "eval_accuracy"
     evaluations = {each.epoch: each for each in log.evaluations}
     for epoch in log.epochs:
         at: dict[str, object] = {"epoch_num": epoch.number}
-        yield _event(epoch.started, START, "epoch_start", at=at)
+        yield epoch.started, START, "epoch_start", None, at
         found = evaluations[epoch.number]
         if found.started is not None:
-            yield _event(found.started, START, "eval_start", at=at)
-        yield _event(found.ended, POINT, quality, found.quality, at)
+            yield found.started, START, "eval_start", None, at
+        yield found.ended, POINT, quality, found.quality, at
         if found.started is not None:
-            yield _event(found.ended, END, "eval_stop", at=at)
-        yield _event(epoch.ended or found.ended, END, "epoch_stop", at=at)
+            yield found.ended, END, "eval_stop", None, at
+        yield epoch.ended or found.ended, END, "epoch_stop", None, at
     status = "success" if log.succeeded else "aborted"
-    end = log.run.started if log.run.ended is None else log.run.ended
-    yield _event(end, END, "run_stop", at={"status": status})
-
-
-def _interval(span: Interval, name: str) -> Iterator[Event]:
-    yield _event(span.started, START, f"{name}_start")
-    if span.ended is not None:
-        yield _event(span.ended, END, f"{name}_stop")
+    yield run.ended or run.started, END, "run_stop", None, {"status": status}
 
 
 def _settings(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[tuple[str, object]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from aiperf_hpc.analysis.analysis import SECTIONS, Analysis, EntryMetrics, notes_on
@@ -38,10 +39,8 @@ def _row(metric: Metric, aggregate: Aggregate) -> tuple[str, str, str]:
 
 
 def _figure(metric: Metric, aggregate: Aggregate) -> str:
-    mean = metric.formatted(aggregate.mean)
-    return (
-        mean if aggregate.deviation is None else f"{mean} ± {metric.formatted(aggregate.deviation)}"
-    )
+    figures = (aggregate.mean, aggregate.deviation)
+    return " ± ".join(metric.formatted(figure) for figure in figures if figure is not None)
 
 
 def facts_of(entry: Entry) -> Iterator[str]:
@@ -73,9 +72,8 @@ def _missing(of: EntryMetrics, measures: Sequence[Metric]) -> dict[str, str]:
 
     What qualifies another metric, and begins with an ellipsis, is not missed where it is not.
     """
-    titles = {metric.name: metric.title for metric in measures}
-    named = {titles[name]: reason for name, reason in of.missing.items()}
-    return {title: reason for title, reason in named.items() if not title.startswith("…")}
+    titles = {m.name: m.title for m in measures if not m.title.startswith("…")}
+    return {titles[name]: reason for name, reason in of.missing.items() if name in titles}
 
 
 def entries_table(analysis: Analysis) -> Table:
@@ -146,12 +144,12 @@ def _counting(of: EntryMetrics) -> int:
 
 def _missing_of_all(entries: Sequence[EntryMetrics], measures: Sequence[Metric]) -> Iterator[str]:
     """Yield why measures are missing, of all entries that miss them for one reason."""
-    told: dict[str, dict[str, str]] = {}
+    missing: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for of in entries:
         for title, reason in _missing(of, measures).items():
-            told.setdefault(title, {})[of.entry] = reason
-    for title, missing in told.items():
-        yield from (f"{title} of {note}" for note in reasons(missing))
+            missing[title][of.entry] = reason
+    for title, why in missing.items():
+        yield from (f"{title} of {note}" for note in reasons(why))
 
 
 MAX_NOTES = 20

@@ -7,9 +7,10 @@ mlcommons/logging, benchmark_meta.py and result_summarizer]
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metric import NotMeasuredError, measured
 from aiperf_hpc.analysis.metrics.time_to_solution import (
     run_seconds,
     staging_spans,
@@ -71,14 +72,6 @@ def olympic_runs(times: Sequence[float | None], drop: int = 1, lost: int = 0) ->
     return ScoredRuns(tuple(order), failed == 0, (few,))
 
 
-def run_count_problem(benchmark: str, round_: str | None, runs: int) -> str | None:
-    """Return in words that an entry has another number of runs than the rules want."""
-    wanted = required_runs(benchmark, round_)
-    if wanted is None or wanted == runs:
-        return None
-    return f"{runs} runs, and the rules want {wanted} of {benchmark}"
-
-
 def mean_without_extremes(values: Sequence[float], drop: int = 1) -> float:
     """Return the mean without the ``drop`` smallest and the ``drop`` largest values.
 
@@ -103,29 +96,19 @@ def scored_runs(entry: Entry) -> ScoredRuns:
     everything = tuple(range(len(entry.logs)))
     if entry.format != "mllog" or entry.scenario == "weak":
         return ScoredRuns(everything, True, ())
-    times = [_time(log) for log in entry.logs]
+    times = [measured(partial(time_to_solution, log))[0] for log in entry.logs]
     if len(times) + entry.lost == 1:
         return ScoredRuns(everything, True, ("one run only: no mean, no deviation",))
     return olympic_runs(times, runs_dropped(entry.benchmark), entry.lost)
-
-
-def _time(log: TrainingLog) -> float | None:
-    """Return a training's time to solution, None where it failed."""
-    try:
-        return time_to_solution(log)
-    except NotMeasuredError:
-        return None
 
 
 def rule_problems(entry: Entry) -> Iterator[str]:
     """Yield what the rules say against an entry of MLPerf."""
     if entry.format != "mllog":
         return
-    runs = len(entry.logs) + entry.lost
-    if entry.scenario == "strong" and runs > 1:
-        problem = run_count_problem(entry.benchmark, entry.round, runs)
-        if problem is not None:
-            yield problem
+    runs, wanted = len(entry.logs) + entry.lost, required_runs(entry.benchmark, entry.round)
+    if entry.scenario == "strong" and runs > 1 and wanted not in (None, runs):
+        yield f"{runs} runs, and the rules want {wanted} of {entry.benchmark}"
     yield from _staging_problems(entry)
 
 
@@ -140,15 +123,12 @@ def staging_place(entry: Entry) -> str | None:
 
 def _staging_places(log: TrainingLog) -> Iterator[str]:
     """Yield where each staging of a log lies, by its middle."""
-    try:
-        spans, seconds = staging_spans(log), run_seconds(log)
-    except NotMeasuredError:
-        return
-    if log.run is None:
+    spans, _ = measured(lambda: staging_spans(log))
+    seconds, _ = measured(lambda: run_seconds(log))
+    if spans is None or seconds is None or log.run is None:
         return
     for started, ended in spans:
-        middle = (started + ended) / 2
-        within = log.run.started <= middle <= log.run.started + seconds
+        within = log.run.started <= (started + ended) / 2 <= log.run.started + seconds
         yield "inside" if within else "outside"
 
 

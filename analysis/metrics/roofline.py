@@ -39,18 +39,6 @@ class Attainable(NamedTuple):
     """What is reached first: ``compute``, or a bound's name."""
 
 
-def intensity(operations: float, moved: float) -> float:
-    """Return operations a byte: operational intensity where memory moves the bytes, network
-    intensity where an all-reduce does, I/O intensity where they are read.
-
-    Raises:
-        ValueError: nothing is moved.
-    """
-    if moved <= 0.0:
-        raise ValueError("nothing is moved")
-    return operations / moved
-
-
 def attainable(peak: float, bounds: Sequence[Bound] = ()) -> Attainable:
     """Return min(peak, intensity x bandwidth of each bound) and which of them it is.
 
@@ -62,9 +50,7 @@ def attainable(peak: float, bounds: Sequence[Bound] = ()) -> Attainable:
     return min(rates, key=lambda found: found.rate)
 
 
-def steps_of(samples: int, batch_size: int, epoch_samples: int | None = None) -> int:
+def steps_of(samples: int, batch_size: int, epoch_samples: int) -> int:
     """Return the steps of so many samples in batches; the last one of an epoch may be smaller."""
-    if epoch_samples is None:
-        return -(-samples // batch_size)
     epochs, rest = divmod(samples, epoch_samples)
     return epochs * -(-epoch_samples // batch_size) + -(-rest // batch_size)

@@ -11,8 +11,6 @@ import math
 from collections.abc import Sequence
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
-from aiperf_hpc.analysis.metrics.time_to_solution import train_throughput
-from aiperf_hpc.analysis.training_log import TrainingLog
 from aiperf_hpc.trial import Value
 
 LEVEL = 0.95
@@ -76,18 +74,6 @@ class PrincipalComponent(Value):
     epochs: float
     """Geometric mean."""
     trainings: int
-
-
-def throughput_of_all(log: TrainingLog) -> float:
-    """Return the training samples a second of all accelerators together.
-
-    Raises:
-        NotMeasuredError: as ``train_throughput``, of one accelerator, does.
-    """
-    each = train_throughput(log)
-    if log.accelerators is None:
-        raise NotMeasuredError("nothing says how many accelerators there were")
-    return each * log.accelerators
 
 
 def speedup(value: float, base: float) -> float:

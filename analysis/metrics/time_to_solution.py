@@ -18,7 +18,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from aiperf_hpc.analysis.metric import Metric, NotMeasuredError
-from aiperf_hpc.analysis.training_log import Evaluation, Interval, TrainingLog, cached_per_log
+from aiperf_hpc.analysis.training_log import Evaluation, TrainingLog, cached_per_log
 
 MINUTE = 60.0
 HOUR = 3600.0
@@ -43,16 +43,10 @@ def reached_target(log: TrainingLog) -> bool:
 def reaching_evaluation(log: TrainingLog) -> Evaluation | None:
     """Return the first evaluation that is as good as the target, None if none is."""
     quality = log.quality
-    if quality is None or quality.target is None:
+    if quality is None:
         return None
-    return next(
-        (
-            one
-            for one in log.evaluations
-            if one.quality is not None and quality.reaches(one.quality)
-        ),
-        None,
-    )
+    known = (one for one in log.evaluations if one.quality is not None)
+    return next((one for one in known if quality.reaches(one.quality or 0.0)), None)
 
 
 def run_seconds(log: TrainingLog) -> float:
@@ -89,7 +83,10 @@ def staging_spans(log: TrainingLog) -> list[Span]:
     """Return when the dataset was copied to the nodes."""
     if not log.staging:
         raise NotMeasuredError("the log has no staging")
-    return list(_closed(log.staging, "a staging without an end"))
+    spans = [(each.started, each.ended) for each in log.staging if each.ended is not None]
+    if len(spans) < len(log.staging):
+        raise NotMeasuredError("the log has a staging without an end")
+    return spans
 
 
 def staging(log: TrainingLog) -> float:
@@ -207,15 +204,20 @@ def _epochs(log: TrainingLog, last: Evaluation | None) -> float:
 
 
 @cached_per_log
-def train_throughput(log: TrainingLog) -> float:
-    """Return the training samples a second and accelerator, evaluations left out.
+def throughput_of_all(log: TrainingLog) -> float:
+    """Return the training samples a second of all accelerators together.
 
     [MLPerf HPC, table of compute: samples of all epochs / (time in epochs - time in evaluations)]
     """
     if log.train_samples is None:
         raise NotMeasuredError("the log does not say how many samples an epoch has")
     seconds = _compute_seconds(log) - _evaluations(log).covered
-    return _rate(log.train_samples * epochs_run(log), seconds) / _accelerators(log)
+    return _rate(log.train_samples * epochs_run(log), seconds)
+
+
+def train_throughput(log: TrainingLog) -> float:
+    """Return the training samples a second and accelerator, evaluations left out. [the same]"""
+    return throughput_of_all(log) / _accelerators(log)
 
 
 def eval_throughput(log: TrainingLog) -> float:
@@ -302,8 +304,7 @@ def _known_evaluations(log: TrainingLog) -> _Evaluations:
 
 def _run_span(log: TrainingLog) -> Span:
     seconds = run_seconds(log)
-    if log.run is None:
-        raise NotMeasuredError("the log has no start of the run")
+    assert log.run is not None  # noqa: S101 -- it has seconds
     return log.run.started, log.run.started + seconds
 
 
@@ -315,13 +316,6 @@ def _clipped(spans: Iterable[Span], within: Span) -> list[Span]:
         return given
     clipped = ((max(started, start), min(ended, stop)) for started, ended in given)
     return [(started, ended) for started, ended in clipped if ended > started]
-
-
-def _closed(intervals: Iterable[Interval], problem: str) -> Iterable[Span]:
-    for interval in intervals:
-        if interval.ended is None:
-            raise NotMeasuredError(f"the log has {problem}")
-        yield interval.started, interval.ended
 
 
 def _accelerators(log: TrainingLog) -> int:

@@ -9,7 +9,6 @@ from typing import Any
 
 from aiperf_hpc.analysis.analysis import Analysis, EntryMetrics
 from aiperf_hpc.analysis.metric import Aggregate
-from aiperf_hpc.analysis.metrics.roofline import MEMORY, NETWORK, STORAGE
 from aiperf_hpc.analysis.sections.communication import Communication
 from aiperf_hpc.analysis.sections.cost import Costs, CostToAccuracy
 from aiperf_hpc.analysis.sections.roofline import Ceilings, Rooflines, RunRoofline
@@ -28,8 +27,6 @@ from aiperf_hpc.results.report.plots.time_to_accuracy import (
     threshold_plot,
 )
 
-_Range = tuple[float | None, float | None]
-"""The least and the most intensity of a network."""
 MOST_CURVES = 12
 """Entries that a drawing tells apart."""
 
@@ -164,26 +161,14 @@ def rooflines(found: Rooflines) -> Iterator[Plot]:
 
 def _panels(run: RunRoofline, ceilings: Ceilings) -> Iterator[Panel]:
     """Yield a panel for each bandwidth that is known, with the networks that move such bytes."""
-
-    def panel(kind: str, bandwidth: float, ranges: Iterable[_Range]) -> Panel:
+    for kind, bandwidth in ceilings.bandwidths.items():
         points = [
             Point(each.graph[:8], low, high, each.achieved, each.precision)
-            for each, (low, high) in zip(run.architectures, ranges, strict=True)
+            for each in run.architectures
+            for low, high in (each.intensities(kind),)
             if low is not None and high is not None
         ]
-        return Panel(kind, bandwidth, points)
-
-    if ceilings.memory is not None:
-        ranges = [(each.separate.intensity, each.fused.intensity) for each in run.architectures]
-        yield panel(MEMORY, ceilings.memory, ranges)
-    if ceilings.network is not None:
-        yield panel(
-            NETWORK, ceilings.network, [(each.network_intensity,) * 2 for each in run.architectures]
-        )
-    if ceilings.storage is not None:
-        yield panel(
-            STORAGE, ceilings.storage, [(each.io_intensity,) * 2 for each in run.architectures]
-        )
+        yield Panel(kind, bandwidth, points)
 
 
 def scaling(studies: ScalingStudies) -> list[Plot]:

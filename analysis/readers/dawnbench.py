@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -78,39 +77,33 @@ _PRICE = re.compile(r"\$? ?(?P<number>[0-9.eE+-]+) ?(?:\$|USD)?(?: ?/ ?(?:h|hr|h
 
 def read_entry(json: Path, tsv: Path) -> ReadResult:
     """Read one training, of its description and its progress."""
+    path = json
     try:
         described = read_object(json)
+        path = tsv
+        return ReadResult((_training(json, tsv, described, _table(text_of(tsv))),))
     except AIPerfError as error:
-        return ReadResult.failed(json, error)
-    try:
-        table = _table(text_of(tsv))
-        entry = _training(json, tsv, described, table)
-    except AIPerfError as error:
-        return ReadResult.failed(tsv, error)
-    return ReadResult(entries=(entry,))
+        return ReadResult.failed(path, error)
 
 
 def read_inference(json: Path) -> ReadResult:
     """Read one measurement of inference, which is a description alone."""
     try:
-        entry = _inference(json, read_object(json))
+        return ReadResult((_inference(json, read_object(json)),))
     except AIPerfError as error:
         return ReadResult.failed(json, error)
-    return ReadResult(entries=(entry,))
 
 
 # --- The progress of a training -----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """The rows of a TSV by the names of its columns, and what is wrong with them."""
+class _Table(NamedTuple):
+    """The rows of a TSV, and what is wrong with them."""
 
     columns: tuple[str, ...]
-    rows: tuple[Mapping[str, str], ...]
-    lines: tuple[int, ...]
-    """The number of each row's line in the file, from 1."""
-    problems: tuple[str, ...]
+    rows: dict[int, dict[str, str]]
+    """The cells by the names of the columns, by the line's number in the file, from 1."""
+    problems: list[str]
 
 
 def _table(text: str) -> _Table:
@@ -123,17 +116,17 @@ def _table(text: str) -> _Table:
     if not lines:
         raise UsageError("empty")
     columns = _columns(lines[0][1])
-    rows, numbers, problems = [], [], []
+    table = _Table(columns, {}, [])
     for number, line in lines[1:]:
         cells = _cells(line, len(columns))
-        if len(cells) != len(columns):
-            problems.append(f"line {number}: {len(cells)} cells for {len(columns)} columns: unread")
-            continue
-        rows.append(dict(zip(columns, cells, strict=True)))
-        numbers.append(number)
-    if not rows:
+        if len(cells) == len(columns):
+            table.rows[number] = dict(zip(columns, cells, strict=True))
+        else:
+            fault = f"line {number}: {len(cells)} cells for {len(columns)} columns: unread"
+            table.problems.append(fault)
+    if not table.rows:
         raise UsageError("no rows below the header")
-    return _Table(columns, tuple(rows), tuple(numbers), tuple(_few(problems)))
+    return table
 
 
 def _columns(header: str) -> tuple[str, ...]:
@@ -156,24 +149,20 @@ def _cells(line: str, count: int) -> list[str]:
     return cells
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """One evaluation."""
+class _Row(NamedTuple):
+    """One evaluation, and its line."""
 
     line: int
-    epoch: float | None
-    ended: float
-    """Seconds since the start."""
-    quality: float | None
+    evaluation: Evaluation
 
 
 def _training(json: Path, tsv: Path, described: Mapping[str, Any], table: _Table) -> Entry:
     problems: list[str] = []
     task = _task(json, table.columns, problems)
     quality = _quality(task, table.columns, problems)
-    cells = [row[name] for row in table.rows for name in table.columns if name in QUALITIES]
+    cells = [row[name] for row in table.rows.values() for name in row if name in QUALITIES]
     power = _unit(quality, cells, problems)
-    problems += table.problems
+    problems += _few(table.problems)
     rows = _rows(table, quality.name, power, problems)
     system = _system(described, problems)
     return Entry(
@@ -204,17 +193,16 @@ def _log(
     accelerators: int | None,
 ) -> TrainingLog:
     back = list(_backwards(rows))
-    reached = _reached(rows, quality)
-    timed = None if back else (rows[reached] if reached is not None else rows[-1]).ended
+    evaluations = tuple(row.evaluation for row in rows)
+    good = (e.ended for e in evaluations if e.quality is not None and quality.reaches(e.quality))
+    reached = next(good, None)
+    ended = evaluations[-1].ended if reached is None else reached
     return TrainingLog(
         source=str(tsv),
-        run=Interval(started=0.0, ended=timed),
+        run=Interval(started=0.0, ended=None if back else ended),
         succeeded=None if quality.target is None else reached is not None,
-        epochs=() if back else _epochs(rows),
-        evaluations=tuple(
-            Evaluation(epoch=row.epoch, started=None, ended=row.ended, quality=row.quality)
-            for row in rows
-        ),
+        epochs=() if back else _epochs(evaluations),
+        evaluations=evaluations,
         quality=quality,
         accelerators=accelerators,
         settings={key: value for key, value in described.items() if key not in _DESCRIBED},
@@ -273,22 +261,23 @@ def _rows(table: _Table, quality: str, power: int, problems: list[str]) -> list[
         UsageError: no row says when it was.
     """
     rows, faults = [], []
-    for line, cells in zip(table.lines, table.rows, strict=True):
+    for line, cells in table.rows.items():
         hours, value = finite_number(cells["hours"]), _scaled(cells[quality], power)
         if hours is None:
             faults.append(f"line {line}: hours '{cells['hours'][:40]}' is no number: unread")
             continue
         if value is None:
             faults.append(f"line {line}: {quality} '{cells[quality][:40]}' is no number")
-        rows.append(_Row(line, finite_number(cells.get("epoch", "")), hours * HOUR, value))
+        epoch = finite_number(cells.get("epoch", ""))
+        rows.append(_Row(line, Evaluation(epoch, None, hours * HOUR, value)))
     if not rows:
         raise UsageError("no row has its hours as a number")
-    problems += [*_few(faults), *_skipped(rows)]
+    problems += [*_few(faults), *_skipped([row.evaluation.epoch for row in rows])]
     return rows
 
 
-def _skipped(rows: Sequence[_Row]) -> list[str]:
-    numbers = [row.epoch for row in rows if row.epoch is not None]
+def _skipped(epochs: Sequence[float | None]) -> list[str]:
+    numbers = [epoch for epoch in epochs if epoch is not None]
     gaps = [(a, b) for a, b in pairwise(numbers) if b - a > 1.5]
     if not gaps:
         return [] if numbers else ["no column 'epoch'"]
@@ -299,35 +288,22 @@ def _skipped(rows: Sequence[_Row]) -> list[str]:
 
 def _backwards(rows: Sequence[_Row]) -> Iterator[str]:
     before = 0.0
-    for row in rows:
-        if row.ended < before:
+    for line, (_, _, ended, _) in rows:
+        if ended < before:
             yield (
-                f"line {row.line}: time goes backwards, {row.ended / HOUR:g} h after "
+                f"line {line}: time goes backwards, {ended / HOUR:g} h after "
                 f"{before / HOUR:g} h; hours count from the start of the training"
             )
-        before = row.ended
+        before = ended
 
 
-def _reached(rows: Sequence[_Row], quality: Quality) -> int | None:
-    found = (
-        place
-        for place, row in enumerate(rows)
-        if row.quality is not None and quality.reaches(row.quality)
-    )
-    return next(found, None)
-
-
-def _epochs(rows: Sequence[_Row]) -> tuple[Epoch, ...]:
+def _epochs(rows: Sequence[Evaluation]) -> tuple[Epoch, ...]:
     """Return the epochs; none where rows skip some, for what lies between rows is not one."""
     numbers = [row.epoch for row in rows if row.epoch is not None]
     if len(numbers) < len(rows) or any(not 0.5 < b - a < 1.5 for a, b in pairwise(numbers)):
         return ()
-    starts = (0.0, *(row.ended for row in rows))
-    return tuple(
-        Epoch(number=row.epoch, started=start, ended=row.ended)
-        for row, start in zip(rows, starts, strict=False)
-        if row.epoch is not None
-    )
+    ends = [row.ended for row in rows]
+    return tuple(map(Epoch, [0.0, *ends[:-1]], ends, numbers))
 
 
 # --- What both kinds of entries have ------------------------------------------------------------

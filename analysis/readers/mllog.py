@@ -11,8 +11,10 @@ import math
 import multiprocessing
 import os
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,17 +94,16 @@ def benchmark_name(stated: str) -> str:
 
 
 def _stated(settings: Mapping[str, Any], reader: LineReader) -> SubmissionInfo:
-    def submission(key: str) -> str | None:
-        value = settings.get(f"submission_{key}")
-        known = isinstance(value, str) and value and "PLACEHOLDER" not in value
-        return value if known else None
-
-    benchmark = submission("benchmark") or reader.benchmark
+    named: defaultdict[str, str | None] = defaultdict(lambda: None)
+    for key, value in settings.items():
+        if key.startswith("submission_") and isinstance(value, str) and "PLACEHOLDER" not in value:
+            named[key.removeprefix("submission_")] = value or None
+    benchmark = named["benchmark"] or reader.benchmark
     return SubmissionInfo(
         benchmark=None if benchmark is None else benchmark_name(benchmark),
-        organization=submission("org"),
-        division=submission("division"),
-        platform=submission("platform"),
+        organization=named["org"],
+        division=named["division"],
+        platform=named["platform"],
         dialect=max(reader.dialects),
     )
 
@@ -242,11 +243,9 @@ _ACCURACIES = {"deepcam": 0.82, "openfold": 0.8}
 
 def _target(settings: Mapping[str, Any]) -> float | None:
     """Return the target that a log states."""
-    for key in ("eval_target", "target_avg_lddt_ca_value", "target_accuracy_reached"):
-        value = logged_number(settings.get(key))
-        if value is not None:
-            return value
-    return None
+    keys = ("eval_target", "target_avg_lddt_ca_value", "target_accuracy_reached")
+    values = (logged_number(settings.get(key)) for key in keys)
+    return next((value for value in values if value is not None), None)
 
 
 def _accelerators(settings: Mapping[str, Any]) -> int | None:
@@ -345,8 +344,6 @@ def _bytes(paths: Sequence[Path]) -> int:
     """Return the size of all files; those that are not there have none."""
     total = 0
     for path in paths:
-        try:
+        with suppress(OSError):
             total += path.stat().st_size
-        except OSError:
-            continue
     return total

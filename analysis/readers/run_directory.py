@@ -7,15 +7,14 @@ it executed, and how the best quality rose.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from aiperf_hpc.analysis.readers.fixed_trials import init_of, staging_of, trainings
 from aiperf_hpc.analysis.readers.run_records import (
-    Executed,
     best_stored,
     executed_of,
     load_predictions,
@@ -39,9 +38,7 @@ from aiperf_hpc.results.views.run_summary import RunSummary
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.validity.error import MOST_ERROR
 from aiperf_hpc.rules.validity.replicas import hosts_of
-from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads.registry import workload_of
 
 MOST_WINDOWS = 1024
@@ -68,12 +65,13 @@ def read_run(path: Path) -> ReadResult:
 
 def _entry(view: RunView) -> Entry:
     manifest = view.manifest
-    logs, problems = _searched(view) if _searches(view) else trainings(view, _base(view))
+    searches = manifest.config.search.searches
+    logs, problems = _searched(view) if searches else trainings(view, _base(view))
     return Entry(
         name=manifest.title,
         format="aiperf",
         benchmark=_benchmark(view),
-        scenario="weak" if manifest.replicas > 1 and not _searches(view) else "strong",
+        scenario="weak" if manifest.replicas > 1 and not searches else "strong",
         round=manifest.versions.get("aiperf-hpc"),
         division=_division(view),
         system=_system(view),
@@ -88,10 +86,6 @@ def _division(view: RunView) -> str | None:
     """Return the division: AIPerf's or, of a workload of MLPerf HPC, that of the run there."""
     workload = workload_of(view.manifest.config)
     return view.judgement().division if workload.logged is None else view.mlperf_division()
-
-
-def _searches(view: RunView) -> bool:
-    return view.manifest.config.search.searches
 
 
 def _benchmark(view: RunView) -> str:
@@ -156,7 +150,9 @@ def _base(view: RunView) -> TrainingLog:
     """Return what every training of a run shares."""
     config, measure = view.manifest.config, view.measure
     weight = workload_of(config).valid_flops_on(config.dataset.name)
-    dataset = _dataset(view)
+    # As its replicas read it or, before they did, as planned.
+    read = (r.dataset for r in view.history.replicas.values() if r.dataset is not None)
+    dataset = next(read, view.manifest.dataset)
     return TrainingLog(
         source=str(view.paths.root),
         run=None,
@@ -171,12 +167,6 @@ def _base(view: RunView) -> TrainingLog:
         eval_samples=dataset.validation_samples if dataset else None,
         settings=_settings(view),
     )
-
-
-def _dataset(view: RunView) -> DatasetInfo | None:
-    """Return what the dataset is, as its replicas read it or, before they did, as planned."""
-    read = [r.dataset for r in view.history.replicas.values() if r.dataset is not None]
-    return read[0] if read else view.manifest.dataset
 
 
 def _settings(view: RunView) -> dict[str, Any]:
@@ -211,12 +201,17 @@ def _searched(view: RunView) -> tuple[tuple[TrainingLog, ...], list[str]]:
 
 def _search(view: RunView, peaks: tuple[Rates, ...]) -> TrainingLog:
     history, manifest = view.history, view.manifest
-    replicas = list(history.replicas.values())
+    replicas, base = list(history.replicas.values()), _base(view)
+    quality = base.quality
+    if quality is not None:  # Where the run names no target, AIPerf's rule on the error is it.
+        share = None if view.measure.error is None else 1.0 - MOST_ERROR
+        target = share if quality.target is None else quality.target
+        quality = quality.model_copy(update={"target": target, "weighted_by": None})
     batches = {trial.started.hyperparameters.batch_size for trial in history.trials.values()}
-    return _base(view).model_copy(
+    return base.model_copy(
         update={
             "run": Interval(started=history.origin_utc or 0.0, ended=history.end_utc),
-            "quality": _searched_quality(view),
+            "quality": quality,
             "succeeded": False if history.primary_failure is not None else None,
             "init": init_of(history, replicas),
             "staging": tuple(staging_of(replicas)),
@@ -228,15 +223,6 @@ def _search(view: RunView, peaks: tuple[Rates, ...]) -> TrainingLog:
             "course": _course(view, peaks),
         }
     )
-
-
-def _searched_quality(view: RunView) -> Quality:
-    """Return what the run measures; where it names no target, AIPerf's rule on the error is it."""
-    measure, target = view.measure, view.manifest.config.training.target
-    if target is None and measure.error is not None:
-        target = 1.0 - MOST_ERROR
-    higher = measure.goal == "maximize"
-    return Quality(name=measure.name, higher_is_better=higher, target=target)
 
 
 def _rise(view: RunView) -> Iterator[Evaluation]:
@@ -261,13 +247,13 @@ def _course(view: RunView, peaks: tuple[Rates, ...]) -> SearchTimeline:
     window = max(manifest.config.journal.progress_seconds, elapsed / MOST_WINDOWS)
     points = view.score_points(window / 3600.0)
     done = [0, *(point.operations for point in points[: int(elapsed / window + 1e-9)])]
-    executed = list(executed_of(view.history, view.until))
+    busy, throughputs = _executed(view)
     return SearchTimeline(
         window_seconds=window,
         operations=tuple(after - before for before, after in pairwise(done)),
-        busy_seconds=sum(each.seconds for _, each in executed),
+        busy_seconds=busy,
         replicas=manifest.replicas,
-        throughputs=tuple(_throughputs(executed)),
+        throughputs=throughputs,
         on_accelerators=any(
             replica.started.machine.accelerators
             for replica in view.history.replicas.values()
@@ -277,17 +263,22 @@ def _course(view: RunView, peaks: tuple[Rates, ...]) -> SearchTimeline:
     )
 
 
-def _throughputs(executed: Iterable[tuple[Trial, Executed]]) -> Iterator[Throughput]:
-    """Yield how fast the initial network was trained, for each size of batches."""
-    of = defaultdict[tuple[str, int], Executed](Executed)
-    for trial, each in executed:
-        if trial.started.parent is None:
-            of[trial.started.graph, trial.started.hyperparameters.batch_size].add(each)
-    for (graph, batch), each in sorted(of.items(), key=lambda item: item[0]):
-        if each.train_seconds > 0.0:
-            yield Throughput(
-                network=graph,
-                batch_size=batch,
-                samples=each.train_samples,
-                seconds=each.train_seconds,
-            )
+def _executed(view: RunView) -> tuple[float, tuple[Throughput, ...]]:
+    """Return the seconds in which samples were executed, and the initial network's throughputs.
+
+    Of these one for each size of batches.
+    """
+    busy = 0.0
+    samples: Counter[tuple[str, int]] = Counter()
+    seconds: defaultdict[tuple[str, int], float] = defaultdict(float)
+    for trial, span in executed_of(view.history, view.until):
+        busy += span.seconds
+        if trial.started.parent is None and span.train_samples:
+            kind = trial.started.graph, trial.started.hyperparameters.batch_size
+            samples[kind] += span.train_samples
+            seconds[kind] += span.seconds
+    return busy, tuple(
+        Throughput(network=graph, batch_size=size, samples=count, seconds=seconds[graph, size])
+        for (graph, size), count in sorted(samples.items())
+        if seconds[graph, size] > 0.0
+    )

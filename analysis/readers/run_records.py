@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple, get_args
 
@@ -38,22 +37,6 @@ Spans = Mapping[str, Sequence[Span]]
 """The spans of each trial, in order."""
 
 
-@dataclass(slots=True)
-class Executed:
-    """What a trial executed, and in which time."""
-
-    train_samples: int = 0
-    train_seconds: float = 0.0
-    seconds: float = 0.0
-    """Evaluations included."""
-
-    def add(self, other: Executed) -> None:
-        """Add what another one executed."""
-        self.train_samples += other.train_samples
-        self.train_seconds += other.train_seconds
-        self.seconds += other.seconds
-
-
 def spans_of(history: RunHistory, until: float) -> Spans:
     """Return the spans of all trials, from the first step of each until ``until``, UTC seconds."""
     found: defaultdict[str, list[Span]] = defaultdict(list)
@@ -62,14 +45,10 @@ def spans_of(history: RunHistory, until: float) -> Spans:
     return found
 
 
-def executed_of(history: RunHistory, until: float) -> Iterator[tuple[Trial, Executed]]:
-    """Yield each trial with what it executed until ``until``, UTC seconds: no span is kept."""
-    found: defaultdict[int, Executed] = defaultdict(Executed)
+def executed_of(history: RunHistory, until: float) -> Iterator[tuple[Trial, Span]]:
+    """Yield what each trial executed until ``until``, UTC seconds, span by span."""
     for place, span in _spans(history, until):
-        train = span.seconds if span.train_samples else 0.0
-        found[place].add(Executed(span.train_samples, train, span.seconds))
-    for place, executed in found.items():
-        yield history.trials[history.executions.trials[place]], executed
+        yield history.trials[history.executions.trials[place]], span
 
 
 def _spans(history: RunHistory, until: float) -> Iterator[tuple[int, Span]]:

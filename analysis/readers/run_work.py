@@ -21,26 +21,6 @@ _STREAMED = {"imagenet"}
 _BYTES = {"float32": 4, "int32": 4, "bool": 1}
 
 
-class TrialWork(NamedTuple):
-    """What one trial executed, of all workers of its replica together."""
-
-    graph: str
-    """The hash of what it trained."""
-    precision: str
-    optimizer: str
-    batch_size: int
-    samples: int
-    """Of training."""
-    operations: int
-    """Counted operations of all these samples."""
-    seconds: float
-    """In which it trained: waiting for data, evaluation and storing are not among them."""
-    read_samples: int
-    """Of training and of validation."""
-    read_seconds: float
-    """In which it trained, evaluated and waited for data."""
-
-
 class SampleBytes(NamedTuple):
     """What a sample takes."""
 
@@ -52,34 +32,25 @@ class SampleBytes(NamedTuple):
 class RunWork(NamedTuple):
     """The work of a run."""
 
-    engine: str
+    view: RunView
+    started: ReplicaStarted
+    """The first replica's."""
+    dataset: DatasetInfo
     ranks: int
     """The workers of each replica."""
     workers: int
     """Of all replicas."""
     workers_on_host: int
     """The most that share a host."""
-    several_hosts: bool
-    """Whether the ranks of one replica are on several."""
-    collective: str
-    machine: Machine
-    """The first replica's first worker's."""
     tf32: bool
     """Whether its framework may compute products of fp32 in TF32."""
-    epoch_samples: int
     sample: SampleBytes | None
     """None where samples differ in size."""
     from_storage: str
     """Why no sample is read from storage while it is trained on; empty where they are."""
-    trials: tuple[TrialWork, ...]
+    trials: tuple[Trial, ...]
+    """Those whose records state how long they trained."""
     problems: tuple[str, ...]
-
-
-class OpenRun(NamedTuple):
-    """A run's work, and its graphs."""
-
-    view: RunView
-    work: RunWork
 
     def graph(self, graph_hash: str) -> Graph:
         """Return a graph that was trained. Raises NotMeasuredError: it is lost."""
@@ -89,8 +60,8 @@ class OpenRun(NamedTuple):
             raise NotMeasuredError(str(error)) from None
 
 
-def open_run(path: Path) -> OpenRun:
-    """Read a run directory.
+def work_of(path: Path) -> RunWork:
+    """Read the work of a run directory.
 
     Raises:
         NotMeasuredError: its records do not tell what it computed in which time.
@@ -98,37 +69,30 @@ def open_run(path: Path) -> OpenRun:
     """
     view = RunView(RunPaths(path))
     view.refresh()
-    return OpenRun(view, _work(view))
-
-
-def _work(view: RunView) -> RunWork:
-    config, replicas = view.manifest.config, view.history.replicas
-    if view.manifest.simulated or config.engine.name == "simulated":
+    if view.manifest.simulated or view.manifest.config.engine.name == "simulated":
         raise NotMeasuredError("its time is that of a simulation")
-    known = [r for r in replicas.values() if r.started is not None and r.dataset is not None]
+    replicas = view.history.replicas.values()
+    known = [(r, r.started, r.dataset) for r in replicas if r.started and r.dataset]
     if not known:
         raise NotMeasuredError("no replica has said that it loaded its dataset")
-    trials = tuple(_trial_work(t) for t in view.history.trials.values() if _timed(t))
+    trials = tuple(trial for trial in view.history.trials.values() if _timed(trial))
     if not trials:
         raise NotMeasuredError("no trial's record says how long it trained")
-    started, dataset = known[0].started, known[0].dataset
-    assert started is not None  # noqa: S101 -- those were chosen
-    assert dataset is not None  # noqa: S101
+    first, started, dataset = known[0]
+    all_started = [each for _, each, _ in known]
     ranks = max(1, len(started.hosts))
     return RunWork(
-        engine=started.engine,
+        view=view,
+        started=started,
+        dataset=dataset,
         ranks=ranks,
         workers=ranks * len(known),
-        workers_on_host=_most_on_a_host([r.started for r in known if r.started is not None]),
-        several_hosts=len(set(started.hosts)) > 1,
-        collective=config.replica.collective,
-        machine=started.machine,
-        tf32=_uses_tf32(known[0], started.engine),
-        epoch_samples=dataset.train_samples,
-        sample=_sample_bytes(dataset, known[0]),
+        workers_on_host=_most_on_a_host(all_started),
+        tf32=_uses_tf32(first, started.engine),
+        sample=_sample_bytes(dataset, first),
         from_storage=_from_storage(view, dataset),
         trials=trials,
-        problems=tuple(_problems(view, known)),
+        problems=tuple(_problems(view, [each.machine for each in all_started])),
     )
 
 
@@ -145,22 +109,6 @@ def _uses_tf32(replica: ReplicaHistory, engine: str) -> bool:
 
 def _timed(trial: Trial) -> bool:
     return trial.train_samples > 0 and trial.seconds.get(TimePhase.TRAIN, 0.0) > 0.0
-
-
-def _trial_work(trial: Trial) -> TrialWork:
-    used, seconds = trial.started.hyperparameters, trial.seconds
-    phases = (TimePhase.TRAIN, TimePhase.EVALUATE, TimePhase.DATA)
-    return TrialWork(
-        graph=trial.started.graph,
-        precision=used.precision,
-        optimizer=used.optimizer,
-        batch_size=used.batch_size,
-        samples=trial.train_samples,
-        operations=trial.train_samples * trial.started.train_operations,
-        seconds=seconds[TimePhase.TRAIN],
-        read_samples=trial.train_samples + trial.validation_samples,
-        read_seconds=sum(seconds.get(phase, 0.0) for phase in phases),
-    )
 
 
 def _most_on_a_host(started: list[ReplicaStarted]) -> int:
@@ -192,10 +140,9 @@ def _from_storage(view: RunView, dataset: DatasetInfo) -> str:
     return ""
 
 
-def _problems(view: RunView, replicas: list[ReplicaHistory]) -> Iterator[str]:
+def _problems(view: RunView, machines: list[Machine]) -> Iterator[str]:
     untimed = sum(t.train_samples > 0 and not _timed(t) for t in view.history.trials.values())
     if untimed:
         yield f"{untimed} trials were cut off, and no record says how long they trained"
-    machines = [r.started.machine for r in replicas if r.started is not None]
     if len({(m.cpu, len(m.cores), m.accelerators) for m in machines}) > 1:
         yield "its replicas ran on different machines; the first one's is taken for all"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -59,7 +59,8 @@ def read_sources(sources: Sequence[Path], options: Options | None = None) -> Rea
         files = list(walk.files())
         new = [path for path in files if _first_met(path, met)]
         if not _divide(new, source, units) and len(new) == len(files):
-            unreadable.append(_nothing(source))
+            reason = "no run directory, mllog result or DAWNBench entry is in it"
+            unreadable.append(Unreadable(path=str(source), reason=reason))
         unreadable += walk.unreadable
     readings = [form.read(units[form.name], chosen) for form in FORMATS if units[form.name]]
     found = ReadResult.joined(readings)
@@ -69,20 +70,12 @@ def read_sources(sources: Sequence[Path], options: Options | None = None) -> Rea
 def _divide(files: Sequence[Path], source: Path, units: dict[str, list[Unit]]) -> bool:
     """Give each format what is its own; return whether anything was anyone's."""
     left = list(files)
-    any_found = False
     for form in FORMATS:
         found = form.find(left, source)
         units[form.name] += found
-        any_found = any_found or bool(found)
-        taken = {path for unit in found for path in unit}
-        left = [path for path in left if path not in taken]
-    return any_found
-
-
-def _nothing(source: Path) -> Unreadable:
-    return Unreadable(
-        path=str(source), reason="no run directory, mllog result or DAWNBench entry is in it"
-    )
+        own = {path for unit in found for path in unit}
+        left = [path for path in left if path not in own]
+    return len(left) < len(files)
 
 
 def _first_met(path: Path, met: set[tuple[int, int]]) -> bool:
@@ -240,13 +233,6 @@ FORMATS: tuple[Format, ...] = (
 """In the order in which they are asked: a file belongs to the first that takes it."""
 
 
-_SUFFIXES: tuple[Callable[[Entry], str | None], ...] = (
-    lambda entry: entry.division,
-    lambda entry: entry.round,
-    lambda entry: entry.path,
-)
-
-
 def named_apart(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """Return entries of which no two have one name.
 
@@ -254,35 +240,29 @@ def named_apart(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     last by a number. Names can be shown anywhere: what is no character is escaped.
     """
     entries = [entry.model_copy(update={"name": _printable(entry.name)}) for entry in entries]
-    for suffix in _SUFFIXES:
+    for suffix in ("division", "round", "path"):
         entries = _suffixed(entries, suffix)
-    return _numbered(entries)
+    counts, numbers = Counter(entry.name for entry in entries), Counter[str]()
+    for place, entry in enumerate(entries):
+        if counts[entry.name] > 1:
+            numbers[entry.name] += 1
+            name = f"{entry.name} #{numbers[entry.name]}"
+            entries[place] = entry.model_copy(update={"name": name})
+    return tuple(entries)
 
 
 def _printable(name: str) -> str:
     return without_controls(without_stand_ins(name))
 
 
-def _suffixed(entries: Sequence[Entry], suffix: Callable[[Entry], str | None]) -> tuple[Entry, ...]:
-    """Add what tells entries of one name apart, where it does."""
-    told: dict[str, set[str | None]] = {}
+def _suffixed(entries: Sequence[Entry], field: str) -> list[Entry]:
+    """Add what distinguishes entries of one name, where it does."""
+    values: defaultdict[str, set[str | None]] = defaultdict(set)
     for entry in entries:
-        told.setdefault(entry.name, set()).add(suffix(entry))
-    return tuple(
-        entry.model_copy(update={"name": _printable(f"{entry.name} ({suffix(entry)})")})
-        if len(told[entry.name]) > 1 and suffix(entry) is not None
+        values[entry.name].add(getattr(entry, field))
+    return [
+        entry.model_copy(update={"name": _printable(f"{entry.name} ({getattr(entry, field)})")})
+        if len(values[entry.name]) > 1 and getattr(entry, field) is not None
         else entry
         for entry in entries
-    )
-
-
-def _numbered(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    counts = Counter(entry.name for entry in entries)
-    met: Counter[str] = Counter()
-    apart = []
-    for entry in entries:
-        met[entry.name] += 1
-        again = counts[entry.name] > 1
-        name = f"{entry.name} #{met[entry.name]}" if again else entry.name
-        apart.append(entry.model_copy(update={"name": name}))
-    return tuple(apart)
+    ]

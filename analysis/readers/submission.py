@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -64,18 +64,13 @@ class _Group(NamedTuple):
 def layout_of(path: Path) -> Layout | None:
     """Return a log's place in a submission, None where it lies in none."""
     parts = path.parts
-    for at in range(len(parts) - 4, 0, -1):
-        if parts[at] == "results":
-            return _layout(path, at)
-    return None
-
-
-def _layout(path: Path, at: int) -> Layout | None:
-    below = path.parts[at + 1 : -1]
+    at = next((at for at in range(len(parts) - 4, 0, -1) if parts[at] == "results"), None)
+    if at is None:
+        return None
+    below, organization = parts[at + 1 : -1], Path(*parts[:at])
     scaled = len(below) == 3 and below[1] in ("strong", "weak")
     if len(below) != 2 and not scaled:
         return None
-    organization = Path(*path.parts[:at])
     return Layout(
         folder=path.parent,
         organization=organization.name,
@@ -128,11 +123,17 @@ def _entry(
     problems: list[str] = []
     system, described = _system(group, problems)
     scale = _convergence_scale(group.folder, problems)
+    silent = any(read.log.accelerators is None for read in reads)
+    number = _accelerators_of_silent(system, accelerators, problems) if silent else None
     logs = tuple(
-        read.log.model_copy(update={"convergence_scale": scale})
+        read.log.model_copy(
+            update={
+                "convergence_scale": scale,
+                "accelerators": read.log.accelerators or number,
+            }
+        )
         for read in sorted(reads, key=_in_order)
     )
-    logs = tuple(_with_accelerators(logs, system, accelerators, problems))
     benchmark = group.benchmark or "unknown"
     scenario = layout.scenario if layout else _scenario(group, reads)
     if layout is not None and layout.benchmark != benchmark:
@@ -213,30 +214,13 @@ def _sizes(logs: Sequence[TrainingLog], scenario: str) -> dict[str, int | None]:
     }
 
 
-def _with_accelerators(
-    logs: Sequence[TrainingLog], system: System, said: int | None, problems: list[str]
-) -> Iterator[TrainingLog]:
-    """Yield logs that say how many accelerators they had; where they do not, other sources do."""
-    silent = [log for log in logs if log.accelerators is None]
-    number = _accelerators_of_silent(len(logs), system, said, problems) if silent else None
-    for log in logs:
-        if log.accelerators is None:
-            yield log.model_copy(update={"accelerators": number})
-        else:
-            yield log
-
-
-def _accelerators_of_silent(
-    instances: int, system: System, said: int | None, problems: list[str]
-) -> int | None:
-    if system.accelerators is not None:
-        return system.accelerators
-    if said is not None:
-        return said
-    number = accelerators_in_name(system.name)
+def _accelerators_of_silent(system: System, stated: int | None, problems: list[str]) -> int | None:
+    """Return the accelerators of logs that do not state them: by other sources, or as stated."""
+    known = system.accelerators or stated
+    number = known or accelerators_in_name(system.name)
     if number is None:
         problems.append("nothing says how many accelerators it has: give --accelerators N")
-    else:
+    elif known is None:
         problems.append(
             f"{number} accelerators by its name, {system.name}: nothing else says how many;"
             " --accelerators N overrides it"

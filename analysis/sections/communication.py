@@ -60,59 +60,6 @@ NO_WAIT_FOR_DATA = (
 )
 
 
-def communication_parts(
-    seconds: Mapping[StepPart, float],
-) -> dict[CommunicationPart, float | None]:
-    """Return the seconds of each part of communication; None for one that is not recorded.
-
-    Source: HPC AI500 V2.0 (Jiang et al. 2020, arXiv 2007.00279), its table of communication.
-
-    Args:
-        seconds: of each part of training steps, as the mean over ranks.
-    """
-    return {
-        part: sum(seconds.get(of, 0.0) for of in recorded) if recorded else None
-        for part, recorded in PARTS.items()
-    }
-
-
-def communication_seconds(seconds: Mapping[StepPart, float]) -> float:
-    """Return the seconds of steps that are no computation: what the backward pass did not hide.
-
-    Source: MLBench's split of a step; HPC AI500 V2.0's table of communication.
-
-    Args:
-        seconds: of each part of training steps, as the mean over ranks.
-    """
-    return sum(time for part, time in seconds.items() if part is not StepPart.COMPUTE)
-
-
-def compute_communication_ratio(compute: float, communication: float) -> float:
-    """Return computation over communication, seconds over seconds: a pure number.
-
-    Source: MLBench (compute/communication ratio of each worker).
-
-    Raises:
-        NotMeasuredError: nothing was communicated.
-    """
-    if communication <= 0.0:
-        raise NotMeasuredError("no time was spent on communication, so there is no ratio to it")
-    return compute / communication
-
-
-def communication_share(compute: float, communication: float) -> float:
-    """Return the share of steps that is communication: between 0 and 1.
-
-    Source: HPC AI500 V2.0, its table of communication.
-
-    Raises:
-        NotMeasuredError: the steps took no time.
-    """
-    if compute + communication <= 0.0:
-        raise NotMeasuredError("the recorded steps took no time")
-    return communication / (compute + communication)
-
-
 NOT_OF_THE_STEP = ("replica", "seed", "journal", "score", "preset", *(s.name for s in SCHEDULERS))
 """Sections of a configuration that do not change what a step computes."""
 NOT_COMPUTED = {
@@ -179,7 +126,7 @@ class Communication(Value):
 
 @dataclass(frozen=True, slots=True)
 class RunSteps:
-    """What one run says of its training steps."""
+    """The training steps of one run."""
 
     entry: str
     configuration: dict[str, Any]
@@ -195,23 +142,24 @@ class RunSteps:
     collective: str
     steps: int
     parts: dict[StepPart, float]
-    """Seconds of the steps that were recorded by parts; empty where none were."""
+    """Seconds of the recorded steps by their parts, as the mean over ranks; empty for none."""
 
     @property
-    def rate(self) -> float:
-        """Operations a second of one replica."""
-        return self.operations / self.seconds
+    def step_seconds(self) -> tuple[float, float]:
+        """Seconds of the recorded steps in computation, and in communication that nothing hid.
+
+        Source: MLBench's split of a step; HPC AI500 V2.0's table of communication.
+        """
+        compute = self.parts.get(StepPart.COMPUTE, 0.0)
+        return compute, sum(self.parts.values()) - compute
 
     @property
     def compute_seconds(self) -> float | None:
-        """The time without communication, by its share of recorded steps."""
+        """The training time without communication, by its fraction of recorded steps."""
         if self.ranks == 1:
             return self.seconds
-        if not self.parts:
-            return None
-        compute = self.parts.get(StepPart.COMPUTE, 0.0)
-        share = communication_share(compute, communication_seconds(self.parts))
-        return self.seconds * (1.0 - share)
+        compute, communication = self.step_seconds
+        return self.seconds * compute / (compute + communication) if self.parts else None
 
 
 def communication(entries: Sequence[Entry], options: Options) -> Communication:
@@ -279,10 +227,12 @@ def _hardware(view: RunView) -> tuple[str, ...]:
 
 
 def breakdown(run: RunSteps) -> Breakdown:
-    """Return the mean step of a run. Raises NotMeasuredError: its steps took no time."""
-    compute = run.parts.get(StepPart.COMPUTE, 0.0)
-    spent = communication_seconds(run.parts)
-    parts = communication_parts(run.parts)
+    """Return the mean step of a run.
+
+    Source: HPC AI500 V2.0 (Jiang et al. 2020, arXiv 2007.00279), its table of communication;
+    MLBench for the ratio.
+    """
+    compute, spent = run.step_seconds
     return Breakdown(
         entry=run.entry,
         collective=run.collective,
@@ -291,9 +241,12 @@ def breakdown(run: RunSteps) -> Breakdown:
         step=(compute + spent) / run.steps,
         compute=compute / run.steps,
         communication=spent / run.steps,
-        parts={part: None if s is None else s / run.steps for part, s in parts.items()},
-        share=communication_share(compute, spent),
-        ratio=compute_communication_ratio(compute, spent) if spent > 0.0 else None,
+        parts={
+            part: sum(run.parts.get(of, 0.0) for of in recorded) / run.steps if recorded else None
+            for part, recorded in PARTS.items()
+        },
+        share=spent / (compute + spent),
+        ratio=compute / spent if spent > 0.0 else None,
     )
 
 
@@ -331,8 +284,7 @@ def _points(group: Sequence[RunSteps]) -> Iterator[ScalePoint]:
     base_rate, base_compute_rate = _rates(scales[base])
     for ranks, runs in scales.items():
         rate, compute_rate = _rates(runs)
-        whole = speedup(rate, base_rate)
-        alone = None
+        whole, alone = speedup(rate, base_rate), None
         if compute_rate is not None and base_compute_rate is not None:
             alone = speedup(compute_rate, base_compute_rate)
         yield ScalePoint(

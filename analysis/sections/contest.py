@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 from aiperf_hpc.analysis.metric import NotMeasuredError, measured, measured_each
 from aiperf_hpc.analysis.metrics.mlperf_rules import olympic_runs, runs_dropped
 from aiperf_hpc.analysis.metrics.time_to_accuracy import Progress, progress_of, time_at_once
 from aiperf_hpc.analysis.options import Options, Qualities
 from aiperf_hpc.analysis.prices import Price
-from aiperf_hpc.analysis.training_log import Entry, Quality
+from aiperf_hpc.analysis.training_log import Entry
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.trial import Value
 
@@ -63,51 +63,28 @@ class Contender:
         return f"never reached by {fell + self.lost} of {trainings} trainings"
 
 
-@dataclass(frozen=True, slots=True)
-class Contest:
-    """Entries of one benchmark, measured by one quality, timed in one manner."""
-
-    benchmark: str
-    quality: Quality
-    """With the target that holds for all."""
-    scenario: str
-    contenders: tuple[Contender, ...]
-    unmeasured: dict[str, str]
-    """Why other entries of the same kind take no part."""
-    notes: tuple[str, ...]
-
-    @property
-    def title(self) -> str:
-        """What is contested, in words."""
-        sign = "≥" if self.quality.higher_is_better else "≤"
-        aim = f" {sign} {self.quality.target:g}" if self.quality.target is not None else ""
-        weak = ", all trainings at once" if self.scenario == "weak" else ""
-        return f"{self.benchmark}, {self.quality.name}{aim}{weak}"
-
-
 class ContestResult(Value):
-    """The results of one contest."""
+    """The results of one contest: of entries of one benchmark, quality and way of timing."""
 
     title: str
     benchmark: str
     quality: str
     scenario: str
     target: float | None
+    """That holds for all."""
     currency: str
     notes: tuple[str, ...]
 
 
-def summary_of(contest: Contest, options: Options) -> dict[str, Any]:
-    """Return the fields of ``ContestResult``."""
-    return {
-        "title": contest.title,
-        "benchmark": contest.benchmark,
-        "quality": contest.quality.name,
-        "scenario": contest.scenario,
-        "target": contest.quality.target,
-        "currency": currency(options),
-        "notes": contest.notes,
-    }
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Entries of one benchmark, measured by one quality, timed in one way."""
+
+    summary: ContestResult
+    higher_is_better: bool
+    contenders: tuple[Contender, ...]
+    unmeasured: dict[str, str]
+    """Why other entries of the same kind take no part."""
 
 
 def contests_of(entries: Sequence[Entry], options: Options) -> tuple[Contest, ...]:
@@ -155,19 +132,21 @@ def _require_meant(options: Options, groups: dict[tuple[str, str, bool, str], li
 def _contest(
     key: tuple[str, str, bool, str], members: Sequence[Entry], options: Options
 ) -> Contest:
-    benchmark, name, higher, scenario = key
+    benchmark, quality, higher, scenario = key
     target, notes = _target(members, higher)
-    contenders, unmeasured = measured_each(
-        members, lambda entry: _contender(entry, options), lambda entry: entry.name
-    )
-    return Contest(
+    contenders, unmeasured = measured_each(members, lambda entry: _contender(entry, options))
+    aim = "" if target is None else f" {'≥' if higher else '≤'} {target:g}"
+    weak = ", all trainings at once" if scenario == "weak" else ""
+    summary = ContestResult(
+        title=f"{benchmark}, {quality}{aim}{weak}",
         benchmark=benchmark,
-        quality=Quality(name=name, higher_is_better=higher, target=target),
+        quality=quality,
         scenario=scenario,
-        contenders=tuple(contenders),
-        unmeasured=unmeasured,
+        target=target,
+        currency=currency(options),
         notes=(*notes, *_differences(members)),
     )
+    return Contest(summary, higher, tuple(contenders), unmeasured)
 
 
 def _contender(entry: Entry, options: Options) -> Contender:
@@ -236,12 +215,8 @@ def money(amount: float) -> str:
 
 def ranks(values: Mapping[str, float | None]) -> dict[str, int]:
     """Return the rank of each name that has a value, least first; equals share one. O(n log n)."""
-    known = sorted((value, name) for name, value in values.items() if value is not None)
-    found: dict[str, int] = {}
-    for place, (value, name) in enumerate(known, 1):
-        tied = place > 1 and known[place - 2][0] == value
-        found[name] = found[known[place - 2][1]] if tied else place
-    return found
+    known = sorted(value for value in values.values() if value is not None)
+    return {n: bisect_left(known, value) + 1 for n, value in values.items() if value is not None}
 
 
 def changes(
@@ -257,21 +232,9 @@ def changes(
     turned = tuple(
         (ahead[2], behind[2]) for ahead, behind in pairwise(order) if ahead[1] > behind[1]
     )
-    return turned, _inversions([place for _, place, _ in order])[0]
-
-
-def _inversions(places: Sequence[int]) -> tuple[int, list[int]]:
-    """Return how many pairs stand in descending order, and the places sorted."""
-    if len(places) < 2:
-        return 0, list(places)
-    middle = len(places) // 2
-    count_left, left = _inversions(places[:middle])
-    count_right, right = _inversions(places[middle:])
-    count, merged, i = count_left + count_right, [], 0
-    for place in right:
-        while i < len(left) and left[i] <= place:
-            merged.append(left[i])
-            i += 1
-        count += len(left) - i
-        merged.append(place)
-    return count, merged + left[i:]
+    places: list[int] = []
+    inversions = 0
+    for _, place, _ in order:
+        inversions += len(places) - bisect_right(places, place)
+        insort(places, place)
+    return turned, inversions

@@ -13,7 +13,6 @@ from aiperf_hpc.analysis.sections.contest import (
     ContestResult,
     contests_of,
     money,
-    summary_of,
 )
 from aiperf_hpc.analysis.training_log import Entry
 from aiperf_hpc.results.table import Table, optional, reasons
@@ -116,14 +115,14 @@ def cost_to_accuracy(entries: Sequence[Entry], options: Options) -> CostToAccura
 def _costs(contest: Contest, options: Options) -> Costs:
     found, unpaid = measured_each(
         contest.contenders,
-        lambda contender: _paid(contender, contest.quality.target, options),
+        lambda contender: _paid(contender, contest.summary.target, options),
         lambda contender: contender.entry.name,
     )
     found.sort(key=lambda paid: (paid.seconds, paid.cost, paid.entry))
     base = min(found, key=lambda paid: (paid.cost, -paid.seconds), default=None)
     front = set(pareto_front([(paid.seconds, paid.cost) for paid in found]))
     return Costs(
-        **summary_of(contest, options),
+        **contest.summary.model_dump(),
         base=base.entry if base else None,
         priced=tuple(
             paid.model_copy(update={"price_index": _index(paid, base), "on_front": place in front})

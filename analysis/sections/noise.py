@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from aiperf_hpc.analysis.metric import NotMeasuredError, measured
 from aiperf_hpc.analysis.metrics.score import operations_per_second
@@ -105,23 +105,13 @@ def _course(log: TrainingLog) -> SearchTimeline:
 def _machine_rates(courses: Sequence[SearchTimeline]) -> tuple[list[float], str]:
     """Return each run's rate at the same work, and by what it is known: peaks before trainings."""
     for source, rates in ((PEAKS, _peak_rates), (INITIAL, _training_rates)):
-        if (found := _common(courses, rates)) is not None:
-            return found, source
+        known = [rates(course) for course in courses]
+        if kinds := sorted(set(known[0]).intersection(*known[1:])):
+            return [statistics.geometric_mean(run[kind] for kind in kinds) for run in known], source
     raise NotMeasuredError(
         "nothing tells the machine's rate: no network was trained in all runs in the same "
         "batches, and no peaks were measured beside them"
     )
-
-
-def _common(
-    courses: Sequence[SearchTimeline], rates: Callable[[SearchTimeline], Mapping[str, float]]
-) -> list[float] | None:
-    """Return the geometric mean of each run's rates of what all runs did; None for nothing."""
-    known = [rates(course) for course in courses]
-    kinds = set(known[0]).intersection(*known[1:])
-    if not kinds:
-        return None
-    return [statistics.geometric_mean(each[kind] for kind in sorted(kinds)) for each in known]
 
 
 def _peak_rates(course: SearchTimeline) -> dict[str, float]:
@@ -157,8 +147,9 @@ def run_length(logs: Sequence[TrainingLog], precision: float) -> RunLength:
     Raises:
         NotMeasuredError: neither is known.
     """
-    rates = [_windows(_course(log)) for log in logs]
-    steps = [_course(log).window_seconds for log in logs]
+    courses = [_course(log) for log in logs]
+    rates = [_windows(course) for course in courses]
+    steps = [course.window_seconds for course in courses]
     lengths, why = measured(
         lambda: [length_for(r, s, precision) for r, s in zip(rates, steps, strict=True)]
     )

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
-from aiperf_hpc.analysis.metric import NotMeasuredError, measured_each
+from aiperf_hpc.analysis.metric import NotMeasuredError, measured, measured_each
 from aiperf_hpc.analysis.metrics.mlperf_rules import REQUIRED_RUNS, mean_without_extremes
 from aiperf_hpc.analysis.metrics.time_to_solution import convergence_point, time_to_solution
 from aiperf_hpc.analysis.options import Options
@@ -38,17 +39,29 @@ class Reference(NamedTuple):
     interpolated: bool = False
 
 
-class Comparison(NamedTuple):
+class Comparison(Value):
     """An entry's convergence compared with the reference's."""
 
-    reference: Reference
     mean: float
-    """Of the entry's runs, without the fastest and the slowest to converge."""
+    """Epochs to converge, samples for OpenFold, without the fastest and the slowest."""
+    reference: float
+    """Of the reference at that batch size."""
+    interpolated: bool
+    """Whether it lies between two batch sizes of the reference."""
     least: float
     """The smallest mean that the checker admits."""
     verdict: Verdict
     factor: float
     """By what the time to solution is multiplied."""
+
+
+class ConvergenceRow(Comparison):
+    """One entry beside the reference of MLPerf HPC v3.0."""
+
+    entry: str
+    batch_size: int
+    submitted: float | None
+    """The factor of its ``scaling.json``."""
 
 
 _EPOCHS: dict[str, dict[int, str]] = {
@@ -185,27 +198,14 @@ def compare(benchmark: str, batch_size: float, converged: Iterable[float]) -> Co
     verdict: Verdict = "no faster"
     if mean < reference.mean:
         verdict = "faster, within chance" if mean >= least else "faster than chance allows"
-    return Comparison(reference, mean, least, verdict, max(1.0, reference.mean / mean))
-
-
-class ConvergenceRow(Value):
-    """One entry beside the reference of MLPerf HPC v3.0."""
-
-    entry: str
-    batch_size: int
-    mean: float
-    """Epochs to converge, samples for OpenFold, without the fastest and the slowest."""
-    reference: float
-    """Of the reference at that batch size."""
-    interpolated: bool
-    """Whether it lies between two batch sizes of the reference."""
-    least: float
-    """The smallest mean that chance allows."""
-    verdict: Verdict
-    factor: float
-    """By what the time to solution is to be multiplied."""
-    submitted: float | None
-    """The factor of its ``scaling.json``."""
+    return Comparison(
+        mean=mean,
+        reference=reference.mean,
+        interpolated=reference.interpolated,
+        least=least,
+        verdict=verdict,
+        factor=max(1.0, reference.mean / mean),
+    )
 
 
 class ReferenceConvergence(Value):
@@ -218,7 +218,7 @@ class ReferenceConvergence(Value):
 
 def reference_convergence(entries: Sequence[Entry], options: Options) -> ReferenceConvergence:
     """Compare closed entries of strong scaling with the reference convergence points of v3.0."""
-    rows, missing = measured_each(entries, _row_of, lambda entry: entry.name)
+    rows, missing = measured_each(entries, _row_of)
     if not rows:
         raise NotMeasuredError(next(iter(missing.values()), "there are no entries"))
     return ReferenceConvergence(rows=tuple(rows), missing=missing)
@@ -234,13 +234,8 @@ def _row_of(entry: Entry) -> ConvergenceRow:
     return ConvergenceRow(
         entry=entry.name,
         batch_size=batch,
-        mean=found.mean,
-        reference=found.reference.mean,
-        interpolated=found.reference.interpolated,
-        least=found.least,
-        verdict=found.verdict,
-        factor=found.factor,
         submitted=entry.convergence_scale,
+        **found.model_dump(),
     )
 
 
@@ -262,18 +257,13 @@ def _converged(entry: Entry) -> list[float]:
     Raises:
         NotMeasuredError: more failed, or a log of one that did not has no convergence point.
     """
-    epochs = []
-    for log in entry.logs:
-        try:
-            time_to_solution(log)
-        except NotMeasuredError:  # It failed, as for the olympic mean.
-            epochs.append(float("inf"))
-        else:
-            epochs.append(convergence_point(log))
-    epochs += [float("inf")] * entry.lost
-    if epochs.count(float("inf")) > 1:
+    times = [measured(partial(time_to_solution, log))[0] for log in entry.logs]
+    failed = times.count(None) + entry.lost  # As for the olympic mean.
+    if failed > 1:
         raise NotMeasuredError("more than one of its runs failed")
-    return epochs
+    known = zip(entry.logs, times, strict=True)
+    converged = [convergence_point(log) for log, time in known if time is not None]
+    return [*converged, *[math.inf] * failed]
 
 
 def tables(found: ReferenceConvergence) -> Iterator[Table]:

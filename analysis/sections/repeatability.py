@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Literal
 
 from aiperf_hpc.analysis.metric import Metric, NotMeasuredError, measured, measured_each
@@ -27,10 +28,11 @@ from aiperf_hpc.analysis.sections.noise import Noise, RunLength, noise_of, run_l
 from aiperf_hpc.analysis.sections.repeated_runs import (
     Repeated,
     Similarity,
+    differences,
     repetitions,
     similarity_of,
 )
-from aiperf_hpc.analysis.training_log import Entry, TrainingLog
+from aiperf_hpc.analysis.training_log import Entry, TrainingLog, any_of
 from aiperf_hpc.formatting import duration, few, percent
 from aiperf_hpc.results.table import NONE, Table, optional, reasons
 from aiperf_hpc.trial import Value
@@ -42,7 +44,7 @@ FEWEST_RUNS = 3
 """Fewer never pass: two may agree by chance."""
 MOST_RUNS_TO_DECIDE = 200
 SCORES = (OPS, REGULATED, ERROR)
-UNDECIDED: Literal["too few runs"] = "too few runs"
+Decision = Literal["PASS", "FAIL", "too few runs"]
 
 
 class Variation(Value):
@@ -83,7 +85,7 @@ class Verdict(Value):
     variation: float
     interval: Interval
     """In which the true coefficient of variation lies above each end with 95 % and 5 %."""
-    verdict: Literal["PASS", "FAIL", "too few runs"]
+    verdict: Decision
     runs_to_decide: int | None
     """How many runs of such a variation would be enough; None where that is decided, or never."""
 
@@ -144,37 +146,41 @@ def repeatability(
 
 def _repetition(of: Repeated, metrics: Sequence[Metric], options: Options) -> Repetition:
     wanted = {metric.name: metric for metric in (*metrics, *(SCORES if of.searches else ()))}
+    device = any_of(entry.system.device for entry in of.entries)
     variations, missing = measured_each(
         wanted.values(),
-        lambda metric: _variation(metric.counted_by(of.device), of.logs, options.precision),
-        lambda metric: metric.name,
+        lambda metric: _variation(metric.counted_by(device), of.logs, options.precision),
     )
-    noise, no_noise = measured(lambda: noise_of(of.logs)) if of.searches else (None, "")
-    length, no_length = (
-        measured(lambda: run_length(of.logs, options.precision)) if of.searches else (None, "")
-    )
+    verdicts: list[Verdict] = []
+    noise: tuple[Noise | None, str] = (None, "")
+    length: tuple[RunLength | None, str] = (None, "")
+    if of.searches:
+        scores = (each for each in variations if each.measure in {score.name for score in SCORES})
+        verdicts = [verdict_on(each.measure, each.variation, len(each.values)) for each in scores]
+        noise = measured(lambda: noise_of(of.logs))
+        length = measured(lambda: run_length(of.logs, options.precision))
     similarity, no_similarity = measured(lambda: similarity_of(of.logs))
     return Repetition(
         name=of.name,
-        benchmark=of.benchmark,
+        benchmark=of.entries[0].benchmark,
         runs=tuple(log.source for log in of.logs),
-        left_out=of.left_out,
-        notes=of.notes,
+        left_out=tuple(f"{source}: {why}" for source, why in of.left_out.items()),
+        notes=tuple(differences(of.entries)),
         variations=tuple(variations),
         missing=missing,
-        target=_target(of.logs, of.lost),
-        verdicts=tuple(_verdicts(variations)) if of.searches else (),
-        noise=noise,
-        no_noise=no_noise,
-        length=length,
-        no_length=no_length,
+        target=_target(of.logs, sum(entry.lost for entry in of.entries)),
+        verdicts=tuple(verdicts),
+        noise=noise[0],
+        no_noise=noise[1],
+        length=length[0],
+        no_length=length[1],
         similarity=similarity,
         no_similarity=no_similarity,
     )
 
 
 def _variation(metric: Metric, logs: Sequence[TrainingLog], precision: float) -> Variation:
-    found, missing = measured_each(logs, metric.compute, lambda log: log.source)
+    found, missing = measured_each(logs, metric.compute, attrgetter("source"))
     if missing and not found:
         raise NotMeasuredError(next(iter(missing.values())))
     values = tuple(found)
@@ -202,7 +208,7 @@ def _target(logs: Sequence[TrainingLog], lost: int) -> TargetReached | None:
 
     Runs whose logs are lost did not.
     """
-    known, _ = measured_each(logs, reached_target, lambda log: log.source)
+    known, _ = measured_each(logs, reached_target, attrgetter("source"))
     if not known:
         return None
     reached, runs = sum(known), len(known) + lost
@@ -214,42 +220,30 @@ def _target(logs: Sequence[TrainingLog], lost: int) -> TargetReached | None:
     )
 
 
-def _verdicts(variations: Sequence[Variation]) -> Iterator[Verdict]:
-    names = {score.name for score in SCORES}
-    for each in variations:
-        if each.measure in names:
-            yield verdict_on(each.measure, each.variation, len(each.values))
-
-
 def verdict_on(measure: str, variation: float, runs: int) -> Verdict:
     """Return whether so many runs of such a coefficient of variation are repeatable.
 
     They are (or are not) if the coefficient lies below (above) the limit with 95 % confidence.
     """
-    verdict, interval = _verdict(variation, runs)
+    verdict, interval = _decision(variation, runs)
+    more = range(runs + 1, MOST_RUNS_TO_DECIDE + 1) if verdict == "too few runs" else ()
+    enough = (n for n in more if _decision(variation, n)[0] != "too few runs")
     return Verdict(
         measure=measure,
         limit=LIMIT,
         variation=variation,
         interval=interval,
         verdict=verdict,
-        runs_to_decide=_runs_to_decide(variation, runs) if verdict == UNDECIDED else None,
+        runs_to_decide=next(enough, None),
     )
 
 
-def _verdict(
-    variation: float, runs: int
-) -> tuple[Literal["PASS", "FAIL", "too few runs"], Interval]:
+def _decision(variation: float, runs: int) -> tuple[Decision, Interval]:
     interval = normal_limits(variation, runs, 2.0 * CONFIDENCE - 1.0)
     if interval.low > LIMIT:
         return "FAIL", interval
     passes = interval.high is not None and interval.high <= LIMIT and runs >= FEWEST_RUNS
-    return "PASS" if passes else UNDECIDED, interval
-
-
-def _runs_to_decide(variation: float, runs: int) -> int | None:
-    more = range(runs + 1, MOST_RUNS_TO_DECIDE + 1)
-    return next((n for n in more if _verdict(variation, n)[0] != UNDECIDED), None)
+    return "PASS" if passes else "too few runs", interval
 
 
 def tables(found: Repeatability) -> Iterator[Table]:
@@ -271,14 +265,20 @@ def _variations(of: Repetition, precision: float) -> Table:
     )  # fmt: skip
     runs = f"{len(of.runs)} run{'s' * (len(of.runs) != 1)}"
     title = f"{of.name}: {runs} of {of.benchmark}"
+    missing = {
+        "similarity of predictions": of.no_similarity,
+        "noise of machine and search": of.no_noise,
+        "length of a run": of.no_length,
+    }
     table = Table(
-        columns, tuple(map(_cells, of.variations)), title, tuple(_notes(of)), tuple(_missing(of)),
+        columns, tuple(map(_cells, of.variations)), title, tuple(_notes(of)), 
+        tuple(f"{what}: {why}" for what, why in missing.items() if why),
         words=(0,),
     )  # fmt: skip
-    known = [f"{len(each.values)} of {len(of.runs)}" for each in of.variations]
-    if all(len(each.values) == len(of.runs) for each in of.variations):
+    known = [len(each.values) for each in of.variations]
+    if all(count == len(of.runs) for count in known):
         return table
-    rows = (row + (runs_known,) for row, runs_known in zip(table.rows, known, strict=True))
+    rows = ((*row, f"{n} of {len(of.runs)}") for row, n in zip(table.rows, known, strict=True))
     return table._replace(columns=(*columns, "of runs"), rows=tuple(rows))
 
 
@@ -331,16 +331,6 @@ def _length(of: RunLength | None) -> Iterator[str]:
         yield f"{needed}: not known from within runs: {of.no_within}"
     if of.between_seconds is not None:
         yield f"{needed} {duration(of.between_seconds)} by how much the runs differ"
-
-
-def _missing(of: Repetition) -> Iterator[str]:
-    for what, why in (
-        ("similarity of predictions", of.no_similarity),
-        ("noise of machine and search", of.no_noise),
-        ("length of a run", of.no_length),
-    ):
-        if why:
-            yield f"{what}: {why}"
 
 
 def _verdicts_table(of: Repetition) -> Table:

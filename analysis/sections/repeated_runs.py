@@ -12,31 +12,30 @@ import numpy as np
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.metrics.statistics import jaccard
-from aiperf_hpc.analysis.training_log import Entry, TrainingLog, any_of
+from aiperf_hpc.analysis.training_log import Entry, TrainingLog
 from aiperf_hpc.formatting import duration, few
 from aiperf_hpc.trial import Value
 
 WHOLE = 0.95
 """The share of its hours that a run must have lasted to be compared with others."""
-UNSAID = "what they ran with differs: "
+DIFFERS = "what they ran with differs: "
 
 
 class Repeated(NamedTuple):
     """Trainings of one configuration."""
 
-    name: str
-    benchmark: str
-    device: str
-    """What its measures are counted by: an accelerator, or a rank where there are none."""
+    entries: tuple[Entry, ...]
     logs: tuple[TrainingLog, ...]
+    """Those that count."""
     searches: bool
     """Whether each of them is a whole run of ours that searches."""
-    left_out: tuple[str, ...]
-    """The runs that do not count, and why."""
-    notes: tuple[str, ...]
-    """In what they differ although they should not."""
-    lost: int
-    """Trainings whose logs could not be read: they failed, to the rules."""
+    left_out: dict[str, str]
+    """Why other trainings do not count, by their sources."""
+
+    @property
+    def name(self) -> str:
+        """The names of the entries."""
+        return few([entry.name for entry in self.entries])
 
 
 def repetitions(entries: Sequence[Entry]) -> Iterator[Repeated]:
@@ -49,7 +48,11 @@ def repetitions(entries: Sequence[Entry]) -> Iterator[Repeated]:
     for entry in entries:
         alike.setdefault(_condition(entry), []).append(entry)
     for found in alike.values():
-        yield _repeated(found)
+        logs = [log for entry in found for log in entry.logs]
+        searches = any(log.course is not None for log in logs)
+        left_out = {log.source: why for log in logs if searches and (why := _unfinished(log))}
+        counting = tuple(log for log in logs if log.source not in left_out)
+        yield Repeated(tuple(found), counting, searches, left_out)
 
 
 def _condition(entry: Entry) -> str:
@@ -59,23 +62,6 @@ def _condition(entry: Entry) -> str:
         return f"{entry.path} {entry.name}"
     config = {key: value for key, value in settings["config"].items() if key != "seed"}
     return json.dumps([settings["nodes"], settings["hours"], config], sort_keys=True)
-
-
-def _repeated(entries: Sequence[Entry]) -> Repeated:
-    first = entries[0]
-    logs = [log for entry in entries for log in entry.logs]
-    searches = any(log.course is not None for log in logs)
-    left_out = {log.source: why for log in logs if searches and (why := _unfinished(log))}
-    return Repeated(
-        name=few([entry.name for entry in entries]),
-        benchmark=first.benchmark,
-        device=any_of(entry.system.device for entry in entries),
-        logs=tuple(log for log in logs if log.source not in left_out),
-        searches=searches,
-        left_out=tuple(f"{source}: {why}" for source, why in left_out.items()),
-        notes=tuple(_differences(entries)),
-        lost=sum(entry.lost for entry in entries),
-    )
 
 
 def _unfinished(log: TrainingLog) -> str:
@@ -89,14 +75,15 @@ def _unfinished(log: TrainingLog) -> str:
     return f"it ended after {duration(seconds)} of {duration(wanted)}"
 
 
-def _differences(entries: Sequence[Entry]) -> Iterator[str]:
+def differences(entries: Sequence[Entry]) -> Iterator[str]:
+    """Yield in what the runs differ although they should not."""
     systems = {(entry.system.name, entry.system.accelerator) for entry in entries}
     if len(systems) > 1:
-        yield UNSAID + "the machine"
+        yield DIFFERS + "the machine"
     settings = [entry.logs[0].settings for entry in entries if entry.logs]
     for name in sorted({name for each in settings for name in _versions(each)}):
         if len({_versions(each).get(name) for each in settings}) > 1:
-            yield UNSAID + name
+            yield DIFFERS + name
 
 
 def _versions(settings: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,19 +14,19 @@ from aiperf_hpc.analysis.metrics.roofline import (
     STORAGE,
     Bound,
     attainable,
-    intensity,
     steps_of,
 )
 from aiperf_hpc.analysis.options import Options
-from aiperf_hpc.analysis.readers.run_work import OpenRun, RunWork, TrialWork, open_run
+from aiperf_hpc.analysis.readers.run_work import RunWork, work_of
 from aiperf_hpc.analysis.training_log import Entry
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.formatting import percent, si
-from aiperf_hpc.ops_counter.traffic import FULL, GraphTraffic, traffic
+from aiperf_hpc.ops_counter.traffic import FULL, traffic
 from aiperf_hpc.results.table import NONE, Table, optional, reasons
+from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.peaks import Peaks
-from aiperf_hpc.trial import Value
+from aiperf_hpc.trial import TimePhase, Value
 
 MOST_ARCHITECTURES = 200
 """Architectures of a run that are characterised, those that computed most."""
@@ -47,6 +47,12 @@ class Ceilings(Value):
     """Bytes of a tensor that is reduced, a second, whatever its back end sends for it."""
     storage: float | None
     """Bytes read a second."""
+
+    @property
+    def bandwidths(self) -> dict[str, float]:
+        """Those that are known, by the kind of bytes."""
+        rates = {MEMORY: self.memory, NETWORK: self.network, STORAGE: self.storage}
+        return {kind: rate for kind, rate in rates.items() if rate is not None}
 
 
 class Attained(Value):
@@ -84,6 +90,12 @@ class Architecture(Value):
     """Operations for each byte that is reduced over ranks; None of one rank."""
     io_intensity: float | None
     """Operations for each byte of samples."""
+
+    def intensities(self, kind: str) -> tuple[float | None, float | None]:
+        """Return operations for each byte of a kind: by separate, and by fused layers."""
+        if kind == MEMORY:
+            return self.separate.intensity, self.fused.intensity
+        return ((self.network_intensity if kind == NETWORK else self.io_intensity),) * 2
 
 
 class Characterisation(Value):
@@ -138,20 +150,22 @@ def rooflines(entries: Sequence[Entry], options: Options) -> Rooflines:
         UsageError: the file of peaks that was named is none.
     """
     named = options.peaks
-    given = None if named is None else _PeaksFile(str(named), Peaks.read(named))
+    given = None if named is None else (named, Peaks.read(named))
     runs, missing = measured_each(
-        entries, lambda entry: _roofline(entry, given), lambda entry: entry.name, AIPerfError
+        entries, lambda entry: _roofline(entry, given), errors=AIPerfError
     )
     if not runs:
-        first = next(iter(missing.values()), "there is no entry")
-        raise NotMeasuredError(first)
+        raise NotMeasuredError(next(iter(missing.values()), "there is no entry"))
     return Rooflines(runs=tuple(runs), missing=missing)
 
 
-class _Traffic(NamedTuple):
-    """What one worker computed and moved, and in which time."""
+_PeaksFile = tuple[Path, Peaks]
+"""Peaks, behind the file that they were read from."""
 
-    operations: float
+
+class _Traffic(NamedTuple):
+    """The bytes that one worker moved with one architecture, and in which time."""
+
     separate: float
     fused: float
     reduced: float
@@ -161,48 +175,45 @@ class _Traffic(NamedTuple):
 def _roofline(entry: Entry, given: _PeaksFile | None) -> RunRoofline:
     if entry.format != "aiperf":
         raise NotMeasuredError("its logs have no graphs and no operations: only our runs' have")
-    run = open_run(Path(entry.path))
-    work, notes = run.work, list(run.work.problems)
-    given = given or _peaks_of_run(entry, notes)
-    ceilings = None if given is None else _ceilings(work, given.peaks, notes)
+    work = work_of(Path(entry.path))
+    notes, machine = list(work.problems), work.started.machine
+    path, peaks = given or _peaks_of_run(entry, notes) or (None, None)
+    ceilings = None if peaks is None else _ceilings(work, peaks, notes)
     groups = _groups(work.trials)
     found, lost = measured_each(
         groups[:MOST_ARCHITECTURES],
-        lambda group: _architecture(run, *group[0], group[1], ceilings),
+        lambda group: _architecture(work, *group[0], group[1], ceilings),
         lambda group: group[0][0],
     )
     notes += lost.values()
-    architectures = [architecture for architecture, _ in found]
-    if not architectures:
+    if not found:
         raise NotMeasuredError(notes[-1])
     return RunRoofline(
         entry=entry.name,
-        engine=work.engine,
+        engine=work.started.engine,
         workers=work.workers,
-        cores=len(work.machine.cores),
-        accelerator=work.machine.accelerators[0] if work.machine.accelerators else None,
-        peaks=None if given is None else given.path,
+        cores=len(machine.cores),
+        accelerator=next(iter(machine.accelerators), None),
+        peaks=None if path is None else str(path),
         ceilings=ceilings,
-        architectures=tuple(architectures),
-        omitted=len(groups) - len(architectures),
-        worker=_characterisation(work, [traffic for _, traffic in found]),
+        architectures=tuple(architecture for architecture, _ in found),
+        omitted=len(groups) - len(found),
+        worker=_characterisation(work, [moved for _, moved in found]),
         notes=tuple(dict.fromkeys(notes)),
     )
 
 
-def _groups(trials: Sequence[TrialWork]) -> list[tuple[tuple[str, str], list[TrialWork]]]:
-    """Return trials by what they trained, those that computed most first."""
-    found: defaultdict[tuple[str, str], list[TrialWork]] = defaultdict(list)
+def _groups(trials: Sequence[Trial]) -> list[tuple[tuple[str, str], list[Trial]]]:
+    """Return trials by the hash of their graph and the precision, most operations first."""
+    found: defaultdict[tuple[str, str], list[Trial]] = defaultdict(list)
     for trial in trials:
-        found[trial.graph, trial.precision].append(trial)
-    return sorted(found.items(), key=lambda item: -sum(t.operations for t in item[1]))
+        found[trial.started.graph, trial.started.hyperparameters.precision].append(trial)
+    return sorted(found.items(), key=lambda item: -_operations(item[1]))
 
 
-class _PeaksFile(NamedTuple):
-    """Peaks, and the file that they were read from."""
-
-    path: str
-    peaks: Peaks
+def _operations(trials: Sequence[Trial]) -> int:
+    """Return the counted operations of all training samples."""
+    return sum(trial.train_samples * trial.started.train_operations for trial in trials)
 
 
 def _peaks_of_run(entry: Entry, notes: list[str]) -> _PeaksFile | None:
@@ -215,7 +226,7 @@ def _peaks_of_run(entry: Entry, notes: list[str]) -> _PeaksFile | None:
         )
         return None
     try:
-        return _PeaksFile(str(path), Peaks.read(path))
+        return path, Peaks.read(path)
     except UsageError as error:
         notes.append(str(error))
         return None
@@ -223,7 +234,8 @@ def _peaks_of_run(entry: Entry, notes: list[str]) -> _PeaksFile | None:
 
 def _ceilings(work: RunWork, peaks: Peaks, notes: list[str]) -> Ceilings:
     """Return what a worker's share of the machine does, and note what is not its own."""
-    machine, on_accelerator = work.machine, bool(work.machine.accelerators)
+    machine, own_engine = work.started.machine, work.started.engine
+    on_accelerator = bool(machine.accelerators)
     if peaks.host != machine.host or peaks.cpu != machine.cpu:
         notes.append(
             f"the peaks are of {peaks.host} ({peaks.cpu}), the run was on {machine.host} "
@@ -233,15 +245,15 @@ def _ceilings(work: RunWork, peaks: Peaks, notes: list[str]) -> Ceilings:
         notes.append(f"peaks: {peaks.busy}")
     share = 1.0 if on_accelerator else min(1.0, len(machine.cores) / peaks.cores)
     engines = {sweep.engine for sweep in peaks.sweeps}
-    engine = work.engine if work.engine in engines or not engines else min(engines)
-    if engine != work.engine:
-        notes.append(f"the peaks are of engine {engine}, the run was by {work.engine}")
+    engine = own_engine if own_engine in engines or not engines else min(engines)
+    if engine != own_engine:
+        notes.append(f"the peaks are of engine {engine}, the run was by {own_engine}")
     compute: dict[str, float] = {}
-    rising = [s.precision for s in peaks.products(engine, accelerator=on_accelerator) if s.rising]
-    if rising:
-        named = ", ".join(dict.fromkeys(rising))
+    products = list(peaks.products(engine, accelerator=on_accelerator))
+    if rising := dict.fromkeys(sweep.precision for sweep in products if sweep.rising):
+        named = ", ".join(rising)
         notes.append(f"peaks: the rate still rose at the last size there was time for, in {named}")
-    for sweep in peaks.products(engine, accelerator=on_accelerator):
+    for sweep in products:
         best = share * max(reading.best for reading in sweep.readings)
         compute[sweep.precision] = max(best, compute.get(sweep.precision, 0.0))
     if work.tf32 and "tf32" in compute:
@@ -264,14 +276,16 @@ def _network(work: RunWork, peaks: Peaks, notes: list[str]) -> float | None:
     if work.ranks == 1:
         notes.append("network: one worker a replica reduces nothing")
         return None
-    if work.several_hosts:
+    if len(set(work.started.hosts)) > 1:
         notes.append("network: the peaks are of one host, the ranks were on several")
         return None
-    memory = "accelerator" if work.machine.accelerators and work.collective != "mpi" else "cpu"
-    wanted = (work.collective, memory, "float32")
+    collective = work.view.manifest.config.replica.collective
+    on_device = work.started.machine.accelerators and collective != "mpi"
+    memory = "accelerator" if on_device else "cpu"
+    wanted = (collective, memory, "float32")
     found = [a for a in peaks.allreduce if (a.collective, a.memory, a.dtype) == wanted]
     if not found:
-        notes.append(f"network: the peaks have no all-reduce by {work.collective} ({memory})")
+        notes.append(f"network: the peaks have no all-reduce by {collective} ({memory})")
         return None
     nearest = min(found, key=lambda a: abs(a.ranks - work.ranks))
     if nearest.ranks != work.ranks:
@@ -296,84 +310,77 @@ def _storage(work: RunWork, peaks: Peaks, notes: list[str]) -> float | None:
 
 
 def _architecture(
-    run: OpenRun,
+    work: RunWork,
     graph_hash: str,
     precision: str,
-    trials: Sequence[TrialWork],
+    trials: Sequence[Trial],
     ceilings: Ceilings | None,
 ) -> tuple[Architecture, _Traffic]:
-    work, graph = run.work, run.graph(graph_hash)
-    bounds = {
-        (optimizer, fused): traffic(graph, precision, optimizer, fused=fused)
-        for optimizer in {trial.optimizer for trial in trials}
-        for fused in (False, True)
-    }
-    ranks = work.ranks
-    steps = [steps_of(t.samples, t.batch_size, work.epoch_samples) for t in trials]
+    graph, ranks = work.graph(graph_hash), work.ranks
+    used = [trial.started.hyperparameters for trial in trials]
+    steps = [
+        steps_of(trial.train_samples, each.batch_size, work.dataset.train_samples)
+        for trial, each in zip(trials, used, strict=True)
+    ]
 
     def moved(fused: bool) -> float:
         """Return what a worker moves: its part of the samples, and the weights in every step."""
-        kinds: list[GraphTraffic] = [bounds[trial.optimizer, fused] for trial in trials]
+        kinds = {o: traffic(graph, precision, o, fused=fused) for o in {u.optimizer for u in used}}
         return sum(
-            kind.training(trial.samples / ranks, count)
-            for kind, trial, count in zip(kinds, trials, steps, strict=True)
+            kinds[each.optimizer].training(trial.train_samples / ranks, count)
+            for trial, each, count in zip(trials, used, steps, strict=True)
         )
 
     one = _Traffic(
-        operations=sum(trial.operations for trial in trials) / ranks,
         separate=moved(False),
         fused=moved(True),
         reduced=FULL * graph.parameter_count * sum(steps) if ranks > 1 else 0.0,
-        seconds=sum(trial.seconds for trial in trials),
+        seconds=sum(trial.seconds[TimePhase.TRAIN] for trial in trials),
     )
-    samples = sum(trial.samples for trial in trials)
-    read = None if work.sample is None else work.sample.bytes * samples / ranks
-    network = intensity(one.operations, one.reduced) if one.reduced else None
-    io = intensity(one.operations, read) if read else None
-    other_bounds = list(_other_bounds(ceilings, network, io))
-    achieved = one.operations / one.seconds
+    operations = _operations(trials)
+    samples = sum(trial.train_samples for trial in trials)
+    read = 0.0 if work.sample is None else work.sample.bytes * samples / ranks
+    others = {
+        kind: operations / ranks / count if count else None
+        for kind, count in ((NETWORK, one.reduced), (STORAGE, read))
+    }
+    achieved = operations / ranks / one.seconds
     peak = None if ceilings is None else ceilings.compute.get(precision)
+    separate, fused = (
+        _attained(achieved, peak, ceilings, {MEMORY: operations / ranks / count, **others})
+        for count in (one.separate, one.fused)
+    )
     found = Architecture(
         graph=graph_hash,
         precision=precision,
         trials=len(trials),
         samples=samples,
         parameters=graph.parameter_count,
-        operations=sum(trial.operations for trial in trials),
+        operations=operations,
         achieved=achieved,
         of_peak=None if peak is None else achieved / peak,
-        separate=_attained(one.operations, one.separate, achieved, peak, ceilings, other_bounds),
-        fused=_attained(one.operations, one.fused, achieved, peak, ceilings, other_bounds),
-        network_intensity=network,
-        io_intensity=io,
+        separate=separate,
+        fused=fused,
+        network_intensity=others[NETWORK],
+        io_intensity=others[STORAGE],
     )
     return found, one
 
 
-def _other_bounds(
-    ceilings: Ceilings | None, network: float | None, io: float | None
-) -> Iterator[Bound]:
-    """Yield the bounds that are not memory's."""
-    if ceilings is not None and ceilings.network is not None and network is not None:
-        yield Bound(NETWORK, network, ceilings.network)
-    if ceilings is not None and ceilings.storage is not None and io is not None:
-        yield Bound(STORAGE, io, ceilings.storage)
-
-
 def _attained(
-    operations: float,
-    moved: float,
     achieved: float,
     peak: float | None,
     ceilings: Ceilings | None,
-    other_bounds: Sequence[Bound],
+    intensities: Mapping[str, float | None],
 ) -> Attained:
-    found = intensity(operations, moved)
+    memory = intensities[MEMORY] or 0.0
     if peak is None or ceilings is None or ceilings.memory is None:
-        return Attained(intensity=found, attainable=None, bound=None, efficiency=None)
-    roof = attainable(peak, [Bound(MEMORY, found, ceilings.memory), *other_bounds])
+        return Attained(intensity=memory, attainable=None, bound=None, efficiency=None)
+    rates = ceilings.bandwidths
+    known = ((kind, each) for kind, each in intensities.items() if each and kind in rates)
+    roof = attainable(peak, [Bound(kind, each, rates[kind]) for kind, each in known])
     return Attained(
-        intensity=found,
+        intensity=memory,
         attainable=roof.rate,
         bound=roof.bound,
         efficiency=achieved / roof.rate,
@@ -384,8 +391,10 @@ def _characterisation(work: RunWork, moved: Sequence[_Traffic]) -> Characterisat
     seconds = sum(one.seconds for one in moved)
     io = None
     if work.sample is not None:
-        samples = sum(trial.read_samples for trial in work.trials) / work.ranks
-        io = samples * work.sample.bytes / sum(trial.read_seconds for trial in work.trials)
+        phases = (TimePhase.TRAIN, TimePhase.EVALUATE, TimePhase.DATA)
+        samples = sum(t.train_samples + t.validation_samples for t in work.trials) / work.ranks
+        reading = sum(trial.seconds.get(phase, 0.0) for trial in work.trials for phase in phases)
+        io = samples * work.sample.bytes / reading
     return Characterisation(
         memory=sum(one.separate for one in moved) / seconds,
         memory_fused=sum(one.fused for one in moved) / seconds,
@@ -441,8 +450,7 @@ def _range(low: str, high: str) -> str:
 
 def _ceilings_note(ceilings: Ceilings) -> str:
     parts = [f"{name} {si(rate, 'OPS')}" for name, rate in ceilings.compute.items()]
-    others = (MEMORY, ceilings.memory), (NETWORK, ceilings.network), (STORAGE, ceilings.storage)
-    parts += [f"{name} {si(rate, 'B/s')}" for name, rate in others if rate is not None]
+    parts += [f"{name} {si(rate, 'B/s')}" for name, rate in ceilings.bandwidths.items()]
     return f"ceilings of a worker: {', '.join(parts)}"
 
 
@@ -450,14 +458,15 @@ def _characterisations(runs: Sequence[RunRoofline]) -> Table:
     columns = ("run", "memory", "… if fused", "network", "input", "of")
     rows = tuple(
         (
-            run.entry, _bandwidth(run.worker.memory), _bandwidth(run.worker.memory_fused),
-            optional(_bandwidth, run.worker.network), optional(_bandwidth, run.worker.io),
+            run.entry,
+            *(
+                optional(lambda rate: si(rate, "B/s"), rate)
+                for rate in (
+                    run.worker.memory, run.worker.memory_fused, run.worker.network, run.worker.io
+                )
+            ),
             run.worker.io_of or "",
         )
         for run in runs
     )  # fmt: skip
     return Table(columns, rows, "What one worker moves, as MLPerf HPC characterises benchmarks")
-
-
-def _bandwidth(rate: float) -> str:
-    return si(rate, "B/s")

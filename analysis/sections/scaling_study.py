@@ -23,9 +23,12 @@ from aiperf_hpc.analysis.metrics.scaling import (
     geometric_mean,
     log_pca,
     speedup,
-    throughput_of_all,
 )
-from aiperf_hpc.analysis.metrics.time_to_solution import epochs_to_converge, time_to_solution
+from aiperf_hpc.analysis.metrics.time_to_solution import (
+    epochs_to_converge,
+    throughput_of_all,
+    time_to_solution,
+)
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.training_log import Entry, TrainingLog, any_of
 from aiperf_hpc.results.table import reasons
@@ -60,15 +63,15 @@ class ScalingPoint(Value):
     """To converge; None where no training reached the target."""
     minutes: Spread | None
     """Time to solution; None likewise."""
-    speedup: float
+    speedup: float = 1.0
     """Of throughput."""
-    ideal_speedup: float
+    ideal_speedup: float = 1.0
     """In proportion to the accelerators."""
-    efficiency: float
+    efficiency: float = 1.0
     """``speedup`` over ``ideal_speedup``."""
-    time_speedup: float | None
+    time_speedup: float | None = None
     """The smallest entry's time to solution over this one's."""
-    time_efficiency: float | None
+    time_efficiency: float | None = None
     """``time_speedup`` over ``ideal_speedup``."""
 
     @property
@@ -145,29 +148,21 @@ class ScalingStudies(Value):
 
 
 class _EntryScale(NamedTuple):
-    """What one entry brings."""
+    """One entry with its measurements."""
 
     entry: Entry
-    kept: ScoredRuns
-    """Which of its trainings count."""
-    accelerators: int
-    batch: int | None
+    scored: ScoredRuns
     train_samples: int | None
-    throughput: Spread
-    epochs: Spread | None
-    minutes: Spread | None
+    point: ScalingPoint
+    """Not yet compared with another."""
+
+    @property
+    def accelerators(self) -> int:
+        return self.point.accelerators
 
 
-class _LawPoint(NamedTuple):
-    """One entry as a point of the laws: geometric means of its trainings."""
-
-    entry: str
-    accelerators: int
-    local_batch_size: float
-    throughput: float
-    epochs: float
-    compute_minutes: float
-    minutes: float
+_LawValues = dict[str, float]
+"""The geometric mean of an entry's trainings, by the names of ``LAWS``."""
 
 
 def scaling_studies(entries: Sequence[Entry], options: Options) -> ScalingStudies:
@@ -180,34 +175,26 @@ def scaling_studies(entries: Sequence[Entry], options: Options) -> ScalingStudie
     Raises:
         NotMeasuredError: no benchmark was run at two scales.
     """
-    found, left_out = measured_each(
-        entries, lambda entry: (_entry_scale(entry), _subject(entry)), lambda entry: entry.name
-    )
+    found, left_out = measured_each(entries, lambda entry: (_entry_scale(entry), _subject(entry)))
     groups: dict[str, list[_EntryScale]] = defaultdict(list)
     for sample, subject in found:
         groups[subject].append(sample)
     studies: list[ScalingStudy] = []
     for subject, samples in groups.items():
-        if len(_scales(samples)) < 2:
-            reason = f"no other scale of {subject} than {_size(samples[0])}"
-            left_out |= {sample.entry.name: reason for sample in samples}
-        else:
+        if _several_scales(samples):
             studies += _studies(subject, samples, options)
+        else:
+            size = counted(samples[0].accelerators, samples[0].entry.system.device)
+            reason = f"no other scale of {subject} than {size}"
+            left_out |= {sample.entry.name: reason for sample in samples}
     if not studies:
-        raise NotMeasuredError(_why_none(left_out))
+        needed = "scaling needs entries of one benchmark with different numbers of accelerators"
+        raise NotMeasuredError("; ".join((f"{needed} or ranks", *reasons(left_out))))
     return ScalingStudies(studies=tuple(studies), left_out=left_out)
 
 
-def _size(sample: _EntryScale) -> str:
-    return counted(sample.accelerators, sample.entry.system.device)
-
-
-def _why_none(left_out: dict[str, str]) -> str:
-    needed = (
-        "scaling needs entries of one benchmark with different numbers of accelerators or ranks"
-    )
-    found = "; ".join(reasons(left_out))
-    return f"{needed}; {found}" if found else needed
+def _several_scales(samples: Sequence[_EntryScale]) -> bool:
+    return len({sample.accelerators for sample in samples}) > 1
 
 
 def _subject(entry: Entry) -> str:
@@ -217,32 +204,24 @@ def _subject(entry: Entry) -> str:
 
 
 def _entry_scale(entry: Entry) -> _EntryScale:
-    kept = scored_runs(entry)
+    scored = scored_runs(entry)
     # Where none reached the target all count, since their throughput is as good as any.
-    logs = [entry.logs[place] for place in kept.indices] or list(entry.logs)
+    logs = [entry.logs[place] for place in scored.indices] or list(entry.logs)
     if not logs:
         raise NotMeasuredError("the entry has no trainings")
     accelerators = _common(log.accelerators for log in logs)
     if not accelerators:
         raise NotMeasuredError("nothing says how many accelerators all its trainings had")
-    return _EntryScale(
-        entry=entry,
-        kept=kept,
+    point = ScalingPoint(
+        entry=entry.name,
         accelerators=accelerators,
-        batch=_common(log.global_batch_size for log in logs),
-        train_samples=_common(log.train_samples for log in logs),
+        global_batch_size=_common(log.global_batch_size for log in logs),
         throughput=_spread(throughput_of_all, logs),
         # Without these, throughput is comparable all the same.
         epochs=measured(lambda: _spread(epochs_to_converge, logs))[0],
         minutes=measured(lambda: _spread(time_to_solution, logs))[0],
     )
-
-
-def _invalid(samples: Iterable[_EntryScale]) -> Iterator[str]:
-    """Yield which entries have too many failed runs for a result by MLPerf's rules."""
-    for sample in samples:
-        if not sample.kept.valid:
-            yield f"{sample.entry.name}: {', '.join(sample.kept.problems)}"
+    return _EntryScale(entry, scored, _common(log.train_samples for log in logs), point)
 
 
 def _common(values: Iterable[int | None]) -> int | None:
@@ -266,10 +245,6 @@ def _spread(of: Callable[[TrainingLog], float], logs: Sequence[TrainingLog]) -> 
     return Spread(mean=fmean(values), deviation=deviation, values=values)
 
 
-def _scales(samples: Iterable[_EntryScale]) -> list[int]:
-    return sorted({sample.accelerators for sample in samples})
-
-
 def _studies(subject: str, samples: list[_EntryScale], options: Options) -> Iterator[ScalingStudy]:
     models: dict[str, list[_EntryScale]] = defaultdict(list)
     for sample in samples:
@@ -280,7 +255,7 @@ def _studies(subject: str, samples: list[_EntryScale], options: Options) -> Iter
         notes = (f"the hardware may differ, and efficiency with it: {names}",)
     yield _study(subject, samples, options, notes)
     for model, own in sorted(models.items()):
-        if len(models) > 1 and model != UNNAMED and len(_scales(own)) > 1:
+        if len(models) > 1 and model != UNNAMED and _several_scales(own):
             yield _study(f"{subject}, {model}", own, options, ())
 
 
@@ -288,78 +263,79 @@ def _study(
     subject: str, samples: Sequence[_EntryScale], options: Options, notes: tuple[str, ...]
 ) -> ScalingStudy:
     # Of several with the fewest accelerators the fastest, so that no efficiency is flattered.
-    ordered = sorted(samples, key=lambda s: (s.accelerators, -s.throughput.mean, s.entry.name))
-    by_batch, no_law = measured(lambda: _epochs_by_batch(ordered))
-    component, no_component = measured(lambda: _component(ordered))
+    ordered = sorted(
+        samples, key=lambda s: (s.accelerators, -s.point.throughput.mean, s.entry.name)
+    )
+    points = [_compared(sample.point, ordered[0].point) for sample in ordered]
+    by_batch, no_law = measured(lambda: _epochs_by_batch(points))
+    component, no_component = measured(lambda: _component(points))
     work, no_work = measured(lambda: _equal_work(ordered, options))
     missing = {"epochs_by_batch": no_law, "component": no_component, "equal_work": no_work}
+    invalid = (s for s in ordered if not s.scored.valid)
     return ScalingStudy(
         device=any_of(sample.entry.system.device for sample in ordered),
         subject=subject,
-        points=tuple(_point(sample, ordered[0]) for sample in ordered),
+        points=tuple(points),
         epochs_by_batch=by_batch,
         component=component,
         equal_work=work or (),
         missing={part: why for part, why in missing.items() if why},
-        notes=(*notes, *_invalid(ordered)),
+        notes=(*notes, *(f"{s.entry.name}: {', '.join(s.scored.problems)}" for s in invalid)),
     )
 
 
-def _epochs_by_batch(samples: Iterable[_EntryScale]) -> PowerLaw:
+def _epochs_by_batch(points: Iterable[ScalingPoint]) -> PowerLaw:
     pairs = [
-        (sample.batch, geometric_mean(sample.epochs.values))
-        for sample in samples
-        if sample.batch and sample.epochs
+        (point.global_batch_size, geometric_mean(point.epochs.values))
+        for point in points
+        if point.global_batch_size and point.epochs
     ]
     if len({batch for batch, _ in pairs}) < 2:
         raise NotMeasuredError("no two batch sizes of trainings that converged")
-    return fit_power_law([batch for batch, _ in pairs], [epochs for _, epochs in pairs])
+    return fit_power_law(*zip(*pairs, strict=True))
 
 
-def _point(sample: _EntryScale, base: _EntryScale) -> ScalingPoint:
-    faster = speedup(sample.throughput.mean, base.throughput.mean)
+def _compared(point: ScalingPoint, base: ScalingPoint) -> ScalingPoint:
+    """Return a point with its speed-up and efficiency relative to another."""
+    faster = speedup(point.throughput.mean, base.throughput.mean)
     sooner = None
-    if sample.minutes and base.minutes:
-        sooner = speedup(base.minutes.mean, sample.minutes.mean)
-    scales = sample.accelerators, base.accelerators
-    return ScalingPoint(
-        entry=sample.entry.name,
-        accelerators=sample.accelerators,
-        global_batch_size=sample.batch,
-        throughput=sample.throughput,
-        epochs=sample.epochs,
-        minutes=sample.minutes,
-        speedup=faster,
-        ideal_speedup=sample.accelerators / base.accelerators,
-        efficiency=efficiency(faster, *scales),
-        time_speedup=sooner,
-        time_efficiency=None if sooner is None else efficiency(sooner, *scales),
+    if point.minutes and base.minutes:
+        sooner = speedup(base.minutes.mean, point.minutes.mean)
+    scales = point.accelerators, base.accelerators
+    return point.model_copy(
+        update={
+            "speedup": faster,
+            "ideal_speedup": point.accelerators / base.accelerators,
+            "efficiency": efficiency(faster, *scales),
+            "time_speedup": sooner,
+            "time_efficiency": None if sooner is None else efficiency(sooner, *scales),
+        }
     )
 
 
-def _component(samples: Iterable[_EntryScale]) -> PrincipalComponent:
+def _component(points: Iterable[ScalingPoint]) -> PrincipalComponent:
     pairs = [
         pair
-        for sample in samples
-        if sample.epochs
-        for pair in zip(sample.throughput.values, sample.epochs.values, strict=True)
+        for point in points
+        if point.epochs
+        for pair in zip(point.throughput.values, point.epochs.values, strict=True)
     ]
     if not pairs:
         raise NotMeasuredError("no training converged")
-    throughputs, epochs = zip(*pairs, strict=True)
-    return log_pca(throughputs, epochs)
+    return log_pca(*zip(*pairs, strict=True))
 
 
 def _equal_work(samples: Iterable[_EntryScale], options: Options) -> tuple[EqualWork, ...]:
     """Fit each local batch size that two scales share."""
-    series: dict[float, list[_LawPoint]] = defaultdict(list)
+    series: dict[float, list[tuple[ScalingPoint, _LawValues]]] = defaultdict(list)
     for sample in samples:
-        if converged := _converged(sample):
-            series[converged.local_batch_size].append(converged)
+        local, values = sample.point.local_batch_size, _law_values(sample)
+        if local and values:
+            series[local].append((sample.point, values))
     fitted = tuple(
         _fitted(local, own, options)
         for local, own in sorted(series.items())
-        if len({one.accelerators for one in own}) > 1
+        if len({point.accelerators for point, _ in own}) > 1
     )
     if not fitted:
         sizes = ", ".join(f"{local:g}" for local in sorted(series)) or "none is known"
@@ -369,31 +345,25 @@ def _equal_work(samples: Iterable[_EntryScale], options: Options) -> tuple[Equal
     return fitted
 
 
-def _converged(sample: _EntryScale) -> _LawPoint | None:
+def _law_values(sample: _EntryScale) -> _LawValues | None:
     """Return what laws are fitted to; None where a part of it is not known."""
-    if not (sample.epochs and sample.minutes and sample.batch and sample.train_samples):
+    point = sample.point
+    if not (point.epochs and point.minutes and sample.train_samples):
         return None
-    throughput = geometric_mean(sample.throughput.values)
-    epochs = geometric_mean(sample.epochs.values)
-    return _LawPoint(
-        entry=sample.entry.name,
-        accelerators=sample.accelerators,
-        local_batch_size=sample.batch / sample.accelerators,
-        throughput=throughput,
-        epochs=epochs,
-        compute_minutes=epochs * sample.train_samples / throughput / 60.0,
-        minutes=geometric_mean(sample.minutes.values),
-    )
+    spreads = (point.throughput, point.epochs, point.minutes)
+    throughput, epochs, minutes = (geometric_mean(spread.values) for spread in spreads)
+    compute = epochs * sample.train_samples / throughput / 60.0
+    return dict(zip(LAWS, (throughput, epochs, compute, minutes), strict=True))
 
 
-def _fitted(local: float, points: Sequence[_LawPoint], options: Options) -> EqualWork:
-    scales = [point.accelerators for point in points]
-    laws = {
-        name: fit_power_law(scales, [getattr(point, name) for point in points]) for name in LAWS
-    }
+def _fitted(
+    local: float, points: Sequence[tuple[ScalingPoint, _LawValues]], options: Options
+) -> EqualWork:
+    scales = [point.accelerators for point, _ in points]
+    laws = {name: fit_power_law(scales, [values[name] for _, values in points]) for name in LAWS}
     return EqualWork(
         local_batch_size=local,
-        entries=tuple(point.entry for point in points),
+        entries=tuple(point.entry for point, _ in points),
         **laws,
         predictions=tuple(
             Prediction(

@@ -21,7 +21,6 @@ from aiperf_hpc.analysis.sections.contest import (
     money,
     qualities_for,
     ranks,
-    summary_of,
 )
 from aiperf_hpc.analysis.sections.cost import cost_of
 from aiperf_hpc.analysis.training_log import Entry
@@ -100,14 +99,16 @@ def threshold_sensitivity(entries: Sequence[Entry], options: Options) -> Sensiti
 
 
 def _sensitivity(contest: Contest, options: Options) -> Sensitivity:
-    wanted = qualities_for(options.thresholds, contest.benchmark) or automatic_range(contest)
-    ordered = sorted(wanted, reverse=not contest.quality.higher_is_better)
+    wanted = qualities_for(options.thresholds, contest.summary.benchmark) or automatic_range(
+        contest
+    )
+    ordered = sorted(wanted, reverse=not contest.higher_is_better)
     rows: list[AtThreshold] = []
     for threshold in ordered:
         rows.append(_at(contest, threshold, rows[-1] if rows else None))
     return Sensitivity(
-        **summary_of(contest, options),
-        higher_is_better=contest.quality.higher_is_better,
+        **contest.summary.model_dump(),
+        higher_is_better=contest.higher_is_better,
         thresholds=tuple(rows),
         unmeasured=contest.unmeasured,
     )
@@ -120,10 +121,10 @@ def automatic_range(contest: Contest) -> tuple[float, ...]:
     """
     if not contest.contenders:
         return ()
-    higher = contest.quality.higher_is_better
+    higher = contest.higher_is_better
     bests = [contender.best for contender in contest.contenders]
     best = max(bests) if higher else min(bests)
-    aim = contest.quality.target
+    aim = contest.summary.target
     aim = (min(bests) if higher else max(bests)) if aim is None else aim
     easiest = aim - math.copysign(SHORT_OF_TARGET * abs(aim), 1.0 if higher else -1.0)
     step = _round_step(abs(best - easiest) / STEPS)
@@ -149,17 +150,15 @@ def _at(contest: Contest, threshold: float, before: AtThreshold | None) -> AtThr
     by_cost = ranks({standing.entry: standing.cost for standing in found})
     turned, pairs = changes(_ranks_of(before, "rank"), by_time)
     cheaper, _ = changes(_ranks_of(before, "cost_rank"), by_cost)
+    ranked = (
+        each.model_copy(
+            update={"rank": by_time.get(each.entry), "cost_rank": by_cost.get(each.entry)}
+        )
+        for each in found
+    )
     return AtThreshold(
         threshold=threshold,
-        standings=tuple(
-            standing.model_copy(
-                update={
-                    "rank": by_time.get(standing.entry),
-                    "cost_rank": by_cost.get(standing.entry),
-                }
-            )
-            for standing in found
-        ),
+        standings=tuple(ranked),
         changes=(
             *(RankingChange(by="time", ahead=a, behind=b) for a, b in turned),
             *(RankingChange(by="cost", ahead=a, behind=b) for a, b in cheaper),
@@ -259,12 +258,12 @@ def _notes(contest: Sensitivity) -> Iterator[str]:
 
 def _faults(contest: Sensitivity) -> Iterator[str]:
     """Yield what keeps times unknown, once for each entry, from the first threshold on."""
-    named = set()
+    first: dict[str, str] = {}
     for row in contest.thresholds:
-        for standing in row.standings:
-            if standing.unknown and standing.entry not in named:
-                named.add(standing.entry)
-                yield f"{standing.entry}: unknown from {row.threshold:g} on: {standing.reason}"
+        for each in row.standings:
+            if each.unknown:
+                first.setdefault(each.entry, f"unknown from {row.threshold:g} on: {each.reason}")
+    yield from (f"{entry}: {fault}" for entry, fault in first.items())
 
 
 def _changed(row: AtThreshold) -> Iterator[str]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby, repeat
+from operator import attrgetter
 from statistics import fmean, stdev
 from typing import NamedTuple
 
 from aiperf_hpc.analysis.declaration import LAYERS, Declaration, Layer
 from aiperf_hpc.analysis.metric import NotMeasuredError, measured_each
-from aiperf_hpc.analysis.metrics.scaling import throughput_of_all
 from aiperf_hpc.analysis.metrics.score import operations_per_second
 from aiperf_hpc.analysis.metrics.time_to_accuracy import time_to_quality
+from aiperf_hpc.analysis.metrics.time_to_solution import throughput_of_all
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.training_log import Entry, Quality, TrainingLog
 from aiperf_hpc.errors import UsageError
@@ -65,32 +66,25 @@ KNOWN_COUNTS = (
 )  # fmt: skip
 
 
-def valid_flops(flops: float, ratio: float, exponent: int) -> float:
+def valid_flops(flops: float, quality: Quality, achieved: float, exponent: int) -> float:
     """Return VFLOPS = FLOPS · ratio^n, operations per second.
 
-    ``ratio`` is achieved over target quality (``quality_ratio``).
+    The ratio is the achieved quality as a fraction of the target: over 1 is better.
 
     Raises:
-        NotMeasuredError: it is larger, or smaller, than any number.
+        NotMeasuredError: a quality is not positive, and so no fraction of the other; or the
+            result is larger, or smaller, than any number.
     """
-    found = score.weighted(flops, ratio, exponent)
-    if found is None:
-        raise NotMeasuredError(f"FLOPS times {ratio:g} to the power of {exponent} is no number")
-    return found
-
-
-def quality_ratio(achieved: float, target: float, *, higher_is_better: bool) -> float:
-    """Return how good the achieved quality is as a share of the target: over 1 is better.
-
-    Raises:
-        NotMeasuredError: one of them is not positive, and so no share of the other.
-    """
-    ratio = score.quality_ratio(achieved, target, higher_is_better=higher_is_better)
+    target = target_of(quality)
+    ratio = score.quality_ratio(achieved, target, higher_is_better=quality.higher_is_better)
     if ratio is None:
         raise NotMeasuredError(
             f"quality {achieved:g} with target {target:g}: their ratio means nothing"
         )
-    return ratio
+    found = score.weighted(flops, ratio, exponent)
+    if found is None:
+        raise NotMeasuredError(f"FLOPS times {ratio:g} to the power of {exponent} is no number")
+    return found
 
 
 def achieved_quality(log: TrainingLog) -> float:
@@ -107,18 +101,12 @@ def achieved_quality(log: TrainingLog) -> float:
     return last
 
 
-def target_of(log: TrainingLog) -> tuple[Quality, float]:
-    """Return what is measured, and the target by which it is weighted.
-
-    Raises:
-        NotMeasuredError: there is none.
-    """
-    quality = log.quality
-    if quality is not None and quality.weighted_by is not None:
-        return quality, quality.weighted_by
-    if quality is None or quality.target is None:
+def target_of(quality: Quality | None) -> float:
+    """Return the target by which a quality is weighted. Raises NotMeasuredError: there is none."""
+    target = None if quality is None else quality.weighted_by or quality.target
+    if target is None:
         raise NotMeasuredError("the benchmark has no target: name one with --target")
-    return quality, quality.target
+    return target
 
 
 def known_count(benchmark: str, train_samples: int | None) -> KnownCount:
@@ -216,8 +204,10 @@ class ValidFlopsTable(Value):
 
 class _Training(NamedTuple):
     log: TrainingLog
+    target: float
+    higher_is_better: bool
+    achieved: float
     flops: float
-    quality: float
     vflops: float
 
 
@@ -229,9 +219,7 @@ def valid_flops_table(entries: Sequence[Entry], options: Options) -> ValidFlopsT
         NotMeasuredError: no entry has Valid FLOPS, and none declares anything.
     """
     declared = _declared(entries, options.declarations)
-    rows, missing = measured_each(
-        entries, lambda entry: _row(entry, options.vflops_exponent), lambda entry: entry.name
-    )
+    rows, missing = measured_each(entries, lambda entry: _row(entry, options.vflops_exponent))
     if not rows and not declared:
         raise NotMeasuredError("; ".join(reasons(missing)) or "there is no entry")
     rows.sort(key=lambda row: (row.benchmark, -row.vflops, row.entry))
@@ -241,9 +229,7 @@ def valid_flops_table(entries: Sequence[Entry], options: Options) -> ValidFlopsT
 def _row(entry: Entry, chosen: int | None) -> ValidFlops:
     exponent, why = exponent_of(entry.benchmark, chosen)
     trainings, unmeasured = measured_each(
-        entry.logs,
-        lambda log: _training(entry.benchmark, log, exponent),
-        lambda log: log.source,
+        entry.logs, lambda log: _training(entry.benchmark, log, exponent), attrgetter("source")
     )
     if not trainings:
         raise NotMeasuredError(next(iter(unmeasured.values()), "the entry has no trainings"))
@@ -255,20 +241,18 @@ def _row(entry: Entry, chosen: int | None) -> ValidFlops:
         for each, share in zip(trainings, shares, strict=False)
     ]
     vflops = [training.vflops for training in trainings]
-    quality, target = target_of(trainings[0].log)
+    first = trainings[0]
     times, _ = measured_each(  # `reached` states how many trainings have a time.
-        (training.log for training in trainings),
-        lambda log: time_to_quality(log, target_of(log)[1]),
-        lambda log: log.source,
+        trainings, lambda t: time_to_quality(t.log, t.target), lambda t: t.log.source
     )
     return ValidFlops(
         entry=entry.name,
         benchmark=entry.benchmark,
         flops=combined(training.flops for training in trainings),
-        flops_source=_flops_source(entry.benchmark, trainings[0].log),
-        quality=fmean(training.quality for training in trainings),
-        target=target,
-        higher_is_better=quality.higher_is_better,
+        flops_source=_flops_source(entry.benchmark, first.log),
+        quality=fmean(training.achieved for training in trainings),
+        target=first.target,
+        higher_is_better=first.higher_is_better,
         exponent=exponent,
         exponent_source=why,
         vflops=combined(vflops),
@@ -295,11 +279,10 @@ def _shares(logs: Sequence[TrainingLog]) -> Iterator[float]:
 
 
 def _training(benchmark: str, log: TrainingLog, exponent: int) -> _Training:
-    quality, target = target_of(log)
-    achieved = achieved_quality(log)
-    ratio = quality_ratio(achieved, target, higher_is_better=quality.higher_is_better)
-    flops = _flops(benchmark, log)
-    return _Training(log, flops, achieved, valid_flops(flops, ratio, exponent))
+    target, achieved, flops = target_of(log.quality), achieved_quality(log), _flops(benchmark, log)
+    assert log.quality is not None  # noqa: S101 -- it has a target
+    vflops = valid_flops(flops, log.quality, achieved, exponent)
+    return _Training(log, target, log.quality.higher_is_better, achieved, flops, vflops)
 
 
 def _flops(benchmark: str, log: TrainingLog) -> float:

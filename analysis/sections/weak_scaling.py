@@ -18,32 +18,25 @@ from aiperf_hpc.results.table import Table, number, optional, reasons
 from aiperf_hpc.trial import Value
 
 
-def succeeded(log: TrainingLog) -> bool:
-    """Return whether a model was trained to its target, in a time that the log tells."""
-    try:
-        return reached_target(log) and log.run is not None and log.run.ended is not None
-    except NotMeasuredError:
-        return False
+def trained_interval(log: TrainingLog) -> Interval | None:
+    """Return when a model was trained to its target; None if it was not, or has no end."""
+    reached, _ = measured(lambda: reached_target(log))
+    return log.run if reached and log.run is not None and log.run.ended is not None else None
 
 
 def time_to_train_all(runs: Sequence[Interval]) -> float:
     """Return the minutes from the first start to the last end of several trainings.
 
     Raises:
-        NotMeasuredError: there are none, or one has no end.
+        NotMeasuredError: there are none, or no time passed.
     """
     ends = [run.ended for run in runs if run.ended is not None]
-    if not runs or len(ends) < len(runs):
+    if not ends:
         raise NotMeasuredError("no models, or one without an end")
-    return (max(ends) - min(run.started for run in runs)) / MINUTE
-
-
-def models_per_minute(runs: Sequence[Interval]) -> float:
-    """Return how many models were trained a minute: models / time to train all."""
-    minutes = time_to_train_all(runs)
+    minutes = (max(ends) - min(run.started for run in runs)) / MINUTE
     if minutes <= 0:
         raise NotMeasuredError("no time passed by the logs' clocks")
-    return len(runs) / minutes
+    return minutes
 
 
 def equal_seeds(logs: Sequence[TrainingLog]) -> tuple[str, ...]:
@@ -87,22 +80,20 @@ def weak_scaling(entries: Sequence[Entry], options: Options) -> WeakScalings:
 
 
 def _weak(entry: Entry) -> WeakScaling:
-    trained = [log for log in entry.logs if succeeded(log)]
-    runs = [log.run for log in trained if log.run is not None]
+    runs = [run for log in entry.logs if (run := trained_interval(log)) is not None]
     sizes = {log.accelerators for log in entry.logs}
-    found, missing = measured(lambda: (time_to_train_all(runs), models_per_minute(runs)))
-    minutes, rate = found or (None, None)
+    minutes, missing = measured(lambda: time_to_train_all(runs))
     return WeakScaling(
         entry=entry.name,
         instances=len(entry.logs) + entry.lost + entry.pruned,
-        failed=len(entry.logs) - len(trained) + entry.lost,
+        failed=len(entry.logs) - len(runs) + entry.lost,
         pruned=entry.pruned,
         accelerators_per_instance=sizes.pop() if len(sizes) == 1 else None,
         device=entry.system.device,
         minutes=minutes,
-        models_per_minute=rate,
+        models_per_minute=None if minutes is None else len(runs) / minutes,
         missing=missing or None,
-        problems=tuple(_problems(entry, len(trained))),
+        problems=tuple(_problems(entry, len(runs))),
     )
 
 

@@ -154,12 +154,9 @@ def _named(study: Study) -> str:
 def _values(system: SystemResult, study: Study) -> str:
     if not system.values:
         return "" if system.missing else "not run yet"
-    mean = _formatted(statistics.fmean(system.values), study)
-    if len(system.values) < 2:
-        return mean
-    return (
-        f"{mean} ± {100 * statistics.stdev(system.values) / statistics.fmean(system.values):.1f}%"
-    )
+    mean = statistics.fmean(system.values)
+    spread = statistics.stdev(system.values) / mean if len(system.values) > 1 else None
+    return _formatted(mean, study) + ("" if spread is None else f" ± {100 * spread:.1f}%")
 
 
 def _formatted(value: float, study: Study) -> str:
@@ -203,14 +200,9 @@ def improvement(
         raise ValueError("a ratio needs positive measurements of both systems")
     before, after = statistics.fmean(without), statistics.fmean(having)
     value = after / before if higher_is_better else before / after
-    spread = [_relative_error(without), _relative_error(having)]
-    known = [each for each in spread if each is not None]
-    deviation = value * math.hypot(*known) if len(known) == len(spread) else None
-    return Ratio(value=value, deviation=deviation)
-
-
-def _relative_error(measurements: Sequence[float]) -> float | None:
-    if len(measurements) < 2:
-        return None
-    error = statistics.stdev(measurements) / math.sqrt(len(measurements))
-    return error / statistics.fmean(measurements)
+    if min(len(without), len(having)) < 2:
+        return Ratio(value=value, deviation=None)
+    errors = (
+        statistics.stdev(v) / math.sqrt(len(v)) / statistics.fmean(v) for v in (without, having)
+    )
+    return Ratio(value=value, deviation=value * math.hypot(*errors))

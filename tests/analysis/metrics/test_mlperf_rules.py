@@ -17,7 +17,6 @@ from aiperf_hpc.analysis.metrics.mlperf_rules import (
     mean_without_extremes,
     olympic_runs,
     required_runs,
-    run_count_problem,
     runs_dropped,
 )
 from aiperf_hpc.analysis.options import Options
@@ -93,9 +92,6 @@ def test_how_many_runs_the_rules_want() -> None:
     assert required_runs("ncf", "training-0.5") == 100
     assert required_runs("ncf", "training-0.6") == 10
     assert required_runs("unheard", None) is None
-    assert run_count_problem("deepcam", None, 5) is None
-    assert run_count_problem("deepcam", None, 4) == "4 runs, and the rules want 5 of deepcam"
-    assert run_count_problem("unheard", None, 4) is None
 
 
 def analysed(root: Path) -> Analysis:

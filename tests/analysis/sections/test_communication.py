@@ -6,14 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.support.run_factory import (
-    Grown,
-    Plan,
-    Primary,
-    Worker,
-    initial_graph,
-    write_manifest,
-)
+from tests.support.run_factory import Grown, Plan, Primary, Worker, initial_graph, write_manifest
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.options import Options
@@ -21,10 +14,6 @@ from aiperf_hpc.analysis.sections.communication import (
     PARTS,
     CommunicationPart,
     communication,
-    communication_parts,
-    communication_seconds,
-    communication_share,
-    compute_communication_ratio,
     tables,
 )
 from aiperf_hpc.analysis.training_log import Entry, System
@@ -135,11 +124,8 @@ def test_speed_up_with_and_without_communication(tmp_path: Path) -> None:
 
 def test_runs_at_one_scale_are_taken_together(tmp_path: Path) -> None:
     """2 x the work in 70 + 90 s is the work in 80 s."""
-    entries = [
-        write(tmp_path / "a", 1, 70.0),
-        write(tmp_path / "b", 1, 90.0),
-        write(tmp_path / "c", 2, 50.0),
-    ]
+    entries = [write(tmp_path / name, 1 + (name == "c"), t) for name, t in
+               (("a", 70.0), ("b", 90.0), ("c", 50.0))]  # fmt: skip
     (found,) = communication(entries, Options()).speed_ups
     assert [p.entries for p in found.points] == [("a", "b"), ("c",)]
     assert found.points[1].speed_up == pytest.approx(1.6)
@@ -166,55 +152,12 @@ def test_what_runs_do_not_carry_is_said(tmp_path: Path) -> None:
 
 
 def test_another_network_or_one_scale_is_no_speed_up(tmp_path: Path) -> None:
-    alone = write(tmp_path / "a", 1, 80.0)
-    with pytest.raises(NotMeasuredError, match="no two runs"):
-        communication([alone], Options())
-    with pytest.raises(NotMeasuredError, match="no two runs"):
-        communication([alone, write(tmp_path / "b", 1, 50.0)], Options())
-    with pytest.raises(NotMeasuredError):
-        communication([], Options())
-
-
-STEP = {
-    StepPart.COMPUTE: 6.0,
-    StepPart.WAIT: 1.0,
-    StepPart.QUEUE: 0.25,
-    StepPart.COPY_IN: 0.125,
-    StepPart.COPY_OUT: 0.0625,
-    StepPart.REDUCE: 0.5625,
-}
-
-
-def test_all_parts_of_a_step_but_computation_are_communication() -> None:
-    """1 + 0.25 + 0.125 + 0.0625 + 0.5625 = 2 of 8 seconds."""
-    assert communication_seconds(STEP) == 2.0
-    assert compute_communication_ratio(6.0, 2.0) == 3.0
-    assert communication_share(6.0, 2.0) == 0.25
-
-
-def test_parts_have_the_names_of_the_table_and_what_is_absent_is_none() -> None:
-    assert communication_parts(STEP) == {
-        CommunicationPart.NEGOTIATE: 1.0,
-        CommunicationPart.WAIT_FOR_DATA: None,
-        CommunicationPart.QUEUE: 0.25,
-        CommunicationPart.REDUCE: 0.5625,
-        CommunicationPart.COPY: 0.1875,
-    }
+    runs = [write(tmp_path / "a", 1, 80.0), write(tmp_path / "b", 1, 50.0)]
+    for several in (runs, runs[:1], []):
+        with pytest.raises(NotMeasuredError, match="no two runs"):
+            communication(several, Options())
 
 
 def test_every_recorded_part_is_computation_or_in_one_place_of_the_table() -> None:
     placed = [StepPart.COMPUTE, *(part for parts in PARTS.values() for part in parts)]
     assert sorted(placed) == sorted(StepPart)
-
-
-@pytest.mark.parametrize(
-    ("made", "words"),
-    [
-        (lambda: compute_communication_ratio(1.0, 0.0), "no time was spent on communication"),
-        (lambda: communication_share(0.0, 0.0), "took no time"),
-    ],
-)
-def test_what_cannot_be_measured_says_why(made: object, words: str) -> None:
-    assert callable(made)
-    with pytest.raises(NotMeasuredError, match=words):
-        made()

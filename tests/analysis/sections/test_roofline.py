@@ -18,13 +18,12 @@ from tests.support.run_writer import (
 from tests.support.training_logs import entry as make_entry
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
-from aiperf_hpc.analysis.metrics.roofline import Bound, attainable, intensity, steps_of
+from aiperf_hpc.analysis.metrics.roofline import Bound, attainable, steps_of
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.page.plots import rooflines as draw_rooflines
 from aiperf_hpc.analysis.readers.run_work import _uses_tf32
 from aiperf_hpc.analysis.sections.roofline import (
     Architecture,
-    Rooflines,
     RunRoofline,
     rooflines,
     tables,
@@ -144,8 +143,9 @@ def entry(root: Path, kind: str = "aiperf") -> Entry:
     return make_entry(root.name, format=kind, benchmark="automl", path=str(root))
 
 
-def only(found: Rooflines) -> tuple[RunRoofline, Architecture]:
-    (run,) = found.runs
+def only(entry: Entry, options: Options | None = None) -> tuple[RunRoofline, Architecture]:
+    """Return the roofline of a run of one architecture."""
+    (run,) = rooflines([entry], options or Options()).runs
     (architecture,) = run.architectures
     return run, architecture
 
@@ -156,7 +156,7 @@ def test_one_worker_by_hand(tmp_path: Path) -> None:
     Memory allows 10,000 / 22,864 x 20,000 = 8,747 operations a second, less than the 10,000 of a
     product; 5,000 were achieved. A convolution alone can be fused with nothing.
     """
-    run, one = only(rooflines([write_run(tmp_path / "run", beside=peaks())], Options()))
+    run, one = only(write_run(tmp_path / "run", beside=peaks()))
     assert run.ceilings is not None
     assert run.ceilings.compute == {"fp32": 10_000.0, "bf16": 40_000.0}
     assert one.achieved == 5000.0
@@ -173,20 +173,12 @@ def test_one_worker_by_hand(tmp_path: Path) -> None:
     assert (run.worker.network, run.worker.io, run.worker.io_of) == (None, 686.0, "tensors")
 
 
-def test_fast_memory_leaves_the_peak(tmp_path: Path) -> None:
-    _, one = only(rooflines([write_run(tmp_path / "r", beside=peaks(memory=1e9))], Options()))
-    assert (one.separate.attainable, one.separate.bound) == (10_000.0, "compute")
-    assert one.separate.efficiency == one.of_peak == 0.5
-
-
 def test_two_ranks_by_hand(tmp_path: Path) -> None:
     """Each has 5 samples and both steps: 5 x 640 + 2 x 8,232 = 19,664 bytes, 5,000 operations.
 
     It reduces 2 x 4 x 294 = 2,352 bytes: 5,000 / 2,352 x 1,000 B/s = 2,126 operations a second.
     """
-    run, one = only(
-        rooflines([write_run(tmp_path / "r", beside=peaks(), hosts=("node", "node"))], Options())
-    )
+    run, one = only(write_run(tmp_path / "r", beside=peaks(), hosts=("node", "node")))
     assert run.workers == 2
     assert one.achieved == 2500.0
     assert one.separate.intensity == pytest.approx(5000 / 19_664)
@@ -199,10 +191,8 @@ def test_two_ranks_by_hand(tmp_path: Path) -> None:
 def test_storage_by_hand(tmp_path: Path) -> None:
     """Two ranks of a host share 40 B/s: 20 each. 2,800 bytes of files over 14 samples are 200 a
     sample, of 1,000 operations: 5 x 20 = 100 operations a second."""
-    made = write_run(
-        tmp_path / "r", beside=peaks(storage=40.0), hosts=("node", "node"), staged=2800
-    )
-    run, one = only(rooflines([made], Options()))
+    beside = peaks(storage=40.0)
+    run, one = only(write_run(tmp_path / "r", beside=beside, hosts=("node", "node"), staged=2800))
     assert one.io_intensity == 5.0
     assert (one.separate.attainable, one.separate.bound) == (100.0, "storage")
     # 14 samples of 200 bytes by two workers in 4 s.
@@ -216,34 +206,33 @@ def test_storage_by_hand(tmp_path: Path) -> None:
 def test_what_is_in_memory_is_not_bound_by_storage(
     dataset: str, cache: str, words: str, tmp_path: Path
 ) -> None:
-    made = write_run(tmp_path / "r", beside=peaks(storage=0.001), dataset=dataset, cache=cache)
-    run, one = only(rooflines([made], Options()))
+    slow = peaks(storage=0.001)
+    run, one = only(write_run(tmp_path / "r", beside=slow, dataset=dataset, cache=cache))
     assert one.separate.bound == "memory"
     assert any(words in note for note in run.notes)
 
 
-def test_a_worker_has_its_cores_share_of_the_machine(tmp_path: Path) -> None:
-    made = write_run(tmp_path / "r", beside=peaks(cores=4), where=machine(cores=2))
-    run, _ = only(rooflines([made], Options()))
+@pytest.mark.parametrize(
+    ("cores", "where", "ceilings", "of_peak"),
+    [
+        # 2 of the 4 cores that were measured have half of the rates.
+        (4, machine(cores=2), (0.5, {"fp32": 5000.0, "bf16": 20_000.0}, 10_000.0), 1.0),
+        # An accelerator is a worker's own.
+        (64, machine(accelerators=("Example GPU",)), (1.0, {"fp32": 1e6}, 1e6), 0.005),
+    ],
+)
+def test_a_worker_has_its_share_of_the_machine(
+    cores: int, where: Machine, ceilings: tuple[object, ...], of_peak: float, tmp_path: Path
+) -> None:
+    run, one = only(write_run(tmp_path / "r", beside=peaks(cores=cores), where=where))
     assert run.ceilings is not None
-    assert run.ceilings.share == 0.5
-    assert run.ceilings.compute["fp32"] == 5000.0
-    assert run.ceilings.memory == 10_000.0
-
-
-def test_an_accelerator_is_a_workers_own(tmp_path: Path) -> None:
-    where = machine(accelerators=("Example GPU",))
-    run, one = only(
-        rooflines([write_run(tmp_path / "r", beside=peaks(cores=64), where=where)], Options())
-    )
-    assert run.ceilings is not None
-    assert (run.ceilings.share, run.ceilings.compute) == (1.0, {"fp32": 1e6})
-    assert run.accelerator == "Example GPU"
-    assert one.of_peak == 0.005
+    assert (run.ceilings.share, run.ceilings.compute, run.ceilings.memory) == ceilings
+    assert run.accelerator == next(iter(where.accelerators), None)
+    assert one.of_peak == of_peak
 
 
 def test_without_peaks_the_rest_is_there_and_it_is_said_what_to_do(tmp_path: Path) -> None:
-    run, one = only(rooflines([write_run(tmp_path / "r")], Options()))
+    run, one = only(write_run(tmp_path / "r"))
     assert run.peaks is None
     assert run.ceilings is None
     assert one.achieved == 5000.0
@@ -259,7 +248,7 @@ def test_damaged_peaks_beside_a_run_are_a_note_and_named_ones_an_error(tmp_path:
     made = write_run(tmp_path / "r")
     path = RunPaths(tmp_path / "r").peaks
     path.write_text("{", "utf-8")
-    run, _ = only(rooflines([made], Options()))
+    run, _ = only(made)
     assert any("is no file of `aiperf peaks`" in note for note in run.notes)
     with pytest.raises(UsageError, match="is no file of `aiperf peaks`"):
         rooflines([made], Options(peaks=path))
@@ -269,7 +258,7 @@ def test_peaks_of_another_machine_are_a_note(tmp_path: Path) -> None:
     other = peaks().model_copy(update={"host": "elsewhere", "load": 5.0})
     (tmp_path / "other.json").write_text(other.model_dump_json(), "utf-8")
     made = write_run(tmp_path / "r", beside=peaks())
-    run, _ = only(rooflines([made], Options(peaks=tmp_path / "other.json")))
+    run, _ = only(made, Options(peaks=tmp_path / "other.json"))
     assert run.peaks == str(tmp_path / "other.json")
     assert (
         "the peaks are of elsewhere (Example CPU), the run was on node (Example CPU)" in run.notes
@@ -305,27 +294,19 @@ def test_a_lost_graph_is_named(tmp_path: Path) -> None:
         rooflines([made], Options())
 
 
-@pytest.fixture(params=["two-nodes", "several-ranks", "resumed"])
-def earlier(request: pytest.FixtureRequest, tmp_path: Path) -> Entry:
-    """A run that was really made."""
-    archive = ARCHIVES / f"{request.param}.tar.gz"
-    subprocess.run(["tar", "-xzf", archive, "-C", tmp_path], check=True)
-    return entry(tmp_path / request.param)
-
-
-def test_real_runs_have_rooflines(earlier: Entry) -> None:
-    (run,) = rooflines([earlier], Options()).runs
+@pytest.mark.parametrize("name", ["two-nodes", "several-ranks", "resumed"])
+def test_real_runs_have_rooflines(name: str, tmp_path: Path) -> None:
+    subprocess.run(["tar", "-xzf", ARCHIVES / f"{name}.tar.gz", "-C", tmp_path], check=True)
+    (run,) = rooflines([entry(tmp_path / name)], Options()).runs
     assert run.architectures
     for one in run.architectures:
         assert 0 < one.separate.intensity < one.fused.intensity
         assert one.achieved > 0
+        assert one.network_intensity is None or one.network_intensity > one.separate.intensity
     assert run.worker.memory > run.worker.memory_fused > 0
-    assert (run.worker.network is not None) == (earlier.name == "several-ranks")
-    if earlier.name == "resumed":
-        assert run.notes[0] == ("2 trials were cut off, and no record says how long they trained")
-    for one in run.architectures:
-        if one.network_intensity is not None:
-            assert one.network_intensity > one.separate.intensity
+    assert (run.worker.network is not None) == (name == "several-ranks")
+    if name == "resumed":
+        assert run.notes[0] == "2 trials were cut off, and no record says how long they trained"
 
 
 def test_runs_with_peaks_are_drawn(tmp_path: Path) -> None:
@@ -342,31 +323,27 @@ def test_runs_with_peaks_are_drawn(tmp_path: Path) -> None:
     assert "network 1.00 kB/s" not in one.svg
 
 
-def test_the_roof_of_the_paper() -> None:
-    """Williams et al. 2009: the Opteron X2's 17.6 Gflop/s and 15 GB/s meet at 1.17 flops a byte.
-
-    At 1/2 flop a byte memory allows 7.5; at 4 it would allow 60, and the peak is 17.6.
-    """
-    assert attainable(17.6e9, [Bound("memory", 1.17, 15e9)]).bound == "memory"
-    assert attainable(17.6e9, [Bound("memory", 1.18, 15e9)]).bound == "compute"
-    low = attainable(17.6e9, [Bound("memory", 0.5, 15e9)])
-    assert (low.rate, low.bound) == (7.5e9, "memory")
-    high = attainable(17.6e9, [Bound("memory", 4.0, 15e9)])
-    assert (high.rate, high.bound) == (17.6e9, "compute")
+THREE = [Bound("memory", 20, 5), Bound("network", 1000, 0.05), Bound("storage", 4, 30)]
+"""Of 100, 50 and 120 operations a second."""
 
 
-def test_the_least_of_all_bounds_counts() -> None:
-    """Memory 20 x 5 = 100, network 1000 x 0.05 = 50, storage 4 x 30 = 120, and a peak of 80."""
-    bounds = [Bound("memory", 20, 5), Bound("network", 1000, 0.05), Bound("storage", 4, 30)]
-    assert attainable(80.0, bounds) == (50.0, "network")
-    assert attainable(80.0, [bounds[0], bounds[2]]) == (80.0, "compute")
-    assert attainable(80.0) == (80.0, "compute")
-
-
-def test_intensity_is_operations_a_byte() -> None:
-    assert intensity(100.0, 8.0) == 12.5
-    with pytest.raises(ValueError, match="nothing is moved"):
-        intensity(1.0, 0.0)
+@pytest.mark.parametrize(
+    ("peak", "bounds", "expected"),
+    [
+        # Williams et al. 2009: the Opteron X2's 17.6 Gflop/s and 15 GB/s meet at 1.17 flops a byte.
+        (17.6e9, [Bound("memory", 1.17, 15e9)], (1.17 * 15e9, "memory")),
+        (17.6e9, [Bound("memory", 1.18, 15e9)], (17.6e9, "compute")),
+        (17.6e9, [Bound("memory", 0.5, 15e9)], (7.5e9, "memory")),
+        (17.6e9, [Bound("memory", 4.0, 15e9)], (17.6e9, "compute")),
+        (80.0, THREE, (50.0, "network")),
+        (80.0, [THREE[0], THREE[2]], (80.0, "compute")),
+        (80.0, [], (80.0, "compute")),
+    ],
+)
+def test_the_least_of_all_bounds_counts(
+    peak: float, bounds: list[Bound], expected: tuple[float, str]
+) -> None:
+    assert attainable(peak, bounds) == expected
 
 
 @pytest.mark.parametrize(
@@ -378,11 +355,10 @@ def test_intensity_is_operations_a_byte() -> None:
         (25, 4, 10, 8),  # and 4, 1
         (3, 64, 10, 1),
         (0, 64, 10, 0),
-        (9, 4, None, 3),
     ],
 )
 def test_the_last_batch_of_an_epoch_may_be_smaller(
-    samples: int, batch: int, epoch: int | None, steps: int
+    samples: int, batch: int, epoch: int, steps: int
 ) -> None:
     assert steps_of(samples, batch, epoch) == steps
 
@@ -393,18 +369,16 @@ def reporting(numbers: str) -> RankDescription:
     return described.model_copy(update={"process": process})
 
 
-@pytest.mark.parametrize("engine", ["tensorflow", "torch"])
 @pytest.mark.parametrize(
-    ("numbers", "wanted"), [(["fp32"], False), (["tf32"], True), (["fp32", "tf32"], True)]
-)
+    ("numbers", "tensorflow", "torch"),
+    [
+        (["fp32"], False, False), (["tf32"], True, True), (["fp32", "tf32"], True, True),
+        ([], True, False),  # Not reported: the framework's default.
+    ],
+)  # fmt: skip
 def test_whether_fp32_was_tf32_is_what_the_ranks_reported(
-    engine: str, numbers: list[str], *, wanted: bool
+    numbers: list[str], tensorflow: bool, torch: bool
 ) -> None:
-    described = {number: reporting(each) for number, each in enumerate(numbers)}
-    assert _uses_tf32(ReplicaHistory("r0", described=described), engine) is wanted
-
-
-def test_runs_that_did_not_report_it_had_their_frameworks_default() -> None:
-    silent = ReplicaHistory("r0")
-    assert _uses_tf32(silent, "tensorflow")
-    assert not _uses_tf32(silent, "torch")
+    replica = ReplicaHistory("r0", described=dict(enumerate(map(reporting, numbers))))
+    assert _uses_tf32(replica, "tensorflow") is tensorflow
+    assert _uses_tf32(replica, "torch") is torch

@@ -25,7 +25,6 @@ from aiperf_hpc.analysis.sections.valid_flops import (
     achieved_quality,
     exponent_of,
     known_count,
-    quality_ratio,
     tables,
     valid_flops,
     valid_flops_table,
@@ -255,14 +254,10 @@ def log(quality: Quality | None, *values: float | None, **others: object) -> Tra
 
 def published(exponent: int) -> dict[str, float]:
     """The ranking's VPFLOPS by our measure."""
+    top1 = IOU.model_copy(update={"target": TARGET})
     return {
-        name: valid_flops(
-            OPERATIONS / (60.0 * minutes),
-            quality_ratio(top1, TARGET, higher_is_better=True),
-            exponent,
-        )
-        / 1e15
-        for name, (_, minutes, top1) in RANKING.items()
+        name: valid_flops(OPERATIONS / (60e15 * minutes), top1, achieved, exponent)
+        for name, (_, minutes, achieved) in RANKING.items()
     }
 
 
@@ -296,33 +291,42 @@ def test_the_exponent_that_fits_the_ranking_best_is_10() -> None:
     assert math.exp(fit.intercept) * 60e15 == pytest.approx(OPERATIONS, rel=0.03)
 
 
-def test_where_lower_is_better_the_ratio_turns_over() -> None:
-    assert quality_ratio(0.248, 0.124, higher_is_better=False) == pytest.approx(0.5)
-    assert quality_ratio(0.62, 0.124, higher_is_better=False) == pytest.approx(0.2)
-    assert valid_flops(1e15, 0.5, 5) == pytest.approx(1e15 / 32)
-
-
-def test_a_quality_beyond_the_target_raises_the_result() -> None:
-    ratio = quality_ratio(0.90, 0.75, higher_is_better=True)
-    assert valid_flops(100.0, ratio, 5) == pytest.approx(100.0 * 1.2**5)
-
-
-def test_no_quality_at_all_is_worth_nothing() -> None:
-    assert valid_flops(1e15, quality_ratio(0.0, 0.82, higher_is_better=True), 10) == 0.0
+def toward(target: float, *, higher: bool = True) -> Quality:
+    return Quality(name="q", higher_is_better=higher, target=target)
 
 
 @pytest.mark.parametrize(
-    ("achieved", "target", "higher"),
-    [(0.0, 0.124, False), (0.5, 0.0, True), (-0.1, 0.82, True), (math.nan, 0.82, True)],
+    ("flops", "quality", "achieved", "exponent", "expected"),
+    [
+        (1e15, toward(0.124, higher=False), 0.248, 5, 1e15 / 32),
+        (100.0, toward(0.75), 0.90, 5, 100.0 * 1.2**5),
+        (1e15, toward(0.82), 0.0, 10, 0.0),
+        (0.0, toward(1.0), 0.5, 5, 0.0),
+    ],
 )
-def test_a_ratio_without_meaning_is_none(achieved: float, target: float, higher: bool) -> None:
-    with pytest.raises(NotMeasuredError, match="means nothing"):
-        quality_ratio(achieved, target, higher_is_better=higher)
+def test_flops_are_weighted_by_the_quality_over_its_target(
+    flops: float, quality: Quality, achieved: float, exponent: int, expected: float
+) -> None:
+    assert valid_flops(flops, quality, achieved, exponent) == pytest.approx(expected)
 
 
-def test_a_power_beyond_all_numbers_is_none() -> None:
-    with pytest.raises(NotMeasuredError, match="is no number"):
-        valid_flops(1e15, 1e100, 10)
+@pytest.mark.parametrize(
+    ("quality", "achieved", "exponent", "said"),
+    [
+        (toward(0.124, higher=False), 0.0, 5, "means nothing"),
+        (toward(0.0), 0.5, 5, "means nothing"),
+        (toward(0.82), -0.1, 5, "means nothing"),
+        (toward(0.82), math.nan, 5, "means nothing"),
+        (toward(1.0), 1e100, 10, "is no number"),
+        (toward(1.0), 2.0, 1010, "is no number"),
+        (toward(1.0), 0.5, 2000, "is no number"),
+    ],
+)
+def test_what_has_no_valid_flops_says_why(
+    quality: Quality, achieved: float, exponent: int, said: str
+) -> None:
+    with pytest.raises(NotMeasuredError, match=said):
+        valid_flops(1e15, quality, achieved, exponent)
 
 
 def test_the_last_evaluation_is_what_was_achieved() -> None:
@@ -351,25 +355,17 @@ def test_cosmoflows_count_is_that_of_its_layers(kernel: int, samples: int) -> No
     assert known_count("cosmoflow", samples).operations == 3 * forward - convolutions[0]
 
 
-def test_cosmoflow_on_another_dataset_may_be_another_network() -> None:
-    with pytest.raises(NotMeasuredError, match="262,144 or 524,288, not 1,280 samples"):
-        known_count("cosmoflow", 1_280)
-    with pytest.raises(NotMeasuredError, match="not no size"):
-        known_count("cosmoflow", None)
-
-
-def test_a_benchmark_without_a_count_says_so() -> None:
-    with pytest.raises(NotMeasuredError, match="known for openfold"):
-        known_count("openfold", 1_000)
-
-
-@pytest.mark.parametrize(("ratio", "exponent"), [(2.0, 2000), (2.0, 1010), (0.5, 2000)])
-def test_a_power_beyond_all_numbers_is_neither_infinite_nor_zero(
-    ratio: float, exponent: int
-) -> None:
-    with pytest.raises(NotMeasuredError, match="is no number"):
-        valid_flops(1e15, ratio, exponent)
-    assert valid_flops(0.0, 0.5, 5) == valid_flops(1e15, 0.0, 5) == 0.0
+@pytest.mark.parametrize(
+    ("benchmark", "samples", "said"),
+    [
+        ("cosmoflow", 1_280, "262,144 or 524,288, not 1,280 samples"),
+        ("cosmoflow", None, "not no size"),
+        ("openfold", 1_000, "known for openfold"),
+    ],
+)
+def test_what_has_no_known_count_says_so(benchmark: str, samples: int | None, said: str) -> None:
+    with pytest.raises(NotMeasuredError, match=said):
+        known_count(benchmark, samples)
 
 
 def test_the_exponent_is_the_papers_unless_another_is_chosen() -> None:
