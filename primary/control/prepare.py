@@ -160,7 +160,7 @@ def describe_dataset(config: DatasetConfig) -> DatasetInfo:
     Raises:
         DatasetError: it is missing, unreadable or damaged.
     """
-    described = output_for(["aiperf_hpc.replica.data", "describe", "-"], config, DatasetError)
+    described = output_for(["aiperf_hpc.replica.data", "describe"], config, DatasetError)
     return DatasetInfo.model_validate_json(described)
 
 

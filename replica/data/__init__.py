@@ -14,7 +14,7 @@ __all__ = ["Batch", "Dataset", "dataset_names", "load_dataset"]
 
 # By name: a replica imports the module of its dataset only.
 _LOADERS = {
-    "imagenet": ("imagenet.loading", "load"),
+    "imagenet": ("imagenet.dataset", "load"),
     "weather_boxes": ("weather.datasets", "load_boxes"),
     "weather_masks": ("weather.datasets", "load_masks"),
     **{

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn, get_args
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.datasets import dataset_name, load_dataset_manifest
+from aiperf_hpc.datasets import dataset_name
 from aiperf_hpc.errors import AIPerfError, DatasetError, UsageError, did_you_mean
 from aiperf_hpc.host.signals import Interruption, interruptible
 from aiperf_hpc.replica.data import (
@@ -22,10 +22,9 @@ from aiperf_hpc.replica.data import (
     extremeweather,
     load_dataset,
 )
-from aiperf_hpc.replica.data.imagenet import loading as imagenet
 from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.verification import verify_folder as verify_imagenet
-from aiperf_hpc.replica.data.jobs import ShowProgress
+from aiperf_hpc.replica.data.progress import ShowProgress
 from aiperf_hpc.replica.data.reporting import EventReporter, TextReporter
 from aiperf_hpc.replica.data.sharded.verification import Verification
 from aiperf_hpc.replica.data.staging import Options
@@ -102,15 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("folder", type=Path, metavar="FOLDER")
     verify.add_argument("--decode", action="store_true", help="decode every image too (imagenet)")
     verify.set_defaults(run=_verify)
-    describe = commands.add_parser("describe", help="check a dataset and print its description")
-    describe.add_argument(
-        "name",
-        metavar="NAME",
-        choices=[*dataset_names(), "-"],
-        help="a dataset; - reads its configuration, JSON, from standard input",
+    describe = commands.add_parser(
+        "describe", help="check a dataset and print its description; standard input is its section"
     )
-    describe.add_argument("--path", type=Path, metavar="FOLDER", help="folder of the dataset")
-    describe.add_argument("--verify", action="store_true", help="read every byte (imagenet)")
     describe.set_defaults(run=_describe)
     return parser
 
@@ -197,20 +190,9 @@ def _verify_by_loading(name: str, folder: Path, reporter: TextReporter) -> int:
 
 
 def _describe(arguments: argparse.Namespace, reporter: TextReporter) -> int:
-    if arguments.name == "-":
-        # The primary passes a whole dataset section as JSON on standard input.
-        config = DatasetConfig.model_validate_json(sys.stdin.buffer.read())
-        reporter.say(ascii_json(load_dataset(config, _cores()).info.model_dump_json()))
-        return 0
-    name, path = arguments.name, arguments.path
-    if path is None and name in _PREPARERS:
-        raise DatasetError(f"dataset '{name}': give its folder with --path FOLDER")
-    stored = load_dataset_manifest(path, name).stored if name in _PREPARERS else "jpeg"
-    settings = {"name": name, "path": path, "stored": stored}
-    dataset = load_dataset(DatasetConfig.model_validate(settings), _cores())
-    if arguments.verify and name == "imagenet":  # Others are read to the last byte.
-        imagenet.verify(path, _cores())
-    reporter.say(ascii_json(dataset.info.model_dump_json(indent=1)))
+    del arguments
+    config = DatasetConfig.model_validate_json(sys.stdin.buffer.read())
+    reporter.say(ascii_json(load_dataset(config, _cores()).info.model_dump_json()))
     return 0
 
 

@@ -19,13 +19,9 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.data.sharded import dataset, verification
-from aiperf_hpc.replica.data.sharded.preparation import SampleKind
-from aiperf_hpc.replica.data.sharded.source_files import FileSource, LoadedSample, prepare_files
-from aiperf_hpc.replica.data.tfrecord import (
-    Buffer,
-    features_of,
-    only_record,
-)
+from aiperf_hpc.replica.data.sharded.preparation import SampleKind, prepare_shards
+from aiperf_hpc.replica.data.sharded.source_files import FileSource, LoadedSample
+from aiperf_hpc.replica.data.tfrecord import Buffer, features_of, only_record
 from aiperf_hpc.trial import TensorSpec
 
 NAME = "cosmoflow"
@@ -204,5 +200,5 @@ class CosmoFlowFiles(FileSource):
 
 
 load = partial(dataset.load, CosmoFlowCodec())
-prepare = partial(prepare_files, CosmoFlowFiles)
+prepare = partial(prepare_shards, CosmoFlowFiles)
 verify = partial(verification.verify, CosmoFlowCodec())

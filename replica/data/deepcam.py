@@ -27,8 +27,9 @@ from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import hdf5
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.data.sharded import dataset, verification
-from aiperf_hpc.replica.data.sharded.preparation import SampleKind
-from aiperf_hpc.replica.data.sharded.source_files import FileSource, LoadedSample, prepare_files
+from aiperf_hpc.replica.data.sharded.preparation import SampleKind, prepare_shards
+from aiperf_hpc.replica.data.sharded.source_files import FileSource, LoadedSample
+from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.data.tfrecord import Buffer, only_record, write_record
 from aiperf_hpc.trial import TensorSpec
 
@@ -126,10 +127,10 @@ class DeepCAMFiles(FileSource):
     pattern = "*.h5"
     shard_samples = 8  # Half a gigabyte of official maps.
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, options: Options) -> None:
         hdf5.require_h5py()
         self._bounds = _bounds(folder / STATISTICS)
-        super().__init__(folder)
+        super().__init__(folder, options)
 
     def load(self, path: Path) -> LoadedSample:
         with hdf5.opened(path) as file:
@@ -210,5 +211,5 @@ def _mask(found: Any) -> Mask:  # noqa: ANN401 -- h5py has no types
 
 
 load = partial(dataset.load, DeepCAMCodec())
-prepare = partial(prepare_files, DeepCAMFiles)
+prepare = partial(prepare_shards, DeepCAMFiles)
 verify = partial(verification.verify, DeepCAMCodec())

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, partial
@@ -38,12 +38,12 @@ from aiperf_hpc.replica.data.sharded.preparation import (
     numbered_jobs,
     prepare_shards,
 )
-from aiperf_hpc.replica.data.staging import Options, check_target
+from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.data.tfrecord import OVERHEAD, only_record, write_record
 from aiperf_hpc.replica.data.weather.datasets import BOX_CHANNELS as CHANNELS
 from aiperf_hpc.replica.data.weather.datasets import MOST_BOXES, NONE
 from aiperf_hpc.replica.data.weather.fields import CHANNELS as BOUNDS
-from aiperf_hpc.trial import DatasetInfo, TensorSpec
+from aiperf_hpc.trial import TensorSpec
 
 SHARD_SAMPLES = 20
 """Maps of a shard if the number of shards is not given: about a gigabyte of the official ones."""
@@ -225,7 +225,8 @@ def years_of(folder: Path) -> list[Year]:
 
 
 def _year(path: Path) -> Year:
-    with opened(path) as (images, boxes):
+    with _file_errors(path), hdf5.opened(path) as file:
+        images, boxes = hdf5.array_of(file, IMAGES), hdf5.array_of(file, BOXES)
         shape, rows = tuple(images.shape), tuple(boxes.shape)
         kinds = images.dtype, boxes.dtype
         used = boxes[()] if boxes.dtype.kind in "iuf" else None
@@ -241,29 +242,13 @@ def _year(path: Path) -> Year:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[tuple[Any, Any]]:
-    """Open a file's maps and boxes. Raises DatasetError if they cannot be read."""
+def _file_errors(what: object) -> Iterator[None]:
+    """Turn h5py's exceptions of reading a file into a DatasetError."""
     try:
-        with read_errors(path), hdf5.opened(path) as file:
-            yield hdf5.array_of(file, IMAGES), hdf5.array_of(file, BOXES)
+        with read_errors(what), hdf5.reading():
+            yield
     except ValueError as error:
-        raise DatasetError(f"cannot read {path}: {error}") from None
-
-
-def read_map(map_: Map) -> Sample:
-    """Return a map with its boxes, checked. Raises DatasetError."""
-    path, number = map_.year.path, map_.number
-    with opened(path) as (images, boxes):
-        what = f"map {number + 1} of {path}"
-        try:
-            with read_errors(what), hdf5.reading():
-                image, rows = images[number], boxes[number]
-        except ValueError as error:
-            raise DatasetError(f"cannot read {what}: {error}") from None
-    try:
-        return checked_sample(image, rows)
-    except ValueError as error:
-        raise DatasetError(f"{path}: map {number + 1}: {error}") from None
+        raise DatasetError(f"cannot read {what}: {error}") from None
 
 
 class YearFiles(Source[Map]):
@@ -272,7 +257,11 @@ class YearFiles(Source[Map]):
     dataset = NAME
     unit = "maps"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, options: Options) -> None:
+        del options
+        self._arrays: dict[Path, tuple[Any, Any]] = {}
+        """The images and boxes of each file while it is open."""
+        self.folders = (folder,)
         self.years = years_of(folder)
         self.shape = self.years[0].shape
         boxes = TensorSpec(shape=(MOST_BOXES, BOX), dtype="int32")
@@ -283,6 +272,30 @@ class YearFiles(Source[Map]):
     def summary(self) -> str:
         last = self.years[-1].path.name
         return f"{len(self.years)} years of maps of {self.kind.text}, {last} held out"
+
+    def jobs(self, shards: int | None) -> list[ShardJob[Map]]:
+        return _jobs(self.years, shards)
+
+    @contextmanager
+    def opened(self, unpacked: Path, options: Options) -> Iterator[None]:
+        del unpacked, options
+        with ExitStack() as files:
+            for path in (year.path for year in self.years):
+                with _file_errors(path):
+                    file = files.enter_context(hdf5.open_file(path))
+                    self._arrays[path] = hdf5.array_of(file, IMAGES), hdf5.array_of(file, BOXES)
+            yield
+
+    def read(self, sample: Map) -> Sample:
+        """Return a map with its boxes, checked. Raises DatasetError."""
+        path, number = sample.year.path, sample.number
+        images, boxes = self._arrays[path]
+        with _file_errors(f"map {number + 1} of {path}"):
+            image, rows = images[number], boxes[number]
+        try:
+            return checked_sample(image, rows)
+        except ValueError as error:
+            raise DatasetError(f"{path}: map {number + 1}: {error}") from None
 
     def name(self, sample: Map) -> str:
         return f"{sample.year.path.name}\t{sample.number}"
@@ -296,27 +309,9 @@ class YearFiles(Source[Map]):
         return f"{self.name(sample)}\t{found.st_size}\t{found.st_mtime_ns}"
 
     def store(self, sample: Map, shard: BinaryIO) -> StoredSample:
-        content = read_map(sample).content
+        content = self.read(sample).content
         write_record(shard, content)
         return StoredSample(len(content) + OVERHEAD, hashlib.sha256(content).hexdigest())
-
-
-def prepare(source: Path, target: Path, options: Options | None = None) -> DatasetInfo:
-    """Make the folder ``target`` of shards from the official files.
-
-    Args:
-        source: a folder with at least two files ``climo_YYYY.h5``.
-        target: folder of the dataset.
-        options: ``shards`` is the number of training shards, at least one a year.
-
-    Raises:
-        DatasetError: ``source`` is no such folder, or has no boxes to learn from or to find in the
-            held-out year, or as ``prepare_shards``.
-    """
-    options = options or Options()
-    check_target(target)
-    found = YearFiles(source)
-    return prepare_shards(found, source, target, _jobs(found.years, options.shards), options)[0]
 
 
 def _jobs(years: Sequence[Year], wanted: int | None) -> list[ShardJob[Map]]:
@@ -356,4 +351,5 @@ def _cut(years: Sequence[Year], pieces: Sequence[int]) -> Iterator[list[Map]]:
 
 
 load = partial(dataset.load, ExtremeWeatherCodec())
+prepare = partial(prepare_shards, YearFiles)
 verify = partial(verification.verify, ExtremeWeatherCodec())

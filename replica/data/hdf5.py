@@ -21,6 +21,15 @@ def require_h5py() -> None:
         raise DatasetError(f"reading HDF5 needs the package 'h5py': {HDF5.remedy}")
 
 
+def open_file(path: Path) -> h5py.File:
+    """Open a file for reading. Raises OSError and h5py's exceptions; see ``reading``."""
+    import h5py  # Imported here, since only preparing needs it.
+
+    with path.open("rb"):  # Raises OSError for what is no file, rather than ValueError.
+        pass
+    return h5py.File(path, "r")
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[h5py.File]:
     """Open a file for reading.
@@ -29,11 +38,7 @@ def opened(path: Path) -> Iterator[h5py.File]:
         OSError: it cannot be read.
         ValueError: it is damaged, then or while it is read.
     """
-    import h5py  # Imported here, since only preparing needs it.
-
-    with path.open("rb"):  # Raises OSError for what is no file, rather than ValueError.
-        pass
-    with reading(), h5py.File(path, "r") as file:
+    with reading(), open_file(path) as file:
         yield file
 
 

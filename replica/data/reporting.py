@@ -8,7 +8,7 @@ import threading
 from contextlib import suppress
 from dataclasses import asdict
 
-from aiperf_hpc.replica.data.jobs import Progress
+from aiperf_hpc.replica.data.progress import Progress
 
 
 class TextReporter:

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.host.processes import ProcessId, in_background, this_process
-from aiperf_hpc.replica.data.jobs import ShowProgress, not_shown
+from aiperf_hpc.replica.data.progress import ShowProgress, not_shown
 from aiperf_hpc.run.liveness import LAG_SECONDS
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.system.summary import size
@@ -121,6 +121,24 @@ def read_note(path: Path, model: type[V]) -> V | None:
         return model.model_validate_json(path.read_bytes())
     except (FileNotFoundError, ValidationError):
         return None
+
+
+class FileNote(Value):
+    """The note of a source file that was processed to its end."""
+
+    size: int
+    modified: int
+    """Time of its last change in nanoseconds since 1970."""
+
+
+N = TypeVar("N", bound=FileNote)
+
+
+def note_of(path: Path, model: type[N], file: os.stat_result) -> N | None:
+    """Return the note of a source file; None unless the file is unchanged. Raises OSError."""
+    note = read_note(path, model)
+    unchanged = note and (note.size, note.modified) == (file.st_size, file.st_mtime_ns)
+    return note if unchanged else None
 
 
 @contextmanager

@@ -23,8 +23,8 @@ def longer(path: Path) -> None:
         file.write(b"\0\xff")
 
 
-def flip(path: Path) -> None:
-    """Change one bit near the end."""
+def flip(path: Path, place: int = -5) -> None:
+    """Change one bit, near the end if no place is given."""
     content = bytearray(path.read_bytes())
-    content[-5] ^= 64
+    content[place] ^= 64
     path.write_bytes(content)

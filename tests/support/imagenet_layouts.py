@@ -47,6 +47,11 @@ def val_labels(source: Path) -> None:
     (source / "val_labels.txt").write_text("".join(lines))
 
 
+def labels_inside(source: Path) -> None:
+    val_labels(source)
+    (source / "val_labels.txt").rename(source / "val" / "val_labels.txt")
+
+
 def solution(source: Path) -> None:
     write_solution(source / "LOC_val_solution.csv", flatten(source))
 
@@ -177,6 +182,7 @@ def write_parquet(path: Path, rows: list[dict[str, object]], names: Sequence[str
 LAYOUTS: dict[str, Callable[[Path], None]] = {
     "folders": lambda source: None,
     "val_labels": val_labels,
+    "labels inside": labels_inside,
     "solution": solution,
     "devkit": devkit,
     "devkit_archive": devkit_archive,

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import Batch, tfrecord
 from aiperf_hpc.replica.data.imagenet import sample_order
-from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
-from aiperf_hpc.replica.data.imagenet.loading import load
+from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset, load
 from aiperf_hpc.replica.data.imagenet.stored_image import LabelledImage, pack, unpack
 from aiperf_hpc.replica.data.sharded.index import describe_shard, load_index, save_index, save_sizes
 

@@ -78,3 +78,8 @@ def write_source(folder: Path) -> Path:
 
 def _official(place: int, label: int) -> str:
     return f"ILSVRC2012_val_{1 + place * len(WNIDS) + label:08d}"
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    """Return the content of each file of a folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -1,4 +1,4 @@
-"""Errors of datasets, which are one line each."""
+"""Errors of datasets and of commands, which are one line each."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from tests.support.command import aiperf
 
 from aiperf_hpc.errors import DatasetError
 
@@ -17,3 +18,11 @@ def refused(message: str) -> Iterator[None]:
         yield
     assert "\n" not in str(caught.value)
     assert caught.value.exit_status == 2
+
+
+def refused_line(*arguments: object) -> str:
+    """Return the one line by which a command is refused."""
+    done = aiperf(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    return line.removeprefix("aiperf: ")

@@ -1,19 +1,29 @@
-"""ImageNet as a dataset, for each of its readers."""
+"""ImageNet as a dataset: opening a prepared folder, for each of its readers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import importlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from aiperf_hpc.config import DatasetConfig
+from aiperf_hpc.datasets import load_archives
+from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
+from aiperf_hpc.replica.data.imagenet.sample_order import resized_side
+from aiperf_hpc.replica.data.imagenet.stored_image import SIDE
+from aiperf_hpc.replica.data.sharded.dataset import prepared_folder
 from aiperf_hpc.replica.data.sharded.index import (
     ShardIndex,
     Sizes,
+    load_sizes,
+    open_index,
+    verify_shards,
 )
-from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -71,9 +81,8 @@ class ImageNetDataset:
     augment: bool
     parallel: int
     """Number of images that are decoded at once; no sample depends on it."""
-    reader: Callable[[], Reader]
-    """Returns the reader of the shards; called for samples, so that no framework is imported
-    before."""
+    reader: str
+    """Name of the module that reads the shards; no framework is imported before that."""
     decoded: DecodedImages
     """Images that Pillow's reader keeps."""
     least_crop: float
@@ -85,25 +94,66 @@ class ImageNetDataset:
         Raises:
             DatasetError: while iterating, when a shard turns out to be damaged.
         """
-        return self.reader().train(self, epoch, batch_size, seed, part)
+        batches: Iterator[Batch] = self._reader.train(self, epoch, batch_size, seed, part)
+        return batches
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every validation sample once, in the shards' order. Raises as ``train`` does."""
-        return self.reader().validation(self, batch_size, part)
+        batches: Iterator[Batch] = self._reader.validation(self, batch_size, part)
+        return batches
+
+    @property
+    def _reader(self) -> Any:  # noqa: ANN401 -- a module
+        return importlib.import_module(f"{__package__}.{self.reader}")
 
 
-class Reader(Protocol):
-    """A module that reads the shards: see ``Dataset``."""
+def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
+    """Open a prepared folder; each shard's size and first bytes are checked.
 
-    def train(
-        self,
-        dataset: ImageNetDataset,
-        epoch: int,
-        batch_size: int,
-        seed: int,
-        part: Part,
-    ) -> Iterator[Batch]: ...
+    The engine ``tensorflow`` reads it by tf.data, every other one by Pillow.
 
-    def validation(
-        self, dataset: ImageNetDataset, batch_size: int, part: Part
-    ) -> Iterator[Batch]: ...
+    Raises:
+        DatasetError: no folder is given, it was not prepared, it stores images in another format
+            than the configured one, or a shard is missing, truncated or not the one that was
+            prepared.
+    """
+    folder = prepared_folder(config)
+    info, index = open_index(folder, "imagenet")
+    _check_format(info, config)
+    verify_shards(folder, index.shards, cores, "imagenet", whole=False)
+    size = (config.image_size, config.image_size, 3)
+    used = {
+        "inputs": {"image": TensorSpec(shape=size)},
+        "archives": load_archives(folder),
+    }
+    return ImageNetDataset(
+        info.model_copy(update=used),
+        folder,
+        index,
+        load_sizes(folder, index, "imagenet"),
+        config.augment,
+        max(1, min(config.parallel_transforms, cores)),
+        "tensorflow_reader" if engine == "tensorflow" else "pillow_reader",
+        DecodedImages(int(config.decoded_gib * 2**30)),
+        config.least_crop,
+    )
+
+
+def _check_format(info: DatasetInfo, config: DatasetConfig) -> None:
+    """Require that a folder stores images in the configured format, and large enough.
+
+    Raises:
+        DatasetError: it does not.
+    """
+    if info.stored != config.stored:
+        raise DatasetError(
+            f"dataset 'imagenet': the images in {config.path} are stored as {info.stored}, and "
+            f"dataset.stored is {config.stored}; pass --set dataset.stored={info.stored}"
+        )
+    shorter = resized_side(config.image_size)
+    if info.stored != "jpeg" and shorter > SIDE:
+        raise DatasetError(
+            f"dataset 'imagenet': image_size {config.image_size} needs images with a shorter side "
+            f"of {shorter} pixels, and those in {config.path} are resized to {SIDE}; prepare "
+            "them with --stored jpeg, or choose a smaller image_size"
+        )

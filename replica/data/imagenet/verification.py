@@ -12,10 +12,9 @@ from typing import NamedTuple
 from aiperf_hpc.datasets import ARCHIVES_FILE, MANIFEST, load_archives, read_errors
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import tfrecord
-from aiperf_hpc.replica.data.imagenet.preparation import sha256_of
-from aiperf_hpc.replica.data.imagenet.sources.base import and_more
+from aiperf_hpc.replica.data.imagenet.sources.base import and_more, sha256_of
 from aiperf_hpc.replica.data.imagenet.stored_image import LabelledImage, encode, unpack
-from aiperf_hpc.replica.data.jobs import Meter, ShowProgress, in_threads, not_shown
+from aiperf_hpc.replica.data.progress import Meter, ShowProgress, in_threads, not_shown
 from aiperf_hpc.replica.data.sharded.index import Shard, load_sizes, open_index, verify_shards
 from aiperf_hpc.replica.data.sharded.verification import Verification
 from aiperf_hpc.trial import DatasetInfo

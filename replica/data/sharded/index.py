@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 
 from aiperf_hpc.datasets import load_dataset_manifest, read_errors
 from aiperf_hpc.errors import DatasetError, reason_of
-from aiperf_hpc.replica.data.jobs import in_threads
+from aiperf_hpc.replica.data.progress import in_threads
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import DatasetInfo, Value
 from aiperf_hpc.untrusted.bounds import first_fault

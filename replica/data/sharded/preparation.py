@@ -19,7 +19,7 @@ from typing import BinaryIO, Generic, NamedTuple, TypeVar
 
 from aiperf_hpc.datasets import save_dataset_manifest
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data.jobs import Meter, in_threads
+from aiperf_hpc.replica.data.progress import Meter, in_threads
 from aiperf_hpc.replica.data.sharded.index import (
     Shard,
     ShardIndex,
@@ -33,6 +33,7 @@ from aiperf_hpc.replica.data.staging import (
     Plan,
     Unfinished,
     check_space,
+    check_target,
     read_note,
     resumed,
 )
@@ -78,8 +79,6 @@ class WrittenShard(Value):
 
 
 Written = Sequence[tuple[ShardJob[S], WrittenShard]]
-Store = Callable[[S, BinaryIO], StoredSample]
-"""Checks a sample and appends its record to a shard; raises DatasetError before it writes."""
 
 
 class SampleKind(NamedTuple):
@@ -101,11 +100,24 @@ class Source(ABC, Generic[S]):
     unit = "samples"
     """Plural noun for its samples."""
     kind: SampleKind
+    folders: tuple[Path, ...] = ()
+    """Folders of the samples, in which no dataset may be prepared."""
 
     @property
     @abstractmethod
     def summary(self) -> str:
         """Description of the source for people."""
+
+    @abstractmethod
+    def jobs(self, shards: int | None) -> list[ShardJob[S]]:
+        """Divide the samples into shards.
+
+        Args:
+            shards: number of training shards, if it is given.
+
+        Raises:
+            DatasetError: there cannot be so many.
+        """
 
     @abstractmethod
     def name(self, sample: S) -> str:
@@ -155,31 +167,44 @@ class Source(ABC, Generic[S]):
             validation_samples=counts["validation"],
         )
 
+    def remark(self, written: Written[S]) -> str:
+        """Return a line about how samples were stored; empty if there is nothing to report."""
+        del written
+        return ""
+
 
 def prepare_shards(
-    source: Source[S],
+    open_source: Callable[[Path, Options], Source[S]],
     path: Path,
     target: Path,
-    jobs: Sequence[ShardJob[S]],
-    options: Options,
-) -> tuple[DatasetInfo, Written[S]]:
+    options: Options | None = None,
+) -> DatasetInfo:
     """Write shards and their descriptions into a new folder ``target``.
 
     Every sample is read and checked once. Finished shards are kept if the preparation is
     interrupted; the next one of the same ``target`` resumes with them.
 
     Args:
-        source: the samples.
-        path: where they are.
+        open_source: opens the source; raises DatasetError if it is none.
+        path: the source's folder.
         target: folder of the dataset.
-        jobs: the shards in their order.
-        options: the number of threads, and where lines and progress are shown.
+        options: the numbers of shards and threads, and where lines and progress are shown.
 
     Raises:
-        DatasetError: samples are corrupt or cannot be read (each is named, through ``complain`` if
-            there are several), ``target`` is not empty or cannot be written, there is not enough
-            space, or an interrupted preparation had another plan.
+        DatasetError: the source cannot be opened, samples are corrupt or cannot be read (each is
+            named, through ``complain`` if there are several), ``target`` is not empty or cannot
+            be written, there is not enough space, or an interrupted preparation had another plan.
     """
+    options = options or Options()
+    check_target(target)
+    source = open_source(path, options)
+    for folder in source.folders:
+        if folder.resolve() in target.resolve().parents:
+            raise DatasetError(
+                f"cannot write the dataset to {target}: it lies in its source {folder}; name a "
+                "folder beside it"
+            )
+    jobs = source.jobs(options.shards)
     training, held_out = (sum(job.part == part for job in jobs) for part in PARTS)
     plan = Plan(
         dataset=source.dataset,
@@ -201,7 +226,9 @@ def prepare_shards(
         save_sizes(work.dataset, [size for _, shard in written for size in shard.sizes])
         save_index(work.dataset, index)
         save_dataset_manifest(work.dataset, info)
-    return info, written
+    if remark := source.remark(written):
+        options.report(remark)
+    return info
 
 
 def shard_counts(
@@ -223,6 +250,19 @@ def shard_counts(
     if not 1 <= shards <= training:
         raise DatasetError(f"--shards {shards}: for {training} training {unit}, 1 to {training}")
     return shards, min(held_out, max(1, round(held_out * shards / training)))
+
+
+def even_jobs(
+    training: Sequence[S],
+    held_out: Sequence[S],
+    wanted: int | None,
+    each: int,
+    unit: str = "samples",
+) -> list[ShardJob[S]]:
+    """Divide samples into shards of one size. Arguments and errors as ``shard_counts``."""
+    counts = shard_counts(len(training), len(held_out), wanted, each, unit)
+    parts = zip(PARTS, (training, held_out), counts, strict=True)
+    return [job for part in parts for job in shard_jobs(*part)]
 
 
 def shard_jobs(part: str, samples: Sequence[S], shards: int) -> list[ShardJob[S]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -16,14 +15,12 @@ from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.sharded.preparation import (
     PARTS,
     SampleKind,
+    ShardJob,
     Source,
     StoredSample,
-    prepare_shards,
-    shard_counts,
-    shard_jobs,
+    even_jobs,
 )
-from aiperf_hpc.replica.data.staging import Options, check_target
-from aiperf_hpc.trial import DatasetInfo
+from aiperf_hpc.replica.data.staging import Options
 
 
 class LoadedSample(NamedTuple):
@@ -50,7 +47,9 @@ class FileSource(Source[Path]):
     noun: str
     """Plural noun for its samples in its summary."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, options: Options) -> None:
+        del options
+        self.folders = (folder,)
         self.files = {part: self._files(folder / part) for part in PARTS}
         self.kind = self._load(self.files["train"][0]).kind
 
@@ -62,6 +61,9 @@ class FileSource(Source[Path]):
     def summary(self) -> str:
         training, held_out = (len(files) for files in self.files.values())
         return f"{training} + {held_out} {self.noun} of {self.kind.text}"
+
+    def jobs(self, shards: int | None) -> list[ShardJob[Path]]:
+        return even_jobs(self.files[PARTS[0]], self.files[PARTS[1]], shards, self.shard_samples)
 
     def name(self, sample: Path) -> str:
         return sample.name
@@ -105,36 +107,3 @@ class FileSource(Source[Path]):
 def _stat(path: Path) -> os.stat_result:
     with read_errors(path):
         return path.stat()
-
-
-def prepare_files(
-    open_source: Callable[[Path], FileSource],
-    source: Path,
-    target: Path,
-    options: Options | None = None,
-) -> DatasetInfo:
-    """Make the folder ``target`` of shards from files of one sample each.
-
-    Args:
-        open_source: the class of the source.
-        source: a folder with ``train/`` and ``validation/``.
-        target: folder of the dataset.
-        options: ``shards`` is the number of training shards; validation shards are as large.
-
-    Raises:
-        DatasetError: ``source`` is no such folder or ``target`` lies in it, or as
-            ``prepare_shards``.
-    """
-    options = options or Options()
-    check_target(target)
-    found = open_source(source)
-    if source.resolve() in (target.resolve(), *target.resolve().parents):
-        raise DatasetError(f"cannot write the dataset to {target}: it lies in its source {source}")
-    training, held_out = (len(files) for files in found.files.values())
-    counts = shard_counts(training, held_out, options.shards, found.shard_samples)
-    jobs = [
-        job
-        for (part, files), number in zip(found.files.items(), counts, strict=True)
-        for job in shard_jobs(part, files, number)
-    ]
-    return prepare_shards(found, source, target, jobs, options)[0]

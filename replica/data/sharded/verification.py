@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from aiperf_hpc.datasets import MANIFEST
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data.jobs import Meter, ShowProgress, in_threads, not_shown
+from aiperf_hpc.replica.data.progress import Meter, ShowProgress, in_threads, not_shown
 from aiperf_hpc.replica.data.sharded.dataset import Codec, SampleFiles
 from aiperf_hpc.replica.data.sharded.index import load_sizes, open_index, verify_shards
 from aiperf_hpc.replica.data.sharded.preparation import PARTS, sha256_of

@@ -7,7 +7,6 @@ from aiperf_hpc.replica.data.arrays import (
     ArrayDataset,
     Augmentation,
     Bytes,
-    Moves,
     Normalization,
     Samples,
 )
@@ -45,22 +44,11 @@ def test_augmentation_is_a_shift_and_a_mirror_image(pad: int, mirror: bool) -> N
         assert np.array_equal(moved[place], expected)
 
 
-def test_an_unmoved_image_is_the_image() -> None:
-    images = _images(2)
-    centre = np.array([4, 4])
-    unmoved = Augmentation(4, True).apply(images, Moves(centre, centre, np.array([False, False])))
-    assert np.array_equal(unmoved, images)
-
-
 def test_all_moves_are_drawn_and_equally_often() -> None:
     moves = Augmentation(4, True).draw(81_000, seed=0, epoch=0)
     counts = np.bincount(moves.down * 9 + moves.right, minlength=81)
     assert np.all(np.abs(counts - 1000) < 5 * 32)
     assert abs(int(moves.mirrored.sum()) - 40_500) < 5 * 143
-
-
-def test_no_mirror_images_when_they_are_not_wanted() -> None:
-    assert not Augmentation(1, False).draw(100, 0, 0).mirrored.any()
 
 
 @pytest.mark.parametrize("shape", [(7, 6, 5, 3), (4, 8, 8, 1)])

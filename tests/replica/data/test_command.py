@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import signal
@@ -15,17 +14,25 @@ from pathlib import Path
 import psutil
 import pytest
 from PIL import Image
-from tests.support.imagenet_source import jpeg
+from tests.support.imagenet_source import content_of, jpeg
 from tests.support.processes import in_a_group
+from tests.support.refusals import refused
 from tests.support.waiting import PATIENCE_SECONDS, until
 
+from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.config.run import PREPARED_DATASETS
 from aiperf_hpc.datasets import load_dataset_manifest
-from aiperf_hpc.replica.data import dataset_names
+from aiperf_hpc.primary.control.prepare import describe_dataset
+from aiperf_hpc.replica.data import dataset_names, load_dataset
 from aiperf_hpc.replica.data.__main__ import main
 
 COMMAND = (sys.executable, "-m", "aiperf_hpc.replica.data")
 DATA = (sys.executable, "-m", "aiperf_hpc.cli", "data")
+
+
+def _aiperf_data(arguments: list[object]) -> subprocess.CompletedProcess[str]:
+    command = [*DATA, *map(str, arguments)]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
 @pytest.fixture(autouse=True)
@@ -46,33 +53,18 @@ def _refused(capsys: pytest.CaptureFixture[str], arguments: list[object], messag
     assert message in err
 
 
-@pytest.mark.parametrize("name", ["digits", "synthetic"])
-def test_describe(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["describe", name]) == 0
-    assert json.loads(capsys.readouterr().out)["name"] == name
-
-
-@pytest.mark.parametrize("verify", [[], ["--verify"]])
-def test_describe_a_folder(
-    verify: list[str], imagenet_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["describe", "imagenet", "--path", str(imagenet_folder), *verify]) == 0
-    assert json.loads(capsys.readouterr().out)["train_samples"] == 27
-
-
-def test_describe_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _refused(capsys, ["describe", "cifar10"], "give its folder with --path FOLDER")
-    _refused(capsys, ["describe", "cifar10", "--path", tmp_path], "has no dataset.json")
-    _refused(capsys, ["describe", "imagenet", "--path", tmp_path / "x"], "there is no folder")
+def test_describe(imagenet_folder: Path) -> None:
+    config = DatasetConfig(name="imagenet", path=imagenet_folder)
+    assert describe_dataset(config).train_samples == 27
+    with refused("has no dataset.json"):
+        describe_dataset(config.model_copy(update={"path": imagenet_folder.parent}))
 
 
 def test_prepare_prints_what_it_made(imagenet_source: Path, tmp_path: Path) -> None:
     target = tmp_path / "new" / "folder"
-    options = ["--from", str(imagenet_source), "--to", str(target), "--shards", "2"]
-    done = subprocess.run(
-        [*COMMAND, "prepare", "imagenet", *options], check=False, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    options = ["--from", imagenet_source, "--to", target, "--shards", 2, "--restart"]
+    done = _aiperf_data(["prepare", "imagenet", *options])
+    assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == (
         f"{imagenet_source}: train/ and val/ with a folder for each class; 27 + 12 images of 3 "
@@ -89,6 +81,13 @@ def test_prepare_prints_what_it_made(imagenet_source: Path, tmp_path: Path) -> N
         "train-00001-of-00002",
         "validation-00000-of-00001",
     ]
+    os.truncate(target / "train-00001-of-00002", 10)
+    done = _aiperf_data(["verify", target, "--decode"])
+    assert (done.returncode, done.stdout) == (1, "")
+    named, summary = done.stderr.splitlines()
+    assert named.startswith("aiperf: dataset 'imagenet': ")
+    assert "train-00001-of-00002 is truncated: it has 10 bytes" in named
+    assert "1 of 6 files are broken" in summary
 
 
 @pytest.mark.parametrize("name", PREPARED_DATASETS)
@@ -106,12 +105,12 @@ def test_a_dataset_in_no_folder_is_not_prepared_nor_read_from_one(
 ) -> None:
     arguments = ["prepare", name, "--from", tmp_path, "--to", tmp_path / "x"]
     _refused(capsys, arguments, f"dataset '{name}' needs no preparation")
-    arguments = ["describe", name, "--path", tmp_path]
-    _refused(capsys, arguments, f"dataset '{name}' is in no folder; leave it out")
+    with refused(f"dataset '{name}' is in no folder; leave it out"):
+        load_dataset(DatasetConfig.model_validate({"name": name, "path": tmp_path}), 1)
 
 
 def test_unknown_names_and_missing_options(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["describe", "mnist"], ["prepare", "cifar10"], []):
+    for arguments in (["prepare", "mnist"], ["prepare", "cifar10"], []):
         assert main(arguments) == 2
         error = capsys.readouterr().err
         assert error.startswith("aiperf: ")
@@ -206,26 +205,6 @@ def test_each_corrupt_image_is_named(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "x.partial"]
 
 
-def test_the_commands_of_aiperf_show_what_this_one_says(
-    imagenet_source: Path, tmp_path: Path
-) -> None:
-    arguments = [*_prepare(imagenet_source, tmp_path / "x"), "--shards", "2", "--restart"]
-    command = [*DATA, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    beginnings = (f"{imagenet_source}: ", "converted to RGB JPEG: ", "imagenet: ", "SHA-256 ")
-    for line, beginning in zip(done.stdout.splitlines(), beginnings, strict=True):
-        assert line.startswith(beginning)
-    os.truncate(tmp_path / "x" / "train-00001-of-00002", 10)
-    command = [*DATA, "verify", str(tmp_path / "x"), "--decode"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
-    named, summary = done.stderr.splitlines()
-    assert named.startswith("aiperf: dataset 'imagenet': ")
-    assert "train-00001-of-00002 is truncated: it has 10 bytes" in named
-    assert "1 of 6 files are broken" in summary
-
-
 # Preparations that are ended.
 
 
@@ -316,9 +295,7 @@ def test_a_killed_preparation_is_gone_on_with(
     os.mkfifo(last)  # It is waited for what is in it, in the last shard.
     with in_a_group(*DATA, *arguments) as process:
         until(lambda: _kept(tmp_path) == 5, of=process)
-        beside = subprocess.run(
-            [*DATA, *map(str, arguments)], check=False, capture_output=True, text=True
-        )
+        beside = _aiperf_data(arguments)
         assert beside.returncode == 2
         assert f"is preparing {target}; wait for its end" in beside.stderr
         os.killpg(process.pid, signal.SIGKILL)
@@ -326,15 +303,13 @@ def test_a_killed_preparation_is_gone_on_with(
     kept = {path: path.stat().st_ino for path in (tmp_path / "x.partial" / "dataset").iterdir()}
     last.unlink()
     last.write_bytes(content)
-    done = subprocess.run([*DATA, *map(str, arguments)], capture_output=True, text=True, check=True)
+    done = _aiperf_data(arguments)
     assert f"resuming in {tmp_path / 'x.partial'}: 5 of 6 shards are kept\n" in done.stdout
     same = [
         path.name for path, number in kept.items() if (target / path.name).stat().st_ino == number
     ]
     assert {f"train-{number:05d}-of-00004" for number in range(4)} <= set(same)
-    assert {p.name: p.read_bytes() for p in target.iterdir()} == {
-        p.name: p.read_bytes() for p in imagenet_folder.iterdir()
-    }
+    assert content_of(target) == content_of(imagenet_folder)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "x"]
 
 

@@ -6,10 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from tests.support.generated import generated
 
-from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.replica.data import density, load_dataset
-from aiperf_hpc.replica.data.base import Dataset
+from aiperf_hpc.replica.data import density
 from aiperf_hpc.replica.data.density import (
     PARTICLES,
     Universe,
@@ -19,15 +18,6 @@ from aiperf_hpc.replica.data.density import (
     transfer,
 )
 from aiperf_hpc.replica.data.generated import draw_targets
-
-
-def _load(size: int = 8, train: int = 6, validation: int = 3) -> Dataset:
-    return load_dataset(
-        DatasetConfig(
-            name="density", image_size=size, train_samples=train, validation_samples=validation
-        ),
-        1,
-    )
 
 
 def test_the_spectrum_has_the_sigma_8_that_it_was_made_for() -> None:
@@ -73,7 +63,7 @@ def test_targets_are_two_and_fill_their_range() -> None:
     assert (drawn.min(0) < -0.97).all()
     assert (drawn.max(0) > 0.97).all()
     assert np.abs(drawn).mean() == pytest.approx(0.5, abs=0.02)  # What zeros are wrong by.
-    info = _load().info
+    info = generated("density", 8).info
     assert info.targets["values"].shape == (2,)
     assert info.input_shape("volume") == (8, 8, 8, 4)
 

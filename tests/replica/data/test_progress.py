@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from aiperf_hpc.replica.data.jobs import Meter, Progress
+from aiperf_hpc.replica.data.progress import Meter, Progress
 
 
 def test_it_is_told_once_a_second_at_most_and_at_the_end() -> None:

@@ -4,20 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.support.generated import generated
 
-from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.replica.data import load_dataset
-from aiperf_hpc.replica.data.base import Dataset
 from aiperf_hpc.replica.data.volumes import make_fields
-
-
-def _load(size: int = 16, train: int = 40, validation: int = 10) -> Dataset:
-    return load_dataset(
-        DatasetConfig(
-            name="volumes", image_size=size, train_samples=train, validation_samples=validation
-        ),
-        1,
-    )
 
 
 def test_a_field_has_the_power_law_and_the_strength_of_its_targets() -> None:
@@ -34,7 +23,7 @@ def test_a_field_has_the_power_law_and_the_strength_of_its_targets() -> None:
 
 
 def test_fields_have_no_mean_and_targets_fill_their_range() -> None:
-    batch = next(_load(train=400).train(1, 400, 0))
+    batch = next(generated("volumes", 16, train=400).train(1, 400, 0))
     assert batch.inputs["volume"].dtype == batch.targets["values"].dtype == np.float32
     assert np.abs(batch.inputs["volume"].mean((1, 2, 3))).max() < 1e-6
     targets = batch.targets["values"]
@@ -46,4 +35,5 @@ def test_fields_have_no_mean_and_targets_fill_their_range() -> None:
 
 @pytest.mark.parametrize("size", [8, 9, 11])
 def test_odd_sizes_are_fields_too(size: int) -> None:
-    assert next(_load(size).validation(3)).inputs["volume"].shape == (3, size, size, size, 1)
+    batch = next(generated("volumes", size).validation(3))
+    assert batch.inputs["volume"].shape == (3, size, size, size, 1)

@@ -6,38 +6,34 @@ from pathlib import Path
 
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.imagenet.sources.archives import has_archives, open_archives
-from aiperf_hpc.replica.data.imagenet.sources.base import (
-    Image,
-    ImageSource,
-    Listing,
-    ReadImage,
-    entries,
-)
+from aiperf_hpc.replica.data.imagenet.sources.base import Image, ImageSource, entries
 from aiperf_hpc.replica.data.imagenet.sources.folders import KAGGLE, open_folders, open_kaggle
 from aiperf_hpc.replica.data.imagenet.sources.labels import beside
 from aiperf_hpc.replica.data.imagenet.sources.parquet import open_parquet, parquet_folder
-from aiperf_hpc.replica.data.jobs import ShowProgress
+from aiperf_hpc.replica.data.staging import Options
 
-__all__ = ["Image", "ImageSource", "Listing", "ReadImage", "open_source"]
+__all__ = ["Image", "ImageSource", "open_source"]
 
 
-def open_source(source: Path, threads: int, progress: ShowProgress) -> ImageSource:
+def open_source(source: Path, options: Options) -> ImageSource:
     """Find out in which layout a source lies, and list its images.
 
     Raises:
         DatasetError: it is in none, in two, or not complete.
     """
     try:
-        return _open_source(source, threads, progress)
+        found = _open_source(source, options)
     except OSError as error:
         raise DatasetError(f"cannot read {error.filename or source}: {reason_of(error)}") from None
+    found.stored = options.stored
+    return found
 
 
-def _open_source(source: Path, threads: int, progress: ShowProgress) -> ImageSource:
+def _open_source(source: Path, options: Options) -> ImageSource:
     entries(source)  # Says what is wrong where it cannot be read at all.
     if has_archives(source):
         # Also where torchvision has unpacked them beside: it is these that have a checksum.
-        return open_archives(source, threads, progress)
+        return open_archives(source, options)
     kaggle = next((r for r in (source, source.parent) if _is_kaggle(r, source)), None)
     parquet = parquet_folder(source)
     found = {
@@ -52,12 +48,12 @@ def _open_source(source: Path, threads: int, progress: ShowProgress) -> ImageSou
             "of them away"
         )
     if kaggle is not None:
-        return open_kaggle(kaggle, threads, progress)
+        return open_kaggle(kaggle, options)
     if parquet is not None:
-        return open_parquet(parquet, threads, progress)
+        return open_parquet(parquet, options)
     if layouts:
         val = source / "val"
-        return open_folders(source / "train", val, beside(source, val), threads, progress)
+        return open_folders(source / "train", val, beside(source, val), options)
     raise DatasetError(
         f"{source} holds no ImageNet: expected the official archives, train/<wnid>/*.JPEG and "
         f"val/, Kaggle's {KAGGLE}/, or Hugging Face's data/train-*.parquet"

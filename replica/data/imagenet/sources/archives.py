@@ -21,18 +21,11 @@ from typing import IO, NamedTuple
 
 from aiperf_hpc.datasets import ARCHIVES, DEVKIT, TRAINING, VALIDATION, read_errors
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data.imagenet.sources.base import (
-    Image,
-    ImageSource,
-    Listing,
-    ReadImage,
-    check_listing,
-)
+from aiperf_hpc.replica.data.imagenet.sources.base import Image, ImageSource
 from aiperf_hpc.replica.data.imagenet.sources.labels import LabelFile, labels_of, read_devkit
-from aiperf_hpc.replica.data.jobs import Meter, ShowProgress, in_threads
-from aiperf_hpc.replica.data.staging import read_note
+from aiperf_hpc.replica.data.progress import Meter, in_threads
+from aiperf_hpc.replica.data.staging import FileNote, Options, note_of
 from aiperf_hpc.run.paths import write_whole
-from aiperf_hpc.trial import Value
 
 PIECE = 1 << 20
 """Bytes that are read at once between images."""
@@ -47,11 +40,9 @@ class Member(NamedTuple):
     size: int
 
 
-class Checked(Value):
+class Checked(FileNote):
     """The note of an archive that was read to its end."""
 
-    size: int
-    modified: int
     md5: str
     images: int
 
@@ -61,13 +52,12 @@ def has_archives(source: Path) -> bool:
     return (source / TRAINING).is_file() and (source / VALIDATION).is_file()
 
 
-def open_archives(source: Path, threads: int, progress: ShowProgress) -> ArchiveSource:
+def open_archives(source: Path, options: Options) -> ArchiveSource:
     """List the images in a folder's archives.
 
     Args:
         source: the folder that has the three archives.
-        threads: how many read the lists of classes at once.
-        progress: shows the progress.
+        options: the number of lists of classes that are read at once, and where progress is shown.
 
     Raises:
         DatasetError: an archive is missing or damaged, or the kit is not the official one.
@@ -82,28 +72,38 @@ def open_archives(source: Path, threads: int, progress: ShowProgress) -> Archive
     labels = {wnid: label for label, wnid in enumerate(wnids)}
     if len(wnids) < 2:
         raise DatasetError(f"{training} has {len(wnids)} classes; two at least are needed")
-    meter = Meter(progress, f"listing {TRAINING}", len(wnids), "classes")
+    meter = Meter(options.progress, f"listing {TRAINING}", len(wnids), "classes")
 
     def images(member: Member, _: object) -> list[Member]:
         wnid = member.name.removesuffix(".tar")
         return [e._replace(name=f"{wnid}/{e.name}") for e in _members(training, member)]
 
-    in_classes = in_threads(images, classes, threads, meter)
+    in_classes = in_threads(images, classes, options.cores, meter)
     trained = sorted((each for some in in_classes for each in some), key=lambda m: m.start)
-    held_out = _labelled(validation, devkit, labels, threads)
+    held_out = _labelled(validation, devkit, labels, options.cores)
     members = {str(training): trained, str(validation): held_out}
     in_train, in_val = (sorted(_images(Path(path), each, labels)) for path, each in members.items())
-    listing = Listing("the official archives", wnids, in_train, in_val, folders=())
-    check_listing(listing, {"train": str(training), "val": str(validation)})
-    return ArchiveSource(listing, {DEVKIT: checked}, members)
+    found = ArchiveSource(
+        layout="the official archives",
+        wnids=wnids,
+        training=in_train,
+        validation=in_val,
+        archives={DEVKIT: checked},
+        members=members,
+    )
+    found.check(training, validation)
+    return found
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, eq=False)
 class ArchiveSource(ImageSource):
     """A source whose images are members of archives; all of these are checked when it is opened."""
 
-    members: Mapping[str, Sequence[Member]] = field(default_factory=dict)
+    members: Mapping[str, Sequence[Member]]
     """The images of each archive, by its path, in the order of their bytes."""
+    digests: dict[str, Digests] = field(default_factory=dict)
+    files: dict[str, int] = field(default_factory=dict)
+    """The archives that are open."""
 
     @property
     def unpacked_size(self) -> int:
@@ -111,37 +111,36 @@ class ArchiveSource(ImageSource):
         return DIGEST * sum(len(members) for members in self.members.values())
 
     @contextmanager
-    def opened(self, unpacked: Path, threads: int, progress: ShowProgress) -> Iterator[ReadImage]:
-        """Read the archives through, unless that was done, and return what reads the images.
+    def opened(self, unpacked: Path, options: Options) -> Iterator[None]:
+        """Read the archives through, unless that was done.
 
         Raises:
             DatasetError: an archive is not the official one, or cannot be read.
         """
         size = sum(Path(path).stat().st_size for path in self.members)
-        meter = Meter(progress, "checking the archives", size // PIECE, "MiB")
+        meter = Meter(options.progress, "checking the archives", size // PIECE, "MiB")
 
         def read_through(path: str, stopped: threading.Event) -> Digests | None:
             return _read_through(Path(path), self.members[path], unpacked, meter, stopped)
 
-        found = zip(self.members, in_threads(read_through, self.members, threads), strict=True)
-        digests = {path: each for path, each in found if each is not None}
-        for path, each in digests.items():
-            self.archives[Path(path).name] = each.md5
+        found = in_threads(read_through, self.members, options.cores)
+        for path, digests in zip(self.members, found, strict=True):
+            if digests is not None:
+                self.digests[path], self.archives[Path(path).name] = digests, digests.md5
         with ExitStack() as stack:
-            files = {p: stack.enter_context(Path(p).open("rb")).fileno() for p in self.members}
+            for path in self.members:
+                self.files[path] = stack.enter_context(Path(path).open("rb")).fileno()
+            yield
 
-            def read(image: Image) -> bytes:
-                assert image.row is not None  # noqa: S101 -- it is one of ours
-                member = self.members[image.path][image.row]
-                content = os.pread(files[image.path], member.size, member.start)
-                if hashlib.sha256(content).digest() != digests[image.path].of(image.row):
-                    raise DatasetError(
-                        f"{image.name} in {image.path} is another than when the archive was "
-                        "checked; run the same command again"
-                    )
-                return content
-
-            yield read
+    def read(self, image: Image) -> bytes:
+        member = self.members[image.path][image.row]
+        content = os.pread(self.files[image.path], member.size, member.start)
+        if hashlib.sha256(content).digest() != self.digests[image.path].of(image.row):
+            raise DatasetError(
+                f"{image.name} in {image.path} is another than when the archive was checked; run "
+                "the same command again"
+            )
+        return content
 
 
 class Digests(NamedTuple):
@@ -235,7 +234,6 @@ def _read_through(
     if known is not None:
         _require_official(path, known.md5)
         return known
-    note.unlink(missing_ok=True)
     found = _hashed(path, members, meter.add, stopped)
     if found is None:
         return None
@@ -253,12 +251,10 @@ def _read_through(
 
 def _known(note: Path, digests: Path, status: os.stat_result, images: int) -> Digests | None:
     """Return the digests that an earlier preparation noted of the same file, if it did."""
-    checked = read_note(note, Checked)
-    if checked is None or not digests.exists():
-        return None
-    sha256 = digests.read_bytes()
-    same = (checked.size, checked.modified) == (status.st_size, status.st_mtime_ns)
-    if not same or checked.images != images or len(sha256) != DIGEST * images:
+    checked = note_of(note, Checked, status)
+    sha256 = digests.read_bytes() if digests.exists() else b""
+    if checked is None or checked.images != images or len(sha256) != DIGEST * images:
+        note.unlink(missing_ok=True)
         return None
     return Digests(checked.md5, sha256)
 

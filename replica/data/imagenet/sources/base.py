@@ -1,17 +1,55 @@
-"""A source of ImageNet in any layout."""
+"""A source of ImageNet in any layout.
+
+Labels number the sorted names of the training classes from 0, in every layout. The shards, and
+their descriptions, depend on the images, their names and the number of shards alone.
+
+The dataset's SHA-256 identifies its images, whatever the number of shards. It is taken over one
+line for each image, the training images first, each part sorted by name:
+``<part> <wnid>/<file> <label> <SHA-256 of the source file>`` with tabs between and a newline at
+the end; part is train or validation. If images are stored ``resized`` or ``raw``, the first line
+is ``stored <format>``, and the SHA-256 of an image is that of its stored form, unless it was only
+converted to JPEG.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
-from aiperf_hpc.datasets import read_errors
+from aiperf_hpc.datasets import read_errors, save_archives
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data.jobs import ShowProgress
+from aiperf_hpc.replica.data import rng
+from aiperf_hpc.replica.data.imagenet.stored_image import (
+    SIDE,
+    LabelledImage,
+    encode,
+    pack,
+    stored_bytes,
+)
+from aiperf_hpc.replica.data.rng import Purpose
+from aiperf_hpc.replica.data.sharded import preparation
+from aiperf_hpc.replica.data.sharded.preparation import (
+    PARTS,
+    ShardJob,
+    Source,
+    StoredSample,
+    Written,
+    even_jobs,
+)
+from aiperf_hpc.replica.data.tfrecord import OVERHEAD, write_record
+from aiperf_hpc.trial import DatasetInfo, Stored
+
+SHARD_SAMPLES = 1252
+"""Images in a shard if the number of shards is not given: 1,024 shards for ILSVRC 2012."""
+
+SAMPLE_SHAPE = (224, 224, 3)
+"""The shape that dataset.json records; a run's own image size replaces it."""
 
 
 class Image(NamedTuple):
@@ -22,8 +60,8 @@ class Image(NamedTuple):
     """``<wnid>/<file>``, in every layout."""
     path: str
     """The file that holds it."""
-    row: int | None
-    """Its place in that file, if it is one of many."""
+    row: int
+    """Its place in that file; -1 if it is the only one."""
     size: int
     """Its bytes, roughly if it is one of many."""
     modified: int
@@ -37,12 +75,15 @@ class Image(NamedTuple):
     @property
     def place(self) -> str:
         """Its place, for people."""
-        return self.path if self.row is None else f"{self.path}, row {self.row}"
+        return self.path if self.row < 0 else f"{self.path}, row {self.row}"
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """The images of a source, without their content."""
+@dataclass(kw_only=True, eq=False)
+class ImageSource(Source[Image]):
+    """Images in one of the layouts; here each is a file of its own."""
+
+    dataset = "imagenet"
+    unit = "images"
 
     layout: str
     """Description for people."""
@@ -52,46 +93,119 @@ class Listing:
     """Sorted by label and name."""
     validation: list[Image]
     """Sorted by label and name."""
-    folders: tuple[Path, ...]
-    """Folders that the images lie in."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of all images, roughly."""
-        return sum(image.size for image in (*self.training, *self.validation))
-
-
-ReadImage = Callable[[Image], bytes]
-"""Returns an image's file. Raises OSError, or DatasetError if it has changed."""
-
-
-@dataclass(slots=True)
-class ImageSource:
-    """Images in one of the layouts; here each is a file of its own."""
-
-    listing: Listing
+    folders: tuple[Path, ...] = ()
+    stored: Stored = "jpeg"
+    """Format in which shards store them."""
     archives: dict[str, str] = field(default_factory=dict)
     """MD5 of the official archives that were read, by their files."""
 
-    @property
-    def unpacked_size(self) -> int:
-        """Bytes that are needed to read it in any order, besides the dataset."""
-        return 0
-
-    @contextmanager
-    def opened(self, unpacked: Path, threads: int, progress: ShowProgress) -> Iterator[ReadImage]:
-        """Return the function that reads its images, in any order and by many threads.
+    def check(self, training: object, validation: object) -> None:
+        """Check the images.
 
         Args:
-            unpacked: a folder for what that takes; what is finished there is not made again.
-            threads: number of threads that make it.
-            progress: shows the progress.
+            training: description of the training images.
+            validation: description of the validation images.
 
         Raises:
-            DatasetError: the source cannot be read, or is no longer what it was.
+            DatasetError: a class has no images, or two images have one name.
         """
-        del unpacked, threads, progress
-        yield lambda image: Path(image.path).read_bytes()
+        for part, images in ((training, self.training), (validation, self.validation)):
+            found = {image.label for image in images}
+            absent = [wnid for label, wnid in enumerate(self.wnids) if label not in found]
+            if absent:
+                what = f"{part} has no image of the class {absent[0]}"
+                raise DatasetError(and_more(what, absent))
+            _refuse_duplicates(images, lambda image: image.name)
+        # Their numbers go through all classes: in two of them, one image has two labels.
+        official = [image for image in self.validation if "/ILSVRC2012_val_" in image.name]
+        _refuse_duplicates(official, lambda image: image.name.partition("/")[2])
+
+    @property
+    def summary(self) -> str:
+        return (
+            f"{self.layout}; {len(self.training)} + {len(self.validation)} images of "
+            f"{len(self.wnids)} classes"
+        )
+
+    def jobs(self, shards: int | None) -> list[ShardJob[Image]]:
+        # Images are listed class by class; unmixed, 16 open shards would hold some 16 classes.
+        order = rng.permutation(len(self.training), Purpose.SPLIT).tolist()
+        mixed = [self.training[place] for place in order]
+        return even_jobs(mixed, self.validation, shards, SHARD_SAMPLES, self.unit)
+
+    def name(self, sample: Image) -> str:
+        return f"{sample.name}\t{sample.label}"
+
+    def size(self, sample: Image) -> int:
+        return stored_bytes(sample.size, self.stored)
+
+    def stamp(self, sample: Image) -> str:
+        return f"{sample.name}\t{sample.label}\t{sample.size}\t{sample.modified}"
+
+    def read(self, image: Image) -> bytes:
+        """Return an image's file, once the source is opened; threads may call it.
+
+        Raises:
+            OSError: it cannot be read.
+            DatasetError: it has changed.
+        """
+        return Path(image.path).read_bytes()
+
+    def store(self, sample: Image, shard: BinaryIO) -> StoredSample:
+        """Append an image's record. Its digest is that of the source file if that is stored or was
+        converted, else that of the stored image."""
+        with read_errors(sample.place):
+            source = self.read(sample)
+        try:
+            encoded, converted = encode(source, self.stored)
+        except ValueError as error:
+            raise DatasetError(f"{sample.place} is corrupt: {error}") from None
+        content = pack(LabelledImage(encoded, sample.label, sample.name))
+        write_record(shard, content)
+        digest = hashlib.sha256(source if converted else encoded).hexdigest()
+        return StoredSample(len(content) + OVERHEAD, digest, converted)
+
+    def describe(self, folder: Path, written: Written[Image]) -> DatasetInfo:
+        if self.archives:
+            save_archives(folder, self.archives)
+        return DatasetInfo.of_labelled_images(
+            name=self.dataset,
+            sha256=sha256_of(((part, _digests(part, written)) for part in PARTS), self.stored),
+            classes=len(self.wnids),
+            shape=SAMPLE_SHAPE,
+            train_samples=len(self.training),
+            validation_samples=len(self.validation),
+        ).model_copy(update={"stored": self.stored})
+
+    def remark(self, written: Written[Image]) -> str:
+        converted: Counter[str] = Counter()
+        for _, shard in written:
+            converted.update(shard.converted)
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(converted.items()))
+        if self.stored == "raw":
+            return f"stored as pixels, the shorter side resized to {SIDE} if it is longer"
+        at_size = f"converted to RGB JPEG: {kinds}" if converted else "stored as they are"
+        if self.stored == "resized":
+            return f"resized to a shorter side of {SIDE} pixels if it is longer; others {at_size}"
+        return at_size if converted else f"all images are {at_size}"
+
+
+def sha256_of(parts: Iterable[tuple[str, Iterable[tuple[str, int, str]]]], stored: Stored) -> str:
+    """Return the SHA-256 of a dataset from its format, unless that is ``jpeg``, and the name, label
+    and digest of each image of its parts."""
+    lines = (
+        (part, f"{name}\t{label}\t{sha256}")
+        for part, images in parts
+        for name, label, sha256 in sorted(images)
+    )
+    return preparation.sha256_of(chain([("stored", stored)] * (stored != "jpeg"), lines))
+
+
+def _digests(part: str, written: Written[Image]) -> Iterator[tuple[str, int, str]]:
+    for job, shard in written:
+        if job.part == part:
+            for image, sha256 in zip(job.samples, shard.sources, strict=True):
+                yield image.name, image.label, sha256
 
 
 def and_more(what: str, all_of: Sequence[object]) -> str:
@@ -104,26 +218,6 @@ def entries(folder: Path) -> list[os.DirEntry[str]]:
     with read_errors(folder), os.scandir(folder) as found:
         shown = [entry for entry in found if not entry.name.startswith(".")]
     return sorted(shown, key=lambda entry: entry.name)
-
-
-def check_listing(listing: Listing, parts: Mapping[str, str]) -> None:
-    """Check a listing of any layout.
-
-    Args:
-        parts: descriptions of the training and the validation images.
-
-    Raises:
-        DatasetError: a class has no images, or two images have one name.
-    """
-    for part, images in zip(parts.values(), (listing.training, listing.validation), strict=True):
-        found = {image.label for image in images}
-        absent = [wnid for label, wnid in enumerate(listing.wnids) if label not in found]
-        if absent:
-            raise DatasetError(and_more(f"{part} has no image of the class {absent[0]}", absent))
-        _refuse_duplicates(images, lambda image: image.name)
-    # Their numbers go through all classes: in two of them, one image has two labels.
-    official = [image for image in listing.validation if "/ILSVRC2012_val_" in image.name]
-    _refuse_duplicates(official, lambda image: image.name.partition("/")[2])
 
 
 def _refuse_duplicates(images: Iterable[Image], name: Callable[[Image], str]) -> None:

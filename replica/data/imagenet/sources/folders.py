@@ -14,9 +14,7 @@ from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.imagenet.sources.base import (
     Image,
     ImageSource,
-    Listing,
     and_more,
-    check_listing,
     entries,
 )
 from aiperf_hpc.replica.data.imagenet.sources.labels import (
@@ -27,7 +25,8 @@ from aiperf_hpc.replica.data.imagenet.sources.labels import (
     read_mapping,
     read_solution,
 )
-from aiperf_hpc.replica.data.jobs import Meter, ShowProgress, in_threads
+from aiperf_hpc.replica.data.progress import Meter, in_threads
+from aiperf_hpc.replica.data.staging import Options
 
 SUFFIXES = (".jpeg", ".jpg")
 KAGGLE = "ILSVRC/Data/CLS-LOC"
@@ -41,8 +40,7 @@ def open_folders(
     train: Path,
     val: Path,
     label_files: Sequence[LabelFile],
-    threads: int,
-    progress: ShowProgress,
+    options: Options,
     layout: str = "train/ and val/ with a folder for each class",
 ) -> ImageSource:
     """List the images of two folders.
@@ -51,8 +49,7 @@ def open_folders(
         train: has a folder for each class.
         val: has a folder for each class too, or images alone.
         label_files: where the labels of these may be; the first that is there is read.
-        threads: how many list folders at once.
-        progress: shows the progress.
+        options: the number of folders that are listed at once, and where progress is shown.
         layout: what it is called.
 
     Raises:
@@ -65,22 +62,28 @@ def open_folders(
             "at least"
         )
     label = {wnid: number for number, wnid in enumerate(wnids)}
-    training = _class_images(train, wnids, label, threads, progress)
+    training = _class_images(train, wnids, label, options)
     found = class_folders(val)
     if found:
         unknown = sorted(set(found) - set(wnids))
         if unknown:
             raise DatasetError(f"{val / unknown[0]} is a class that {train.name}/ does not have")
-        held_out = _class_images(val, found, label, threads, progress)
+        held_out = _class_images(val, found, label, options)
     else:
-        held_out = sorted(_flat_images(val, label_files, label, threads))
+        held_out = sorted(_flat_images(val, label_files, label, options.cores))
         layout = layout.replace("val/ with a folder for each class", "val/ without class folders")
-    listing = Listing(layout, wnids, training, held_out, (train, val))
-    check_listing(listing, {"train": str(train), "val": str(val)})
-    return ImageSource(listing)
+    source = ImageSource(
+        layout=layout,
+        wnids=wnids,
+        training=training,
+        validation=held_out,
+        folders=(train, val),
+    )
+    source.check(train, val)
+    return source
 
 
-def open_kaggle(root: Path, threads: int, progress: ShowProgress) -> ImageSource:
+def open_kaggle(root: Path, options: Options) -> ImageSource:
     """List the images below the folder that has ``ILSVRC/``.
 
     The labels of validation are read from LOC_val_solution.csv, or from the annotations where it
@@ -97,7 +100,7 @@ def open_kaggle(root: Path, threads: int, progress: ShowProgress) -> ImageSource
         LabelFile(root / _SOLUTION, read_solution),
         LabelFile(root / _ANNOTATIONS, read_annotations),
     ]
-    return open_folders(train, val, label_files, threads, progress, "Kaggle's CLS-LOC")
+    return open_folders(train, val, label_files, options, "Kaggle's CLS-LOC")
 
 
 def _check_classes(found: list[str], train: Path, mapping: Path) -> None:
@@ -134,15 +137,17 @@ def _image_files(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _class_images(
-    folder: Path, found: Sequence[str], label: dict[str, int], threads: int, progress: ShowProgress
+    folder: Path, found: Sequence[str], label: dict[str, int], options: Options
 ) -> list[Image]:
     """List the folders of the classes at once: a file server takes its time for each image."""
-    meter = Meter(progress, f"listing {folder.name}/", len(found), "classes")
+    meter = Meter(options.progress, f"listing {folder.name}/", len(found), "classes")
 
     def images(wnid: str, _: object) -> list[Image]:
         return [_image(file, wnid, label[wnid]) for file in _image_files(folder / wnid)]
 
-    return sorted(image for some in in_threads(images, found, threads, meter) for image in some)
+    return sorted(
+        image for some in in_threads(images, found, options.cores, meter) for image in some
+    )
 
 
 def _flat_images(
@@ -159,4 +164,4 @@ def _image(file: os.DirEntry[str], wnid: str, label: int) -> Image:
         size, modified = status.st_size, status.st_mtime_ns
     except OSError:
         size = modified = 0  # Reading it raises the error.
-    return Image(label, f"{wnid}/{file.name}", file.path, None, size, modified)
+    return Image(label, f"{wnid}/{file.name}", file.path, -1, size, modified)

@@ -26,7 +26,7 @@ from xml.etree import ElementTree
 from aiperf_hpc.datasets import read_errors
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.imagenet.sources.base import and_more
-from aiperf_hpc.replica.data.jobs import in_threads
+from aiperf_hpc.replica.data.progress import in_threads
 
 LABELS_FILE = "val_labels.txt"
 DEVKIT = "ILSVRC2012_devkit_t12"

@@ -13,6 +13,7 @@ import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,16 +24,12 @@ from aiperf_hpc.extras import PARQUET
 from aiperf_hpc.replica.data.imagenet.sources.base import (
     Image,
     ImageSource,
-    Listing,
-    ReadImage,
     and_more,
-    check_listing,
     entries,
 )
-from aiperf_hpc.replica.data.jobs import Meter, ShowProgress, in_threads
-from aiperf_hpc.replica.data.staging import read_note
+from aiperf_hpc.replica.data.progress import Meter, in_threads
+from aiperf_hpc.replica.data.staging import FileNote, Options, note_of
 from aiperf_hpc.run.paths import write_whole
-from aiperf_hpc.trial import Value
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -45,11 +42,9 @@ _SUFFIXED = re.compile(rf"(?P<file>.+)_(?P<wnid>{_WNID})(?P<ending>\.\w+)")
 _EXPECTED = "image: struct<bytes: binary, path: string> and label: int64, as in imagenet-1k"
 
 
-class _Unpacked(Value):
-    """A parquet file whose images are unpacked: which file it was, and where each one ends."""
+class _Unpacked(FileNote):
+    """The note of a parquet file whose images are unpacked, with the end of each one."""
 
-    size: int
-    modified: int
     ends: tuple[int, ...]
 
 
@@ -61,7 +56,7 @@ def parquet_folder(source: Path) -> Path | None:
     return None
 
 
-def open_parquet(folder: Path, threads: int, progress: ShowProgress) -> ParquetSource:
+def open_parquet(folder: Path, options: Options) -> ParquetSource:
     """List the images of a folder's parquet files.
 
     Raises:
@@ -70,52 +65,62 @@ def open_parquet(folder: Path, threads: int, progress: ShowProgress) -> ParquetS
     if not PARQUET.installed:
         raise DatasetError(f"reading parquet needs the package 'pyarrow': {PARQUET.remedy}")
     files = _files(folder)
-    meter = Meter(progress, "listing parquet files", sum(map(len, files.values())), "files")
+    total = sum(map(len, files.values()))
+    meter = Meter(options.progress, "listing parquet files", total, "files")
 
     def rows(path: Path, _: object) -> list[Image]:
         return list(_rows(path))
 
     parts = {
-        part: [row for some in in_threads(rows, paths, threads, meter) for row in some]
+        part: [row for some in in_threads(rows, paths, options.cores, meter) for row in some]
         for part, paths in files.items()
     }
     wnids = _wnids(parts["train"], _named_classes(files["train"][0]))
     training, held_out = (sorted(_with_classes(parts[part], wnids)) for part in files)
-    listing = Listing("Hugging Face's parquet", wnids, training, held_out, (folder,))
-    check_listing(listing, {part: f"{folder}/{part}-*.parquet" for part in files})
-    return ParquetSource(listing)
+    found = ParquetSource(
+        layout="Hugging Face's parquet",
+        wnids=wnids,
+        training=training,
+        validation=held_out,
+        folders=(folder,),
+    )
+    found.check(*(f"{folder}/{part}-*.parquet" for part in files))
+    return found
 
 
+@dataclass(kw_only=True, eq=False)
 class ParquetSource(ImageSource):
     """A source whose images are rows of parquet files."""
+
+    starts: dict[str, list[int]] = field(default_factory=dict)
+    """Where the images of each file begin once they are unpacked, and the end of the last."""
+    files: dict[str, int] = field(default_factory=dict)
+    """The unpacked files that are open."""
 
     @property
     def unpacked_size(self) -> int:
         """Bytes of all images, which are unpacked."""
-        return self.listing.size
+        return sum(image.size for image in (*self.training, *self.validation))
 
     @contextmanager
-    def opened(self, unpacked: Path, threads: int, progress: ShowProgress) -> Iterator[ReadImage]:
-        """Unpack the files that are not unpacked yet, and return what reads the images."""
-        paths = sorted({i.path for i in (*self.listing.training, *self.listing.validation)})
-        meter = Meter(progress, "unpacking", len(paths), "parquet files")
+    def opened(self, unpacked: Path, options: Options) -> Iterator[None]:
+        """Unpack the files that are not unpacked yet."""
+        paths = sorted({image.path for image in (*self.training, *self.validation)})
+        meter = Meter(options.progress, "unpacking", len(paths), "parquet files")
 
         def unpack(path: str, stopped: threading.Event) -> list[int]:
             return [0, *_unpack(Path(path), unpacked, stopped)]
 
-        starts = dict(zip(paths, in_threads(unpack, paths, threads, meter), strict=True))
+        self.starts |= zip(paths, in_threads(unpack, paths, options.cores, meter), strict=True)
         with ExitStack() as stack:
-            opened = {
-                path: stack.enter_context(_images_file(Path(path), unpacked).open("rb")).fileno()
-                for path in paths
-            }
+            for path in paths:
+                file = stack.enter_context(_images_file(Path(path), unpacked).open("rb"))
+                self.files[path] = file.fileno()
+            yield
 
-            def read(image: Image) -> bytes:
-                assert image.row is not None  # noqa: S101 -- it is one of ours
-                start, end = starts[image.path][image.row : image.row + 2]
-                return os.pread(opened[image.path], end - start, start)
-
-            yield read
+    def read(self, image: Image) -> bytes:
+        start, end = self.starts[image.path][image.row : image.row + 2]
+        return os.pread(self.files[image.path], end - start, start)
 
 
 def _files(folder: Path) -> dict[str, list[Path]]:
@@ -273,8 +278,8 @@ def _unpack(path: Path, folder: Path, stopped: threading.Event) -> list[int]:
     """Write a parquet file's images one after the other; return where each one ends."""
     status, target = _status(path), _images_file(path, folder)
     note = target.with_suffix(".json")
-    done = _finished(note, target)
-    if done is not None and (done.size, done.modified) == (status.st_size, status.st_mtime_ns):
+    done = note_of(note, _Unpacked, status)
+    if done and target.exists() and target.stat().st_size == max(done.ends, default=0):
         return list(done.ends)
     note.unlink(missing_ok=True)
     sizes = []
@@ -292,14 +297,6 @@ def _unpack(path: Path, folder: Path, stopped: threading.Event) -> list[int]:
     unpacked = _Unpacked(size=status.st_size, modified=status.st_mtime_ns, ends=ends)
     write_whole(note, unpacked.model_dump_json() + "\n")
     return list(ends)
-
-
-def _finished(note: Path, target: Path) -> _Unpacked | None:
-    """Return what was unpacked before, if all of it is there."""
-    done = read_note(note, _Unpacked)
-    if done is None or not target.exists():
-        return None
-    return done if target.stat().st_size == (done.ends[-1] if done.ends else 0) else None
 
 
 def _contents(path: Path) -> Iterator[bytes | None]:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.support import imagenet_layouts as layouts
+from tests.support.damage import flip
+from tests.support.imagenet_source import content_of
 
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.host.processes import ProcessId, this_process
@@ -18,11 +20,6 @@ from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imag
 from aiperf_hpc.replica.data.staging import Options
 
 SHARDS = 4
-
-
-@pytest.fixture
-def source(make_source: Callable[[Path], Path], tmp_path: Path) -> Path:
-    return make_source(tmp_path / "source")
 
 
 @pytest.fixture
@@ -51,11 +48,6 @@ def _prepare(source: Path, *, shards: int = SHARDS, restart: bool = False) -> li
     return [line for line in lines if line.startswith(("resuming", "restarting"))]
 
 
-def _same(prepared: Path, folder: Path) -> bool:
-    mine, theirs = ({p.name: p.read_bytes() for p in f.iterdir()} for f in (prepared, folder))
-    return mine == theirs
-
-
 def _numbers(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in folder.glob("*-of-*")}
 
@@ -65,7 +57,7 @@ def test_what_is_finished_is_gone_on_with(
 ) -> None:
     before = _numbers(begun / "dataset")
     assert _prepare(source) == [f"resuming in {begun}: 5 of 6 shards are kept"]
-    assert _same(tmp_path / "x", imagenet_folder)
+    assert content_of(tmp_path / "x") == content_of(imagenet_folder)
     assert before.items() <= _numbers(tmp_path / "x").items()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "x"]
 
@@ -79,7 +71,7 @@ def test_an_image_that_changed_has_its_shard_made_anew(
         f"resuming in {begun}: 4 of 6 shards are kept; 1 with changed images or damage made anew"
     ]
     prepare_imagenet(source, tmp_path / "y", Options(shards=SHARDS))
-    assert _same(tmp_path / "x", tmp_path / "y")
+    assert content_of(tmp_path / "x") == content_of(tmp_path / "y")
 
 
 @pytest.mark.parametrize("what", ["shard", "missing", "note"])
@@ -88,15 +80,13 @@ def test_a_finished_shard_that_is_damaged_is_made_anew(
 ) -> None:
     shard = begun / "dataset" / "train-00002-of-00004"
     if what == "shard":
-        content = bytearray(shard.read_bytes())
-        content[-1] ^= 1
-        shard.write_bytes(content)
+        flip(shard, -1)
     elif what == "missing":
         shard.unlink()
     else:
         os.truncate(begun / "finished" / f"{shard.name}.json", 100)
     assert "4 of 6 shards are kept; 1 with" in _prepare(source)[0]
-    assert _same(tmp_path / "x", imagenet_folder)
+    assert content_of(tmp_path / "x") == content_of(imagenet_folder)
 
 
 def test_another_copy_of_the_source_goes_on(
@@ -106,7 +96,7 @@ def test_another_copy_of_the_source_goes_on(
     for image in source.glob("*/*/*.JPEG"):
         os.utime(image, (1, 1))
     assert "0 of 6 shards are kept; 5 with changed images" in _prepare(source)[0]
-    assert _same(tmp_path / "x", imagenet_folder)
+    assert content_of(tmp_path / "x") == content_of(imagenet_folder)
 
 
 def test_other_samples_are_refused(source: Path, begun: Path, tmp_path: Path) -> None:
@@ -119,7 +109,7 @@ def test_other_samples_are_refused(source: Path, begun: Path, tmp_path: Path) ->
         f"restarting: the finished files in {begun} are removed"
     ]
     prepare_imagenet(source, tmp_path / "y", Options(shards=SHARDS))
-    assert _same(tmp_path / "x", tmp_path / "y")
+    assert content_of(tmp_path / "x") == content_of(tmp_path / "y")
 
 
 def test_another_number_of_shards_is_refused(source: Path, begun: Path) -> None:
@@ -146,7 +136,7 @@ def test_a_folder_of_somebody_elses_is_left_alone(source: Path, tmp_path: Path) 
 
 def test_restart_without_anything_to_restart(source: Path, imagenet_folder: Path) -> None:
     assert _prepare(source, restart=True) == []
-    assert _same(source.parent / "x", imagenet_folder)
+    assert content_of(source.parent / "x") == content_of(imagenet_folder)
 
 
 def _own(partial: Path, process: ProcessId, age: float = 0.0) -> None:
@@ -229,7 +219,7 @@ def test_unpacked_parquet_is_not_unpacked_again(
     )
     prepare_imagenet(source, tmp_path / "x", Options(shards=SHARDS, report=_first(look)))
     assert lines
-    assert _same(tmp_path / "x", imagenet_folder)
+    assert content_of(tmp_path / "x") == content_of(imagenet_folder)
 
 
 def _replace(path: Path, old: bytes, new: bytes) -> None:

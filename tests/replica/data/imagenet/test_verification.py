@@ -7,22 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.replica.data.conftest import Photo
+from tests.support.damage import flip
 from tests.support.imagenet_readers import forge_shard, images_of
 from tests.support.imagenet_source import jpeg, png
 
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.__main__ import main
 from aiperf_hpc.replica.data.imagenet.verification import verify_folder
-from aiperf_hpc.replica.data.sharded.index import (
-    load_index,
-)
+from aiperf_hpc.replica.data.sharded.index import load_index
 
 SECOND = "train-00001-of-00004"
-
-
-@pytest.fixture
-def folder(imagenet_folder: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(imagenet_folder, tmp_path / "prepared"))
 
 
 def _broken(folder: Path, *, decode: bool = False) -> tuple[str, ...]:
@@ -40,9 +34,7 @@ def test_a_whole_folder(decode: bool, imagenet_folder: Path) -> None:
 def test_each_broken_file_is_named(folder: Path) -> None:
     shards = sorted(folder.glob("train-*"))
     os.truncate(shards[0], 1000)
-    content = bytearray(shards[1].read_bytes())
-    content[len(content) // 2] ^= 1
-    shards[1].write_bytes(content)
+    flip(shards[1], shards[1].stat().st_size // 2)
     shards[2].unlink()
     (folder / "sizes.npy").write_bytes(b"")
     sizes, first, second, third = _broken(folder)
@@ -121,11 +113,6 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert said.startswith(
         f"imagenet: {folder} is as it was prepared: 9 files, 39 images, decoded ("
     )
-    (folder / SECOND).unlink()
-    assert main(["verify", str(folder)]) == 1
-    named, summary = capsys.readouterr().err.splitlines()
-    assert f"cannot read {folder / SECOND}" in named
-    assert summary.startswith(f"aiperf: imagenet: {folder}: 1 of 9 files are broken: those above (")
 
 
 def test_folders_that_were_not_prepared(

@@ -18,7 +18,7 @@ from aiperf_hpc.replica.data import hdf5, load_dataset
 from aiperf_hpc.replica.data.__main__ import main
 from aiperf_hpc.replica.data.base import Dataset, Part
 from aiperf_hpc.replica.data.cosmoflow import CosmoFlowFiles
-from aiperf_hpc.replica.data.jobs import Progress
+from aiperf_hpc.replica.data.progress import Progress
 from aiperf_hpc.replica.data.sharded.preparation import shard_counts
 from aiperf_hpc.replica.data.staging import Options
 

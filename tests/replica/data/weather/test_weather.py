@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.support.generated import generated
 
-from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data import load_dataset
-from aiperf_hpc.replica.data.base import Batch, Dataset
+from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.data.weather import datasets
 from aiperf_hpc.replica.data.weather.fields import CHANNELS, make_fields
 from aiperf_hpc.replica.data.weather.phenomena import AROUND, Cyclone, Kind, Map, River, draw
@@ -16,28 +15,14 @@ from aiperf_hpc.replica.data.weather.phenomena import AROUND, Cyclone, Kind, Map
 HEIGHT = 48
 
 
-def _load(name: str, size: int = HEIGHT, train: int = 40, validation: int = 6) -> Dataset:
-    return load_dataset(
-        DatasetConfig.model_validate(
-            {
-                "name": name,
-                "image_size": size,
-                "train_samples": train,
-                "validation_samples": validation,
-            }
-        ),
-        1,
-    )
-
-
 @pytest.fixture(scope="module")
 def masked() -> Batch:
-    return next(_load("weather_masks", train=80).train(1, 80, 0))
+    return next(generated("weather_masks", HEIGHT, train=80).train(1, 80, 0))
 
 
 @pytest.fixture(scope="module")
 def boxed() -> Batch:
-    return next(_load("weather_boxes").train(1, 40, 0))
+    return next(generated("weather_boxes", HEIGHT).train(1, 40, 0))
 
 
 def test_fields_lie_between_their_bounds(boxed: Batch) -> None:
@@ -146,4 +131,4 @@ def test_backgrounds_have_their_deviation_and_are_smooth() -> None:
 
 def test_odd_rows_are_refused_by_name() -> None:
     with pytest.raises(DatasetError, match="dataset.image_size=25: weather_masks has maps"):
-        _load("weather_masks", 25)
+        generated("weather_masks", 25)

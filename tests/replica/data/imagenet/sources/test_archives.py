@@ -3,45 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 from tests.support import imagenet_layouts as layouts
+from tests.support.imagenet_source import content_of
 
 from aiperf_hpc import datasets as official_datasets
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets import DEVKIT, TRAINING, VALIDATION, why_unofficial
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data.imagenet.loading import load
+from aiperf_hpc.replica.data.imagenet.dataset import load
 from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.sources import archives, open_source
 from aiperf_hpc.replica.data.imagenet.verification import verify_folder
-from aiperf_hpc.replica.data.jobs import not_shown
 from aiperf_hpc.replica.data.staging import Options
 
 OPTIONS = Options(shards=4, cores=2)
 
 
 @pytest.fixture
-def source(
-    make_source: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Path:
+def source(source: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Little archives that are taken for the official ones."""
-    source = make_source(tmp_path / "source")
-    _publish(layouts.archives(source), monkeypatch)
-    return source
-
-
-def _publish(md5: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    published = MappingProxyType({"imagenet": md5})
+    published = MappingProxyType({"imagenet": layouts.archives(source)})
     monkeypatch.setattr(official_datasets, "ARCHIVES", published)
     monkeypatch.setattr(archives, "ARCHIVES", published)
-
-
-def _content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return source
 
 
 def test_they_make_the_same_dataset_and_their_checksums_are_on_record(
@@ -49,9 +37,9 @@ def test_they_make_the_same_dataset_and_their_checksums_are_on_record(
 ) -> None:
     prepared = tmp_path / "prepared"
     prepare_imagenet(source, prepared, OPTIONS)
-    made = _content(prepared)
+    made = content_of(prepared)
     made.pop("archives.json")
-    assert made == _content(imagenet_folder)
+    assert made == content_of(imagenet_folder)
     assert sorted(path.name for path in source.iterdir()) == sorted([DEVKIT, TRAINING, VALIDATION])
     assert verify_folder(prepared, 1).broken == ()
     infos = [
@@ -84,46 +72,45 @@ def test_bytes_that_belong_to_no_image_count_too(source: Path, tmp_path: Path) -
 def test_an_image_that_is_exchanged_after_the_check_is_refused(
     source: Path, tmp_path: Path
 ) -> None:
-    found = open_source(source, 1, not_shown)
+    found = open_source(source, OPTIONS)
     (tmp_path / "unpacked").mkdir()
-    image = found.listing.training[3]
-    with found.opened(tmp_path / "unpacked", 1, not_shown) as read:
-        content = read(image)
+    image = found.training[3]
+    with found.opened(tmp_path / "unpacked", OPTIONS):
+        content = found.read(image)
         at = (source / TRAINING).read_bytes().index(content)
         with (source / TRAINING).open("r+b") as file:
             file.seek(at)
             file.write(bytes(len(content)))
         with pytest.raises(DatasetError, match="is another than when the archive was checked"):
-            read(image)
+            found.read(image)
 
 
 def test_what_was_checked_is_not_read_through_again(source: Path, tmp_path: Path) -> None:
     (unpacked := tmp_path / "unpacked").mkdir()
-    told: list[str] = []
     for _ in range(2):
-        found = open_source(source, 1, not_shown)
-        with found.opened(unpacked, 1, lambda progress: told.append(progress.what)) as read:
-            assert read(found.listing.validation[0])
+        found = open_source(source, OPTIONS)
+        with found.opened(unpacked, OPTIONS):
+            assert found.read(found.validation[0])
     noted = (unpacked / f"{TRAINING}.json").stat().st_mtime_ns
     os.utime(source / TRAINING, ns=(1, 1))
-    found = open_source(source, 1, not_shown)
-    with found.opened(unpacked, 1, not_shown):
+    found = open_source(source, OPTIONS)
+    with found.opened(unpacked, OPTIONS):
         assert (unpacked / f"{TRAINING}.json").stat().st_mtime_ns != noted
 
 
 def test_the_kit_is_needed(source: Path) -> None:
     (source / DEVKIT).unlink()
     with pytest.raises(DatasetError, match=f"has no {DEVKIT}, which has the labels"):
-        open_source(source, 1, not_shown)
+        open_source(source, OPTIONS)
 
 
 @pytest.mark.parametrize("name", [TRAINING, VALIDATION])
 def test_what_is_cut_is_damaged(name: str, source: Path) -> None:
     os.truncate(source / name, (source / name).stat().st_size // 3)
     with pytest.raises(DatasetError, match=f"{name} is (damaged|truncated)|lacks|no images"):
-        open_source(source, 1, not_shown)
+        open_source(source, OPTIONS)
 
 
 def test_what_torchvision_unpacked_beside_them_is_not_read(source: Path, tmp_path: Path) -> None:
     (source / "train" / "n00000001").mkdir(parents=True)
-    assert open_source(source, 1, not_shown).listing.layout == "the official archives"
+    assert open_source(source, OPTIONS).layout == "the official archives"

@@ -1,4 +1,4 @@
-"""Jobs that threads share, and their progress."""
+"""The progress of long operations, and jobs in threads that it counts."""
 
 from __future__ import annotations
 
