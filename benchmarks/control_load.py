@@ -34,7 +34,7 @@ from synthetic_run import EPOCH_SECONDS, NAME, Moment, epoch_events, heartbeat, 
 
 from aiperf_hpc.primary.control.context import PrimaryContext
 from aiperf_hpc.primary.control.controller import Controller
-from aiperf_hpc.primary.launchers.base import ReplicaState
+from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.terminal.progress import ProgressDisplay
 from aiperf_hpc.results.views.cached_view import CachedView
@@ -55,13 +55,10 @@ RATE = 10.0
 ME = [sys.executable, __file__, "--role"]
 
 
-class AllRun:
+class AllRun(Launcher):
     """A launcher whose jobs are all running."""
 
     name = "all-run"
-    exact = False
-    wait_limit = None
-    problem = None
 
     def __init__(self, replicas: int) -> None:
         running = ReplicaState(JobPhase.RUNNING, "n1")
@@ -77,9 +74,6 @@ class AllRun:
         self._states = dict.fromkeys(self._states, ReplicaState(JobPhase.DONE, "n1"))
 
     def kill(self) -> None:
-        pass
-
-    def close(self) -> None:
         pass
 
 

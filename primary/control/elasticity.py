@@ -8,11 +8,7 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError, UsageError
 from aiperf_hpc.formatting import few
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
-from aiperf_hpc.primary.launchers.base import (
-    ElasticLauncher,
-    Launcher,
-    ReplicaState,
-)
+from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run.history.presence import requested_nodes
 from aiperf_hpc.run.paths import replica_name, replica_number
@@ -154,11 +150,6 @@ class Scaling:
             return
         try:
             require_nodes(request.nodes, self._run.manifest.config)
-            if not isinstance(self._launcher, ElasticLauncher):
-                raise UsageError(
-                    f"--nodes {request.nodes}: launcher '{self._launcher.name}' keeps the nodes "
-                    "that the run began with"
-                )
             self._launcher.check(request.nodes)
         except UsageError as error:
             self._refuse(request.nodes, str(error))
@@ -195,7 +186,7 @@ class Scaling:
 
     def _release(self, replicas: Sequence[str]) -> None:
         """Ask replicas to leave in order."""
-        if not replicas or not isinstance(self._launcher, ElasticLauncher):
+        if not replicas:
             return
         until = self._clock.monotonic() + self._grace
         self._leaving |= dict.fromkeys(replicas, until)
@@ -210,7 +201,7 @@ class Scaling:
             (n for n in self._to_add if n not in states or _is_over(states[n])),
             key=replica_number,
         )
-        if not ready or not isinstance(self._launcher, ElasticLauncher):
+        if not ready:
             return
         self._to_add.difference_update(ready)
         for name in ready:
@@ -244,7 +235,7 @@ class Scaling:
         now = self._clock.monotonic()
         there = (name for name, state in states.items() if not _is_over(state))
         late = [name for name in there if self._leaving.get(name, now) < now]
-        if late and isinstance(self._launcher, ElasticLauncher):
+        if late:
             self._leaving |= dict.fromkeys(late, now + self._grace)  # It is asked for again then.
             self._say(f"ending {few(late)}, which have not left within {self._grace:.0f} s")
             self._launcher.end(late)

@@ -9,10 +9,12 @@ import signal
 import socket
 import subprocess
 import sys
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 from aiperf_hpc.errors import (
     PREFLIGHT_STATUS,
@@ -77,60 +79,50 @@ class WaitLimit(NamedTuple):
     """The setting that raises it."""
 
 
-class Launcher(Protocol):
-    """Starts all replicas of a run."""
+class Launcher(ABC):
+    """Starts all replicas of a run.
 
-    @property
-    def name(self) -> str: ...
+    The number of nodes is fixed unless ``check``, ``add``, ``release`` and ``end`` are overridden.
+    """
 
-    @property
-    def exact(self) -> bool:
-        """Whether ends are seen at once; otherwise the journals are asked too."""
-        ...
+    name: str
+    exact = False
+    """Whether ends are seen at once; otherwise the journals are asked too."""
+    wait_limit: WaitLimit | None = None
+    """How long granted nodes may wait for others; None if no replica waits after ``start``.
+    Else the run's clock does not run until the first node is granted."""
+    problem: str | None = None
+    """Why the states may be out of date: the scheduler does not answer. None when it does."""
 
-    @property
-    def wait_limit(self) -> WaitLimit | None:
-        """How long granted nodes may wait for others; None if no replica waits after ``start``.
-        Else the run's clock does not run until the first node is granted."""
-        ...
-
-    @property
-    def problem(self) -> str | None:
-        """Why the states may be out of date: the scheduler does not answer. None when it does."""
-        ...
-
+    @abstractmethod
     def start(self) -> dict[str, str]:
         """Start all replicas; return each one's name with the launcher's name for its job.
 
         Raises:
             UsageError: none was started.
         """
-        ...
 
+    @abstractmethod
     def states(self) -> Mapping[str, ReplicaState]:
         """Return what is known of every replica. Cheap: it may be asked several times a second."""
-        ...
 
+    @abstractmethod
     def ask_to_stop(self) -> None:
         """Ask all replicas to end in order."""
-        ...
 
+    @abstractmethod
     def kill(self) -> None:
         """End all replicas at once. May be called again."""
-        ...
 
     def close(self) -> None:
         """Give back what is held for the run; the last call, after the end was recorded."""
-        ...
-
-
-@runtime_checkable
-class ElasticLauncher(Launcher, Protocol):
-    """Starts more replicas while a run lasts, and ends some of them."""
+        return
 
     def check(self, nodes: int) -> None:
         """Require that a run may have so many nodes. Raises UsageError where it may not."""
-        ...
+        raise UsageError(
+            f"--nodes {nodes}: launcher '{self.name}' keeps the nodes that the run began with"
+        )
 
     def add(self, replicas: Sequence[str]) -> dict[str, str]:
         """Start replicas that are not there, in the order of their numbers.
@@ -140,28 +132,19 @@ class ElasticLauncher(Launcher, Protocol):
         Raises:
             UsageError: none was started.
         """
-        ...
+        raise UsageError(f"launcher '{self.name}' cannot add {len(replicas)} replicas")
 
     def release(self, replicas: Collection[str]) -> None:
         """Ask replicas to end in order, or not to begin."""
-        ...
+        raise NotImplementedError
 
     def end(self, replicas: Collection[str]) -> None:
         """End replicas at once."""
-        ...
+        raise NotImplementedError
 
 
-class LocalLauncher:
-    """Runs every replica as a process of this machine, on its share of the cores.
-
-    One that dies without having said why, by a signal or an error that nobody foresaw, is
-    started again, as a scheduler would.
-    """
-
-    name = "local"
-    exact = True
-    wait_limit = None
-    problem = None
+class ReplicaLauncher(Launcher):
+    """Base of the launchers whose replicas are processes."""
 
     def __init__(self, manifest: RunManifest, paths: RunPaths, launch: int = 0) -> None:
         """Start nothing yet.
@@ -174,15 +157,39 @@ class LocalLauncher:
         self._manifest = manifest
         self._paths = paths
         self._launch = launch
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._restarts: dict[str, int] = {}
+        self._replicas = [replica_name(number) for number in range(manifest.replicas)]
+        self._restarts: Counter[str] = Counter()
         self._stopping = False
         self._released: set[str] = set()
         """Replicas that were asked to leave the run."""
+
+    def _leaves(self, replica: str) -> bool:
+        """Return whether a replica was asked to end."""
+        return self._stopping or replica in self._released
+
+    def _may_restart(self, replica: str) -> bool:
+        """Return whether a replica that died is started again."""
+        return not self._leaves(replica) and self._restarts[replica] < MOST_RESTARTS
+
+
+class LocalLauncher(ReplicaLauncher):
+    """Runs every replica as a process of this machine, on its share of the cores.
+
+    One that dies without having said why, by a signal or an error that nobody foresaw, is
+    started again, as a scheduler would.
+    """
+
+    name = "local"
+    exact = True
+
+    def __init__(self, manifest: RunManifest, paths: RunPaths, launch: int = 0) -> None:
+        """As the base."""
+        super().__init__(manifest, paths, launch)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._node = socket.gethostname()
 
     def start(self) -> dict[str, str]:
-        return self.add([replica_name(number) for number in range(self._manifest.replicas)])
+        return self.add(self._replicas)
 
     def check(self, nodes: int) -> None:
         shares = len(self._manifest.cores)
@@ -225,14 +232,12 @@ class LocalLauncher:
         return {name: self._state(name, p.poll()) for name, p in self._processes.items()}
 
     def _state(self, replica: str, status: int | None) -> ReplicaState:
-        leaves = self._stopping or replica in self._released
         if status is None:
             if replica in self._released:
                 # Again and again: one that is still being loaded does not hear it.
                 self._processes[replica].send_signal(STOP_SIGNAL)
             return ReplicaState(JobPhase.RUNNING, self._node)
-        again = not leaves and self._restarts[replica] < MOST_RESTARTS
-        if died(status) and again:
+        if died(status) and self._may_restart(replica):
             end_session(self._processes[replica].pid)
             self._restarts[replica] += 1
             self._start(replica)
@@ -255,9 +260,6 @@ class LocalLauncher:
             if process.poll() is None:
                 end_session(process.pid)
                 process.wait()
-
-    def close(self) -> None:
-        pass  # This machine is nobody's.
 
     def _running(self) -> list[subprocess.Popen[bytes]]:
         return [process for process in self._processes.values() if process.poll() is None]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.command import aiperf
+from tests.support.refusals import refused_line
 
-from aiperf_hpc.cli import main
 from aiperf_hpc.primary.allreduce import Measurement, Result, curves, table
 from aiperf_hpc.replica.parallel.allreduce_timing import figures, sizes
 
@@ -79,59 +79,44 @@ def test_two_ranks_reduce_and_the_files_say_how_fast(tmp_path: Path) -> None:
     assert "mpi, float32, cpu" in "".join(drawing.itertext())
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """Return the one line by which a command is refused."""
-    assert main(["allreduce", *map(str, arguments)]) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    (line,) = output.err.splitlines()
-    return line
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--ranks", 1], "--ranks 1: at least two"),
-        (["--ranks", -2], "--ranks -2: at least two"),
         (["--ranks", 10**6], "--ranks 1000000: they need at least"),
         (["--backends", "smoke"], "--backends smoke: known are mpi, torch, horovod"),
-        (["--backends", ""], "--backends : known are mpi, torch, horovod"),
         (["--backends", "mpi,"], "--backends : known are mpi, torch, horovod"),
         (["--repetitions", 0], "--repetitions 0: at least 1"),
-        (["--repetitions", -3, "--quick"], "--repetitions -3: at least 1"),
         (["--repetitions", "nan"], "--repetitions nan: should be a whole number"),
         (["--largest", 0], "--largest 0: from 1 to 1e+08 elements"),
-        (["--largest", "-1"], "--largest -1: from 1 to 1e+08 elements"),
         (["--largest", "nan"], "--largest nan: from 1 to 1e+08 elements"),
-        (["--largest", "inf"], "--largest inf: from 1 to 1e+08 elements"),
         (["--largest", "1e9"], "--largest 1e+09: from 1 to 1e+08 elements"),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(
-    arguments: list[object], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[object], words: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    assert refused(capsys, *arguments, "--out", out).startswith(f"aiperf: {words}")
+    assert refused_line("allreduce", *arguments, "--out", out).startswith(words)
     assert not out.exists()
 
 
-def test_an_unwritable_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     out = tmp_path / "file" / "out"
-    assert refused(capsys, "--out", out) == (
-        f"aiperf: cannot write the folder {out}: {tmp_path}/file is a file; "
-        "name another one with --out"
+    assert refused_line("allreduce", "--out", out) == (
+        f"cannot write the folder {out}: {tmp_path}/file is a file; name another one with --out"
     )
 
 
 def test_without_a_collective_nothing_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(util, "find_spec", lambda _: None)
     out = tmp_path / "out"
-    line = refused(capsys, "--quick", "--out", out)
-    assert line.startswith("aiperf: no collective is installed: ")
+    line = refused_line("allreduce", "--quick", "--out", out)
+    assert line.startswith("no collective is installed: ")
     assert "install '.[mpi]'" in line
-    line = refused(capsys, "--backends", "torch", "--out", out)
-    assert line.startswith("aiperf: collective 'torch' needs the package 'torch': ")
+    line = refused_line("allreduce", "--backends", "torch", "--out", out)
+    assert line.startswith("collective 'torch' needs the package 'torch': ")
     assert not out.exists()

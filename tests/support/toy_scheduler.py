@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 
 from aiperf_hpc.primary.launchers.backend import Backend, Choice, Request
-from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState, WaitLimit
+from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.storage import Retry
@@ -19,13 +19,11 @@ PROGRAM = (sys.executable, "-m", "tests.support.toy_program")
 """Runs a module of the package with the row."""
 
 
-class ToyLauncher:
-    """Starts the only replica of a run in a job. It is a ``Launcher``."""
+class ToyLauncher(Launcher):
+    """Starts the only replica of a run in a job."""
 
     name = NAME
     exact = True
-    wait_limit: WaitLimit | None = None
-    problem: str | None = None
 
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths

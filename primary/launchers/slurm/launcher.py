@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
-from collections import Counter
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,11 +15,11 @@ from aiperf_hpc.errors import (
     SchedulerSilentError,
     UsageError,
 )
-from aiperf_hpc.primary.launchers.base import ReplicaState
+from aiperf_hpc.primary.launchers.base import ReplicaLauncher, ReplicaState
 from aiperf_hpc.primary.launchers.slurm.batch_script import job_name
 from aiperf_hpc.primary.launchers.slurm.client import SHORTEST_SECONDS, RateLimit, SlurmClient
 from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.run.paths import RunPaths, replica_name
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import JobPhase
 
 LONGEST_SECONDS = 30.0
@@ -28,10 +27,8 @@ LONGEST_SECONDS = 30.0
 BACK_OFF = 1.5
 
 
-class SlurmLauncher(ABC):
+class SlurmLauncher(ReplicaLauncher):
     """Base of the launchers that run replicas through SLURM."""
-
-    exact = False
 
     def __init__(
         self,
@@ -41,29 +38,19 @@ class SlurmLauncher(ABC):
         rate_limit: RateLimit,
         launch: int = 0,
     ) -> None:
-        """Submit nothing yet.
+        """As the base, and:
 
         Args:
-            manifest: the run.
-            paths: where it keeps its records.
+            manifest, paths, launch: as the base.
             client: SLURM's commands.
             rate_limit: keeps its calls apart, those before this launcher's too.
-            launch: how often these replicas had been launched before.
         """
+        super().__init__(manifest, paths, launch)
         self.name = manifest.launcher
-        self.problem: str | None = None
-        self._manifest = manifest
-        self._paths = paths
         self._client = client
         self._rate_limit = rate_limit
-        self._launch = launch
-        self._replicas = [replica_name(number) for number in range(manifest.replicas)]
         self._states: dict[str, ReplicaState] = {}
-        self._released: set[str] = set()
-        """Replicas that were asked to leave the run."""
-        self._restarts: Counter[str] = Counter()
         self._interval = SHORTEST_SECONDS
-        self._stopping = False
 
     @abstractmethod
     def _check_nodes(self, nodes: int) -> None:
@@ -72,13 +59,6 @@ class SlurmLauncher(ABC):
     def check(self, nodes: int) -> None:
         what = f"--nodes {nodes}: SLURM does not say what it has"
         self._rate_limit.require(lambda: self._check_nodes(nodes), what)
-
-    def close(self) -> None:
-        return  # The nodes are given back as their replicas end.
-
-    def _leaves(self, replica: str) -> bool:
-        """Return whether a replica was asked to end."""
-        return self._stopping or replica in self._released
 
     def _update(self, replica: str, detail: str, phase: JobPhase | None = None) -> None:
         """Change the detail of a replica's state, and its phase if one is given."""

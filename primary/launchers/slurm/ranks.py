@@ -51,23 +51,23 @@ def settle_on_cluster(
     slurm = config.slurm
     if not config.engine.uses_accelerators:
         return Settled(with_ranks(config, ranks_of(config, 1), on_accelerators=False))
-    offers = [_offer(group, found, inside=inside) for group in node_groups(slurm, nodes)]
+    offered = [_offer(group, found, inside=inside) for group in node_groups(slurm, nodes)]
     if inside and slurm.gres is not None:
         _require_of_allocation(slurm.gres, found)
-    least = min(offers, key=lambda offer: offer.there)
+    least = min(offered, key=lambda offer: offer.there)
     ranks = ranks_of(config, max(1, least.there))
     if not least.there:
-        _require_like(least, offers)
+        _require_like(least, offered)
         return Settled(with_ranks(config, ranks, on_accelerators=False))
     if ranks > least.there:
         raise UsageError(
             f"{asked_ranks(ranks)}: a rank has an accelerator of its own, and a node has "
             f"{least.there}, {least.where}; give at most {least.there}, or engine.device=cpu"
         )
-    settled = with_ranks(config, ranks, on_accelerators=True, slurm=_asking(slurm, offers))
+    settled = with_ranks(config, ranks, on_accelerators=True, slurm=_asking(slurm, offered))
     left = [
         idle(each.there - ranks, f"of the {each.there} of each node {each.where}")
-        for each in offers
+        for each in offered
         if ranks < each.there
     ]
     return Settled(settled, remarks=(*left, *_unsaid_cpus(slurm), *through_host(settled)))
@@ -109,9 +109,9 @@ def _offer(group: NodeGroup, found: Sequence[Nodes], *, inside: bool) -> _Offer:
     return _Offer(group, gres, f"asked for by {gres}")
 
 
-def _require_like(without: _Offer, offers: Sequence[_Offer]) -> None:
+def _require_like(without: _Offer, offered: Sequence[_Offer]) -> None:
     """Require that no group has accelerators where one has none."""
-    for other in offers:
+    for other in offered:
         if other.there:
             raise UsageError(
                 f"{without.group.where}: its nodes have no accelerators, and those of "
@@ -120,14 +120,14 @@ def _require_like(without: _Offer, offers: Sequence[_Offer]) -> None:
             )
 
 
-def _asking(slurm: SlurmConfig, offers: Sequence[_Offer]) -> SlurmConfig:
+def _asking(slurm: SlurmConfig, offered: Sequence[_Offer]) -> SlurmConfig:
     """Return what is asked of SLURM, with what its nodes offer where nothing was said."""
     if not slurm.node_groups:
-        (offer,) = offers
+        (offer,) = offered
         return slurm.model_copy(update={"gres": offer.gres}) if _says_none(offer) else slurm
     groups = tuple(
         group.model_copy(update={"gres": offer.gres}) if _says_none(offer) else group
-        for group, offer in zip(slurm.node_groups, offers, strict=True)
+        for group, offer in zip(slurm.node_groups, offered, strict=True)
     )
     return slurm.model_copy(update={"node_groups": groups})
 

@@ -19,7 +19,7 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.morphism.lineage import Grown
 from aiperf_hpc.morphism.weights.checked_file import Warn
-from aiperf_hpc.primary.launchers.base import ReplicaState
+from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
 from aiperf_hpc.primary.launchers.slurm.batch_script import wait_limit
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data import load_dataset
@@ -310,12 +310,11 @@ class SimulatedWorkers:
         self._stops[number], self._tasks[number] = stop, timeline.spawn(work)
 
 
-class SimulatedLauncher:
-    """Starts replicas as tasks. It is a ``Launcher``."""
+class SimulatedLauncher(Launcher):
+    """Starts replicas as tasks."""
 
     name = "simulated"
     exact = True
-    problem: str | None = None
 
     def __init__(self, cluster: Cluster, queue: Queue | None = None) -> None:
         """Start nothing yet.
@@ -430,9 +429,6 @@ class SimulatedLauncher:
         for host in self._hosts.values():
             if host.stop is not None:
                 host.stop.ask("SIGTERM")
-
-    def close(self) -> None:
-        pass  # Nothing is held.
 
     def kill(self) -> None:
         self.end(self._tasks)

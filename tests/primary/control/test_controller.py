@@ -22,7 +22,7 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.control.journal_digests import JournalDigests
-from aiperf_hpc.primary.launchers.base import ReplicaState, WaitLimit
+from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState, WaitLimit
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks, FileClock, read_clock
@@ -45,18 +45,17 @@ MOMENT = 1.0 / 36_000.0
 """Hours: a tenth of a second."""
 
 
-class Told:
+class Told(Launcher):
     """A launcher that takes seconds to see an end, as a scheduler's does."""
 
     name = "told"
-    exact = False
 
     def __init__(self, *states: dict[str, ReplicaState]) -> None:
-        self.problem: str | None = None
         self.left = list(states)
         self.calls: list[str] = []
         self.refuses = False
-        self.wait_limit: WaitLimit | None = None
+        self.when_stopped: dict[str, ReplicaState] | None = None
+        """The states once it was asked to stop, if they change then."""
 
     def start(self) -> dict[str, str]:
         if self.refuses:
@@ -64,6 +63,8 @@ class Told:
         return {name: f"17_{name[1:]}" for name in self.left[0]}
 
     def states(self) -> dict[str, ReplicaState]:
+        if self.when_stopped is not None and "stop" in self.calls:
+            return self.when_stopped
         return self.left.pop(0) if len(self.left) > 1 else self.left[0]
 
     def ask_to_stop(self) -> None:
@@ -216,12 +217,8 @@ def test_after_the_runs_time_the_end_of_an_earlier_life_says_nothing(tmp_path: P
     """The scheduler runs another one, which has not written yet."""
     replica_says(tmp_path, "SIGTERM", later=-10.0)
     told = Told({"r0": RUNNING})
-
-    def watch() -> None:
-        if told.calls == ["stop"]:
-            told.left = [{"r0": DONE}]
-
-    reason, events = run(tmp_path, told, hours=MOMENT, watch=watch)
+    told.when_stopped = {"r0": DONE}
+    reason, events = run(tmp_path, told, hours=MOMENT)
     assert told.calls == ["stop"]  # It was waited for until it was told to stop.
     assert phases(events) == ["running", "done"]
     assert reason == "the run's time is over"
@@ -258,9 +255,7 @@ def test_the_clock_of_a_run_stands_while_it_is_in_the_queue(tmp_path: Path) -> N
             replica_says(tmp_path, "the run's time is over")
             granted = submitted + 10.0
             runs = replace(RUNNING, submitted_utc=submitted, started_utc=granted)
-            told.left = [{"r0": runs}]
-        elif told.calls:
-            told.left = [{"r0": DONE}]
+            told.left, told.when_stopped = [{"r0": runs}], {"r0": DONE}
 
     reason, events = run(tmp_path, told, hours=MOMENT, watch=watch)
     assert reason == "the run's time is over"
@@ -295,14 +290,9 @@ def test_a_run_that_is_resumed_in_the_queue_has_one_clock(tmp_path: Path) -> Non
 
 def test_a_run_that_ends_in_the_queue_took_no_time(tmp_path: Path) -> None:
     told = Told({"r0": ReplicaState(JobPhase.PENDING)})
-    told.wait_limit = WaitLimit()
-
-    def watch() -> None:
-        write_whole(RunPaths(tmp_path).stop_request, "asked by a test\n")
-        if told.calls:
-            told.left = [{"r0": DONE}]
-
-    reason, events = run(tmp_path, told, watch=watch)
+    told.wait_limit, told.when_stopped = WaitLimit(), {"r0": DONE}
+    write_whole(RunPaths(tmp_path).stop_request, "asked by a test\n")
+    reason, events = run(tmp_path, told)
     assert reason == "asked by a test"
     assert not [e for e in events if isinstance(e, records.ClockStarted)]
     view = RunView(RunPaths(tmp_path))
@@ -314,12 +304,9 @@ def test_a_run_that_ends_in_the_queue_took_no_time(tmp_path: Path) -> None:
 def test_a_stop_request_is_passed_on(tmp_path: Path) -> None:
     told = Told({"r0": RUNNING})
 
-    def watch() -> None:
-        write_whole(RunPaths(tmp_path).stop_request, "asked by a test\n")
-        if "stop" in told.calls:
-            told.left = [{"r0": DONE}]
-
-    reason, events = run(tmp_path, told, watch=watch)
+    write_whole(RunPaths(tmp_path).stop_request, "asked by a test\n")
+    told.when_stopped = {"r0": DONE}
+    reason, events = run(tmp_path, told)
     assert reason == "asked by a test"
     assert told.calls == ["stop"]
     assert any(isinstance(e, records.StopRequested) for e in events)
@@ -473,12 +460,8 @@ UNFIT = ReplicaState(JobPhase.FAILED, "n2", "its node does not see it", refused=
 
 def test_a_node_that_is_not_fit_stops_the_run(tmp_path: Path) -> None:
     told = Told({"r0": RUNNING, "r1": RUNNING}, {"r0": RUNNING, "r1": UNFIT})
-
-    def watch() -> None:
-        if "stop" in told.calls:
-            told.left = [{"r0": DONE, "r1": UNFIT}]
-
-    assert run(tmp_path, told, watch=watch)[0] == "r1 on n2: its node does not see it"
+    told.when_stopped = {"r0": DONE, "r1": UNFIT}
+    assert run(tmp_path, told)[0] == "r1 on n2: its node does not see it"
     assert told.calls == ["stop"]
 
 

@@ -8,6 +8,7 @@ from importlib import util
 from pathlib import Path
 
 import pytest
+from tests.support.refusals import refused_line
 
 from aiperf_hpc.cli import main
 from aiperf_hpc.errors import UsageError
@@ -38,18 +39,10 @@ def peaks(**changes: object) -> Peaks:
 
 
 def test_the_peak_is_the_size_with_the_highest_median_and_the_spread_is_of_it() -> None:
-    found = Sweep(
-        engine="torch",
-        device="cpu",
-        kernel="copy",
-        precision="fp32",
-        readings=(
-            Reading(size="a", amount=1, median=10, best=30, worst=9, repetitions=3),
-            Reading(size="b", amount=1, median=20, best=22, worst=17, repetitions=3),
-        ),
-    )
+    readings = reading("a", 10, best=30), reading("b", 20, best=25)
+    found = sweep("copy", "fp32", 1.0).model_copy(update={"readings": readings})
     assert found.peak.size == "b"
-    assert found.peak.spread == pytest.approx((22 - 17) / 20)
+    assert found.peak.spread == pytest.approx((25 - 20) / 20)
 
 
 def test_a_rate_that_still_rises_when_the_time_is_over_is_told() -> None:
@@ -142,11 +135,8 @@ def test_what_is_no_file_of_peaks_is_one_line(content: str, words: str, tmp_path
         Peaks.read(path)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"No such file or directory; `aiperf peaks --out .* one"):
-        Peaks.read(tmp_path / "peaks.json")
+        Peaks.read(tmp_path / "none.json")
 
 
 def test_a_quick_measurement_of_little_effort(
@@ -207,19 +197,11 @@ def test_without_a_framework_nothing_fails(tmp_path: Path, monkeypatch: pytest.M
         plan("torch", quick=True, data=None, ranks=None)
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    assert main(["peaks", *map(str, arguments)]) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    (line,) = output.err.splitlines()
-    return line
-
-
-def test_invalid_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_requests(tmp_path: Path) -> None:
     out = ("--out", tmp_path / "out")
-    assert "--engine jax: known are" in refused(capsys, "--engine", "jax", *out)
-    assert "--ranks 1: at least two" in refused(capsys, "--ranks", 1, *out)
-    assert "no such folder" in refused(capsys, "--data", tmp_path / "gone", *out)
+    assert "--engine jax: known are" in refused_line("peaks", "--engine", "jax", *out)
+    assert "--ranks 1: at least two" in refused_line("peaks", "--ranks", 1, *out)
+    assert "no such folder" in refused_line("peaks", "--data", tmp_path / "gone", *out)
     (tmp_path / "file").touch()
-    assert "is a file" in refused(capsys, "--out", tmp_path / "file" / "out")
+    assert "is a file" in refused_line("peaks", "--out", tmp_path / "file" / "out")
     assert not (tmp_path / "out").exists()

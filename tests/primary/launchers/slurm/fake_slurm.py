@@ -20,8 +20,10 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import JobPhase
 
 
-def manifest(nodes: int = 3, hours: float = 1.0, **slurm: object) -> RunManifest:
-    values = {"dataset": {"name": "synthetic"}, "slurm": slurm}
+def manifest(
+    nodes: int = 3, hours: float = 1.0, replica: dict[str, object] | None = None, **slurm: object
+) -> RunManifest:
+    values = {"dataset": {"name": "synthetic"}, "slurm": slurm, "replica": replica or {}}
     return RunManifest(
         run_id="now",
         nodes=nodes,

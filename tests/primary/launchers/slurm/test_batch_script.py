@@ -6,12 +6,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from tests.primary.launchers.slurm.fake_slurm import manifest
 
-from aiperf_hpc.config import ReplicaConfig
 from aiperf_hpc.errors import (
     UNSEEN_PYTHON_STATUS,
     UNSEEN_RUN_STATUS,
@@ -80,22 +79,16 @@ def test_the_last_command_is_the_step_itself(tmp_path: Path) -> None:
 
 
 def test_a_replica_may_span_nodes_with_a_rank_for_each_accelerator(tmp_path: Path) -> None:
-    one = manifest(mpi="pmi2")
-    ranks = ReplicaConfig(nodes=4, ranks_per_node=8)
-    config = one.config.model_copy(update={"replica": ranks})
-    script = batch_script(
-        one.model_copy(update={"nodes": 12, "config": config}), RunPaths(tmp_path)
-    )
+    ranks: dict[str, object] = {"nodes": 4, "ranks_per_node": 8}
+    script = batch_script(manifest(12, replica=ranks, mpi="pmi2"), RunPaths(tmp_path))
     assert directives(script)[1:4] == ["--array=0-2", "--nodes=4", "--ntasks-per-node=8"]
     assert " --mpi=pmi2 --kill-on-bad-exit=1 " in script.splitlines()[-2]
 
 
 @pytest.mark.parametrize(("collective", "mpi"), [("torch", False), ("horovod", True)])
-def test_mpi_options(collective: Literal["torch", "horovod"], mpi: bool, tmp_path: Path) -> None:
-    one = manifest()
-    ranks = ReplicaConfig(ranks_per_node=8, collective=collective)
-    config = one.config.model_copy(update={"replica": ranks})
-    last = batch_script(one.model_copy(update={"config": config}), RunPaths(tmp_path))
+def test_mpi_options(collective: str, mpi: bool, tmp_path: Path) -> None:
+    ranks: dict[str, object] = {"ranks_per_node": 8, "collective": collective}
+    last = batch_script(manifest(replica=ranks), RunPaths(tmp_path))
     assert (" --mpi=pmix " in last) == mpi
     assert " --kill-on-bad-exit=1 " in last
 

@@ -36,7 +36,6 @@ INFINITY = float("inf")
 SILENCE = Answer(
     1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
 )
-FORGOT = Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
 BENCH = Nodes("bench", True, True, "idle", 3, "gpu:h100:8(S:0-1)", INFINITY)
 
 
@@ -117,15 +116,6 @@ def test_accelerators_are_compared(gres: str, asked: str, fits: bool) -> None:
 def test_time_limits_are_read() -> None:
     read = {text: limit_minutes(text) for text in ("infinite", "1-06:30", "30:00", "1:30:00")}
     assert read == {"infinite": INFINITY, "1-06:30": 1830, "30:00": 30, "1:30:00": 90}
-
-
-def test_partitions_are_read(cluster: ArrayCluster) -> None:
-    out = "bench*|up|idle|3|gpu:h100:8(S:0-1)|infinite\nold|down|drained*|2|(null)|5:00\n"
-    cluster.answers["sinfo"] = [Answer(0, out, "")]
-    assert SlurmClient(cluster).partitions() == [
-        BENCH,
-        Nodes("old", False, False, "drained*", 2, "", 5.0),
-    ]
 
 
 def choose(asked: str, cluster: ArrayCluster) -> str:

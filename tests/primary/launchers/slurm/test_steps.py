@@ -47,9 +47,8 @@ def test_each_replica_is_a_step_on_a_node_of_its_own(cluster: StepCluster) -> No
 
 
 def test_what_srun_is_told(tmp_path: Path) -> None:
-    run = manifest(4, gres="gpu:4", cpus_per_task=8)
-    replica = run.config.replica.model_copy(update={"nodes": 2, "ranks_per_node": 4})
-    run = run.model_copy(update={"config": run.config.model_copy(update={"replica": replica})})
+    ranks: dict[str, object] = {"nodes": 2, "ranks_per_node": 4, "collective": "mpi"}
+    run = manifest(4, replica=ranks, gres="gpu:4", cpus_per_task=8)
     command = step_command(run, RunPaths(tmp_path), Attempt("r1", 2, 3), Place("17", ("n3", "n4")))
     assert command[: command.index("/bin/sh")] == [
         "srun", "--jobid=17", "--nodes=2", "--ntasks=8", "--ntasks-per-node=4",
@@ -60,9 +59,7 @@ def test_what_srun_is_told(tmp_path: Path) -> None:
 
 
 def test_ranks_of_torch_meet_on_the_first_of_their_nodes(tmp_path: Path) -> None:
-    run = manifest(4)
-    replica = run.config.replica.model_copy(update={"nodes": 2, "collective": "torch"})
-    run = run.model_copy(update={"config": run.config.model_copy(update={"replica": replica})})
+    run = manifest(4, replica={"nodes": 2, "ranks_per_node": 1, "collective": "torch"})
     place = Place("17", ("n3", "n4"))
     command = step_command(run, RunPaths(tmp_path), Attempt("r1", 0, 0), place, "host3")
     assert "--export=ALL,MASTER_ADDR=host3" in command
