@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from unittest.mock import patch
 
@@ -50,16 +50,8 @@ class Cluster:
 
     def control(self, *arguments: object) -> subprocess.CompletedProcess[str]:
         """Run deploy/local-cluster."""
-        command = [str(LOCAL_CLUSTER), *(str(a) for a in arguments), "--dir", str(self.folder)]
-        environment = {**os.environ, "PYTHON": sys.executable}
-        return subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment,
-            timeout=PATIENCE_SECONDS,
-        )
+        command = [LOCAL_CLUSTER, *arguments, "--dir", self.folder]
+        return _carried_out(command, {**os.environ, "PYTHON": sys.executable})
 
     def count_calls(self) -> None:
         """Put programs before SLURM's own that write down each call."""
@@ -83,15 +75,7 @@ class Cluster:
 
     def run(self, *command: object) -> subprocess.CompletedProcess[str]:
         """Run a command that finds this cluster, uncounted."""
-        environment = {**self.environment, "PATH": os.environ["PATH"]}
-        return subprocess.run(
-            [str(part) for part in command],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment,
-            timeout=PATIENCE_SECONDS,
-        )
+        return _carried_out(command, {**self.environment, "PATH": os.environ["PATH"]})
 
     def aiperf(self, *arguments: object) -> Done:
         """Carry out a command in this process, as one that finds this cluster.
@@ -101,9 +85,29 @@ class Cluster:
         with patch.object(RATE_LIMIT, "_last", -math.inf):
             return aiperf(*arguments, environment=self.environment)
 
+    def refusal(self, *arguments: object) -> str:
+        """Return the only line of a command that is refused."""
+        done = self.aiperf(*arguments)
+        assert done.returncode == 2, done.stdout
+        (line,) = done.stderr.splitlines()
+        return line
+
     def aiperf_process(self, *arguments: object) -> Done:
         """Carry out a command that conducts a run to its end."""
         return aiperf_process(*arguments, environment=self.environment)
+
+
+def _carried_out(
+    command: Iterable[object], environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=PATIENCE_SECONDS,
+    )
 
 
 class SlurmRun:
@@ -180,6 +184,10 @@ class SlurmRun:
             )
 
 
+Start = Callable[..., SlurmRun]
+"""Starts a run with the arguments of `aiperf start`."""
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """Three nodes. Where SLURM is missing tests are skipped; in CI they fail."""
@@ -227,7 +235,7 @@ def accelerated() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def slurm_run(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[..., SlurmRun]]:
+def slurm_run(cluster: Cluster, tmp_path: Path) -> Iterator[Start]:
     """Start runs that end with the test."""
     runs: list[SlurmRun] = []
 

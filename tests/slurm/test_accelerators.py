@@ -6,18 +6,15 @@ simulated one; what SLURM counts, gives and names is real.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from tests.slurm.conftest import FAST, Cluster, SlurmRun
+from tests.slurm.conftest import FAST, Cluster, Start
 
 START = ["start", "--nodes", 2, "--hours", 0.1, "--config", FAST, "--yes"]
 SEEN = ["--set", "engine.simulation.accelerators=4"]
 
 
-def test_every_accelerator_has_a_rank(
-    accelerated: Cluster, slurm_run: Callable[..., SlurmRun]
-) -> None:
+def test_every_accelerator_has_a_rank(accelerated: Cluster, slurm_run: Start) -> None:
     run = slurm_run(
         # By gloo: MPI of a node of two cores, as a test machine's, has no room for four ranks.
         "--nodes", 2, "--hours", 1, *SEEN, "--set", "replica.collective=torch",
@@ -40,7 +37,7 @@ def test_every_accelerator_has_a_rank(
     assert "gres: gpu:4" in manifest
 
 
-def test_replicas_share_nodes(accelerated: Cluster, slurm_run: Callable[..., SlurmRun]) -> None:
+def test_replicas_share_nodes(accelerated: Cluster, slurm_run: Start) -> None:
     """As the preset `imagenet_gpu` asks for them: three replicas, of two nodes."""
     shared = ("slurm.gres=gpu:1", "slurm.exclusive=false", "replica.ranks_per_node=1")
     settings = [word for each in shared for word in ("--set", each)]
@@ -58,9 +55,7 @@ def test_replicas_share_nodes(accelerated: Cluster, slurm_run: Callable[..., Slu
     assert len({node for node, _ in bound}) < 3
 
 
-def test_an_unseen_accelerator_ends_the_run(
-    accelerated: Cluster, slurm_run: Callable[..., SlurmRun]
-) -> None:
+def test_an_unseen_accelerator_ends_the_run(accelerated: Cluster, slurm_run: Start) -> None:
     run = slurm_run(
         "--nodes", 1, "--hours", 1, "--set", "slurm.gres=gpu:1", "--set", "engine.name=torch",
         on=accelerated,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from tests.slurm.conftest import FAST, Cluster, SlurmRun
+from tests.slurm.conftest import FAST, Cluster, Start
 from tests.support.waiting import until
 
 from aiperf_hpc.run.history import RunHistory
@@ -44,7 +44,7 @@ def trains(history: RunHistory, replica: str) -> bool:
 
 
 def test_the_clock_starts_with_the_first_node(
-    cluster: Cluster, slurm_run: Callable[..., SlurmRun], others: list[str]
+    cluster: Cluster, slurm_run: Start, others: list[str]
 ) -> None:
     """Longer than the run is to last, and its primary dies; a second replica comes late."""
     run = slurm_run("--nodes", 2, "--hours", HOURS, "--launcher", "slurm", config=FAST)
@@ -80,7 +80,7 @@ def test_the_clock_starts_with_the_first_node(
 
 
 def test_the_clock_waits_for_all_nodes(
-    cluster: Cluster, slurm_run: Callable[..., SlurmRun], others: list[str]
+    cluster: Cluster, slurm_run: Start, others: list[str]
 ) -> None:
     assert cluster.run("scancel", others[0]).returncode == 0
     asked = ("--nodes", 2, "--hours", HOURS, "--launcher", "slurm", "--start-when", "all")

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.slurm.conftest import FAST, LOCAL_CLUSTER, TINY, Cluster, SlurmRun, gaps, phase
+from tests.slurm.conftest import FAST, TINY, Cluster, SlurmRun, Start, gaps, phase
 from tests.support.waiting import until
 
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.trial import JobPhase
 
-Start = Callable[..., SlurmRun]
 HOURS = 0.0125
 START = ["start", "--config", TINY, "--yes", "--hours", 0.02]
 
@@ -130,21 +127,16 @@ def test_before_the_time_limit_replicas_end_in_order(cluster: Cluster, limited: 
 def test_missing_resources(
     cluster: Cluster, tmp_path: Path, arguments: list[object], said: str
 ) -> None:
-    done = cluster.aiperf(*START, *arguments, "--run-dir", tmp_path / "run")
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert said in cluster.refusal(*START, *arguments, "--run-dir", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_what_slurm_itself_refuses_comes_in_its_words(cluster: Cluster, tmp_path: Path) -> None:
     wrong = ["--set", "slurm.constraint=nosuchfeature"]
     run = ["--launcher", "array", "--run-dir", tmp_path / "run"]
-    done = cluster.aiperf(*START, "--nodes", 1, *wrong, *run)
-    assert done.returncode == 2
-    assert "Invalid feature specification" in done.stderr
-    assert "nothing was started" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    line = cluster.refusal(*START, "--nodes", 1, *wrong, *run)
+    assert "Invalid feature specification" in line
+    assert "nothing was started" in line
     status = json.loads(cluster.aiperf("status", tmp_path / "run", "--json").stdout)
     assert status["state"] == "ended"
     assert status["reason"].startswith("not started: SLURM refused the job")
@@ -168,11 +160,9 @@ def test_a_client_without_a_controller(cluster: Cluster, tmp_path: Path) -> None
     conf.write_text(text.replace("SlurmctldPort=", "SlurmctldPort=1 #"))
     away = Cluster(cluster.folder)
     away.environment["SLURM_CONF"] = str(conf)
-    done = away.aiperf(*START, "--nodes", 4096, "--run-dir", tmp_path / "run")
-    assert done.returncode == 2
-    assert "SLURM does not answer" in done.stderr
-    assert "Unable to contact slurm controller" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    line = away.refusal(*START, "--nodes", 4096, "--run-dir", tmp_path / "run")
+    assert "SLURM does not answer" in line
+    assert "Unable to contact slurm controller" in line
     assert not (tmp_path / "run").exists()
 
 
@@ -207,12 +197,6 @@ def _processes_of(folder: str) -> list[str]:
 
 
 def test_local_cluster_says_what_is_missing(cluster: Cluster) -> None:
-    done = subprocess.run(
-        [str(LOCAL_CLUSTER), "start", "--nodes", "0", "--dir", str(cluster.folder / "no")],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHON": sys.executable},
-    )
+    done = Cluster(cluster.folder / "no").control("start", "--nodes", 0)
     assert done.returncode == 1
     assert done.stderr == "local-cluster: --nodes 0: a cluster has at least 1 node\n"

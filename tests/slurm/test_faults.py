@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.slurm.conftest import FAST, Cluster, SlurmRun, gaps, phase
+from tests.slurm.conftest import FAST, Cluster, SlurmRun, Start, gaps, phase
 from tests.support.lives import launched_again
 from tests.support.processes import alive
 from tests.support.waiting import until
@@ -29,7 +29,6 @@ from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.paths import FIRST, Incarnation
 from aiperf_hpc.trial import JobPhase, TimePhase
 
-Start = Callable[..., SlurmRun]
 AGAIN = Incarnation(0, 1)
 STOPPED = "stopped by `aiperf stop`"
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import pytest
-from tests.slurm.conftest import Cluster, SlurmRun
+from tests.slurm.conftest import Cluster, Start
 
 from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.trial import TrialState
@@ -37,7 +36,7 @@ def completed(history: RunHistory) -> list[Trial]:
 @pytest.mark.usefixtures("_pmix")
 @pytest.mark.parametrize(("collective", "engine"), [("mpi", "tensorflow"), ("torch", "torch")])
 def test_a_replica_of_two_nodes_to_its_verified_score(
-    cluster: Cluster, slurm_run: Callable[..., SlurmRun], collective: str, engine: str
+    cluster: Cluster, slurm_run: Start, collective: str, engine: str
 ) -> None:
     run = slurm_run(
         "--nodes", 2, "--hours", 1,

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
-from tests.slurm.conftest import FAST, Cluster, SlurmRun
+from tests.slurm.conftest import FAST, Start
 
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.records import TRAININGS_DONE, RunEnded
 
 
-def test_a_run_ends_with_its_trainings(
-    cluster: Cluster, slurm_run: Callable[..., SlurmRun]
-) -> None:
+def test_a_run_ends_with_its_trainings(slurm_run: Start) -> None:
     """The primary dies when one of two models is trained; the next one launches both replicas."""
     run = slurm_run(
         "--nodes", 2, "--hours", 1, "--launcher", "slurm",

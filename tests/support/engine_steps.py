@@ -46,6 +46,19 @@ def relative_error(found: NDArray[np.float32], wanted: NDArray[np.float32]) -> f
     return float(np.abs(found - wanted).max() / np.abs(wanted).max())
 
 
+def assert_trains_by(
+    network: Network, batch: Batch, loss: float, gradients: Weights, tolerance: float
+) -> None:
+    """Require a batch's loss and gradients, which are the momenta after a step of rate 1."""
+    network.train_step(batch, 1.0)
+    assert network.drain_training() == pytest.approx(loss, rel=1e-5)
+    momenta = momenta_of(network)
+    assert momenta.keys() == gradients.keys()
+    for name, momentum in momenta.items():
+        assert relative_error(-momentum, gradients[name]) < tolerance, name
+    network.close()
+
+
 def trained_by_more_than_rounding(graph: Graph) -> list[str]:
     """All parameters but biases that a normalisation takes away again: their gradients are 0."""
     normed = {n.inputs[0] for n in graph.nodes if isinstance(n.layer, BatchNorm)}

@@ -200,6 +200,11 @@ def gradients(graph: Graph, weights: Weights, batch: Batch) -> tuple[float, Weig
     output = logits(graph, tensors, channels_first(batch.inputs["image"]), training=True)
     labels = torch.from_numpy(batch.targets["label"]).long()
     loss = torch.nn.functional.cross_entropy(output, labels)
+    return loss.item(), gradients_of(loss, graph, tensors)
+
+
+def gradients_of(loss: Tensor, graph: Graph, tensors: Mapping[str, Tensor]) -> Weights:
+    """Return a loss's gradients of a graph's parameters, kernels (k, ..., in, out)."""
     loss.backward()  # type: ignore[no-untyped-call]
     found = {}
     for name in graph.parameters:
@@ -208,4 +213,4 @@ def gradients(graph: Graph, weights: Weights, batch: Batch) -> tuple[float, Weig
         array = gradient.numpy()
         last_first = (*range(2, array.ndim), 1, 0) if array.ndim > 3 else range(array.ndim)
         found[name] = array.transpose(*last_first)
-    return loss.item(), found
+    return found

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from tests.support.engine_steps import ENGINES, hyperparameters, momenta_of, relative_error
+from tests.support.engine_steps import ENGINES, assert_trains_by, hyperparameters, relative_error
 from tests.support.rank_threads import followed
 from tests.support.torch_counts import counted, meta_images
-from tests.support.torch_network import meta_tensors, run
+from tests.support.torch_network import channels_first, gradients_of, meta_tensors, run, to_tensors
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
@@ -112,9 +112,9 @@ def reference(volumes: Tensor, tensors: dict[str, Tensor], kernel: int) -> Tenso
 
     ``same`` pads an even kernel behind alone; a flatten goes over depth, height, width, channels.
     """
-    x = volumes.movedim(-1, 1)
+    x = volumes
     for name in ("conv1", "conv2"):
-        weight = tensors[f"{name}/kernel"].permute(4, 3, 0, 1, 2)
+        weight = tensors[f"{name}/kernel"]
         x = functional.pad(x, ((kernel - 1) // 2, kernel // 2) * 3)
         x = functional.leaky_relu(functional.conv3d(x, weight, tensors[f"{name}/bias"]), 0.3)
         x = functional.max_pool3d(x, 2)
@@ -137,45 +137,17 @@ def a_batch(seed: int = 0) -> Batch:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("kernel", "l2"), [(3, 0.0), (2, 0.05)])
 def test_outputs_and_gradients_are_the_references(engine: str, kernel: int, l2: float) -> None:
-    """The momenta after a step of rate 1 are the gradients, those of the penalty among them."""
+    """The gradients are those of the penalty too."""
     graph = small(kernel=kernel, l2=l2)
     weights, batch = weights_of(graph), a_batch()
     built = load_engine(engine, 2, objective=regression(4)).build(graph, weights, hyperparameters())
-    tensors = {name: torch.from_numpy(w.copy()).requires_grad_() for name, w in weights.items()}
-    wanted = reference(torch.from_numpy(batch.inputs["volume"]), tensors, kernel)
-    assert relative_error(built.outputs(batch.inputs), wanted.detach().numpy()) < 1e-5
-    loss = functional.mse_loss(wanted, torch.from_numpy(batch.targets["values"]))
+    tensors = to_tensors(graph, weights)
+    outputs = reference(channels_first(batch.inputs["volume"]), tensors, kernel)
+    assert relative_error(built.outputs(batch.inputs), outputs.detach().numpy()) < 1e-5
+    loss = functional.mse_loss(outputs, torch.from_numpy(batch.targets["values"]))
     penalty = sum(tensors[f"{name}/kernel"].square().sum() for name in ("dense1", "dense2"))
-    (loss + l2 * penalty).backward()  # type: ignore[no-untyped-call]
-    built.train_step(batch, 1.0)
-    assert built.drain_training() == pytest.approx(loss.item(), rel=1e-5)
-    for name, momentum in momenta_of(built).items():
-        gradient = tensors[name].grad
-        assert gradient is not None
-        assert relative_error(-momentum, gradient.numpy()) < 1e-4, name
-    built.close()
-
-
-def test_both_engines_train_alike() -> None:
-    graph = small(l2=0.01)
-    networks = [
-        load_engine(name, 2, objective=regression(4)).build(
-            graph, weights_of(graph), hyperparameters()
-        )
-        for name in ENGINES
-    ]
-    for step in range(5):
-        for each in networks:
-            each.train_step(a_batch(step), 0.02)
-    losses = [each.drain_training() for each in networks]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    found, wanted = (each.weights() for each in networks)
-    for name in graph.parameters:
-        assert relative_error(found[name], wanted[name]) < 1e-3, name
-        each_moved = np.abs(found[name] - weights_of(graph)[name]).max()
-        assert each_moved > 0.0, name
-    for each in networks:
-        each.close()
+    wanted = gradients_of(loss + l2 * penalty, graph, tensors)
+    assert_trains_by(built, batch, loss.item(), wanted, 1e-4)
 
 
 @pytest.mark.parametrize("name", ENGINES)

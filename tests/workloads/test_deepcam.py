@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.engine_steps import ENGINES, hyperparameters, momenta_of, relative_error
+from tests.support.engine_steps import ENGINES, assert_trains_by, hyperparameters
 from tests.support.networks import deepcam as small
 from tests.support.torch_counts import counted, executed_apart
-from tests.support.torch_network import channels_first, to_tensors
+from tests.support.torch_network import channels_first, gradients_of, to_tensors
 from torch import Tensor
 from torch.nn import functional
 
@@ -162,7 +162,6 @@ def a_batch(graph: Graph) -> Batch:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_training_step_is_the_references(engine: str) -> None:
-    """The momenta after a step of rate 1 are the gradients."""
     graph = small()
     weights, batch = initial_weights(graph, np.random.default_rng(5)), a_batch(graph)
     objective = segmentation(*WEIGHTS)
@@ -173,17 +172,8 @@ def test_a_training_step_is_the_references(engine: str) -> None:
     by_class = torch.tensor(WEIGHTS)
     summed = functional.cross_entropy(logits, mask, by_class, reduction="sum")
     loss = summed / mask.numel()
-    loss.backward()  # type: ignore[no-untyped-call]
-    built.train_step(batch, 1.0)
-    assert built.drain_training() == pytest.approx(loss.item(), rel=1e-5)
-    for name, momentum in momenta_of(built).items():
-        gradient = tensors[name].grad
-        assert gradient is not None
-        wanted = gradient.numpy()
-        if wanted.ndim > 3:
-            wanted = wanted.transpose(2, 3, 1, 0)
-        assert relative_error(-momentum, wanted) < 2e-3, name
-    built.close()
+    wanted = gradients_of(loss, graph, tensors)
+    assert_trains_by(built, batch, loss.item(), wanted, 2e-3)
 
 
 def test_the_laptops_network_takes_the_weather_that_stands_in() -> None:
