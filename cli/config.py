@@ -84,7 +84,7 @@ def _lines(section: BaseModel, default: BaseModel | None, indent: str = "") -> I
             yield f"{indent}{name}:"
             yield from _lines(value, usual if same_kind else None, f"{indent}  ")
         else:
-            comment = f"  # {field.description}" if field.description else ""
+            comment = f"  # {' '.join(field.description.split())}" if field.description else ""
             yield f"{indent}{name}: {_as_yaml(section, name)}{comment}"
 
 

@@ -99,49 +99,44 @@ class Value(Bounded):
 
 
 class ScheduleSettings(Value):
-    """How the learning rate changes in the course of a trial, by shares of its peak."""
+    """Learning rate schedule of a trial."""
 
-    model_config = ConfigDict(allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False, use_attribute_docstrings=True)
 
-    name: Literal["constant", "linear", "polynomial", "multi_step", "cosine", "plateau"] = Field(
-        "linear",
-        description="linear, polynomial and cosine are made for the trial's epoch limit",
-    )
-    interval: Literal["step", "epoch"] = Field("step", description="how often the rate changes")
-    base_batch: int | None = Field(
-        None, ge=1, description="batch size of learning_rate; the peak is linear in it (Goyal 2017)"
-    )
-    warmup_epochs: float = Field(0.0, ge=0.0, le=1e6, description="from warmup_start to the peak")
-    warmup_steps: int = Field(0, ge=0, description="instead of warmup_epochs")
-    warmup_start: float = Field(0.0, ge=0.0, le=1.0, description="share of the peak")
-    power: float = Field(1.0, gt=0.0, le=100.0, description="polynomial")
-    end: float = Field(
-        0.0, ge=0.0, le=1.0, description="polynomial, cosine, plateau: the least share of the peak"
-    )
-    wave_steps: int | None = Field(
-        None,
-        ge=1,
-        description="cosine: steps of its half wave behind the warm-up; else all of the trial's",
-    )
-    milestones: tuple[Annotated[int, Field(ge=1)], ...] = Field(
-        (), max_length=1_000, description="multi_step: complete epochs after which the rate changes"
-    )
-    milestone_unit: Literal["epoch", "step"] = Field(
-        "epoch", description="multi_step: what milestones count"
-    )
-    factors: tuple[Annotated[float, Field(ge=0.0, le=1.0)], ...] = Field(
-        (),
-        max_length=1_000,
-        description="multi_step: share of the peak after each milestone; else powers of factor",
-    )
-    factor: float = Field(0.1, gt=0.0, lt=1.0, description="multi_step, plateau: by which it falls")
-    patience: int = Field(
-        10, ge=0, description="plateau: epochs without a lower validation loss that are passed over"
-    )
-    threshold: float = Field(1e-4, ge=0.0, lt=1.0, description="plateau: by which it is lower")
-    threshold_mode: Literal["relative", "absolute"] = Field(
-        "relative", description="plateau: whether threshold is a share of the loss or a loss"
-    )
+    name: Literal["constant", "linear", "polynomial", "multi_step", "cosine", "plateau"] = "linear"
+    """Learning rate schedule. linear, polynomial and cosine span the trial's epoch limit."""
+    interval: Literal["step", "epoch"] = "step"
+    """Update the learning rate every step or every epoch."""
+    base_batch: int | None = Field(None, ge=1)
+    """Batch size that learning_rate refers to; the peak scales linearly with the batch size
+    (Goyal et al. 2017)."""
+    warmup_epochs: float = Field(0.0, ge=0.0, le=1e6)
+    """Length of the linear warm-up in epochs."""
+    warmup_steps: int = Field(0, ge=0)
+    """Length of the linear warm-up in steps; replaces warmup_epochs."""
+    warmup_start: float = Field(0.0, ge=0.0, le=1.0)
+    """Learning rate at the start of the warm-up, as a fraction of the peak."""
+    power: float = Field(1.0, gt=0.0, le=100.0)
+    """Exponent of the decay (polynomial only)."""
+    end: float = Field(0.0, ge=0.0, le=1.0)
+    """Final or minimum learning rate as a fraction of the peak (polynomial, cosine, plateau)."""
+    wave_steps: int | None = Field(None, ge=1)
+    """Number of steps of the cosine decay after the warm-up; by default, all remaining steps
+    (cosine only)."""
+    milestones: tuple[Annotated[int, Field(ge=1)], ...] = Field((), max_length=1_000)
+    """Epochs or steps after which the learning rate changes (multi_step only)."""
+    milestone_unit: Literal["epoch", "step"] = "epoch"
+    """Unit of milestones (multi_step only)."""
+    factors: tuple[Annotated[float, Field(ge=0.0, le=1.0)], ...] = Field((), max_length=1_000)
+    """Fraction of the peak after each milestone; by default, powers of factor (multi_step only)."""
+    factor: float = Field(0.1, gt=0.0, lt=1.0)
+    """Factor by which the learning rate is multiplied at each reduction (multi_step, plateau)."""
+    patience: int = Field(10, ge=0)
+    """Epochs without a lower validation loss before a reduction (plateau only)."""
+    threshold: float = Field(1e-4, ge=0.0, lt=1.0)
+    """Minimum decrease of the validation loss that counts as an improvement (plateau only)."""
+    threshold_mode: Literal["relative", "absolute"] = "relative"
+    """Whether threshold is relative to the loss or absolute (plateau only)."""
 
     @model_validator(mode="after")
     def _makes_sense(self) -> ScheduleSettings:

@@ -33,8 +33,8 @@ def test_what_differs_from_the_defaults_is_shown_alone_and_described(
     file.write_text("dataset: {name: digits}\nseed: 7\ntraining: {batch_size: 448}\n")
     text = printed(capsys, str(file), "--changed")
     assert yaml.safe_load(text) == {"seed": 7, "dataset": {"name": "digits"}}
-    assert "seed: 7  # of initial weights, order of samples, search, TPE\n" in text
-    assert "  name: digits  # the dataset; only imagenet's runs can be VALID\n" in text
+    assert "seed: 7  # Random seed of initial weights, sample order, search and TPE.\n" in text
+    assert "  name: digits  # Dataset. Only runs on imagenet can be VALID.\n" in text
 
 
 def test_less_and_all_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Which samples are trained on."""
+"""The dataset section of the configuration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiperf_hpc.trial import Stored
 
 
 class DatasetConfig(Section):
-    """Which samples are trained on, and how they are prepared."""
+    """Dataset and its preprocessing."""
 
     name: Literal[
         "digits",
@@ -27,42 +27,37 @@ class DatasetConfig(Section):
         "volumes",
         "weather_boxes",
         "weather_masks",
-    ] = Field("imagenet", description="the dataset; only imagenet's runs can be VALID")
-    path: Path | None = Field(None, description="folder made by `aiperf data prepare`")
-    stored: Stored = Field("jpeg", description="format in which the folder stores images; imagenet")
-    augment: bool = Field(True, description="the dataset's standard augmentation in training")
-    least_crop: float = Field(
-        0.08, gt=0.0, le=1.0, description="least share of an image that a training crop covers; "
-        "imagenet"
-    )  # fmt: skip
-    parallel_transforms: int = Field(48, ge=1, le=1024, description="bounded by the cores")
-    cache: Literal["none", "memory", "disk"] = Field(
-        "none",
-        description="what the folder is brought to first: the page cache, or cache_path; takes "
-        "time of the run",
-    )
-    cache_path: Path | None = Field(None, description="folder on a disk of the node")
-    decoded_gib: float = Field(
-        0.0,
-        ge=0.0,
-        le=65_536.0,
-        description="decoded images a rank keeps in memory; imagenet and synthetic, engine torch",
-    )
-    image_size: int = Field(
-        224,
-        ge=8,
-        le=1024,
-        description="imagenet and made-up, pixels or cells a side; weather: rows, for 1.5 columns",
-    )
-    classes: int = Field(
-        10, ge=2, le=100_000, description="made-up data only: synthetic, simulated"
-    )
-    train_samples: int = Field(
-        512, ge=1, description="made-up data only: density, synthetic, simulated, volumes, weather"
-    )
-    validation_samples: int = Field(
-        128, ge=1, description="made-up data only: density, synthetic, simulated, volumes, weather"
-    )
+    ] = "imagenet"
+    """Dataset. Only runs on imagenet can be VALID."""
+    path: Path | None = None
+    """Folder made by `aiperf data prepare`."""
+    stored: Stored = "jpeg"
+    """Format of the images in the folder (imagenet only)."""
+    augment: bool = True
+    """Apply the dataset's standard augmentation in training."""
+    least_crop: float = Field(0.08, gt=0.0, le=1.0)
+    """Minimum fraction of the image area that a random training crop covers (imagenet only)."""
+    parallel_transforms: int = Field(48, ge=1, le=1024)
+    """Maximum number of samples transformed concurrently; never more than the cores."""
+    cache: Literal["none", "memory", "disk"] = "none"
+    """Where the dataset is copied before training: nowhere, into the page cache, or to
+    cache_path. Copying counts towards the run's time."""
+    cache_path: Path | None = None
+    """Folder on a local disk of the node, for cache: disk."""
+    decoded_gib: float = Field(0.0, ge=0.0, le=65_536.0)
+    """Memory in GiB in which a rank keeps decoded images (imagenet and synthetic with engine
+    torch)."""
+    image_size: int = Field(224, ge=8, le=1024)
+    """Height and width in pixels (imagenet and generated images), side in cells (volumes), or
+    rows of a 2:3 map (weather)."""
+    classes: int = Field(10, ge=2, le=100_000)
+    """Number of classes of generated data (synthetic, simulated)."""
+    train_samples: int = Field(512, ge=1)
+    """Number of training samples of generated data (density, synthetic, simulated, volumes,
+    weather)."""
+    validation_samples: int = Field(128, ge=1)
+    """Number of validation samples of generated data (density, synthetic, simulated, volumes,
+    weather)."""
 
     @model_validator(mode="after")
     def _has_a_place_for_its_copy(self) -> DatasetConfig:

@@ -1,4 +1,4 @@
-"""What trains a network, and the world that the simulated engine makes up."""
+"""The engine section of the configuration, with the simulated engine's."""
 
 from __future__ import annotations
 
@@ -11,70 +11,62 @@ from aiperf_hpc.config.section import Fraction, Section
 
 
 class SimulationConfig(Section):
-    """The machine and the world that the engine ``simulated`` makes up."""
+    """Simulated machine and training curves of the engine ``simulated``."""
 
-    operations_per_second: float = Field(
-        1e12, gt=0.0, description="counted operations that a replica executes a second"
-    )
-    step_seconds: float = Field(0.0, ge=0.0, le=3600.0, description="a step takes besides them")
-    build_seconds: float = Field(2.0, ge=0.0, le=3600.0, description="building a network")
-    peak_accuracy: Fraction = Field(0.8, description="about what the largest networks reach")
-    rise_epochs: float = Field(
-        6.0, gt=0.0, le=1e6, description="after which 63 % of the way to it is done"
-    )
-    noise: float = Field(0.003, ge=0.0, le=1.0, description="deviation of a measured accuracy")
-    seed: int = Field(0, ge=0, lt=2**32, description="of the world: what each network is worth")
-    accelerators: int = Field(0, ge=0, le=1024, description="that each node is taken to have")
-    # What follows is for a virtual clock alone (``aiperf simulate``).
-    dispatches_per_second: float = Field(
-        200.0, gt=0.0, description="replicas that the scheduler starts a second"
-    )
-    sync_seconds: float = Field(
-        0.002, ge=0.0, le=60.0, description="a synced write to the shared file system takes"
-    )
-    syncs_per_second: float = Field(
-        10_000.0, gt=0.0, description="such writes that the file server carries out a second"
-    )
-    charge_cpu: bool = Field(
-        True, description="whether code takes the time that it really takes on this machine"
-    )
+    operations_per_second: float = Field(1e12, gt=0.0)
+    """Counted operations that a simulated replica executes per second."""
+    step_seconds: float = Field(0.0, ge=0.0, le=3600.0)
+    """Fixed overhead of a step in seconds."""
+    build_seconds: float = Field(2.0, ge=0.0, le=3600.0)
+    """Time in seconds to build a network."""
+    peak_accuracy: Fraction = 0.8
+    """Approximate accuracy of the largest networks."""
+    rise_epochs: float = Field(6.0, gt=0.0, le=1e6)
+    """Time constant of the training curve in epochs (63 % of the final accuracy)."""
+    noise: float = Field(0.003, ge=0.0, le=1.0)
+    """Standard deviation of a measured accuracy."""
+    seed: int = Field(0, ge=0, lt=2**32)
+    """Random seed of the accuracies of simulated networks."""
+    accelerators: int = Field(0, ge=0, le=1024)
+    """Number of simulated accelerators per node."""
+    # The settings below apply to ``aiperf simulate`` only.
+    dispatches_per_second: float = Field(200.0, gt=0.0)
+    """Replicas that the simulated scheduler starts per second."""
+    sync_seconds: float = Field(0.002, ge=0.0, le=60.0)
+    """Latency in seconds of a synchronous write to the shared file system."""
+    syncs_per_second: float = Field(10_000.0, gt=0.0)
+    """Synchronous writes that the file server completes per second."""
+    charge_cpu: bool = True
+    """Advance the virtual clock by the processor time that the code uses on this machine."""
 
 
 def is_installed(package: str) -> bool:
-    """Return whether a package could be imported; it is not."""
+    """Return whether a package can be imported, without importing it."""
     found = util.find_spec(package)
     # A folder of that name in the working directory is found too, but has no code.
     return found is not None and found.origin is not None
 
 
 class EngineConfig(Section):
-    """What trains a network."""
+    """Framework, device and memory that training uses."""
 
-    name: Literal["tensorflow", "torch", "simulated"] = Field(
-        "tensorflow",
-        description="auto: torch if it is installed, else tensorflow; simulated: trains nothing, "
-        "for trying things out",
-    )
-    device: Literal["auto", "cpu", "cuda", "npu"] = Field(
-        "auto",
-        description="auto: an accelerator if there is one; cpu: leave it idle; cuda (ROCm too) and "
-        "npu: torch only",
-    )
-    compile: Literal["auto", "never", "always"] = Field(
-        "auto", description="torch only; auto: on cuda; elsewhere it costs more than it gives"
-    )
-    tf32: bool = Field(
-        False,
-        description="compute convolutions and matrix products of fp32 in TF32, on NVIDIA GPUs; "
-        "torch and tensorflow",
-    )
+    name: Literal["tensorflow", "torch", "simulated"] = "tensorflow"
+    """Framework that trains. auto: torch if it is installed, else tensorflow. simulated: no
+    training, for dry runs."""
+    device: Literal["auto", "cpu", "cuda", "npu"] = "auto"
+    """Device to train on. auto: an accelerator if there is one. cuda (also ROCm) and npu need
+    engine torch."""
+    compile: Literal["auto", "never", "always"] = "auto"
+    """Use torch.compile (engine torch). auto: on cuda only; on other devices compiling costs
+    more than it saves."""
+    tf32: bool = False
+    """Compute fp32 convolutions and matrix products in TF32 on NVIDIA GPUs."""
     simulation: SimulationConfig = SimulationConfig()
-    memory_gib: float | None = Field(
-        None, gt=0.0, description="memory a replica may use; the machine's share when not given"
-    )
-    on_memory: Literal["shrink", "refuse"] = Field(
-        "shrink", description="what to do with a batch size that is estimated not to fit"
-    )
+    memory_gib: float | None = Field(None, gt=0.0)
+    """Memory in GiB that a replica may use; by default, its part of the machine's memory."""
+    on_memory: Literal["shrink", "refuse"] = "shrink"
+    """What to do if a batch is estimated not to fit in memory: reduce the batch size, or fail
+    the trial."""
 
     @field_validator("name", mode="before")
     @classmethod
@@ -96,5 +88,5 @@ class EngineConfig(Section):
     @property
     def uses_accelerators(self) -> bool:
         """Whether it trains on accelerators where there are any."""
-        made_up = self.name == "simulated" and self.simulation.accelerators == 0
-        return self.device != "cpu" and not made_up
+        simulated = self.name == "simulated" and self.simulation.accelerators == 0
+        return self.device != "cpu" and not simulated

@@ -1,4 +1,4 @@
-"""The network that a run begins with."""
+"""The model section of the configuration: the initial network."""
 
 from __future__ import annotations
 
@@ -15,46 +15,34 @@ Blocks = Annotated[int, Field(ge=1, le=MOST_BLOCKS)]
 
 
 class CosmoFlowConfig(Section):
-    """What there is to choose of CosmoFlow's network; the defaults are the reference's."""
+    """Hyperparameters of CosmoFlow's network; the defaults are those of MLPerf's reference."""
 
-    kernel: Literal[2, 3] = Field(
-        3, description="cells a side of the convolutions: 3 since v1.0 of MLPerf HPC, 2 in v0.7"
-    )
-    width: int = Field(
-        32, ge=1, le=1024, description="channels of the first convolution, doubled by each further"
-    )
-    convolutions: int = Field(5, ge=1, le=8, description="each halves the volume's sides")
-    dropout: float = Field(
-        0.5, ge=0.0, lt=1.0, description="share of the hidden dense layers' outputs"
-    )
-    l2: float = Field(
-        0.0,
-        ge=0.0,
-        le=1.0,
-        description="times the squares of the hidden dense layers' kernels, in what is minimized",
-    )
+    kernel: Literal[2, 3] = 3
+    """Kernel size of the convolutions: 3 since MLPerf HPC v1.0, 2 in v0.7."""
+    width: int = Field(32, ge=1, le=1024)
+    """Channels of the first convolution; each further convolution doubles them."""
+    convolutions: int = Field(5, ge=1, le=8)
+    """Number of convolutions; each is followed by a pooling that halves the sides."""
+    dropout: float = Field(0.5, ge=0.0, lt=1.0)
+    """Dropout rate of the hidden dense layers."""
+    l2: float = Field(0.0, ge=0.0, le=1.0)
+    """Coefficient of L2 regularization of the hidden dense layers' kernels."""
 
 
 class DeepCAMConfig(Section):
-    """What there is to choose of DeepCAM's network; the defaults are the reference's."""
+    """Hyperparameters of DeepCAM's network; the defaults are those of MLPerf's reference."""
 
-    width: int = Field(
-        32,
-        ge=1,
-        le=1024,
-        description="channels of the first convolution; all others are in proportion",
-    )
-    middle_blocks: int = Field(
-        16, ge=0, le=MOST_BLOCKS, description="blocks of 728 channels between entry and exit"
-    )
+    width: int = Field(32, ge=1, le=1024)
+    """Channels of the first convolution; all others scale with it."""
+    middle_blocks: int = Field(16, ge=0, le=MOST_BLOCKS)
+    """Number of 728-channel blocks in the middle flow."""
 
 
 class ResNet50Config(Section):
-    """What there is to choose of ResNet-50 v1.5 besides stem, width and blocks."""
+    """Hyperparameters of ResNet-50 v1.5 in addition to stem, width and blocks."""
 
-    spare_outputs: int = Field(
-        0, ge=0, le=1000, description="behind those of the classes; HPC AI500's code has 1 of 1,001"
-    )
+    spare_outputs: int = Field(0, ge=0, le=1000)
+    """Outputs beyond the number of classes; the code of HPC AI500 has 1 (1,001 outputs)."""
 
 
 Sizes = Annotated[
@@ -63,40 +51,41 @@ Sizes = Annotated[
 
 
 class ExtremeWeatherConfig(Section):
-    """What there is to choose of Extreme Weather Analytics' Faster R-CNN."""
+    """Hyperparameters of the Faster R-CNN of HPC AI500's Extreme Weather Analytics."""
 
-    variant: Literal["fpn", "c4"] = Field(
-        "fpn", description="fpn: features of five strides; c4: of one, and a stage for each region"
-    )
-    width: int = Field(64, ge=1, le=1024, description="channels of the stem; 64 is ResNet-50")
-    blocks: tuple[Blocks, Blocks, Blocks, Blocks] = Field(
-        (3, 4, 6, 3), description="blocks a stage; ResNet-50 has 3, 4, 6 and 3"
-    )
-    pyramid: int = Field(256, ge=1, le=4096, description="fpn: channels of its features")
-    hidden: int = Field(1024, ge=1, le=65_536, description="fpn: units of both dense layers")
-    anchors: Sizes = Field((32, 64, 128, 256, 512), description="sides in pixels, five of them")
-    proposals: int = Field(
-        2000, ge=1, le=100_000, description="anchors a level that are compared with each other"
-    )
-    kept: int = Field(
-        2000, ge=1, le=100_000, description="boxes among which regions are drawn in training"
-    )
-    regions: int = Field(
-        512, ge=1, le=10_000, description="boxes of each sample that the second stage looks at"
-    )
+    variant: Literal["fpn", "c4"] = "fpn"
+    """Faster R-CNN variant: a feature pyramid (fpn), or one feature map with a stage for each
+    region (c4)."""
+    width: int = Field(64, ge=1, le=1024)
+    """Channels of the stem; 64 in ResNet-50."""
+    blocks: tuple[Blocks, Blocks, Blocks, Blocks] = (3, 4, 6, 3)
+    """Residual blocks per stage; 3, 4, 6 and 3 in ResNet-50."""
+    pyramid: int = Field(256, ge=1, le=4096)
+    """Channels of the feature pyramid (fpn only)."""
+    hidden: int = Field(1024, ge=1, le=65_536)
+    """Units of each of the two dense layers (fpn only)."""
+    anchors: Sizes = (32, 64, 128, 256, 512)
+    """Anchor sizes in pixels, one per pyramid level."""
+    proposals: int = Field(2000, ge=1, le=100_000)
+    """Number of highest-scoring anchors per level before non-maximum suppression."""
+    kept: int = Field(2000, ge=1, le=100_000)
+    """Number of proposals after non-maximum suppression from which training regions are sampled."""
+    regions: int = Field(512, ge=1, le=10_000)
+    """Number of regions of a sample that the second stage processes."""
 
 
 class ModelConfig(Section):
     """The initial network."""
 
-    initial: Literal["resnet50"] = Field("resnet50", description="what the search begins with")
-    stem: Literal["imagenet", "cifar"] = Field(
-        "imagenet", description="imagenet: 7x7 stride 2 and max-pool; cifar: 3x3 stride 1"
-    )
-    base_width: int = Field(64, ge=1, le=1024, description="channels of the stem; 64 is ResNet-50")
-    blocks: tuple[Blocks, Blocks, Blocks, Blocks] = Field(
-        (3, 4, 6, 3), description="blocks a stage; ResNet-50 has 3, 4, 6 and 3"
-    )
+    initial: Literal["resnet50"] = "resnet50"
+    """Initial network of the search."""
+    stem: Literal["imagenet", "cifar"] = "imagenet"
+    """Stem of the network: 7x7 convolution with stride 2 and max-pooling (imagenet), or 3x3
+    convolution with stride 1 (cifar)."""
+    base_width: int = Field(64, ge=1, le=1024)
+    """Channels of the stem; 64 in ResNet-50."""
+    blocks: tuple[Blocks, Blocks, Blocks, Blocks] = (3, 4, 6, 3)
+    """Residual blocks per stage; 3, 4, 6 and 3 in ResNet-50."""
     cosmoflow: CosmoFlowConfig = CosmoFlowConfig()
     deepcam: DeepCAMConfig = DeepCAMConfig()
     resnet50: ResNet50Config = ResNet50Config()

@@ -1,4 +1,4 @@
-"""What one replica is made of."""
+"""The replica section of the configuration: nodes and ranks."""
 
 from __future__ import annotations
 
@@ -26,20 +26,17 @@ Ranks = Annotated[
 
 
 class ReplicaConfig(Section):
-    """What one replica is made of: one rank an accelerator, on one node or several."""
+    """Nodes and ranks of a replica: one rank per accelerator, on one or more nodes."""
 
-    nodes: int = Field(1, ge=1, le=100_000, description="nodes that a replica spans")
-    ranks_per_node: Ranks = Field(
-        "auto", description="ranks of each; auto: one for each accelerator there, 1 on CPUs"
-    )
-    collective: Literal["auto", "mpi", "torch", "horovod"] = Field(
-        "auto",
-        description="what sums gradients over ranks; auto: torch on accelerators by the engine "
-        "torch, else mpi, or torch where that is not installed",
-    )
-    rank_timeout_seconds: float = Field(
-        25.0, ge=1.0, le=3600.0, description="how long a rank waits for the others in a step"
-    )
+    nodes: int = Field(1, ge=1, le=100_000)
+    """Number of nodes per replica."""
+    ranks_per_node: Ranks = "auto"
+    """Ranks per node. auto: one for each accelerator, or 1 on CPUs."""
+    collective: Literal["auto", "mpi", "torch", "horovod"] = "auto"
+    """Library for the all-reduce of gradients. auto: torch for engine torch on accelerators;
+    otherwise mpi, or torch if MPI is not installed."""
+    rank_timeout_seconds: float = Field(25.0, ge=1.0, le=3600.0)
+    """Maximum time in seconds that a rank waits for the others in a step."""
 
     @property
     def ranks(self) -> int:

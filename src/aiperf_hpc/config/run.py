@@ -1,4 +1,4 @@
-"""The whole configuration of a run, with the checks that concern several of its sections."""
+"""The configuration of a run, with the checks that concern several of its sections."""
 
 from __future__ import annotations
 
@@ -22,47 +22,39 @@ MOST_PRESET = 64
 
 
 class ScoreConfig(Section):
-    """How often the score is stated."""
+    """Score over time."""
 
-    interval_hours: float = Field(
-        0.1, ge=0.0005, le=24.0, description="between two points of the score over time"
-    )
+    interval_hours: float = Field(0.1, ge=0.0005, le=24.0)
+    """Interval in hours between points of the score over time."""
 
 
 class JournalConfig(Section):
-    """How often records are written."""
+    """Intervals at which processes write records."""
 
-    progress_seconds: float = Field(
-        5.0, ge=0.1, le=600.0, description="between records of executed samples"
-    )
-    heartbeat_seconds: float = Field(
-        10.0, ge=0.5, le=600.0, description="between signs of life of a process"
-    )
-    heads_seconds: float = Field(
-        30.0, ge=1.0, le=600.0, description="between records of what all journals were by then"
-    )
+    progress_seconds: float = Field(5.0, ge=0.1, le=600.0)
+    """Interval in seconds between records of executed samples."""
+    heartbeat_seconds: float = Field(10.0, ge=0.5, le=600.0)
+    """Interval in seconds between heartbeats of a process."""
+    heads_seconds: float = Field(30.0, ge=1.0, le=600.0)
+    """Interval in seconds between records of the digests of all journals."""
 
 
 class KeepConfig(Section):
-    """What is kept so that `aiperf verify --execute` can execute trials again."""
+    """Checkpoints saved for `aiperf verify --execute`."""
 
-    trials: Literal["none", "best", "all"] = Field(
-        "all", description="whose best epoch's checkpoints are kept; best: a replica's best trial's"
-    )
-    gib: float = Field(
-        8.0, ge=0.0, description="most that a replica keeps so; its best trial's are kept anyway"
-    )
+    trials: Literal["none", "best", "all"] = "all"
+    """Trials whose best checkpoints are saved for `aiperf verify --execute`: none, the best of
+    each replica, or all."""
+    gib: float = Field(8.0, ge=0.0)
+    """Maximum size in GiB of a replica's saved checkpoints; those of its best trial are always
+    saved."""
 
 
 class TelemetryConfig(Section):
-    """How often each node's utilisation, power and energy are recorded."""
+    """Sampling of each node's utilization, power and energy."""
 
-    seconds: float = Field(
-        30.0,
-        ge=0.0,
-        le=600.0,
-        description="between samples of each node; 30 as AIPerf's rules have it, 0 for none",
-    )
+    seconds: float = Field(30.0, ge=0.0, le=600.0)
+    """Sampling interval in seconds; AIPerf's rules require at most 30; 0 turns telemetry off."""
 
     @model_validator(mode="after")
     def _not_too_often(self) -> TelemetryConfig:
@@ -77,15 +69,11 @@ PEAK_SECONDS = 4.0
 
 
 class PeaksConfig(Section):
-    """What replicas measure of their devices before they train."""
+    """Measurement of each device's peak performance before training."""
 
-    at_start_seconds: float | None = Field(
-        None,
-        ge=0.0,
-        le=60.0,
-        description="for the peak of each rank's device, charged to the run; 0 for none; when not "
-        "given 4 on datasets that are prepared, else 0",
-    )
+    at_start_seconds: float | None = Field(None, ge=0.0, le=60.0)
+    """Time in seconds to measure the peak performance of each rank's device before training,
+    which counts towards the run's time; 0 to skip. Default: 4 on prepared datasets, else 0."""
 
 
 MOST_URLS = 16
@@ -110,39 +98,32 @@ Url = Annotated[str, Field(max_length=500), AfterValidator(_web_address)]
 
 
 class WitnessConfig(Section):
-    """Witnesses outside, which sign what they are shown of a run (``aiperf witness``)."""
+    """Witness servers, which sign and date a run's digests (`aiperf witness`)."""
 
-    urls: tuple[Url, ...] = Field(
-        (), max_length=MOST_URLS, description="of witnesses, e.g. [https://host:8766]"
-    )
-    seconds: float = Field(
-        30.0, ge=1.0, le=3600.0, description="between two heads that a witness is shown"
-    )
+    urls: tuple[Url, ...] = Field((), max_length=MOST_URLS)
+    """URLs of witness servers, for example [https://host:8766]."""
+    seconds: float = Field(30.0, ge=1.0, le=3600.0)
+    """Interval in seconds between digests sent to a witness."""
 
 
 class TimestampsConfig(Section):
-    """Authorities that stamp the time (RFC 3161)."""
+    """Time-stamp authorities (RFC 3161)."""
 
-    urls: tuple[Url, ...] = Field(
-        (), max_length=MOST_URLS, description="of time-stamp authorities (RFC 3161)"
-    )
-    seconds: float = Field(
-        300.0, ge=10.0, le=86_400.0, description="between two heads that are stamped"
-    )
+    urls: tuple[Url, ...] = Field((), max_length=MOST_URLS)
+    """URLs of time-stamp authorities (RFC 3161)."""
+    seconds: float = Field(300.0, ge=10.0, le=86_400.0)
+    """Interval in seconds between time-stamped digests."""
 
 
 class RunConfig(Section):
-    """Everything that decides what a run does, but for its size and length."""
+    """Configuration of a run, except its number of nodes and hours."""
 
-    preset: Annotated[Name, Field(max_length=MOST_PRESET)] = Field(
-        "custom", description="the name of what it began with, for people"
-    )
-    workload: str = Field(
-        "automl", max_length=100, description="what is trained: a name in workloads/"
-    )
-    seed: int = Field(
-        0, ge=0, lt=2**32, description="of initial weights, order of samples, search, TPE"
-    )
+    preset: Annotated[Name, Field(max_length=MOST_PRESET)] = "custom"
+    """Name of the preset that the configuration is based on; informative only."""
+    workload: str = Field("automl", max_length=100)
+    """Workload to run; `aiperf workloads` lists them."""
+    seed: int = Field(0, ge=0, lt=2**32)
+    """Random seed of initial weights, sample order, search and TPE."""
     dataset: DatasetConfig = DatasetConfig()
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()

@@ -1,4 +1,4 @@
-"""What is searched: candidates, their rounds of trials, and the hyperparameters in them."""
+"""Sections of the configuration on architecture search, rounds and hyperparameters."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ _Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
 
 
 class Integers(Section):
-    """A dimension of integers: ``choices`` without an order, or ``low`` to ``high`` by ``step``."""
+    """Integer dimension: unordered `choices`, or `low` to `high` by `step`."""
 
-    choices: Annotated[tuple[_Size, ...], Field(min_length=1, max_length=MOST_SIZES)] | None = (
-        Field(None, description="the values, without an order; in place of low and high")
-    )
-    low: _Size | None = Field(None, description="the least value")
-    high: _Size | None = Field(None, description="the largest value: low and some steps")
-    step: Positive = Field(1, description="between values")
+    choices: Annotated[tuple[_Size, ...], Field(min_length=1, max_length=MOST_SIZES)] | None = None
+    """Allowed values, unordered; replaces low and high."""
+    low: _Size | None = None
+    """Minimum."""
+    high: _Size | None = None
+    """Maximum; low plus a multiple of step."""
+    step: Positive = 1
+    """Difference between neighboring values."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Integers:
@@ -54,11 +56,14 @@ class Integers(Section):
 
 
 class Reals(Section):
-    """A dimension of real numbers, by default searched by their logarithm."""
+    """Real dimension, searched on a logarithmic scale by default."""
 
-    low: float = Field(ge=0.0, le=100.0, description="the least value; above 0 with log")
-    high: float = Field(gt=0.0, le=100.0, description="the largest value")
-    log: bool = Field(True, description="whether it is searched by its logarithm")
+    low: float = Field(ge=0.0, le=100.0)
+    """Minimum; above 0 if log is true."""
+    high: float = Field(gt=0.0, le=100.0)
+    """Maximum."""
+    log: bool = True
+    """Search on a logarithmic scale."""
 
     @model_validator(mode="after")
     def _ascending(self) -> Reals:
@@ -70,17 +75,18 @@ class Reals(Section):
 
 
 class SpaceConfig(Section):
-    """What is searched, the first two as in Ren et al. 2021; what is not given is not searched."""
+    """Hyperparameter space. Batch and kernel size are those of Ren et al. 2021."""
 
-    batch_size: Integers = Field(
-        Integers(low=256, high=448, step=64), description="of a replica, over all its ranks"
-    )
-    kernel_size: Integers = Field(
-        Integers(low=3, high=7, step=2), description="of inserted convolutions; odd, at most 7"
-    )
-    learning_rate: Reals | None = Field(None, description="the peak of the schedule")
-    momentum: Reals | None = Field(None, description="below 1")
-    weight_decay: Reals | None = Field(None, description="at most 1")
+    batch_size: Integers = Field(Integers(low=256, high=448, step=64))
+    """Batch size of a replica, over all its ranks."""
+    kernel_size: Integers = Field(Integers(low=3, high=7, step=2))
+    """Kernel size of inserted convolutions; odd and at most 7."""
+    learning_rate: Reals | None = None
+    """Peak learning rate; not searched by default."""
+    momentum: Reals | None = None
+    """Momentum, below 1; not searched by default."""
+    weight_decay: Reals | None = None
+    """Weight decay, at most 1; not searched by default."""
 
     @model_validator(mode="after")
     def _can_be_trained(self) -> SpaceConfig:
@@ -94,12 +100,12 @@ class SpaceConfig(Section):
 
 
 class HpoConfig(Section):
-    """Hyperparameter optimisation by TPE within a round."""
+    """Hyperparameter optimization by TPE within a round."""
 
-    trials_per_round: int = Field(
-        3, ge=1, le=10_000, description="trials of a candidate in each round after warm-up"
-    )
-    startup_trials: int = Field(4, ge=1, le=10_000, description="random before TPE models")
+    trials_per_round: int = Field(3, ge=1, le=10_000)
+    """Trials of a candidate in each round after warm-up."""
+    startup_trials: int = Field(4, ge=1, le=10_000)
+    """Randomly sampled trials before TPE starts."""
     space: SpaceConfig = SpaceConfig()
 
 
@@ -107,58 +113,50 @@ _Epochs = Annotated[int, Field(ge=1, le=MOST_EPOCHS)]
 
 
 class RoundsConfig(Section):
-    """A round is one candidate architecture on one replica."""
+    """Rounds. A round trains one candidate on one replica."""
 
-    warmup_epochs: Annotated[tuple[_Epochs, ...], Field(min_length=1, max_length=1_000)] = Field(
-        (15, 30, 45), description="epoch limit of each warm-up round; HPO starts after them"
+    warmup_epochs: Annotated[tuple[_Epochs, ...], Field(min_length=1, max_length=1_000)] = (
+        15,
+        30,
+        45,
     )
-    predict_at_epoch: int = Field(
-        90, ge=1, le=MOST_EPOCHS, description="where warm-up accuracy is extrapolated to"
-    )
+    """Epoch limits of the warm-up rounds; HPO starts after them."""
+    predict_at_epoch: int = Field(90, ge=1, le=MOST_EPOCHS)
+    """Epoch to which the accuracy of warm-up trials is extrapolated."""
 
 
 class SearchConfig(Section):
-    """How candidates are grown."""
+    """Architecture search by network morphism."""
 
-    workers: int = Field(1, ge=1, le=256, description="search processes a replica")
-    stock: int = Field(2, ge=1, le=64, description="candidates kept ready on the shared directory")
-    method: Literal["guided", "greedy", "fixed"] = Field(
-        "guided",
-        description="guided: Bayesian, by a Gaussian process over graphs; greedy: the best; "
-        "fixed: none, the initial network is trained as it is",
-    )
-    trainings: int | None = Field(
-        None,
-        ge=1,
-        le=1_000_000,
-        description="fixed: of each replica, which then ends; none: as many as there is time for",
-    )
-    confidence: float = Field(
-        1.0, ge=0.0, le=100.0, description="guided: deviations added to what is expected"
-    )
-    expansions: int = Field(
-        16, ge=1, le=100_000, description="guided: graphs made and judged for a candidate"
-    )
-    levels: int = Field(
-        4, ge=1, le=64, description="guided: most morphisms between a candidate and its parent"
-    )
-    exploration: Fraction = Field(
-        0.3, description="greedy: share of parents drawn from all, not the best"
-    )
-    max_parameters: int = Field(500_000_000, ge=1, description="trainable scalars of a candidate")
-    max_operations_ratio: float = Field(
-        8.0, ge=1.0, le=1e6, description="forward operations of a candidate over the initial's"
-    )
-    max_depth: int = Field(
-        400, ge=1, le=100_000, description="layers with weights on a candidate's longest path"
-    )
-    max_growth: float = Field(
-        2.0, ge=1.0, le=1e6, description="forward operations of a candidate over its parent's"
-    )
-    keep_checkpoints: int = Field(8, ge=1, le=100_000, description="best trained weights a replica")
-    noise: float = Field(
-        0.0, ge=0.0, description="on kernels that a morphism makes or changes; 0 keeps the function"
-    )
+    workers: int = Field(1, ge=1, le=256)
+    """Number of search processes per replica."""
+    stock: int = Field(2, ge=1, le=64)
+    """Number of candidates kept ready in the candidate queue."""
+    method: Literal["guided", "greedy", "fixed"] = "guided"
+    """Search method. guided: Bayesian optimization with a Gaussian process over graphs. greedy:
+    mutate the best. fixed: no search; train the initial network."""
+    trainings: int | None = Field(None, ge=1, le=1_000_000)
+    """Number of trainings per replica with method fixed; by default, as many as the time allows."""
+    confidence: float = Field(1.0, ge=0.0, le=100.0)
+    """Weight of the standard deviation in the acquisition function (guided only)."""
+    expansions: int = Field(16, ge=1, le=100_000)
+    """Number of graphs evaluated by the acquisition function for each candidate (guided only)."""
+    levels: int = Field(4, ge=1, le=64)
+    """Maximum number of morphisms between a candidate and its parent (guided only)."""
+    exploration: Fraction = 0.3
+    """Probability of choosing a parent uniformly instead of the best (greedy only)."""
+    max_parameters: int = Field(500_000_000, ge=1)
+    """Maximum number of trainable parameters of a candidate."""
+    max_operations_ratio: float = Field(8.0, ge=1.0, le=1e6)
+    """Maximum ratio of a candidate's forward operations to those of the initial network."""
+    max_depth: int = Field(400, ge=1, le=100_000)
+    """Maximum number of layers with weights on the longest path of a candidate."""
+    max_growth: float = Field(2.0, ge=1.0, le=1e6)
+    """Maximum ratio of a candidate's forward operations to those of its parent."""
+    keep_checkpoints: int = Field(8, ge=1, le=100_000)
+    """Number of trained checkpoints that a replica keeps as parents; the best are kept."""
+    noise: float = Field(0.0, ge=0.0)
+    """Standard deviation of noise added to new weights; 0 preserves the network's function."""
 
     @model_validator(mode="after")
     def _counts_trainings_of_one_network(self) -> SearchConfig:

@@ -1,4 +1,4 @@
-"""What every section of the configuration is made of."""
+"""Base class of the configuration's sections."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class Section(Bounded):
-    """Base of all configuration sections: unknown keys refused, immutable once made."""
+    """Base of all configuration sections: immutable, and unknown keys are rejected."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )

@@ -1,4 +1,4 @@
-"""What is asked of SLURM."""
+"""The SLURM section of the configuration."""
 
 from __future__ import annotations
 
@@ -21,48 +21,58 @@ _MEMORY = in_words(r"^\d+[KMGT]?$", "a whole number, with K, M, G or T after it,
 
 
 class SlurmNodeGroup(Section):
-    """Nodes of one kind, of several that a run has. What is not given is the section's."""
+    """Group of nodes of one kind. Settings that are not given are those of the section."""
 
-    partition: Word = Field(description="as sbatch takes it")
-    nodes: int = Field(ge=1, le=MOST_NODES, description="how many of --nodes")
-    gres: Word | None = Field(None, description="a node's accelerators, e.g. gpu:h100:8")
-    constraint: Word | None = Field(None, description="features of the nodes, e.g. icelake")
+    partition: Word
+    """Partition (sbatch --partition)."""
+    nodes: int = Field(ge=1, le=MOST_NODES)
+    """Number of nodes of this group, out of --nodes."""
+    gres: Word | None = None
+    """Generic resources per node, for example gpu:h100:8."""
+    constraint: Word | None = None
+    """Required node features, for example icelake."""
 
 
 class SlurmConfig(Section):
-    """What is asked of SLURM. What is not given is left to the site's defaults."""
+    """Resource requests and submission. Settings that are not given use the site's defaults."""
 
-    mode: Literal["array", "allocation"] = Field(
-        "array", description="a job for each replica, or one job with a step for each"
-    )
-    client: Literal["commands", "pyslurm"] = Field(
-        "commands", description="how SLURM is looked at; pyslurm is a site's own build"
-    )
-    partition: Word | None = Field(None, description="as sbatch takes it")
-    account: Word | None = Field(None, description="as sbatch takes it")
-    qos: Word | None = Field(None, description="quality of service, as sbatch takes it")
-    gres: Word | None = Field(None, description="a node's accelerators, e.g. gpu:8 or gpu:h100:8")
-    cpus_per_task: int | None = Field(None, ge=1, le=65_536, description="CPUs a rank")
-    memory: Annotated[str, Field(pattern=_MEMORY)] | None = Field(
-        None, description="memory a node, e.g. 64G; 0 is all of it"
-    )
-    constraint: Word | None = Field(None, description="features of the nodes, e.g. icelake")
-    node_groups: tuple[SlurmNodeGroup, ...] = Field(
-        (),
-        max_length=64,
-        description="nodes of several kinds: partition and nodes of each, gres and constraint",
-    )
-    reservation: Word | None = Field(None, description="as sbatch takes it")
-    exclusive: bool = Field(True, description="whether a replica has its node to itself")
-    time_margin_minutes: int = Field(
-        10, ge=2, le=1440, description="time limit beyond the run's hours, for start and end"
-    )
-    signal_seconds: int = Field(
-        120, ge=10, le=3600, description="before the time limit, when replicas are told to end"
-    )
-    mpi: Word = Field("pmix", description="what srun starts ranks by: see srun --mpi=list")
-    template: Path | None = Field(None, description="the site's own batch script")
-    extra: tuple[Directive, ...] = Field((), description="more directives, e.g. --nice=100")
+    mode: Literal["array", "allocation"] = "array"
+    """How replicas are submitted: one job per replica (array), or one job with a step for each
+    (allocation)."""
+    client: Literal["commands", "pyslurm"] = "commands"
+    """Interface to SLURM: its commands, or pyslurm, which a site must build for its SLURM
+    version."""
+    partition: Word | None = None
+    """Partition (sbatch --partition)."""
+    account: Word | None = None
+    """Account (sbatch --account)."""
+    qos: Word | None = None
+    """Quality of service (sbatch --qos)."""
+    gres: Word | None = None
+    """Generic resources per node, for example gpu:8 or gpu:h100:8."""
+    cpus_per_task: int | None = Field(None, ge=1, le=65_536)
+    """CPUs per rank."""
+    memory: Annotated[str, Field(pattern=_MEMORY)] | None = None
+    """Memory per node, for example 64G; 0 requests all of it."""
+    constraint: Word | None = None
+    """Required node features, for example icelake."""
+    node_groups: tuple[SlurmNodeGroup, ...] = Field((), max_length=64)
+    """Groups of nodes of different kinds, each with its partition, number of nodes, gres and
+    constraint."""
+    reservation: Word | None = None
+    """Reservation (sbatch --reservation)."""
+    exclusive: bool = True
+    """Allocate whole nodes to a replica."""
+    time_margin_minutes: int = Field(10, ge=2, le=1440)
+    """Minutes added to the run's hours for the jobs' time limit."""
+    signal_seconds: int = Field(120, ge=10, le=3600)
+    """Seconds before the time limit at which replicas are signaled to shut down."""
+    mpi: Word = "pmix"
+    """MPI plugin that srun starts ranks with; `srun --mpi=list` lists them."""
+    template: Path | None = None
+    """Path of the site's own batch script."""
+    extra: tuple[Directive, ...] = ()
+    """Additional sbatch options, for example --nice=100."""
 
     @model_validator(mode="after")
     def _ends_before_it_is_told_to(self) -> SlurmConfig:
@@ -87,7 +97,7 @@ class SlurmConfig(Section):
         return self
 
     def of_group(self, group: SlurmNodeGroup) -> SlurmConfig:
-        """Return what is asked of SLURM for the nodes of one group."""
+        """Return the requests for the nodes of one group."""
         own = {"gres": group.gres, "constraint": group.constraint}
         given = {name: value for name, value in own.items() if value is not None}
         update = {"partition": group.partition, "node_groups": (), **given}
