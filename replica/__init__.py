@@ -1,1 +1,1 @@
-"""The working side: search workers, trainer, engines, data."""
+"""The replica: search workers, trainer, engines, data."""

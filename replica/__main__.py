@@ -1,7 +1,7 @@
 """One replica: ``python -m aiperf_hpc.replica RUN_DIR --replica r0 [--cores 0,1]``.
 
 Reads ``run.yaml``, appends to its own journal, keeps its search workers running, and trains
-until the run's time is over or a stop is asked for.
+until the run's time is over or a stop is requested.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from aiperf_hpc.streams import print_in_any_locale
 from aiperf_hpc.system.node import describe_rank
 
 SWITCH_SECONDS = 50e-6
-"""For how long a thread keeps Python's lock while another wants it. The one that launches a step's
-kernels wants it back after each of them."""
+"""Switch interval of Python's interpreter lock in seconds. It is short because the thread that
+launches a step's kernels needs the lock back after each launch."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,11 +81,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, own: ExitStack) -> int:
-    """Be one rank of the replica; what ``own`` takes is given back when it ends."""
+    """Run one rank of the replica; ``own`` closes its resources at the end."""
     try:
         manifest = RunManifest.load(RunPaths(options.run_dir), BackoffRetry(lambda: False))
         replica = manifest.config.replica
-        # Before any library looks: one that has looked sees what it saw for ever.
+        # Before any library enumerates devices: most of them do so only once.
         near = _bind(options, manifest)
         own.enter_context(own_kernel_caches(os.environ))
         collective = load_collective(replica.collective, replica.ranks)
@@ -103,7 +103,7 @@ def _run(options: argparse.Namespace, own: ExitStack) -> int:
         return _lead(options, manifest, ranks)
     except BaseException:
         if collective.size > 1:
-            # The other ranks would wait for this one for ever.
+            # The other ranks would wait for this one forever.
             traceback.print_exc()
             collective.abort(UNEXPECTED_STATUS)
         raise
@@ -112,10 +112,10 @@ def _run(options: argparse.Namespace, own: ExitStack) -> int:
 
 
 def _bind(options: argparse.Namespace, manifest: RunManifest) -> list[Cores]:
-    """Let this rank see one accelerator: of those its launcher named or the scheduler gave.
+    """Make one accelerator visible to this rank, of those from its launcher or the scheduler.
 
     Returns:
-        The cores near the accelerator of each rank of this node, where there are several.
+        The cores near each rank's accelerator, if this node has several ranks.
     """
     if not manifest.config.engine.uses_accelerators:
         return []
@@ -128,10 +128,10 @@ def _bind(options: argparse.Namespace, manifest: RunManifest) -> list[Cores]:
 
 
 def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> int:
-    """Be one of the ranks that rank 0 leads; what goes wrong is rank 0's to record."""
+    """Run a rank other than 0, which records this rank's errors."""
     config = manifest.config
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)  # Rank 0 is asked too, and decides.
+        signal.signal(number, signal.SIG_IGN)  # Rank 0 gets the signal too, and decides.
     cores = len(os.sched_getaffinity(0))
     local_rank, folders = ranks.collective.local_rank, manifest.folders(RunPaths(options.run_dir))
     facts: Facts = {}
@@ -161,7 +161,7 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
     folder = paths.incarnation(options.replica, incarnation)
     collective = ranks.watched(folder, config.replica.rank_timeout_seconds)
     own = paths.telemetry_journal(options.replica, ranks.collective.rank, incarnation)
-    # Rank 0 tells of its own node; of each other one its first rank does.
+    # The first rank of each node records the node's telemetry; here, except on rank 0's node.
     seconds = config.telemetry.seconds if local_rank == 0 else 0.0
     try:
         with journaled_telemetry(paths, own, seconds=seconds, clock=SYSTEM):
@@ -172,18 +172,18 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
 
 
 def _lead(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -> int:
-    """Be the replica, or its rank 0."""
+    """Run the replica, or its rank 0."""
     with ExitStack() as others:
         others.callback(_dismiss, ranks)
         try:
             return _replica(options, manifest, ranks)
         except DeviceLostError:
-            others.pop_all()  # They wait for this rank's device, and are ended by the caller.
+            others.pop_all()  # They wait for this rank's device; the caller ends them.
             raise
 
 
 def _dismiss(ranks: Ranks) -> None:
-    """Let the ranks that follow end."""
+    """End the following ranks."""
     if ranks.ready and ranks.several:
         Announce(ranks.collective)(Command.END)
     else:
@@ -206,15 +206,15 @@ def _replica(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) -
 def claim_incarnation(
     paths: RunPaths, replica: str, counted: Incarnation, retry: Retry
 ) -> Incarnation:
-    """Make the folder of this incarnation of a replica, which no other process has; return it.
+    """Claim a new attempt of a replica by creating its folder; return the attempt.
 
     Args:
-        paths: the run.
-        replica: its name.
-        counted: the incarnation by its scheduler's count, which is not enough: a controller that
-            is killed and restarted has lost its last seconds. It counts a restart in them again,
-            while the forgotten incarnation continues to run.
-        retry: how to write.
+        paths: paths of the run.
+        replica: name of the replica.
+        counted: number of the attempt by the scheduler's count. It may be too low: a scheduler's
+            controller that is killed loses its last seconds, and counts a restart in them again
+            while the forgotten attempt continues to run.
+        retry: retries failed writes.
 
     Raises:
         StorageError: the folder cannot be made.
@@ -230,16 +230,16 @@ def claim_incarnation(
 
 
 def _known_incarnations(folder: Path) -> list[Incarnation]:
-    """Return the incarnations whose folder is visible here."""
+    """Return the attempts whose folders are visible here."""
     found = []
     for path in folder.glob("*.*"):
-        with suppress(ValueError):  # Not a folder of ours.
+        with suppress(ValueError):  # Another program's folder.
             found.append(Incarnation.parse(path.name))
     return found
 
 
 def _make_new(folder: Path) -> bool:
-    """Return whether it was this process that made the folder: of two one fails, on NFS too."""
+    """Return whether this process created the folder; of two, one fails, also on NFS."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         folder.mkdir()
@@ -256,6 +256,6 @@ if __name__ == "__main__":
         status = UNEXPECTED_STATUS
     sys.stdout.flush()
     sys.stderr.flush()
-    # A framework takes seconds to shut down, which the run would be charged for. All records are on
+    # Frameworks need seconds to shut down, which would count towards the run. All records are on
     # stable storage by now, and the search workers have ended.
     os._exit(status)

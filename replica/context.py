@@ -22,21 +22,21 @@ class ReplicaContext:
 
     config: RunConfig
     paths: RunPaths
-    """The names of the run's files."""
+    """Paths of the run's files."""
     who: Identity
-    """The replica and its incarnation."""
+    """The replica and its attempt."""
     journal: JournalWriter
-    """The process's own journal."""
+    """Journal of the process."""
     stop: StopFlag
-    """The flag that ends the work."""
+    """Stop signal."""
     clock: Clock = SYSTEM
-    """The clock of every pause and interval; the journal is stamped by the same."""
+    """Clock of all waits, intervals and journal time stamps."""
     retry: Retry = no_retry
-    """The way to read and write the run's files; a BackoffRetry waits while storage is away."""
+    """Retries reads and writes; a BackoffRetry waits while the storage is unavailable."""
     sync: Sync = to_stable_storage
-    """The way to bring a file to stable storage."""
+    """Writes a file to stable storage."""
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
-    """The trainer's time by phases; search workers do not use it."""
+    """The trainer's time by phase; unused by search workers."""
 
     @property
     def replica(self) -> str:

@@ -1,4 +1,4 @@
-"""The machine that a replica runs on: its clock, its measurements and its processes."""
+"""The host of a replica: clock, measurements and processes."""
 
 from __future__ import annotations
 
@@ -48,39 +48,39 @@ class Usage(NamedTuple):
     """Telemetry of a replica's processes on one host."""
 
     cpu_percent: float
-    """The share of one core since the last time: 200 for two that were busy all the time."""
+    """CPU utilization since the last sample in percent of one core: 200 for two busy cores."""
     memory_bytes: int
-    """The sum of the resident sets; what processes share counts for each of them."""
+    """Sum of the resident set sizes; shared memory counts once per process."""
 
 
 class Workers(Protocol):
     """A replica's search workers."""
 
     def revive(self) -> None:
-        """Start again those that have exited; their journals have the reasons."""
+        """Restart workers that have exited; their journals have the reasons."""
         ...
 
 
 class Host:
-    """The machine, with this process as the replica and search workers as further processes.
+    """The real host: this process is the replica, and search workers are child processes.
 
     The simulation overrides all of it.
     """
 
     clock: Clock = SYSTEM
     look_seconds = 1.0
-    """Seconds between two looks at the file that requests a stop."""
+    """Polling interval of the stop file in seconds."""
     cores: tuple[int, ...]
     """The logical CPUs that the trainer may use."""
     pid: int
     job: str | None
-    """The scheduler's number of the job that the replica runs in."""
+    """The scheduler's identifier of the replica's job."""
 
     def __init__(self, sharing: int, several_ranks: bool = False) -> None:
-        """Look at the machine.
+        """Detect the host.
 
         Args:
-            sharing: replicas that share it.
+            sharing: number of replicas on it.
             several_ranks: whether this process is one of several ranks of the replica.
         """
         self._sharing = sharing
@@ -98,15 +98,15 @@ class Host:
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)
 
     def connect(self, stop: StopFlag) -> None:
-        """Let this process's signals request a stop."""
+        """Install signal handlers that request a stop."""
         stop.install()
 
     def patience(self, give_up: Callable[[], bool]) -> BackoffRetry:
-        """Return how to wait for storage until ``give_up`` returns that waiting is pointless."""
+        """Return a retry that waits for storage until ``give_up`` returns True."""
         return BackoffRetry(give_up, clock=self.clock)
 
     def sync(self, file: int) -> None:
-        """Bring what was written to an open file to stable storage."""
+        """Write an open file's data to stable storage."""
         to_stable_storage(file)
 
     def machine(self, engine: Engine) -> Machine:
@@ -120,7 +120,7 @@ class Host:
         )
 
     def describe(self, folders: Mapping[str, Path]) -> RankDescription | None:
-        """Describe this process and its node; None if simulated. A vendor's tools take seconds."""
+        """Describe this process and its node; None if simulated. Vendor tools may need seconds."""
         return describe_rank(folders)
 
     def peak(self, config: RunConfig, device: int) -> DevicePeak | None:
@@ -136,11 +136,11 @@ class Host:
         return checked_dataset(manifest, len(self.cores))
 
     def file_clock(self, folder: Path) -> ClockReading | None:
-        """Compare the clock with the file server's; None if that shows nothing."""
+        """Compare the clock with the file server's; None if there is no difference to report."""
         return read_clock(folder, self.clock.utc)
 
     def clocks(self, folder: Path) -> Clocks | None:
-        """Read all clocks, with a folder of the run to write in; None if time is simulated."""
+        """Read all clocks, using a folder of the run for the file server's; None if simulated."""
         return read_clocks(folder)
 
     def primary_head(self, paths: RunPaths) -> JournalDigest | None:
@@ -148,13 +148,13 @@ class Host:
         return published(paths)
 
     def available_bytes(self, ranks: int) -> int:
-        """Return the memory now available to a training on each of so many ranks here."""
+        """Return the available memory in bytes for a training on each of the ranks here."""
         return available_bytes(self._sharing * ranks)
 
     def usage(self) -> Usage:
         """Return the usage of the replica's processes since the last call, or since the start."""
         (seconds, memory), now = self._tree.totals(), self.clock.monotonic()
-        # Less than before, where a process has left the tree.
+        # The total decreases when a process leaves the tree.
         used, passed = max(0.0, seconds - self._cpu_seconds), now - self._looked
         self._cpu_seconds = seconds
         self._looked = now
@@ -171,7 +171,7 @@ class Host:
                 try:
                     action()
                 except Exception as error:
-                    # A replica without a pulse would look dead, and its workers would be.
+                    # Without heartbeats the replica would count as exited.
                     failed(f"its pulse failed: {type(error).__name__}: {error}")
                     raise
 
@@ -181,11 +181,11 @@ class Host:
     def telemetry(
         self, paths: RunPaths, seconds: float, append: Callable[[AnyEvent], object]
     ) -> AbstractContextManager[None]:
-        """Append the node's telemetry periodically while the block runs, unless another does."""
+        """Append the node's telemetry periodically while the block runs, once per node."""
         return node_telemetry(paths, seconds=seconds, clock=self.clock, append=append)
 
     def background(self) -> AbstractContextManager[Executor]:
-        """Provide an executor that does one job after another during the training."""
+        """Provide an executor with one thread, used during training."""
         return background_thread()
 
     def search(self, paths: RunPaths, who: Identity, count: int) -> AbstractContextManager[Workers]:
@@ -193,12 +193,12 @@ class Host:
         return _SearchProcesses(paths, who, count)
 
     def knowledge(self, paths: RunPaths, replica: str, retry: Retry) -> RunKnowledge:
-        """Return what the replica's trainer knows of the run; ``retry`` reads it."""
+        """Return the trainer's view of the run, read with ``retry``."""
         history = RunHistory(paths, replica=replica, retry=retry)
         return RunKnowledge(replica, history, Digest(paths, retry))
 
     def study(self, path: Path, retry: Retry, warn: Warn) -> BaseStorage:
-        """Return the storage of a study in ``path``, written by ``retry``.
+        """Return the storage of a study in ``path``, written with ``retry``.
 
         ``warn`` is called if its file was lost and had to be written anew.
         """
@@ -206,13 +206,12 @@ class Host:
 
 
 SEARCH_THREADS = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"), "1")
-"""The environment variables that keep a search worker's linear algebra to one thread. Threads that
-have to wait for each other spin, and at low priority they wait long: for the training, whose cores
-they take."""
+"""Environment variables that limit a search worker's linear algebra to one thread. Several threads
+would spin while they wait for each other, and at low priority steal time from the training."""
 
 
 class _SearchProcesses:
-    """Search workers as processes, in a context: started with it, ended with it."""
+    """Search workers as child processes, in a context manager that starts and ends them."""
 
     def __init__(self, paths: RunPaths, who: Identity, count: int) -> None:
         base = [sys.executable, "-m", "aiperf_hpc.replica.search.worker", str(paths.root)]

@@ -1,7 +1,7 @@
-"""Checks of a node before its replica trains: that it agrees with the node that started the run.
+"""Checks that a node matches the node that started the run, before its replica trains.
 
-Every replica compares itself with ``run.yaml``, so that none has to wait for another: replicas
-that agree with it agree among themselves.
+Every replica compares itself with ``run.yaml``. Replicas that match it match each other, so none
+has to wait for another.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from aiperf_hpc.workloads.registry import missing
 
 
 def check_node(manifest: RunManifest) -> None:
-    """Require the versions, packages and dataset of the run; before anything slow is loaded.
+    """Require the versions, packages and dataset of the run before anything slow is loaded.
 
     Raises:
-        PreflightError: the node has others, or lacks one.
+        PreflightError: the node differs.
     """
     here = package_versions()
     for name, expected in manifest.versions.items():
@@ -59,8 +59,8 @@ def checked_engine(manifest: RunManifest, cores: int, clock: Clock, device: int)
     """Load the run's engine.
 
     Raises:
-        PreflightError: the node has no such device, or no package; or there is an accelerator that
-            the engine does not see: one that this rank was bound to, or any on the node's bus.
+        PreflightError: the device or a package is missing, or the engine does not see an
+            accelerator: the one that this rank is bound to, or any on the node's bus.
     """
     try:
         engine = engine_for(manifest.config, cores, clock=clock, device=device)
@@ -80,7 +80,7 @@ def checked_engine(manifest: RunManifest, cores: int, clock: Clock, device: int)
 
 
 def _require_none_on_bus(engine: str) -> None:
-    """Refuse to train on the CPU beside accelerators, unless that is asked for."""
+    """Reject training on the CPU of a node with accelerators, unless it is requested."""
     if there := computing_on_bus():
         settings = " or ".join(each.accelerators for each in SCHEDULERS)
         counted = ", ".join(f"{count} of {vendor}" for vendor, count in there.items())
@@ -92,7 +92,7 @@ def _require_none_on_bus(engine: str) -> None:
 
 
 class Loaded(NamedTuple):
-    """A dataset, and what it took to bring it to this node."""
+    """A dataset, and the time and size of its copy to this node."""
 
     dataset: Dataset
     staged_seconds: float = 0.0
@@ -100,10 +100,10 @@ class Loaded(NamedTuple):
 
 
 def checked_dataset(manifest: RunManifest, cores: int) -> Loaded:
-    """Bring the run's dataset to where it is to be read from, and load it.
+    """Copy the run's dataset to its cache, if one is configured, and load it.
 
     Raises:
-        PreflightError: the node does not see it, or sees another one.
+        PreflightError: the node has no dataset, or a different one.
     """
     config = manifest.config
     _require_room_for_decoded(config)
@@ -117,7 +117,7 @@ def checked_dataset(manifest: RunManifest, cores: int) -> Loaded:
 
 
 def _require_room_for_decoded(config: RunConfig) -> None:
-    """Require memory for what the ranks of a node keep decoded. Raises PreflightError."""
+    """Require memory for the decoded images of a node's ranks. Raises PreflightError."""
     ranks = config.replica.settled().ranks_per_node
     wanted, free = config.dataset.decoded_gib * int(ranks) * 2**30, available_bytes()
     if wanted > free:
@@ -128,7 +128,7 @@ def _require_room_for_decoded(config: RunConfig) -> None:
 
 
 def check_dataset(manifest: RunManifest, found: DatasetInfo) -> None:
-    """Require that a dataset is the one that the run was started on. Raises PreflightError."""
+    """Require the dataset that the run was started on. Raises PreflightError."""
     expected = manifest.dataset
     if expected is not None and _content(found) != _content(expected):
         raise PreflightError(
@@ -140,14 +140,14 @@ def check_dataset(manifest: RunManifest, found: DatasetInfo) -> None:
 
 
 def _content(info: DatasetInfo) -> tuple[str, int, int]:
-    """Return what must agree; the shape of a sample is for the configuration to say."""
+    """Return the properties that must match; the configuration gives the sample shape."""
     return info.sha256, info.train_samples, info.validation_samples
 
 
 def package_versions() -> dict[str, str]:
-    """Return the versions that a replica's results may depend on, except its engine's."""
+    """Return the package versions that results may depend on, except the engine's."""
     return {
-        "aiperf-hpc": __version__,  # A checkout's own: on PYTHONPATH it has no metadata.
+        "aiperf-hpc": __version__,  # A checkout on PYTHONPATH has no package metadata.
         FILES: package_digest(),
         "python": platform.python_version(),
         **{name: _installed(name) for name in ("numpy", "optuna")},

@@ -1,4 +1,4 @@
-"""Some training steps of one network, timed without the framework's profiler and then with it.
+"""Profiling of a network's training steps, timed with and without the framework's profiler.
 
     python -m aiperf_hpc.replica.profiling --out DIR
 
@@ -39,14 +39,14 @@ from aiperf_hpc.trial import DatasetInfo, Hyperparameters, TensorSpec
 from aiperf_hpc.workloads.registry import initial_graph
 
 WARM_UP = 2
-"""Steps before anything is timed: the first ones choose kernels and take memory."""
+"""Warm-up steps before timing: the first steps choose kernels and allocate memory."""
 BATCHES = 4
-"""Batches that are prepared beforehand, and reused."""
+"""Number of prepared batches, which are reused."""
 _MEBI = 2**20
 
 
 class Subject(NamedTuple):
-    """The network that is trained, and its engine."""
+    """The network to profile, and its engine."""
 
     engine: Engine
     dataset: DatasetInfo
@@ -56,19 +56,19 @@ class Subject(NamedTuple):
 
 
 class Timings(NamedTuple):
-    """The seconds of some steps."""
+    """Durations of steps in seconds."""
 
     alone: float
-    """Without the profiler: the mean of those before and after it."""
+    """Without the profiler: mean of the steps before and after profiling."""
     profiled: float
 
 
 def profile_steps(request: ProfileRequest, folder: Path) -> Profile:
     """Build the network and profile its training.
 
-    Weights are initial and the learning rate is 0, so that nothing diverges: the time of a step
-    does not depend on them. Batches are in memory, and one rank trains alone: a profile contains
-    neither reading nor the all-reduce of several ranks.
+    The weights are initial and the learning rate is 0, so nothing diverges; the duration of a step
+    does not depend on them. Batches are in memory and one rank trains, so a profile contains
+    neither input nor all-reduce.
 
     Raises:
         EngineError: the network cannot be built, trained or profiled here.
@@ -147,7 +147,7 @@ def _profile(
 
 
 def _require_memory(subject: Subject, config: RunConfig) -> None:
-    """Refuse a batch whose estimated memory is not available, as a run does."""
+    """Reject a batch whose estimated memory is not available, as a run does."""
     used, batch_size = subject.used, subject.used.batch_size
     needed = training_bytes(subject.graph, batch_size, used.precision, used.optimizer)
     limit = config.engine.memory_gib
@@ -193,7 +193,7 @@ def _real_batches(config: RunConfig, batch_size: int, cores: int) -> list[Batch]
 
 
 def _synthetic_batch(dataset: DatasetInfo, batch_size: int, number: int) -> Batch:
-    """Return random numbers in the shapes of a dataset; classes are spread evenly."""
+    """Return random samples in the shapes of a dataset, with evenly distributed classes."""
     rng = np.random.default_rng(number)
 
     def array(spec: TensorSpec, below: int) -> NDArray[np.generic]:

@@ -1,11 +1,10 @@
-"""Recorded epochs, executed again from the two checkpoints that were kept of each.
+"""Re-execution of recorded epochs from the two stored checkpoints of each.
 
     python -m aiperf_hpc.replica.reexecution --out FILE
 
-Reads the request from standard input. One process executes the parts of all ranks in turn. Each
-rank has its own part of every batch, by which it normalizes, and its own running statistics, whose
-mean is evaluated; so it is here. Only the order in which gradients are summed differs, in the last
-digits.
+Reads the request from standard input. One process executes the shards of all ranks in turn. As in
+the run, each rank normalizes by its own shard of a batch and has its own running statistics, whose
+mean is evaluated. Only the order in which gradients are summed differs, in the last digits.
 """
 
 from __future__ import annotations
@@ -55,19 +54,19 @@ from aiperf_hpc.run.replica_requests import (
 )
 
 Parts = Sequence[Batch]
-"""The parts of one batch, in the order of the ranks."""
+"""The shards of one batch, in the order of the ranks."""
 
 
 def parts_of_batches(
     dataset: Dataset, epoch: int, batch_size: int, seed: int, ranks: int
 ) -> Iterator[Parts]:
-    """Yield the batches of a training epoch in the ranks' parts."""
+    """Yield the batches of a training epoch, sharded by rank."""
     own = [RankDataset(dataset, Part(rank, ranks)) for rank in range(ranks)]
     yield from zip(*(each.train(epoch, batch_size, seed) for each in own), strict=True)
 
 
 class RanksInTurn:
-    """Trains a network by the parts of its ranks."""
+    """Trains a network on the shards of its ranks."""
 
     def __init__(self, network: RankNetwork, graph: Graph, weights: Weights, ranks: int) -> None:
         self._network = network
@@ -77,14 +76,14 @@ class RanksInTurn:
         self._statistics = [network.statistics() for _ in range(ranks)]
 
     def calibrate(self, parts: Parts) -> None:
-        """Make inserted normalisations transparent on one batch."""
+        """Calibrate inserted normalizations on one batch."""
         calibrate(
             self._graph, self._transparent, lambda: self._moments(parts), self._network.assign
         )
         self._statistics = [self._network.statistics() for _ in range(self._ranks)]
 
     def _moments(self, parts: Parts) -> NDArray[np.float64]:
-        """Return the mean, over all samples, of the parts' moments."""
+        """Return the mean of the shards' moments over all samples."""
         total = np.zeros(sum(map(math.prod, self._graph.statistics.values())), np.float64)
         for part in parts:
             if part.size:
@@ -114,25 +113,23 @@ class RanksInTurn:
         return given
 
     def drain_training(self) -> float:
-        """Return the mean loss of the steps, and let the ranks' mean statistics be evaluated."""
+        """Return the mean loss of the steps, and load the mean of the ranks' running statistics."""
         loss = self._network.drain_training()
         if self._ranks > 1:
             self._network.set_statistics(np.mean(self._statistics, axis=0, dtype=np.float32))
-        # Each part counted as a step of the network.
+        # The network counted each shard as a step.
         return loss * self._ranks
 
 
 class Bench(NamedTuple):
-    """The engine and the dataset that execute epochs."""
+    """Engine and dataset of the re-execution."""
 
     engine: RankEngine
     dataset: Dataset
 
 
 def execute(request: ExecutionRequest) -> ExecutionResult:
-    """Execute the requested epochs.
-
-    An error of an epoch is in the result, not raised.
+    """Execute the requested epochs; errors of single epochs are returned in their results.
 
     Raises:
         DatasetError: the dataset cannot be read, or is not the run's.
@@ -211,7 +208,7 @@ def make_samples(dataset: Dataset, epoch: int, batch_size: int, seed: int) -> No
 
 
 def _loaded(kept: KeptCheckpoint, epoch: RecordedEpoch) -> TrainingState:
-    """Return a checkpoint. Raises CheckpointError unless it is the recorded one, of the graph."""
+    """Return a checkpoint. Raises CheckpointError unless digest and graph are as recorded."""
     path = Path(kept.path)
     try:
         with path.open("rb") as file:
@@ -253,7 +250,7 @@ def _evaluation(bench: Bench, epoch: RecordedEpoch, network: Network) -> Evaluat
 
 
 def _train(bench: Bench, epoch: RecordedEpoch, network: RankNetwork, began: TrainingState) -> float:
-    """Train the epoch as the trainer does; return the mean loss of its steps."""
+    """Train one epoch as the trainer does; return the mean loss of its steps."""
     used = epoch.hyperparameters
     steps = math.ceil(bench.dataset.info.train_samples / used.batch_size)
     rate = partial(Schedule(used, steps, epoch.epoch_limit).rate, losses=epoch.losses)

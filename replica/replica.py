@@ -1,4 +1,4 @@
-"""One life of a replica: from its first record to its last, wherever it runs."""
+"""One attempt of a replica, from its first record to its last."""
 
 from __future__ import annotations
 
@@ -56,27 +56,27 @@ from aiperf_hpc.workloads.registry import initial_graph
 Report = TypeVar("Report", RankDescription, DevicePeak)
 
 STORAGE_GRACE_SECONDS = 180.0
-"""How long after its end a replica still waits for storage to take its last records: a file
-server that was away for a minute refuses to open files for its grace time, usually 90 s."""
+"""Seconds after its end in which a replica retries to write its last records. A restarted NFS
+server refuses to open files during its grace period, usually 90 s."""
 
 
 class Replica:
-    """A replica at work."""
+    """An attempt of a replica."""
 
     def __init__(
         self, paths: RunPaths, manifest: RunManifest, who: Identity, host: Host, ranks: Ranks
     ) -> None:
-        """Let the replica be asked to stop, and look up when the run ends.
+        """Install the stop signal and find the end of the run.
 
         Args:
-            paths: the run.
-            manifest: what it is.
-            who: which replica this is.
-            host: where it runs.
-            ranks: of which this is the first.
+            paths: paths of the run.
+            manifest: manifest of the run.
+            who: the replica and its attempt.
+            host: the replica's host.
+            ranks: the replica's ranks, of which this process is the first.
 
         Raises:
-            ReplicaFailedError: the run has not started.
+            ReplicaFailedError: the run has not started yet.
         """
         self._paths = paths
         self._manifest = manifest
@@ -100,11 +100,11 @@ class Replica:
         )
         self._clock = RunClock(paths, manifest.hours, began, self._patience)
         if self._clock.starts is None:
-            raise ReplicaFailedError("the primary's journal does not say that the run has started")
+            raise ReplicaFailedError("the primary's journal has no record of the run's start")
         self._stop.deadline = self._clock.deadline
 
     def run(self) -> int:
-        """Train until it is over; return the exit status."""
+        """Train until the run ends; return the exit status."""
         who, host = self._who, self._host
         own = self._paths.replica_journal(who.replica, who.incarnation)
         with JournalWriter(own, clock=host.clock, retry=self._patience, sync=host.sync) as journal:
@@ -127,9 +127,9 @@ class Replica:
                 sys.stderr.write(f"aiperf: {who.replica}: {error}\n")
             except DeviceLostError as error:
                 reason = f"failed: {error}"
-                raise  # The other ranks, which wait for this one, are ended too.
+                raise  # Ends the other ranks too, which wait for this one.
             except Exception as error:
-                # Recorded for whoever reads the run; the traceback goes to the replica's log.
+                # The traceback goes to the replica's log.
                 reason = f"failed: unexpected {type(error).__name__}: {error}"
                 raise
             finally:
@@ -140,7 +140,7 @@ class Replica:
         return status
 
     def _work(self, context: ReplicaContext) -> str:
-        """Train until it is over; return why it is."""
+        """Train until the run ends; return the reason."""
         config, journal, host, ranks = context.config, context.journal, self._host, self._ranks
         host.check(self._manifest)
         local_rank = ranks.collective.local_rank
@@ -148,7 +148,7 @@ class Replica:
         machine = host.machine(engine)
         self._record_start(journal, engine.name, machine)
         beat = config.journal.heartbeat_seconds
-        # Search workers and pulse before the dataset, which may take minutes to load.
+        # Workers and heartbeats start before the dataset, which may take minutes to load.
         with (
             host.search(self._paths, self._who, config.search.processes) as workers,
             host.every(beat, lambda: self._beat(journal, workers), self._stop.ask),
@@ -157,7 +157,7 @@ class Replica:
             host.background() as checkpoints,
         ):
             self._measure_peak(journal, local_rank)
-            # Beside the dataset: a vendor's tools may take seconds.
+            # Concurrently with loading the dataset: vendor tools may need seconds.
             described = background.submit(self._describe, journal)
             loaded = host.dataset(self._manifest)
             dataset = loaded.dataset
@@ -214,25 +214,25 @@ class Replica:
         journal.append_all([started, *self._timekeeping.at_start(), *seen])
 
     def _clock_seen(self) -> list[ClockSeen]:
-        """Return what is to be recorded of the start of the run's clock, once it is known."""
+        """Return the record of the start of the run's clock, once it is known."""
         start = self._clock.start_utc
         return [] if start is None else [ClockSeen(start_utc=start)]
 
     def _look_at_the_clock(self) -> list[ClockSeen]:
-        """Learn when the time is over, if that is not known; return what is to be recorded."""
+        """Find the end of the run if it is unknown; return the records of it."""
         if not self._clock.look():
             return []
         self._stop.deadline = self._clock.deadline
         return self._clock_seen()
 
     def _wait_for_the_clock(self, journal: JournalWriter) -> None:
-        """Wait until all replicas are ready, or a stop is asked for, where all are waited for."""
+        """Wait until all replicas are ready or a stop is requested, if the run waits for all."""
         if self._clock.starts != "all" or self._clock.start_utc is not None:
             return
         journal.append(ReplicaReady())
         while not (seen := self._look_at_the_clock()) and self._stop.reason is None:
             self._host.clock.sleep(self._host.look_seconds)
-        # What was spent until the clock started is not charged; what it took to learn of it is.
+        # Time before the start of the clock is not charged; the delay until it is noticed is.
         spent = self._watch.take()
         start = self._clock.start_utc
         late = 0.0 if start is None else max(0.0, self._host.clock.utc() - start)
@@ -243,7 +243,7 @@ class Replica:
         journal.append_all([TimeSpent(trial=None, seconds=spent), *seen])
 
     def _describe(self, journal: JournalWriter) -> None:
-        """Record what this process and its node are."""
+        """Record the description of this process and its node."""
         description = self._host.describe(self._manifest.folders(self._paths))
         if description is not None:
             journal.append(SystemDescribed(rank=0, description=description))
@@ -260,13 +260,13 @@ class Replica:
         return [(rank, kind.model_validate_json(text)) for rank, text in texts if text]
 
     def _measure_peak(self, journal: JournalWriter, device: int) -> None:
-        """Record what the device of this rank can do, while nothing else is done here."""
+        """Measure and record the peak of this rank's device while it is idle."""
         peak = self._host.peak(self._manifest.config, device)
         if peak is not None:
             journal.append(PeakMeasured(rank=0, peak=peak))
 
     def _record_other_peaks(self, journal: JournalWriter) -> None:
-        """Record what the other ranks tell of their devices."""
+        """Record the peaks of the other ranks' devices."""
         if self._ranks.several and self._manifest.config.peak_seconds:
             peaks = self._exchanged(DevicePeak)
             journal.append_all([PeakMeasured(rank=rank, peak=peak) for rank, peak in peaks])
@@ -280,7 +280,7 @@ class Replica:
         background: Executor,
         checkpoints: Executor,
     ) -> tuple[Trainer, TrialBuilder]:
-        """Return what trains, on this rank alone or leading all of them, and what builds for it."""
+        """Return the engine, for this rank or leading all ranks, and the builder for it."""
         objective, measured = engine.objective, _measures_baseline(context.config, engine)
         if not self._ranks.several:
             tally = Tally(objective, dataset.info) if measured else None
@@ -300,13 +300,13 @@ class Replica:
         return trainer, SeveralRanksBuilder(context, leading, together_data, trainer)
 
     def _study(self, context: ReplicaContext) -> BaseStorage:
-        """Return where this life's study is kept; what is wrong with it is recorded."""
+        """Return the storage of this attempt's study; its problems are recorded."""
         path = self._paths.study(self._who.replica, self._who.incarnation)
         remedy = "it was written anew, with all that was tried"
         return self._host.study(path, self._patience, partial(context.report, path, remedy=remedy))
 
     def _beat(self, journal: JournalWriter, workers: Workers) -> None:
-        """Record that the replica is alive, and see that its search workers are."""
+        """Record a heartbeat and restart search workers that have exited."""
         workers.revive()
         usage = self._host.usage()
         waiting = self._patience.waiting
@@ -323,7 +323,7 @@ class Replica:
         journal.append_all([*events, beat])
 
     def _seen_heads(self) -> Iterator[PrimaryHeadSeen]:
-        """Yield what the primary told anew of its journal, if it is time to look."""
+        """Yield a new digest of the primary's journal, if it is time to read it."""
         now = self._host.clock.monotonic()
         if now >= self._next_head:
             self._next_head = now + self._manifest.config.journal.heads_seconds
@@ -333,7 +333,7 @@ class Replica:
                 yield PrimaryHeadSeen(head=head)
 
     def _waits(self) -> list[StorageWaited]:
-        """Return what is to be recorded of the times in which storage was waited for."""
+        """Return the records of waits for the storage."""
         return [StorageWaited.of(wait) for wait in self._patience.take()]
 
 
@@ -343,11 +343,11 @@ def memory_limit(
     """Return the memory of a rank that a training may use: the configured size, or all of it.
 
     Args:
-        config: the run's.
-        device_bytes: an accelerator's memory; None if the training uses the host's.
-        available_bytes: returns a rank's part of the host's memory, which holds decoded images too.
+        config: configuration of the run.
+        device_bytes: memory of the accelerator; None if the training uses the host's.
+        available_bytes: returns a rank's part of the host's memory, including decoded images.
     """
-    # Copies of best epochs are in the host's memory.
+    # The host's memory also holds copies of best epochs.
     copies = device_bytes is None and keeps_best_epochs(config)
     if config.engine.memory_gib is not None:
         limit = int(config.engine.memory_gib * 2**30)
@@ -359,9 +359,9 @@ def memory_limit(
 
 
 def _measures_baseline(config: RunConfig, engine: Engine) -> bool:
-    """Return whether it is told beside the trainings what a trivial predictor reaches.
+    """Return whether to record the quality of a trivial predictor as a baseline.
 
-    Not where a network is searched for, or qualities are made up.
+    It is not recorded for searches and simulated runs.
     """
     made_up = config.engine.name == "simulated"
     return not config.search.searches and not made_up and has_baseline(engine.objective)

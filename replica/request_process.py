@@ -23,12 +23,12 @@ def answer(
     module: str,
     work: Callable[[Request, Path], None],
 ) -> int:
-    """Do what standard input requests, and return the exit status.
+    """Execute the request from standard input, and return the exit status.
 
     Args:
-        arguments: the command line; the process's own when not given.
-        kind: what is requested.
-        module: by what name the process was started, for its usage.
+        arguments: the command line; by default, that of the process.
+        kind: type of the request.
+        module: name of the process's module, for its usage message.
         work: called with the request and the path given as ``--out``.
     """
     print_in_any_locale()

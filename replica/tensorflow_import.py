@@ -1,7 +1,7 @@
 """TensorFlow without Keras: ``from aiperf_hpc.replica.tensorflow_import import tf``.
 
-TensorFlow imports Keras as its last step, for SavedModels of optimisers, which takes as long as
-all that went before. Nothing here uses it. Whoever asks for ``tf.keras`` later still gets it.
+TensorFlow imports Keras as its last step, for SavedModels of optimizers, which doubles the import
+time. Nothing here uses it; ``tf.keras`` is still imported on first access.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# Without oneDNN, which TensorFlow has by itself only where the processor has AVX-512 VNNI or more,
-# it has no gradient of a dilated convolution, and that of a pooling over volumes goes to all
-# elements within 1e-5 of the largest (``pooling_ops_3d.cc``).
+# TensorFlow enables oneDNN by default only on processors with AVX-512 VNNI. Without it, the
+# gradient of a dilated convolution is missing, and that of 3-D max-pooling goes to all elements
+# within 1e-5 of the largest (``pooling_ops_3d.cc``).
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
@@ -22,7 +22,7 @@ LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
 
 @contextmanager
 def _without_keras() -> Iterator[None]:
-    """Let TensorFlow look for the legacy Keras, whose absence it takes without a word."""
+    """Make TensorFlow look for the legacy Keras, whose absence it ignores silently."""
     before = os.environ.get(LEGACY_KERAS)
     os.environ[LEGACY_KERAS] = "1"
     try:
@@ -37,8 +37,8 @@ def _without_keras() -> Iterator[None]:
 with _without_keras():
     import tensorflow as tf
 
-# What TensorFlow's modules consist of lasts as long as the process; to look through it took two
-# thirds of each full collection of garbage.
+# Objects of TensorFlow's modules live as long as the process; scanning them took two thirds of
+# each full garbage collection.
 gc.freeze()
 
 __all__ = ["tf"]

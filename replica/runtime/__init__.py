@@ -1,1 +1,1 @@
-"""What a replica knows of its host: processes, clocks, signals, usage."""
+"""Runtime of a replica's processes: background jobs, stop signals, stopwatch, telemetry."""

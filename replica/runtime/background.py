@@ -1,4 +1,4 @@
-"""What a replica has done beside its training: one job after the other, at low priority."""
+"""Background jobs of a replica during training: one after the other, at low priority."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
 NICENESS = 10
-"""The niceness of all that a replica does beside its training."""
+"""Niceness of background jobs."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -18,21 +18,21 @@ T = TypeVar("T")
 
 @contextmanager
 def background_thread() -> Iterator[Executor]:
-    """Give a thread that does jobs in the order they come in; after the block all have ended."""
+    """Provide an executor with one low-priority thread; all jobs have ended after the block."""
     with ThreadPoolExecutor(1, "background", lower_priority) as executor:
         yield executor
 
 
 def lower_priority() -> None:
-    """Let other threads go before the calling one, which on Linux has a priority of its own."""
+    """Lower the priority of the calling thread; Linux has a niceness per thread."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
 
 class Immediate(Executor):
-    """Does each job when it is given: nothing goes on beside anything else."""
+    """Executor that runs each job immediately in the calling thread."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Do it. What it raises, ``result`` raises."""
+        """Run the job; ``result`` raises its error."""
         future: Future[T] = Future()
         try:
             future.set_result(fn(*args, **kwargs))

@@ -1,8 +1,8 @@
-"""Folders for compiled and tuned kernels that no earlier run has filled.
+"""Empty cache folders for compiled and tuned kernels.
 
-Frameworks and drivers keep what they have compiled and timed for the next process of the same
-user: what an earlier run took minutes for, a later one would find. Each process of a run has a
-folder of its own for all of it, on its node, so that what it compiles it is charged for.
+Frameworks and drivers cache compiled and tuned kernels for later processes of the same user, so a
+second run would start faster than the first. Each process of a run therefore has a new cache
+folder on its node, and every run is charged for its compilations.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from aiperf_hpc.system.software import KERNEL_CACHES
 
 @contextmanager
 def own_kernel_caches(environment: MutableMapping[str, str]) -> Iterator[Path]:
-    """Let what is loaded next keep compiled kernels in a new folder while the block runs.
+    """Direct the kernel caches of frameworks loaded later to a new folder while the block runs.
 
     Args:
-        environment: of this process, in which the variables of each cache are set; what they were
-            is of no matter.
+        environment: environment of this process; the variables of each cache are overwritten.
 
     Raises:
-        AIPerfError: there is no room for a folder where temporary files are.
+        AIPerfError: the folder cannot be created in TMPDIR.
     """
     try:
         folder = TemporaryDirectory(prefix="aiperf-hpc-kernels-", ignore_cleanup_errors=True)

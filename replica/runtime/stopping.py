@@ -1,4 +1,4 @@
-"""When a replica has to stop: the run's time is over, or a stop was requested."""
+"""The stop signal of a replica: the run's time is over, or a stop was requested."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from aiperf_hpc.run.storage import Retry
 
 
 class RunClock:
-    """What the primary's journal says of the start of the run's clock."""
+    """The start of the run's clock, as recorded in the primary's journal."""
 
     def __init__(self, paths: RunPaths, hours: float, began_utc: float, retry: Retry) -> None:
-        """Read what the journal says so far.
+        """Read the journal.
 
         Args:
-            paths: the run.
-            hours: for how long its clock runs.
-            began_utc: when this replica began, UTC seconds.
-            retry: how to read.
+            paths: paths of the run.
+            hours: length of the run.
+            began_utc: start of this replica in UTC seconds.
+            retry: retries failed reads.
         """
         self._journal = JournalReader(paths.primary_journal, retry=retry)
         self._seconds = hours * 3600.0
         self._began = began_utc
         self.starts: ClockStarts | None = None
-        """What starts the clock; None where the journal does not say that the run has started."""
+        """The event that starts the clock; None if the journal has no start of the run."""
         self.start_utc: float | None = None
-        """When it started, UTC seconds; None as long as that is not known."""
+        """Start of the clock in UTC seconds, or None if it is not known yet."""
         self.look()
 
     def look(self) -> bool:
-        """Read what was added, unless the start is known; return whether it has become known."""
+        """Read new records unless the start is known; return whether it has become known."""
         if self.start_utc is not None:
             return False
         for record in self._journal.read():
@@ -54,15 +54,15 @@ class RunClock:
 
     @property
     def deadline(self) -> float:
-        """When the run's time is over, UTC seconds; the latest that it can be while its start is
-        not known: no clock starts after the first replica began, unless all are waited for."""
+        """End of the run in UTC seconds. While the start is unknown, the latest possible end:
+        unless the run waits for all replicas, the clock starts before the first replica does."""
         if self.start_utc is None and self.starts == "all":
             return math.inf
         return (self._began if self.start_utc is None else self.start_utc) + self._seconds
 
 
 class StopFlag:
-    """Looks at the clock, at a file on the shared directory and at this process's signals."""
+    """Stop signal: watches the clock, a file on the shared directory and this process's signals."""
 
     def __init__(
         self,
@@ -73,17 +73,17 @@ class StopFlag:
         clock: Clock = SYSTEM,
         also: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """Watch the time, a file and whatever else is a reason to stop.
+        """Watch the deadline, the stop file and further conditions.
 
         Args:
-            deadline_utc: when the run's time is over, UTC seconds.
-            request: a file whose existence asks for a stop; its text says why.
-            look_every: seconds between two looks at the file.
-            clock: the clock that the deadline is on.
-            also: asked as often as the file; a text it returns is a reason to stop.
+            deadline_utc: end of the run in UTC seconds.
+            request: file whose existence requests a stop; its text is the reason.
+            look_every: polling interval of the file in seconds.
+            clock: clock of the deadline.
+            also: polled like the file; returns a reason to stop, or an empty text.
         """
         self.deadline = deadline_utc
-        """When the run's time is over, UTC seconds."""
+        """End of the run in UTC seconds."""
         self._request = request
         self._every = look_every
         self._clock = clock
@@ -92,24 +92,24 @@ class StopFlag:
         self._requested: str | None = None
         self._signalled = False
         self.interrupted = False
-        """Whether the reason is a signal alone: the run has time left and nobody asked it to stop,
-        so that a scheduler wants the node, and another life of this replica may follow."""
+        """Whether only a signal requests the stop: the scheduler preempts the node before the run
+        ends, and another attempt of this replica may follow."""
         self._reason: str | None = None
         self._since: float | None = None
 
     def install(self) -> None:
-        """Let SIGTERM, SIGINT and SIGUSR1 ask for a stop in this process."""
+        """Handle SIGTERM, SIGINT and SIGUSR1 as stop requests in this process."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._received)
-        # Only the primary sends this one, and it wants the run to end.
+        # Only the primary sends this signal, to end the run.
         signal.signal(signal.SIGUSR1, lambda *_: self.ask("the primary asked for it"))
 
     def ask(self, reason: str) -> None:
-        """Ask for a stop."""
+        """Request a stop."""
         self._requested = self._requested or reason
 
     def interrupt(self, reason: str) -> None:
-        """Ask for a stop as a scheduler does that wants the node."""
+        """Request a stop as a scheduler does that preempts the node."""
         self._signalled = self._requested is None
         self.ask(reason)
 
@@ -118,9 +118,9 @@ class StopFlag:
 
     @property
     def reason(self) -> str | None:
-        """Why to stop, or None to go on. Cheap enough for every training step.
+        """Reason to stop, or None. Cheap enough for every training step.
 
-        The clock and the file come first: they say more than the signal that follows them.
+        The clock and the file take precedence: their reasons are more specific than a signal.
         """
         if self._reason is None:
             now = self._clock.utc()
@@ -133,7 +133,7 @@ class StopFlag:
         return self._reason
 
     def overdue(self, seconds: float) -> bool:
-        """Return whether this should have stopped more than so many seconds ago."""
+        """Return whether the stop was due more than this number of seconds ago."""
         if self.reason is None:
             return False
         if self._since is None:

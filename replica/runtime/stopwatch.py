@@ -1,4 +1,4 @@
-"""Where the trainer's wall time goes: every second belongs to exactly one phase."""
+"""Stopwatch of the trainer's wall time: every second belongs to exactly one phase."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiperf_hpc.trial import TimePhase
 
 
 class Stopwatch:
-    """Sums wall seconds by phase. Another thread may ask for the current phase."""
+    """Sums wall seconds by phase. Other threads may read the current phase."""
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self._clock = clock
@@ -23,11 +23,11 @@ class Stopwatch:
 
     @property
     def phase(self) -> TimePhase:
-        """What is being done now."""
+        """The current phase."""
         return self._phase
 
     def enter(self, phase: TimePhase) -> None:
-        """End the current phase and begin ``phase``."""
+        """End the current phase and start ``phase``."""
         with self._lock:
             now = self._clock.monotonic()
             self._seconds[self._phase] += now - self._since
@@ -36,7 +36,7 @@ class Stopwatch:
 
     @contextmanager
     def during(self, phase: TimePhase) -> Iterator[None]:
-        """Spend the block's time on ``phase``, then go back to what was being done."""
+        """Count the block's time as ``phase``, then return to the previous phase."""
         before = self._phase
         self.enter(phase)
         try:

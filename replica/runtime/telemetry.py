@@ -1,4 +1,4 @@
-"""What a replica's processes use, and the telemetry of the nodes that its ranks are on."""
+"""Resource usage of a replica's processes, and the telemetry of its ranks' nodes."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from aiperf_hpc.telemetry.values import Equipment, Sample
 
 
 class Totals(NamedTuple):
-    """What all processes of a tree have used, and have."""
+    """Resource usage of a process tree."""
 
     cpu_seconds: float
-    """User and system so far. Of those that ended it is kept by whoever waited for them. What a
-    process left behind that outlived its parent, or was never waited for, leaves the tree, and its
-    time with it."""
+    """User and system time in seconds. The time of an exited process is kept by the parent that
+    waited for it. Processes that outlive their parent, or were never waited for, leave the tree
+    with their time."""
     memory_bytes: int
-    """The sum of the resident sets; what processes share counts for each of them."""
+    """Sum of the resident set sizes; shared memory counts once per process."""
 
 
 class ProcessTree:
-    """A process and its descendants, as they come and go."""
+    """A process and its current descendants."""
 
     def __init__(self, root: psutil.Process) -> None:
         self._root = root
 
     def totals(self) -> Totals:
-        """Return CPU time and memory by one look: finding the members takes longest."""
+        """Return CPU time and memory of all members in one pass."""
         seconds, memory = 0.0, 0
         for member in self._members():
-            with suppress(psutil.NoSuchProcess):  # It ended between being listed and being asked.
+            with suppress(psutil.NoSuchProcess):  # It exited after it was listed.
                 times = member.cpu_times()
                 seconds += times.user + times.system
                 seconds += times.children_user + times.children_system
@@ -55,11 +55,10 @@ class ProcessTree:
 
 
 def node_tree() -> ProcessTree:
-    """Return the run's processes on this host, as far as they hang together.
+    """Return the run's process tree on this host.
 
-    Those are all under whoever started this one: the primary, ``mpirun``, ``start_ranks`` or
-    the scheduler's daemon of the step. Where that is gone or not to be seen, they are this process
-    and what it started.
+    It starts at this process's parent: the primary, ``mpirun``, ``start_ranks`` or the scheduler's
+    step daemon. If the parent has exited or is not visible, it starts at this process.
     """
     own = psutil.Process()
     with suppress(psutil.Error):
@@ -71,11 +70,10 @@ def node_tree() -> ProcessTree:
 
 
 def replica_tree(several_ranks: bool) -> ProcessTree:
-    """Return the processes of the replica that this process belongs to, on this host.
+    """Return the process tree of this process's replica on this host.
 
-    Those are this process, its search workers and what they start. Where the replica has several
-    ranks, whoever started this one started the others here too: ``mpirun``, ``start_ranks`` or
-    the scheduler's daemon of the step.
+    It starts at this process or, if the replica has several ranks here, at their common parent:
+    ``mpirun``, ``start_ranks`` or the scheduler's step daemon.
     """
     own = psutil.Process()
     starter = own.parent() if several_ranks else None
@@ -89,10 +87,10 @@ def node_telemetry(
     """Record this node's telemetry while the block runs, if no other process of the run does.
 
     Args:
-        paths: the run.
-        seconds: between two samples; 0 for none.
-        clock: by which energy is integrated.
-        append: called with the records, from a thread.
+        paths: paths of the run.
+        seconds: sampling interval; 0 for no telemetry.
+        clock: clock by which energy is integrated.
+        append: called with the records from a thread.
     """
     if seconds == 0.0:
         yield
@@ -111,7 +109,7 @@ def node_telemetry(
 def journaled_telemetry(
     paths: RunPaths, journal: Path, *, seconds: float, clock: Clock
 ) -> Iterator[None]:
-    """Record this node's telemetry in a journal of its own, which is made when there is any."""
+    """Record this node's telemetry in its own journal, created with the first sample."""
     over = threading.Event()
     retry = BackoffRetry(over.is_set, clock=clock)
     writers: list[JournalWriter] = []
@@ -125,6 +123,6 @@ def journaled_telemetry(
         with node_telemetry(paths, seconds=seconds, clock=clock, append=append):
             yield
     finally:
-        over.set()  # What could not be stored by now is given up.
+        over.set()  # Records that could not be stored by now are lost.
         for writer in writers:
             writer.close()

@@ -1,7 +1,7 @@
-"""What one replica knows of the whole run.
+"""A replica's view of the whole run.
 
-Of itself everything, at once, by its own journals; of the others what the primary's digest
-says, a few seconds later, and on NFS up to a minute.
+Its own trials are known immediately from its journals, those of other replicas from the primary's
+digest, a few seconds later (on NFS up to a minute).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from aiperf_hpc.trial import DatasetInfo
 
 
 class Observed(NamedTuple):
-    """The graphs of a digest as searchers need them. The caller must not change them."""
+    """The graphs of a digest, indexed for searchers. Callers must not modify them."""
 
     known: dict[str, Observation]
     """All trained graphs, by trial."""
     ended: Set[str]
-    """The graphs of which a trial has ended, successfully or not."""
+    """Graphs with an ended trial, successful or not."""
     unobserved: dict[str, str]
-    """The graphs of which no trial has ended, oldest first, with the proposal or trial of each."""
+    """Graphs without an ended trial, oldest first, with the proposal or trial of each."""
 
 
 class Observations:
-    """The observations of a digest, computed again only when it has grown."""
+    """The observations of a digest, recomputed only after it has grown."""
 
     def __init__(self, digest: Digest) -> None:
         self._digest = digest
@@ -53,7 +53,7 @@ class Observations:
 
 
 def observe(trials: Iterable[TrialSummary]) -> dict[str, Observation]:
-    """Return what there is to learn from trials that have ended."""
+    """Return the observations of ended trials."""
     return {
         t.trial: Observation(t.trial, t.graph, t.merit, t.checkpoint)
         for t in trials
@@ -62,7 +62,7 @@ def observe(trials: Iterable[TrialSummary]) -> dict[str, Observation]:
 
 
 class RunKnowledge:
-    """One replica's own history, and the digest of all."""
+    """A replica's own history, combined with the digest of all replicas."""
 
     def __init__(
         self,
@@ -71,13 +71,13 @@ class RunKnowledge:
         digest: Digest,
         observations: Observations | None = None,
     ) -> None:
-        """Join the two.
+        """Combine a replica's history with the digest.
 
         Args:
-            replica: whose journals ``history`` reads.
-            history: of this replica.
-            digest: of all replicas.
-            observations: of the same digest, where several share it.
+            replica: name of the replica.
+            history: history of this replica's journals.
+            digest: digest of all replicas.
+            observations: observations of the same digest, if several share it.
         """
         self._replica = replica
         self.history = history
@@ -86,12 +86,12 @@ class RunKnowledge:
 
     @property
     def dataset(self) -> DatasetInfo | None:
-        """What this replica trains on, once it has said so."""
+        """Dataset of this replica, once it has been recorded."""
         replica = self.history.replicas.get(self._replica)
         return replica.dataset if replica is not None else None
 
     def memory_limit(self, config: RunConfig) -> MemoryLimit | None:
-        """Return what a training may take on each rank of this replica, if that was recorded."""
+        """Return the memory that a training may use on each rank, if it was recorded."""
         replica = self.history.replicas.get(self._replica)
         if replica is None or replica.memory_limit is None:
             return None
@@ -99,30 +99,30 @@ class RunKnowledge:
 
     @property
     def pending(self) -> list[Proposal]:
-        """This replica's proposals that wait for a trial, oldest first."""
+        """Proposals in this replica's candidate queue, oldest first."""
         return self.history.pending(self._replica)
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with the digest."""
+        """Problems of the digest."""
         return [str(problem) for problem in self._digest.problems]
 
     def refresh(self) -> None:
-        """See what is new, here and elsewhere. Raises JournalError if something is unreadable."""
+        """Read new records of all replicas. Raises JournalError if a journal is unreadable."""
         self.refresh_own()
         self._digest.refresh()
 
     def refresh_own(self) -> None:
-        """See what is new on this replica. Raises JournalError if something is unreadable."""
+        """Read new records of this replica. Raises JournalError if a journal is unreadable."""
         self.history.refresh(self._replica)
 
     def trials(self) -> Iterator[TrialSummary]:
-        """Yield all trials that are known, this replica's last."""
+        """Yield all known trials, this replica's last."""
         yield from (t for t in self._digest.trials.values() if t.replica != self._replica)
         yield from map(summarize, self.history.trials.values())
 
     def observations(self, gone: Set[str]) -> list[Observation]:
-        """Return all trained graphs; those in ``gone`` cannot be grown."""
+        """Return all trained graphs; those in ``gone`` cannot be parents."""
         found = dict(self._observations.now().known)
         found.update(observe(map(summarize, self.history.trials.values())))
         for trial in gone & found.keys():
@@ -130,12 +130,12 @@ class RunKnowledge:
         return list(found.values())
 
     def trial(self, name: str) -> TrialSummary | None:
-        """Return a trial, or None when it is unknown."""
+        """Return a trial, or None if it is unknown."""
         own = self.history.trials.get(name)
         return self._digest.trials.get(name) if own is None else summarize(own)
 
     def descent(self, trial: str) -> Descent | None:
-        """Return where a trial's or proposal's graph comes from; None when it is unknown."""
+        """Return the origin of a trial's or proposal's graph, or None if it is unknown."""
         trials, proposals = self.history.trials, self.history.proposals
         if trial in trials:
             return trials[trial].started
@@ -144,15 +144,15 @@ class RunKnowledge:
         return self._digest.trials.get(trial) or self._digest.proposals.get(trial)
 
     def graphs(self) -> set[str]:
-        """Return the hashes of all graphs that were trained or proposed."""
+        """Return the hashes of all trained or proposed graphs."""
         own = (proposal.proposed.graph for proposal in self.history.proposals.values())
         return self._digest.graphs.union(self.history.graphs, own)
 
     def unobserved(self) -> dict[str, str]:
-        """Return the graphs that are proposed or in training and that no trial has observed.
+        """Return the pending graphs: proposed or in training, without an ended trial.
 
-        By hash, oldest first as far as it is known, with the proposal or trial that has it. A
-        graph whose trials failed is none of them: it is known, and nothing is expected of it.
+        They are keyed by hash, oldest first, with the proposal or trial of each. A graph whose
+        trials all failed is not pending.
         """
         observed = self._observations.now()
         found, ended = dict(observed.unobserved), observed.ended
@@ -168,7 +168,7 @@ class RunKnowledge:
         return found
 
     def kinds(self) -> Counter[str]:
-        """Return how often each kind of morphism was proposed."""
+        """Return the number of proposals of each kind of morphism."""
         digested = self._digest.proposals
         new = (p for p in self.history.proposals.values() if p.id not in digested)
         return self._digest.kinds + Counter(
@@ -176,5 +176,5 @@ class RunKnowledge:
         )
 
     def may_be_grown(self) -> bool:
-        """Return whether a trial anywhere has kept its weights, or is still being trained."""
+        """Return whether any trial of the run has stored weights or is still running."""
         return any(trial.checkpoint or not trial.ended for trial in self.trials())

@@ -1,10 +1,10 @@
-"""A search worker: keeps the replica's stock of candidates full while the trainer trains.
+"""A search worker: keeps the replica's candidate queue full during training.
 
     python -m aiperf_hpc.replica.search.worker RUN_DIR --replica r0 --incarnation 0.0 \\
         --worker 0 --parent PID
 
-It works at low priority, reads its replica's journals and the primary's digest of all others,
-and writes one journal of its own.
+It runs at low priority, reads its replica's journals and the primary's digest of the others,
+and writes its own journal.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from aiperf_hpc.streams import print_in_any_locale
 from aiperf_hpc.workloads.registry import initial_graph
 
 FIRST_PAUSE, EAGER_PAUSE, LONGEST_PAUSE = 0.2, 5.0, 30.0
-"""The seconds between two looks: at first, at most while a candidate is missing, and at most."""
+"""Seconds between polls: initially, at most while the queue is short, and at most overall."""
 RETRY_SECONDS = 5.0
 LOST_SECONDS = 90.0
-"""How long trained weights may be missing: the record that they were dropped comes that late."""
+"""Seconds that trained weights may be missing before the record of their deletion arrives."""
 MOST_GRAPHS = 8192
-"""How many graphs are remembered, some 40 kB each; others are grown again when needed."""
+"""Number of cached graphs, about 40 kB each; others are grown again when needed."""
 
 
 class _ParentLostError(AIPerfError):
-    """The weights of a trial are not there, or are damaged."""
+    """The weights of a trial are missing or damaged."""
 
     def __init__(self, parent: str, damage: str | None = None) -> None:
         super().__init__(damage or f"the weights of trial {parent} are not there")
@@ -67,7 +67,7 @@ class _ParentLostError(AIPerfError):
 
 
 class SearchWorker:
-    """Proposes candidates whenever fewer than ``stock`` of them wait."""
+    """Proposes candidates whenever fewer than ``search.stock`` are queued."""
 
     def __init__(
         self,
@@ -77,14 +77,14 @@ class SearchWorker:
         knowledge: RunKnowledge,
         grown: Grown | None = None,
     ) -> None:
-        """Go on after what a worker of this name has proposed.
+        """Continue after the proposals of a previous worker of this name.
 
         Args:
-            context: this worker's.
-            worker: its number among the replica's.
-            searcher: chooses what to grow.
-            knowledge: what the replica knows of the run.
-            grown: graphs of trials that others have grown again already.
+            context: the worker's context.
+            worker: number of the worker within the replica.
+            searcher: chooses parents and morphisms.
+            knowledge: the replica's view of the run.
+            grown: cache of graphs of trials, by trial.
         """
         self._context = context
         name = context.who.name
@@ -95,19 +95,19 @@ class SearchWorker:
         self._grown = grown
         self._graphs = GraphStore(context.paths, context.sync)
         self._space: tuple[Lineage, Bounds] | None = None
-        """The origin of graphs and what they may cost, once the dataset is known."""
+        """Lineage and limits of graphs, once the dataset is known."""
         self._gone: dict[str, float] = {}
-        """The trials whose weights are gone or damaged, whatever their records say, with the time
-        at which that was found, monotonic; infinite where all were told."""
+        """Trials whose weights are missing or damaged despite their records, with the monotonic
+        time of the discovery; infinite once it was recorded."""
         self._warned: set[str] = set()
-        """The problems of checkpoints that the journal names already."""
+        """Problems of checkpoints that are already recorded."""
         self._recorded_problems = 0
-        """The number of problems of the digest that the journal names already."""
+        """Number of the digest's problems that are already recorded."""
         self._pause = FIRST_PAUSE
         self._made = self._previous_proposals()
 
     def _previous_proposals(self) -> int:
-        """Return how many candidates a worker of this name made before it was replaced."""
+        """Return the number of proposals of previous workers of this name."""
         self._knowledge.refresh_own()
         made = [
             int(proposal.rpartition("-")[2])
@@ -117,14 +117,14 @@ class SearchWorker:
         return max(made, default=0)
 
     def work(self) -> str:
-        """Propose until asked to stop; return why."""
+        """Propose candidates until stopped; return the reason."""
         while self._context.stop.reason is None:
             self._context.clock.wait(self.step(), lambda: self._context.stop.reason is not None)
         return self._context.stop.reason
 
     def step(self) -> float:
-        """Propose one candidate if one is needed; return how many seconds to rest."""
-        # As long as the stock is full, only this replica's own journals are of interest.
+        """Propose one candidate if the queue is short; return the seconds until the next step."""
+        # While the queue is full, only this replica's own journals matter.
         self._knowledge.refresh_own()
         if len(self._knowledge.pending) >= self._context.config.search.stock:
             return self._rest()
@@ -140,8 +140,8 @@ class SearchWorker:
         try:
             self._propose(view, lineage)
         except _ParentLostError as error:
-            # Dropped since its record was read, and on NFS that is seen a minute later. Or of no
-            # use: others are grown.
+            # Deleted since its record was read (visible on NFS a minute later), or damaged: grow
+            # others.
             self._gone[error.parent] = self._context.clock.monotonic()
             if error.damage is not None:
                 self._lose(error.parent, error.damage)
@@ -151,22 +151,22 @@ class SearchWorker:
         return 0.0
 
     def _rest(self) -> float:
-        """Return how long to rest when there is nothing to do, each time a little longer.
+        """Return the next polling interval, which grows while there is nothing to do.
 
-        So that a worker is late by a fraction of what a trial takes, and thousands of workers
-        leave the file server in peace.
+        This keeps the delay a fraction of a trial and the load of thousands of workers on the file
+        server low.
         """
         pause, self._pause = self._pause, min(1.5 * self._pause, LONGEST_PAUSE)
         return pause
 
     def _record_problems(self) -> None:
-        """Record what is newly wrong with the digest; what it still says is used."""
+        """Record new problems of the digest; its readable part is still used."""
         for problem in self._knowledge.problems[self._recorded_problems :]:
             self._context.journal.append(SearchFailed(reason=problem))
             self._recorded_problems += 1
 
     def _drop_lost_parents(self) -> None:
-        """Say of which trials the weights are gone for good, so that nobody waits for children."""
+        """Record the trials whose weights are lost, so that nobody waits for their children."""
         now = self._context.clock.monotonic()
         for name, since in list(self._gone.items()):
             if now - since < LOST_SECONDS:
@@ -201,14 +201,14 @@ class SearchWorker:
         self._context.journal.append(proposed)
 
     def _store(self, choice: Choice, proposal: str, rng: np.random.Generator) -> str:
-        """Write the candidate's graph and weights; what is recorded later is there already."""
+        """Write the candidate's graph and weights before its proposal is recorded."""
         parent = self._knowledge.trial(choice.parent)
         path = None if parent is None else self._context.paths.trained(parent.replica, parent.trial)
         if path is None or not self._context.exists(path):
             raise _ParentLostError(choice.parent)
         try:
             graph, weights = load_checkpoint(path, self._context.retry, self._warn_once)
-            if graph != choice.graphs[0]:  # Weights are known by the names of its nodes.
+            if graph != choice.graphs[0]:  # Weights are keyed by the names of the graph's nodes.
                 raise damaged(path, f"its graph is not that of trial {choice.parent}")
         except CheckpointError as error:
             raise _ParentLostError(choice.parent, str(error)) from None
@@ -239,11 +239,11 @@ class SearchWorker:
         )
 
     def _search_space(self) -> tuple[Lineage, Bounds] | None:
-        """Return lineage and bounds once this replica has said what its dataset is."""
+        """Return lineage and limits once this replica has recorded its dataset."""
         dataset = self._knowledge.dataset
         if self._space is None and dataset is not None:
             initial = initial_graph(self._context.config, dataset)
-            most = MOST_GRAPHS if self._grown is None else None  # Others' are theirs to forget.
+            most = MOST_GRAPHS if self._grown is None else None  # Other replicas handle their own.
             lineage = Lineage(self._knowledge.descent, initial, self._grown, most)
             limit = self._knowledge.memory_limit(self._context.config)
             memory = None if limit is None else MemoryBound.of(limit, initial)
@@ -259,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--replica", required=True)
     parser.add_argument("--incarnation", type=Incarnation.parse, required=True)
     parser.add_argument("--worker", type=int, required=True)
-    # Told, not asked for: the replica may be gone before this process can ask whose child it is.
+    # Passed as an option: the replica may exit before this process can query its parent.
     parser.add_argument("--parent", type=int, required=True, help="the replica's process")
     options = parser.parse_args(arguments)
     os.nice(NICENESS)
@@ -290,7 +290,7 @@ def serve(
     knowledge: RunKnowledge,
     grown: Grown | None = None,
 ) -> int:
-    """Search until asked to stop, from the first record to the last; return the exit status."""
+    """Search until stopped, writing the first and last records; return the exit status."""
     searcher, journal = load_searcher(context.config.search), context.journal
     replica = context.who.replica
     journal.append(SearchStarted(replica=replica, worker=worker, pid=pid, searcher=searcher.name))

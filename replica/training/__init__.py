@@ -1,1 +1,1 @@
-"""Training one network, and crediting what was executed."""
+"""Training of one network, and credit for the executed samples."""

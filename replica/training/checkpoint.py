@@ -1,9 +1,9 @@
-"""The checkpoints of a training: of the trial under way, and of its best epoch.
+"""Checkpoints of a training: of the running trial, and of its best epoch.
 
-A replica's next incarnation resumes the trial under way from its checkpoint. The best epoch, the
-one with the best evaluation, can be executed again from two: what the epoch began with, the
-optimizer's state included, and the weights that were evaluated at its end. Both are copies in the
-host's memory until the trial is over.
+A replica's next attempt resumes the running trial from its checkpoint. The best epoch, the one
+with the best evaluation, can be re-executed from two checkpoints: the state at its beginning,
+including the optimizer's, and the weights evaluated at its end. Both stay in the host's memory
+until the trial ends.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from aiperf_hpc.trial import TimePhase
 from aiperf_hpc.untrusted.bounds import first_fault
 
 HOLD_SECONDS = 10.0
-"""The least time between two snapshots in memory of a trial under way."""
+"""Minimum time between two in-memory snapshots of the running trial."""
 
 
 def save_training(path: Path, state: TrainingState) -> None:
-    """Write a checkpoint, whole or not at all."""
+    """Write a checkpoint atomically."""
     write_whole(path, serialized_training(state))
 
 
 def serialized_training(state: TrainingState) -> bytes:
-    """Return the content of a checkpoint's file.
+    """Return the content of a checkpoint file.
 
-    Weights and optimizer state have the same place: no key of a state is a weight's name.
+    Weights and optimizer state share one namespace; their keys never collide.
     """
     tensors = {**state.weights, **state.optimizer_state}
-    texts = {"graph": state.graph.to_json(), "course": state.course.model_dump_json()}
+    texts = {"graph": state.graph.to_json(), "course": state.progress.model_dump_json()}
     return serialized(tensors, texts)
 
 
@@ -62,18 +62,18 @@ def load_training(path: Path, retry: Retry = no_retry, warn: Warn = ignore) -> T
     """Read a checkpoint, and verify its checksums.
 
     Args:
-        path: its file.
-        retry: how to read; a BackoffRetry waits while the storage is away.
-        warn: called if the file is from before there were checksums.
+        path: checkpoint file.
+        retry: retries failed reads; a BackoffRetry waits while the storage is unavailable.
+        warn: called if the file has no checksums, as those of earlier versions.
 
     Raises:
-        CheckpointError: it is missing or damaged.
+        CheckpointError: the file is missing or damaged.
     """
     texts, tensors = load_checked(path, ("graph", "course"), retry, warn)
     try:
-        course = TrialProgress.model_validate_json(texts["course"])
+        progress = TrialProgress.model_validate_json(texts["course"])
     except ValidationError as error:
-        raise damaged(path, f"its course: {first_fault(error)}") from None
+        raise damaged(path, f"its progress: {first_fault(error)}") from None
     try:
         named = expected_shapes(Graph.from_json(texts["graph"])).keys()
     except GraphError as error:
@@ -81,22 +81,22 @@ def load_training(path: Path, retry: Retry = no_retry, warn: Warn = ignore) -> T
     weights = {name: array for name, array in tensors.items() if name in named}
     state = {key: array for key, array in tensors.items() if key not in named}
     graph = stored_graph(path, texts["graph"], weights)
-    return TrainingState(course, graph, weights, state)
+    return TrainingState(progress, graph, weights, state)
 
 
 class EpochEnd:
-    """A network at the end of an epoch; its state is copied when it is first requested.
+    """The state of a network at the end of an epoch, copied when it is first requested.
 
-    Nothing may be trained between the end of the epoch and that.
+    The network must not be trained between the end of the epoch and the first request.
     """
 
     def __init__(
-        self, network: Network, watch: Stopwatch, graph: Graph, course: TrialProgress
+        self, network: Network, watch: Stopwatch, graph: Graph, progress: TrialProgress
     ) -> None:
         self._network = network
         self._watch = watch
         self._graph = graph
-        self._course = course
+        self._progress = progress
 
     @cached_property
     def weights(self) -> Weights:
@@ -108,15 +108,15 @@ class EpochEnd:
         weights = self.weights
         with self._watch.during(TimePhase.STORE):
             optimizer_state = self._network.optimizer_state()
-        return TrainingState(self._course, self._graph, weights, optimizer_state)
+        return TrainingState(self._progress, self._graph, weights, optimizer_state)
 
 
 class TrialCheckpoints:
-    """The checkpoints of one trial under way: in a file now and then, and in memory between.
+    """Checkpoints of the running trial: a file at long intervals, in-memory snapshots between.
 
-    The one in memory is for a scheduler that preempts the node: the trial then loses seconds,
-    and not the minutes since its file was written, which would be written too often otherwise.
-    Another thread writes the file during the training. The next call raises its errors.
+    The snapshot is written when a scheduler preempts the node, so that the trial loses seconds
+    instead of the minutes since the last file. Another thread writes the file during training;
+    the next call raises its errors.
     """
 
     def __init__(self, context: ReplicaContext, trial: PlannedTrial, background: Executor) -> None:
@@ -132,9 +132,9 @@ class TrialCheckpoints:
         """The snapshot in memory, if it is newer than the file."""
 
     def after_epoch(self, end: EpochEnd) -> None:
-        """Have the file written if that is due, or else take a snapshot if that is.
+        """Start to write the file or take a snapshot, if one is due.
 
-        The file is not due as long as the previous one is being written.
+        The file is not due while the previous one is being written.
         """
         now = self._clock.monotonic()
         if now - self._saved >= self._every and self._written():
@@ -153,56 +153,56 @@ class TrialCheckpoints:
                 self._store(self._held)
 
     def finish(self) -> None:
-        """Wait until the file is written, if it is being."""
+        """Wait for a write in progress."""
         if self._writing is not None:
             with self._context.stopwatch.during(TimePhase.STORE):
                 self._writing.result()
             self._writing = None
 
     def _written(self) -> bool:
-        """Return whether no file is being written."""
+        """Return whether no write is in progress."""
         if self._writing is not None and not self._writing.done():
             return False
         self.finish()
         return True
 
     def _store(self, state: TrainingState) -> None:
-        """Write all that the next incarnation of this replica needs to resume the trial."""
+        """Write the state that the replica's next attempt needs to resume the trial."""
         self._context.retry(lambda: save_training(self._path, state), str(self._path))
 
 
 class BestEpochSoFar:
-    """Follows a trial, epoch by epoch."""
+    """Keeps the state of a trial's best epoch."""
 
     def __init__(self, beginning: TrainingState) -> None:
         self._before = beginning
         self.best: BestEpoch | None = None
 
     def after(self, now: TrainingState) -> None:
-        """Take the state at the end of another epoch; the first of equals is the best."""
-        if self.best is None or now.course.values[-1] > self.best.value:
+        """Add the state at the end of an epoch; among equals, the first is the best."""
+        if self.best is None or now.progress.values[-1] > self.best.value:
             self.best = BestEpoch(self._before, replace(now, optimizer_state={}))
         self._before = now
 
 
 def keeps_best_epochs(config: RunConfig) -> bool:
-    """Return whether there is anything to keep: what is simulated cannot be executed again."""
+    """Return whether there is a state to store; simulated trials have none."""
     return config.keep.trials != "none" and config.engine.name != "simulated"
 
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """The value of keeping a trial's best epoch, and the size of its files."""
+    """The priority of storing a trial's best epoch, and the size of its files."""
 
     value: float
-    """The objective value of its evaluation."""
+    """Objective value of the evaluation."""
     bytes: int
 
 
 def worth_keeping(found: Mapping[str, Worth], settings: KeepConfig) -> list[str]:
-    """Return which trials' best epochs are kept, best first; the first of equals is the best.
+    """Return the trials whose best epochs are kept, best first; among equals, the first.
 
-    The best one's always; others in the order of their worth while there is room.
+    The best is always kept, others in order of their value while there is room.
     """
     best, *others = sorted(found, key=lambda trial: -found[trial].value)
     kept, left = [best], settings.gib * 2**30 - found[best].bytes
@@ -215,7 +215,7 @@ def worth_keeping(found: Mapping[str, Worth], settings: KeepConfig) -> list[str]
 
 
 class BestEpochStore:
-    """The best epochs of a replica's trials, in files."""
+    """Files of the best epochs of a replica's trials."""
 
     def __init__(self, context: ReplicaContext) -> None:
         self._settings = context.config.keep
@@ -223,16 +223,16 @@ class BestEpochStore:
         self._kept: dict[str, Worth] = {}
 
     def recall(self, trial: Trial) -> None:
-        """Learn what an earlier life of this replica has kept of a trial."""
+        """Register the best epoch of a trial that a previous attempt stored."""
         kept = trial.best_epoch
         if kept is not None and trial.best is not None:
             size = kept.began.bytes + kept.evaluated.bytes
             self._kept[trial.id] = Worth(trial.best.objective_value, size)
 
     def keep(self, trial: str, best: BestEpoch | None) -> str:
-        """Store a trial's best epoch, if it is worth keeping; return why it could not be stored.
+        """Store a trial's best epoch if it ranks high enough; return the reason if that fails.
 
-        What is no longer worth keeping is deleted first, to free its space.
+        Epochs that no longer rank high enough are deleted first, to free their space.
         """
         if best is None:
             return ""
@@ -245,7 +245,7 @@ class BestEpochStore:
         try:
             self._store(trial, best)
         except StorageError as error:
-            return f"its best epoch is not kept: {error}"
+            return f"its best epoch is not stored: {error}"
         self._kept[trial] = found[trial]
         return ""
 
@@ -254,20 +254,20 @@ class BestEpochStore:
             self._context.paths.epoch_began(self._context.replica, trial), best.began
         )
         path = self._context.paths.epoch_evaluated(self._context.replica, trial)
-        evaluated, epoch = self._written(path, best.evaluated), best.evaluated.course.epochs
+        evaluated, epoch = self._written(path, best.evaluated), best.evaluated.progress.epochs
         self._context.journal.append(
             BestEpochKept(trial=trial, epoch=epoch, began=began, evaluated=evaluated)
         )
 
     def _written(self, path: Path, state: TrainingState) -> KeptFile:
-        """Write a checkpoint; return the size and digest of what was to be written."""
+        """Write a checkpoint; return the size and digest of its content."""
         content = serialized_training(state)
         self._context.retry(lambda: write_whole(path, content, self._context.sync), str(path))
         return KeptFile(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
 
     def _drop(self, trial: str) -> None:
         del self._kept[trial]
-        # First the record, then the files: a reader that believes the record is never wrong.
+        # Record first, delete second: a recorded file always exists.
         self._context.journal.append(BestEpochDropped(trial=trial))
         for place in (self._context.paths.epoch_began, self._context.paths.epoch_evaluated):
             self._context.delete(place(self._context.replica, trial))

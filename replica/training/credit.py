@@ -1,4 +1,4 @@
-"""Crediting samples: only those that the network has executed, and while an epoch lasts."""
+"""Credit for samples: only those that the network has executed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from aiperf_hpc.run.records import Evaluated, Progress
 
 
 class TrialStopped(Exception):  # noqa: N818 -- not an error: the run is ending
-    """The trial must end now."""
+    """Raised to end the trial immediately."""
 
 
 class _Credit:
-    """Credits samples once the network has executed them: every few seconds and at the end.
+    """Credits samples once the network has executed them, every few seconds and at the end.
 
-    Steps may run asynchronously, so that a sample given to the network is none that was executed
-    until the network was drained. Samples whose steps ended in an error of the engine are not
-    credited: nobody knows whether they were executed. Those that led to a loss that is not finite
-    were.
+    Steps may run asynchronously, so submitted samples count as executed only after the network
+    was drained. Samples of steps that ended in an engine error are not credited, because it is
+    unknown whether they were executed; samples that led to a non-finite loss are.
     """
 
     def __init__(self, context: ReplicaContext, network: Network, trial: str, epoch: int) -> None:
@@ -41,13 +40,13 @@ class _Credit:
             self._flush()
 
     def executed(self, samples: int) -> None:
-        """Note samples given to the network."""
+        """Count samples submitted to the network."""
         self._pending += samples
         if self._clock.monotonic() - self._recorded >= self._every:
             self._flush()
 
     def _flush(self) -> None:
-        """Wait for the network and credit what it executed."""
+        """Wait for the network and credit the samples that it executed."""
         try:
             self._drain(self._pending)
         except NonFiniteLossError:
@@ -69,7 +68,7 @@ class _Credit:
 
 
 class TrainingCredit(_Credit):
-    """Credits training samples; keeps the mean loss of the epoch."""
+    """Credits training samples and accumulates the epoch's mean loss."""
 
     _loss_sum, _samples = 0.0, 0
 
@@ -88,7 +87,7 @@ class TrainingCredit(_Credit):
 
 
 class EvaluationCredit(_Credit):
-    """Credits validation samples; keeps what the evaluation found."""
+    """Credits validation samples and accumulates the evaluation's results."""
 
     def __init__(
         self, context: ReplicaContext, network: Network, trial: str, epoch: int, measure: Measure
@@ -98,7 +97,7 @@ class EvaluationCredit(_Credit):
         self._total = EvaluationSums()
 
     def evaluated(self, learning_rate: float, train_loss: float) -> Evaluated:
-        """Return the record of the whole evaluation, by which its quality is known too."""
+        """Return the record of the complete evaluation, with its quality."""
         return Evaluated(
             trial=self._trial,
             epoch=self._epoch,
@@ -112,7 +111,7 @@ class EvaluationCredit(_Credit):
 
     @property
     def predictions(self) -> Predictions | None:
-        """The class of every sample; None where the objective does not ask for them."""
+        """Predicted class of every sample; None if the objective does not need them."""
         classes = self._total.predictions
         return None if classes is None else Predictions(self._trial, self._epoch, classes)
 

@@ -1,7 +1,7 @@
 """The learning rate of every training step.
 
-A schedule is a pure function of the step and of the validation losses so far, so that a trial
-that was interrupted goes on with exactly the rates that it would have had.
+A schedule is a pure function of the step and the validation losses so far, so a resumed trial has
+exactly the rates of an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ class Schedule:
     steps: int
     """The number of steps of an epoch."""
     epochs: int
-    """The number of epochs that it is made for: the trial's limit."""
+    """Epoch limit of the trial, which the schedule spans."""
 
     @property
     def peak(self) -> float:
-        """The rate that all others are shares of.
+        """The peak learning rate.
 
-        Linear in the batch size (Goyal et al. 2017, section 2.1) where a base is given for it.
+        It scales linearly with the batch size (Goyal et al. 2017, section 2.1) if the schedule has
+        a base batch size.
         """
         used, base = self.used, self.used.schedule.base_batch
         return used.learning_rate if base is None else used.learning_rate * used.batch_size / base
@@ -42,11 +43,11 @@ class Schedule:
     def rate(self, step: int, losses: Sequence[float]) -> float:
         """Return the learning rate of a step.
 
-        What follows the warm-up counts from the trial's first step too, as its epochs do.
+        Schedules after the warm-up count from the trial's first step too.
 
         Args:
-            step: counted from 0 over all epochs.
-            losses: on the validation samples, after each epoch before this one.
+            step: index of the step, from 0 over all epochs.
+            losses: validation loss after each previous epoch.
         """
         settings, place = self.used.schedule, step
         if settings.interval == "epoch":
@@ -67,7 +68,7 @@ def _constant(schedule: Schedule, step: int, losses: Sequence[float]) -> float:
 
 
 def _linear(schedule: Schedule, step: int, losses: Sequence[float]) -> float:
-    """Down to zero after the last step (Ren et al. 2021)."""
+    """Linear decay to zero after the last step (Ren et al. 2021)."""
     return 1.0 - step / schedule.total
 
 
@@ -78,9 +79,9 @@ def _polynomial(schedule: Schedule, step: int, losses: Sequence[float]) -> float
 
 
 def _cosine(schedule: Schedule, step: int, losses: Sequence[float]) -> float:
-    """Half a wave, without restarts (Loshchilov and Hutter 2017, equation 5).
+    """Cosine decay without restarts (Loshchilov and Hutter 2017, equation 5).
 
-    One of so many steps, behind the warm-up, rises again where a trial goes on, as PyTorch's does.
+    If it is shorter than the trial, the rate rises again afterwards, as in PyTorch.
     """
     end, wave = schedule.used.schedule.end, schedule.used.schedule.wave_steps
     share = step / schedule.total if wave is None else (step - schedule.warmup) / wave
@@ -88,7 +89,7 @@ def _cosine(schedule: Schedule, step: int, losses: Sequence[float]) -> float:
 
 
 def _multi_step(schedule: Schedule, step: int, losses: Sequence[float]) -> float:
-    """By its own factor of the peak after each milestone, or by one more power of the one."""
+    """Step decay: a factor of the peak after each milestone, or one more power of ``factor``."""
     settings = schedule.used.schedule
     done = step if settings.milestone_unit == "step" else step // schedule.steps
     passed = bisect_right(settings.milestones, done)
@@ -103,7 +104,7 @@ def _plateau(schedule: Schedule, step: int, losses: Sequence[float]) -> float:
 
 
 def _plateaus(settings: ScheduleSettings, losses: Sequence[float]) -> int:
-    """Return how often the loss was not lower by the threshold for more epochs than patience."""
+    """Return the number of reductions: plateaus of the loss longer than ``patience``."""
     best, waited, found = math.inf, 0, 0
     for loss in losses:
         if settings.threshold_mode == "relative":
@@ -127,4 +128,4 @@ _SHARES: dict[str, Callable[[Schedule, int, Sequence[float]], float]] = {
     "cosine": _cosine,
     "plateau": _plateau,
 }
-"""The share of the peak that the rate is after the warm-up, by the schedule's name."""
+"""Learning rate after the warm-up as a fraction of the peak, by schedule."""

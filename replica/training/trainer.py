@@ -1,4 +1,4 @@
-"""Training one trial, and recording what was executed while it is executed."""
+"""Training of one trial, with records of the executed samples."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ from aiperf_hpc.run.records import TrainingStarted, TrialStarted
 from aiperf_hpc.trial import TimePhase, TrialState
 
 LEAST_SECONDS = 60.0
-"""The shortest lead, which is enough if nothing is compiled."""
+"""Minimum lead in seconds, sufficient if nothing is compiled."""
 MARGIN = 1.5
-"""The lead as a multiple of the longest of the last preparations."""
+"""Lead as a multiple of the longest of the recent preparations."""
 REMEMBERED = 5
 
 
 class Lead:
-    """How long before a trial's possible end the preparation of the next one begins.
+    """How long before a trial's possible end the preparation of the next one starts.
 
-    Learned from how long the last preparations took. For several threads.
+    Estimated from the durations of recent preparations. Thread-safe.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -61,9 +61,9 @@ class Lead:
         return max(LEAST_SECONDS, MARGIN * max(tuple(self._last), default=0.0))
 
     def begin(self) -> Callable[[object], None]:
-        """Note that a preparation begins; return what to call, with anything, at its end.
+        """Start to time a preparation; return the callback for its end.
 
-        Waiting for the end of the trial under way does not count.
+        Time spent waiting for the end of the running trial does not count.
         """
         began = self._clock.monotonic()
 
@@ -85,14 +85,14 @@ class Trainer:
         checkpoints: Executor = IMMEDIATE,
         baseline: Baseline | None = None,
     ) -> None:
-        """Make a trainer.
+        """Create a trainer.
 
         Args:
-            context: the replica's.
-            dataset: the samples to train on.
-            quality: the measure of trained networks.
-            memory: the memory of a rank that a training may use.
-            checkpoints: writes checkpoints of trials during their training.
+            context: the replica's context.
+            dataset: training and validation samples.
+            quality: metric of trained networks.
+            memory: memory of a rank that a training may use.
+            checkpoints: writes checkpoints during training.
             baseline: recorded with the first complete evaluation, if given.
         """
         self._baseline = baseline
@@ -104,53 +104,53 @@ class Trainer:
         self._journal = context.journal
         self._watch = context.stopwatch
         self.lead = Lead(context.clock)
-        """How early the next trial's preparation begins."""
+        """How early the next trial's preparation starts."""
         self._epoch_seconds = 0.0
-        """The time that the last epoch took, of whichever trial."""
-        self._course = TrialProgress(trial="")
-        """What has happened in the trial under way."""
+        """Duration of the last epoch of any trial."""
+        self._progress = TrialProgress(trial="")
+        """Progress of the running trial."""
         self._predictions: Predictions | None = None
-        """Those of its last complete evaluation."""
+        """Predictions of its last complete evaluation."""
         self._best_epoch: BestEpochSoFar | None = None
-        """That of its best evaluation, where it is to be kept."""
+        """The epoch of its best evaluation, if it is to be stored."""
         self.running_bytes = 0
-        """An estimate of what the trial under way takes on a rank; 0 for none."""
+        """Estimated memory in bytes of the running trial on a rank; 0 if none runs."""
 
     @property
     def perfect(self) -> float:
-        """The highest objective value that there is."""
+        """The highest possible objective value."""
         return self._measure.objective_value(self._measure.perfect)
 
     def fits(self, graph: Graph, batch_size: int) -> bool:
-        """Return whether training ``graph`` in such batches is estimated to fit in memory."""
+        """Return whether training ``graph`` with a batch size is estimated to fit in memory."""
         return self.memory.fits(graph, batch_size)
 
     def run(self, built: BuiltTrial, meanwhile: Callable[[], None] = lambda: None) -> TrialResult:
-        """Train a trial to its end. What goes wrong with it is in the result, not raised.
+        """Train a trial to its end. Errors are returned in the result, not raised.
 
         Args:
-            built: the trial; its network is left to the caller to close.
+            built: the trial; the caller closes its network.
             meanwhile: called after each step once the trial may end within the lead.
         """
         trial, network = built.trial, built.network
-        self._course, self._predictions = trial.course, None
+        self._progress, self._predictions = trial.progress, None
         keeps = keeps_best_epochs(self._context.config)
         self._best_epoch = BestEpochSoFar(trial.beginning) if keeps else None
         started = self._started(built)
         if network is None or built.failure is not None:
             self._journal.append(started)
             failure = built.failure or EngineError("its network was not built")
-            return TrialResult.failed(failure, trial.course, built.used)
+            return TrialResult.failed(failure, trial.progress, built.used)
         beginning = [started, TrainingStarted(trial=trial.name), built.calibrated]
         self._journal.append_all([event for event in beginning if event is not None])
         self.running_bytes = self.memory.needed(trial.candidate.graph, built.used.batch_size)
         try:
             return self._run(built, network, meanwhile)
         except JournalError:
-            raise  # What cannot be recorded must not go on.
+            raise  # Training that cannot be recorded must stop.
         except (AIPerfError, MemoryError) as error:
             without_frames(error)
-            return TrialResult.failed(error, self._course, built.used, self._best)
+            return TrialResult.failed(error, self._progress, built.used, self._best)
         finally:
             self.running_bytes = 0
 
@@ -161,14 +161,14 @@ class Trainer:
     def _run(
         self, built: BuiltTrial, network: Network, meanwhile: Callable[[], None]
     ) -> TrialResult:
-        """Train a trial, and take its weights unless the end of the run cuts it."""
+        """Train a trial and return its weights unless the end of the run interrupts it."""
         checkpoints = TrialCheckpoints(self._context, built.trial, self._checkpoints)
         interrupted, weights = False, None
         try:
             state, reason, weights = self._train(built, network, checkpoints, meanwhile)
         except TrialStopped:
             state, reason = TrialState.STOPPED, self._context.stop.reason or ""
-            # The next incarnation resumes what a scheduler cut; nobody what the run's end cut.
+            # The next attempt resumes a preempted trial, but not one that the run's end stopped.
             interrupted = self._context.stop.interrupted
             if interrupted:
                 checkpoints.store_held()
@@ -177,7 +177,7 @@ class Trainer:
         return TrialResult(
             state,
             reason,
-            self._course.values,
+            self._progress.values,
             built.used,
             weights,
             interrupted=interrupted,
@@ -205,17 +205,17 @@ class Trainer:
         schedule, rate = Schedule(used, steps, trial.epoch_limit), used.learning_rate
         batches = built.batches
         end = self._epoch_end(built, network)
-        for epoch in range(trial.course.epochs + 1, trial.epoch_limit + 1):
+        for epoch in range(trial.progress.epochs + 1, trial.epoch_limit + 1):
             self._stop_if_requested()
             began = self._context.clock.monotonic()
             after_step = meanwhile if self._near_its_end(trial, epoch) else _nothing
-            if epoch > trial.course.epochs + 1:  # Those of the first one came with the trial.
+            if epoch > trial.progress.epochs + 1:  # The first came with the trial.
                 batches = self._dataset.train(epoch, used.batch_size, trial.seed)
 
             credit = TrainingCredit(self._context, network, trial.name, epoch)
             with self._watch.during(TimePhase.TRAIN), credit:
                 for step, batch in enumerate(self._timed(batches), (epoch - 1) * steps):
-                    rate = schedule.rate(step, self._course.losses)
+                    rate = schedule.rate(step, self._progress.losses)
                     network.train_step(batch, rate)
                     credit.executed(batch.whole)
                     self._stop_if_requested()
@@ -231,7 +231,7 @@ class Trainer:
 
             evaluated = evaluation.evaluated(rate, credit.mean_loss)
             value = self._measure.objective_value(evaluated.quality)
-            self._course = self._course.after(value, evaluated.validation_loss)
+            self._progress = self._progress.after(value, evaluated.validation_loss)
             self._epoch_seconds = self._context.clock.monotonic() - began
             self._journal.append(evaluated)
             self._record_baseline()
@@ -241,21 +241,21 @@ class Trainer:
                 self._best_epoch.after(end.state)
 
             if epoch == trial.epoch_limit:
-                break  # Nothing is left to go on with: no checkpoint.
+                break  # The trial has ended: no checkpoint is needed.
             target = training.target
             if target is not None and self._measure.reaches(evaluated.quality, target):
                 return TrialState.COMPLETED, f"the target, {target:g}, is reached", end.weights
-            if self._course.since_lowest >= training.patience:
+            if self._progress.since_lowest >= training.patience:
                 reason = f"no lower validation loss in {training.patience} epochs"
                 return TrialState.STOPPED, reason, end.weights
             checkpoints.after_epoch(end)
         return TrialState.COMPLETED, "", end.weights
 
     def _epoch_end(self, built: BuiltTrial, network: Network) -> EpochEnd:
-        return EpochEnd(network, self._watch, built.trial.candidate.graph, self._course)
+        return EpochEnd(network, self._watch, built.trial.candidate.graph, self._progress)
 
     def _validation(self, batch_size: int) -> Iterator[Batch]:
-        """Return the batches of an evaluation; what measures the baseline looks at them too."""
+        """Return the batches of an evaluation, observed by the baseline if there is one."""
         batches = self._dataset.validation(batch_size)
         return batches if self._baseline is None else self._baseline.watched(batches)
 
@@ -265,12 +265,12 @@ class Trainer:
             self._baseline = None
 
     def _near_its_end(self, trial: PlannedTrial, epoch: int) -> bool:
-        """Return whether a trial that begins this epoch may end before long.
+        """Return whether a trial that starts this epoch may end within the lead.
 
-        An epoch is taken to last as long as the one before it, of whichever trial: the first one
-        of all is taken to last no time, so that it is better too early than too late.
+        An epoch is assumed to last as long as the previous one of any trial. The first epoch of
+        all is assumed to last no time, because preparing too early is better than too late.
         """
-        patience = self._context.config.training.patience - self._course.since_lowest
+        patience = self._context.config.training.patience - self._progress.since_lowest
         epochs = min(trial.epoch_limit - epoch + 1, patience)
         return epochs <= 1 or epochs * self._epoch_seconds <= self.lead.seconds
 
@@ -288,7 +288,7 @@ class Trainer:
             raise TrialStopped
 
     def _started(self, built: BuiltTrial) -> TrialStarted:
-        """Return the record of a trial's start, with what it will really use."""
+        """Return the record of a trial's start, with the hyperparameters that it uses."""
         trial, candidate, used = built.trial, built.trial.candidate, built.used
         operations = count(candidate.graph)
         planned, notes = trial.hyperparameters.batch_size, trial.notes
@@ -308,7 +308,7 @@ class Trainer:
             planned_batch_size=planned if shrunk else None,
             epoch_limit=trial.epoch_limit,
             resumes=trial.resumes,
-            first_epoch=trial.course.epochs + 1,
+            first_epoch=trial.progress.epochs + 1,
             parameters=candidate.graph.parameter_count,
             depth=candidate.graph.depth,
             train_operations=operations.training,

@@ -1,6 +1,6 @@
-"""A trial's way through a replica: a candidate, planned, built, trained.
+"""The stages of a trial in a replica: candidate, planned, built, trained.
 
-``run.history.Trial`` is another view of it: a trial as the journals tell it.
+``run.history.Trial`` is the trial as reconstructed from the journals.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ class Candidate:
     graph: Graph
     weights: Weights
     parent: str | None = None
-    """The trial whose graph it grew from."""
+    """Name of the trial that trained its parent."""
     proposal: str | None = None
-    """The search worker's proposal that it is; None where no search worker made it."""
+    """Identifier of the search worker's proposal; None for the initial graph."""
     morphisms: tuple[Morphism, ...] = ()
-    """The steps from the parent's graph to this one."""
+    """Morphisms from the parent's graph to this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """Hyperparameters that this life's study suggested, and is to be told the worth of."""
+    """Hyperparameters suggested by the attempt's study, which expects their result."""
 
     hyperparameters: Hyperparameters
     number: int
-    """The number of its trial in the study."""
+    """Number of the trial in the study."""
 
 
 class TrialProgress(Value):
-    """What has happened in a trial until the end of an epoch."""
+    """Progress of a trial at the end of an epoch."""
 
     trial: str
     epochs: int = 0
-    """The number of complete epochs, each evaluated."""
+    """Number of completed and evaluated epochs."""
     values: tuple[float, ...] = Field((), validation_alias=AliasChoices("values", "accuracies"))
-    """The objective value after each epoch; earlier versions had accuracies alone."""
+    """Objective value after each epoch; earlier versions recorded accuracies only."""
     lowest_loss: float = float("inf")
     since_lowest: int = 0
-    """The number of epochs since the lowest validation loss."""
+    """Number of epochs since the lowest validation loss."""
     losses: tuple[float, ...] = ()
-    """The validation loss after each epoch; earlier checkpoints have none."""
+    """Validation loss after each epoch; empty in checkpoints of earlier versions."""
 
     def after(self, value: float, loss: float) -> TrialProgress:
-        """Return the progress after one more epoch, of this objective value and loss."""
+        """Return the progress after one more epoch with this objective value and loss."""
         lower = loss < self.lowest_loss
         return TrialProgress(
             trial=self.trial,
@@ -77,7 +77,7 @@ class TrialProgress(Value):
 class TrainingState:
     """The state of a training at the end of an epoch, or before the first."""
 
-    course: TrialProgress
+    progress: TrialProgress
     graph: Graph
     weights: Weights
     optimizer_state: OptimizerState
@@ -90,16 +90,16 @@ class TrainingState:
 
 @dataclass(frozen=True, slots=True)
 class BestEpoch:
-    """The beginning and the end of the epoch of a trial's best evaluation."""
+    """State at the beginning and at the end of a trial's best epoch."""
 
     began: TrainingState
     evaluated: TrainingState
-    """Without the optimizer's state, which an evaluation does not need."""
+    """State at the end, without the optimizer's, which an evaluation does not need."""
 
     @property
     def value(self) -> float:
-        """The objective value of the evaluation."""
-        return self.evaluated.course.values[-1]
+        """Objective value of the evaluation."""
+        return self.evaluated.progress.values[-1]
 
     @property
     def bytes(self) -> int:
@@ -108,7 +108,7 @@ class BestEpoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTrial:
-    """A trial to be trained, before the machine's limits are applied."""
+    """A planned trial, before the machine's limits are applied."""
 
     name: str
     round: int
@@ -117,60 +117,60 @@ class PlannedTrial:
     hyperparameters: Hyperparameters
     epoch_limit: int
     seed: int
-    course: TrialProgress
-    """What has happened in it so far: nothing, unless it was interrupted."""
+    progress: TrialProgress
+    """Progress so far: none, unless it resumes an interrupted trial."""
     resumes: str | None = None
-    """The interrupted trial that it goes on with."""
+    """Name of the interrupted trial that it resumes."""
     optimizer_state: OptimizerState | None = None
-    """The state that the optimizer of the interrupted trial goes on from."""
+    """Optimizer state of the interrupted trial."""
     suggestion: Suggestion | None = None
-    """The suggestion whose worth it shows; None where this life's study made none."""
+    """The study's suggestion that it evaluates, if any."""
     discard_candidate: bool = False
-    """Whether the candidate's file is of no more use after it."""
+    """Whether to delete the candidate's file afterwards."""
     notes: tuple[str, ...] = ()
-    """Remarks for people on how it was planned."""
+    """Remarks for users on how it was planned."""
 
     @property
     def beginning(self) -> TrainingState:
-        """The state that its training begins with."""
+        """Training state at its start."""
         candidate = self.candidate
         return TrainingState(
-            self.course, candidate.graph, candidate.weights, self.optimizer_state or {}
+            self.progress, candidate.graph, candidate.weights, self.optimizer_state or {}
         )
 
 
 class BuildState(Enum):
-    """How far a trial is on its way to its first step."""
+    """State of a trial before its first step."""
 
     FITTED = "fitted"
-    """Its batches fit in memory."""
+    """Its batch size was checked against the memory."""
     PENDING = "pending"
-    """Its network is to be waited for, or to be warmed once nothing trains beside it."""
+    """Its network is still being built, or must be warmed after the running training."""
     READY = "ready"
-    """Its network is there and waits for the first step."""
+    """Its network is ready for the first step."""
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltTrial:
-    """A trial on its way to its first step, or what went wrong with it until there."""
+    """A trial before its first step, or the error that prevents it."""
 
     trial: PlannedTrial
     used: Hyperparameters
-    """What it really trains with: the planned ones, in smaller batches where memory asks for it."""
+    """Hyperparameters in use: as planned, or with a batch size reduced to fit in memory."""
     network: Network | None = None
     batches: Iterator[Batch] = iter(())
-    """The batches of its first epoch, which are being read already."""
+    """Batches of its first epoch, which are already being read."""
     calibrated: Calibrated | None = None
-    """The record of the normalisations that were fitted to the first batch, if there are any."""
+    """Record of the normalizations calibrated on the first batch, if there are any."""
     failure: Exception | None = None
-    """Why it cannot be trained: an AIPerfError or a MemoryError."""
+    """The error that prevents training: an AIPerfError or a MemoryError."""
     pending: Callable[[], Network] | None = None
-    """Takes its network in the thread that trains; may raise AIPerfError or MemoryError."""
+    """Returns its network, called in the training thread; may raise AIPerfError or MemoryError."""
 
     @property
     def state(self) -> BuildState:
-        """How far it is."""
+        """Its state."""
         if self.failure is not None:
             return BuildState.FAILED
         if self.pending is not None:
@@ -178,11 +178,11 @@ class BuiltTrial:
         return BuildState.FITTED if self.network is None else BuildState.READY
 
     def awaiting(self, take: Callable[[], Network]) -> BuiltTrial:
-        """Return it with a network that is to be taken."""
+        """Return the trial with a pending network."""
         return replace(self, pending=take)
 
     def failed(self, error: Exception) -> BuiltTrial:
-        """Return it with the error, which keeps nothing of what was computed."""
+        """Return the trial with the error, whose traceback is cleared to free memory."""
         return replace(self, failure=without_frames(error))
 
     def close(self) -> None:
@@ -193,38 +193,38 @@ class BuiltTrial:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """How a trial went."""
+    """The result of a trial."""
 
     state: TrialState
     reason: str
     values: tuple[float, ...]
-    """The objective value after each complete evaluation, those before an interruption included."""
+    """Objective value after each complete evaluation, including those before an interruption."""
     used: Hyperparameters
-    """What it trained with, or was to."""
+    """Hyperparameters that it trained with, or would have."""
     weights: Weights | None = None
-    """The trained weights; None where it failed or the run is ending."""
+    """Trained weights; None if it failed or the run is ending."""
     interrupted: bool = False
-    """Whether another life of this replica is to go on with it."""
+    """Whether the replica's next attempt should resume it."""
     out_of_memory: bool = False
-    """Whether it failed because it did not fit on the accelerator."""
+    """Whether it failed because the accelerator ran out of memory."""
     predictions: Predictions | None = None
-    """Those of its last complete evaluation, where they are asked for and it did not fail."""
+    """Predictions of its last complete evaluation, if requested and it did not fail."""
     best_epoch: BestEpoch | None = None
-    """That of its best evaluation, where it is to be kept."""
+    """Epoch of its best evaluation, if it is to be stored."""
 
     @classmethod
     def failed(
         cls,
         error: Exception,
-        course: TrialProgress,
+        progress: TrialProgress,
         used: Hyperparameters,
         best_epoch: BestEpoch | None = None,
     ) -> TrialResult:
-        """Return the result of a trial that an error ended."""
+        """Return the result of a trial that failed with an error."""
         return cls(
             TrialState.FAILED,
             str(error) or "the host has no memory left",
-            course.values,
+            progress.values,
             used,
             out_of_memory=isinstance(error, MemoryError | OutOfMemoryError),
             best_epoch=best_epoch,
@@ -232,10 +232,10 @@ class TrialResult:
 
     @property
     def cut(self) -> bool:
-        """Whether the end of the run, or an interruption, cut it."""
+        """Whether the end of the run or a preemption interrupted it."""
         return self.state is not TrialState.FAILED and self.weights is None
 
 
 def configured_hyperparameters(training: TrainingConfig) -> Hyperparameters:
-    """Return what a trial trains with where nothing else was chosen for it."""
+    """Return the configured hyperparameters, for trials without a suggestion."""
     return Hyperparameters.model_validate(training, from_attributes=True)

@@ -1,7 +1,7 @@
 """Building of planned trials: their network, warmed, and the first batch of their data.
 
-The next trial is built while another one is trained. What has to wait for the end of that training
-is done by the thread that trains.
+The next trial is built while another one trains. Steps that must wait for the end of that training
+are done by the training thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from aiperf_hpc.trial import Hyperparameters
 class TrialBuilder(ABC):
     """Builds trials. The built trial holds its failure, which is not raised.
 
-    Called by the thread that trains. Building records nothing of the trial, and disturbs no other.
+    Called by the training thread. Building records nothing of the trial and disturbs no other.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class TrialBuilder(ABC):
             return built.failed(error)
 
     def _warms_concurrently(self, graph: Graph, batch_size: int, running_bytes: int) -> bool:
-        """Return whether a network is warmed with its batch during a training of so many bytes."""
+        """Return whether to warm a network with its batch during a training of this size."""
         fits = self._trainer.memory.fits_beside(graph, batch_size, running_bytes)
         return fits and not self._engine.warms_alone
 
@@ -75,9 +75,9 @@ class TrialBuilder(ABC):
         built = replace(built, pending=None)
         try:
             built = replace(built, network=(network := take()))
-            batches = self._dataset.train(trial.course.epochs + 1, used.batch_size, trial.seed)
+            batches = self._dataset.train(trial.progress.epochs + 1, used.batch_size, trial.seed)
             calibrated = None
-            if trial.course.epochs == 0:
+            if trial.progress.epochs == 0:
                 first = next(batches)
                 layers = network.calibrate(first)
                 if layers:
@@ -153,8 +153,8 @@ class OneRankBuilder(TrialBuilder):
 class SeveralRanksBuilder(TrialBuilder):
     """Builds trials for several ranks, each in a thread of its own.
 
-    The thread that trains announces what to build: only one thread may speak to other ranks, and
-    all ranks must hear the same in one order.
+    The training thread announces what to build, because only one thread may send messages to the
+    other ranks, and all ranks must receive them in the same order.
     """
 
     _engine: LeadingEngine

@@ -1,4 +1,4 @@
-"""The candidates that search workers have put on the shared directory for this replica."""
+"""The candidate queue: candidates of this replica's search workers on the shared directory."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from aiperf_hpc.run.records import ProposalRejected
 
 
 class CandidateQueue:
-    """Takes candidates, oldest first."""
+    """Candidate queue of a replica, first in, first out."""
 
     def __init__(self, context: ReplicaContext, history: RunHistory) -> None:
         self._context = context
         self._history = history
 
     def take(self) -> Candidate | None:
-        """Return the oldest candidate that can be loaded, or None when there is none now.
+        """Return the oldest candidate that can be loaded, or None if the queue is empty.
 
-        A candidate whose file is damaged, or missing for longer than the file system may lag,
-        is rejected in the journal.
+        A candidate whose file is damaged, or missing for longer than the file system's listing
+        may lag, is rejected in the journal.
         """
         self._history.refresh(self._context.replica)
         for proposal in self._history.pending(self._context.replica):
@@ -49,11 +49,11 @@ class CandidateQueue:
                 f"the candidate {proposal.id} holds the graph {graph.hash}, not {proposed.graph}"
             )
         for problem in warnings:
-            self._context.report(path, problem, remedy="it is taken")
+            self._context.report(path, problem, remedy="the candidate is used")
         steps = tuple(from_data(data) for data in proposed.morphisms)
         return Candidate(graph, weights, proposed.parent, proposal.id, steps)
 
     def discard(self, candidate: Candidate) -> None:
-        """Delete the weights of a candidate that was trained; its graph stays."""
+        """Delete the stored weights of a trained candidate; its graph is kept."""
         if candidate.proposal is not None:
             self._context.delete(self._context.paths.candidate(candidate.proposal))

@@ -1,11 +1,10 @@
-"""Hyperparameter optimisation: Optuna's TPE over the configured space, accuracy maximised.
+"""Hyperparameter optimization: Optuna's TPE over the configured space, accuracy maximized.
 
-One study a life of a replica, shared by its rounds, in Optuna's own journal format in that life's
-folder, which nobody else writes. The file is for people and never read back: a new life makes its
-study from the records of the trials. The study holds what was tried and how accurate it was. TPE
-is not asked in it but in a copy in memory, made for each suggestion, which leaves out what says
-nothing of hyperparameters (docs/decisions/search.md): how good a round's graph is, and values
-that the graph at hand cannot have.
+Each attempt of a replica has one study for all its rounds, in Optuna's journal format in the
+attempt's own folder. The file is for users and never read back: a new attempt rebuilds its study
+from the records of the trials. The study holds the hyperparameters and the accuracy of each trial.
+TPE samples from a copy in memory, made for each suggestion, without the effects of the graph
+(docs/decisions/search.md): the mean of each round, and values that the current graph cannot have.
 """
 
 from __future__ import annotations
@@ -45,25 +44,25 @@ Space = Mapping[str, Dimension]
 Values = Mapping[str, Any]
 
 DRAWS = 8
-"""How often a suggestion that a round has tried already is drawn again."""
+"""Number of resamplings if the round has already tried a suggestion."""
 
 
 def journal_storage(path: Path, retry: Retry = no_retry, warn: Warn = ignore) -> BaseStorage:
-    """Return a new storage of studies in Optuna's journal format, with one writer.
+    """Return a new Optuna storage in journal format, with one writer.
 
     Args:
-        path: its file; what is there is replaced.
-        retry: how to write it.
+        path: file of the storage; an existing file is replaced.
+        retry: retries a failed write.
         warn: called if the file was lost or changed, and was written anew.
 
     Raises:
-        StorageError: ``retry`` cannot write it; so do all who use it.
+        StorageError: the file cannot be written, now or on any later use of the storage.
     """
     return JournalStorage(_StudyLog(path, retry, warn))
 
 
 class Hpo:
-    """A replica's study, shared by all its rounds."""
+    """The Optuna study of a replica, shared by all its rounds."""
 
     def __init__(
         self,
@@ -74,15 +73,15 @@ class Hpo:
         seed: int,
         fits: Fits,
     ) -> None:
-        """Make the study.
+        """Create the study.
 
         Args:
-            config: its space, and how many trials are random.
-            base: what a trial trains with where nothing is searched.
-            storage: where it is kept.
-            name: of the study.
-            seed: what suggestions depend on besides what was tried.
-            fits: what of a graph and a batch size can be trained.
+            config: hyperparameter space and number of random trials.
+            base: hyperparameters that are not searched.
+            storage: storage of the study.
+            name: name of the study.
+            seed: random seed of the suggestions.
+            fits: returns whether a graph can be trained with a batch size.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._config = config
@@ -97,10 +96,10 @@ class Hpo:
         """Choose hyperparameters of a trial that trains ``graph``.
 
         Args:
-            graph: what is trained; decides which kernel and batch sizes there are.
-            round_: whose trial it is: those of a round train one graph.
-            like: what to begin the round with, moved into this graph's space; TPE chooses when
-                it is None.
+            graph: graph to train; limits the kernel and batch sizes.
+            round_: number of the round; all trials of a round train one graph.
+            like: hyperparameters to start the round with, moved to the nearest point of the
+                graph's space; None to let TPE choose.
         """
         space = self._space_of(graph)
         if like is not None:
@@ -113,19 +112,19 @@ class Hpo:
         self._study.tell(suggestion.number, accuracy)
 
     def failed(self, suggestion: Suggestion, reason: str) -> None:
-        """Record that a trial failed; TPE ranks it below all that did not."""
+        """Record that a trial failed; TPE ranks it below all completed trials."""
         self._note(suggestion, reason)
         self._study.tell(suggestion.number, state=TrialState.FAIL)
 
     def cut(self, suggestion: Suggestion, reason: str) -> None:
-        """Record that a trial was cut short, which says nothing of its hyperparameters."""
+        """Record that a trial was interrupted; TPE ignores it."""
         self._note(suggestion, reason)
         self._study.tell(suggestion.number, state=TrialState.PRUNED)
 
     def learn(self, used: Hyperparameters, round_: int, accuracy: float | None) -> None:
-        """Add a trial that was made otherwise; None when it failed.
+        """Add a trial that this study did not suggest; ``accuracy`` is None if it failed.
 
-        What is no point of the space, such as a batch size that was halved to fit, is left out.
+        Trials outside the space, for example with a batch size that was halved, are ignored.
         """
         found = {name: getattr(used, name) for name in self._space}
         params = {name: value for name, value in found.items() if value is not None}
@@ -134,7 +133,7 @@ class Hpo:
             self._add(params, round_, "earlier", state, accuracy)
 
     def _begin(self, params: Values, round_: int, by: str) -> Suggestion:
-        """Add a running trial: one synced write, where Optuna's ``ask`` makes several."""
+        """Add a running trial in one synchronous write; Optuna's ``ask`` needs several."""
         self._add(params, round_, by, TrialState.RUNNING)
         return Suggestion(self._base.model_copy(update=params), self._trials()[-1].number)
 
@@ -166,12 +165,12 @@ class Hpo:
         return self._study.get_trials(deepcopy=False)
 
     def _space_of(self, graph: Graph) -> Space:
-        """Return what can be chosen for ``graph``."""
+        """Return the part of the space that ``graph`` can have."""
         configured = self._config.space
         kernels = kernel_choices(graph, configured.kernel_size.values)
         largest = grow(graph, resize_inserted(graph, kernels[-1])) if kernels else graph
         sizes = configured.batch_size.values
-        # Where none fits, the trainer halves the smallest or refuses it.
+        # If none fits, the trainer halves the smallest or fails the trial.
         fitting = [size for size in sizes if self._fits(largest, size)] or sizes[:1]
         space = {**self._space, "batch_size": _part(configured.batch_size, fitting)}
         if kernels:
@@ -181,7 +180,7 @@ class Hpo:
         return space
 
     def _ask(self, space: Space, round_: int) -> Values:
-        """Ask TPE, in a copy of the study in which a trial's value is its merit."""
+        """Sample from TPE in a copy of the study with round effects removed."""
         trials = self._trials()
         tried = [t.params for t in trials if _round(t) == round_]
         sampler = optuna.samplers.TPESampler(
@@ -203,11 +202,10 @@ class Hpo:
 
 
 def _merits(trials: Sequence[FrozenTrial]) -> list[tuple[Values, float]]:
-    """Return what each ended trial says of its hyperparameters, whatever its round's graph.
+    """Return the accuracy of each ended trial without the effect of its round.
 
-    From a trial's accuracy is taken what its round has in common: the mean of its round, drawn
-    towards that of all as far as the rounds differ by no more than their trials do (an empirical
-    Bayes estimate of a random effect). A failed trial is below all others.
+    The effect of a round is its mean accuracy, shrunk towards the mean of all rounds (an empirical
+    Bayes estimate of a random effect). Failed trials rank below all others.
     """
     done = [t for t in trials if t.state is TrialState.COMPLETE]
     if not done:
@@ -222,7 +220,7 @@ def _merits(trials: Sequence[FrozenTrial]) -> list[tuple[Values, float]]:
 
 
 def _common(values: Mapping[int, Sequence[float]]) -> dict[int, float]:
-    """Return what the trials of each round have in common; of rounds of one trial, nothing."""
+    """Return the effect of each round; 0 for rounds of one trial."""
     several = [v for v in values.values() if len(v) > 1]
     means = {round_: float(np.mean(v)) for round_, v in values.items()}
     centre = float(np.mean(list(means.values())))
@@ -262,7 +260,7 @@ def _distribution(dimension: Dimension) -> BaseDistribution:
 
 
 def _part(dimension: Integers, values: Sequence[int]) -> Integers:
-    """Return the part of a dimension that has ``values``, which are neighbours in it."""
+    """Return the part of a dimension with ``values``, which must be adjacent in it."""
     if dimension.choices is not None:
         return Integers(choices=tuple(values))
     return Integers(low=values[0], high=values[-1], step=dimension.step)
@@ -276,9 +274,9 @@ def _inside(space: Space, name: str, value: float) -> bool:
 
 
 def _nearest(space: Space, like: Hyperparameters) -> Values:
-    """Return the point of the space that is nearest to ``like``, each dimension by itself.
+    """Return the point of the space nearest to ``like`` in each dimension.
 
-    Where ``like`` has no kernel size it is the smallest, which the graph has already.
+    If ``like`` has no kernel size, the smallest is used, which the graph already has.
     """
     point: dict[str, Any] = {}
     for name, dimension in space.items():
@@ -292,15 +290,15 @@ def _nearest(space: Space, like: Hyperparameters) -> Values:
 
 
 def _ratio(one: int, other: int) -> float:
-    """Return how many times the one is the other, or the other the one."""
+    """Return the ratio of the larger to the smaller."""
     return max(one, other) / min(one, other)
 
 
 class _StudyLog(BaseJournalBackend):
-    """Optuna's journal file with one writer.
+    """Backend of Optuna's journal storage with one writer.
 
-    Optuna's own backend locks it, which is of no use here, and is left with half a line by a
-    disk that fills. All of it is kept in memory too, so that it outlives its file.
+    Optuna's own backend takes a lock, which one writer does not need, and leaves half a line if
+    the disk fills. This one also keeps the log in memory, from which a lost file is rewritten.
     """
 
     def __init__(self, path: Path, retry: Retry, warn: Warn) -> None:
@@ -312,7 +310,7 @@ class _StudyLog(BaseJournalBackend):
         self._file = self._made("")
 
     def _made(self, lines: str) -> GrowingFile:
-        """Put a file that holds these lines in the place of what is there."""
+        """Replace the file by one with these lines."""
 
         def make() -> GrowingFile:
             write_whole(self._path, lines)
@@ -339,10 +337,10 @@ def _lines(logs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def kernel_choices(graph: Graph, sizes: Sequence[int]) -> list[int]:
-    """Return the sizes that all inserted spatial convolutions of ``graph`` can be given.
+    """Return the kernel sizes that all inserted spatial convolutions of ``graph`` can have.
 
-    A kernel cannot shrink and keep its function, so sizes start at the largest there is. With
-    no such convolution there is nothing to choose.
+    A kernel cannot shrink without changing the function, so sizes start at the current largest.
+    The result is empty if the graph has no such convolution.
     """
     inserted = inserted_spatial_convs(graph)
     if not inserted:

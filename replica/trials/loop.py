@@ -1,4 +1,4 @@
-"""Having trials trained, one after the other without a pause, and keeping what comes of them."""
+"""The training loop of a replica: trains one built trial after another and stores the results."""
 
 from __future__ import annotations
 
@@ -42,15 +42,14 @@ MOST_FAILURES = 5
 
 
 class ReplicaFailedError(AIPerfError):
-    """The replica cannot do its work; the run goes on without it."""
+    """The replica cannot continue; the run continues without it."""
 
 
 class TrialLoop:
-    """Has planned trials trained, and keeps what the search needs of them.
+    """Trains planned trials and stores the results that the search needs.
 
-    The calling thread trains and does nothing else that can wait. What comes next is planned and
-    built, and what came of the last trial is stored, by a background thread, one thing after the
-    other; so what they share belongs to that thread alone.
+    The calling thread only trains. One background thread plans and builds the next trial and
+    stores the results of the last one, so the state shared by these tasks needs no lock.
     """
 
     def __init__(
@@ -64,16 +63,16 @@ class TrialLoop:
         background: Executor,
         builder: TrialBuilder,
     ) -> None:
-        """Make the planner, and what makes trials ready ahead of the training.
+        """Create the planner and the prefetch.
 
         Args:
-            context: the replica's.
-            initial: the graph that all others grow from.
-            trainer: trains, in the calling thread.
-            knowledge: what the replica knows of the run.
-            study: where the study of hyperparameters is kept.
-            background: does everything else, one thing after the other.
-            builder: makes trials ready.
+            context: the replica's context.
+            initial: the initial graph of the search.
+            trainer: trains in the calling thread.
+            knowledge: the replica's view of the run.
+            study: storage of the Optuna study.
+            background: executor with one thread, for everything but training.
+            builder: builds the networks of trials.
         """
         self._context = context
         self._trainer = trainer
@@ -102,11 +101,11 @@ class TrialLoop:
         self._concluding: Future[None] | None = None
         self._failures = 0
         self._kept: dict[str, float] = {}
-        """The objective values of the trials of this replica whose weights are kept."""
+        """Objective values of this replica's trials with stored weights."""
         self._best_epochs = BestEpochStore(context)
 
     def run(self) -> str:
-        """Work until the run ends, or what was asked for is trained; return which.
+        """Train until the run ends or all requested trainings are done; return the reason.
 
         Raises:
             ReplicaFailedError: too many trials failed in a row.
@@ -124,7 +123,7 @@ class TrialLoop:
         return self._context.stop.reason or TRAININGS_DONE
 
     def _recall(self) -> None:
-        """Learn which checkpoints earlier lives of this replica have left."""
+        """Find the checkpoints of this replica's previous attempts."""
         self._history.refresh(self._context.replica)
         for trial in self._history.trials.values():
             if trial.replica != self._context.replica:
@@ -134,7 +133,7 @@ class TrialLoop:
                 self._kept[trial.id] = trial.objective_value
 
     def _plan(self) -> PlannedTrial | None:
-        """Say what to train next, unless the last trial could not be concluded: that is raised."""
+        """Return the next trial, or raise what went wrong while the last one was stored."""
         if self._concluding is not None and self._concluding.done():
             self._concluding.result()
         trial = self._planner.next()
@@ -146,7 +145,7 @@ class TrialLoop:
         return trial
 
     def _train(self, built: BuiltTrial) -> None:
-        """Train a trial; once more, in batches of half the size, if it did not fit after all."""
+        """Train a trial, and retry with half the batch size if it ran out of memory."""
         result = self._trainer.run(built, self._prefetch.look)
         if self._may_be_halved(result):
             self._conclude(built, result, tell=False)
@@ -168,16 +167,16 @@ class TrialLoop:
         return result.out_of_memory and allowed and batch_size >= self._context.config.replica.ranks
 
     def _conclude(self, built: BuiltTrial, result: TrialResult, *, tell: bool) -> None:
-        """Have what came of a trial stored, its end recorded and told of, in the background.
+        """Store and record a trial's result in the background, and report it to TPE if ``tell``.
 
-        What the background thread could not do for the trial before is raised here.
+        Errors of the previous trial's storage are raised here.
         """
         if self._concluding is not None:
             self._concluding.result()
         trial, seconds = built.trial, self._context.stopwatch.take()
 
         def conclude() -> None:
-            if not result.interrupted:  # Else the next life goes on with it.
+            if not result.interrupted:  # An interrupted trial is resumed by the next attempt.
                 self._end(trial, result)
             self._context.journal.append(TimeSpent(trial=trial.name, seconds=seconds))
             if tell:
@@ -189,7 +188,7 @@ class TrialLoop:
             self._context.journal.append(times)
 
     def _end(self, trial: PlannedTrial, result: TrialResult) -> None:
-        """Keep a trial's weights and record its end."""
+        """Store a trial's weights and record its end."""
         predicted = None
         if trial.phase is RoundPhase.WARMUP and result.values:
             at = max(self._context.config.rounds.predict_at_epoch, trial.epoch_limit)
@@ -213,7 +212,7 @@ class TrialLoop:
     def _keep(
         self, trial: PlannedTrial, result: TrialResult, predicted: float | None
     ) -> tuple[bool, str]:
-        """Store trained weights for children to inherit; return whether, and why not."""
+        """Store trained weights for children to inherit; return success and the reason if not."""
         weights = result.weights
         if weights is None:
             return False, ""
@@ -224,12 +223,12 @@ class TrialLoop:
                 lambda: save_checkpoint(path, graph, weights, self._context.sync), str(path)
             )
         except StorageError as error:
-            return False, f"its weights are not kept: {error}"
+            return False, f"its weights are not stored: {error}"
         self._kept[trial.name] = max(result.values) if predicted is None else predicted
         return True, ""
 
     def _keep_predictions(self, result: TrialResult) -> str:
-        """Store a trial's predictions, where there are any; return why they are not kept."""
+        """Store a trial's predictions if it has any; return the reason if that fails."""
         found = result.predictions
         if found is None:
             return ""
@@ -239,7 +238,7 @@ class TrialLoop:
                 lambda: save_predictions(path, found, self._context.sync), str(path)
             )
         except StorageError as error:
-            return f"its predictions are not kept: {error}"
+            return f"its predictions are not stored: {error}"
         self._context.journal.append(
             PredictionsKept(
                 trial=found.trial, epoch=found.epoch, samples=len(found.classes), sha256=digest
@@ -251,6 +250,6 @@ class TrialLoop:
         while len(self._kept) > self._context.config.search.keep_checkpoints:
             worst = min(self._kept, key=lambda trial: self._kept[trial])
             del self._kept[worst]
-            # First the record, then the file: a reader that believes the record is never wrong.
+            # Record first, delete second: a recorded checkpoint always exists.
             self._context.journal.append(CheckpointDropped(trial=worst))
             self._context.delete(self._context.paths.trained(self._context.replica, worst))

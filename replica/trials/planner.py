@@ -1,7 +1,7 @@
-"""What a replica trains: the initial graph first, then one grown candidate a round.
+"""The planner: the initial graph first, then one candidate per round.
 
-Warm-up rounds train their candidate once, with the accuracy extrapolated; the rounds after
-them train it several times, with hyperparameters chosen by TPE.
+Warm-up rounds train their candidate once and extrapolate its accuracy. Later rounds train their
+candidate several times, with hyperparameters chosen by TPE.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from aiperf_hpc.trial import Hyperparameters, RoundPhase, TrialState
 
 
 class Planner:
-    """Decides what is trained next."""
+    """Plans the next trial of a replica."""
 
     def __init__(
         self,
@@ -50,14 +50,14 @@ class Planner:
         hpo: Hpo,
         knowledge: RunKnowledge,
     ) -> None:
-        """Continue where this replica's earlier incarnations ended.
+        """Continue where this replica's previous attempt ended.
 
         Args:
-            context: the replica's; its journal records problems with a checkpoint.
-            initial: the graph that all others grow from.
-            queue: the candidates of this replica.
-            hpo: its study.
-            knowledge: what it knows of the run.
+            context: the replica's context; its journal records problems with a checkpoint.
+            initial: the initial graph of the search.
+            queue: the replica's candidate queue.
+            hpo: the replica's study.
+            knowledge: the replica's view of the run.
         """
         self._context = context
         self._name = context.who.name
@@ -68,23 +68,23 @@ class Planner:
         self._numbers = count(1)
         self._beginnings = count()
         self._lost: tuple[int, ...] = ()
-        """Rounds that an earlier life trained, and was lost before it could record their ends."""
+        """Rounds trained by a previous attempt that exited before it recorded their ends."""
         self._plans = self._all_plans()
         self.done = False
-        """Whether there will be nothing more to train."""
+        """Whether all requested trainings are planned."""
 
     def next(self) -> PlannedTrial | None:
-        """Return what to train next; None when there is nothing yet."""
+        """Return the next trial, or None if there is no candidate yet."""
         return next(self._plans)
 
     def halved(self, trial: PlannedTrial, used: Hyperparameters) -> PlannedTrial:
-        """Return the plan of a trial that did not fit, with half the batch size and all else kept.
+        """Return the plan of a trial that ran out of memory, with half its batch size.
 
-        The learning rate too: it is what the trial is to show the worth of.
+        All other hyperparameters stay, including the learning rate.
 
         Args:
-            trial: the one that did not fit.
-            used: what it had, its batches perhaps smaller already than planned.
+            trial: the trial that did not fit.
+            used: its hyperparameters; the batch size may already be smaller than planned.
         """
         name, _ = self._next_trial()
         half = used.batch_size // 2
@@ -96,21 +96,21 @@ class Planner:
             trial,
             name=name,
             hyperparameters=used.model_copy(update={"batch_size": half}),
-            course=trial.course.model_copy(update={"trial": name}),
+            progress=trial.progress.model_copy(update={"trial": name}),
             notes=(note,),
         )
 
     def drop(self, trial: PlannedTrial) -> None:
-        """Record in the study that a planned trial is not tried."""
+        """Record in the study that a planned trial was not trained."""
         if trial.suggestion is not None:
             self._hpo.cut(trial.suggestion, "the run ended before its turn")
 
     def tell(self, trial: PlannedTrial, result: TrialResult) -> None:
-        """Record a trial's result in the study."""
+        """Report a trial's result to the study."""
         if trial.suggestion is not None:
             self._tell(trial.suggestion, trial.round, result)
         elif trial.phase is RoundPhase.HPO and not result.cut:
-            # The study of an earlier life suggested it, before it was interrupted.
+            # The study of a previous attempt suggested it.
             reached = None if result.state is TrialState.FAILED else max(result.values)
             self._hpo.learn(result.used, trial.round, reached)
         if trial.discard_candidate:
@@ -121,7 +121,7 @@ class Planner:
         if result.cut:
             self._hpo.cut(suggestion, result.reason)
         elif used.batch_size != (wanted := suggestion.hyperparameters.batch_size):
-            # What was suggested was not tried: the study learns what was.
+            # The trial used another batch size than suggested: record both.
             self._hpo.failed(suggestion, f"batch size {wanted} does not fit in memory")
             self._hpo.learn(used, number, None if failed else max(result.values))
         elif failed:
@@ -141,7 +141,7 @@ class Planner:
             yield from self._round(number, candidate)
 
     def _trainings(self, first: int) -> Iterator[PlannedTrial | None]:
-        """Yield the initial network as often as that was asked for, then nothing any more."""
+        """Yield the initial network as often as requested, then None."""
         most = self._context.config.search.trainings
         for number in count(first) if most is None else (*self._lost, *range(first, most + 1)):
             yield self._plan(number, self._initial_candidate())
@@ -149,7 +149,7 @@ class Planner:
         yield from repeat(None)
 
     def _resume(self) -> Generator[PlannedTrial, None, int]:
-        """Go on where an earlier life of this replica ended; return the next round's number."""
+        """Resume the replica's previous attempt; return the number of the next round."""
         history = self._knowledge.history
         history.refresh(self._context.replica)
         own = (t for t in history.trials.values() if t.replica == self._context.replica)
@@ -171,12 +171,12 @@ class Planner:
         return last.started.round + 1
 
     def _learn(self, trial: Trial) -> None:
-        """Add a trial of an earlier incarnation to the study, as that added it to its own.
+        """Add a trial of a previous attempt to the study; interrupted trials are ignored.
 
-        Nothing of one that was cut. By the records, since the earlier study may be damaged.
+        It is read from the records, because the previous study's file may be damaged.
         """
-        started, course = trial.started, self._course(trial)
-        patient = course.since_lowest < self._context.config.training.patience
+        started, progress = trial.started, self._progress(trial)
+        patient = progress.since_lowest < self._context.config.training.patience
         cut = trial.state is TrialState.STOPPED and patient
         if trial.ended is None or cut:
             return
@@ -184,31 +184,31 @@ class Planner:
         if started.planned_batch_size is not None:
             planned = used.model_copy(update={"batch_size": started.planned_batch_size})
             self._hpo.learn(planned, started.round, None)
-        if failed or course.values:
-            reached = None if failed else max(course.values)
+        if failed or progress.values:
+            reached = None if failed else max(progress.values)
             self._hpo.learn(used, started.round, reached)
 
-    def _course(self, trial: Trial, epochs: float = math.inf) -> TrialProgress:
-        """Return what happened in a trial until after ``epochs``, and in those it goes on with."""
+    def _progress(self, trial: Trial, epochs: float = math.inf) -> TrialProgress:
+        """Return a trial's progress up to ``epochs``, including the trials that it resumed."""
         before = self._knowledge.history.trials.get(trial.started.resumes or "")
-        course = TrialProgress(trial=trial.id)
+        progress = TrialProgress(trial=trial.id)
         if before is not None:
-            course = self._course(before, trial.started.first_epoch - 1)
+            progress = self._progress(before, trial.started.first_epoch - 1)
         for evaluation in trial.evaluations:
             if evaluation.epoch <= epochs:
-                course = course.after(evaluation.objective_value, evaluation.validation_loss)
-        return course
+                progress = progress.after(evaluation.objective_value, evaluation.validation_loss)
+        return progress
 
     def _resumed(self, interrupted: Trial) -> PlannedTrial | None:
-        """Return how to train an interrupted trial to its end, if it has a checkpoint.
+        """Return the plan to resume an interrupted trial from its checkpoint.
 
-        Without one, or with a damaged one, its round is begun anew.
+        Without a readable checkpoint the result is None, and its round is started again.
         """
         path = self._context.paths.under_way(self._context.replica, interrupted.incarnation)
         try:
             saved = self._saved(path, interrupted)
         except CheckpointError as error:
-            remedy = f"round {interrupted.started.round} is begun anew without {interrupted.id}"
+            remedy = f"round {interrupted.started.round} is started again without {interrupted.id}"
             self._context.report(path, str(error), remedy)
             return None
         if saved is None:
@@ -229,27 +229,27 @@ class Planner:
             hyperparameters=started.hyperparameters,
             epoch_limit=started.epoch_limit,
             seed=started.seed,
-            course=saved.course.model_copy(update={"trial": name}),
+            progress=saved.progress.model_copy(update={"trial": name}),
             resumes=interrupted.id,
             optimizer_state=saved.optimizer_state,
         )
 
     def _saved(self, path: Path, interrupted: Trial) -> TrainingState | None:
-        """Return the checkpoint of a trial; None when it was younger than a checkpoint.
+        """Return the checkpoint of a trial; None if it ended before its first checkpoint.
 
         Raises:
-            CheckpointError: it is damaged, or gone although there must have been one.
+            CheckpointError: the checkpoint is damaged or missing.
         """
         if not self._context.exists(path):
             if self._was_stored(interrupted):
-                raise CheckpointError(f"the checkpoint {path} is gone")
+                raise CheckpointError(f"the checkpoint {path} is missing")
             return None
         warnings: list[str] = []
         saved = load_training(path, self._context.retry, warnings.append)
         for problem in warnings:
-            self._context.report(path, problem, "it is gone on with")
-        if saved.course.trial != interrupted.id:
-            return None  # Of a trial before it.
+            self._context.report(path, problem, "the trial is resumed from it")
+        if saved.progress.trial != interrupted.id:
+            return None  # The checkpoint of an earlier trial.
         if saved.graph.hash != interrupted.started.graph:
             wanted = interrupted.started.graph
             raise CheckpointError(
@@ -258,7 +258,7 @@ class Planner:
         return saved
 
     def _was_stored(self, trial: Trial) -> bool:
-        """Return whether a trial went on after an epoch at whose end a checkpoint was due."""
+        """Return whether a trial continued past an epoch at which a checkpoint was due."""
         if len(trial.evaluations) < 2 or trial.training_utc is None:
             return False
         lasted = trial.evaluations[-2].utc - trial.training_utc
@@ -275,11 +275,11 @@ class Planner:
             like = None
 
     def _parent_hyperparameters(self, candidate: Candidate) -> Hyperparameters | None:
-        """Return the best hyperparameters that are known of the graph a candidate grew from."""
+        """Return the best known hyperparameters of the parent's graph."""
         if candidate.parent is None:
             return None
         if self._knowledge.trial(candidate.parent) is None:
-            self._knowledge.refresh()  # Another replica's, since the last look.
+            self._knowledge.refresh()  # Another replica may have trained it since.
         parent = self._knowledge.trial(candidate.parent)
         if parent is None:
             return None
@@ -288,7 +288,7 @@ class Planner:
         return best.hyperparameters
 
     def _phase(self, number: int) -> tuple[RoundPhase, int]:
-        """Return what a round does, and how many epochs its trials have at most."""
+        """Return the phase of a round and the epoch limit of its trials."""
         warmup = self._context.config.rounds.warmup_epochs
         if not self._context.config.search.searches:
             return RoundPhase.FIXED, self._context.config.training.max_epochs
@@ -297,7 +297,7 @@ class Planner:
         return RoundPhase.HPO, self._context.config.training.max_epochs
 
     def _plan(self, number: int, candidate: Candidate) -> PlannedTrial:
-        """Return how to train a candidate as it is."""
+        """Return a plan to train a candidate with the configured hyperparameters."""
         name, seed = self._next_trial()
         phase, epoch_limit = self._phase(number)
         return PlannedTrial(
@@ -308,13 +308,13 @@ class Planner:
             hyperparameters=configured_hyperparameters(self._context.config.training),
             epoch_limit=epoch_limit,
             seed=seed,
-            course=TrialProgress(trial=name),
+            progress=TrialProgress(trial=name),
         )
 
     def _tuned(
         self, number: int, candidate: Candidate, like: Hyperparameters | None
     ) -> PlannedTrial:
-        """Return how to train a candidate with hyperparameters that the study suggests."""
+        """Return a plan to train a candidate with hyperparameters from the study."""
         trial = self._plan(number, candidate)
         suggestion = self._hpo.suggest(candidate.graph, number, like)
         size = suggestion.hyperparameters.kernel_size
@@ -336,10 +336,10 @@ class Planner:
         return Candidate(self._initial, initial_weights(self._initial, np.random.default_rng(seed)))
 
     def _candidate(self) -> Candidate | None:
-        """Return the next candidate; None when there is none yet.
+        """Return the next candidate, or None if there is none yet.
 
-        While nothing in the whole run has been or is being trained that could be grown, the
-        initial graph is tried again.
+        The initial graph is trained again as long as no trial of the run, ended or running, can
+        become a parent.
         """
         candidate = self._queue.take()
         if candidate is None:

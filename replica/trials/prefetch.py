@@ -1,4 +1,4 @@
-"""The next trial, planned and made ready for its first step while another one is trained."""
+"""Prefetch: plans and builds the next trial while another one trains."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from aiperf_hpc.replica.trials.building import TrialBuilder
 from aiperf_hpc.trial import TimePhase
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
-"""The seconds between two looks for something to train, at first and at most."""
+"""Seconds between two polls for a trial: the first and the longest interval."""
 
 
 class Prefetch:
-    """Has one trial made ready at a time."""
+    """Keeps at most one trial planned or built ahead."""
 
     def __init__(
         self,
@@ -25,14 +25,14 @@ class Prefetch:
         builder: TrialBuilder,
         done: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Begin with nothing.
+        """Create an empty prefetch.
 
         Args:
-            context: the replica's, whose end ends the waiting.
-            background: where it is planned.
-            plan: says what to train next; None when there is nothing yet.
-            builder: makes it ready.
-            done: says whether there will be nothing more to train.
+            context: the replica's context; its stop signal ends every wait.
+            background: executor that plans.
+            plan: returns the next trial, or None if there is none yet.
+            builder: builds the trial.
+            done: returns True once no trial will follow.
         """
         self._background = background
         self._plan = plan
@@ -47,7 +47,7 @@ class Prefetch:
         self._pause = FIRST_PAUSE
 
     def look(self) -> None:
-        """See to it that the next trial is made ready. Cheap enough for every training step."""
+        """Advance planning and building of the next trial. Cheap enough for every step."""
         if self._making is not None:
             return
         if self._planning is None and self._clock.monotonic() >= self._look_at:
@@ -56,7 +56,7 @@ class Prefetch:
             self._make(self._planning)
 
     def take(self) -> BuiltTrial | None:
-        """Wait for the next trial and return it; None when the run ends first, or none follows."""
+        """Wait for the next trial and return it, or None if the run ends or no trial follows."""
         self._look_at = 0.0
         self._pause = FIRST_PAUSE
         with self._watch.during(TimePhase.SEARCH_WAIT):
@@ -72,7 +72,7 @@ class Prefetch:
             return self._builder.finish(begun)
 
     def close(self) -> PlannedTrial | None:
-        """Free what was made ready and is not wanted any more; return what had been planned."""
+        """Free the trial that was built ahead; return the trial that was planned."""
         if self._making is not None:
             planned, begun = self._making
             self._builder.close(self._builder.finish(begun))
@@ -80,14 +80,14 @@ class Prefetch:
         return None if self._planning is None else self._planning.result()
 
     def _wait(self) -> None:
-        """Wait for what is being planned, or until it is time to look for it again."""
+        """Wait for planning to finish, or until the next poll is due."""
         if self._planning is not None:
             self._make(self._planning)
         else:
             self._clock.sleep(max(0.0, self._look_at - self._clock.monotonic()))
 
     def _make(self, planning: Future[PlannedTrial | None]) -> None:
-        """Have what was planned made ready; if there was nothing yet, look again later."""
+        """Build the planned trial; if there was none, poll again later."""
         planned = planning.result()
         self._planning = None
         if planned is None:

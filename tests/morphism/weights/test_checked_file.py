@@ -45,7 +45,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _is_as_stored(found: TrainingState) -> bool:
     return (
-        (found.course, found.graph) == (COURSE, GRAPH)
+        (found.progress, found.graph) == (COURSE, GRAPH)
         and _equal(found.weights, WEIGHTS)
         and _equal(found.optimizer_state, STATE)
     )

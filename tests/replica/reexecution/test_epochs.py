@@ -103,9 +103,9 @@ class Recorded:
         return loss
 
     def _stored(self, path: Path, network: Network, epochs: int) -> KeptCheckpoint:
-        course = TrialProgress(trial="t", epochs=epochs)
+        progress = TrialProgress(trial="t", epochs=epochs)
         state = network.optimizer_state()
-        save_training(path, TrainingState(course, self.graph, network.weights(), state))
+        save_training(path, TrainingState(progress, self.graph, network.weights(), state))
         return KeptCheckpoint(path=str(path), sha256=file_digest(path))
 
     def request(self, **changed: object) -> ExecutionRequest:

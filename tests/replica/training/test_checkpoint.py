@@ -20,13 +20,13 @@ def test_a_checkpoint_of_the_first_version_is_read(tmp_path: Path) -> None:
     """Its state was momenta, and its course knew the lowest loss alone."""
     path = tmp_path / "under-way.safetensors"
     momenta = {f"momentum:{name}": WEIGHTS[name] + 1.0 for name in GRAPH.parameters}
-    course = (
+    progress = (
         '{"trial":"r0-t1","epochs":2,"accuracies":[0.5,0.6],"lowest_loss":1.5,"since_lowest":1}'
     )
-    save_checked(path, {**WEIGHTS, **momenta}, {"graph": GRAPH.to_json(), "course": course})
+    save_checked(path, {**WEIGHTS, **momenta}, {"graph": GRAPH.to_json(), "course": progress})
     found = load_training(path)
     assert (found.graph, found.weights.keys()) == (GRAPH, WEIGHTS.keys())
-    assert found.course == TrialProgress(
+    assert found.progress == TrialProgress(
         trial="r0-t1", epochs=2, accuracies=(0.5, 0.6), lowest_loss=1.5, since_lowest=1
     )
     assert found.optimizer_state.keys() == momenta.keys()

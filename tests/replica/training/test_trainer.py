@@ -118,7 +118,7 @@ class Bench:
             hyperparameters=self.hyperparameters.model_copy(update={"batch_size": batch_size}),
             epoch_limit=epochs,
             seed=7,
-            course=TrialProgress(trial="r0-t1", epochs=done),
+            progress=TrialProgress(trial="r0-t1", epochs=done),
             optimizer_state=optimizer_state,
         )
         with self.watch.during(TimePhase.BUILD):
@@ -350,7 +350,7 @@ def test_a_trial_under_way_is_checkpointed_after_an_epoch(tmp_path: Path) -> Non
     bench.run(epochs=4)
     saved = load_training(RunPaths(tmp_path).under_way("r0"))
     # After the last epoch there is nothing to go on with.
-    assert saved.course == TrialProgress(
+    assert saved.progress == TrialProgress(
         trial="r0-t1",
         epochs=3,
         accuracies=(0.5, 0.5, 0.5),
@@ -372,7 +372,7 @@ def test_a_trial_goes_on_while_its_checkpoint_is_written(
 
     def held(path: Path, state: TrainingState) -> None:
         assert trained.wait(60.0)
-        written.append(state.course.epochs)
+        written.append(state.progress.epochs)
 
     def noticed(dataset: FakeDataset, batch_size: int) -> Iterator[Batch]:
         if next(evaluated) == 4:

@@ -64,7 +64,7 @@ def planned(name: str, batch_size: int) -> PlannedTrial:
         hyperparameters=used.model_copy(update={"batch_size": batch_size}),
         epoch_limit=1,
         seed=7,
-        course=TrialProgress(trial=name),
+        progress=TrialProgress(trial=name),
     )
 
 

@@ -132,7 +132,7 @@ def test_the_record_names_what_could_not_be_stored_of_a_trial(
     bench.run(1)
     (ended,) = bench.events(records.TrialEnded)
     assert ended.state is TrialState.COMPLETED
-    assert f"its {missing} not kept: cannot write" in ended.reason
+    assert f"its {missing} not stored: cannot write" in ended.reason
     assert ended.checkpoint is (folder != "trained")  # Without weights it is no parent.
     assert record is None or not bench.events(record)
 
@@ -165,12 +165,12 @@ def test_the_best_epoch_of_each_trial_is_kept_and_recorded(tmp_path: Path) -> No
         assert (path.stat().st_size, file_digest(path)) == (kept.bytes, kept.sha256)
     began = load_training(paths.epoch_began("r0", "r0-t2"))
     evaluated = load_training(paths.epoch_evaluated("r0", "r0-t2"))
-    assert (began.course.epochs, evaluated.course.epochs) == (1, 2)
+    assert (began.progress.epochs, evaluated.progress.epochs) == (1, 2)
     assert began.optimizer_state
     assert not evaluated.optimizer_state
     # The first epoch of a trial begins with what its network was built with.
     beginning = load_training(paths.epoch_began("r0", "r0-t1"))
-    assert (beginning.course.epochs, beginning.optimizer_state) == (0, {})
+    assert (beginning.progress.epochs, beginning.optimizer_state) == (0, {})
     assert bench.trial("r0-t2").best_epoch == second
     ended = [record for record in bench.events(records.TrialEnded) if record.reason]
     assert not ended

@@ -235,7 +235,7 @@ def _of_another_graph(path: Path) -> None:
         (flip, r"is damaged: its tensor \S+: the checksum is"),
         (empty, "is damaged: it has 0 bytes"),
         (_folder, "Is a directory"),
-        (gone, "is gone"),
+        (gone, "is missing"),
         (_of_another_graph, "holds the graph"),
     ],
 )
@@ -257,7 +257,7 @@ def test_a_trial_under_way_whose_checkpoint_is_lost_is_said_and_its_round_begun_
     (problem,) = second.events(records.FileProblem)
     assert problem.file == "replicas/r0/0.0/under-way.safetensors"
     assert re.search(what, problem.problem)
-    assert problem.remedy == "round 2 is begun anew without r0-t2"
+    assert problem.remedy == "round 2 is started again without r0-t2"
     # What was executed before stays credited, and the trial has an end.
     cut = second.trial("r0-t2")
     assert (cut.train_samples, cut.state) == (before, TrialState.STOPPED)
