@@ -1,1 +1,1 @@
-"""One replica on several ranks: their collectives, how they meet and how they fail."""
+"""A replica on several ranks: collectives, rendezvous and failure handling."""

@@ -1,10 +1,10 @@
-"""One back end's all-reduce, measured on every rank.
+"""All-reduce benchmark of one backend.
 
     python -m aiperf_hpc.replica.parallel.allreduce_timing
 
 The communication benchmark of MLBench's task 0: tensors of ``np.logspace(0, 8, num=80)`` elements
-in float32 and float16, each reduced many times, by the very calls that training makes. Started
-by ``aiperf allreduce``, or by srun; rank 0 writes JSON.
+in float32 and float16 are reduced repeatedly, with the same calls as in training. Started by
+``aiperf allreduce`` or srun; rank 0 writes JSON.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.streams import print_in_any_locale
 
 COPIES = 4
-"""The most buffers that a rank has at once: the tensor, its sum, and what a back end keeps."""
+"""Maximum number of buffers of a rank: the tensor, its sum, and the backend's own buffers."""
 WARM_UP = 3
 NO_HALF = "MPI has no floating-point type of 16 bits"
 
 
 class Memory(NamedTuple):
-    """Where tensors are, and how they are made there."""
+    """A memory (host or device) with functions to create tensors in it."""
 
     name: str
     make: Callable[[int, str], Buffer]
-    """The maker of a tensor of ones, of so many elements of a type."""
+    """Creates a tensor of ones with a number of elements and a type."""
     finish: Callable[[], None]
-    """What returns when the device has done all that it was given."""
+    """Waits for the device."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure; return the exit status."""
+    """Run the benchmark; return the exit status."""
     print_in_any_locale()
     parser = argparse.ArgumentParser(prog="aiperf_hpc.replica.parallel.allreduce_timing")
     parser.add_argument("--collective", choices=CLASSES, required=True)
@@ -97,15 +97,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def sizes(largest: float) -> list[int]:
-    """Return MLBench's numbers of elements, up to a largest one; the smallest ones repeat."""
+    """Return MLBench's numbers of elements up to a maximum; the smallest ones repeat."""
     return [int(number) for number in np.logspace(0, 8, num=80) if number <= largest]
 
 
 def figures(size: int, ranks: int, seconds: NDArray[np.float64]) -> dict[str, float]:
-    """Return the median time and the two bandwidths as nccl-tests defines them, in bytes a second.
+    """Return the median time and the bandwidths in bytes/s as nccl-tests defines them.
 
-    The algorithm's is the tensor's size over the time; the bus's is what each rank's link carries
-    of a ring, 2 (n - 1) / n times as much, and can be compared with the hardware's.
+    The algorithm bandwidth is the tensor's size over the time. The bus bandwidth, 2 (n - 1) / n
+    times as much for n ranks, is comparable with that of the hardware's links.
     """
     median = float(np.median(seconds))
     return {
@@ -121,7 +121,7 @@ def figures(size: int, ranks: int, seconds: NDArray[np.float64]) -> dict[str, fl
 def repeat(
     collective: Collective, memory: Memory, elements: int, dtype: str, repetitions: int
 ) -> NDArray[np.float64]:
-    """Return the seconds of each repetition, as the mean over the ranks.
+    """Return the duration of each repetition in seconds, averaged over the ranks.
 
     Raises:
         EngineError: a sum is wrong.
@@ -129,7 +129,7 @@ def repeat(
     seconds = np.zeros(repetitions)
     given = memory.make(elements, dtype)
     for number in range(-WARM_UP, repetitions):
-        collective.barrier()  # So that nobody's time has another's delay in it.
+        collective.barrier()  # Exclude the delays of other ranks from the time.
         memory.finish()
         begun = time.perf_counter()
         total = collective.start_allreduce_sum(given)()
@@ -152,14 +152,14 @@ def _check(total: Buffer, ranks: int) -> None:
 
 
 def _most_elements(collective: Collective, dtype: str) -> int:
-    """Return how many fit in the host's memory; the same on every rank."""
+    """Return the number of elements that fit in the host's memory, equal on every rank."""
     free = psutil.virtual_memory().available / collective.local_size / COPIES
     least = collective.gather(np.array([free], np.float64)).min()
     return int(least / np.dtype(dtype).itemsize)
 
 
 def memories(collective: Collective) -> Iterator[Memory]:
-    """Yield the memories whose tensors a back end can reduce."""
+    """Yield the memories whose tensors a backend can reduce."""
     match collective.name:
         case "torch":
             yield from _torch_memories(collective.local_rank)
@@ -170,7 +170,7 @@ def memories(collective: Collective) -> Iterator[Memory]:
 
 
 def _nothing() -> None:
-    """What is in the host's memory is there at once."""
+    """Return immediately: operations on host memory are synchronous."""
 
 
 def _torch_memories(local_rank: int) -> Iterator[Memory]:

@@ -1,7 +1,7 @@
 """Binding a rank to one accelerator, and to the cores near it.
 
-It sees no other accelerator, by the variable that its framework reads. The scheduler's binding
-would hide a rank's accelerator from its neighbors, to which NCCL and RCCL copy directly.
+The visible-devices variable of the framework hides all other accelerators. The scheduler's own
+binding would also hide them from NCCL and RCCL, which copy between them directly.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ LOCAL_RANKS = (
     "MPI_LOCALRANKID",
     *(each.variables["local_rank"] for each in SCHEDULERS if "local_rank" in each.variables),
 )
-"""Variables with a process's number among the ranks of its replica on this node.
-
-Those of Open MPI's mpirun, Horovod, torchrun (and ``start_ranks.py``), MPICH's mpirun and, last
-because one of the others may run within its step, the scheduler."""
+"""Variables with a process's local rank: those of Open MPI's mpirun, Horovod, torchrun (and
+``start_ranks.py``), MPICH's mpirun and, last because the others may run within its step, the
+scheduler."""
 
 _ORDER, _BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
-"""How CUDA numbers GPUs: by default the fastest first, while schedulers and NVIDIA's tools number
-them by the bus, by which cores and readings are found."""
+"""Setting that makes CUDA number GPUs by PCI bus, as schedulers and NVIDIA's tools do. By default,
+CUDA numbers the fastest first."""
 Cores = frozenset[int]
 """Logical CPUs."""
 
@@ -42,12 +41,12 @@ Cores = frozenset[int]
 def bind(
     given: VisibleDevices, replica: ReplicaConfig, environment: MutableMapping[str, str]
 ) -> None:
-    """Leave this process one accelerator.
+    """Make one accelerator visible to this process.
 
     Args:
-        given: the accelerators of its replica on this node; its starter may have chosen one.
-        replica: has the number of ranks.
-        environment: that of this process, which will show one accelerator.
+        given: accelerators of the replica on this node; the launcher may have chosen one already.
+        replica: configuration with the number of ranks.
+        environment: environment of this process; changed to show one accelerator.
 
     Raises:
         PreflightError: there are fewer accelerators than ranks.
@@ -60,7 +59,7 @@ def bind(
             f"{replica.ranks_per_node}"
         )
     if given.variable == VARIABLES["AMD"][0]:
-        # They number the accelerators that this one leaves.
+        # These variables index the accelerators that the first one leaves visible.
         for name in VARIABLES["AMD"][1:]:
             environment.pop(name, None)
     if given.variable == VARIABLES["NVIDIA"][0]:
@@ -71,16 +70,16 @@ def bind(
 
 
 def local_rank(environment: Mapping[str, str]) -> int:
-    """Return this process's number among the ranks of its node; 0 if no variable has it."""
+    """Return the local rank of this process; 0 if no variable is set."""
     values = (environment.get(name) for name in LOCAL_RANKS)
     return next((int(value) for value in values if value is not None), 0)
 
 
 def devices_of_job(environment: Mapping[str, str], root: Path = ROOT) -> VisibleDevices | None:
-    """Return the accelerators that the scheduler gave this step on this node; None for none.
+    """Return the accelerators that the scheduler allocated to this step on this node, or None.
 
-    It names them by the variables of several vendors at once; AMD's counts if the kernel has its
-    driver.
+    The scheduler sets the variables of several vendors at once; AMD's is used if its kernel driver
+    is loaded.
     """
     if current(environment) is None:
         return None
@@ -91,11 +90,11 @@ def devices_of_job(environment: Mapping[str, str], root: Path = ROOT) -> Visible
 
 
 def share_cores(collective: Collective, near: Sequence[Cores] = ()) -> None:
-    """Leave the other ranks of this host their share of the cores that the replica has.
+    """Bind this rank to its part of the replica's cores on this host.
 
     Args:
-        collective: that of all ranks.
-        near: the cores near the accelerator of each rank of this host; empty if unknown.
+        collective: collective of all ranks.
+        near: cores near the accelerator of each rank of this host; empty if unknown.
     """
     cores = sorted(os.sched_getaffinity(0))
     if 1 < collective.local_size <= len(cores):
@@ -104,10 +103,10 @@ def share_cores(collective: Collective, near: Sequence[Cores] = ()) -> None:
 
 
 def share_of(cores: Sequence[int], rank: int, ranks: int, near: Sequence[Cores]) -> list[int]:
-    """Return the cores of one rank: every ``ranks``-th one, with both threads of a core.
+    """Return the cores of one rank: every ``ranks``-th core, with all its hardware threads.
 
-    Ranks whose accelerators are near the same cores share those. If they are unknown for one rank,
-    or too few, all ranks share all cores.
+    Ranks whose accelerators are near the same cores share these cores. If the nearest cores of any
+    rank are unknown or too few, all ranks share all cores.
     """
     usable = [[core for core in cores if core in each] for each in near[:ranks]]
     if len(usable) == ranks and all(usable.count(each) <= len(each) for each in usable):
@@ -117,8 +116,8 @@ def share_of(cores: Sequence[int], rank: int, ranks: int, near: Sequence[Cores])
 
 
 def near_cores(devices: VisibleDevices) -> list[Cores]:
-    """Return the cores near each accelerator, by its vendor's tool and the kernel."""
-    for vendor in (nvidia, amd):  # Huawei's tool needs a second for each chip.
+    """Return the cores near each accelerator, from the vendor's tool and the kernel."""
+    for vendor in (nvidia, amd):  # Huawei's tool needs one second per chip.
         if devices.variable == VARIABLES[vendor.VENDOR][0]:
             with suppress(AbsentError):
                 return near_each(devices.names, vendor.accelerators())
@@ -131,9 +130,9 @@ def near_each(
     """Return the cores near each accelerator.
 
     Args:
-        names: numbers or unique identifiers.
-        accelerators: all of the node.
-        root: above ``/sys``.
+        names: indices or unique identifiers.
+        accelerators: all accelerators of the node.
+        root: folder that contains ``sys``.
     """
     addresses = {str(each.index): each.pci_address for each in accelerators}
     addresses |= {each.uuid: each.pci_address for each in accelerators if each.uuid is not None}
@@ -143,7 +142,7 @@ def near_each(
 def _near(address: str | None, root: Path) -> Cores:
     if address is None:
         return frozenset()
-    # NVML writes eight digits of the domain, where the kernel has four.
+    # NVML writes the PCI domain with eight digits, the kernel with four.
     domain, _, rest = address.lower().partition(":")
     folder = root / "sys/bus/pci/devices" / f"{domain[-4:]}:{rest}"
     return frozenset(cpus_of(text_or_none(folder / "local_cpulist") or ""))

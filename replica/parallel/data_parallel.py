@@ -1,11 +1,11 @@
-"""One network on all ranks of a replica, trained data-parallel and in step.
+"""Synchronous data-parallel training of one network on all ranks of a replica.
 
-Every rank holds the whole network and trains on its part of each batch; gradients are summed
-over the ranks before each update, so that all ranks keep the same weights. A batch of a trial is
-that of the whole replica.
+Every rank holds the whole network and trains on its shard of each batch. Gradients are summed over
+the ranks before each update, so all ranks keep the same weights. A trial's batch size is that of
+the whole replica.
 
-What one rank cannot do, all ranks hear of when they agree next, so that none waits for ever:
-until then it gives zeros, and what was trained is credited to nobody.
+If a rank fails, it contributes zeros until the next agreement, at which all ranks learn of the
+failure and raise it. No rank waits forever, and samples since the failure are not credited.
 """
 
 from __future__ import annotations
@@ -34,22 +34,21 @@ from aiperf_hpc.replica.parallel.collectives.base import Buffer, Collective, Cop
 from aiperf_hpc.trial import StepPart
 
 CHECK_STEPS = 100
-"""Training steps between two comparisons of the ranks' weights."""
+"""Training steps between two checks that the ranks' weights are equal."""
 CHECK_DELAY = 2
-"""Steps that are begun meanwhile: as many as wait in an accelerator's queue, which is so never
-emptied by a comparison."""
+"""Steps submitted while a check runs, so that the accelerator's queue never drains."""
 
 _TRAINING, _EVALUATION = "its device's training steps", "its device's evaluation steps"
-"""What a rank waits for when it drains: on accelerators that is where a reduction is waited for."""
+"""Name of the wait for the device; on accelerators it includes the wait for reductions."""
 
 PARTS = tuple(StepPart)
 
 Take = Callable[[], Batch]
-"""What gives this rank's part of a batch, or raises what is wrong with its data."""
+"""Returns this rank's shard of a batch, or raises an error of its data."""
 
 
 class RankDataset:
-    """This rank's part of every batch: as many batches as on every other rank."""
+    """Input of one rank: its shard of every batch. All ranks have the same number of batches."""
 
     def __init__(self, dataset: Dataset, part: Part) -> None:
         self.info = dataset.info
@@ -57,17 +56,17 @@ class RankDataset:
         self._part = part
 
     def train(self, epoch: int, batch_size: int, seed: int) -> Iterator[Batch]:
-        """Yield this rank's part of every batch of an epoch."""
+        """Yield this rank's shard of every batch of an epoch."""
         batches = self._dataset.train(epoch, batch_size, seed, self._part)
         return self._parts(batches, self.info.train_samples, batch_size)
 
     def validation(self, batch_size: int) -> Iterator[Batch]:
-        """Yield this rank's part of every batch of the validation samples."""
+        """Yield this rank's shard of every batch of the validation samples."""
         batches = self._dataset.validation(batch_size, self._part)
         return self._parts(batches, self.info.validation_samples, batch_size)
 
     def _parts(self, batches: Iterator[Batch], samples: int, batch_size: int) -> Iterator[Batch]:
-        """Yield a part of every batch of an epoch, empty where this rank has no sample in it."""
+        """Yield a shard of every batch of an epoch; it may be empty."""
         for start in range(0, samples, batch_size):
             whole = min(batch_size, samples - start)
             first, last = self._part.bounds(whole)
@@ -85,7 +84,7 @@ class RankDataset:
 
 
 class StepClock:
-    """A stopwatch that books laps on the parts of a step, without a barrier."""
+    """Stopwatch of the parts of a step. It needs no barrier."""
 
     def __init__(self, copies: Copies) -> None:
         self._copies = copies
@@ -93,16 +92,16 @@ class StepClock:
         self._steps = 0
         self._since = 0.0
         self._begun = dict(self._seconds)
-        """As ``_seconds``, when the step under way began."""
+        """``_seconds`` at the beginning of the current step."""
         self._apart = {StepPart.WAIT: 0.0, StepPart.REDUCE: 0.0}
-        """The seconds of all steps that measured the two separately."""
+        """Seconds of wait and reduction over all steps that measured them separately."""
 
     def begin(self) -> None:
-        """Begin a lap; the time before it belongs to no part."""
+        """Start a lap; the time before it is not counted."""
         self._since = time.perf_counter()
 
     def book(self, part: StepPart) -> None:
-        """End a lap and begin the next one; copies in it are booked as copies."""
+        """End a lap and start the next one; copies in it count as copies."""
         now = time.perf_counter()
         copied_in, copied_out = self._copies.take()
         self._seconds[StepPart.COPY_IN] += copied_in
@@ -111,11 +110,11 @@ class StepClock:
         self._since = now
 
     def count(self, *, waited_apart: bool) -> None:
-        """Note that a step is complete.
+        """Complete a step.
 
         Args:
-            waited_apart: whether the wait for the others was measured apart from the reduction.
-                Otherwise the sum of both is divided in the proportion of the steps that did.
+            waited_apart: whether the wait for other ranks was measured separately from the
+                reduction. Otherwise their sum is split in the proportion of the steps that did.
         """
         self._steps += 1
         taken = {part: self._seconds[part] - self._begun[part] for part in self._apart}
@@ -129,7 +128,7 @@ class StepClock:
         self._begun = dict(self._seconds)
 
     def take(self) -> Sequence[float]:
-        """Return the steps, and the seconds of each part, since the last call."""
+        """Return the number of steps and the seconds of each part since the last call."""
         taken = (float(self._steps), *self._seconds.values())
         self._steps = 0
         self._seconds = dict.fromkeys(PARTS, 0.0)
@@ -138,7 +137,7 @@ class StepClock:
 
 
 class DataParallelNetwork:
-    """One network, on this rank and all others: they make the same calls in the same order."""
+    """A network on all ranks, which make the same calls in the same order."""
 
     def __init__(
         self,
@@ -149,7 +148,7 @@ class DataParallelNetwork:
         objective: Objective,
     ) -> None:
         self.local = network
-        """The network of this rank alone."""
+        """The network of this rank."""
         self._graph = graph
         self._collective = collective
         self._measure = objective.quality
@@ -158,33 +157,33 @@ class DataParallelNetwork:
         self._moments_size = sum(math.prod(shape) for shape in graph.statistics.values())
         self._steps = 0
         self._checking: tuple[int, PendingChecksum] | None = None
-        """After how many steps the checksum of the weights was begun, and what waits for it."""
+        """Step at which the last checksum of the weights started, and its pending result."""
         self._clock = StepClock(collective.copies)
         self.step_times = np.zeros(1 + len(PARTS))
-        """Steps, and the seconds of their parts, as the mean over all ranks."""
+        """Number of steps and seconds of their parts, averaged over all ranks."""
         self._trained = False
         self.failure: AIPerfError | None = None
-        """What this rank could not do since all agreed last."""
+        """First failure of this rank since the last agreement."""
         self._executed = self._given = 0
-        """The samples that this rank has trained on since then, and those of the whole batches."""
+        """Samples that this rank has trained on since then, and those of the whole batches."""
         self._to_evaluate: list[int] = []
-        """The whole size of each batch that is being evaluated."""
+        """Global size of each batch that is being evaluated."""
 
     def calibrate(self, take: Take) -> tuple[str, ...]:
-        """Make inserted normalisations transparent on one batch, of which ``take`` gives a part.
+        """Calibrate inserted normalizations on one batch, of which ``take`` returns a shard.
 
-        Each rank normalises by its own part, and all have the same weights: these are made of
-        the mean, over all samples, of the parts' moments.
+        Each rank normalizes by its own shard, but all ranks have the same weights: they are
+        computed from the mean of the shards' moments over all samples.
 
         Raises:
-            AIPerfError: it failed, here or on another rank.
+            AIPerfError: it failed on this or another rank.
         """
         return calibrate(
             self._graph, self._transparent, lambda: self._moments(take), self.local.assign
         )
 
     def _moments(self, take: Take) -> NDArray[np.float64]:
-        """Return the mean of all ranks' moments; the same on every rank."""
+        """Return the mean of all ranks' moments, equal on every rank."""
         flat = np.zeros(self._moments_size + 1, np.float64)
         failure: AIPerfError | None = None
         try:
@@ -199,16 +198,16 @@ class DataParallelNetwork:
         return flat[:-1]
 
     def train_step(self, take: Take, learning_rate: float, *, agreed: bool = True) -> None:
-        """Train on one batch, of which ``take`` gives this rank's part.
+        """Train on one batch.
 
         Args:
-            take: gives this rank's part of the batch.
-            learning_rate: of the update.
-            agreed: whether all ranks agree, before any updates, that none has failed. In other
-                steps one that has gives zeros, and the others hear of it when they agree next.
+            take: returns this rank's shard of the batch.
+            learning_rate: learning rate of the update.
+            agreed: whether the ranks agree before the update that none has failed. In other steps
+                a failed rank contributes zeros until the next agreement.
 
         Raises:
-            EngineError: a step failed, here or on another rank: all ranks raise in the same call.
+            EngineError: a step failed on any rank; all ranks raise in the same call.
         """
         network, clock, pending = self.local, self._clock, list[PendingSum]()
 
@@ -227,7 +226,7 @@ class DataParallelNetwork:
             if self.failure is None:
                 network.gradients(batch, batch.size / batch.whole, ready)
                 self._executed += batch.size
-        # The others wait for every bucket, of a rank that failed too.
+        # The others wait for every bucket, also from a failed rank.
         for bucket in range(len(pending), len(network.buckets)):
             ready(network.zeros(bucket))
         clock.book(StepPart.COMPUTE)
@@ -237,7 +236,7 @@ class DataParallelNetwork:
         clock.book(StepPart.REDUCE)
         if agreement is not None:
             self._agree_on_training(*agreement)
-        with self._collective.waiting(_TRAINING):  # Some updates in fp16 ask for a value.
+        with self._collective.waiting(_TRAINING):  # Some updates in fp16 need a value.
             network.apply(reduced, learning_rate)
         clock.book(StepPart.COMPUTE)
         clock.count(waited_apart=agreed)
@@ -250,18 +249,18 @@ class DataParallelNetwork:
 
     @contextmanager
     def _catching(self) -> Iterator[None]:
-        """Keep the first failure of this rank until all ranks agree next."""
+        """Keep this rank's first failure until the next agreement."""
         try:
             yield
         except AIPerfError as error:
             self.failure = self.failure or without_frames(error)
 
     def _training_sums(self, *others: float) -> list[float]:
-        """Return the sums over all ranks of what they agree on after training, and of others."""
+        """Return the sums of the agreed totals and of ``others`` over all ranks."""
         return self._sums(self._executed, self.failure is not None, *others)
 
     def _agree_on_training(self, executed: float, failed: float) -> None:
-        """Raise, on all ranks, unless each has trained on its part of every batch."""
+        """Raise on all ranks unless each has trained on its shard of every batch."""
         failure, given = self.failure, self._given
         self.failure, self._executed, self._given = None, 0, 0
         self._agree(failure, round(failed))
@@ -275,7 +274,7 @@ class DataParallelNetwork:
         return [float(number) for number in flat]
 
     def evaluate_step(self, take: Take) -> None:
-        """Evaluate this rank's part of one batch; what fails is said when it is drained."""
+        """Evaluate this rank's shard of one batch; failures are raised when it is drained."""
         if self._trained:
             self._trained = False
             self._compare(self._steps, self.local.checksum())
@@ -316,9 +315,9 @@ class DataParallelNetwork:
         return evaluated(self._measure, loss, round(samples), parts, predictions)
 
     def _predictions(self, part: EvaluationSums, batches: Sequence[int]) -> NDArray[np.int64]:
-        """Return the classes of all samples of some batches, in the order of the samples.
+        """Return the predicted classes of all samples of some batches, in the order of the samples.
 
-        Each rank has those of its part of every batch, one part after the other.
+        Each rank contributes those of its shard of every batch.
         """
         own = np.zeros(sum(batches), np.int64)
         if part.predictions is not None:
@@ -334,15 +333,15 @@ class DataParallelNetwork:
         return np.concatenate(whole)
 
     def _added(self, part: EvaluationSums) -> list[float]:
-        """Return what is added over the ranks, of a rank that evaluated nothing too."""
+        """Return the terms to sum over the ranks, also for a rank that evaluated nothing."""
         if self._measure.rows:
             return []
         return [float(part.parts.get(name, 0.0)) for name in self._measure.sums]
 
     def _rows(self, part: EvaluationSums) -> list[NDArray[np.float64]]:
-        """Return the rows of all ranks, those of rank 0 first; gathered in rows of one length.
+        """Return the rows of all ranks, in the order of the ranks, gathered in blocks of one length.
 
-        They are of one number each, (samples,), or of several, (samples, numbers).
+        Rows are single numbers, (samples,), or several, (samples, numbers).
         """
         gathered = []
         for name in self._measure.rows:
@@ -357,10 +356,10 @@ class DataParallelNetwork:
         return gathered
 
     def drain_training(self) -> float:
-        """Return the mean loss of the steps since the last call; 0 for none.
+        """Return the mean loss of the steps since the last call; 0 if there was none.
 
         Raises:
-            NonFiniteLossError: it is not finite, on any rank.
+            NonFiniteLossError: the loss of any rank is not finite.
             EngineError: a rank failed.
         """
         loss = 0.0
@@ -375,7 +374,7 @@ class DataParallelNetwork:
         )
         self.step_times += np.array(times) / self._collective.size
         if own and failed > infinite:
-            self.failure = None  # What another rank did not execute is not credited for it.
+            self.failure = None  # Samples that another rank did not execute are not credited.
         elif infinite and failed == infinite:
             self.failure = self.failure or NonFiniteLossError(
                 "the training loss is not finite on another rank; "
@@ -389,14 +388,14 @@ class DataParallelNetwork:
         self.local.close()
 
     def _agree(self, failure: AIPerfError | None, failed: int) -> None:
-        """Raise on all ranks what happened on one."""
+        """Raise one rank's failure on all ranks."""
         if failure is not None:
             raise failure
         if failed:
             raise EngineError(f"{failed} of {self._collective.size} ranks failed; see their log")
 
     def _compare(self, steps: int, pending: PendingChecksum) -> None:
-        """Compare the weights that all ranks had after so many steps."""
+        """Check that the weights of all ranks were equal after a step."""
         self._checking = None
         with self._collective.waiting(_TRAINING):
             row = np.array([pending()], np.int64)
@@ -410,5 +409,5 @@ class DataParallelNetwork:
 
 
 def rank_numbers(ranks: NDArray[np.intp]) -> str:
-    """Return the numbers of ranks as a message names them."""
+    """Return the numbers of ranks as text for a message."""
     return ", ".join(str(rank) for rank in ranks)

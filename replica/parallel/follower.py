@@ -1,4 +1,4 @@
-"""The ranks that follow: they do what rank 0 announces."""
+"""Following ranks: they execute the commands that rank 0 announces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aiperf_hpc.replica.parallel.protocol import BuildRequest, Command, next_com
 
 
 def follow(engine: RankEngine, dataset: Dataset, collective: Collective) -> None:
-    """Do what rank 0 announces, until it announces the end."""
+    """Execute rank 0's commands until it announces the end."""
     follower = _Follower(engine, dataset, collective)
     while True:
         command, numbers = next_command(collective)
@@ -26,14 +26,14 @@ def follow(engine: RankEngine, dataset: Dataset, collective: Collective) -> None
         try:
             follower.do(command, numbers)
         except AIPerfError as error:
-            # All ranks hear of it, and rank 0 decides what becomes of the trial.
+            # All ranks get the failure, and rank 0 decides about the trial.
             sys.stderr.write(f"aiperf: rank {collective.rank}: {error}\n")
             sys.stderr.flush()
             without_frames(error)
 
 
 class _Follower:
-    """The network and the epoch that a rank that follows is at."""
+    """Current network and epoch of a following rank."""
 
     def __init__(self, engine: RankEngine, dataset: Dataset, collective: Collective) -> None:
         self._collective = collective
@@ -45,7 +45,7 @@ class _Follower:
         self._tally: Tally | None = None
 
     def do(self, command: Command, numbers: Sequence[float]) -> None:
-        """Do one thing. Raises AIPerfError when it failed, here or on another rank."""
+        """Execute one command. Raises AIPerfError if it failed on any rank."""
         match command:
             case Command.BUILD:
                 number, head_bytes = map(int, numbers[:2])
@@ -78,7 +78,7 @@ class _Follower:
             case Command.CLOSE:
                 closed, self._network = self._network, None
                 closed.close()
-                if closed.failure is not None:  # Rank 0 had one of its own first.
+                if closed.failure is not None:  # Rank 0 took its own batch first.
                     raise closed.failure
 
     def _take(self) -> Batch:
@@ -88,7 +88,7 @@ class _Follower:
         return batch
 
     def _peek(self) -> Batch:
-        """Return the next batch, and leave it where it is."""
+        """Return the next batch without consuming it."""
         batch = self._take()
         self._batches = itertools.chain((batch,), self._batches)
         return batch

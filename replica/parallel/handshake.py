@@ -1,4 +1,4 @@
-"""The ranks of one replica before they work together: who is there, and whether all are alike."""
+"""Handshake of a replica's ranks before training: all are present and have equal environments."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.trial import DatasetInfo
 
 _COMPARED = 4096
-"""The most samples whose order is compared."""
+"""Maximum number of samples whose order is compared."""
 
 Facts = Mapping[str, str]
-"""Facts that have to be equal on all ranks, by name."""
+"""Facts that must be equal on all ranks, by name."""
 
 
 class Ranks:
-    """The ranks of this replica, from before they are ready until all can work."""
+    """The ranks of this replica until all are ready."""
 
     def __init__(self, collective: Collective) -> None:
         self.collective = collective
@@ -38,18 +38,18 @@ class Ranks:
         self._connected = False
         self._reporter: RankFailureReporter | None = None
         self.ready = False
-        """Whether all ranks are ready, so that those that follow wait for a command."""
+        """Whether all ranks are ready and the following ranks wait for commands."""
 
     @property
     def several(self) -> bool:
-        """Whether there is more than one."""
+        """Whether there is more than one rank."""
         return self.collective.size > 1
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The host of each rank, in order. All ranks read this first of all.
+        """Host of each rank, in order. All ranks must read this first.
 
-        They do not before the engine is loaded: it sets up a framework that Horovod then uses.
+        They must load the engine before: it sets up the framework that Horovod then uses.
         """
         if not self._hosts:
             self._hosts = self.exchange(socket.gethostname())
@@ -62,20 +62,20 @@ class Ranks:
         failure: AIPerfError | None = None,
         probe: Buffer = None,
     ) -> None:
-        """Wait until every rank is ready, or has reported that it cannot work.
+        """Wait until every rank is ready or has reported a failure.
 
-        Back ends that start at their first reduction, such as NCCL, do so here: that may take
-        longer than the timeout of a step.
+        Backends that initialize at their first reduction, such as NCCL, do so here, because that
+        may exceed the timeout of a step.
 
         Args:
-            facts: those about this rank.
-            life: the replica's attempt; rank 0's counts.
-            failure: the reason if this rank cannot work.
-            probe: the number one, on the device of this rank's gradients; for all ranks or none.
+            facts: facts about this rank.
+            life: the replica's attempt; rank 0's is used.
+            failure: the reason if this rank cannot train.
+            probe: the number one on the device of this rank's gradients; for all ranks or none.
 
         Raises:
-            AIPerfError: ``failure``, or EngineError when another rank cannot, or is not like
-                rank 0, or they cannot sum what they have.
+            AIPerfError: ``failure``, or EngineError if another rank failed or differs from rank 0,
+                or the ranks cannot sum the probe.
         """
         hosts = self.hosts
         self._met = True
@@ -94,7 +94,7 @@ class Ranks:
         self.ready = True
 
     def _connect(self, probe: Buffer) -> None:
-        """Sum over all ranks for the first time. Raises EngineError if that fails."""
+        """Run the first all-reduce. Raises EngineError if it fails."""
         name, ranks = self.collective.name, self.collective.size
         try:
             found = float(on_host(self.collective.start_allreduce_sum(probe)())[0])
@@ -105,7 +105,7 @@ class Ranks:
         self._connected = True
 
     def exchange(self, text: str) -> tuple[str, ...]:
-        """Return the text of each rank, in order. All ranks call it together."""
+        """Return the text of each rank, in order. A collective call."""
         content = np.frombuffer(text.encode(), np.uint8)
         sizes = self.collective.gather(np.array([content.size], np.int64))
         row = np.zeros(max(1, int(sizes.max())), np.uint8)
@@ -115,15 +115,15 @@ class Ranks:
     def watched(
         self, folder: Path, seconds: float, journal: JournalWriter | None = None
     ) -> Collective:
-        """Return the collective with a limit to how long the others may take to answer.
+        """Return the collective with a timeout.
 
         Args:
-            folder: the folder of this attempt of the replica.
-            seconds: the limit.
-            journal: rank 0's.
+            folder: folder of this attempt of the replica.
+            seconds: timeout in seconds.
+            journal: journal of rank 0.
 
         Raises:
-            RuntimeError: they have not summed anything yet: the first sum may take longer.
+            RuntimeError: there was no first all-reduce yet, which may need more time.
         """
         if not self._connected:
             raise RuntimeError("the ranks' first sum belongs to their handshake: give it a probe")
@@ -137,16 +137,16 @@ class Ranks:
         self._reporter.end(str(error))
 
     def decline(self) -> None:
-        """Let the others end, if this rank cannot take part."""
+        """Report this rank's failure to the others, so that they end."""
         if not self._met:
             try:
                 self.handshake({}, failure=EngineError("it did not get so far"))
             except EngineError:
-                return  # Its own, which is known.
+                return  # This rank's own failure is known.
 
 
 def facts_of(versions: Mapping[str, str], dataset: DatasetInfo, seed: int) -> Facts:
-    """Return the facts that have to be equal on all ranks, for them to train one network."""
+    """Return the facts that must be equal on all ranks to train one network."""
     compared = min(_COMPARED, dataset.train_samples)
     order = rng.permutation(compared, Purpose.ORDER, seed, 1).astype(np.int64)
     return {
@@ -157,7 +157,7 @@ def facts_of(versions: Mapping[str, str], dataset: DatasetInfo, seed: int) -> Fa
 
 
 def differences(facts: Sequence[Facts], hosts: Sequence[str]) -> list[str]:
-    """Return a line for every difference of a rank from rank 0."""
+    """Return one line per difference from rank 0."""
     found = []
     for rank, own in enumerate(facts):
         for name in sorted(facts[0].keys() | own.keys()):

@@ -1,4 +1,4 @@
-"""Rank 0's network, engine and dataset: what is asked of them is announced to all ranks."""
+"""Rank 0's network, engine and dataset, which announce every call to all ranks."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from aiperf_hpc.run.records import BaselineMeasured, StepTimes
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 AGREE_SECONDS = 1.0
-"""The time after which the ranks agree in a training step again: such a step waits for the slowest
-rank, by messages that take the longer the more ranks there are."""
+"""Seconds between training steps with an agreement. Such a step waits for the slowest rank, and
+its cost grows with the number of ranks."""
 
 
 class LeadingNetwork:
-    """Rank 0's side of a network: announces each call, then makes it."""
+    """Rank 0's network: announces each call, then executes it."""
 
     def __init__(
         self,
@@ -44,15 +44,15 @@ class LeadingNetwork:
         self._agreed = -math.inf
 
     def warm(self, batch_size: int) -> None:
-        """Each rank warmed its network when it had built it."""
+        """Do nothing: each rank warmed its network after building it."""
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
-        """Calibrate on all ranks, on the batch that is trained on next."""
+        """Calibrate on all ranks with the next training batch."""
         self._announce(Command.CALIBRATE)
         return self._network.calibrate(lambda: batch)
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
-        """Train on one batch on all ranks; ``batch`` is rank 0's part of it."""
+        """Train on one batch on all ranks; ``batch`` is rank 0's shard."""
         now = time.monotonic()
         agreed = now - self._agreed >= AGREE_SECONDS
         if agreed:
@@ -61,12 +61,12 @@ class LeadingNetwork:
         self._network.train_step(lambda: batch, learning_rate, agreed=agreed)
 
     def drain_training(self) -> float:
-        """Return the mean loss since the last call, of all ranks."""
+        """Return the mean loss of all ranks since the last call."""
         self._announce(Command.DRAIN_TRAINING)
         return self._network.drain_training()
 
     def evaluate_step(self, batch: Batch) -> None:
-        """Evaluate one batch on all ranks; ``batch`` is rank 0's part of it."""
+        """Evaluate one batch on all ranks; ``batch`` is rank 0's shard."""
         self._announce(Command.EVALUATE_STEP)
         self._network.evaluate_step(lambda: batch)
 
@@ -80,11 +80,11 @@ class LeadingNetwork:
         return self._network.local.outputs(inputs)
 
     def weights(self) -> Weights:
-        """Return rank 0's weights, which are everybody's."""
+        """Return the weights, which are equal on all ranks."""
         return self._network.local.weights()
 
     def optimizer_state(self) -> OptimizerState:
-        """Return rank 0's optimizer state, which is everybody's."""
+        """Return the optimizer state, which is equal on all ranks."""
         return self._network.local.optimizer_state()
 
     def close(self) -> None:
@@ -103,9 +103,9 @@ class LeadingEngine:
         """Lead all ranks.
 
         Args:
-            engine: this rank's.
-            collective: of all ranks.
-            uncompiled: told why this rank's part of a network was not compiled ahead.
+            engine: engine of this rank.
+            collective: collective of all ranks.
+            uncompiled: called with the reason if this rank cannot compile a network ahead.
         """
         self._collective = collective
         self._announce = Announce(collective)
@@ -120,7 +120,7 @@ class LeadingEngine:
         self.warms_alone = engine.warms_alone
 
     def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
-        """Do nothing: each rank has its own part compiled when it builds a network."""
+        """Do nothing: each rank compiles when it builds a network."""
         return ""
 
     def build(
@@ -147,18 +147,18 @@ class LeadingEngine:
         *,
         built: Callable[[object], None] = ignored,
     ) -> Callable[[], LeadingNetwork]:
-        """Have a graph built on all ranks, by a thread of each, while they do other things.
+        """Start to build a graph on all ranks, in a background thread of each.
 
         Args:
-            graph: what to build.
+            graph: graph to build.
             weights: as for ``build``.
             hyperparameters: as for ``build``.
             optimizer_state: as for ``build``.
             warmup: when each rank warms its network.
-            built: called when this rank's network is built, by the thread that builds it.
+            built: called by the building thread when this rank's network is built.
 
         Returns:
-            What waits for all ranks and returns the network, or raises EngineError.
+            A function that waits for all ranks and returns the network, or raises EngineError.
         """
         number = next(self._numbers)
         request = BuildRequest(graph, weights, hyperparameters, optimizer_state, warmup)
@@ -176,7 +176,7 @@ class LeadingEngine:
         self._step_times = closed.step_times
 
     def take_step_times(self, trial: str) -> StepTimes | None:
-        """Return the step times of the network that was closed last; None when it did no step."""
+        """Return the step times of the last closed network, or None if it did no step."""
         (steps, *seconds) = self._step_times
         self._step_times = np.zeros(1 + len(PARTS))
         if not steps:
@@ -191,27 +191,27 @@ class LeadingEngine:
 
 
 class LeadingDataset(RankDataset):
-    """Rank 0's dataset: its part of each batch, of epochs that are announced to all."""
+    """Rank 0's dataset: its shard of each batch. Every epoch is announced to all ranks."""
 
     def __init__(self, dataset: Dataset, collective: Collective) -> None:
         super().__init__(dataset, Part(collective.rank, collective.size))
         self._announce = Announce(collective)
 
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
-        """Yield rank 0's part of every batch of an epoch."""
+        """Yield rank 0's shard of every batch of an epoch."""
         del part
         self._announce(Command.TRAIN, epoch, batch_size, seed)
         return super().train(epoch, batch_size, seed)
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
-        """Yield rank 0's part of every batch of the validation samples."""
+        """Yield rank 0's shard of every batch of the validation samples."""
         del part
         self._announce(Command.VALIDATION, batch_size)
         return super().validation(batch_size)
 
 
 class LeadingBaseline:
-    """The baseline of all ranks' parts of the samples; see ``data.baseline.Baseline``."""
+    """The baseline over all ranks' shards; see ``data.baseline.Baseline``."""
 
     def __init__(self, objective: Objective, info: DatasetInfo, collective: Collective) -> None:
         self._tally = Tally(objective, info)
@@ -219,12 +219,12 @@ class LeadingBaseline:
         self._announce = Announce(collective)
 
     def watched(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Have all ranks look at the targets of the evaluation that was announced last."""
+        """Observe the targets of the last announced evaluation on all ranks."""
         self._announce(Command.WATCH_TARGETS)
         return self._tally.watched(batches)
 
     def measured(self) -> BaselineMeasured:
-        """Return what the totals of all ranks come to."""
+        """Return the baseline from the totals of all ranks."""
         self._announce(Command.SUM_TARGETS)
         self._collective.allreduce_sum(self._tally.totals)
         return self._tally.measured()

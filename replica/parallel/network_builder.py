@@ -1,4 +1,4 @@
-"""Building a network on all ranks, by a thread of each, beside what they do meanwhile."""
+"""Building of a network on all ranks, in a background thread of each."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from aiperf_hpc.replica.parallel.protocol import BuildRequest, Warmup
 from aiperf_hpc.replica.runtime.background import lower_priority
 
 LOOK_SECONDS = 0.5
-"""The longest pause before ranks that build ask each other again whether all are ready."""
+"""Maximum interval between two polls of whether all ranks have built their networks."""
 
 
 Uncompiled = Callable[[str], object]
-"""Told why a network was not compiled ahead."""
+"""Called with the reason why a network was not compiled ahead."""
 
 
 def ignored(_: object) -> None:
@@ -34,7 +34,7 @@ def ignored(_: object) -> None:
 
 
 class NetworkBuilder:
-    """One rank's builder of networks; every rank makes the same calls of its own, in order."""
+    """Network builder of one rank; every rank makes the same calls in the same order."""
 
     def __init__(
         self, engine: RankEngine, collective: Collective, uncompiled: Uncompiled = ignored
@@ -48,14 +48,14 @@ class NetworkBuilder:
     def begin(
         self, number: int, request: BuildRequest, built: Callable[[object], None] = ignored
     ) -> None:
-        """Begin to build this rank's network, which is taken by its number.
+        """Start to build this rank's network.
 
         Args:
-            number: of the network.
-            request: what to build.
+            number: identifies the network in ``take``.
+            request: network to build.
             built: called when it is built or has failed.
         """
-        beside = number > 0  # The first network has nothing to be kept from.
+        beside = number > 0  # Nothing runs during the first build.
         job = partial(self._build, request, beside=beside)
         future = self._submit(job)
         future.add_done_callback(built)
@@ -73,34 +73,36 @@ class NetworkBuilder:
             )
             if problem:
                 self._uncompiled(problem)
-        # A rank trains in batches of its part.
+        # A rank trains on shards.
         own = request.hyperparameters.model_copy(update={"batch_size": self._samples(request)})
         network = self._engine.build(request.graph, request.weights, own, request.optimizer_state)
         with _closed_if_it_fails(network):
             for bucket in range(len(network.buckets)):
-                network.zeros(bucket)  # In a step, that one rank has no memory for them hangs all.
+                network.zeros(
+                    bucket
+                )  # Running out of memory on one rank during a step would hang all ranks.
             if request.warmup is Warmup.TAKEN and not self._engine.warms_alone:
                 network.warm(1, halves=True)
         return self._warm(network, request) if request.warmup is Warmup.BUILT else network
 
     def _warm(self, network: RankNetwork, request: BuildRequest) -> RankNetwork:
-        """Warm a network with this rank's part: of an uneven batch that is not everybody's."""
+        """Warm a network with this rank's shard; shards of an uneven batch differ in size."""
         with _closed_if_it_fails(network):
             network.warm(self._samples(request), halves=True)
         return network
 
     def _samples(self, request: BuildRequest) -> int:
-        """Return how many samples of a whole batch are this rank's."""
+        """Return the size of this rank's shard of a global batch."""
         part = Part(self._collective.rank, self._collective.size)
         first, last = part.bounds(request.hyperparameters.batch_size)
         return last - first
 
     def take(self, number: int) -> DataParallelNetwork:
-        """Wait until all ranks have built a network, however long that takes; return it.
+        """Wait without a timeout until all ranks have built a network; return it.
 
         Raises:
             AIPerfError: this rank could not build it.
-            EngineError: another rank could not, or built something else.
+            EngineError: another rank could not, or built a different network.
         """
         request, future = self._begun.pop(number)
         if request.warmup is Warmup.TAKEN:
@@ -127,10 +129,10 @@ class NetworkBuilder:
         )
 
     def _warm_alone(self, built: Future[RankNetwork], request: BuildRequest) -> None:
-        """Warm a network by this thread, while the other one, which has built it, asks the ranks.
+        """Warm a network in this thread, while the building thread polls the other ranks.
 
-        What a step times, it times for the thread that executes it. To compile is not left for it,
-        but to time all kernels may take longer on one rank than others have for an answer.
+        Kernel autotuning applies to the thread that executes the step. Tuning all kernels may take
+        one rank longer than the timeout of the others.
         """
         warmed: Future[None] = Future()
         asking = self._thread.submit(self._wait_for_all, warmed)
@@ -141,7 +143,7 @@ class NetworkBuilder:
             asking.result()
 
     def _differences(self, graph: Graph, network: RankNetwork | None) -> str:
-        """Return in what the ranks' networks, or None, differ, the same on all; '' for nothing."""
+        """Return the differences between the ranks' networks, equal on all ranks; '' for none."""
         digest = network.checksum()() if network is not None else 0
         row = [network is None, zlib.crc32(graph.hash.encode()), digest]
         rows = self._collective.gather(np.array(row, np.int64))
@@ -157,16 +159,16 @@ class NetworkBuilder:
         return ""
 
     def _wait_for_all(self, future: Future[Any]) -> None:
-        """Wait until every rank has built its own, or could not.
+        """Wait until every rank has built its network or failed.
 
-        Not by a barrier, in which a rank that is slow looks like one that hangs: they ask each
-        other often how many still build, and for the answer they have little time.
+        In a barrier, a slow rank would look like a hanging one. Instead the ranks repeatedly sum
+        how many still build, with the usual timeout for each sum.
         """
         pause = 0.0
         while True:
             begun = time.monotonic()
             built = wait((future,), pause).done
-            # A rank that is ready leaves the cores to those that still build.
+            # Leave the cores to ranks that still build.
             time.sleep(max(0.0, begun + pause - time.monotonic()))
             building = np.array([0.0 if built else 1.0])
             self._collective.allreduce_sum(building)
@@ -177,7 +179,7 @@ class NetworkBuilder:
 
 @contextmanager
 def _closed_if_it_fails(network: RankNetwork) -> Iterator[None]:
-    """Free a network that cannot be made ready."""
+    """Free a network that cannot be used."""
     try:
         yield
     except AIPerfError:
@@ -186,7 +188,7 @@ def _closed_if_it_fails(network: RankNetwork) -> Iterator[None]:
 
 
 def _drop_frames(future: Future[RankNetwork]) -> None:
-    """Free what a network that could not be built had in memory: its error is kept for long."""
+    """Free the memory of a failed build: its error, which outlives it, holds its frames."""
     error = future.exception()
     if error is not None:
         without_frames(error)

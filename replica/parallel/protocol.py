@@ -1,4 +1,4 @@
-"""What rank 0 says to the other ranks of a replica: commands, and networks to build."""
+"""Protocol between rank 0 and the other ranks of a replica: commands, and networks to build."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from aiperf_hpc.replica.parallel.collectives.base import Collective
 from aiperf_hpc.trial import Hyperparameters
 
 _NUMBERS = 3
-"""Numbers that come with every command: as many as the one with the most has."""
+"""Number of arguments of every command, padded to the longest."""
 
 Floats = NDArray[np.float32]
 
 
 class Command(IntEnum):
-    """What all ranks do next; most are named after the call of a dataset or a network."""
+    """Commands to all ranks; most are named after a method of dataset or network."""
 
     END = auto()
-    BUILD = auto()  # With the network's number, and the bytes of the request's head.
-    TAKE_NETWORK = auto()  # With the network's number.
-    TRAIN = auto()  # With epoch, batch size and seed.
-    VALIDATION = auto()  # With the batch size.
+    BUILD = auto()  # Arguments: the network's number, bytes of the request's header.
+    TAKE_NETWORK = auto()  # Argument: the network's number.
+    TRAIN = auto()  # Arguments: epoch, batch size, seed.
+    VALIDATION = auto()  # Argument: batch size.
     CALIBRATE = auto()
-    TRAIN_STEP = auto()  # With the learning rate, and 1 where all ranks agree in it.
+    TRAIN_STEP = auto()  # Arguments: learning rate, 1 for a step with an agreement.
     DRAIN_TRAINING = auto()
     EVALUATE_STEP = auto()
     DRAIN_EVALUATION = auto()
-    WATCH_TARGETS = auto()  # Of the evaluation that was announced last.
+    WATCH_TARGETS = auto()  # For the last announced evaluation.
     SUM_TARGETS = auto()
     CLOSE = auto()
 
@@ -47,11 +47,11 @@ class Warmup(StrEnum):
     NEVER = "never"
     BUILT = "built"
     TAKEN = "taken"
-    """When all take it, for there is no memory before; until then with one sample."""
+    """When all ranks take it, because memory is free only then; before, with one sample."""
 
 
 class Announce:
-    """Tells all other ranks what to do next."""
+    """Sends commands to all other ranks."""
 
     def __init__(self, collective: Collective) -> None:
         self._collective = collective
@@ -63,7 +63,7 @@ class Announce:
 
 
 def next_command(collective: Collective) -> tuple[Command, list[float]]:
-    """Wait for what rank 0 announces; return it, and its numbers and zeros up to three."""
+    """Wait for rank 0's command; return it and its arguments, padded with zeros to three."""
     words = np.zeros(1 + _NUMBERS, np.float64)
     collective.command(words)
     command, *numbers = words.tolist()
@@ -72,7 +72,7 @@ def next_command(collective: Collective) -> tuple[Command, list[float]]:
 
 @dataclass(frozen=True, slots=True)
 class BuildRequest:
-    """A network that all ranks are to build."""
+    """Request to build a network on all ranks."""
 
     graph: Graph
     weights: Weights
@@ -81,7 +81,7 @@ class BuildRequest:
     warmup: Warmup
 
     def send(self, collective: Collective, number: int) -> None:
-        """Announce it to the other ranks under a number, and give them its arrays."""
+        """Send the request to the other ranks with its number and arrays."""
         state = self.optimizer_state
         head = {
             "graph": self.graph.to_json(),
@@ -98,7 +98,7 @@ class BuildRequest:
 
     @classmethod
     def received(cls, collective: Collective, head_bytes: int) -> BuildRequest:
-        """Return what rank 0 sends, whose announcement said how long its head is."""
+        """Receive a request from rank 0; the command has the size of its header."""
         text = np.zeros(head_bytes, np.uint8)
         collective.broadcast(text)
         head = json.loads(text.tobytes())
@@ -115,13 +115,13 @@ class BuildRequest:
 
 
 def _flattened(names: Iterable[str], arrays: Mapping[str, Floats]) -> Floats:
-    """Return arrays one after the other, in the order of their names."""
+    """Return the arrays concatenated in the order of their names."""
     parts = [np.asarray(arrays[name], np.float32).ravel() for name in names]
     return np.concatenate([*parts, np.zeros(0, np.float32)])
 
 
 def _received(collective: Collective, shapes: Mapping[str, Sequence[int]]) -> dict[str, Floats]:
-    """Return the arrays that rank 0 broadcasts as one, by name."""
+    """Receive concatenated arrays from rank 0; return them by name."""
     sizes = [math.prod(shape) for shape in shapes.values()]
     flat = np.zeros(sum(sizes), np.float32)
     collective.broadcast(flat)

@@ -1,7 +1,7 @@
-"""Time limits of a collective's calls, and the end of an attempt whose ranks no longer answer.
+"""Timeouts of collective calls, and the end of an attempt whose ranks no longer answer.
 
-Ranks whose call timed out cannot communicate. So each creates a marker in the folder of the
-replica's attempt; after a moment the ranks without one are known to be lost, and the first
+Ranks whose call timed out cannot communicate. Each creates a marker file in the folder of the
+replica's attempt. After a grace period, ranks without a marker count as lost, and the first
 remaining rank records them. While all ranks answer, nothing is written or read.
 """
 
@@ -22,21 +22,21 @@ from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.records import RanksLost
 
 GRACE_SECONDS = 2.0
-"""The time in which every rank whose call timed out creates its marker."""
+"""Grace period in seconds in which every rank whose call timed out creates its marker."""
 WRITING_SECONDS = 2.0
-"""The time that the other ranks leave to the one that records the lost ranks."""
+"""Seconds that the other ranks wait for the one that records the lost ranks."""
 LOOK_SECONDS = 0.5
-"""The interval of the checks for a timeout."""
+"""Interval in seconds of the checks for a timeout."""
 
 
 class RankFailureReporter:
     """Records which ranks no longer answer, and ends this process.
 
     Args:
-        folder: the folder of this attempt of the replica.
-        rank: this rank's number.
-        hosts: the host of each rank.
-        journal: rank 0's; other ranks open one of their own when they need it.
+        folder: folder of this attempt of the replica.
+        rank: number of this rank.
+        hosts: host of each rank.
+        journal: journal of rank 0; other ranks open their own when needed.
         end: ends this process with a status.
     """
 
@@ -57,7 +57,7 @@ class RankFailureReporter:
 
     def end(self, what: str) -> NoReturn:
         """Report the lost ranks, and end this process; a second call waits for the end."""
-        self._once.acquire()  # For good: this process ends here.
+        self._once.acquire()  # Never released: this process ends here.
         self._print(what)
         try:
             self._report(what)
@@ -79,7 +79,7 @@ class RankFailureReporter:
                 with JournalWriter(self._folder / f"rank-{self._rank}.jsonl") as journal:
                     journal.append(event)
         else:
-            time.sleep(WRITING_SECONDS)  # The starter of the ranks ends all with the first one.
+            time.sleep(WRITING_SECONDS)  # The launcher ends all ranks after the first.
 
     def _print(self, text: str) -> None:
         sys.stderr.write(f"aiperf: rank {self._rank}: {text}\n")
@@ -96,14 +96,14 @@ class RankFailureReporter:
 
 
 class Watch:
-    """Ends a wait that takes too long, from a thread of its own."""
+    """Watchdog thread for waits."""
 
     def __init__(self, seconds: float, late: Callable[[str], None]) -> None:
-        """Begin to watch.
+        """Start the watchdog.
 
         Args:
-            seconds: how long a wait may take.
-            late: called with what is waited for if it takes longer; does not return.
+            seconds: timeout of a wait.
+            late: called with the name of a wait that timed out; does not return.
         """
         self._seconds = seconds
         self._late = late
@@ -147,31 +147,31 @@ class WatchedCollective:
         self.waiting = watch.waiting
 
     def start_allreduce_sum(self, buffer: Buffer) -> PendingSum:
-        """As ``Collective``'s; the wait for it is limited."""
+        """As in ``Collective``; waiting for the result has a timeout."""
         wait = self._inner.start_allreduce_sum(buffer)
         return self._watch.waiting("a reduction of gradients")(wait)
 
     def allreduce_sum(self, flat: Array) -> None:
-        """As ``Collective``'s, limited."""
+        """As in ``Collective``, with a timeout."""
         with self._watch.waiting("an agreement of all ranks"):
             self._inner.allreduce_sum(flat)
 
     def barrier(self) -> None:
-        """As ``Collective``'s, limited."""
+        """As in ``Collective``, with a timeout."""
         with self._watch.waiting("a barrier"):
             self._inner.barrier()
 
     def broadcast(self, array: Array) -> None:
-        """As ``Collective``'s, limited."""
+        """As in ``Collective``, with a timeout."""
         with self._watch.waiting("a broadcast"):
             self._inner.broadcast(array)
 
     def command(self, words: Array) -> None:
-        """As ``Collective``'s; only rank 0's is limited: back ends buffer what nobody receives."""
+        """As in ``Collective``, with a timeout on rank 0 only."""
         with self._watch.waiting("a command") if self.rank == 0 else nullcontext():
             self._inner.command(words)
 
     def gather(self, row: Array) -> Array:
-        """As ``Collective``'s, limited."""
+        """As in ``Collective``, with a timeout."""
         with self._watch.waiting("a comparison of all ranks"):
             return self._inner.gather(row)

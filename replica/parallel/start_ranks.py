@@ -1,11 +1,11 @@
-"""Start the ranks of one replica on this machine, for collectives that have no mpirun.
+"""Start the ranks of one replica on this machine, for collectives without mpirun.
 
 ``python -m aiperf_hpc.replica.parallel.start_ranks --collective torch --ranks 2 -- COMMAND...``
 
-Each rank is a process that finds its number in its environment. When one of them dies the others
-are ended, and the exit status is the dead one's: 128 and the number for a signal, as of mpirun.
-``torchrun`` and ``horovodrun`` end with status 1 for all that goes wrong, so that whoever watches
-could not tell a refusal from a crash.
+Each rank is a process that reads its number from its environment. If one fails, the others are
+terminated, and the exit status is that of the failed one: 128 plus the number of a signal, as with
+mpirun. ``torchrun`` and ``horovodrun`` exit with status 1 for every failure, which does not
+distinguish a rejected configuration from a crash.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from aiperf_hpc.streams import print_in_any_locale
 
 Environment = dict[str, str]
 GRACE_SECONDS = 10.0
-"""The time that ranks have to end by themselves after one of them died."""
+"""Seconds that ranks have to exit after one of them failed."""
 LOOK_SECONDS = 0.1
 FORWARDED = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 
@@ -58,7 +58,7 @@ def _forward(ranks: Sequence[subprocess.Popen[bytes]], number: int, _: object) -
 
 
 def _watch(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
-    """Wait until all have ended well, or one has not."""
+    """Wait until all ranks have succeeded or one has failed."""
     while True:
         ended = [rank.poll() for rank in ranks]
         failed = [status for status in ended if status]
@@ -77,7 +77,7 @@ def _watch(ranks: Sequence[subprocess.Popen[bytes]]) -> int:
 
 
 def _torch(ranks: int) -> list[Environment]:
-    """Return what torchrun would set."""
+    """Return the environment variables of torchrun."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -96,10 +96,10 @@ def _torch(ranks: int) -> list[Environment]:
 
 
 def _horovod(ranks: int) -> list[Environment]:
-    """Return what horovodrun would set, and serve what the ranks meet at.
+    """Return the environment variables of horovodrun, and start its rendezvous server.
 
     Raises:
-        UsageError: it is not installed.
+        UsageError: Horovod is not installed.
     """
     try:
         from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
@@ -112,7 +112,7 @@ def _horovod(ranks: int) -> list[Environment]:
         ) from None
     slots = get_host_assignments(parse_hosts(f"localhost:{ranks}"), ranks)
     server = RendezvousServer()
-    port = server.start()  # In a thread that ends with this process.
+    port = server.start()  # Its thread ends with this process.
     server.init(slots)
     shared = {
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",

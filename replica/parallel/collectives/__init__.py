@@ -17,18 +17,18 @@ CLASSES = {
     "torch": ("torch_distributed", "TorchCollective"),
     "horovod": ("horovod", "HorovodCollective"),
 }
-"""The module of this package, and the class in it, of every collective of the configuration."""
+"""Module and class of every collective of the configuration."""
 
 
 def load_collective(name: str, ranks: int) -> Collective:
     """Join the other ranks of this replica.
 
     Args:
-        name: which collective.
-        ranks: how many there are to be; one needs no collective.
+        name: name of the collective.
+        ranks: expected number of ranks; one rank needs no collective.
 
     Raises:
-        EngineError: its package or library is missing, or there are not so many ranks.
+        EngineError: a package or library is missing, or the number of ranks differs.
     """
     if ranks == 1:
         return ALONE
@@ -42,10 +42,10 @@ def load_collective(name: str, ranks: int) -> Collective:
 
 
 def join(name: str) -> Collective:
-    """Join as many ranks as there are.
+    """Join all ranks, however many there are.
 
     Raises:
-        EngineError: its package or library is missing.
+        EngineError: a package or library is missing.
     """
     module, kind = CLASSES[name]
     try:

@@ -1,4 +1,4 @@
-"""The collective's contract, and buffers that cross from an engine to it and back.
+"""The interface of a collective, and the buffers that engines exchange with it.
 
 Every rank makes the same calls in the same order.
 """
@@ -15,96 +15,96 @@ from numpy.typing import DTypeLike, NDArray
 
 Array = NDArray[Any]
 Buffer = Any
-"""A flat float32 array: of numpy, or a tensor of an engine, wherever that keeps it."""
+"""A flat float32 array: a NumPy array or an engine's tensor on any device."""
 
 
 PendingSum = Callable[[], Buffer]
-"""Waits for a reduction; returns the sum, in the given buffer or in memory that is reused."""
+"""Waits for a reduction; returns the sum, in the given buffer or in reused memory."""
 
 ALIGNED_BYTES = 64
-"""Alignment of memory that frameworks use without a copy."""
+"""Alignment in bytes of memory that frameworks use without a copy."""
 
 
 class RankLostError(Exception):
     """Another rank has exited or hangs: this attempt of the replica ends.
 
-    Not an ``AIPerfError``, which fails a trial and lets the next one begin.
+    Not an ``AIPerfError``, because that would fail only the trial.
     """
 
 
 @dataclass(slots=True)
 class Copies:
-    """Seconds spent on copying buffers to where a back end reduces them, and back."""
+    """Seconds spent on copies between an engine's memory and the backend's."""
 
     in_seconds: float = 0.0
     out_seconds: float = 0.0
 
     def take(self) -> tuple[float, float]:
-        """Return the seconds since the last call, in and out."""
+        """Return the seconds of copies in and out since the last call."""
         taken = self.in_seconds, self.out_seconds
         self.in_seconds = self.out_seconds = 0.0
         return taken
 
 
 class Collective(Protocol):
-    """The ranks of one replica, one process an accelerator."""
+    """Communication between the ranks of one replica, one process per accelerator."""
 
     copies: Copies
-    """The seconds that this collective spends on copying buffers."""
+    """Seconds that this collective spends on copies."""
     name: str
     """The name of this collective in the configuration."""
     rank: int
-    """This process's number, from 0."""
+    """Rank of this process, from 0."""
     size: int
     """The number of ranks."""
     local_rank: int
-    """This process's number among those of its host, from 0."""
+    """Local rank of this process on its host, from 0."""
     local_size: int
     """The number of ranks on this process's host."""
 
     def waiting(self, what: str) -> AbstractContextManager[None]:
-        """Limit the time of a block that waits for this rank's own device.
+        """Apply the timeout to a block that waits for this rank's device.
 
-        The device may wait for other ranks in its turn.
+        The device may in turn wait for other ranks.
         """
 
     def start_allreduce_sum(self, buffer: Buffer) -> PendingSum:
-        """Start to sum a buffer over all ranks; it may be overwritten, and must not be changed.
+        """Start the all-reduce (sum) of a buffer, which may be overwritten and must not be changed.
 
-        Several may be under way: started in the same order on every rank, and waited for in it,
-        before a second round of them starts.
+        Several may be in flight. Every rank must start them, and wait for them, in the same order,
+        and must wait for all before it starts the next round.
         """
 
     def allreduce_sum(self, flat: Array) -> None:
-        """Replace ``flat``, in place, by its sum over all ranks.
+        """Sum ``flat`` over all ranks in place.
 
-        It has one shape and type on every rank, float32 or float64.
+        Its shape and type (float32 or float64) must be equal on every rank.
         """
 
     def barrier(self) -> None:
-        """Return once every rank has called it."""
+        """Wait until every rank has called it."""
 
     def broadcast(self, array: Array) -> None:
-        """Replace ``array``, in place, by rank 0's."""
+        """Overwrite ``array`` with rank 0's."""
 
     def command(self, words: Array) -> None:
-        """As ``broadcast``, but ranks that wait long for it yield their core."""
+        """As ``broadcast``, but ranks that wait long yield their core."""
 
     def gather(self, row: Array) -> Array:
-        """Return the rows of all ranks, (size, \\*row.shape), on every rank."""
+        """All-gather: return the rows of all ranks, (size, \\*row.shape), on every rank."""
 
     def abort(self, status: int) -> None:
-        """End all ranks at once with this exit status."""
+        """Abort all ranks with this exit status."""
 
     def close(self) -> None:
-        """Leave the other ranks; no call may follow."""
+        """Leave the group; no call may follow."""
 
 
 class Unlimited:
     """A collective without time limits."""
 
     def waiting(self, what: str) -> AbstractContextManager[None]:
-        """Limit nothing."""
+        """Apply no timeout."""
         del what
         return nullcontext()
 
@@ -156,7 +156,7 @@ def on_host(buffer: Buffer) -> Array:
 
 
 def aligned(elements: int, dtype: DTypeLike = np.float32) -> Array:
-    """Return an array, not initialised, whose memory a framework can use as it is."""
+    """Return an uninitialized array that a framework can use without a copy."""
     size = elements * np.dtype(dtype).itemsize
     raw = np.empty(size + ALIGNED_BYTES, np.uint8)
     start = -raw.ctypes.data % ALIGNED_BYTES
@@ -164,24 +164,24 @@ def aligned(elements: int, dtype: DTypeLike = np.float32) -> Array:
 
 
 class BufferPool:
-    """Arrays for the reductions of one step, which the next step reuses."""
+    """Arrays for the reductions of one step, reused by the next step."""
 
     def __init__(self) -> None:
         self._arrays: list[Array] = []
         self._taken = self._under_way = 0
 
     def take(self, given: Array) -> Array:
-        """Return an array for a sum of such arrays, whose reduction starts."""
+        """Return an array for the sum of a reduction that starts."""
         if not self._under_way:
             self._taken = 0
         self._under_way += 1
         number, self._taken = self._taken, self._taken + 1
         kinds = [(array.size, array.dtype) for array in self._arrays[number : number + 1]]
         if kinds != [(given.size, given.dtype)]:
-            # Those after one of another size belong to another network too.
+            # Another size means another network: drop the rest.
             self._arrays[number:] = [aligned(given.size, given.dtype)]
         return self._arrays[number]
 
     def release(self) -> None:
-        """Note the end of a reduction; after the last one, the next starts a new step."""
+        """Count the end of a reduction; after the last one, a new step starts."""
         self._under_way -= 1

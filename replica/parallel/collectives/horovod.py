@@ -1,6 +1,6 @@
-"""Ranks that are joined by Horovod: its plain reductions of TensorFlow's tensors.
+"""The collective ``horovod``: its all-reduce of TensorFlow's tensors.
 
-Not by its optimizer or callbacks, which do nothing, or fail, with Keras 3.
+Its optimizer and callbacks are not used; with Keras 3 they fail or have no effect.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-# This package has a time limit of its own for ranks that do not answer.
+# This package has its own timeouts.
 os.environ.setdefault("HOROVOD_STALL_CHECK_DISABLE", "1")
 
-# Before Horovod, which imports it too, as it comes.
+# Before Horovod, which would import TensorFlow with Keras.
 from aiperf_hpc.replica.tensorflow_import import tf  # isort: split
 
 import horovod.tensorflow as hvd
@@ -31,7 +31,7 @@ from aiperf_hpc.replica.parallel.collectives.base import (
 
 
 class HorovodCollective(Unlimited):
-    """The ranks of Horovod's world."""
+    """Collective over Horovod's world."""
 
     name = "horovod"
 
@@ -44,20 +44,20 @@ class HorovodCollective(Unlimited):
         self.local_size = hvd.local_size()
 
     def start_allreduce_sum(self, buffer: Buffer) -> PendingSum:
-        """Sum when it is waited for: as a single operation it would block the start.
+        """Defer the sum until it is waited for, because Horovod's operation blocks.
 
-        The name is the same for every step, so that Horovod remembers it.
+        The name is equal in every step, so that Horovod's response cache applies.
         """
         name = f"bucket.{buffer.dtype.name}.{buffer.shape[0]}"
         return lambda: _answered(lambda: hvd.allreduce(buffer, op=hvd.Sum, name=name))
 
     def allreduce_sum(self, flat: Array) -> None:
-        """Take the sum over all ranks."""
+        """Sum over all ranks in place."""
         name = f"sum.{flat.dtype}.{flat.size}"
         flat[:] = _answered(lambda: hvd.allreduce(tf.constant(flat), op=hvd.Sum, name=name))
 
     def barrier(self) -> None:
-        """Wait for all ranks by a sum: Horovod's TensorFlow part has no barrier."""
+        """Wait for all ranks by an all-reduce; Horovod's TensorFlow API has no barrier."""
         self.allreduce_sum(np.zeros(1))
 
     def broadcast(self, array: Array) -> None:
@@ -66,7 +66,7 @@ class HorovodCollective(Unlimited):
         array[:] = _answered(lambda: hvd.broadcast(tf.constant(array), 0, name=name))
 
     command = broadcast
-    """A broadcast as any other: Horovod's thread looks once in a cycle, and sleeps between."""
+    """Broadcast as usual: Horovod's thread sleeps between its cycles."""
 
     def gather(self, row: Array) -> Array:
         """Return everybody's rows."""
@@ -75,7 +75,7 @@ class HorovodCollective(Unlimited):
         return rows
 
     def abort(self, status: int) -> None:
-        """End this process: whoever started it ends the others."""
+        """End this process; the launcher ends the others."""
         os._exit(status)
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class HorovodCollective(Unlimited):
 
 
 def _answered(call: Callable[[], Any]) -> Any:  # noqa: ANN401 -- a tensor
-    """Call, and turn Horovod's error for a lost rank into RankLostError."""
+    """Call, and convert Horovod's error for a lost rank to RankLostError."""
     try:
         return call()
     except (HorovodInternalError, tf.errors.OpError) as error:

