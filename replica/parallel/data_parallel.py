@@ -339,7 +339,7 @@ class DataParallelNetwork:
         return [float(part.parts.get(name, 0.0)) for name in self._measure.sums]
 
     def _rows(self, part: EvaluationSums) -> list[NDArray[np.float64]]:
-        """Return the rows of all ranks, in the order of the ranks, gathered in blocks of one length.
+        """Return the rows of all ranks in order, gathered in blocks of one length.
 
         Rows are single numbers, (samples,), or several, (samples, numbers).
         """
