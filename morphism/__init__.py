@@ -1,1 +1,1 @@
-"""Network morphism: the initial networks, the transformations that keep a function, the search."""
+"""Network morphism: initial networks, function-preserving morphisms, architecture search."""

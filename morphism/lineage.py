@@ -1,7 +1,7 @@
-"""The graph of every trial, grown again from the initial one by the recorded morphisms.
+"""Lineage: the graph of every trial, regrown from the initial graph by the recorded morphisms.
 
-The node names that a record's morphism speaks of are those of its parent's graph grown this
-way. (A graph file is shared by all equal graphs, whose nodes may be named otherwise.)
+A recorded morphism refers to node names of the parent's graph regrown this way. (A graph file is
+shared by all equal graphs, which may have other node names.)
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from aiperf_hpc.morphism.operators.morphisms import from_data
 from aiperf_hpc.run.records import ProposalSummary, Proposed, TrialStarted, TrialSummary
 
 Descent = TrialStarted | Proposed | TrialSummary | ProposalSummary
-"""A record of where a graph comes from: its hash, its parent and the morphisms."""
+"""Origin of a graph: its hash, its parent and the morphisms."""
 
 
 @dataclass(slots=True)
 class Grown:
-    """Graphs that were grown; several lineages of one run may share it."""
+    """Cache of regrown graphs; several lineages of one run may share it."""
 
     known: dict[str, Graph] = field(default_factory=dict)
     """Graphs by the trials that trained them."""
     children: dict[tuple[int, str], Graph] = field(default_factory=dict)
-    """Children by the identity of their parent, whose names the morphisms use, and the
-    morphisms."""
+    """Children by the identity of their parent's graph, whose node names the morphisms use, and
+    the morphisms."""
 
 
 class Lineage:
-    """Grows trials' graphs and remembers them."""
+    """Regrows the graphs of trials and caches them."""
 
     def __init__(
         self,
@@ -40,13 +40,13 @@ class Lineage:
         grown: Grown | None = None,
         most: int | None = None,
     ) -> None:
-        """Grow from the initial graph, and from what was grown already.
+        """Create a lineage.
 
         Args:
-            descent: of a trial; None when it is unknown.
-            initial: the graph that everything grew from.
-            grown: what was grown already; nothing when not given.
-            most: graphs that are remembered; all when not given.
+            descent: returns the origin of a trial's graph, or None if it is unknown.
+            initial: initial graph of the search.
+            grown: cache to share; a new one by default.
+            most: maximum number of cached graphs; unlimited by default.
         """
         self._descent = descent
         self.initial = initial
@@ -60,10 +60,10 @@ class Lineage:
 
         Raises:
             MorphismError: an ancestor has no record, a morphism does not apply, or the result
-                is not the graph whose hash the trial recorded.
+                does not have the recorded hash.
         """
         if self._most is not None and len(self._known) >= self._most:
-            # Both, since the keys of children are identities of graphs.
+            # Both: the keys of children are identities of cached graphs.
             self._known.clear()
             self._children.clear()
         missing: dict[str, Descent] = {}
@@ -82,14 +82,14 @@ class Lineage:
         return self._known[trial_id]
 
     def keep(self, name: str, descent: Descent, graph: Graph) -> None:
-        """Remember the graph of a trial or proposal, grown already from its parent's graph here."""
+        """Cache the graph of a trial or proposal that was grown from its parent's graph here."""
         parent = self.initial if descent.parent is None else self.graph(descent.parent)
         child = self._children.setdefault(_key(parent, descent), graph)
         self._known.setdefault(name, child)
 
     def _grow(self, name: str, descent: Descent) -> Graph:
         parent = self.initial if descent.parent is None else self._known[descent.parent]
-        # The trials of a round train one graph: it is grown and kept once.
+        # The trials of a round share one graph, which is grown and cached once.
         key = _key(parent, descent)
         graph = self._children.get(key)
         if graph is None:

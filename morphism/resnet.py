@@ -1,7 +1,7 @@
 """ResNet-50 for any input size and class count.
 
-Version 1 (He et al. 2016) is the network that a search begins with. Version 1.5 is that of many
-public benchmarks, HPC AI500's among them.
+Version 1 (He et al. 2016) is the initial network of the search. Version 1.5 is used by many public
+benchmarks, including HPC AI500.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ EXPANSION = 4
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What tells ResNet-50's versions apart; counts of parameters are all the same."""
+    """Differences between versions of ResNet-50; all have the same number of parameters."""
 
     strided_3x3: bool
-    """Whether a stage's first 3x3 convolution has its stride, and not the 1x1 before it."""
+    """Whether the stride of a stage is in its first 3x3 convolution instead of the 1x1 before."""
     initial: Distribution
-    """What kernels begin with."""
+    """Initializer of kernels."""
     same: bool
-    """Whether the max-pool is padded as TensorFlow's SAME pads."""
+    """Whether the max-pooling uses TensorFlow's SAME padding."""
 
 
 V1 = Version(strided_3x3=False, initial=Distribution.HE_NORMAL, same=False)
-"""As He et al. 2016 have it, and as it is grown: no window moves with a growing kernel."""
+"""Version of He et al. 2016. Its windows do not shift when a kernel is enlarged."""
 V1_5 = Version(strided_3x3=True, initial=Distribution.FAN_OUT_TRUNCATED_NORMAL, same=True)
-"""NVIDIA's, in TensorFlow. A 1x1 convolution with a stride leaves three of four pixels unread;
-this one reads all, for 6 % more operations."""
+"""NVIDIA's version in TensorFlow. It reads all pixels, where a strided 1x1 convolution skips three
+of four, for 6 % more operations."""
 
 
 class _GraphBuilder:
-    """Appends nodes and remembers them; each method returns the name of its last node."""
+    """Builder of a graph; each method appends nodes and returns the name of the last."""
 
     def __init__(self, version: Version) -> None:
         self.nodes: list[Node] = []
@@ -101,8 +101,8 @@ def resnet50(
         stem: ``imagenet`` is 7x7 stride 2 and a 3x3 max-pool stride 2; ``cifar`` is 3x3
             stride 1 without a max-pool, for small images.
         base_width: channels of the stem, 64 in ResNet-50; all others scale with it.
-        blocks: of each stage; fewer than ResNet-50's make a network of its kind with fewer layers.
-        version: where a stage's stride is, and which layers there are.
+        blocks: residual blocks of each stage.
+        version: version of ResNet-50.
 
     Raises:
         GraphError: a dimension is below 1.

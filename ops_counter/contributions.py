@@ -1,4 +1,4 @@
-"""What each kind of node, and each number of nodes, contributed to a run."""
+"""Contributions to a run's operations by kind of node and by number of nodes."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from aiperf_hpc.system.summary import kind_of
 from aiperf_hpc.trial import TimePhase
 
 UNTOLD: Final = "not told"
-"""The kind of a replica that has described no node."""
+"""Kind of a replica that recorded no description of its node."""
 BUSY: Final = (TimePhase.TRAIN, TimePhase.EVALUATE)
 LEAST_SHARE: Final = 0.01
-"""The share of the elapsed time below which a number of nodes was a moment between two others, and
-says nothing of OPS: records of executed samples are seconds apart."""
+"""Fraction of the elapsed time below which a number of nodes is ignored as a transition: records of
+executed samples are seconds apart, so its OPS would be meaningless."""
 
 
 @dataclass(frozen=True, slots=True)
 class KindWork:
-    """What the replicas on one kind of node did."""
+    """Contribution of the replicas on one kind of node."""
 
     kind: str
     replicas: int
     trials: int
-    """How many they began."""
+    """Number of trials that they started."""
     operations: int
     node_hours: float
-    """The hours of all nodes, each from its replica's first record to its last."""
+    """Node hours, each node from its replica's first record to its last."""
     busy_share: float
-    """The share of these hours in which they trained and evaluated."""
+    """Fraction of these hours spent on training and evaluation."""
 
     @property
     def operations_per_node_hour(self) -> float:
@@ -42,9 +42,9 @@ class KindWork:
 
 
 def kinds_of(replicas: Iterable[ReplicaHistory]) -> dict[str, str]:
-    """Return the kind of node of each replica; none where all that told have the same.
+    """Return the kind of node of each replica; empty if all recorded kinds are equal.
 
-    A replica that was started again on another kind has one of its own, which names both.
+    A replica that was restarted on another kind of node has a kind that names both.
     """
     found = {replica.id: _kind(replica) for replica in replicas}
     return found if len(set(found.values()) - {UNTOLD}) > 1 else {}
@@ -57,14 +57,14 @@ def work_by_kind(
     until: float,
     nodes_each: int,
 ) -> list[KindWork]:
-    """Return what was done on each kind of node up to ``until``, the most operations first.
+    """Return the contribution of each kind of node up to ``until``, most operations first.
 
     Args:
-        history: the run's records.
-        kinds: the kind of each replica.
-        counts: the operations of a sample of each trial.
-        until: the run's end, or now, UTC seconds.
-        nodes_each: how many nodes a replica spans.
+        history: history of the run.
+        kinds: kind of node of each replica.
+        counts: operations per sample of each trial.
+        until: end of the run, or now, in UTC seconds.
+        nodes_each: number of nodes of a replica.
     """
     members: dict[str, list[ReplicaHistory]] = {}
     for name, kind in kinds.items():
@@ -97,7 +97,7 @@ def _work(
 
 
 def _operations(history: RunHistory, counts: OperationsOf, until: float) -> Counter[str]:
-    """Return the operations that each replica was credited."""
+    """Return the operations credited to each replica."""
     late = history.executions.after(until)
     found: Counter[str] = Counter()
     for name in history.executions.trials:
@@ -109,7 +109,7 @@ def _operations(history: RunHistory, counts: OperationsOf, until: float) -> Coun
 
 
 def _kind(replica: ReplicaHistory) -> str:
-    """Return what a replica's lives told of their nodes."""
+    """Return the kinds of node on which a replica's attempts ran."""
     lives = (
         " and ".join(sorted(set(map(kind_of, nodes)))) for _, nodes in sorted(replica.nodes.items())
     )
@@ -118,31 +118,31 @@ def _kind(replica: ReplicaHistory) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AtNodes:
-    """All the time in which a run had one number of nodes."""
+    """The part of a run with one number of nodes."""
 
     nodes: int
     seconds: float
     operations: int
     efficiency: float
-    """Its OPS of a node over those on the fewest nodes."""
+    """OPS per node relative to the fewest nodes."""
 
     @property
     def ops(self) -> float:
-        """Operations a second of that time."""
+        """Operations per second in that time."""
         return self.operations / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Elasticity:
-    """A run whose nodes came and went."""
+    """Contributions of a run whose number of nodes changed."""
 
     steps: tuple[Step, ...]
-    """The number of replicas from each time on."""
+    """Number of replicas from each time on."""
     node_hours: float
-    """The hours of all nodes, each from its replica's first record to its last."""
+    """Node hours, each node from its replica's first record to its last."""
     operations: int
     points: tuple[AtNodes, ...]
-    """What was done on each number of nodes, the fewest first, but for moments."""
+    """Contribution of each number of nodes, fewest first, without transitions."""
 
     @property
     def operations_per_node_hour(self) -> float:
@@ -152,16 +152,16 @@ class Elasticity:
 def elasticity(
     history: RunHistory, counts: OperationsOf, until: float, nodes_each: int
 ) -> Elasticity | None:
-    """Return what a run did on each number of nodes up to ``until``, UTC seconds.
+    """Return the contribution of each number of nodes up to ``until``.
 
     Args:
-        history: the run's records.
-        counts: the operations of a sample of each trial.
-        until: the run's end, or now.
-        nodes_each: how many nodes a replica spans.
+        history: history of the run.
+        counts: operations per sample of each trial.
+        until: end of the run, or now, in UTC seconds.
+        nodes_each: number of nodes of a replica.
 
     Returns:
-        None if the number of requested nodes never changed.
+        None if the requested number of nodes never changed.
     """
     start = history.start_utc
     if not history.scalings or start is None or until <= start:
@@ -182,7 +182,7 @@ def elasticity(
 def _at_each(
     course: Sequence[Step], edges: Sequence[float], done: Sequence[int], nodes_each: int
 ) -> dict[int, tuple[float, int]]:
-    """Return the seconds and the operations of each number of nodes."""
+    """Return seconds and operations of each number of nodes."""
     found: dict[int, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
     replicas = dict(course)
     now = 0

@@ -1,4 +1,4 @@
-"""Counting a graph: the walk over its nodes, and the sums."""
+"""Operation count of a graph: the sum over its layers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def count(graph: Graph) -> GraphCount:
     shapes = graph.shapes
     layers: dict[str, LayerCount] = {}
     trained: set[str] = set()
-    """Nodes whose output depends on something that is trained."""
+    """Nodes whose outputs depend on trainable parameters."""
     for node in graph.nodes:
         layer = node.layer
         inputs = tuple([shapes[source] for source in node.inputs])
@@ -85,9 +85,9 @@ def count(graph: Graph) -> GraphCount:
 def _count_layer(
     kind: str, layer: Layer, inputs: tuple[Shape, ...], input_gradient: bool
 ) -> LayerCount:
-    """Count a layer where it stands. A network has few different ones, and all are counted often.
+    """Count a layer in its context. Cached, because a network has few different layers.
 
-    ``kind`` is the layer's: layers without fields all have one hash, and it tells them apart.
+    ``kind`` distinguishes layers without fields, which have equal hashes.
     """
     formula = OPERATIONS.get(type(layer))
     if formula is None:

@@ -1,14 +1,15 @@
-"""The costs of one layer for one sample: its operations, and the elements it moves.
+"""Cost of one layer for one sample: its operations and its memory traffic.
 
-A function a layer for each, in Python integers; ``traffic.py`` has the model of the memory.
+Each layer has one function for either, in Python integers; ``traffic.py`` describes the memory
+model.
 
 Convention (Ren et al. 2021): a multiply-accumulate is 2 operations;
 an addition, subtraction, multiplication or comparison is 1; a division or square root is 4; an
 exponential is 8. fvcore and ptflops count a multiply-accumulate as 1.
 
-Where the paper is not consistent with itself (softmax, global average pooling and the backward
-pass of batch normalisation, three small rows of its Table 3), and for layers that it does not
-have, docs/decisions/counting.md says which reading is taken here and why.
+The paper is inconsistent in three small rows of its Table 3 (softmax, global average pooling and
+the backward pass of batch normalization), and does not cover every layer.
+docs/decisions/counting.md states and explains the interpretation used here.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ EXP = 8
 
 @dataclass(frozen=True, slots=True)
 class LayerContext:
-    """A layer where it stands: what it reads, what it makes, what trains below it."""
+    """A layer in its context: shapes of inputs, output and parameters."""
 
     layer: Layer
     inputs: tuple[Shape, ...]
     output: Shape
     input_gradient: bool
-    """Whether something before this layer is trained, so that its inputs need gradients."""
+    """Whether its inputs need gradients because an earlier layer is trainable."""
 
     @property
     def elements(self) -> int:
-        """How many numbers it makes."""
+        """Number of elements of its output."""
         return math.prod(self.output)
 
     @property
     def parameters(self) -> dict[str, Shape]:
-        """The shape of each of its trainable parameters."""
+        """Shape of each of its trainable parameters."""
         return self.layer.parameters(*self.inputs)
 
 
@@ -53,19 +54,19 @@ class Operations:
 
     forward: int
     backward: int = 0
-    """Operations of the gradients and the update together."""
+    """Operations of the gradients and the update."""
     update: int = 0
-    """The part of ``backward`` that applies the gradients to the weights."""
+    """Operations of the weight update, included in ``backward``."""
 
 
 Formula = Callable[[LayerContext], Operations]
 
 OPERATIONS: dict[type[Layer], Formula] = {}
-"""Formulas by their layers' classes. A class that is not here cannot be counted."""
+"""Formulas by layer class. Layers of other classes cannot be counted."""
 
 
 def counts(*layers: type[Layer]) -> Callable[[Formula], Formula]:
-    """Register a function as the count of layers of exactly these classes."""
+    """Register a function as the operation count of exactly these layer classes."""
 
     def register(formula: Formula) -> Formula:
         OPERATIONS.update(dict.fromkeys(layers, formula))
@@ -86,11 +87,11 @@ def counts(*layers: type[Layer]) -> Callable[[Formula], Formula]:
     layers.Detector,
 )
 def nothing(context: LayerContext) -> Operations:
-    """Return zero: what is there is taken as it is, or put elsewhere.
+    """Return zero: data is passed on or moved.
 
-    A dropout is nothing too: it is the identity in validation, where the forward count is
-    credited; that it draws and multiplies in training is not credited. So are choices of boxes,
-    which are comparisons: how many of them it takes is the data's to say.
+    Dropout counts as zero as well: it is the identity in validation, and its sampling and
+    multiplications in training are not credited. So does the selection of boxes, because its number
+    of comparisons depends on the data.
     """
     del context
     return Operations(0)
@@ -98,8 +99,8 @@ def nothing(context: LayerContext) -> Operations:
 
 @counts(layers.Embedding)
 def embedding(context: LayerContext) -> Operations:
-    """Return zero forward, which looks rows up; an addition an element for their gradients, and
-    2 a weight for the update, which is of the whole table."""
+    """Return zero for the forward lookup, 1 addition per element for the gradients of the rows,
+    and 2 per weight for the update of the whole table."""
     (table,) = context.layer.parameters(*context.inputs).values()
     update = MAC * math.prod(table)
     return Operations(0, ADD * context.elements + update, update)
@@ -113,10 +114,10 @@ def embedding(context: LayerContext) -> Operations:
     layers.RegionConv2D,
 )
 def convolution(context: LayerContext) -> Operations:
-    """Return 2 k² Ci Co, or 2 k³ Ci Co, at each place of the output, and as much for the update.
+    """Return 2 k² Ci Co (2-D) or 2 k³ Ci Co (3-D) per output position, and the gradients.
 
-    Of a depthwise one, 2 k² C: each channel is convolved by itself. A bias counts as a dense
-    layer's does: 2 Co in the update, nothing forward.
+    A depthwise convolution has 2 k² C. A bias counts as in a dense layer: 2 Co in the update,
+    nothing forward.
     """
     kernel = math.prod(context.parameters["kernel"])
     return _trained(context, MAC * kernel * math.prod(context.output[:-1]))
@@ -124,7 +125,7 @@ def convolution(context: LayerContext) -> Operations:
 
 @counts(layers.ConvTranspose2D)
 def transposed_convolution(context: LayerContext) -> Operations:
-    """Return 2 k² Ci Co at each place of the input, and as much for the update."""
+    """Return 2 k² Ci Co per input position, and the gradients."""
     kernel = math.prod(context.parameters["kernel"])
     return _trained(context, MAC * kernel * math.prod(context.inputs[0][:-1]))
 
@@ -137,16 +138,16 @@ def dense(context: LayerContext) -> Operations:
 
 @counts(layers.PositionwiseDense)
 def positionwise_dense(context: LayerContext) -> Operations:
-    """Return 2 Ci Co for each vector forward, and as ``dense`` for the update."""
+    """Return 2 Ci Co forward per vector, and the update as in ``dense``."""
     vectors = context.output[0]
     return _trained(context, MAC * vectors * math.prod(context.parameters["kernel"]))
 
 
 @counts(layers.ProposalHead)
 def proposal_head(context: LayerContext) -> Operations:
-    """Return what its three convolutions take at all places; nothing for the ReLU between them.
+    """Return the sum of its three convolutions over all positions; the ReLU counts as zero.
 
-    Those of 1 x 1 always need the gradient by what they read: the one before them is trained.
+    The 1 x 1 convolutions always need input gradients, because the one before them is trainable.
     """
     sizes = {name: math.prod(shape) for name, shape in context.parameters.items()}
     places = sum(math.prod(shape[:2]) for shape in context.inputs)
@@ -159,21 +160,21 @@ def proposal_head(context: LayerContext) -> Operations:
 
 @counts(layers.RegionAlign)
 def region_align(context: LayerContext) -> Operations:
-    """Return a multiply-accumulate for each of 4 x 4 weighted places an element."""
+    """Return a multiply-accumulate for each of 4 x 4 weighted positions per element."""
     return Operations(MAC * 4 * layers.RegionAlign.samples**2 * context.elements)
 
 
 @counts(layers.RegionAverage)
 def region_average(context: LayerContext) -> Operations:
-    """Return an addition an input element and a division a channel of each region."""
+    """Return an addition per input element and a division per channel of each region."""
     return Operations(ADD * math.prod(context.inputs[0]) + DIVIDE * context.elements)
 
 
 def _trained(context: LayerContext, forward: int) -> Operations:
-    """Return this with the update, 2 a parameter, and the gradients.
+    """Return the forward count with gradients and the update, 2 per parameter.
 
-    The gradient by the weights and, where it is needed, that by the inputs each cost as much as
-    the forward pass. A layer below which nothing is trained computes no gradient by its inputs.
+    The weight gradient costs as much as the forward pass, and so does the input gradient, which is
+    only computed if an earlier layer is trainable.
     """
     update = MAC * sum(math.prod(shape) for shape in context.parameters.values())
     gradients = 1 + int(context.input_gradient)
@@ -182,82 +183,82 @@ def _trained(context: LayerContext, forward: int) -> Operations:
 
 @counts(layers.BatchNorm)
 def batch_norm(context: LayerContext) -> Operations:
-    """Return 7 an element."""
+    """Return 7 per element."""
     return Operations(7 * context.elements)
 
 
 @counts(layers.ChannelAffine)
 def channel_affine(context: LayerContext) -> Operations:
-    """Return a multiplication and an addition an element."""
+    """Return a multiplication and an addition per element."""
     return Operations((MULTIPLY + ADD) * context.elements)
 
 
 @counts(layers.ReLU)
 def relu(context: LayerContext) -> Operations:
-    """Return a comparison an element."""
+    """Return a comparison per element."""
     return Operations(COMPARE * context.elements)
 
 
 @counts(layers.LeakyReLU)
 def leaky_relu(context: LayerContext) -> Operations:
-    """Return a comparison and a multiplication an element."""
+    """Return a comparison and a multiplication per element."""
     return Operations((COMPARE + MULTIPLY) * context.elements)
 
 
 @counts(layers.Tanh)
 def tanh(context: LayerContext) -> Operations:
-    """Return what 1 - 2 / (exp(2x) + 1) takes an element, the cheapest form of it: 15."""
+    """Return 15 per element, the cost of the cheapest form, 1 - 2 / (exp(2x) + 1)."""
     return Operations((MULTIPLY + EXP + ADD + DIVIDE + ADD) * context.elements)
 
 
 @counts(layers.Scale)
 def scale(context: LayerContext) -> Operations:
-    """Return a multiplication an element."""
+    """Return a multiplication per element."""
     return Operations(MULTIPLY * context.elements)
 
 
 @counts(layers.Add)
 def add(context: LayerContext) -> Operations:
-    """Return an addition an element for each input after the first."""
+    """Return an addition per element for each input after the first."""
     return Operations(ADD * (len(context.inputs) - 1) * context.elements)
 
 
 @counts(layers.MaxPool2D, layers.MaxPool3D)
 def max_pool(context: LayerContext) -> Operations:
-    """Return a comparison for each element of the window, k² or k³, an element."""
+    """Return a comparison per element of the window, k² or k³, for each output element."""
     axes = len(context.output) - 1
     return Operations(COMPARE * context.layer.window.kernel**axes * context.elements)
 
 
 @counts(layers.GlobalAveragePool2D, layers.ImagePool2D)
 def global_average_pool2d(context: LayerContext) -> Operations:
-    """Return an addition an input element and one division a channel."""
+    """Return an addition per input element and a division per channel."""
     height, width, channels = context.inputs[0]
     return Operations(ADD * height * width * channels + DIVIDE * channels)
 
 
 @counts(layers.Softmax)
 def softmax(context: LayerContext) -> Operations:
-    """Return an exponential, an addition and a division a class: 13 a class."""
+    """Return an exponential, an addition and a division per class: 13 per class."""
     return Operations((EXP + ADD + DIVIDE) * context.elements)
 
 
 class Moved(NamedTuple):
-    """Elements of activations and their gradients that one sample moves."""
+    """Elements of activations and their gradients that a layer moves per sample."""
 
     forward: int
     backward: int = 0
 
 
 TrafficFormula = Callable[[LayerContext, bool], Moved]
-"""From a layer where it stands, and whether what can be fused is."""
+"""Returns the traffic of a layer in its context, with or without fusion."""
 
 TRAFFIC: dict[type[Layer], TrafficFormula] = {}
-"""Traffic formulas by their layers' classes."""
+"""Traffic formulas by layer class."""
 
 
 def moves(*layers: type[Layer]) -> Callable[[TrafficFormula], TrafficFormula]:
-    """Register a function as the traffic of layers of exactly these classes."""
+    """Register a function as the memory traffic of exactly these layer classes."""
 
     def register(formula: TrafficFormula) -> TrafficFormula:
         TRAFFIC.update(dict.fromkeys(layers, formula))
@@ -271,7 +272,7 @@ def _read(context: LayerContext) -> int:
 
 
 def _pointwise(context: LayerContext, fused: bool, forward: int, backward: int) -> Moved:
-    """Return so many times the elements, in the backward pass where there is one; none fused."""
+    """Return multiples of the elements, backward only if needed; zero if fused."""
     if fused:
         return Moved(0)
     return Moved(
@@ -281,7 +282,7 @@ def _pointwise(context: LayerContext, fused: bool, forward: int, backward: int) 
 
 @moves(layers.Input, layers.Flatten, layers.RegionFlatten)
 def nothing_traffic(context: LayerContext, fused: bool) -> Moved:
-    """Return zero: samples are read by the layers behind, and a view moves nothing."""
+    """Return zero: the next layers read the samples, and a view moves nothing."""
     del context, fused
     return Moved(0)
 
@@ -298,10 +299,10 @@ def nothing_traffic(context: LayerContext, fused: bool) -> Moved:
     layers.RegionConv2D,
 )
 def product_traffic(context: LayerContext, fused: bool) -> Moved:
-    """Return input and output forward and for the gradient by the weights; again by the inputs.
+    """Return input and output forward, for the weight gradient, and for the input gradient.
 
-    The gradient by the weights reads the input and the output's gradient; that by the inputs reads
-    the output's gradient and writes its own. No unfolded copy of the input is counted.
+    The weight gradient reads the input and the output's gradient. The input gradient reads the
+    output's gradient and is written. No unfolded copy of the input is counted.
     """
     del fused
     both = _read(context) + context.elements
@@ -310,10 +311,10 @@ def product_traffic(context: LayerContext, fused: bool) -> Moved:
 
 @moves(layers.BatchNorm)
 def batch_norm_traffic(context: LayerContext, fused: bool) -> Moved:
-    """Return 3 an element forward: read for the moments, read again, written.
+    """Return 3 per element forward: read for the moments, read again, written.
 
-    Backward 2 for the gradients of scale and shift, which read input and gradient, and 3 more for
-    the input's gradient, which needs their sums first.
+    The backward pass moves 2 for the gradients of scale and shift, which read input and gradient,
+    and 3 more for the input gradient, which needs their sums first.
     """
     if fused:
         return Moved(0)
@@ -322,8 +323,8 @@ def batch_norm_traffic(context: LayerContext, fused: bool) -> Moved:
 
 @moves(layers.ChannelAffine)
 def channel_affine_traffic(context: LayerContext, fused: bool) -> Moved:
-    """Return 2 an element forward; backward 2 for the gradients of scale and shift, which read
-    input and gradient, and 2 for the input's gradient."""
+    """Return 2 per element forward; backward 2 for the gradients of scale and shift, which read
+    input and gradient, and 2 for the input gradient."""
     if fused:
         return Moved(0)
     return Moved(2 * context.elements, (2 + 2 * int(context.input_gradient)) * context.elements)
@@ -331,40 +332,40 @@ def channel_affine_traffic(context: LayerContext, fused: bool) -> Moved:
 
 @moves(layers.Concat)
 def concat_traffic(context: LayerContext, fused: bool) -> Moved:
-    """Return 2 an element forward and backward: a copy, unless each input is made where it is to
-    be."""
+    """Return 2 per element forward and backward for the copy; 0 if fused, because each input is
+    written in place."""
     return _pointwise(context, fused, 2, 2)
 
 
 @moves(layers.Tile)
 def tile_traffic(context: LayerContext, fused: bool) -> Moved:
-    """Return the output written forward, unless who reads it repeats it; its gradient read."""
+    """Return the output written forward, unless its reader repeats it, and its gradient read."""
     return Moved(0 if fused else context.elements, context.elements * int(context.input_gradient))
 
 
 @moves(layers.ReLU, layers.LeakyReLU, layers.Tanh, layers.Softmax)
 def activation_traffic(context: LayerContext, fused: bool) -> Moved:
-    """Return 2 an element forward, and 3 backward: the output too says what the slope is."""
+    """Return 2 per element forward and 3 backward, which also reads the output for the slope."""
     return _pointwise(context, fused, 2, 3)
 
 
 @moves(layers.Scale)
 def scale_traffic(context: LayerContext, fused: bool) -> Moved:
-    """Return 2 an element forward, and 2 backward: the slope is the same everywhere."""
+    """Return 2 per element forward and 2 backward, because the slope is constant."""
     return _pointwise(context, fused, 2, 2)
 
 
 @moves(layers.Dropout)
 def dropout_traffic(context: LayerContext, fused: bool) -> Moved:
-    """Return 3 an element forward and 3 backward, the mask of what is kept among them."""
+    """Return 3 per element forward and 3 backward, including the dropout mask."""
     return _pointwise(context, fused, 3, 3)
 
 
 @moves(layers.Add)
 def add_traffic(context: LayerContext, fused: bool) -> Moved:
-    """Return each input and the output; fused, each input but the one that is being made.
+    """Return each input and the output; if fused, each input but the one being written.
 
-    The gradient by each input is the output's, the same tensor: nothing moves.
+    The gradient of each input is that of the output, the same tensor, so nothing moves.
     """
     return Moved(_read(context) - context.elements if fused else _read(context) + context.elements)
 
@@ -394,15 +395,15 @@ def copied_traffic(context: LayerContext, fused: bool) -> Moved:
 
 @moves(layers.Proposals)
 def proposals_traffic(context: LayerContext, fused: bool) -> Moved:
-    """Return input and output once: what is sorted of them is little."""
+    """Return input and output once; the sorted part is small."""
     del fused
     return Moved(_read(context) + context.elements)
 
 
 @moves(layers.RegionAlign)
 def region_align_traffic(context: LayerContext, fused: bool) -> Moved:
-    """Return 4 places of each of 2 x 2 samples read and one element written; backward the places'
-    gradients read and written."""
+    """Return 4 positions of each of 2 x 2 samples read and one element written; backward, the
+    gradients of these positions read and written."""
     del fused
     read = 4 * layers.RegionAlign.samples**2 * context.elements
     return Moved(read + context.elements, (2 * read + context.elements))

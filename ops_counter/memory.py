@@ -1,4 +1,4 @@
-"""How much memory a training will take."""
+"""Memory estimate of a training."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from aiperf_hpc.system.summary import size
 from aiperf_hpc.trial import Hyperparameters
 
 FRAMEWORK_BYTES = 1024 * 2**20
-"""What the process holds besides its network: framework, library workspaces, code."""
+"""Memory of a process without its network: framework, library workspaces, code."""
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 _STATE = {"sgd": 1, "adam": 2, "adamw": 2, "lamb": 2, "asgd": 1}
-"""The numbers that an optimizer keeps of each parameter."""
+"""Values of optimizer state per parameter."""
 _PASSING = {"lamb": 2, "asgd": 1}
-"""The numbers of each parameter that it makes besides in an update, or to evaluate the average."""
+"""Temporary values per parameter in an update, or in the evaluation of the average."""
 
 
 def training_bytes(graph: Graph, batch_size: int, precision: str, optimizer: str = "sgd") -> int:
-    """Return an estimate of the bytes that training ``graph`` takes.
+    """Return an estimate in bytes of the memory to train ``graph``.
 
-    Weights, gradients and the optimizer's state in fp32; the outputs that the backward pass reads,
-    in the compute type (a convolution's, which its normalisation reads, and an activation's, which
-    the next convolution reads; not a normalisation's or a sum's); and, twice, the largest layer's
-    own working set (its gradient and a convolution's unfolded input). And weights and state of
-    the network that is made ready meanwhile, taken to be as large.
+    It is the sum of: weights, gradients and optimizer state in fp32; the outputs that the backward
+    pass reads, in the compute type (of convolutions and activations, not of normalizations and
+    sums); twice the working set of the largest layer (its gradient and a convolution's unfolded
+    input); and weights and state of the prefetched network, assumed to be as large.
     docs/decisions/memory.md compares it with measured peaks.
     """
     size = _BYTES[precision]
@@ -45,33 +44,33 @@ def training_bytes(graph: Graph, batch_size: int, precision: str, optimizer: str
 
 
 def copied_bytes(graph: Graph, optimizer: str = "sgd") -> int:
-    """Return the bytes of the copies from which a trial's best epoch can be executed again.
+    """Return the bytes of the copies from which a trial's best epoch can be re-executed.
 
-    At most there are weights and state of three moments in fp32 (this epoch's end, its beginning,
-    and the beginning of the best one), and the weights that were evaluated at the best one's end.
+    At most these are weights and state in fp32 at three points (end and beginning of the current
+    epoch, beginning of the best epoch), and the weights at the end of the best epoch.
     """
     return (3 * (1 + _STATE[optimizer]) + 1) * 4 * graph.parameter_count
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """What of a rank's memory a training may take, and what of a run's trials fits into it."""
+    """Memory of a rank that a training may use, and the check of which trials fit."""
 
     config: RunConfig
     bytes: int
-    """What one rank may take."""
+    """Memory in bytes that one rank may use."""
     holds_copies: bool = False
-    """Whether the copies of best epochs are in the same memory, as where processors train."""
+    """Whether the same memory holds the copies of best epochs, as on CPUs."""
 
     def needed(self, graph: Graph, batch_size: int) -> int:
-        """Return an estimate of what one rank takes for its share of such batches, in bytes."""
+        """Return an estimate in bytes of a rank's memory for its shard of a batch."""
         training, ranks = self.config.training, self.config.replica.ranks
         share = -(-batch_size // ranks)
         copies = copied_bytes(graph, training.optimizer) if self.holds_copies else 0
         return copies + training_bytes(graph, share, training.precision, training.optimizer)
 
     def fitting_batch(self, graph: Graph, batch_size: int) -> int:
-        """Return the largest of batch_size, batch_size / 2, ... that fits; 0 when none does.
+        """Return the largest of batch_size, batch_size / 2, ... that fits; 0 if none does.
 
         Each rank has at least one sample of a batch.
         """
@@ -82,14 +81,14 @@ class MemoryLimit:
         return 0
 
     def fits(self, graph: Graph, batch_size: int) -> bool:
-        """Return whether training ``graph`` in such batches is estimated to fit."""
+        """Return whether training ``graph`` with this batch size is estimated to fit."""
         return self.fitting_batch(graph, batch_size) == batch_size
 
     def fit(self, graph: Graph, planned: Hyperparameters) -> Hyperparameters:
-        """Return what to train with: as planned, in smaller batches where that must and may be.
+        """Return the hyperparameters, with a smaller batch size if necessary and allowed.
 
         Raises:
-            EngineError: no batch that may be used fits.
+            EngineError: no allowed batch size fits.
         """
         wanted = planned.batch_size
         batch = self.fitting_batch(graph, wanted)
@@ -102,5 +101,5 @@ class MemoryLimit:
         return planned.model_copy(update={"batch_size": batch})
 
     def fits_beside(self, graph: Graph, batch_size: int, taken: int) -> bool:
-        """Return whether a step in such batches fits beside a training that takes some bytes."""
+        """Return whether a step with this batch size fits concurrently with a running training."""
         return taken + self.needed(graph, batch_size) <= self.bytes

@@ -1,10 +1,10 @@
-"""Bounds of a plausible rate: the least operations executed, and the published peak of a device.
+"""Bounds of a plausible rate: the operations that must be executed, and a device's published peak.
 
-A count is by definition: taps of a kernel that lie on padding count, and so does an update for each
-sample. An implementation may omit the former, and updates once per batch; the rates of records are
-compared without both (docs/decisions/plausibility.md). Peaks of accelerators are their makers' own
-figures, in operations a second without sparsity, by the name that frameworks give a device; those
-of CPUs follow from cores, clock, width of the vectors and fused multiplications.
+Counts include, by definition, kernel taps on padding and an update for each sample. An
+implementation may omit the former and updates once per batch, so recorded rates are compared
+without both (docs/decisions/plausibility.md). Peaks of accelerators are the vendors' figures in
+operations per second without sparsity, by the device names that frameworks report. Peaks of CPUs
+follow from cores, clock, vector width and fused multiply-add units.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Published(NamedTuple):
     """One device."""
 
     name: re.Pattern[str]
-    """What its name contains, as frameworks tell it."""
+    """Part of the device name that frameworks report."""
     tera: Mapping[str, float]
-    """10^12 operations a second by precision; matrix units' where there are any for it."""
+    """Peak in 10^12 operations/s by precision, of the matrix units if they support it."""
     source: str
 
 
@@ -97,14 +97,14 @@ DEVICES: Final[tuple[Published, ...]] = (
          fp32=163.4, tf32=653.7, bf16=1307.4, fp16=1307.4),
     _row(r"\bMI350X\b", f"{AMD}/mi350/mi350x.html", fp32=144.2, bf16=2306.9, fp16=2306.9),
     _row(r"\bMI355X\b", f"{AMD}/mi350/mi355x.html", fp32=157.3, bf16=2516.6, fp16=2516.6),
-    # Huawei, who states no figures of the later ones in a public data sheet.
+    # Huawei publishes no figures of later devices.
     _row(r"Ascend ?910(A|ProA|PremiumA)?$",
          "https://www.huawei.com/en/news/2019/8/huawei-ascend-910-most-powerful-ai-processor",
          fp16=256.0),
 )  # fmt: skip
-"""The first row whose name is found counts."""
+"""Published peaks; the first matching row is used."""
 FASTEST_MHZ: Final = 6200.0
-"""Above the clock of any processor that was sold, where the kernel does not tell the highest."""
+"""Upper bound of any processor's clock, if the kernel does not report the maximum."""
 CYCLE: Final[Mapping[str, Mapping[str, float]]] = {
     "amx_bf16": {"fp32": 64.0, "bf16": 1024.0, "fp16": 64.0},
     "amx_fp16": {"fp32": 64.0, "bf16": 1024.0, "fp16": 1024.0},
@@ -116,21 +116,20 @@ CYCLE: Final[Mapping[str, Mapping[str, float]]] = {
     "sve": {"fp32": 64.0, "fp16": 128.0, "bf16": 256.0},
     "asimd": {"fp32": 32.0, "fp16": 64.0, "bf16": 128.0},
 }
-"""Operations of a core in a cycle, at most, by what its vectors can: two units of 512 bits on x86
-and with SVE, each a multiplication and an addition; 1,024 in bf16 by Intel's AMX, as its
-optimisation manual has it. What is computed in fewer bits without instructions of its own is
-computed as fp32."""
+"""Maximum operations per core and cycle by instruction set: two 512-bit fused multiply-add units on
+x86 and with SVE; 1,024 in bf16 with Intel's AMX (Intel's optimization manual). Lower precisions
+without their own instructions run as fp32."""
 
 
 class LeastOperations(NamedTuple):
-    """Operations of one sample that cannot be left out, by convolutions as they are defined."""
+    """Operations per sample that direct convolution cannot omit."""
 
     training: int
     forward: int
 
 
 def least_executed(graph: Graph) -> LeastOperations:
-    """Return what is left of a graph's count without padding's taps and updates.
+    """Return a graph's count without taps on padding and without updates.
 
     Raises:
         CountError: a layer has no formula.
@@ -146,16 +145,16 @@ def least_executed(graph: Graph) -> LeastOperations:
 
 
 def share_inside(layer: Layer, *inputs: Shape) -> Fraction:
-    """Return the part of a layer's operations forward whose taps lie inside of what it reads.
+    """Return the fraction of a layer's forward operations with taps inside its input.
 
-    37/49 an axis for a kernel of 7 on 7 places, squared for an image: 0.57. All of a layer that has
-    no kernel.
+    For a kernel of 7 on 7 positions it is 37/49 per axis, squared for an image: 0.57. It is 1 for
+    layers without a kernel.
     """
     match layer:
         case ProposalHead():
             return _of_proposals(layer, *inputs)
         case ConvTranspose2D():
-            # Its taps lie in what it makes: those of a convolution that reads that.
+            # Its taps lie in its output: those of the convolution in the opposite direction.
             return _inside(SlidingWindow(layer.kernel, layer.stride), layer.output_shape(*inputs))
         case RegionConv2D():
             return _inside(layer.window, inputs[0][1:])
@@ -165,7 +164,7 @@ def share_inside(layer: Layer, *inputs: Shape) -> Fraction:
 
 
 def _inside(window: SlidingWindow, shape: Shape) -> Fraction:
-    """Return the part of a window's taps on all axes of a shape but the channels'."""
+    """Return the fraction of a window's taps inside, over all axes except the channels."""
     return math.prod((_of_axis(window, size) for size in shape[:-1]), start=Fraction(1))
 
 
@@ -174,7 +173,7 @@ def _of_axis(window: SlidingWindow, size: int) -> Fraction:
     inside = 0
     for tap in range(window.kernel):
         offset = tap * window.dilation - before
-        # Of place * stride + offset, those from 0 to below the size.
+        # Positions with 0 <= position * stride + offset < size.
         first = max(0, -(offset // window.stride))
         last = min(places - 1, (size - 1 - offset) // window.stride)
         inside += max(0, last - first + 1)
@@ -182,7 +181,7 @@ def _of_axis(window: SlidingWindow, size: int) -> Fraction:
 
 
 def _of_proposals(layer: ProposalHead, *levels: Shape) -> Fraction:
-    """Return the share of its 3 x 3 convolution, on all levels, and of what reads that."""
+    """Return the fraction of its 3 x 3 convolution over all levels, and of those that read it."""
     sizes = {name: math.prod(shape) for name, shape in layer.parameters(*levels).items()}
     places = [math.prod(level[:-1]) for level in levels]
     window = SlidingWindow(SHARED_KERNEL, 1)
@@ -193,9 +192,9 @@ def _of_proposals(layer: ProposalHead, *levels: Shape) -> Fraction:
 
 
 def published_peak(model: str, precision: str) -> float | None:
-    """Return what an accelerator's maker publishes; None of one that is not known.
+    """Return the published peak of an accelerator, or None if it is unknown.
 
-    A precision that no figure is published of cannot be faster than the fastest that one is.
+    A precision without a published figure is bounded by the fastest published one.
     """
     for row in DEVICES:
         if row.name.search(model):
@@ -204,9 +203,9 @@ def published_peak(model: str, precision: str) -> float | None:
 
 
 def cpu_peak(threads: int, processors: Processors, precision: str) -> float | None:
-    """Return what so many cores can compute at most; None where their vectors are not known.
+    """Return the peak of a number of cores, or None if their instruction set is unknown.
 
-    Threads that share a core count as cores, so that it is an upper bound.
+    Hardware threads count as cores, so this is an upper bound.
     """
     known = [CYCLE[name] for name in processors.vectors if name in CYCLE]
     if not known:

@@ -1,8 +1,8 @@
 """The score: operations of all executed samples over elapsed time, and its regulated form.
 
 OPS(t) = operations credited until t / (t - start), over all replicas (Ren et al. 2021).
-Regulated(t) = -ln(error(t)) * OPS(t), the error that of the best complete
-evaluation until t. Valid FLOPS of HPC AI500 weight a rate of operations by the quality reached
+Regulated(t) = -ln(error(t)) * OPS(t), with the error of the best complete evaluation until t.
+Valid FLOPS of HPC AI500 weight a rate of operations by the quality reached
 (Jiang et al. 2020, arXiv:2007.00279; docs/decisions/valid_flops.md).
 """
 
@@ -23,10 +23,10 @@ from aiperf_hpc.run.history import Evaluation, RunHistory
 from aiperf_hpc.run.records import TrialStarted
 
 OperationsOf = Callable[[TrialStarted], tuple[int, int]]
-"""The operations of a training and of a validation sample of a trial."""
+"""Returns the operations of a training and of a validation sample of a trial."""
 MOST_POINTS = 100_000
-"""Points of a score over time; the least interval gives 48,000 a day, the usual one 87,600 a year.
-"""
+"""Maximum number of points of the score over time. The shortest interval gives 48,000 per day, the
+default 87,600 per year."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,14 @@ class ScorePoint:
     operations: int
     """Operations credited so far, over all replicas."""
     error: float | None
-    """The error of the best complete evaluation so far: 1 - accuracy. None before there is one, and
-    where the run's measure is no share of the samples."""
+    """Error of the best complete evaluation so far: 1 - accuracy. None before the first evaluation,
+    and if the run's metric is not a fraction of the samples."""
     regulated_error: float | None
-    """``error``, but never less than one sample of the validation set: see docs/decisions."""
+    """``error``, but at least one sample of the validation set (docs/decisions/score.md)."""
 
     @property
     def ops(self) -> float:
-        """Operations a second since the run's start."""
+        """Operations per second since the run's start."""
         return self.operations / self.elapsed if self.elapsed > 0 else 0.0
 
     @property
@@ -58,7 +58,7 @@ class ScorePoint:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a graph counts, without its layers."""
+    """Total counts of a graph, without its layers."""
 
     forward: int
     """Operations of a validation sample."""
@@ -69,7 +69,7 @@ class Totals:
 
 
 class Graphs(Protocol):
-    """Where a run's graphs are."""
+    """Reads the graphs of a run."""
 
     def load(self, graph_hash: str) -> Graph:
         """Return a graph. Raises GraphError."""
@@ -94,26 +94,26 @@ class Counts:
         return known
 
     def __call__(self, started: TrialStarted) -> tuple[int, int]:
-        """Return the operations of a training and of a validation sample, by the graph."""
+        """Return the operations of a training and of a validation sample, by its graph."""
         counted = self[started.graph]
         return counted.training, counted.forward
 
 
 def recorded(started: TrialStarted) -> tuple[int, int]:
-    """Return what a trial's own record says; the report and verify count the graph again."""
+    """Return the operations that a trial recorded; report and verify count the graph again."""
     return started.train_operations, started.validation_operations
 
 
 def end_of(history: RunHistory) -> float:
-    """Return until when the run is scored, UTC seconds: its end, or its last record so far."""
+    """Return the end of the scored time in UTC seconds: the run's end, or its last record."""
     return history.last_utc if history.end_utc is None else history.end_utc
 
 
 def score_at(history: RunHistory, counts: OperationsOf, utc: float) -> ScorePoint:
-    """Return the score at ``utc``; (0, 0) when the run has not started.
+    """Return the score at ``utc``; (0, 0) if the run has not started.
 
     Raises:
-        GraphError: ``counts`` needs a graph that is missing or is not what its name says.
+        GraphError: ``counts`` needs a graph that is missing or does not match its hash.
     """
     if history.executions.last_utc > utc:
         return score_series(history, counts, [utc])[0]
@@ -128,7 +128,7 @@ def score_series(history: RunHistory, counts: OperationsOf, times: list[float]) 
     """Return the score at each of ``times``, UTC seconds in ascending order.
 
     Raises:
-        GraphError: ``counts`` needs a graph that is missing or is not what its name says.
+        GraphError: ``counts`` needs a graph that is missing or does not match its hash.
     """
     operations = accumulate(_credits(history, counts, times))
     points = zip(times, operations, _bests(history, times), strict=True)
@@ -136,11 +136,11 @@ def score_series(history: RunHistory, counts: OperationsOf, times: list[float]) 
 
 
 def _credits(history: RunHistory, counts: OperationsOf, times: list[float]) -> list[int]:
-    """Return the operations credited after each time's predecessor and until it."""
+    """Return the operations credited between each time and its predecessor."""
     found = [0] * (len(times) + 1)
     edges = [-math.inf, *times, math.inf]
     samples = [counts(history.trials[name].started) for name in history.executions.trials]
-    # What a journal has follows in time, so that most are in the interval of the one before.
+    # Records are in time order, so most are in the interval of the previous one.
     at, after, until = 0, math.inf, -math.inf
     for utc, place, train, validation in history.executions.rows():
         if not after < utc <= until:
@@ -196,35 +196,34 @@ def score_times(history: RunHistory, interval_hours: float) -> list[float]:
         )
     times = [start + step * (i + 1) for i in range(whole)]
     if times and end - times[-1] < 1e-3:
-        times.pop()  # The end itself, but for rounding.
+        times.pop()  # Equal to the end except for rounding.
     return [*times, end]
 
 
 class Weight(NamedTuple):
-    """How a benchmark of HPC AI500 weights qualities."""
+    """Quality weighting of a benchmark of HPC AI500."""
 
     target: float
-    """The benchmark's."""
+    """Target quality of the benchmark."""
     exponent: int
-    """n: 5 for image classification, 10 for extreme weather analytics."""
+    """Exponent n: 5 for image classification, 10 for extreme weather analytics."""
 
 
 def quality_ratio(achieved: float, target: float, *, higher_is_better: bool) -> float | None:
-    """Return how good the achieved quality is as a share of the target: over 1 is better.
+    """Return the ratio of the achieved to the target quality; above 1 is better.
 
-    achieved / target as the paper has it for accuracy and average precision. Where lower is
-    better (an error, a loss) the paper has no case; then it is target / achieved, so that twice
-    the allowed error is half the quality. None where one of them is not positive, and so no
-    share of the other.
+    The paper defines achieved / target for accuracy and average precision. It does not cover
+    metrics for which lower is better (an error, a loss); for those the ratio is target / achieved,
+    so twice the target error is half the quality. None if either is not positive.
     """
     better, worse = (achieved, target) if higher_is_better else (target, achieved)
     return better / worse if target > 0.0 and worse > 0.0 and better >= 0.0 else None
 
 
 def weighted(rate: float, ratio: float, exponent: int) -> float | None:
-    """Return VFLOPS = FLOPS · ratio^n, operations per second; None where that is no number.
+    """Return VFLOPS = FLOPS · ratio^n in operations per second; None if that is not finite.
 
-    As published, a quality beyond the target raises the result: nothing caps the ratio at 1.
+    As published, a quality beyond the target increases the result: the ratio is not capped at 1.
 
     Args:
         rate: FLOPS, operations per second.

@@ -1,18 +1,16 @@
 """Memory traffic of training: the bytes that a graph's layers read and write, by formula.
 
-The model: a tensor that does not fit in a cache with the next one is read from memory once for
-each use and written once; nothing of it is left in a cache when the next layer begins. What
-frameworks make of a network lies between two bounds:
+The model assumes that tensors do not stay in a cache between layers: each is read from memory once
+per use and written once. Implementations lie between two bounds:
 
-- **separate**: each layer is a kernel of its own, which reads all that it needs and writes what it
-  makes. So are the passes of a normalisation: its moments, and what they are used for.
-- **fused**: what works element by element is done as a convolution, a dense layer or a pooling
-  reads or writes, and moves nothing of its own. No compiler is better without keeping
-  activations in a cache.
+- **separate**: each layer is a separate kernel, which reads its inputs and writes its outputs.
+  The passes of a normalization are separate kernels too.
+- **fused**: elementwise layers are fused into the reads or writes of a convolution, dense layer or
+  pooling, and move nothing. No compiler is better unless it keeps activations in a cache.
 
-Activations and their gradients move with each sample; weights, their gradients, running statistics
-and the optimizer's state move once a step, whatever the batch. Operations over bytes are the
-operational intensity of the roofline model (Williams, Waterman and Patterson 2009).
+Activations and their gradients move once per sample. Weights, their gradients, running statistics
+and the optimizer state move once per step, independently of the batch size. Operations over bytes
+are the operational intensity of the roofline model (Williams, Waterman and Patterson 2009).
 """
 
 from __future__ import annotations
@@ -28,13 +26,13 @@ from aiperf_hpc.graph import Graph, Shape, layers
 from aiperf_hpc.ops_counter.layers import TRAFFIC, LayerContext, Moved
 
 PRECISION_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
-"""Bytes of an activation and of a weight that a layer computes with."""
+"""Bytes of an activation or weight in the compute precision."""
 FULL = 4
-"""Bytes of what is kept in fp32 whatever the precision: weights, optimizer state, statistics."""
+"""Bytes of values kept in fp32 in every precision: weights, optimizer state, statistics."""
 UPDATE = {"sgd": 5, "adam": 7, "adamw": 7, "lamb": 12, "asgd": 5}
-"""Numbers of each parameter that an update reads or writes: gradient and weight read, weight
-written, and each number of the state read and written. LAMB's update waits for two norms: it is
-written, read for its own, and read again with the weight, which is read for its norm too."""
+"""Values per parameter that an update reads or writes: gradient and weight read, weight written,
+and each value of the state read and written. LAMB also writes its update, reads it for its norm and
+again with the weight, and reads the weight for its norm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +41,13 @@ class LayerTraffic:
 
     kind: str
     forward: int
-    """Bytes a sample: activations."""
+    """Bytes per sample: activations."""
     backward: int
-    """Bytes a sample: gradients of activations, and activations read again."""
+    """Bytes per sample: gradients of activations, and activations read again."""
     weights: int
-    """Bytes a step: weights read, their gradients written, running statistics."""
+    """Bytes per step: weights read, their gradients written, running statistics."""
     update: int
-    """Bytes a step: gradients read, weights and the optimizer's state read and written."""
+    """Bytes per step: gradients read, weights and optimizer state read and written."""
 
 
 @dataclass(frozen=True)
@@ -57,20 +55,20 @@ class GraphTraffic:
     """The bytes that a graph moves in training."""
 
     layers: Mapping[str, LayerTraffic]
-    """The traffic of each layer by the name of its node, in topological order."""
+    """Traffic of each layer by the name of its node, in topological order."""
 
     @cached_property
     def sample(self) -> int:
-        """Bytes of each sample: activations and their gradients."""
+        """Bytes per sample: activations and their gradients."""
         return sum(layer.forward + layer.backward for layer in self.layers.values())
 
     @cached_property
     def step(self) -> int:
-        """Bytes of each step whatever its batch: weights, their gradients, optimizer state."""
+        """Bytes per step of any batch size: weights, their gradients, optimizer state."""
         return sum(layer.weights + layer.update for layer in self.layers.values())
 
     def training(self, samples: float, steps: float) -> float:
-        """Return the bytes of so many samples in so many steps."""
+        """Return the bytes of a number of samples in a number of steps."""
         return samples * self.sample + steps * self.step
 
 
@@ -83,10 +81,10 @@ def traffic(
     to fp32 before it.
 
     Args:
-        graph: what is trained.
+        graph: network to train.
         precision: fp32, bf16 or fp16.
-        optimizer: whose state it has.
-        fused: the bound for what a compiler may fuse, instead of that for separate layers.
+        optimizer: name of the optimizer.
+        fused: whether to return the fused bound instead of the separate one.
 
     Raises:
         CountError: a layer has no formula, or the precision or optimizer is unknown.
@@ -103,7 +101,7 @@ def traffic(
         layers[name] = LayerTraffic(
             kind=graph.by_name[name].kind,
             forward=size * moved.forward,
-            # The gradients of all uses are added up: two are read and one is written.
+            # The gradients of all uses are summed: two are read and one is written.
             backward=size * (moved.backward + again * (1 if fused else 3)),
             weights=_weights(context, parameters, size),
             update=update * parameters,
@@ -116,7 +114,7 @@ def _uses(graph: Graph) -> Counter[str]:
 
 
 def _contexts(graph: Graph) -> Iterator[tuple[str, LayerContext]]:
-    """Yield each layer where it stands."""
+    """Yield each layer in its context."""
     trained: set[str] = set()
     for node in graph.nodes:
         inputs: tuple[Shape, ...] = graph.input_shapes(node.name)
@@ -128,7 +126,7 @@ def _contexts(graph: Graph) -> Iterator[tuple[str, LayerContext]]:
 
 
 def _needs_gradient(context: LayerContext) -> bool:
-    """Return whether its output depends on something that is trained."""
+    """Return whether its output depends on trainable parameters."""
     return context.input_gradient or bool(context.parameters)
 
 
@@ -143,9 +141,9 @@ def _moved(name: str, context: LayerContext, *, fused: bool) -> Moved:
 
 
 def _weights(context: LayerContext, parameters: int, size: int) -> int:
-    """Return the bytes a step of weights, each read for each use, of gradients and statistics.
+    """Return the bytes per step of weights (once per use), gradients and statistics.
 
-    A table's rows are read with the samples that look them up.
+    The rows of a table are counted with the samples that look them up.
     """
     reads = 0 if isinstance(context.layer, layers.Embedding) else 1 + int(context.input_gradient)
     kept = context.layer.statistics(*context.inputs).values()

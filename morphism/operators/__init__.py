@@ -1,1 +1,1 @@
-"""The morphisms, a file for each; their registry; growing by several of them."""
+"""The morphisms, their registry, and growth by several of them."""

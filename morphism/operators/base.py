@@ -1,9 +1,9 @@
-"""The morphisms: functions from a graph to a graph, with the weights' counterpart.
+"""The interface of a morphism: a function-preserving transformation of a graph and its weights.
 
-A child computes the same function as its parent when it is made (Net2Net, Chen et al. 2016;
-network morphism, Wei et al. 2016), and its weights are its parent's but for what was added.
-Noise is added only when it is asked for. A morphism is plain data that a record can hold;
-everything random comes from a passed generator; nothing is changed in place.
+A new child computes the same function as its parent (Net2Net, Chen et al. 2016; network morphism,
+Wei et al. 2016). It inherits the parent's weights and adds new ones, with noise only if requested.
+A morphism is plain data that can be recorded. Random choices use the given generator, and nothing
+is modified in place.
 """
 
 from __future__ import annotations
@@ -31,30 +31,29 @@ class Morphism(ABC):
     @classmethod
     @abstractmethod
     def sample(cls, graph: Graph, rng: np.random.Generator) -> Self:
-        """Draw one that applies to ``graph``. Raises MorphismError when none does."""
+        """Sample a morphism that applies to ``graph``. Raises MorphismError if none does."""
 
     @abstractmethod
     def child(self, graph: Graph) -> Graph:
-        """Return the child. Raises MorphismError when this does not apply to ``graph``."""
+        """Return the child. Raises MorphismError if the morphism does not apply to ``graph``."""
 
     def weights(
         self, graph: Graph, weights: Weights, rng: np.random.Generator, noise: float = 0.0
     ) -> Weights:
-        """Return the child's weights; arrays that stay as they are are the parent's own.
+        """Return the child's weights; unchanged arrays are shared with the parent.
 
         Args:
-            graph: the parent.
-            weights: the parent's.
-            rng: where every random choice comes from.
-            noise: standard deviation of the normal noise on every kernel that this makes or
-                changes, in that of a fresh kernel of its shape (He's initialisation): unlike
-                that of what is there, it is not zero for kernels of zeros. With 0, the
-                function is kept; the more there is, the further the child is from its parent.
+            graph: graph of the parent.
+            weights: weights of the parent.
+            rng: source of all random choices.
+            noise: standard deviation of the normal noise on every new or changed kernel, relative
+                to that of He initialization for its shape (which, unlike the kernel's own, is not
+                zero for kernels of zeros). 0 preserves the function.
         """
         inherited = self._inherited(graph, weights, rng)
         if noise == 0.0:
             return inherited
-        # Files give their tensors in any order: by name, a seed's noise is the same each time.
+        # Sorted by name, because files store tensors in any order: equal seeds give equal noise.
         return {
             name: array
             if array is weights.get(name) or not name.endswith("/kernel")
@@ -67,7 +66,7 @@ class Morphism(ABC):
         """Return the child's weights without noise."""
 
     def to_data(self) -> MorphismData:
-        """Return plain values that ``from_data`` reads back."""
+        """Return plain data for a record; ``from_data`` reads it."""
         return {"kind": self.kind, **asdict(self)}
 
 
@@ -78,7 +77,7 @@ def require(condition: bool, message: str) -> None:
 
 
 def node_of(graph: Graph, name: str, layer: type[Layer] | None = None) -> Node:
-    """Return the node, whose layer is a ``layer`` where that is given.
+    """Return a node, which must have a layer of class ``layer`` if that is given.
 
     Raises:
         MorphismError: there is no such node.
@@ -92,6 +91,6 @@ def node_of(graph: Graph, name: str, layer: type[Layer] | None = None) -> Node:
 
 
 def pick(names: list[str], rng: np.random.Generator, kind: str) -> str:
-    """Draw one of ``names``. Raises MorphismError when there is none."""
+    """Sample one of ``names``. Raises MorphismError if there is none."""
     require(bool(names), f"{kind}: the graph has no place for it")
     return names[int(rng.integers(len(names)))]

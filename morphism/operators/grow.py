@@ -1,4 +1,4 @@
-"""Growing a graph by morphisms, and its weights with it."""
+"""Growth of a graph and its weights by morphisms."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from aiperf_hpc.morphism.weights.weight_file import Weights
 
 
 def generations(graph: Graph, morphisms: Iterable[Morphism]) -> tuple[Graph, ...]:
-    """Return ``graph``, and what each of ``morphisms`` makes of the one before it.
+    """Return ``graph`` and the intermediate graphs after each of ``morphisms``.
 
     Raises:
-        MorphismError: a step does not apply.
+        MorphismError: a morphism does not apply.
     """
     return tuple(accumulate(morphisms, lambda parent, step: step.child(parent), initial=graph))
 
@@ -37,10 +37,10 @@ def inherit(
     """Return the weights of the last of ``graphs``.
 
     Args:
-        graphs: the parent, and what each of ``morphisms`` made of the one before it.
-        weights: the parent's.
-        morphisms: the steps.
-        rng: where every random choice of the weights comes from.
+        graphs: the parent, and the graph after each of ``morphisms``.
+        weights: weights of the parent.
+        morphisms: morphisms from the parent to the child.
+        rng: source of all random choices.
         noise: see ``Morphism.weights``.
     """
     for graph, morphism in zip(graphs[:-1], morphisms, strict=True):
@@ -61,7 +61,7 @@ def grow_with_weights(
 
 
 def inserted_spatial_convs(graph: Graph) -> dict[str, int]:
-    """Return the kernel sizes above 1 of the convolutions that morphisms inserted."""
+    """Return the inserted convolutions with kernels larger than 1, with their sizes."""
     return {
         node.name: node.layer.window.kernel
         for node in graph.nodes
@@ -70,11 +70,10 @@ def inserted_spatial_convs(graph: Graph) -> dict[str, int]:
 
 
 def resize_inserted(graph: Graph, kernel: int) -> tuple[KernelSize, ...]:
-    """Return the steps that give every inserted spatial convolution the size ``kernel``.
+    """Return the morphisms that give every inserted spatial convolution the size ``kernel``.
 
     Raises:
-        MorphismError: one of them is larger already; a kernel cannot shrink and keep its
-            function.
+        MorphismError: one is already larger; a kernel cannot shrink without changing its function.
     """
     sizes = inserted_spatial_convs(graph)
     larger = [name for name, size in sizes.items() if size > kernel]

@@ -1,4 +1,4 @@
-"""The morphisms: inserting a layer, adding a connection, enlarging a kernel, adding channels."""
+"""The morphisms: insert a layer, add a skip connection, enlarge a kernel, widen channels."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ WIDENINGS = (1.25, 1.5, 2.0)
 
 @dataclass(frozen=True, slots=True)
 class Deeper(Morphism):
-    """Insert a convolution, a batch normalisation and a ReLU behind the ReLU ``after``.
+    """Insert a convolution, a batch normalization and a ReLU behind the ReLU ``after``.
 
-    The convolution starts as the identity, the normalisation as its own inverse, and the
-    second ReLU changes nothing that the first let through.
+    The convolution starts as the identity, the normalization cancels its own statistics, and the
+    second ReLU does not change the output of the first.
     """
 
     kind: ClassVar[str] = "deeper"
@@ -58,7 +58,7 @@ class Deeper(Morphism):
         channels = graph.shapes[self.after][-1]
         kernel = np.zeros((self.kernel, self.kernel, channels, channels), np.float32)
         centre = self.kernel // 2
-        # The diagonal alone is written: of the rest the system makes zeros when they are read.
+        # Only the diagonal is written; the other pages stay zero without being allocated.
         np.fill_diagonal(kernel[centre, centre], 1.0)
         moments = channel_moments(graph, weights, self.after)
         return {**weights, f"{conv}/kernel": kernel, **normalisation(norm, moments)}
@@ -70,10 +70,10 @@ class Deeper(Morphism):
 
 @dataclass(frozen=True, slots=True)
 class Skip(Morphism):
-    """Add what the ReLU ``source`` gives to what the ReLU ``target``, behind it, gives.
+    """Add the output of the ReLU ``source`` to that of the later ReLU ``target``.
 
-    What is added starts at zero: through a 1x1 projection with zero weights where the shapes
-    differ, through a normalisation with zero scale (one weight a channel) where they agree.
+    The added branch starts at zero: a 1x1 projection with zero weights if the shapes differ, or a
+    normalization with zero scale (one weight per channel) if they are equal.
     """
 
     kind: ClassVar[str] = "skip"
@@ -134,7 +134,7 @@ def _is_before(graph: Graph, source: str, target: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _paths(graph: Graph) -> Mapping[str, tuple[int, int]]:
-    """Return a bit for each node, and those of all nodes that lead to it and of itself."""
+    """Return a bit for each node, and for each node the bits of its ancestors and itself."""
     bits: dict[str, tuple[int, int]] = {}
     for number, node in enumerate(graph.nodes):
         leading = own = 1 << number
@@ -146,7 +146,7 @@ def _paths(graph: Graph) -> Mapping[str, tuple[int, int]]:
 
 @lru_cache(maxsize=1024)
 def _stride(source: Shape, target: Shape) -> int | None:
-    """Return the stride of a 1x1 convolution that takes one image size to the other."""
+    """Return the stride of a 1x1 convolution between two image sizes."""
     for stride in range(1, max(source[:2]) + 1):
         if all(-(-source[axis] // stride) == target[axis] for axis in (0, 1)):
             return stride
@@ -155,7 +155,7 @@ def _stride(source: Shape, target: Shape) -> int | None:
 
 @lru_cache(maxsize=64)
 def image_relus(graph: Graph) -> list[str]:
-    """Return the names of the ReLUs that give an image, in the graph's order."""
+    """Return the names of the ReLUs with an image as output, in the graph's order."""
     return [
         node.name
         for node in graph.nodes
@@ -164,13 +164,13 @@ def image_relus(graph: Graph) -> list[str]:
 
 
 def unused_stem(graph: Graph, stem: str, *endings: str) -> str:
-    """Return ``stem`` with the first number that makes unused names of all ``endings``."""
+    """Return ``stem`` with the first number whose names with all ``endings`` are unused."""
     numbers = (f"{stem}{n}" for n in range(1, len(graph.nodes) + 2))
     return next(s for s in numbers if not any(f"{s}{e}" in graph.by_name for e in endings))
 
 
 def insert_behind(graph: Graph, name: str, block: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Let every reader of ``name`` read the last node of ``block`` instead."""
+    """Redirect every reader of ``name`` to the last node of ``block``."""
 
     def rewired() -> Iterator[Node]:
         for node in graph.nodes:
@@ -187,7 +187,7 @@ def insert_behind(graph: Graph, name: str, block: tuple[Node, ...]) -> tuple[Nod
 
 @dataclass(frozen=True, slots=True)
 class KernelSize(Morphism):
-    """Give the convolution ``conv`` a larger kernel, padded with zeros: 1 to 3 to 5 to 7."""
+    """Enlarge the kernel of the convolution ``conv`` by zero padding: 1 to 3 to 5 to 7."""
 
     kind: ClassVar[str] = "kernel"
 
@@ -219,7 +219,7 @@ class KernelSize(Morphism):
         now = self._now(graph)
         first = (self.kernel - now) // 2
         middle = slice(first, first + now)
-        # Not np.pad, which writes the zeros that the system gives for nothing.
+        # Not np.pad, which writes the zeros of freshly allocated memory again.
         padded = np.zeros((self.kernel, self.kernel, *kernel.shape[2:]), np.float32)
         padded[middle, middle] = kernel
         return {**weights, f"{self.conv}/kernel": padded}
@@ -230,7 +230,7 @@ class KernelSize(Morphism):
 
 @lru_cache(maxsize=64)
 def _small_kernels(graph: Graph) -> Mapping[str, int]:
-    """Return the kernel sizes that can grow."""
+    """Return the kernels that can be enlarged, with their sizes."""
     return {
         node.name: node.layer.window.kernel
         for node in graph.nodes
@@ -240,11 +240,11 @@ def _small_kernels(graph: Graph) -> Mapping[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Wider(Morphism):
-    """Give the channels that ``producer`` makes new members, copies of existing ones.
+    """Widen the output channels of ``producer`` by copies of existing channels.
 
-    All layers tied to them (through additions, normalisations, pooling) widen together; the
-    layers that read them split each weight unevenly among the copies. The sum is the same, and
-    because the shares differ so do the copies' gradients, so that copies grow apart.
+    All layers tied to them (through additions, normalizations, pooling) are widened too. The layers
+    that read them split each weight unevenly among the copies. The sum is unchanged, and the copies
+    diverge in training because their gradients differ.
     """
 
     kind: ClassVar[str] = "wider"
@@ -303,9 +303,9 @@ class Wider(Morphism):
 
 
 def _taken(array: Array, origin: NDArray[np.intp], axis: int) -> Array:
-    """Return a copy of ``array`` with these channels; all of them are there.
+    """Return a copy of ``array`` with these channels, which must exist.
 
-    With "clip", which looks for none that is not, it takes a seventh of the time of indexing.
+    Mode "clip" skips the bounds check and takes a seventh of the time of indexing.
     """
     return array.take(origin, axis, mode="clip")
 
@@ -314,7 +314,7 @@ MORPHISMS: dict[str, type[Morphism]] = {cls.kind: cls for cls in (Deeper, Wider,
 
 
 def from_data(data: MorphismData) -> Morphism:
-    """Make a morphism of its record. Raises MorphismError when the data describes none."""
+    """Return a morphism from its record. Raises MorphismError if the data is invalid."""
     values = dict(data)
     kind = values.pop("kind", None)
     cls = MORPHISMS.get(kind) if isinstance(kind, str) else None

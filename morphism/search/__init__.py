@@ -1,4 +1,4 @@
-"""Searchers: what chooses the next candidate."""
+"""Searchers, which choose the next candidate."""
 
 from __future__ import annotations
 

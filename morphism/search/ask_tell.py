@@ -1,7 +1,7 @@
-"""The search for those who train elsewhere: ask for a graph, then tell what it reached.
+"""Ask-and-tell interface of the search, for training outside a run.
 
-It has neither run nor replicas, and keeps a journal of its own, which is the record of what was
-asked for and told, and all that a later life of the search needs to go on.
+It has no run and no replicas. Its own journal records all proposals and results, and is sufficient
+to resume the search.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from aiperf_hpc.trial import MorphismData, TrialState
 
 
 class UnknownTrialError(AIPerfError):
-    """Something was told of a trial that was never asked for."""
+    """A result was reported for a trial that was never requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +54,16 @@ class ProposedGraph:
     trial: str
     graph: Graph
     parent: str | None
-    """The trial whose graph it grows from; None for the initial graph."""
+    """Trial of the parent's graph; None for the initial graph."""
     morphisms: tuple[MorphismData, ...]
-    """The steps from there, in order."""
+    """Morphisms from the parent, in order."""
 
 
 class AskTellSearch:
-    """Proposes graphs one at a time, as many at once as are asked for, and learns from results.
+    """Proposes graphs and learns from their results; any number of trials may be pending.
 
-    The one writer of its journal. A life of it is the time between opening the journal and
-    ``close``; trials have names that no other life gives.
+    It is the only writer of its journal. A session lasts from opening the journal to ``close``, and
+    names of trials are unique over all sessions.
     """
 
     def __init__(
@@ -76,26 +76,26 @@ class AskTellSearch:
         front_end: str,
         clock: Clock = SYSTEM,
     ) -> None:
-        """Open the journal, and go on from what it says.
+        """Open the journal and resume its search.
 
         Args:
-            path: the journal; made if it is not there.
-            initial: what everything grows from.
-            search: how; what it says of workers, stock and checkpoints means nothing here.
-            seed: of all random choices.
-            front_end: whose trials they are, for the record.
-            clock: what records are stamped by.
+            path: journal; created if it does not exist.
+            initial: initial graph.
+            search: search settings; those of workers, queue and checkpoints are ignored.
+            seed: random seed.
+            front_end: name of the front end, for the record.
+            clock: clock of the records' time stamps.
 
         Raises:
             JournalError: the journal cannot be read or written.
-            UsageError: the journal is of a search from another initial graph.
+            UsageError: the journal belongs to a search from another initial graph.
         """
         self._initial = initial
         self._seed = seed
         self._clock = clock
         self._trials: dict[str, TrialSummary] = {}
         self._begun = False
-        """Whether this life has asked for the initial graph."""
+        """Whether this session has proposed the initial graph."""
         reader = JournalReader(path)
         lives = 0
         for record in reader.read():
@@ -110,7 +110,7 @@ class AskTellSearch:
             )
         self._lineage = Lineage(self._trials.get, initial)
         self.life = f"{front_end}{lives}"
-        """The name of this life, with which the names of its trials begin."""
+        """Name of this session, the prefix of its trials' names."""
         self.configure(search)
         self._journal = JournalWriter(path, clock=clock)
         self._journal.append_all(
@@ -121,34 +121,34 @@ class AskTellSearch:
         )
 
     def configure(self, search: SearchConfig) -> None:
-        """Search by other settings from now on."""
+        """Change the search settings for the following proposals."""
         self._searcher = load_searcher(search)
         self._bounds = Bounds.of(search, self._initial)
 
     def name(self, number: int) -> str:
-        """Return the name of a trial that the front end of this life numbers so."""
+        """Return the name of this session's trial with the front end's number."""
         return f"{self.life}-{number}"
 
     def __contains__(self, trial: str) -> bool:
-        """Return whether a trial was asked for, in any life."""
+        """Return whether a trial was proposed in any session."""
         return trial in self._trials
 
     @property
     def pending(self) -> list[str]:
-        """The trials that were asked for and of which nothing was told, oldest first."""
+        """Proposed trials without a result, oldest first."""
         return [t.trial for t in self._trials.values() if not t.ended]
 
     def ask(self, trial: str) -> ProposedGraph:
-        """Return what ``trial`` should train, recorded as pending.
+        """Return the graph for ``trial`` and record it as pending.
 
-        The initial graph first; then its children, as long as nothing has been told; then what
-        the searcher chooses.
+        The first is the initial graph, followed by children of it until there is a result, then by
+        the searcher's choices.
 
         Raises:
-            SearchSpaceExhaustedError: there is nothing new within the bounds; recorded.
-            SurrogateError: the searcher's process could not be computed; recorded.
-            ValueError: it was asked for already.
-            JournalError: it cannot be recorded.
+            SearchSpaceExhaustedError: there is no new graph within the limits; recorded.
+            SurrogateError: the surrogate could not be computed; recorded.
+            ValueError: the trial was already requested.
+            JournalError: the journal cannot be written.
         """
         if trial in self._trials:
             raise ValueError(f"trial {trial} was asked for already")
@@ -162,12 +162,12 @@ class AskTellSearch:
             raise
 
     def tell(self, trial: str, value: float) -> None:
-        """Record a trial's objective value; if more is told of it later, that counts.
+        """Record a trial's objective value; a later value replaces it.
 
         Raises:
             ValueError: the value is not a finite number.
-            UnknownTrialError: it was never asked for.
-            JournalError: it cannot be recorded.
+            UnknownTrialError: the trial was never requested.
+            JournalError: the journal cannot be written.
         """
         if not math.isfinite(value):
             raise ValueError(f"trial {trial} has the value {value}: it has failed")
@@ -185,18 +185,18 @@ class AskTellSearch:
         self._record(self._ended(trial, None), failed)
 
     def close(self, reason: str) -> None:
-        """Record the end of this life, and write no more."""
+        """Record the end of this session and close the journal."""
         self._journal.append(SearchEnded(reason=reason))
         self._journal.close()
 
     def _is_first(self) -> bool:
-        """Return whether the initial graph is due: once a life, until it has been trained."""
+        """Return whether to propose the initial graph: once per session, until it has a result."""
         roots = (t for t in self._trials.values() if t.parent is None)
         return not self._begun and all(t.ended and t.merit is None for t in roots)
 
     def _grow(self, trial: str) -> ProposedGraph:
         began = self._clock.monotonic()
-        # The number of trials makes it another one each time, in later lives too.
+        # The number of trials makes the seed unique, also in later sessions.
         entropy = np.random.SeedSequence((self._seed, len(self._trials)))
         seed = int(entropy.generate_state(1)[0])
         choice = self._choose(np.random.default_rng(seed))
@@ -216,8 +216,8 @@ class AskTellSearch:
         view = self._view()
         if view.observations:
             return self._searcher.choose(view, rng)
-        # Front ends ask for several before the first result. All have one parent to grow from,
-        # of whose value nothing is known and nothing recorded.
+        # Front ends request several graphs before the first result. All grow from the initial
+        # graph, whose value is still unknown.
         root = next(t.trial for t in self._trials.values() if t.parent is None)
         stand_in = Observation(root, self._initial.hash, 0.0, can_grow=True)
         choice = GreedySearcher(exploration=0.0).choose(replace(view, observations=[stand_in]), rng)
@@ -226,7 +226,7 @@ class AskTellSearch:
 
     def _view(self) -> View:
         trials = self._trials.values()
-        # Weights are the trials' own: any graph can be grown, whatever was kept of it.
+        # Trials manage their own weights, so every graph can be a parent.
         observations = [
             Observation(t.trial, t.graph, t.merit, can_grow=True)
             for t in trials

@@ -1,8 +1,8 @@
-"""Choosing what to grow next: the interface between search workers and searchers.
+"""The interface between search workers and searchers.
 
-A searcher sees what the whole run has observed and what is pending, and chooses a trained parent
-and the morphisms that grow it. What it remembers between calls is a cache: searchers of many
-replicas work from one history without talking to each other.
+A searcher gets all observations and pending graphs of the run, and chooses a trained parent and the
+morphisms to grow it by. Its state is only a cache: the searchers of all replicas share one history
+and do not communicate otherwise.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from aiperf_hpc.ops_counter.memory import MemoryLimit
 
 
 class SearchSpaceExhaustedError(AIPerfError):
-    """No new candidate within the bounds was found."""
+    """No new candidate within the limits was found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A trained graph and how good it is.
+    """A trained graph and its objective value.
 
     Raises:
-        ValueError: the value is not a finite number; what has none was not observed.
+        ValueError: the value is not a finite number.
     """
 
     trial: str
     graph: str
-    """The hash of the trained graph."""
+    """Hash of the graph."""
     value: float
-    """The objective value, of which more is better: reached or, in warm-up, predicted."""
+    """Objective value, observed or (in warm-up) predicted; higher is better."""
     can_grow: bool
-    """Whether its trained weights are there to be inherited."""
+    """Whether its trained weights are available to children."""
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.value):
@@ -60,10 +60,10 @@ class MemoryBound:
 
     @classmethod
     def of(cls, memory: MemoryLimit, initial: Graph) -> Self | None:
-        """Return the bound on candidates: a rank's memory, at the initial network's batch size.
+        """Return the memory limit of candidates, at the initial network's batch size.
 
-        If the initial network fits only in smaller batches, candidates are bounded at those. None
-        if it fits at no batch size, since then no candidate would.
+        If the initial network only fits with a smaller batch size, that size is used. The result is
+        None if it does not fit at all, because no candidate would.
         """
         batch = memory.fitting_batch(initial, memory.config.training.batch_size)
         return cls(memory.bytes, lambda graph: memory.needed(graph, batch)) if batch else None
@@ -71,26 +71,26 @@ class MemoryBound:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a candidate may cost. All of it grows with every morphism."""
+    """Limits of a candidate's cost. Every morphism increases all of them."""
 
     parameters: int
-    """Trainable scalars."""
+    """Trainable parameters."""
     forward_operations: int
     """Operations of one forward pass of one sample."""
     depth: int
     """Layers with a kernel on the longest path."""
     growth: float
-    """Forward operations over those of the trained parent."""
+    """Forward operations relative to the trained parent's."""
     memory: MemoryBound | None = None
 
     @classmethod
     def of(cls, search: SearchConfig, initial: Graph, memory: MemoryBound | None = None) -> Self:
-        """Return the configured bounds of a search that begins with ``initial``."""
+        """Return the configured limits of a search from the graph ``initial``."""
         operations = int(search.max_operations_ratio * count(initial).forward)
         return cls(search.max_parameters, operations, search.max_depth, search.max_growth, memory)
 
     def broken(self, graph: Graph, parent: Graph) -> str | None:
-        """Return the setting that keeps ``graph``, grown from ``parent``, out; None if none."""
+        """Return the limit that ``graph``, grown from ``parent``, exceeds, or None."""
         if graph.parameter_count > self.parameters:
             return "search.max_parameters"
         if graph.depth > self.depth:
@@ -112,33 +112,33 @@ def _forward(parent: Graph) -> int:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a searcher goes by."""
+    """Input of a searcher."""
 
     observations: Sequence[Observation]
     pending: Mapping[str, str]
-    """Hashes of graphs that are proposed or in training and not yet observed, oldest first, and
-    the proposal or trial that has them."""
+    """Hashes of pending graphs (proposed or in training), oldest first, with their proposals or
+    trials."""
     graph: Callable[[str], Graph]
-    """The graph of a trial or proposal; growing it takes time, so not all of them are made."""
+    """Returns the graph of a trial or proposal; graphs are regrown only on demand."""
     known: Set[str]
-    """Hashes of all graphs that were trained or proposed, here or elsewhere."""
+    """Hashes of all trained or proposed graphs of the run."""
     kinds: Counter[str]
-    """How often each kind of morphism was proposed so far."""
+    """Number of proposals of each kind of morphism."""
     bounds: Bounds
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A candidate."""
+    """A searcher's choice of a candidate."""
 
     parent: str
-    """The trial that it grows from."""
+    """Trial of the parent."""
     morphisms: tuple[Morphism, ...]
     """The steps from there, in order."""
     graphs: tuple[Graph, ...]
-    """The parent's, and what each step makes of the one before it: weights need all of them."""
+    """The parent's graph and the graph after each morphism, needed to derive the weights."""
     prediction: dict[str, float] = field(default_factory=dict)
-    """What the searcher expects of it and why, by name: ``belief`` in the record ``Proposed``."""
+    """The searcher's prediction by name, recorded as ``belief`` in ``Proposed``."""
 
     @property
     def child(self) -> Graph:
@@ -153,24 +153,23 @@ class Searcher(Protocol):
     def name(self) -> str: ...
 
     def choose(self, view: View, rng: np.random.Generator) -> Choice:
-        """Return a candidate within the bounds; a new one, if one is found.
+        """Return a candidate within the limits, a new one if possible.
 
-        One that is known already says so: its prediction has ``repeated``.
+        The prediction of a known graph contains ``repeated``.
 
         Raises:
-            SearchSpaceExhaustedError: none was found; the message says where it looked and
-                which bounds were in the way.
+            SearchSpaceExhaustedError: none was found; the message names the exceeded limits.
         """
         ...
 
 
 def exhausted(graphs: int, parents: int, obstacles: Counter[str]) -> SearchSpaceExhaustedError:
-    """Return the error that says what was looked at and what kept candidates out.
+    """Return the error with the number of evaluated graphs and the exceeded limits.
 
     Args:
-        graphs: that were made.
-        parents: that they could grow from; none where no weights are kept.
-        obstacles: how often each was in the way.
+        graphs: number of evaluated graphs.
+        parents: number of possible parents; 0 if no weights are stored.
+        obstacles: how often each limit was exceeded.
     """
     if not parents:
         return SearchSpaceExhaustedError("no trained graph with kept weights to grow from")

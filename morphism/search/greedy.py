@@ -1,4 +1,4 @@
-"""The simplest honest searcher: grow the best graph, sometimes any other."""
+"""Greedy searcher: grows the best graph, or sometimes a random one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aiperf_hpc.morphism.operators.morphisms import MORPHISMS
 from aiperf_hpc.morphism.search.base import Choice, Observation, View, exhausted
 
 NEAR_ATTEMPTS = 6
-"""Attempts at the best graph, and at any; each tries every kind of morphism."""
+"""Attempts with the best graph and with any graph; each tries every kind of morphism."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class GreedySearcher:
 
     The kind of morphism is the one proposed least often so far, so that all kinds are used.
 
-    A graph has some hundreds of neighbours. A thousand replicas that all begin with the same
-    graph use them up before any of them is trained. Then one is proposed again: a replica that
-    trains what another one trains, from other weights, is better than one that does nothing.
+    A graph has a few hundred neighbors. A thousand replicas that start from the same graph exhaust
+    them before any is trained. Known graphs are then proposed again, because training one from
+    other weights is better than an idle replica.
     """
 
     exploration: float
@@ -35,9 +35,9 @@ class GreedySearcher:
     name: str = "greedy"
 
     def choose(self, view: View, rng: np.random.Generator) -> Choice:
-        """Return the first draw that is new and within the bounds; else one that is known.
+        """Return the first sample that is new and within the limits, or else a known one.
 
-        A known one says so: its prediction has ``repeated``.
+        The prediction of a known graph contains ``repeated``.
         """
         parents = [o for o in view.observations if o.can_grow]
         obstacles: Counter[str] = Counter()
@@ -48,7 +48,7 @@ class GreedySearcher:
         made = 0
         spare: Choice | None = None
         for attempt in range(self.attempts):
-            # Later attempts look at all parents: the best one's neighbours may be used up.
+            # Later attempts use all parents, because the best one's neighbors may be exhausted.
             explore = attempt >= NEAR_ATTEMPTS or rng.random() < self.exploration
             parent = parents[int(rng.integers(len(parents)))] if explore else best
             tried[parent.graph] += 1
@@ -85,12 +85,12 @@ def _try(parent: Observation, graph: Graph, kind: str, rng: np.random.Generator)
     try:
         morphism = MORPHISMS[kind].sample(graph, rng)
     except MorphismError:
-        return None  # This graph has no place for this kind; the caller tries the next one.
+        return None  # No morphism of this kind applies; the caller tries the next kind.
     graphs = graph, _child(graph, morphism)
     return Choice(parent.trial, (morphism,), graphs, {"parent_accuracy": parent.value})
 
 
 @lru_cache(maxsize=256)
 def _child(graph: Graph, morphism: Morphism) -> Graph:
-    """Return the child; drawn again and again where nearly all of a graph's are known."""
+    """Return a child, resampled while the sampled graphs are known."""
     return morphism.child(graph)

@@ -1,8 +1,9 @@
-"""Guided morphism: network morphism with Bayesian optimisation.
+"""Guided searcher: network morphism with Bayesian optimization.
 
 As in Auto-Keras (Jin et al. 2019), on which the benchmark's reference builds: a Gaussian process
-over graphs, the upper confidence bound as acquisition, and annealed expansion of the tree of
-morphisms from all trained graphs. The process is another one; docs/decisions/search.md says why.
+over graphs, the upper confidence bound as acquisition function, and simulated annealing over the
+tree of morphisms from all trained graphs. The Gaussian process differs; docs/decisions/search.md
+explains why.
 """
 
 from __future__ import annotations
@@ -23,52 +24,52 @@ from aiperf_hpc.morphism.surrogate.gaussian_process import Prediction, Repeats, 
 from aiperf_hpc.morphism.surrogate.graph_description import Vector, describe, sketch
 
 BRANCH = 4
-"""Places of the tree that are grown at once."""
+"""Nodes of the tree expanded at once."""
 DRAFTS = 12
-"""Random morphisms of a place that are judged by a sketch; the best one's child is made."""
+"""Random morphisms of a node that are scored by approximate descriptions; the best is applied."""
 WIDENINGS = 8
-"""How often the tree is expanded, from more trained graphs each time, before giving up."""
+"""Maximum number of expansions of the tree, each from more trained graphs."""
 MOST_FAILURES = 4
-"""Children out of bounds after which a place is not grown any more."""
+"""Children outside the limits after which a node is no longer expanded."""
 BEST_ROOTS, OTHER_ROOTS = 48, 16
-"""Trained graphs that the tree grows from at first: the best, and any others."""
+"""Roots of the tree at first: the best trained graphs, and random ones."""
 MOST_PENDING = 512
-"""Graphs in training that the process is told of: the latest. None of the others is proposed."""
+"""Pending graphs passed to the surrogate: the latest ones. The others are only not proposed."""
 COLDEST = 0.02
-"""The lowest temperature."""
+"""Minimum temperature."""
 GRAPHS_A_LEVEL = 12
-"""Observed graphs for which a candidate may be one more morphism away from its parent. Nothing
-undoes a morphism: a search that leaps before it knows anything overshoots and cannot return."""
+"""Number of observed graphs per additional morphism between a candidate and its parent. Morphisms
+cannot be undone, so large steps without observations would overshoot."""
 _KINDS = tuple(sorted(MORPHISMS))
 
 
 @dataclass(eq=False, slots=True)
 class _TreeNode:
-    """A graph of the tree of morphisms."""
+    """A node of the tree of morphisms."""
 
     root: Observation
-    """The trained graph that it grows from."""
+    """The trained graph at its root."""
     morphisms: tuple[Morphism, ...]
     vector: Vector
-    """The graph's description, (SIZE,)."""
+    """Description of the graph, (SIZE,)."""
     graph: Graph | None
-    """None for a root, until it is asked for."""
+    """The graph; of a root, None until it is needed."""
     mean: float = 0.0
     deviation: float = 0.0
     acquisition: float = 0.0
     above: _TreeNode | None = None
-    """What it was made of; None for a root."""
+    """Parent node and morphism; None for a root."""
     failures: int = 0
-    """Children that were out of bounds."""
+    """Number of children outside the limits."""
     closed: bool = False
-    """Whether nothing within the bounds is expected to grow from it."""
+    """Whether no child within the limits is expected."""
 
     def line(self) -> list[_TreeNode]:
-        """Return the places from its root down to it."""
+        """Return the path from its root to this node."""
         return [self] if self.above is None else [*self.above.line(), self]
 
     def fail(self) -> None:
-        """Take note that this is out of bounds. All costs grow with every morphism."""
+        """Mark it as outside the limits, with all that it could grow into."""
         self.closed = True
         if self.above is not None:
             self.above.failures += 1
@@ -80,37 +81,37 @@ class _TreeNode:
 class GuidedSearcher:
     """Proposes the graph with the highest upper confidence bound that it finds.
 
-    The tree begins with the trained graphs whose weights are kept. A place of it is drawn with
-    probability ~ exp(acquisition / temperature), some random morphisms of it are judged by
-    sketches, the best one makes a child, and the temperature falls. So the tree grows first
-    anywhere, then where the process hopes most; a candidate may be several morphisms away from
-    the graph that was trained.
+    The roots of the tree are trained graphs with stored weights. Nodes are sampled with probability
+    ~ exp(acquisition / temperature). Random morphisms of a node are scored by approximate
+    descriptions, the best one is applied, and the temperature decreases. The tree first grows
+    everywhere, then where the acquisition function is high. A candidate may be several morphisms
+    away from its trained parent.
     """
 
     confidence: float
-    """Deviations that are added to the mean, on average: drawn anew for each candidate, from an
-    exponential distribution. So searchers that see the same choose differently, without talking,
-    and all of them look far away now and then (Hutter et al. 2012, section 3.1)."""
+    """Mean weight of the standard deviation in the acquisition function. The weight is sampled from
+    an exponential distribution for each candidate, so that searchers with equal observations choose
+    differently and sometimes explore (Hutter et al. 2012, section 3.1)."""
     expansions: int
-    """Children that are made and judged for one candidate."""
+    """Number of evaluated children per candidate."""
     levels: int
-    """Morphisms, at most, between a candidate and the trained graph."""
+    """Maximum number of morphisms between a candidate and its parent."""
     temperature: float = 0.5
-    """The temperature at the beginning, in deviations of the observed objective values."""
+    """Initial temperature, in standard deviations of the observed objective values."""
     name: str = "guided"
     surrogate: Surrogate = field(default_factory=Surrogate, repr=False)
-    """A cache of what all observations say, like the descriptions."""
+    """The surrogate, a cache of all observations."""
     _descriptions: dict[str, Vector] = field(default_factory=dict, repr=False)
-    """The descriptions of pending graphs, (SIZE,) each, by hash."""
+    """Descriptions of pending graphs, (SIZE,) each, by hash."""
 
     def choose(self, view: View, rng: np.random.Generator) -> Choice:
-        """Return the best candidate of the tree that is new and within the bounds.
+        """Return the best new candidate of the tree within the limits.
 
-        Where all that were found are known, one of these, with ``repeated`` in its prediction.
+        If all are known, the result is one of these, with ``repeated`` in its prediction.
 
         Raises:
-            SearchSpaceExhaustedError: nothing within the bounds was found.
-            SurrogateError: the process could not be computed.
+            SearchSpaceExhaustedError: no graph within the limits was found.
+            SurrogateError: the surrogate could not be computed.
         """
         roots = _best_of_each_graph(view.observations)
         if not roots:
@@ -136,7 +137,7 @@ class GuidedSearcher:
 
     @property
     def reach(self) -> int:
-        """How many morphisms away from what was trained the process can be trusted by now."""
+        """Maximum number of morphisms for the current number of observations."""
         return min(self.levels, 1 + len(self.surrogate) // GRAPHS_A_LEVEL)
 
     def _learn(self, view: View) -> None:
@@ -152,12 +153,12 @@ class GuidedSearcher:
 
     def _pending(self, view: View) -> list[Vector]:
         latest = list(view.pending.items())[-MOST_PENDING:]
-        # What is pending no more is dropped here, so that the cache cannot grow with the run.
+        # Drop graphs that are no longer pending, so that the cache stays small.
         self._descriptions = {graph: self.description(graph, name, view) for graph, name in latest}
         return list(self._descriptions.values())
 
     def description(self, graph: str, name: str, view: View) -> Vector:
-        """Return the description of the graph of a trial or proposal, made once."""
+        """Return the cached description of the graph of a trial or proposal."""
         if graph in self.surrogate:
             return self.surrogate.vector(graph)
         known = self._descriptions.get(graph)
@@ -179,7 +180,7 @@ class GuidedSearcher:
 
 
 def _best_of_each_graph(observations: Sequence[Observation]) -> list[Observation]:
-    """Return the trials whose weights children inherit, the best first, one for each graph."""
+    """Return the possible parents, best first, one trial per graph."""
     best: dict[str, Observation] = {}
     for observation in observations:
         if observation.can_grow:
@@ -208,43 +209,43 @@ class _Tree:
         self._predict = searcher.surrogate.expecting(pending)
         self.obstacles: Counter[str] = Counter()
         others = roots[BEST_ROOTS:]
-        # In an order of its own, so that searchers that see the same do not widen alike.
+        # In random order, so that searchers with equal observations expand differently.
         self._waiting = [others[i] for i in rng.permutation(len(others))]
         self._places: list[_TreeNode] = []
         self._plant(roots[:BEST_ROOTS])
 
     @property
     def roots(self) -> int:
-        """How many trained graphs it has grown from so far, or could have."""
+        """Number of trained graphs used as roots so far."""
         return sum(place.above is None for place in self._places)
 
     @property
     def made(self) -> int:
-        """How many graphs were made."""
+        """Number of evaluated graphs."""
         return len(self._places) - self.roots
 
     def _plant(self, roots: list[Observation]) -> None:
-        """Let the tree grow from these, and some of those that wait."""
+        """Add these roots, and some of the waiting ones."""
         roots = roots + self._waiting[:OTHER_ROOTS]
         del self._waiting[:OTHER_ROOTS]
         vector = self._searcher.description
         self._add(_TreeNode(r, (), vector(r.graph, r.trial, self._view), None) for r in roots)
 
     def graph(self, place: _TreeNode) -> Graph:
-        """Return the graph of a place."""
+        """Return the graph of a node."""
         if place.graph is None:
             place.graph = self._view.graph(place.root.trial)
         return place.graph
 
     def expand(self, widening: int) -> list[_TreeNode]:
-        """Grow the tree; return the new places, those that promise most first."""
+        """Expand the tree; return the new nodes, highest acquisition first."""
         if widening:
             self._plant([])
-            # Only now: to look at a root its graph must be grown, and most choices end before.
+            # Only now: checking a root regrows its graph, and most choices end before.
             self._close_roots()
         searcher = self._searcher
         made: list[_TreeNode] = []
-        # Where promise led, all was known or out of bounds: so look further afield each time.
+        # All graphs so far were known or outside the limits: widen the search each time.
         begin = searcher.temperature * 2.0**widening
         for done in range(0, searcher.expansions, BRANCH):
             warmth = begin * (1.0 - done / searcher.expansions) + COLDEST
@@ -253,7 +254,7 @@ class _Tree:
         return sorted(made, key=attrgetter("acquisition"), reverse=True)
 
     def _close_roots(self) -> None:
-        """Close roots that have reached a bound themselves, when that is what stops the tree."""
+        """Close roots that have reached a limit themselves, if these stop the tree."""
         bounds = self._view.bounds
         for root in self._places:
             if root.above is None and not root.closed:
@@ -261,19 +262,19 @@ class _Tree:
                 root.closed = bounds.broken(graph, graph) is not None
 
     def _draw(self, wanted: int, warmth: float) -> list[_TreeNode]:
-        """Return places to grow, drawn by their acquisition."""
+        """Return nodes to expand, sampled by their acquisition."""
         searcher = self._searcher
         places = [p for p in self._places if not p.closed and len(p.morphisms) < searcher.reach]
         if not places:
             return []
         promise = np.array([place.acquisition for place in places])
-        # In units of the scale, so that a temperature means the same for every measure.
+        # In units of the scale, so that temperatures are comparable between metrics.
         chances = np.exp((promise - promise.max()) / (warmth * searcher.surrogate.scale))
         drawn = self._rng.choice(len(places), wanted, p=chances / chances.sum())
         return [places[i] for i in drawn]
 
     def _best_drafts(self, places: list[_TreeNode]) -> Iterator[tuple[_TreeNode, Morphism]]:
-        """Yield for each place the morphism whose child promises most, of some random ones."""
+        """Yield for each node the best of some random morphisms."""
         drafts = [(place, self._drafts(place)) for place in places]
         drafts = [(place, steps) for place, steps in drafts if steps]
         if not drafts:
@@ -290,7 +291,7 @@ class _Tree:
         return _TreeNode(place.root, steps, describe(graph), graph, above=place)
 
     def _drafts(self, place: _TreeNode) -> list[Morphism]:
-        """Return random morphisms of a place."""
+        """Return random morphisms of a node."""
         graph = self.graph(place)
         drafts: list[Morphism] = []
         for _ in range(DRAFTS):
@@ -302,7 +303,7 @@ class _Tree:
         return drafts
 
     def _add(self, new: Iterable[_TreeNode]) -> list[_TreeNode]:
-        """Let places be of the tree, with what is predicted of them; return them."""
+        """Add nodes with their predictions to the tree; return them."""
         places = list(new)
         if not places:
             return places

@@ -1,7 +1,7 @@
-"""The search as a tuner for NNI 3.0, for people who run their experiments with it: docs/nni.md.
+"""The search as a custom tuner for NNI 3.0 (docs/nni.md).
 
-Nothing else imports NNI. What NNI exports is no record: with several trials at once it names the
-parameters of other trials than those that ran. The journal of the search is one.
+No other module imports NNI. NNI's export is not a reliable record: with concurrent trials it
+attributes parameters to the wrong trials. The journal of the search is reliable.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from aiperf_hpc.morphism.search.ask_tell import AskTellSearch
 from aiperf_hpc.morphism.search.base import SearchSpaceExhaustedError
 
 Parameters = dict[str, Any]
-"""The parameters of one trial: ``trial``, its name in the journal; ``graph``, the JSON of
-``Graph.to_json``; ``hash``, of that graph; ``parent``, the name of the trial that it grows from, or
-None; and ``morphisms``, the plain values of the steps from there."""
+"""Parameters of one trial: ``trial``, its name in the journal; ``graph``, the JSON of
+``Graph.to_json``; ``hash``, its hash; ``parent``, the trial of its parent, or None; and
+``morphisms``, the plain data of the morphisms from the parent."""
 
 _OF_RUNS = {"workers", "stock", "keep_checkpoints", "noise", "trainings"}
 SETTINGS = frozenset(SearchConfig.model_fields) - _OF_RUNS
-"""What can be set of the search. The others are about processes, weights and the number of trials,
-which are NNI's and the trials'."""
+"""Settings of the search that apply. The others concern processes, weights and the number of
+trials, which NNI and the trials control."""
 
 _log = logging.getLogger("nni.aiperf_hpc")
-"""A logger below NNI's, which goes to ``dispatcher.log``."""
+"""Child of NNI's logger, which writes to ``dispatcher.log``."""
 
 
 class AIPerfTuner(Tuner):  # type: ignore[misc]
-    """Gives trials graphs to train, and learns from the objective values that they report.
+    """Tuner that proposes graphs and learns from the reported objective values.
 
-    NNI calls it from two threads, and in no fixed order: a trial's end may come before its result.
+    NNI calls it from two threads in no fixed order: a trial's end may come before its result.
     """
 
     def __init__(
@@ -54,17 +54,17 @@ class AIPerfTuner(Tuner):  # type: ignore[misc]
         """Open the journal.
 
         Args:
-            journal: absolute path of the search's journal; an existing one is gone on with.
+            journal: absolute path of the search's journal; an existing one is resumed.
             input_shape: (height, width, channels) of a sample.
-            classes: how many there are.
+            classes: number of classes.
             model: settings of the section ``model``.
-            search: settings of the section ``search``, those in ``SETTINGS``.
-            seed: of all random choices.
+            search: settings of the section ``search``, of those in ``SETTINGS``.
+            seed: random seed.
 
         Raises:
-            ConfigError: a setting is unknown or out of its range, or the path is not absolute.
-            GraphError: there is no such network.
-            UsageError: the journal is of a search from another initial graph.
+            ConfigError: a setting is unknown or out of range, or the path is not absolute.
+            GraphError: the network is invalid.
+            UsageError: the journal belongs to a search from another initial graph.
             JournalError: the journal cannot be read or written.
         """
         super().__init__()
@@ -72,7 +72,7 @@ class AIPerfTuner(Tuner):  # type: ignore[misc]
         self._space: dict[str, Any] = {}
         config = validate(_sections(self._given, model), "the tuner's arguments")
         if not Path(journal).is_absolute():
-            # NNI starts tuners in a folder of its own.
+            # NNI starts tuners in another working directory.
             raise ConfigError(f"the tuner's arguments: journal: '{journal}' is no absolute path")
         network = config.model
         initial = resnet50(
@@ -87,12 +87,12 @@ class AIPerfTuner(Tuner):  # type: ignore[misc]
         self._resumed = False
 
     def update_search_space(self, search_space: object) -> None:
-        """Take settings of the search; those that are not given are as the arguments say.
+        """Update the settings of the search; defaults are the constructor's arguments.
 
-        NNI calls this at the start, and when the space is edited.
+        NNI calls this at the start and when the search space is edited.
 
         Raises:
-            ConfigError: a setting is unknown or out of its range.
+            ConfigError: a setting is unknown or out of range.
         """
         if not isinstance(search_space, Mapping | None):
             raise ConfigError(f"the search space must hold settings of the search: {search_space}")
@@ -105,12 +105,12 @@ class AIPerfTuner(Tuner):  # type: ignore[misc]
                 self._search.configure(config.search)
 
     def generate_parameters(self, parameter_id: int, **_: object) -> Parameters:
-        """Return what a trial should train.
+        """Return the parameters of a trial.
 
         Raises:
-            NoMoreTrialError: nothing new is within the bounds, for now.
-            SurrogateError: the searcher's process could not be computed.
-            JournalError: it cannot be recorded.
+            NoMoreTrialError: there is currently no new graph within the limits.
+            SurrogateError: the surrogate could not be computed.
+            JournalError: the journal cannot be written.
         """
         with self._lock:
             try:
@@ -128,15 +128,17 @@ class AIPerfTuner(Tuner):  # type: ignore[misc]
     def receive_trial_result(
         self, parameter_id: int, parameters: Parameters, value: object, **_: object
     ) -> None:
-        """Learn what a trial reports: a number, or a dict whose ``default`` is one."""
-        del parameter_id  # The parameters have the name; NNI counts from 0 in each experiment.
+        """Record a trial's result: a number, or a dict with the key ``default``."""
+        del (
+            parameter_id
+        )  # The name is in the parameters; NNI's numbers start from 0 in each experiment.
         self._tell(parameters, value)
 
     def trial_end(self, parameter_id: int, success: bool, **_: object) -> None:
-        """Record the failure of a trial that has ended and reported nothing.
+        """Record the failure of a trial that ended without a result.
 
-        The id is the one that NNI meant for this process; the process may have taken another
-        trial's parameters. So a result that comes later counts all the same.
+        NNI's identifier may be wrong, because the process may have taken another trial's
+        parameters. A later result therefore still counts.
         """
         trial = self._search.name(parameter_id)
         with self._lock:
@@ -145,10 +147,10 @@ class AIPerfTuner(Tuner):  # type: ignore[misc]
                 self._search.tell_failed(trial, f"it {how} and has reported no result")
 
     def import_data(self, data: list[dict[str, Any]]) -> None:
-        """Take results of trials that an earlier life of this experiment began.
+        """Import results of trials from an earlier session of this experiment.
 
-        What NNI itself has recorded, which has a ``trialJobId``, is left: the journal knows it,
-        and better. So are results of trials that are not in the journal.
+        NNI's own records, which have a ``trialJobId``, are ignored because the journal is more
+        reliable. So are results of trials that are not in the journal.
         """
         for entry in data:
             parameters = entry["parameter"]
@@ -159,7 +161,7 @@ class AIPerfTuner(Tuner):  # type: ignore[misc]
                 _log.info("not imported, since the journal is the record: %s", entry)
 
     def load_checkpoint(self) -> None:
-        """Note that this is an experiment that is resumed, which says so by calling this."""
+        """Mark this as a resumed experiment; NNI calls it only for these."""
         self._resumed = True
 
     def _on_exit(self) -> None:
@@ -178,7 +180,7 @@ class AIPerfTuner(Tuner):  # type: ignore[misc]
                 self._search.tell_failed(parameters["trial"], reason)
 
     def _forget_others(self) -> None:
-        """Give up trials of an earlier experiment, unless this is that one and runs them again."""
+        """Fail pending trials of an earlier experiment unless it is resumed."""
         if self._resumed:
             return
         for trial in self._search.pending:
@@ -187,8 +189,8 @@ class AIPerfTuner(Tuner):  # type: ignore[misc]
 
 
 def _sections(search: Mapping[str, Any], model: Mapping[str, Any] | None = None) -> Parameters:
-    """Return a configuration to be checked. Raises ConfigError for what NNI decides itself."""
+    """Return the configuration to check. Raises ConfigError for settings that NNI controls."""
     for key in sorted(_OF_RUNS & search.keys()):
         raise ConfigError(f"search.{key} means nothing under NNI; known: {sorted(SETTINGS)}")
-    # A dataset that needs no path: which one is trained on is the trials' to know.
+    # A dataset without a path; the trials choose their own.
     return {"dataset": {"name": "synthetic"}, "search": dict(search), "model": dict(model or {})}

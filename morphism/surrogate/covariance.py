@@ -1,7 +1,7 @@
-"""The covariance of a Gaussian process over graphs, and learning it from observations.
+"""The covariance of a Gaussian process over graphs, and its maximum a posteriori estimate.
 
-A sum of Matern covariances, one for each part of a description, each with a length scale and a
-weight of its own, and the noise of a single observation. The highest posterior density decides.
+It is a weighted sum of Matern covariances, one with its own length scale for each part of a
+description, plus the noise of single observations.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from aiperf_hpc.morphism.surrogate.graph_description import PARTS
 Matrix = NDArray[np.float64]
 Numbers = NDArray[np.float64]
 Rows = NDArray[np.float32]
-"""Descriptions, (points, SIZE), relative to the first observed one."""
+"""Descriptions relative to the first observed one, (points, SIZE)."""
 
 LEAST_NOISE = 1e-4
-"""Variance of a single observation's noise, at least, over the signal's."""
+"""Minimum noise variance of a single observation, relative to the signal."""
 
 
 class SurrogateError(AIPerfError):
-    """The process could not be computed."""
+    """The Gaussian process could not be computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Covariance:
-    """The learned covariance of standardized objective values, up to the signal's variance."""
+    """The estimated covariance of standardized objective values, relative to the signal."""
 
     lengths: Numbers
-    """Length scales, one a part, (parts,)."""
+    """Length scale of each part, (parts,)."""
     weights: Numbers
-    """Shares of the variance, one a part, (parts,); their sum is 1."""
+    """Fraction of the variance of each part, (parts,); their sum is 1."""
     noise: float
-    """Variance of a single observation's noise, over the signal's."""
+    """Noise variance of a single observation, relative to the signal."""
 
     def between(self, left: Rows, right: Rows) -> Matrix:
-        """Return the covariances, (left, right)."""
+        """Return the covariance matrix, (left, right)."""
         total = np.zeros((len(left), len(right)))
         for part, length, weight in zip(PARTS.values(), self.lengths, self.weights, strict=True):
             total += weight * _matern(_distances(left[:, part], right[:, part]) / length)
@@ -51,7 +51,7 @@ class Covariance:
 
 def _distances(first: Rows, second: Rows) -> Matrix:
     """Return the Euclidean distances, (first, second)."""
-    # Squares of near points nearly cancel: float32 would leave no digit of the distance.
+    # Squares of near points nearly cancel, so float32 would lose the distance.
     left, right = first.astype(np.float64), second.astype(np.float64)
     squares = np.square(left).sum(axis=1)[:, None] + np.square(right).sum(axis=1)
     squares -= 2.0 * (left @ right.T)
@@ -67,7 +67,7 @@ def _matern(distance: Matrix) -> Matrix:
 
 
 def factorize(matrix: Matrix) -> Matrix:
-    """Return the lower Cholesky factor. Raises SurrogateError if there is none."""
+    """Return the lower Cholesky factor. Raises SurrogateError if the matrix has none."""
     try:
         factor: Matrix = cholesky(matrix, lower=True, check_finite=False)
     except np.linalg.LinAlgError as error:
@@ -78,17 +78,17 @@ def factorize(matrix: Matrix) -> Matrix:
 
 
 def signal_variance(squares: float, scatter: float, noise: float, observations: float) -> float:
-    """Return the signal's variance: its estimate, with one observation of variance 1 before."""
+    """Return the signal's variance, estimated with a prior worth one observation of variance 1."""
     return (squares + scatter / noise + 1.0) / (observations + 1.0)
 
 
 def learned_covariance(
     points: Rows, values: Numbers, counts: Numbers, scatter: float, last: Covariance | None
 ) -> Covariance:
-    """Return the covariance with the highest posterior density, the signal's variance profiled.
+    """Return the covariance with the highest posterior density; the signal's variance is profiled.
 
-    Priors, on logarithms: a length is near 1.6 median distances of its part, parts weigh the
-    same, the noise is near 5 % of the signal. With few points they decide, with many they do not.
+    The priors on logarithms are: lengths near 1.6 median distances of their part, equal weights,
+    noise near 5 % of the signal. They dominate with few points only.
     """
     parts = list(PARTS.values())
     distances = [_distances(points[:, part], points[:, part]) for part in parts]
@@ -101,7 +101,7 @@ def learned_covariance(
         jac=True,
         method="L-BFGS-B",
         bounds=likelihood.bounds,
-        # Not to the end, since the next learning begins where this one stops.
+        # A few iterations suffice, because the next fit starts from this result.
         options={"maxiter": 25, "ftol": 1e-4},
     )
     return _covariance(found.x, len(parts))
@@ -119,15 +119,15 @@ def _coordinates(covariance: Covariance) -> Numbers:
 
 
 def _covariance(x: Numbers, parts: int) -> Covariance:
-    # Free coordinates, so that the minimizer needs no constraint; the prior holds their sum.
+    # Unconstrained coordinates; the prior determines their sum.
     weights = np.exp(x[parts : 2 * parts])
     return Covariance(np.exp(x[:parts]), weights / weights.sum(), math.exp(x[-1]))
 
 
 class Likelihood:
-    """Minus the logarithm of the posterior density of a covariance, and its gradient.
+    """Negative log posterior density of a covariance, and its gradient.
 
-    Coordinates: logarithms of the lengths, of the unnormalized weights, and of the noise.
+    Coordinates: logarithms of the lengths, the unnormalized weights and the noise.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Likelihood:
         kernels: list[Matrix] = []
         slopes: list[Matrix] = []
         for distance, length in zip(self._distances, covariance.lengths, strict=True):
-            # Not by `_matern`, since the slope needs the same exponential, the dearest part.
+            # Not by `_matern`: the slope shares the exponential, the most expensive part.
             u = (math.sqrt(5.0) / length) * distance
             falling = np.exp(-u)
             third = u * u / 3.0
@@ -173,12 +173,12 @@ class Likelihood:
         squares = float(self._values @ weights)
         signal = signal_variance(squares, self._scatter, noise, total)
         value = 0.5 * total * math.log(signal) + float(np.log(np.diag(factor)).sum())
-        # What repeats say beyond their mean depends on the noise alone.
+        # The scatter of repeated observations depends on the noise only.
         value += 0.5 * (total - len(self._counts)) * math.log(noise)
         off = (x - self.centre) / self._spread
         value += 0.5 * float(off @ off)
 
-        # d value = 1/2 trace(pull d matrix), but for the noise's part in the scatter.
+        # d value = 1/2 trace(pull d matrix), except for the noise's part in the scatter.
         share = total / (total + 1.0) / signal
         pull = inverse - share * np.outer(weights, weights)
         gradient = off / self._spread

@@ -1,16 +1,16 @@
-"""What the search predicts of graphs: a Gaussian process over their descriptions.
+"""The surrogate of the search: a Gaussian process over the descriptions of graphs.
 
     value(graph) = mean + f(graph) + noise / sqrt(observations of that graph)
 
 f has the covariance sum_p w_p matern52(distance_p / length_p) over the parts p of a description
-(Rasmussen and Williams 2006, chapters 2 and 5). The sum is positive definite by construction,
-and the noise, never below ``LEAST_NOISE`` of the signal, keeps its factorization sound: no jitter
-is tried, nothing is dropped. Equal graphs are one point with the mean of their observations and
-the noise of that mean, which is exact (Binois et al. 2018), and their scatter tells the noise.
+(Rasmussen and Williams 2006, chapters 2 and 5). The sum is positive definite by construction, and
+noise of at least ``LEAST_NOISE`` of the signal keeps the factorization stable without jitter. Equal
+graphs are one point with the mean of their observations and the noise of that mean, which is exact
+(Binois et al. 2018); their scatter determines the noise.
 
-Up to ``EXACT`` different graphs the process is exact: the factor grows by a row for each new
-graph. Above, it is projected on ``EXACT`` of them (FITC: Snelson and Ghahramani 2006): still every
-observation counts, and memory stays what it is.
+Up to ``EXACT`` different graphs, the process is exact, and the factor grows by a row for each new
+graph. Beyond, it is projected on ``EXACT`` of them (FITC: Snelson and Ghahramani 2006), which uses
+all observations in constant memory.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ Vectors = Sequence[Vector] | Vector
 """Descriptions, (graphs, SIZE)."""
 
 EXACT = 2048
-"""Different graphs up to which the process is exact."""
+"""Maximum number of different graphs of the exact process."""
 LEARNED_FROM = 384
-"""Different graphs, at most, by which the covariance is learned; all count in predictions."""
+"""Maximum number of different graphs to estimate the covariance; predictions use all."""
 RELEARN = 1.25
-"""How many times as many graphs there are when the covariance is learned again."""
+"""Factor by which the number of graphs grows between estimates of the covariance."""
 USUAL_DEVIATION = 0.05
-"""The deviation of objective values, as long as none or equal ones were observed."""
+"""Standard deviation of objective values while none, or only equal ones, were observed."""
 _CHUNK = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """The observations of one graph."""
+    """Observations of one graph."""
 
     count: int
     mean: float
@@ -61,7 +61,7 @@ class Repeats:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Repeats:
-        """Return those of ``values``. Raises ValueError without one, or if one is not finite."""
+        """Summarize ``values``. Raises ValueError if there is none, or one is not finite."""
         if not values or not all(map(math.isfinite, values)):
             raise ValueError(f"observations must be finite numbers, got {list(values)[:5]}")
         mean = math.fsum(values) / len(values)
@@ -70,16 +70,16 @@ class Repeats:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What is predicted of some graphs, as objective values; (graphs,) each."""
+    """Predicted objective values of graphs; (graphs,) each."""
 
     mean: Numbers
     deviation: Numbers
-    """Deviations of the objective values themselves, without the noise of observing them."""
+    """Standard deviations of the objective values, without observation noise."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Data:
-    """What was observed of the points, (points,) each."""
+    """Observations of the points, (points,) each."""
 
     points: Rows
     counts: Numbers
@@ -106,12 +106,12 @@ class _Exact:
         self._data = _NOTHING
 
     def fit(self, data: _Data, first: int) -> None:
-        """Take the observations, of which those of points before ``first`` have not changed."""
+        """Update the observations; those of points before ``first`` are unchanged."""
         points, known, size = data.points, len(self._data.points), len(data.points)
         between, factor = np.zeros((2, size, size))
         between[:known, :known] = self._between
         between[known:] = self._covariance.between(points[known:], points)
-        # A row of the factor depends on those above it alone: what is before `first` stands.
+        # A row of the factor depends only on the rows above: those before `first` stay valid.
         factor[:first, :first] = self.factor[:first, :first]
         corner = between[first:, first:].copy()
         corner[np.diag_indices(len(corner))] += self._covariance.noise / data.counts[first:]
@@ -123,15 +123,15 @@ class _Exact:
         self._between, self.factor, self._data = between, factor, data
 
     def regress(self, mean: float, scale: float) -> float:
-        """Standardize what was observed; return its squared length in the process's metric."""
-        # The factor has nothing of mean and scale, so that these may move with every observation.
+        """Standardize the observations; return their squared length in the process's metric."""
+        # The factor is independent of mean and scale, which change with every observation.
         white = _solve(self.factor, (self._data.means - mean) / scale)
         lower = np.asfortranarray(self.factor)
         self.weights = solve_triangular(lower, white, trans=1, lower=True, check_finite=False)
         return float(white @ white)
 
     def expecting(self, pending: Rows) -> Predict:
-        """Return what predicts, with ``pending`` as if observed with what is predicted of them."""
+        """Return the predictor, with ``pending`` graphs observed at their predictions."""
         between, factor, data = self._covariance.between, self.factor, self._data
         seen = _solve(factor, between(data.points, pending))
         corner = between(pending, pending) - seen.T @ seen
@@ -151,26 +151,26 @@ class _Exact:
 
 
 class _Projected:
-    """The process projected on some of its points, with sums over all of them, in fixed memory.
+    """The process projected on a basis of its points (FITC), in constant memory.
 
-    What the basis does not explain of a point is noise of this point alone.
+    The variance of a point that the basis does not explain is treated as independent noise.
     """
 
     def __init__(self, covariance: Covariance, basis: Rows) -> None:
         self._covariance = covariance
         self._basis = basis
         own = covariance.between(basis, basis)
-        # Graphs that differ by one morphism nearly coincide; without noise the factor might fail.
+        # Graphs that differ by one morphism nearly coincide, so noise keeps the factor stable.
         own[np.diag_indices(len(basis))] += LEAST_NOISE
         self._whitener = factorize(own)
         self._moment = np.zeros_like(own)
-        """Sum over the points of precision x feature x feature, (basis, basis)."""
+        """Sum of precision x feature x feature over the points, (basis, basis)."""
         self._sum, self._total = np.zeros((2, len(basis)))
-        """Sums over the points of precision x feature x value, and of precision x feature,
+        """Sums of precision x feature x value, and of precision x feature, over the points,
         (basis,)."""
         self._data = _NOTHING
         self._precisions = np.zeros(0)
-        """The precision of each point, (points,)."""
+        """Precision of each point, (points,)."""
         self._factor: Matrix = own
         self._weights: Numbers = np.zeros(len(basis))
 
@@ -192,7 +192,7 @@ class _Projected:
         for begin in range(0, len(rows), _CHUNK):
             some = rows[begin : begin + _CHUNK]
             features, precisions[some] = self._features(data.points[some], data.counts[some])
-            # Sums get the difference alone, since they hold what was known of these points before.
+            # Add the difference, since the sums contain the previous observations of these points.
             more = precisions[some] - before[some]
             self._moment += (features * more) @ features.T
             self._total += features @ more
@@ -233,14 +233,14 @@ def _solve(factor: Matrix, values: Matrix) -> Matrix:
 
 
 class Surrogate:
-    """The process, learning as observations arrive."""
+    """The Gaussian process, updated as observations arrive."""
 
     def __init__(self) -> None:
         self._row: dict[str, int] = {}
-        """The row of each graph, in the order in which they came to be known."""
+        """Row of each graph, in the order of their first observations."""
         self._repeats: list[Repeats] = []
         self._origin: Vector = np.zeros(SIZE, np.float32)
-        """The first observed description: near it squares do not cancel each other's digits."""
+        """First observed description; offsets from it avoid cancellation."""
         self._points: Rows = np.zeros((0, SIZE), np.float32)
         self._covariance: Covariance | None = None
         self._learned_at = 0
@@ -250,7 +250,7 @@ class Surrogate:
         self._signal = 1.0
 
     def __len__(self) -> int:
-        """Return how many different graphs were observed."""
+        """Return the number of different observed graphs."""
         return len(self._repeats)
 
     def __contains__(self, graph: str) -> bool:
@@ -258,36 +258,36 @@ class Surrogate:
         return graph in self._row
 
     def vector(self, graph: str) -> Vector:
-        """Return the description of an observed graph. Raises KeyError for another."""
+        """Return the description of an observed graph. Raises KeyError if it was not observed."""
         vector: Vector = self._points[self._row[graph]] + self._origin
         return vector
 
     @property
     def scale(self) -> float:
-        """The deviation of the observed objective values."""
+        """Standard deviation of the observed objective values."""
         return self._scale
 
     @property
     def noise(self) -> float:
-        """The learned deviation of a single observation from a graph's value."""
+        """Estimated standard deviation of a single observation."""
         return self._scale * math.sqrt(self._signal * self.covariance.noise)
 
     @property
     def covariance(self) -> Covariance:
-        """What was learned last. Raises SurrogateError before the first observation."""
+        """The current covariance. Raises SurrogateError before the first observation."""
         if self._covariance is None:
             raise SurrogateError("no graph has been observed")
         return self._covariance
 
     def learn(self, observed: Mapping[str, Repeats], description: Callable[[str], Vector]) -> None:
-        """Learn all that was observed so far; what is known already costs nothing.
+        """Update the process with all observations; known ones cost nothing.
 
         Args:
-            observed: by the graphs' hashes, all of them each time.
-            description: of a graph that was not observed before, by its hash.
+            observed: all observations by the graphs' hashes.
+            description: returns the description of a new graph by its hash.
 
         Raises:
-            SurrogateError: nothing was observed, or the numbers are beyond computing.
+            SurrogateError: there are no observations, or the computation failed.
         """
         if not observed:
             raise SurrogateError("no graph has been observed")
@@ -315,7 +315,7 @@ class Surrogate:
         )
 
     def _take(self, observed: Mapping[str, Repeats], description: Callable[[str], Vector]) -> int:
-        """Take note of what is new; return the first row of which there is something new."""
+        """Add new observations; return the first changed row."""
         first = len(self)
         new: list[str] = []
         for graph, repeats in observed.items():
@@ -336,7 +336,7 @@ class Surrogate:
         return first
 
     def _relative(self, vectors: Vectors) -> Rows:
-        """Return descriptions, (graphs, SIZE), as distances are computed from them."""
+        """Return descriptions prepared for distances, (graphs, SIZE)."""
         rows: Rows = np.asarray(vectors, np.float32).reshape(-1, SIZE) - self._origin
         return rows
 
@@ -358,14 +358,14 @@ class Surrogate:
         return _Projected(self.covariance, data.points[_sample(data.means, EXACT)])
 
     def expecting(self, pending: Vectors) -> Callable[[Vectors], Prediction]:
-        """Return what predicts, knowing that some graphs are in training.
+        """Return the predictor, given pending graphs.
 
-        They count as observed with just what is predicted of them. That leaves the mean as it is
-        and lowers the deviation near them (GP-BUCB, Desautels et al. 2014), so that searchers
-        which know of each other's proposals look elsewhere.
+        Pending graphs count as observed at their predictions. This leaves the mean unchanged and
+        lowers the deviation near them (GP-BUCB, Desautels et al. 2014), so that searchers avoid
+        each other's proposals.
 
         Args:
-            pending: descriptions of graphs in training, (graphs, SIZE).
+            pending: descriptions of pending graphs, (graphs, SIZE).
 
         Raises:
             SurrogateError: no graph has been observed.
@@ -382,7 +382,7 @@ class Surrogate:
         return predict
 
     def predict(self, vectors: Vectors) -> Prediction:
-        """Return what is predicted of graphs with these descriptions, (graphs, SIZE).
+        """Return the predictions for graphs with these descriptions, (graphs, SIZE).
 
         Raises:
             SurrogateError: no graph has been observed.
@@ -390,24 +390,24 @@ class Surrogate:
         return self.expecting(())(vectors)
 
     def leave_one_out(self) -> dict[str, float]:
-        """Return what would be predicted of each observed graph if it were not observed.
+        """Return the leave-one-out predictions of all observed graphs.
 
-        By the closed form of Rasmussen and Williams, equation 5.12.
+        They use the closed form of Rasmussen and Williams, equation 5.12.
 
         Raises:
-            SurrogateError: nothing was observed, or more than ``EXACT`` graphs were.
+            SurrogateError: there are no observations, or more than ``EXACT`` graphs.
         """
         if not isinstance(self._posterior, _Exact):
             raise SurrogateError(f"leave-one-out needs 1 to {EXACT} graphs, not {len(self)}")
         inverse = _solve(self._posterior.factor, np.eye(len(self)))
         means = np.array([r.mean for r in self._repeats])
-        # Its columns' squares add up to the inverse covariance's diagonal: no more is needed.
+        # The squares of its columns sum to the diagonal of the inverse covariance.
         pull = self._scale * self._posterior.weights / np.square(inverse).sum(axis=0)
         return dict(zip(self._row, (means - pull).tolist(), strict=True))
 
 
 def _standard(means: Numbers) -> tuple[float, float]:
-    """Return mean and deviation of values, the latter as if one more had the usual one."""
+    """Return mean and standard deviation of values, the latter with a prior worth one value."""
     mean = float(means.mean())
     squares = float(np.square(means - mean).sum()) + USUAL_DEVIATION**2
     return mean, math.sqrt(squares / (len(means) + 1))
@@ -417,7 +417,7 @@ def _sample(means: Numbers, size: int) -> NDArray[np.intp]:
     """Return at most ``size`` rows: the best half, and an even sample of the others."""
     if len(means) <= size:
         return np.arange(len(means))
-    # Candidates grow from the best, so these must be known well; the others show the rest.
+    # Candidates grow from the best graphs, which must be modeled well.
     order = np.argsort(-means, kind="stable")
     best, others = order[: size // 2], np.sort(order[size // 2 :])
     even = np.linspace(0, len(others) - 1, size - len(best)).round().astype(np.intp)

@@ -1,18 +1,17 @@
-"""A graph in numbers, so that likeness of graphs is a distance between vectors.
+"""Descriptions of graphs as vectors, whose distance measures the similarity of graphs.
 
-Three parts, each with a length scale of its own in the surrogate:
+A description has three parts, each with its own length scale in the surrogate:
 
 - ``whole``: depth, and sums over all layers;
-- ``stages``: the same by image size, so that the fifth layer of one stage is not the same as the
-  fifth of another;
-- ``structure``: how layers are connected, by Weisfeiler-Lehman subtree features (Shervashidze et
+- ``stages``: the same sums by image size, which distinguish layers of different stages;
+- ``structure``: the connections of layers, by Weisfeiler-Lehman subtree features (Shervashidze et
   al. 2011; for architectures NAS-BOWL, Ru et al. 2021). Each node's label is refined twice by its
-  neighbours' labels; the labels are counted. There is no end of different labels, so each has a
-  place among a fixed number of counters and a sign (feature hashing, Weinberger et al. 2009),
-  which keeps inner products in expectation. A width is no label: a layer of 80 channels is
-  closer to one of 64 than to one of 512, and labels are equal or not.
+  neighbors' labels, and the labels are counted. The number of labels is unbounded, so each is
+  hashed to one of a fixed number of counters with a sign (feature hashing, Weinberger et al. 2009),
+  which preserves inner products in expectation. Widths are not part of labels, because labels are
+  only equal or different, while 80 channels are closer to 64 than to 512.
 
-Any kernel that is positive definite in Euclidean distance is so on these vectors.
+Kernels that are positive definite in Euclidean distance are valid on these vectors.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from aiperf_hpc.morphism.weights.channels import channel_groups
 Vector = NDArray[np.float32]
 
 STAGES = 8
-"""Image sizes that are told apart, each half the one before; smaller ones count as the last."""
+"""Number of distinguished image sizes, each half the previous; smaller ones count as the last."""
 REFINEMENTS = 2
 COUNTERS = 256
-"""Counters of each refinement, into which hashes of neighbourhoods fall."""
+"""Number of counters of each refinement for the hashes of neighborhoods."""
 
 _LAYERS, _WIDTH, _KERNEL, _JOINS = range(4)
 WHOLE = slice(0, 5)
@@ -47,7 +46,7 @@ PARTS = {"whole": WHOLE, "stages": STAGE, "structure": STRUCTURE}
 SIZE = STRUCTURE.stop
 
 _MEAN_WIDTH_SCALE = 6.0
-"""The factor of mean log2 of width, by which half an octave more weighs like three more layers."""
+"""Factor of the mean log2 of width: half an octave weighs as much as three layers."""
 
 
 def describe(graph: Graph) -> Vector:
@@ -68,7 +67,7 @@ def describe(graph: Graph) -> Vector:
     stages = [[0.0] * 4 for _ in range(STAGES)]
     for node in graph.nodes:
         name, layer = node.name, node.layer
-        if layer.follower:  # Of the rest a third remains.
+        if layer.follower:  # A third of the remainder.
             stands_for[name] = stands_for[node.inputs[0]]
             continue
         number = stands_for[name] = len(labels)
@@ -108,7 +107,7 @@ def describe(graph: Graph) -> Vector:
 
 
 def _sum_up(vectors: Vector, depth: float | NDArray[np.float32]) -> None:
-    """Fill in the whole of descriptions, (..., SIZE), given their stages."""
+    """Compute the part ``whole`` of descriptions, (..., SIZE), from their stages."""
     stages = vectors[..., STAGE].reshape(*vectors.shape[:-1], STAGES, 4)
     layers, width, kernel, joins = np.moveaxis(stages.sum(axis=-2), -1, 0)
     mean_width = _MEAN_WIDTH_SCALE * width / np.maximum(1.0, layers)
@@ -116,18 +115,18 @@ def _sum_up(vectors: Vector, depth: float | NDArray[np.float32]) -> None:
 
 
 def sketch(graph: Graph, vector: Vector, morphisms: Sequence[Morphism]) -> Vector:
-    """Return about what ``describe`` says of children that are not made, (morphisms, SIZE).
+    """Return approximate descriptions of children without growing them, (morphisms, SIZE).
 
-    Twenty times as fast as making them. A child's structure is taken as its parent's, and its
-    path as one longer by an inserted layer.
+    This is 20 times as fast as growing them. A child's structure is assumed to be its parent's, and
+    its depth to increase by one for an inserted layer.
 
     Args:
-        graph: the parent.
-        vector: its description.
-        morphisms: what makes the children.
+        graph: graph of the parent.
+        vector: description of the parent.
+        morphisms: morphisms of the children.
 
     Raises:
-        MorphismError: a morphism is of a kind that is not known here.
+        MorphismError: a kind of morphism is not supported.
     """
     shapes = graph.shapes
     largest = _pixels(shapes[graph.nodes[0].name])
@@ -168,20 +167,20 @@ def sketch(graph: Graph, vector: Vector, morphisms: Sequence[Morphism]) -> Vecto
 
 
 def _together(labels: list[int], nodes: list[int]) -> tuple[int, ...]:
-    """Return the labels of some nodes, whose order does not count."""
+    """Return a label for a set of labels, independent of their order."""
     if len(nodes) == 1:
         return (labels[nodes[0]],)
     return tuple(sorted([labels[node] for node in nodes]))
 
 
 def _pixels(shape: Shape) -> int:
-    """Return the places of an image or a volume; 0 of a vector."""
+    """Return the number of positions of an image or a volume; 0 for a vector."""
     return math.prod(shape[:-1]) if len(shape) > 1 else 0
 
 
 @lru_cache(maxsize=1024)
 def _stage(largest: int, pixels: int, axes: int) -> int:
-    """Return how often an image or volume was halved; vectors count as the last stage."""
+    """Return the number of halvings of an image or volume; vectors count as the last stage."""
     if pixels == 0:
         return STAGES - 1
     return min(STAGES - 1, max(0, round(math.log2(largest / pixels) / axes)))
@@ -189,15 +188,15 @@ def _stage(largest: int, pixels: int, axes: int) -> int:
 
 @lru_cache(maxsize=65_536)
 def _label(kind: str, size: int, stride: int, stage: int) -> int:
-    """Return a number of a kind of layer, the same in every process."""
+    """Return a number for a kind of layer, equal in every process."""
     return zlib.crc32(f"{kind} {size} {stride} {stage}".encode())
 
 
 @lru_cache(maxsize=1 << 18)
 def _counter(label: int) -> tuple[int, float]:
-    """Return the place and the sign of a label: two parts of a hash of it.
+    """Return the counter and the sign of a label, from its hash.
 
-    Hashes of tuples of numbers are the same in every process; those of text are not.
+    Python's hashes of tuples of numbers are equal in every process, those of text are not.
     """
     digest = zlib.crc32(label.to_bytes(8, "little", signed=True))
     return digest % COUNTERS, 1.0 if digest & 0x8000_0000 else -1.0
