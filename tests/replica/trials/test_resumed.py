@@ -295,7 +295,7 @@ def test_a_new_life_has_the_study_of_the_earlier_one_whatever_became_of_its_file
     with pytest.raises(_PowerCutError):
         first.run(9)
     (unkept,) = [e for e in first.events(records.TrialEnded) if e.trial == "r0-t7"]
-    assert "its weights are not kept" in unkept.reason
+    assert "its weights are not stored" in unkept.reason
 
     # The second life goes on with the eighth trial, whose best epoch was in the first one.
     life = Incarnation(0, 1)
