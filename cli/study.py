@@ -118,15 +118,14 @@ class StudyFolder:
 
     def save(self, result: StudyResult) -> None:
         """Write what was found, and draw it."""
-        from aiperf_hpc.results.report.plots.bars import Contribution, factors_plot
-        from aiperf_hpc.results.report.plots.figure import of_its_own
+        from aiperf_hpc.results.report.plots.bars import Contribution, write_factors
 
         write_whole(self.result, as_json(result.model_dump(mode="json")))
         contributions = [
             Contribution(effect.factor, pair(effect.alone), pair(effect.within))
             for effect in result.effects
         ]
-        write_whole(self.plot, of_its_own(str(factors_plot(contributions).svg)))
+        write_factors(contributions, self.plot)
 
 
 def pair(ratio: Ratio | None) -> tuple[float, float | None] | None:

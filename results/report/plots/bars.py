@@ -15,14 +15,13 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from aiperf_hpc.formatting import few, percent
 from aiperf_hpc.results.report.plots.figure import (
     CURVE,
+    IDEAL,
     INK,
     MUTED,
     Plot,
-    dress,
-    new_figure,
+    drawing,
+    name_point,
     of_its_own,
-    save,
-    settings,
 )
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.run.replica_requests import KernelCategory, Profile
@@ -69,13 +68,13 @@ def breakdown_plot(title: str, bars: Sequence[Bar], name: str) -> Plot:
         title=title,
         caption="Shares of a step's time; beside each bar, what a step takes.",
         description="; ".join(_bar_text(bar) for bar in bars),
-        svg=_drawing(bars, name),
+        svg=_time_drawing(bars, name),
     )
 
 
 def write_bars(bars: Sequence[Bar], path: Path) -> None:
     """Draw bars into an SVG file. Raises ValueError as ``breakdown_plot``."""
-    write_whole(path, of_its_own(str(_drawing(bars, "breakdown"))))
+    write_whole(path, of_its_own(_time_drawing(bars, "breakdown")))
 
 
 def _bar_text(bar: Bar) -> str:
@@ -91,24 +90,31 @@ def _whole(bar: Bar) -> float:
     return whole
 
 
-def _drawing(bars: Sequence[Bar], name: str) -> Markup:
+def _time_drawing(bars: Sequence[Bar], name: str) -> Markup:
     if not bars:
         raise ValueError("there is no bar to draw")
-    colours = _colours(bars)
-    with settings(name):
-        legend = _LEGEND_ROW * (1 + -(-len(colours) // _COLUMNS))
-        height = _MARGIN + _ROW * len(bars) + legend
-        figure = new_figure(height)
-        axes = figure.add_subplot()
-        for row, bar in enumerate(bars):
+    return _stacked(bars, _colours(bars), [_time(_whole(bar)) for bar in bars], name)
+
+
+def _stacked(
+    bars: Sequence[Bar], colours: Mapping[str, str], wholes: Sequence[str], name: str
+) -> Markup:
+    """Draw the shares of each bar's parts, and beside it its whole as a text."""
+    legend = _LEGEND_ROW * (1 + -(-len(colours) // _COLUMNS))
+    height = _MARGIN + _ROW * len(bars) + legend
+    with drawing(name, height) as canvas:
+        (axes,) = canvas.panels(1, 1)
+        for row, (bar, whole) in enumerate(zip(bars, wholes, strict=True)):
             _draw_bar(axes, row, bar, colours)
-        _dress(axes, bars)
+            name_point(axes, whole, (1.0, row), (6, 0))
+        axes.grid(visible=False)
+        axes.set(xlim=(0.0, 1.0), ylim=(len(bars) - 0.5, -0.5))
+        axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
+        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
         boxes = [Patch(color=colour, label=part) for part, colour in colours.items()]
-        figure.legend(
-            handles=boxes, loc="lower center", ncols=_COLUMNS, frameon=False, labelcolor=MUTED
-        )
-        figure.tight_layout(rect=(0.0, legend / height, 1.0, 1.0))
-        return save(figure, name)
+        canvas.figure.legend(handles=boxes, loc="lower center", ncols=_COLUMNS)
+        canvas.figure.tight_layout(rect=(0.0, legend / height, 1.0, 1.0))
+    return canvas.svg
 
 
 def _colours(bars: Sequence[Bar]) -> dict[str, str]:
@@ -121,40 +127,22 @@ def _colours(bars: Sequence[Bar]) -> dict[str, str]:
 
 
 def _draw_bar(axes: Axes, row: int, bar: Bar, colours: Mapping[str, str]) -> None:
-    whole, left = _whole(bar), 0.0
+    whole, left = sum(bar.seconds.values()) or 1.0, 0.0
     for part, seconds in bar.seconds.items():
         share = seconds / whole
         axes.barh([row], [share], left=[left], height=0.62, color=colours[part])
         if share >= LEAST_LABELLED:
-            axes.text(
-                left + share / 2,
-                row,
-                percent(share, 0),
-                ha="center",
-                va="center",
-                color="white",
-            )
+            middle = left + share / 2
+            axes.text(middle, row, percent(share, 0), ha="center", va="center", color="white")
         left += share
-    axes.text(1.01, row, _time(whole), va="center", color=INK)
 
 
 def _time(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 0.9995 else f"{1e3 * seconds:.3g} ms"
 
 
-def _dress(axes: Axes, bars: Sequence[Bar]) -> None:
-    dress(axes)
-    axes.grid(visible=False)
-    axes.set_xlim(0.0, 1.0)
-    axes.set_ylim(len(bars) - 0.5, -0.5)
-    axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
-    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
-
-
-PARTS = ("staging", "compute", "evaluation", "extra")
-PART_COLOURS = ("#d98324", "#0b5c99", "#4b7f1f", "#8b9299")
-PART_ROW, PART_FOOT = 0.32, 0.95
-"""Inches of height that a bar takes, and those of axis and legend below."""
+PARTS = {"staging": "#d98324", "compute": "#0b5c99", "evaluation": "#4b7f1f", "extra": "#8b9299"}
+"""The parts of the time to solution, and their colours."""
 LETTERS = 40
 """Of a name that has room."""
 
@@ -180,33 +168,8 @@ def time_breakdown_plot(bars: Sequence[TimeBar]) -> Plot:
 
     Shares, because entries of one round differ a hundredfold in time.
     """
-    rows = range(len(bars), 0, -1)
-    with settings("breakdown"):
-        figure = new_figure(PART_FOOT + PART_ROW * len(bars))
-        height = figure.get_figheight()
-        axes = figure.add_axes((0.3, (PART_FOOT - 0.1) / height, 0.6, 1.0 - PART_FOOT / height))
-        for row, bar in zip(rows, bars, strict=True):
-            whole, left = sum(bar.minutes), 0.0
-            for minutes, part, colour in zip(bar.minutes, PARTS, PART_COLOURS, strict=True):
-                share = 100.0 * minutes / whole if whole > 0.0 else 0.0
-                label = part if row == len(bars) else None
-                axes.barh(row, share, 0.62, left=left, color=colour, label=label)
-                left += share
-            axes.annotate(
-                f"{whole:,.2f} min", (100.0, row), xytext=(6, 0), textcoords="offset points",
-                va="center", color=INK, annotation_clip=False,
-            )  # fmt: skip
-        dress(axes)
-        axes.grid(visible=False)
-        axes.set_yticks(list(rows), [_short(bar.name) for bar in bars])
-        axes.set_ylim(0.5, len(bars) + 0.5)
-        axes.set_xlim(0.0, 100.0)
-        axes.set_xlabel("share of the time to solution, %", color=MUTED)
-        figure.legend(
-            *axes.get_legend_handles_labels(), loc="lower right", ncols=len(PARTS),
-            frameon=False, labelcolor=MUTED,
-        )  # fmt: skip
-        svg = save(figure, "breakdown")
+    shares = [Bar(_short(bar.name), dict(zip(PARTS, bar.minutes, strict=True))) for bar in bars]
+    svg = _stacked(shares, PARTS, [f"{sum(bar.minutes):,.2f} min" for bar in bars], "breakdown")
     words = "; ".join(f"{bar.name}: {_time_bar_text(bar)}" for bar in bars)
     title = "What the time to solution is made of"
     return Plot(title, _caption(bars), f"A bar chart. {words}.", svg)
@@ -248,49 +211,37 @@ class Contribution(NamedTuple):
     within: tuple[float, float | None] | None
 
 
-def factors_plot(contributions: Sequence[Contribution]) -> Plot:
+def write_factors(contributions: Sequence[Contribution], path: Path) -> None:
     """Draw two marks a factor, around the line at 1, where a factor changes nothing."""
     rows = range(len(contributions), 0, -1)
-    with settings("factors"):
-        figure = new_figure(FOOT + ROW * len(contributions))
-        height = figure.get_figheight()
-        axes = figure.add_axes((0.2, FOOT / height, 0.7, 1.0 - (FOOT + 0.1) / height))
-        axes.axvline(1.0, color=MUTED, linewidth=1.0, linestyle=(0, (5, 3)))
+    height = FOOT + ROW * len(contributions)
+    with drawing("factors", height) as canvas:
+        axes = canvas.axes((0.2, FOOT / height, 0.7, 1.0 - (FOOT + 0.1) / height))
+        axes.axvline(1.0, color=MUTED, linewidth=1.0, linestyle=IDEAL)
         for row, factor in zip(rows, contributions, strict=True):
-            for ratio, place, colour, label in (
-                (factor.alone, ALONE, MUTED, "alone"),
-                (factor.within, WITHIN, CURVE, "within all"),
-            ):
-                if ratio is None:
-                    continue
-                value, deviation = ratio
-                named = axes.get_legend_handles_labels()[1]
-                axes.barh(
-                    row + place, value - 1.0, 0.24, left=1.0, color=colour, xerr=deviation or None,
-                    ecolor=INK, label=label if label not in named else None,
-                )  # fmt: skip
-                axes.annotate(
-                    f"{value:.2f} ×", (value, row + place), va="center", color=INK,
-                    xytext=(6 if value >= 1.0 else -6, 0), textcoords="offset points",
-                    ha="left" if value >= 1.0 else "right", annotation_clip=False,
-                )  # fmt: skip
-        dress(axes)
+            _mark_ratio(axes, row + ALONE, factor.alone, "alone", MUTED)
+            _mark_ratio(axes, row + WITHIN, factor.within, "within all", CURVE)
+        axes.grid(visible=False)
         axes.margins(x=0.12)
+        axes.set(ylim=(0.5, len(contributions) + 0.5), xlabel="times better")
         axes.set_yticks(list(rows), [factor.name for factor in contributions])
-        axes.set_ylim(0.5, len(contributions) + 0.5)
         axes.xaxis.set_major_locator(MaxNLocator(7))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.set_xlabel("times better", color=MUTED)
         if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False, labelcolor=MUTED, loc="best")
-        svg = save(figure, "factors")
-    words = "; ".join(
-        f"{each.name}: {_ratio_text(each.alone)} alone, {_ratio_text(each.within)} within all"
-        for each in contributions
-    )
-    caption = "Right of the dashed line a factor helps. Thin lines: standard errors."
-    return Plot("Contribution of each factor", caption, f"A bar chart. {words}.", svg)
+            axes.legend(loc="best")
+    write_whole(path, of_its_own(canvas.svg))
 
 
-def _ratio_text(ratio: tuple[float, float | None] | None) -> str:
-    return "not measured" if ratio is None else f"{ratio[0]:.2f} times better"
+def _mark_ratio(
+    axes: Axes, place: float, ratio: tuple[float, float | None] | None, label: str, colour: str
+) -> None:
+    if ratio is None:
+        return
+    value, deviation = ratio
+    named = axes.get_legend_handles_labels()[1]
+    axes.barh(
+        place, value - 1.0, 0.24, left=1.0, color=colour, xerr=deviation or None, ecolor=INK,
+        label=label if label not in named else None,
+    )  # fmt: skip
+    offset, side = ((6, 0), "left") if value >= 1.0 else ((-6, 0), "right")
+    name_point(axes, f"{value:.2f} ×", (value, place), offset, ha=side)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import matplotlib as mpl
 from markupsafe import Markup
@@ -22,35 +22,21 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 INK, MUTED, GRID, CURVE, LIMIT, PAPER = (f"#0{n}0{n}0{n}" for n in range(1, 7))
-_VARIABLES = {
-    INK: "--ink",
-    MUTED: "--muted",
-    GRID: "--line",
-    CURVE: "--curve",
-    LIMIT: "--bad",
-    PAPER: "--surface",
+_COLORS = {
+    INK: ("var(--ink)", "#1a1f25"),
+    MUTED: ("var(--muted)", "#56616c"),
+    GRID: ("var(--line)", "#dde2e7"),
+    CURVE: ("var(--curve)", "#0b5c99"),
+    LIMIT: ("var(--bad)", "#b3261e"),
+    PAPER: ("var(--surface)", "#ffffff"),
 }
-_ALONE = {
-    "--ink": "#1a1f25",
-    "--muted": "#56616c",
-    "--line": "#dde2e7",
-    "--curve": "#0b5c99",
-    "--bad": "#b3261e",
-    "--surface": "#ffffff",
-}
-
-
-def of_the_page(svg: str) -> str:
-    """Return a drawing in the colours of the style sheet of the page that it will stand in."""
-    for colour, variable in _VARIABLES.items():
-        svg = svg.replace(colour, f"var({variable})")
-    return svg
+"""The stand-ins' variables in the style sheet, and their colors outside of a page."""
 
 
 def of_its_own(svg: str) -> str:
     """Return a drawing that was made for a page in the colours of one that stands in none."""
-    for variable, colour in _ALONE.items():
-        svg = svg.replace(f"var({variable})", colour)
+    for variable, colour in _COLORS.values():
+        svg = svg.replace(variable, colour)
     return svg
 
 
@@ -62,6 +48,35 @@ def quality_colour(place: float) -> str:
 
 WIDTH, HEIGHT = 11.0, 2.45
 """Inches at 72 points each; the page scales them to its width."""
+BOX = (0.062, 0.19, 0.855, 0.74)
+"""Where axes are by default, with room for their labels and for the last value's."""
+_SETTINGS: Any = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": GRID,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.labelcolor": MUTED,
+    "axes.spines.left": False,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "font.family": ["sans-serif"],
+    "font.size": 9.0,
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "legend.labelcolor": MUTED,
+    "lines.linewidth": 1.4,
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # A name with dollars is no formula.
+    **{f"{axis}tick.color": GRID for axis in "xy"},
+    **{f"{axis}tick.labelcolor": MUTED for axis in "xy"},
+    **{f"{axis}tick.major.size": 3.0 for axis in "xy"},
+}
+"""A light grid, and nothing that asks for attention."""
+_LINES = ("#0b5c99", "#b0500f", "#4b7f1f", "#8a3d8f")
+_DASHES = ("solid", "dashed", "dotted")
+IDEAL = (0, (5, 3))
+"""The dashes of lines of what would be ideal."""
 
 LEAST_NUMBERS, MOST_NUMBERS = 3, 9
 """How few and how many numbers a logarithmic axis has."""
@@ -78,38 +93,45 @@ class Plot:
     svg: Markup
 
 
+@dataclass(slots=True)
+class Canvas:
+    """A drawing in the making; ``svg`` is there once its block has ended."""
+
+    figure: Figure
+    svg: Markup = Markup("")
+
+    def axes(self, box: tuple[float, float, float, float] = BOX) -> Axes:
+        """Return new axes within a box, in fractions of the drawing."""
+        axes = self.figure.add_axes(box)
+        _number_plainly(axes)
+        return axes
+
+    def panels(self, rows: int, columns: int, *, shared: Literal["x", "y", ""] = "") -> list[Axes]:
+        """Return new axes beside and below each other."""
+        grid = self.figure.subplots(
+            rows, columns, squeeze=False, sharex=shared == "x", sharey=shared == "y"
+        )
+        found = list(grid.flat)
+        for axes in found:
+            _number_plainly(axes)
+        return found
+
+
 @contextmanager
-def settings(name: str) -> Iterator[None]:
+def drawing(name: str, height: float = HEIGHT) -> Iterator[Canvas]:
     """Draw by fixed settings, whatever this user's own are, and with fixed identifiers."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams["svg.hashsalt"] = f"aiperf-{name}"
-        mpl.rcParams["svg.fonttype"] = "none"
-        mpl.rcParams["font.family"] = ["sans-serif"]
-        mpl.rcParams["font.size"] = 9.0
-        yield
+        mpl.rcParams.update(_SETTINGS)
+        figure = Figure(figsize=(WIDTH, height))
+        FigureCanvasSVG(figure)
+        canvas = Canvas(figure)
+        yield canvas
+        canvas.svg = _save(figure, name)
 
 
-def new_figure(height: float = HEIGHT) -> Figure:
-    """Return an empty drawing, ``WIDTH`` wide, that can be saved as SVG."""
-    figure = Figure(figsize=(WIDTH, height))
-    FigureCanvasSVG(figure)
-    return figure
-
-
-def new_axes() -> tuple[Figure, Axes]:
-    """Return a drawing of ``HEIGHT`` with axes, and room for their words and the last value's."""
-    figure = new_figure()
-    return figure, figure.add_axes((0.062, 0.19, 0.855, 0.74))
-
-
-def dress(axes: Axes) -> None:
-    """Leave a light grid and nothing that asks for attention."""
-    axes.grid(axis="y", color=GRID, linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=MUTED, length=3, color=GRID)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(GRID)
+def _number_plainly(axes: Axes) -> None:
     axes.patch.set_visible(False)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{value:.6g}")
@@ -146,35 +168,33 @@ def _log_ticks(low: float, high: float) -> list[float]:
     return [float(tick) for tick in close if low <= tick <= high]
 
 
-def mark_points(axes: Axes, places: list[float], values: list[float]) -> None:
+def mark_points(
+    axes: Axes, places: Sequence[float], values: Sequence[float], **style: object
+) -> None:
     """Draw a ring at each point."""
-    axes.plot(
-        places,
-        values,
-        linestyle="none",
-        marker="o",
-        markersize=4.2,
-        markerfacecolor=PAPER,
-        markeredgecolor=CURVE,
-        markeredgewidth=1.2,
-        clip_on=False,
-        zorder=3,
-    )
+    ring = {"markerfacecolor": PAPER, "markeredgecolor": CURVE, "markeredgewidth": 1.2}
+    usual = {"linestyle": "none", "marker": "o", "markersize": 4.2, "clip_on": False, "zorder": 3}
+    axes.plot(places, values, **{**ring, **usual, **style})  # type: ignore[arg-type]
+
+
+def name_point(
+    axes: Axes, text: str, place: tuple[float, float], offset: tuple[float, float], **style: object
+) -> None:
+    """Write a text beside a point, so many points of type to the right and above."""
+    usual = {"va": "center", "color": INK, "annotation_clip": False, **style}
+    axes.annotate(text, place, offset, textcoords="offset points", **usual)  # type: ignore[arg-type]
 
 
 def name_last(axes: Axes, place: float, value: float, text: str) -> None:
     """Draw a dot at the last point, with its value beside it."""
     axes.plot([place], [value], marker="o", markersize=6, color=CURVE, clip_on=False, zorder=4)
-    axes.annotate(
-        text,
-        (place, value),
-        xytext=(8, 0),
-        textcoords="offset points",
-        va="center",
-        color=INK,
-        fontweight="bold",
-        annotation_clip=False,
-    )
+    name_point(axes, text, (place, value), (8, 0), fontweight="bold")
+
+
+def line_style(number: int) -> Any:  # noqa: ANN401 -- keywords of ``Axes.plot``
+    """Return what tells one of several lines from the others."""
+    color, dashes = _LINES[number % len(_LINES)], _DASHES[number // len(_LINES) % len(_DASHES)]
+    return {"color": color, "linestyle": dashes}
 
 
 def scaled(values: Sequence[float | None], factor: float) -> list[float]:
@@ -196,7 +216,7 @@ def _name_log_scales(figure: Figure) -> None:
             axis.set_label_text(f"{shown} (log scale)")
 
 
-def save(figure: Figure, name: str) -> Markup:
+def _save(figure: Figure, name: str) -> Markup:
     """Return the figure as an SVG element that can stand inside a page, beside others."""
     figure.patch.set_visible(False)
     _name_log_scales(figure)
@@ -212,4 +232,6 @@ def save(figure: Figure, name: str) -> Markup:
     # Identifiers are unique within one drawing only; the page has several.
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'(href="#|url\(#)', rf"\1{name}-", svg)
-    return Markup(of_the_page(svg))  # noqa: S704 -- drawn here, and of numbers alone
+    for colour, (variable, _) in _COLORS.items():
+        svg = svg.replace(colour, variable)
+    return Markup(svg)  # noqa: S704 -- drawn here, and of numbers alone

@@ -10,23 +10,21 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 
 from aiperf_hpc.formatting import percent, scale_of, si
-from aiperf_hpc.results.report.plots.allreduce import DASHES, LINES
 from aiperf_hpc.results.report.plots.figure import (
     CURVE,
     GRID,
+    IDEAL,
     LIMIT,
     MUTED,
     Plot,
-    dress,
+    drawing,
+    line_style,
     mark_points,
     name_last,
-    new_axes,
-    new_figure,
-    save,
+    name_point,
     scaled,
-    settings,
 )
-from aiperf_hpc.results.report.telemetry import Spread, Stretch, TelemetryReport
+from aiperf_hpc.results.report.telemetry import Stretch, TelemetryReport
 from aiperf_hpc.results.views.nodes import ElasticityStatus
 from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.rules.validity.error import MOST_ERROR
@@ -127,50 +125,33 @@ def _score_plot(measure: _Series, times: list[float], marks: list[float], unit: 
     factor, prefix = (0.01, "") if measure.unit == "%" else scale_of(max(known))
     step = math.ceil(len(marks) / MOST_MARKS)
     shown = [i for i in range(len(marks)) if (len(marks) - 1 - i) % step == 0]
-    with settings(measure.name):
-        figure, axes = new_axes()
+    top = 1.06 * max(known) / factor
+    with drawing(measure.name) as canvas:
+        axes = canvas.axes()
         if alone:
             scale = marks[-1] / ends[-1]
             edges = [0.0, *(end * scale for end in ends)]
             axes.stairs(scaled(alone, factor), edges, color=MUTED, linewidth=1.0, gid="intervals")
-        _curve(axes, times, scaled(measure.values, factor), steps=measure.unit == "%")
+        style = "steps-post" if measure.unit == "%" else "default"
+        axes.plot(times, scaled(measure.values, factor), color=CURVE, drawstyle=style)
         official = scaled(measure.official, factor)
         mark_points(axes, [marks[i] for i in shown], [official[i] for i in shown])
         name_last(axes, marks[-1], official[-1], _say(measure, measure.last))
-        _frame(axes, marks[-1], max(known) / factor, f"{prefix}{measure.unit}", unit)
+        axes.set(xlim=(0.0, marks[-1]), xlabel=f"{unit} since the start")
+        axes.set(ylim=(0.0, top if top > 0.0 else 1.0), ylabel=f"{prefix}{measure.unit}")
         if measure.unit == "%":
             _limit(axes)
-        svg = save(figure, measure.name)
-    return Plot(measure.title, _caption(measure, step), _describe_score(measure, times, unit), svg)
-
-
-def _curve(axes: Axes, times: list[float], values: list[float], *, steps: bool) -> None:
-    style = "steps-post" if steps else "default"
-    axes.plot(times, values, color=CURVE, linewidth=1.4, drawstyle=style, solid_joinstyle="round")
-
-
-def _frame(axes: Axes, end: float, most: float, unit: str, time_unit: str) -> None:
-    axes.set_xlim(0.0, end)
-    axes.set_ylim(0.0, 1.06 * most if most > 0.0 else 1.0)
-    axes.set_xlabel(f"{time_unit} since the start", color=MUTED)
-    axes.set_ylabel(unit, color=MUTED)
-    dress(axes)
+    words = _describe_score(measure, times, unit)
+    return Plot(measure.title, _caption(measure, step), words, canvas.svg)
 
 
 def _limit(axes: Axes) -> None:
     """Draw the largest error that the rules allow."""
     limit = 100.0 * MOST_ERROR
     axes.set_ylim(0.0, max(axes.get_ylim()[1], limit * 1.15))
-    axes.axhline(limit, color=LIMIT, linewidth=1.0, linestyle=(0, (5, 3)), zorder=1)
-    axes.annotate(
-        f"at most {limit:g}% is valid",
-        (1.0, limit),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, 3),
-        textcoords="offset points",
-        ha="right",
-        color=LIMIT,
-    )
+    axes.axhline(limit, color=LIMIT, linewidth=1.0, linestyle=IDEAL, zorder=1)
+    place = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom"}
+    name_point(axes, f"at most {limit:g}% is valid", (1.0, limit), (0, 3), **place, color=LIMIT)
 
 
 def _say(measure: _Series, value: float) -> str:
@@ -209,17 +190,13 @@ def nodes_plot(elastic: ElasticityStatus | None, elapsed: float) -> Plot | None:
     # Before the first step none was there; each step lasts until the next.
     edges = [0.0, *(step.seconds / seconds for step in elastic.steps)]
     counts = [0.0, *(float(step.replicas) for step in elastic.steps[:-1])]
-    with settings("nodes"):
-        figure, axes = new_axes()
+    with drawing("nodes") as canvas:
+        axes = canvas.axes()
         axes.stairs(counts, edges, baseline=0.0, color=CURVE, linewidth=1.4)
-        axes.set_xlim(0.0, max(elapsed / seconds, edges[-1]))
-        axes.set_ylim(0.0, 1.06 * most)
-        axes.set_xlabel(f"{unit} since the start", color=MUTED)
-        axes.set_ylabel("replicas", color=MUTED)
-        dress(axes)
-        svg = save(figure, "nodes")
+        axes.set(xlim=(0.0, max(elapsed / seconds, edges[-1])), xlabel=f"{unit} since the start")
+        axes.set(ylim=(0.0, 1.06 * most), ylabel="replicas")
     words = f"Replicas over time, a step chart: {most:,} at most, {len(elastic.steps)} changes."
-    return Plot("Replicas over time", "Lives of replicas, by their own records.", words, svg)
+    return Plot("Replicas over time", "Lives of replicas, by their own records.", words, canvas.svg)
 
 
 RUNS_HEIGHT = 3.4
@@ -236,30 +213,17 @@ class OpsCurve(NamedTuple):
 def ops_over_time_plot(curves: Sequence[OpsCurve]) -> Plot:
     """Draw the score of each run, as it was at every time of the run."""
     factor, prefix = scale_of(max(max(curve.ops) for curve in curves))
-    with settings("ops"):
-        figure = new_figure(RUNS_HEIGHT)
-        axes = figure.add_axes((0.062, 0.15, 0.6, 0.8))
+    with drawing("ops", RUNS_HEIGHT) as canvas:
+        axes = canvas.axes((0.062, 0.15, 0.6, 0.8))
         for number, curve in enumerate(curves):
-            axes.plot(
-                [seconds / 60.0 for seconds in curve.seconds],
-                [ops / factor for ops in curve.ops],
-                linewidth=1.4,
-                label=curve.name,
-                color=LINES[number % len(LINES)],
-                linestyle=DASHES[number // len(LINES) % len(DASHES)],
-            )
-        dress(axes)
-        axes.set_ylim(bottom=0.0)
-        axes.set_xlabel("minutes since the run's start", color=MUTED)
-        axes.set_ylabel(f"{prefix}OPS", color=MUTED)
-        axes.legend(
-            frameon=False, labelcolor=MUTED, loc="upper left", bbox_to_anchor=(1.02, 1.0),
-            borderaxespad=0.0,
-        )  # fmt: skip
-        svg = save(figure, "ops")
+            minutes = [seconds / 60.0 for seconds in curve.seconds]
+            values = [ops / factor for ops in curve.ops]
+            axes.plot(minutes, values, label=curve.name, **line_style(number))
+        axes.set(xlabel="minutes since the run's start", ylim=(0.0, None), ylabel=f"{prefix}OPS")
+        axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), borderaxespad=0.0)
     words = "; ".join(f"{curve.name} ends at {si(curve.ops[-1], 'OPS')}" for curve in curves)
     caption = "Operations of all samples executed so far, over the time so far."
-    return Plot("Score over time", caption, f"A line chart. {words}.", svg)
+    return Plot("Score over time", caption, f"A line chart. {words}.", canvas.svg)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,58 +250,48 @@ def telemetry_plots(telemetry: TelemetryReport | None) -> list[Plot]:
     ]
 
 
+_TOGETHER = (
+    ("power", "Power", "All that is metered, all nodes together.", "W"),
+    ("network", "Networks",
+     "Received and sent by all nodes together, by interfaces and by verbs.", "B/s"),
+    ("disk", "Disks", "Read and written by the block devices of all nodes together.", "B/s"),
+)  # fmt: skip
+"""Figures of all nodes together: name, title, caption and unit."""
+
+
 def _nodes_series(course: Sequence[Stretch]) -> Iterator[_Nodes]:
     band = "The curve is the mean over the nodes, the band from the least to the most of them."
-    yield _of_spreads("cpu", "Processors", band, [s.cpu_percent for s in course])
-    yield _of_spreads("accelerator", "Accelerators", band, [s.accelerator_percent for s in course])
-    power = "All that is metered, all nodes together."
-    yield _Nodes("power", "Power", power, "W", _numbers([s.power_watts for s in course]))
-    network = "Received and sent by all nodes together, by interfaces and by verbs."
-    yield _Nodes("network", "Networks", network, "B/s", _numbers([s.network_rate for s in course]))
-    disk = "Read and written by the block devices of all nodes together."
-    yield _Nodes("disk", "Disks", disk, "B/s", _numbers([s.disk_rate for s in course]))
-
-
-def _of_spreads(name: str, title: str, caption: str, spreads: list[Spread | None]) -> _Nodes:
-    return _Nodes(
-        name=name,
-        title=title,
-        caption=caption,
-        unit="% busy",
-        values=_numbers([None if s is None else s.mean for s in spreads]),
-        band=(
-            _numbers([None if s is None else s.least for s in spreads]),
-            _numbers([None if s is None else s.most for s in spreads]),
-        ),
-    )
-
-
-def _numbers(values: Sequence[float | None]) -> list[float]:
-    return [math.nan if value is None else value for value in values]
+    for name, title in (("cpu", "Processors"), ("accelerator", "Accelerators")):
+        spreads = [getattr(stretch, f"{name}_percent") for stretch in course]
+        mean, least, most = (
+            scaled([None if s is None else getattr(s, each) for s in spreads], 1.0)
+            for each in ("mean", "least", "most")
+        )
+        yield _Nodes(name, title, band, "% busy", mean, (least, most))
+    columns = ([s.power_watts for s in course], [s.network_rate for s in course],
+               [s.disk_rate for s in course])  # fmt: skip
+    for (name, title, caption, unit), values in zip(_TOGETHER, columns, strict=True):
+        yield _Nodes(name, title, caption, unit, scaled(values, 1.0))
 
 
 def _nodes_series_plot(course: _Nodes, stretches: Sequence[Stretch]) -> Plot:
-    name = f"telemetry-{course.name}"
     seconds, unit = time_unit(stretches[-1].to_seconds)
     percent = course.band is not None
     most = max(value for value in course.values if not math.isnan(value))
     factor, prefix = (1.0, "") if percent else scale_of(most)
     # Steps: each stretch has one value, from its begin to its end.
     edges = [s.from_seconds / seconds for s in stretches] + [stretches[-1].to_seconds / seconds]
-    with settings(name):
-        figure, axes = new_axes()
+    with drawing(f"telemetry-{course.name}") as canvas:
+        axes = canvas.axes()
         if course.band is not None:
             least, high = course.band
             axes.stairs(high, edges, baseline=least, fill=True, color=GRID, zorder=1)
-        scaled = [value / factor for value in course.values]
-        axes.stairs(scaled, edges, baseline=None, color=CURVE, linewidth=1.4, zorder=2)
-        axes.set_xlim(0.0, edges[-1])
-        axes.set_ylim(0.0, 105.0 if percent else 1.06 * most / factor)
-        axes.set_xlabel(f"{unit} since the start", color=MUTED)
-        axes.set_ylabel(f"{prefix}{course.unit}", color=MUTED)
-        dress(axes)
-        svg = save(figure, name)
-    return Plot(course.title, course.caption, _describe_nodes(course, percent), svg)
+        values = [value / factor for value in course.values]
+        axes.stairs(values, edges, baseline=None, color=CURVE, linewidth=1.4, zorder=2)
+        axes.set(xlim=(0.0, edges[-1]), xlabel=f"{unit} since the start")
+        axes.set(ylim=(0.0, 105.0 if percent else 1.06 * most / factor))
+        axes.set_ylabel(f"{prefix}{course.unit}")
+    return Plot(course.title, course.caption, _describe_nodes(course, percent), canvas.svg)
 
 
 def _describe_nodes(course: _Nodes, percent: bool) -> str:

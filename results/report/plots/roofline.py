@@ -11,17 +11,14 @@ from matplotlib.axes import Axes
 from aiperf_hpc.formatting import percent, si
 from aiperf_hpc.results.report.plots.figure import (
     CURVE,
-    GRID,
     HEIGHT,
     INK,
     MUTED,
-    PAPER,
     Plot,
-    dress,
+    drawing,
     logarithmic,
-    new_figure,
-    save,
-    settings,
+    mark_points,
+    name_point,
 )
 
 ROOM = 3.0
@@ -80,41 +77,35 @@ def roofline_plot(
     drawn = [panel for panel in panels if panel.points]
     if not drawn or not roofs:
         return None
-    with settings(name):
-        figure = new_figure(1.9 * HEIGHT)
-        every = figure.subplots(1, len(drawn), squeeze=False, sharey=True)[0]
-        rates = [roof.rate for roof in roofs]
-        rates += [point.rate for panel in drawn for point in panel.points]
+    rates = [roof.rate for roof in roofs]
+    rates += [point.rate for panel in drawn for point in panel.points]
+    with drawing(name, 1.9 * HEIGHT) as canvas:
+        every = canvas.panels(1, len(drawn), shared="y")
         for axes, panel in zip(every, drawn, strict=True):
             _draw(axes, panel, roofs, rates)
-        every[0].set_ylabel("OPS", color=MUTED)
-        figure.tight_layout(w_pad=2.0)
+        every[0].set_ylabel("OPS")
+        canvas.figure.tight_layout(w_pad=2.0)
         for axes, panel in zip(every, drawn, strict=True):
             _name_roofs(axes, roofs)
             _name_slope(axes, panel, roofs)
-        svg = save(figure, name)
-    return Plot(f"Roofline of {title}", _caption(drawn), _words(roofs, drawn), svg)
+    return Plot(f"Roofline of {title}", _caption(drawn), _words(roofs, drawn), canvas.svg)
 
 
 def _draw(axes: Axes, panel: Panel, roofs: Sequence[Roof], rates: Sequence[float]) -> None:
     """Draw lines and points; the words come once the panel's size is known."""
-    dress(axes)
-    axes.grid(axis="x", color=GRID, linewidth=0.7)
+    axes.grid(axis="x")
     ridges = [roof.rate / panel.bandwidth for roof in roofs]
     found = [p.intensity for p in panel.points] + [p.most_intensity for p in panel.points]
     logarithmic(axes, "x", [min(*found, *ridges) / ROOM, max(*found, *ridges) * ROOM])
     logarithmic(axes, "y", [min(rates) / ROOM, max(rates) * ROOM])
     left, right = axes.get_xlim()
-    top = max(roof.rate for roof in roofs)
-    axes.plot(
-        [left, top / panel.bandwidth], [left * panel.bandwidth, top], color=INK, linewidth=1.4
-    )
+    top, slope = max(roof.rate for roof in roofs), panel.bandwidth
+    axes.plot([left, top / slope], [left * slope, top], color=INK)
     for roof in roofs:
-        start = roof.rate / panel.bandwidth
-        axes.plot([start, right], [roof.rate] * 2, color=INK, linewidth=1.4)
+        axes.plot([roof.rate / slope, right], [roof.rate] * 2, color=INK)
     for point in panel.points:
         _mark(axes, point)
-    axes.set_xlabel(NAMES[panel.kind], color=MUTED)
+    axes.set_xlabel(NAMES[panel.kind])
 
 
 def _name_roofs(axes: Axes, roofs: Sequence[Roof]) -> None:
@@ -126,15 +117,9 @@ def _name_roofs(axes: Axes, roofs: Sequence[Roof]) -> None:
         else:
             groups.append([roof])
     for group in groups:
-        axes.annotate(
-            ", ".join(f"{roof.name} {si(roof.rate, 'OPS')}" for roof in group),
-            (axes.get_xlim()[1], group[0].rate),
-            xytext=(0, 3),
-            textcoords="offset points",
-            ha="right",
-            va="bottom",
-            color=MUTED,
-        )
+        text = ", ".join(f"{roof.name} {si(roof.rate, 'OPS')}" for roof in group)
+        place = axes.get_xlim()[1], group[0].rate
+        name_point(axes, text, place, (0, 3), ha="right", va="bottom", color=MUTED)
 
 
 def _height(axes: Axes, rate: float) -> float:
@@ -149,36 +134,19 @@ def _name_slope(axes: Axes, panel: Panel, roofs: Sequence[Roof]) -> None:
     places = [(x, x * panel.bandwidth) for x in (begin, end)]
     (x0, y0), (x1, y1) = axes.transData.transform(places)
     middle = math.sqrt(begin * end)
-    axes.annotate(
-        f"{panel.kind} {si(panel.bandwidth, 'B/s')}",
-        (middle, middle * panel.bandwidth),
-        xytext=(-2, 2),
-        textcoords="offset points",
-        rotation=math.degrees(math.atan2(y1 - y0, x1 - x0)),
-        rotation_mode="anchor",
-        ha="center",
-        va="bottom",
-        color=MUTED,
-    )
+    angle = math.degrees(math.atan2(y1 - y0, x1 - x0))
+    along = {"rotation": angle, "rotation_mode": "anchor", "ha": "center", "va": "bottom"}
+    text, place = f"{panel.kind} {si(panel.bandwidth, 'B/s')}", (middle, middle * panel.bandwidth)
+    name_point(axes, text, place, (-2, 2), **along, color=MUTED)
 
 
 def _mark(axes: Axes, point: Point) -> None:
     """Draw a mark where each layer stands alone, and a line to where all that can be is fused."""
     if point.most_intensity > point.intensity:
-        axes.plot(
-            [point.intensity, point.most_intensity], [point.rate] * 2, color=CURVE, linewidth=1.2
-        )
-    axes.plot(
-        [point.intensity],
-        [point.rate],
-        marker=MARKS.get(point.precision, "o"),
-        markersize=4.6,
-        markerfacecolor=PAPER,
-        markeredgecolor=CURVE,
-        markeredgewidth=1.2,
-        linestyle="none",
-        zorder=3,
-    )
+        ends = [point.intensity, point.most_intensity]
+        axes.plot(ends, [point.rate] * 2, color=CURVE, linewidth=1.2)
+    mark = MARKS.get(point.precision, "o")
+    mark_points(axes, [point.intensity], [point.rate], marker=mark, markersize=4.6)
 
 
 def _caption(panels: Sequence[Panel]) -> str:

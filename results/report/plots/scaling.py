@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from aiperf_hpc.formatting import percent, si
 from aiperf_hpc.results.report.plots.figure import (
     CURVE,
+    IDEAL,
     INK,
     MOST_NUMBERS,
     MUTED,
+    Canvas,
     Plot,
-    dress,
+    drawing,
     logarithmic,
     mark_points,
     name_last,
-    new_axes,
-    new_figure,
-    save,
-    settings,
 )
 from aiperf_hpc.results.report.scaling import ScalingPoint
 
@@ -45,17 +42,15 @@ def _ops_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
     nodes = [float(point.nodes) for point in points]
     scored = [point for point in points if point.ops > 0.0]  # A logarithm knows no 0.
     ideal = [points[0].ops_per_node * n for n in nodes]
-    with settings("scaling"):
-        figure, axes = _over_nodes(points)
-        axes.plot(nodes, ideal, color=MUTED, linewidth=1.0, linestyle=(0, (5, 3)), zorder=1)
-        places = [float(point.nodes) for point in scored]
-        scores = [point.ops for point in scored]
-        axes.plot(places, scores, color=CURVE, linewidth=1.4)
+    places, scores = [float(point.nodes) for point in scored], [point.ops for point in scored]
+    with drawing("scaling") as canvas:
+        axes = _over_nodes(canvas, points)
+        axes.plot(nodes, ideal, color=MUTED, linewidth=1.0, linestyle=IDEAL, zorder=1)
+        axes.plot(places, scores, color=CURVE)
         mark_points(axes, places, scores)
         name_last(axes, places[-1], scores[-1], si(scores[-1], "OPS"))
         logarithmic(axes, "y", [*scores, *ideal])
-        axes.set_ylabel("OPS", color=MUTED)
-        svg = save(figure, "scaling")
+        axes.set_ylabel("OPS")
     least, most = points[0], points[-1]
     words = (
         f"Score over nodes, a line chart with logarithmic axes: {si(least.ops, 'OPS')} on "
@@ -65,44 +60,39 @@ def _ops_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
     caption = "Dashed: in proportion to the nodes."
     if len(scored) < len(points):
         caption += f" {len(points) - len(scored)} without a score cannot be drawn."
-    return Plot("OPS over nodes", caption, words, svg)
+    return Plot("OPS over nodes", caption, words, canvas.svg)
 
 
 def _efficiency_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
     nodes = [float(point.nodes) for point in points]
     values = [100.0 * point.efficiency for point in points]
-    with settings("efficiency"):
-        figure, axes = _over_nodes(points)
-        axes.axhline(100.0, color=MUTED, linewidth=1.0, linestyle=(0, (5, 3)), zorder=1)
-        axes.plot(nodes, values, color=CURVE, linewidth=1.4)
+    with drawing("efficiency") as canvas:
+        axes = _over_nodes(canvas, points)
+        axes.axhline(100.0, color=MUTED, linewidth=1.0, linestyle=IDEAL, zorder=1)
+        axes.plot(nodes, values, color=CURVE)
         mark_points(axes, nodes, values)
         name_last(axes, nodes[-1], values[-1], percent(points[-1].efficiency))
-        axes.set_ylim(0.0, 1.06 * max(100.0, *values))
-        axes.set_ylabel("%", color=MUTED)
-        svg = save(figure, "efficiency")
+        axes.set(ylim=(0.0, 1.06 * max(100.0, *values)), ylabel="%")
     lowest = min(points, key=lambda point: point.efficiency)
     words = (
         f"Weak-scaling efficiency over nodes, a line chart: lowest {percent(lowest.efficiency)} "
         f"on {lowest.nodes:,}, {percent(points[-1].efficiency)} on {points[-1].nodes:,}."
     )
     caption = "A node's OPS over those in the smallest run."
-    return Plot("Weak-scaling efficiency", caption, words, svg)
+    return Plot("Weak-scaling efficiency", caption, words, canvas.svg)
 
 
-def _over_nodes(points: Sequence[ScalingPoint]) -> tuple[Figure, Axes]:
-    """Return a drawing whose logarithmic axis has a mark for each number of nodes."""
-    figure, axes = new_axes()
-    dress(axes)
+def _over_nodes(canvas: Canvas, points: Sequence[ScalingPoint]) -> Axes:
+    """Return axes, of which the logarithmic one has a mark for each number of nodes."""
+    axes = canvas.axes()
     nodes = sorted({point.nodes for point in points})
     low, high = nodes[0] * (nodes[0] / nodes[-1]) ** 0.03, nodes[-1]
-    axes.set_xscale("log")
-    axes.set_xlim(low, high)
+    axes.set(xscale="log", xlim=(low, high), xlabel="nodes")
     places = [math.log(n / low) / math.log(high / low) for n in nodes]
     shown = [nodes[i] for i in _apart(places, [len(f"{n:,}") for n in nodes])]
     axes.set_xticks(shown, [f"{n:,}" for n in shown])
     axes.set_xticks([], minor=True)
-    axes.set_xlabel("nodes", color=MUTED)
-    return figure, axes
+    return axes
 
 
 def _apart(places: Sequence[float], letters: Sequence[int]) -> list[int]:
@@ -123,8 +113,6 @@ def _apart(places: Sequence[float], letters: Sequence[int]) -> list[int]:
 
 
 STUDY_HEIGHT = 5.4
-IDEAL = (0, (5, 3))
-"""Dashes of the ideal lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,31 +134,24 @@ class Scale:
     time_efficiency: float | None
 
 
-Panel = Callable[[Scale], tuple[float | None, float | None]]
-"""An entry's value, and its deviation."""
-
-
 def scaling_study_plot(subject: str, scales: Sequence[Scale], name: str, devices: str) -> Plot:
     """Draw the entries of one benchmark, fewest ``devices`` (accelerators or ranks) first.
 
     Ideal is in proportion to the smallest entry: time falls and throughput grows with the
     accelerators, epochs and efficiency stay. ``name`` is unique among a page's drawings.
     """
-    base = scales[0]
-    with settings(name):
-        figure = new_figure(STUDY_HEIGHT)
-        panels = figure.subplots(2, 2, sharex=True).ravel()
-        _panel(panels[0], "time to solution, min", scales, _minutes, lambda n: 1.0 / n)
-        _panel(panels[1], "epochs to converge", scales, _epochs, lambda _: 1.0)
-        _panel(panels[2], "training samples/s", scales, _throughput, lambda n: n)
+    with drawing(name, STUDY_HEIGHT) as canvas:
+        panels = canvas.panels(2, 2, shared="x")
+        _panel(panels[0], "time to solution, min", scales, "minutes", -1)
+        _panel(panels[1], "epochs to converge", scales, "epochs", 0)
+        _panel(panels[2], "training samples/s", scales, "throughput", 1)
         _efficiency(panels[3], scales)
         for axes in panels:
             _number(axes, [scale.accelerators for scale in scales])
         for axes in panels[2:]:
-            axes.set_xlabel(devices, color=MUTED)
-        figure.subplots_adjust(left=0.062, right=0.985, top=0.93, bottom=0.095, hspace=0.3)
-        svg = save(figure, name)
-    most = scales[-1]
+            axes.set_xlabel(devices)
+        canvas.figure.subplots_adjust(0.062, 0.095, 0.985, 0.93, hspace=0.3)
+    base, most = scales[0], scales[-1]
     words = (
         f"Scaling of {subject}, four charts over {devices} with logarithmic axes: from "
         f"{base.accelerators:,} to {most.accelerators:,} time to solution goes from "
@@ -179,81 +160,61 @@ def scaling_study_plot(subject: str, scales: Sequence[Scale], name: str, devices
         f"{_text(most.throughput)} samples/s; efficiency is {percent(most.efficiency, 1)}."
     )
     caption = "Dashed: ideal, from the smallest entry. Bars: one standard deviation over trainings."
-    return Plot(f"Scaling of {subject}", caption, words, svg)
+    return Plot(f"Scaling of {subject}", caption, words, canvas.svg)
 
 
-def _panel(
-    axes: Axes,
-    title: str,
-    scales: Sequence[Scale],
-    of: Panel,
-    ideal: Callable[[float], float],
-) -> None:
-    """Draw a measure, with the line that it would follow from the first entry that has it."""
-    shown = [(scale.accelerators, *of(scale)) for scale in scales]
+def _panel(axes: Axes, title: str, scales: Sequence[Scale], measure: str, growth: int) -> None:
+    """Draw a measure, with the line that it would follow from the first entry that has it.
+
+    Args:
+        axes: the panel.
+        title: of the panel.
+        scales: all entries.
+        measure: the field of entries, beside which its deviation is another.
+        growth: the power of the number of accelerators in which the measure grows ideally.
+    """
+    shown = ((s.accelerators, getattr(s, measure), getattr(s, f"{measure}_deviation") or 0.0)
+             for s in scales)  # fmt: skip
     known = [(n, value, deviation) for n, value, deviation in shown if value is not None]
-    _dress(axes, f"{title} (log scale)" if known else title)
+    _title(axes, f"{title} (log scale)" if known else title)
     if not known:
         axes.annotate("no training converged", (0.5, 0.5), xycoords="axes fraction", ha="center")
         return
-    first, value, _ = known[0]
+    places, values, deviations = zip(*known, strict=True)
     ends = [float(scales[0].accelerators), float(scales[-1].accelerators)]
-    line = [value * ideal(n / first) for n in ends]
+    line = [values[0] * (n / places[0]) ** growth for n in ends]
     axes.plot(ends, line, color=MUTED, linewidth=1.0, linestyle=IDEAL, zorder=1)
-    _error_bars(axes, known)
-    bars = [v + sign * (d or 0.0) for _, v, d in known for sign in (-1.0, 1.0)]
-    logarithmic(axes, "y", [*line, *bars])
-
-
-def _error_bars(axes: Axes, known: Sequence[tuple[int, float, float | None]]) -> None:
-    places = [float(n) for n, _, _ in known]
-    values = [value for _, value, _ in known]
-    deviations = [deviation or 0.0 for _, _, deviation in known]
     axes.errorbar(places, values, deviations, fmt="none", ecolor=CURVE, elinewidth=1.2, capsize=3)
     mark_points(axes, places, values)
+    bars = [v + sign * d for _, v, d in known for sign in (-1.0, 1.0)]
+    logarithmic(axes, "y", [*line, *bars])
 
 
 def _efficiency(axes: Axes, scales: Sequence[Scale]) -> None:
     """Draw both efficiencies: rings of throughput's, squares of the time to solution's."""
-    _dress(axes, "efficiency, %  (rings: throughput, squares: time to solution)")
+    _title(axes, "efficiency, %  (rings: throughput, squares: time to solution)")
     axes.axhline(100.0, color=MUTED, linewidth=1.0, linestyle=IDEAL, zorder=1)
     timed = [(s.accelerators, 100.0 * s.time_efficiency) for s in scales if s.time_efficiency]
-    axes.plot(
-        [n for n, _ in timed], [value for _, value in timed],
-        linestyle="none", marker="s", markersize=4.5, color=INK, clip_on=False, zorder=2,
-    )  # fmt: skip
+    squares = {"marker": "s", "markersize": 4.5, "markerfacecolor": INK, "markeredgecolor": INK}
+    mark_points(axes, [n for n, _ in timed], [value for _, value in timed], **squares, zorder=2)
     values = [100.0 * scale.efficiency for scale in scales]
     mark_points(axes, [float(scale.accelerators) for scale in scales], values)
     axes.set_ylim(0.0, 1.1 * max(100.0, *values, *(value for _, value in timed)))
 
 
-def _dress(axes: Axes, title: str) -> None:
-    dress(axes)
+def _title(axes: Axes, title: str) -> None:
     axes.set_title(title, loc="left", fontsize=9.0, color=INK)
 
 
 def _number(axes: Axes, accelerators: Sequence[int]) -> None:
     """Make the horizontal axis logarithmic, with the entries' own numbers where they have room."""
     logarithmic(axes, "x", [float(n) for n in accelerators])
-    ends = max(accelerators), min(accelerators)
-    apart = max((ends[0] / ends[1]) ** (1 / MOST_NUMBERS), 1.02)
+    apart = max((max(accelerators) / min(accelerators)) ** (1 / MOST_NUMBERS), 1.02)
     shown: list[int] = []
     for n in sorted(set(accelerators)):
         if not shown or n >= shown[-1] * apart:
             shown.append(n)
     axes.xaxis.set_ticks(shown, [f"{n:,}" for n in shown])
-
-
-def _minutes(scale: Scale) -> tuple[float | None, float | None]:
-    return scale.minutes, scale.minutes_deviation
-
-
-def _epochs(scale: Scale) -> tuple[float | None, float | None]:
-    return scale.epochs, scale.epochs_deviation
-
-
-def _throughput(scale: Scale) -> tuple[float | None, float | None]:
-    return scale.throughput, scale.throughput_deviation
 
 
 def _text(value: float | None) -> str:

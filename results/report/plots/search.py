@@ -17,23 +17,22 @@ from aiperf_hpc.objective import Measure
 from aiperf_hpc.results.report.parts import TrialReport
 from aiperf_hpc.results.report.plots.figure import (
     CURVE,
-    GRID,
     HEIGHT,
     INK,
     MUTED,
     Plot,
-    dress,
+    drawing,
     evenly,
+    mark_points,
     name_last,
-    new_figure,
     of_its_own,
-    save,
     scaled,
-    settings,
 )
 from aiperf_hpc.results.report.search_replay import CandidateOutcome
 from aiperf_hpc.trial import Hyperparameters, RoundPhase
 
+TALL = (0.062, 0.15, 0.855, 0.8)
+"""The place of axes in a drawing that is higher than others."""
 MOST_CURVES = 60
 """Trials that are drawn; more lines could not be told apart."""
 
@@ -52,9 +51,8 @@ def learning_plot(trials: Sequence[TrialReport], best: str | None, measure: Meas
     shown = [evaluated[place] for place in evenly(len(evaluated), MOST_CURVES)]
     chosen = next((trial for trial in evaluated if trial.id == best), None)
     factor = 100.0 if measure.error is not None else 1.0
-    with settings("learning"):
-        figure = new_figure(1.35 * HEIGHT)
-        axes = figure.add_axes((0.062, 0.15, 0.855, 0.8))
+    with drawing("learning", 1.35 * HEIGHT) as canvas:
+        axes = canvas.axes(TALL)
         for trial in shown:
             if trial is not chosen:
                 axes.plot(*_curve(trial, factor), color=MUTED, linewidth=0.9, alpha=0.55,
@@ -66,12 +64,11 @@ def learning_plot(trials: Sequence[TrialReport], best: str | None, measure: Meas
         drawn = [*shown, *([chosen] if chosen is not None else [])]
         axes.set_ylim(*_limits([factor * value for trial in drawn for value in trial.qualities]))
         axes.set_xlim(0.0, max(trial.first_epoch + len(trial.qualities) for trial in drawn))
-        axes.set_xlabel("epoch of the trial", color=MUTED)
-        axes.set_ylabel(f"{measure.label}, %" if factor > 1.0 else measure.label, color=MUTED)
-        dress(axes)
+        label = f"{measure.label}, %" if factor > 1.0 else measure.label
+        axes.set(xlabel="epoch of the trial", ylabel=label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        svg = save(figure, "learning")
-    return Plot("Learning curves", _caption(drawn, evaluated, chosen), _words(drawn, measure), svg)
+    caption = _caption(drawn, evaluated, chosen)
+    return Plot("Learning curves", caption, _words(drawn, measure), canvas.svg)
 
 
 def _curve(trial: TrialReport, factor: float) -> tuple[list[int], list[float]]:
@@ -130,16 +127,14 @@ def hyperparameters_plot(trials: Sequence[TrialReport], measure: Measure) -> Plo
     factor = 100.0 if measure.error is not None else 1.0
     shown = [tuned[place] for place in evenly(len(tuned), MOST_POINTS)]
     reached = [factor * (trial.best_quality or 0.0) for trial in shown]
-    with settings("hyperparameters"):
-        figure = new_figure(1.2 * HEIGHT)
+    with drawing("hyperparameters", 1.2 * HEIGHT) as canvas:
         for place, name in enumerate(names):
             width = 0.9 / len(names)
-            axes = figure.add_axes((0.062 + place * width, 0.19, width - 0.055, 0.74))
+            axes = canvas.axes((0.062 + place * width, 0.19, width - 0.055, 0.74))
             _panel(axes, name, _values(shown, name), reached)
             if place == 0:
                 label = f"best {measure.label}"
-                axes.set_ylabel(f"{label}, %" if factor > 1.0 else label, color=MUTED)
-        svg = save(figure, "hyperparameters")
+                axes.set_ylabel(f"{label}, %" if factor > 1.0 else label)
     caption = (
         "A ring is a trial of hyperparameter optimisation, by the best that it reached; bars are "
         "medians. Trials differ in more than one of them, and in their networks."
@@ -147,7 +142,8 @@ def hyperparameters_plot(trials: Sequence[TrialReport], measure: Measure) -> Plo
     if len(shown) < len(tuned):
         caption += f" {len(shown)} of {len(tuned):,} trials, evenly taken."
     words = ", ".join(_name_text(name) for name in names)
-    return Plot("Effects of hyperparameters", caption, f"A scatter plot by {words}.", svg)
+    description = f"A scatter plot by {words}."
+    return Plot("Effects of hyperparameters", caption, description, canvas.svg)
 
 
 def _values(trials: Sequence[TrialReport], name: str) -> list[float | str]:
@@ -163,22 +159,19 @@ def _panel(axes: Axes, name: str, values: Sequence[float | str], reached: Sequen
     numbers = [value for value in values if not isinstance(value, str)]
     scale = len(known) > MOST_VALUES and len(numbers) == len(values)
     places = numbers if scale else [known.index(value) for value in values]
-    axes.plot(places, reached, linestyle="none", marker="o", markersize=4.2, clip_on=False,
-              markerfacecolor="none", markeredgecolor=CURVE, markeredgewidth=1.0)  # fmt: skip
+    mark_points(axes, places, reached, markerfacecolor="none", markeredgewidth=1.0)
     if not scale:
         for place, value in enumerate(known):
             own = [each for each, of in zip(reached, values, strict=True) if of == value]
             axes.hlines(statistics.median(own), place - 0.3, place + 0.3, color=INK, linewidth=2)
         axes.set_xlim(-0.6, len(known) - 0.4)
     axes.set_ylim(*_limits(reached))
-    dress(axes)
     if scale:
         axes.xaxis.set_major_locator(MaxNLocator(4))
     else:
         axes.set_xticks(range(len(known)), [_value_text(value) for value in known])
     axes.yaxis.set_major_locator(MaxNLocator(6))
-    axes.spines["bottom"].set_color(GRID)
-    axes.set_xlabel(_name_text(name), color=MUTED)
+    axes.set_xlabel(_name_text(name))
 
 
 def _value_text(value: float | str) -> str:
@@ -203,30 +196,21 @@ def prediction_plot(candidates: Sequence[CandidateOutcome]) -> Plot | None:
     spread = [100.0 * (c.deviation or 0.0) for c in shown]
     reached = [100.0 * (c.reached or 0.0) for c in shown]
     predicted = scaled([c.predicted for c in shown], 0.01)
-    with settings("prediction"):
-        figure = new_figure(1.35 * HEIGHT)
-        axes = figure.add_axes((0.062, 0.15, 0.855, 0.8))
+    with drawing("prediction", 1.35 * HEIGHT) as canvas:
+        axes = canvas.axes(TALL)
         numbers = [i + 1 for i in range(len(shown))]
         axes.errorbar(
             numbers, expected, yerr=spread, color=MUTED, linestyle="none", marker="_",
             markersize=7, elinewidth=1.0,
         )  # fmt: skip
-        axes.plot(
-            numbers, predicted, linestyle="none", marker="D", markersize=6.5,
-            markerfacecolor="none", markeredgecolor=INK, markeredgewidth=1.0, gid="predicted",
-        )  # fmt: skip
-        axes.plot(
-            numbers, reached, linestyle="none", marker="o", markersize=4.2, color=CURVE,
-            gid="reached",
-        )  # fmt: skip
+        diamonds = {"marker": "D", "markersize": 6.5, "markerfacecolor": "none"}
+        mark_points(axes, numbers, predicted, **diamonds, markeredgecolor=INK, gid="predicted")
+        mark_points(axes, numbers, reached, markerfacecolor=CURVE, gid="reached")
         axes.plot(numbers, list(accumulate(reached, max)), color=CURVE, linewidth=1.0, alpha=0.5)
         axes.set_ylim(*_accuracies(expected, spread, [*reached, *predicted]))
-        axes.set_xlim(0.0, len(shown) + 1.0)
-        axes.set_xlabel("candidates in order of time", color=MUTED)
-        axes.set_ylabel("accuracy, %", color=MUTED)
-        dress(axes)
+        axes.set(xlim=(0.0, len(shown) + 1.0), xlabel="candidates in order of time")
+        axes.set_ylabel("accuracy, %")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        svg = save(figure, "prediction")
     words = (
         f"Expected and reached accuracy of {len(shown)} candidates: expected from "
         f"{min(expected):.3g}% to {max(expected):.3g}%, reached from {min(reached):.3g}% to "
@@ -238,7 +222,7 @@ def prediction_plot(candidates: Sequence[CandidateOutcome]) -> Plot | None:
     )
     if len(shown) < len(judged):
         caption += f" {len(shown)} of {len(judged):,} candidates, evenly taken."
-    return Plot("Expected, reached and predicted", caption, words, svg)
+    return Plot("Expected, reached and predicted", caption, words, canvas.svg)
 
 
 def write_prediction_plot(candidates: Sequence[CandidateOutcome], path: Path) -> None:
@@ -253,7 +237,7 @@ def write_prediction_plot(candidates: Sequence[CandidateOutcome], path: Path) ->
     plot = prediction_plot(candidates)
     if plot is None:
         raise UsageError("no candidate has both an expected and a known objective yet: no plot")
-    path.write_text(of_its_own(str(plot.svg)), "utf-8")
+    path.write_text(of_its_own(plot.svg), "utf-8")
 
 
 def _accuracies(

@@ -10,19 +10,18 @@ from typing import Literal
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.transforms import Bbox
 
 from aiperf_hpc.results.report.plots.figure import (
     CURVE,
     INK,
     MUTED,
-    PAPER,
     Plot,
-    dress,
+    drawing,
     logarithmic,
-    new_figure,
-    save,
+    mark_points,
+    name_point,
     scaled,
-    settings,
 )
 
 PANEL = 4.6
@@ -77,24 +76,22 @@ def threshold_plot(
     known = [s for curve in curves for s in curve.seconds if s is not None]
     if not known:
         return None
-    with settings(name):
-        figure, axes = _axes(0.645)
+    with drawing(name, PANEL) as canvas:
+        axes = canvas.axes((0.08, 0.11, 0.645, 0.84))
         for place, curve in reversed(list(enumerate(curves))):
             _curve(axes, thresholds, curve, place)
         if target in thresholds:
             _mark_target(axes, float(target or 0.0), is_last=target == thresholds[-1])
-        axes.set_xlim(*_limits(thresholds))
-        axes.set_xlabel(f"threshold, {subject}", color=MUTED, parse_math=False)
+        axes.set(xlim=_limits(thresholds), xlabel=f"threshold, {subject}")
         _logarithmic(axes, "y", known)
-        axes.set_ylabel("time to the threshold, s", color=MUTED)
-        _legend(figure, curves)
-        svg = save(figure, name)
+        axes.set_ylabel("time to the threshold, s")
+        _legend(canvas.figure, curves)
     caption = (
         "Rings: the ranking changes there; the entry has overtaken another since the threshold "
         "before. A line ends where its entry never got further."
     )
     words = _thresholds_in_words(subject, thresholds, curves)
-    return Plot(f"Threshold sensitivity of {subject}", caption, words, svg)
+    return Plot(f"Threshold sensitivity of {subject}", caption, words, canvas.svg)
 
 
 def cost_plot(subject: str, currency: str, points: Sequence[CostPoint], name: str) -> Plot | None:
@@ -109,15 +106,13 @@ def cost_plot(subject: str, currency: str, points: Sequence[CostPoint], name: st
     if not points:
         return None
     front = [point for point in points if point.on_front]
-    with settings(name):
-        figure, axes = _axes(0.9)
+    with drawing(name, PANEL) as canvas:
+        axes = canvas.axes((0.08, 0.11, 0.9, 0.84))
         _front(axes, points, front)
         _logarithmic(axes, "x", [point.seconds for point in points])
         _logarithmic(axes, "y", [point.cost for point in points])
-        axes.set_xlabel("time to the target, s", color=MUTED)
-        axes.set_ylabel(f"cost to the target, {currency}", color=MUTED)
+        axes.set(xlabel="time to the target, s", ylabel=f"cost to the target, {currency}")
         _name(axes, [*front, *(point for point in points if not point.on_front)])
-        svg = save(figure, name)
     fastest, cheapest = points[0], min(points, key=lambda point: (point.cost, point.seconds))
     words = (
         f"Cost over time of {len(points)} entries in {subject}, a scatter plot with logarithmic "
@@ -129,14 +124,7 @@ def cost_plot(subject: str, currency: str, points: Sequence[CostPoint], name: st
         "Dots and line: the front, of entries that no other one beats in both time and cost. "
         "Others are named where there is room."
     )
-    return Plot(f"Time and cost of {subject}", caption, words, svg)
-
-
-def _axes(width: float) -> tuple[Figure, Axes]:
-    figure = new_figure(PANEL)
-    axes = figure.add_axes((0.08, 0.11, width, 0.84))
-    dress(axes)
-    return figure, axes
+    return Plot(f"Time and cost of {subject}", caption, words, canvas.svg)
 
 
 def _curve(axes: Axes, thresholds: Sequence[float], curve: TimeCurve, place: int) -> None:
@@ -149,11 +137,9 @@ def _curve(axes: Axes, thresholds: Sequence[float], curve: TimeCurve, place: int
     last = max((i for i, s in enumerate(curve.seconds) if s is not None), default=None)
     if last is not None:
         axes.plot([thresholds[last]], [seconds[last]], marker=".", color=style[0], clip_on=False)
-    axes.plot(
-        [thresholds[i] for i in curve.overtakes], [seconds[i] for i in curve.overtakes],
-        linestyle="none", marker="o", markersize=5.0, markerfacecolor=PAPER,
-        markeredgecolor=style[0], markeredgewidth=1.2, clip_on=False, zorder=3,
-        gid=f"changes-{place}",
+    mark_points(
+        axes, [thresholds[i] for i in curve.overtakes], [seconds[i] for i in curve.overtakes],
+        markersize=5.0, markeredgecolor=style[0], gid=f"changes-{place}",
     )  # fmt: skip
 
 
@@ -170,11 +156,9 @@ def _style(place: int) -> tuple[str, Literal["solid"] | tuple[int, tuple[int, ..
 def _mark_target(axes: Axes, target: float, *, is_last: bool) -> None:
     """Mark the target; left of it would be the numbers of the axis where it is the first."""
     axes.axvline(target, color=INK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
-    axes.annotate(
-        f"target {target:g}", (target, 1.0), xycoords=("data", "axes fraction"),
-        xytext=(-4 if is_last else 4, -2), textcoords="offset points",
-        ha="right" if is_last else "left", va="top", color=INK,
-    )  # fmt: skip
+    offset, side = ((-4, -2), "right") if is_last else ((4, -2), "left")
+    place = {"xycoords": ("data", "axes fraction"), "ha": side, "va": "top"}
+    name_point(axes, f"target {target:g}", (target, 1.0), offset, **place)
 
 
 def _limits(thresholds: Sequence[float]) -> tuple[float, float]:
@@ -195,20 +179,17 @@ def _legend(figure: Figure, curves: Sequence[TimeCurve]) -> None:
     if len(curves) > told:
         lines.append(Line2D([], [], color=MUTED, linewidth=0.8))
         names.append(f"{len(curves) - told} slower ones")
-    legend = figure.legend(
-        lines, names, loc="upper left", bbox_to_anchor=(0.73, 0.96), frameon=False,
-        labelcolor=MUTED, fontsize=8.0, handlelength=2.2, borderaxespad=0.0,
+    figure.legend(
+        lines, names, loc="upper left", bbox_to_anchor=(0.73, 0.96), fontsize=8.0,
+        handlelength=2.2, borderaxespad=0.0,
     )  # fmt: skip
-    for text in legend.get_texts():
-        text.set_parse_math(False)  # A name with dollars is no formula.
 
 
 def _front(axes: Axes, points: Sequence[CostPoint], front: Sequence[CostPoint]) -> None:
     rest = [point for point in points if not point.on_front]
-    axes.plot(
-        [p.seconds for p in rest], [p.cost for p in rest], linestyle="none", marker="o",
-        markersize=5.0, markerfacecolor=PAPER, markeredgecolor=MUTED, markeredgewidth=1.2,
-        clip_on=False, gid="beaten",
+    mark_points(
+        axes, [p.seconds for p in rest], [p.cost for p in rest], markersize=5.0,
+        markeredgecolor=MUTED, gid="beaten",
     )  # fmt: skip
     axes.plot(
         [p.seconds for p in front], [p.cost for p in front], color=CURVE, linewidth=1.2,
@@ -218,61 +199,40 @@ def _front(axes: Axes, points: Sequence[CostPoint], front: Sequence[CostPoint]) 
 
 def _name(axes: Axes, points: Sequence[CostPoint]) -> None:
     """Name those on the front, and as many others as have room, the first ones first."""
-    inch = axes.figure.dpi
-    places = axes.transData.transform([(point.seconds, point.cost) for point in points])
-    dots = [_Box(x - 4.0, y - 4.0, x + 4.0, y + 4.0) for x, y in 72.0 / inch * places]
-    corners = 72.0 / inch * axes.transAxes.transform([(0.0, 0.0), (1.0, 1.0)])
-    paper, taken = _Box(*corners[0], *corners[1]), list(dots)
+    to_points = 72.0 / axes.figure.dpi
+    places = to_points * axes.transData.transform([(p.seconds, p.cost) for p in points])
+    dots = [Bbox.from_bounds(x - 4.0, y - 4.0, 8.0, 8.0) for x, y in places]
+    paper = Bbox(to_points * axes.transAxes.transform([(0.0, 0.0), (1.0, 1.0)]))
+    taken = list(dots)
     for point, dot in zip(points, dots, strict=True):
         text = _short(point.name)
-        found = _room(paper, dot, LETTER * len(text), taken)
-        if found or point.on_front:
-            side, level = found or (1, 1)
-            taken.append(_label(dot, LETTER * len(text), side, level))
-            _write(axes, point, text, side, level)
+        labels = {
+            corner: _label(dot, LETTER * len(text), *corner) for corner in product((1, -1), (1, -1))
+        }
+        free = (
+            corner
+            for corner, label in labels.items()
+            if paper.x0 <= label.x0 and label.x1 <= paper.x1 and paper.y0 <= label.y0
+            and not any(label.overlaps(other) for other in taken if other is not dot)
+        )  # fmt: skip
+        found = next(free, (1, 1) if point.on_front else None)
+        if found is not None:
+            taken.append(labels[found])
+            _write(axes, point, text, *found)
 
 
-def _room(paper: _Box, dot: _Box, width: float, taken: Sequence[_Box]) -> tuple[int, int] | None:
-    """Return on which side of a dot, and how high, a name covers nothing; None for nowhere."""
-    for side, level in product((1, -1), (1, -1)):
-        box = _label(dot, width, side, level)
-        if paper.holds(box) and not any(box.meets(other) for other in taken if other is not dot):
-            return side, level
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Box:
-    """A rectangle on paper, in points."""
-
-    left: float
-    bottom: float
-    right: float
-    top: float
-
-    def holds(self, other: _Box) -> bool:
-        """Return whether another box lies within this one, or above it."""
-        beside = other.left < self.left or other.right > self.right
-        return not beside and other.bottom >= self.bottom
-
-    def meets(self, other: _Box) -> bool:
-        """Return whether two boxes have anything in common."""
-        beside = self.right < other.left or other.right < self.left
-        return not (beside or self.top < other.bottom or other.top < self.bottom)
-
-
-def _label(dot: _Box, width: float, side: int, level: int) -> _Box:
+def _label(dot: Bbox, width: float, side: int, level: int) -> Bbox:
     """Return the box of a name beside a dot: to the right or the left, above or below."""
-    left = dot.right + 3.0 if side > 0 else dot.left - 3.0 - width
-    bottom = dot.top - 4.0 if level > 0 else dot.bottom + 4.0 - LINE
-    return _Box(left, bottom, left + width, bottom + LINE)
+    left = dot.x1 + 3.0 if side > 0 else dot.x0 - 3.0 - width
+    bottom = dot.y1 - 4.0 if level > 0 else dot.y0 + 4.0 - LINE
+    return Bbox.from_bounds(left, bottom, width, LINE)
 
 
 def _write(axes: Axes, point: CostPoint, text: str, side: int, level: int) -> None:
-    axes.annotate(
-        text, (point.seconds, point.cost), xytext=(7 * side, 0), textcoords="offset points",
+    name_point(
+        axes, text, (point.seconds, point.cost), (7 * side, 0), fontsize=8.0,
         ha="left" if side > 0 else "right", va="bottom" if level > 0 else "top",
-        color=INK if point.on_front else MUTED, fontsize=8.0, parse_math=False,
+        color=INK if point.on_front else MUTED,
     )  # fmt: skip
 
 
