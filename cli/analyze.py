@@ -280,7 +280,7 @@ def rank(
     if output is not None:
         write_page(ranking, output)
     written = [] if output is None else [str(output)]
-    text = (*tables_as_lines(tables_of(ranking), window_columns()), *written)
+    text = chain(tables_as_lines(tables_of(ranking), window_columns()), written)
     say_result(ranking, text, as_json=json)
     return 0
 

@@ -1,4 +1,4 @@
-"""``aiperf stop``."""
+"""``aiperf stop`` and ``aiperf scale``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TextIO
 
-from aiperf_hpc.cli.conduct import finish, say_score, status_of, take_run
 from aiperf_hpc.cli.output import say
 from aiperf_hpc.cli.parameters import Json, Run, option
+from aiperf_hpc.cli.primary import finish, say_score, status_of, take_run
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.formatting import few
 from aiperf_hpc.primary.control.claim import ClaimedError, holder_is_gone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -107,7 +108,7 @@ def peaks(
     out.mkdir(parents=True, exist_ok=True)
     found, path = measure(planned, out), out / PEAKS
     write_whole(path, found.model_dump_json(indent=1))
-    say_result(found, (*lines(found), f"written to {path}"), as_json=json)
+    say_result(found, chain(lines(found), [f"written to {path}"]), as_json=json)
     return 0
 
 
@@ -232,7 +233,7 @@ def profile(
     plot = out / "profile.svg"
     write_bars([profile_bar(found)], plot)
     written = f"written to {out / 'profile.json'}, {plot} and {found.trace}"
-    say_result(found, (*profiling.table(found), written), as_json=json)
+    say_result(found, chain(profiling.table(found), [written]), as_json=json)
     return 0
 
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -257,7 +258,8 @@ class Series:
         except NotMeasuredError as error:
             sys.stderr.write(f"aiperf: how well they agree is not measured: {error}\n")
             return
-        text = ("", "Repeatability", *tables_as_lines(tables(found), window_columns()))
+        table = tables_as_lines(tables(found), window_columns())
+        text = chain(("", "Repeatability"), table)
         say_result(document.as_json(found.model_dump(mode="json")), text, as_json=as_json)
 
 

@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from aiperf_hpc.cli.conduct import conduct_run, take_run
 from aiperf_hpc.cli.parameters import FinalJson, Run, SigningKey, flag, key_of, option
+from aiperf_hpc.cli.primary import conduct_run, take_run
 from aiperf_hpc.cli.serving import ServerSecurity, free_endpoint
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.prepare import (

@@ -12,7 +12,6 @@ from typing import Annotated, Literal, NoReturn
 from typer import Argument, Option
 
 from aiperf_hpc.cli.command import command_line
-from aiperf_hpc.cli.conduct import conduct_run, plan_line, take_run, where_served
 from aiperf_hpc.cli.output import say
 from aiperf_hpc.cli.parameters import (
     Assignments,
@@ -27,6 +26,7 @@ from aiperf_hpc.cli.parameters import (
     option,
     path_option,
 )
+from aiperf_hpc.cli.primary import conduct_run, plan_line, take_run, where_served
 from aiperf_hpc.cli.repeat import RepeatOptions, Series
 from aiperf_hpc.cli.serving import ServerSecurity, arguments_of, endpoint_of, free_endpoint
 from aiperf_hpc.config import RunConfig, load_config

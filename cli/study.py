@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -59,7 +60,7 @@ def study(
     folder.begin(planned)
     result = conduct(planned, folder, _say_to_stderr)
     folder.save(result)
-    text = (*lines(result), f"written to {folder.result} and {folder.plot}")
+    text = chain(lines(result), [f"written to {folder.result} and {folder.plot}"])
     say_result(as_json(result.model_dump(mode="json")), text, as_json=json)
     return 0 if result.complete else 1
 

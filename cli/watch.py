@@ -11,9 +11,9 @@ from typing import Annotated
 
 from typer import Argument
 
-from aiperf_hpc.cli.conduct import where_served
 from aiperf_hpc.cli.output import say, say_folded, say_result
 from aiperf_hpc.cli.parameters import Json, Run, option, run_named
+from aiperf_hpc.cli.primary import where_served
 from aiperf_hpc.cli.serving import ServerSecurity, endpoint_of
 from aiperf_hpc.errors import AIPerfError, EndedEarlyError
 from aiperf_hpc.formatting import age, duration
@@ -22,12 +22,12 @@ from aiperf_hpc.results.terminal.progress import ProgressDisplay
 from aiperf_hpc.results.terminal.status_line import status_line
 from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.clock import clock_lines
-from aiperf_hpc.results.views.models import model_lines
 from aiperf_hpc.results.views.nodes import elasticity_lines, kind_lines
 from aiperf_hpc.results.views.replica_status import ReplicaStatus, StorageStatus
 from aiperf_hpc.results.views.run_catalog import run_name
 from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView, outcome
 from aiperf_hpc.results.views.telemetry import telemetry_lines
+from aiperf_hpc.results.views.trainings import model_lines
 from aiperf_hpc.results.views.witnesses import witness_line
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.streams import folded

@@ -133,6 +133,23 @@ def _headline(quantity: Quantity, runs: Iterable[RunSummary]) -> Metric:
     return metric
 
 
+STATUS_METRICS: tuple[tuple[str, str, Callable[[RunStatus], float | None]], ...] = (
+    ("remaining_seconds", "Seconds to the end.", lambda s: s.remaining_seconds),
+    (
+        "queue_seconds",
+        "Seconds in the queue until the first node, which are not charged.",
+        lambda s: None if s.clock is None else s.clock.queue_seconds,
+    ),
+    ("problems", "Problems of the records.", lambda s: len(s.problems)),
+    (
+        "storage_waiting",
+        "The primary and replicas that wait for storage now.",
+        lambda s: sum(each.waiting for each in s.storage),
+    ),
+)
+"""What is reported of a run that goes on: the name, what it is, where it is found."""
+
+
 def _of_statuses(statuses: Mapping[str, RunStatus]) -> Iterator[Metric]:
     replicas: Tally[tuple[str, ...]] = Tally()
     for run, status in statuses.items():
@@ -144,18 +161,9 @@ def _of_statuses(statuses: Mapping[str, RunStatus]) -> Iterator[Metric]:
         for state, number in status.trials_by_state.items()
     }
     yield _gauge("aiperf_run_trials", "Trials by state.", trials, ["run", "state"])
-    remaining = {(run,): status.remaining_seconds for run, status in statuses.items()}
-    yield _gauge("aiperf_run_remaining_seconds", "Seconds to the end.", remaining, ["run"])
-    queued = {(run,): s.clock.queue_seconds for run, s in statuses.items() if s.clock is not None}
-    text = "Seconds in the queue until the first node, which are not charged."
-    yield _gauge("aiperf_run_queue_seconds", text, queued, ["run"])
-    problems = {(run,): len(status.problems) for run, status in statuses.items()}
-    yield _gauge("aiperf_run_problems", "Problems of the records.", problems, ["run"])
-    waiting = {
-        (run,): sum(each.waiting for each in status.storage) for run, status in statuses.items()
-    }
-    text = "The primary and replicas that wait for storage now."
-    yield _gauge("aiperf_run_storage_waiting", text, waiting, ["run"])
+    for name, text, value in STATUS_METRICS:
+        told = {(run,): value(status) for run, status in statuses.items()}
+        yield _gauge(f"aiperf_run_{name}", text, told, ["run"])
     waited = CounterMetricFamily(
         "aiperf_run_storage_wait_seconds", "Seconds waited for storage, in all.", labels=["run"]
     )
@@ -183,8 +191,7 @@ def _of_telemetry(statuses: Mapping[str, RunStatus]) -> Iterator[Metric]:
         told = {
             (run, node.host): value(node) for run, each in telemetry.items() for node in each.nodes
         }
-        known = {key: number for key, number in told.items() if number is not None}
-        yield _gauge(f"aiperf_node_{name}", text, known, ["run", "host"])
+        yield _gauge(f"aiperf_node_{name}", text, told, ["run", "host"])
     energy = CounterMetricFamily(
         "aiperf_run_energy_joules", "Energy of what is metered.", labels=["run", "label"]
     )
@@ -198,8 +205,12 @@ def _ratio(percent: float | None) -> float | None:
     return None if percent is None else percent / 100.0
 
 
-def _gauge(name: str, text: str, values: Mapping[K, float], labels: list[str]) -> GaugeMetricFamily:
+def _gauge(
+    name: str, text: str, values: Mapping[K, float | None], labels: list[str]
+) -> GaugeMetricFamily:
+    """Return the metric of those that have a value."""
     family = GaugeMetricFamily(name, text, labels=labels)
     for key, value in values.items():
-        family.add_metric(list(key), value)
+        if value is not None:
+            family.add_metric(list(key), value)
     return family

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 from aiperf_hpc.analysis.readers.run_records import Span, Spans, load_predictions, spans_of
 from aiperf_hpc.analysis.training_log import Epoch, Evaluation, Interval, Quality, TrainingLog
-from aiperf_hpc.results.views.models import chains, cut
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.results.views.trainings import chains, cut
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory, Trial
 from aiperf_hpc.trial import TrialState
 

@@ -41,7 +41,6 @@ from aiperf_hpc.results.report.search_replay import SearchReplay, replay_search
 from aiperf_hpc.results.report.telemetry import TelemetryReport, telemetry_report
 from aiperf_hpc.results.views.clock import ClockStatus
 from aiperf_hpc.results.views.energy import EnergyStatus
-from aiperf_hpc.results.views.models import ModelsStatus, TrainingTime
 from aiperf_hpc.results.views.nodes import ElasticityStatus, KindStatus
 from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.results.views.run_view import BaselineStatus, RunView
@@ -54,6 +53,7 @@ from aiperf_hpc.results.views.time_split import (
     split_steps,
     total_time,
 )
+from aiperf_hpc.results.views.trainings import ModelsStatus, TrainingTime
 from aiperf_hpc.results.views.witnesses import WitnessStatus
 from aiperf_hpc.rules.rule import Division
 from aiperf_hpc.system.summary import MachineSummary

@@ -30,13 +30,13 @@ from aiperf_hpc.results.report.plots.search import (
     prediction_plot,
 )
 from aiperf_hpc.results.report.search_replay import CandidateOutcome
-from aiperf_hpc.results.report.system import SystemBox
+from aiperf_hpc.results.report.system import system_box
 from aiperf_hpc.results.report.templates import page_templates
 from aiperf_hpc.results.views.clock import clock_lines
-from aiperf_hpc.results.views.models import model_lines
 from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.results.views.time_split import PHASES
+from aiperf_hpc.results.views.trainings import model_lines
 from aiperf_hpc.results.views.witnesses import witness_line
 from aiperf_hpc.trial import Machine, TimePhase, TrialState
 
@@ -120,7 +120,7 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
             tree=ancestry.rows(trials, best),
             scale=scale,
             machines=_machines(document),
-            system=None if document.system is None else SystemBox.of(document.system),
+            system=None if document.system is None else system_box(document.system),
             configuration=_plain_yaml(document),
         )
     )

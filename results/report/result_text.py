@@ -15,9 +15,9 @@ from aiperf_hpc.results.report.document import Report
 from aiperf_hpc.results.report.parts import RuleReport
 from aiperf_hpc.results.report.system import title_of
 from aiperf_hpc.results.views.clock import clock_lines
-from aiperf_hpc.results.views.models import model_lines
 from aiperf_hpc.results.views.quantities import Format, Quantity, View, quantities_in
 from aiperf_hpc.results.views.telemetry import energy_line
+from aiperf_hpc.results.views.trainings import model_lines
 from aiperf_hpc.results.views.witnesses import witness_line
 from aiperf_hpc.rules.rule import Division
 from aiperf_hpc.streams import without_controls

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
+from typing import NamedTuple
 
 from aiperf_hpc.errors import RunDirectoryError, UsageError, reason_of
 from aiperf_hpc.results.views.run_view import RunView
@@ -16,7 +17,6 @@ from aiperf_hpc.system.node import describe_rank
 from aiperf_hpc.system.site import SiteDescription
 from aiperf_hpc.system.summary import (
     MachineSummary,
-    NodeGroup,
     absences,
     group_title,
     node_rows,
@@ -49,8 +49,7 @@ Rows = list[tuple[str, str]]
 """Names and values."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupBox:
+class GroupBox(NamedTuple):
     """Equal nodes."""
 
     title: str
@@ -58,35 +57,28 @@ class GroupBox:
     absent: Rows
     """What they do not tell, and why."""
 
-    @classmethod
-    def of(cls, group: NodeGroup, title: str) -> GroupBox:
-        return cls(title, list(node_rows(group.node)), list(absences(group.node)))
+
+def group_boxes(machine: MachineSummary, most: int | None = None) -> list[GroupBox]:
+    """Return the kinds of nodes, so many at most, and the primary's node."""
+    groups = [(group_title(group), group) for group in machine.nodes[:most]]
+    if machine.primary is not None:
+        groups.append((f"primary: {', '.join(machine.primary.hosts)}", machine.primary))
+    return [
+        GroupBox(title, list(node_rows(group.node)), list(absences(group.node)))
+        for title, group in groups
+    ]
 
 
-@dataclass(frozen=True, slots=True)
-class SystemBox:
-    """The box near the top of the page."""
-
-    title: str
-    """The system's name and who submits its result, where people said so."""
-    said: Rows
-    """What else people said."""
-    groups: list[GroupBox]
-    hidden: int
-    """How many kinds of nodes are left out."""
-    processes: Rows
-    variables: Rows
-
-    @classmethod
-    def of(cls, machine: MachineSummary) -> SystemBox:
-        return cls(
-            title=title_of(machine.site),
-            said=list(site_rows(machine.site)),
-            groups=list(_group_boxes(machine)),
-            hidden=max(0, len(machine.nodes) - MOST_GROUPS),
-            processes=list(process_rows(machine)),
-            variables=list(machine.environment.items()),
-        )
+def system_box(machine: MachineSummary) -> dict[str, object]:
+    """Return what the template of the box near the top of the page shows."""
+    return {
+        "title": title_of(machine.site),
+        "said": list(site_rows(machine.site)),
+        "groups": group_boxes(machine, MOST_GROUPS),
+        "hidden": max(0, len(machine.nodes) - MOST_GROUPS),
+        "processes": list(process_rows(machine)),
+        "variables": list(machine.environment.items()),
+    }
 
 
 def title_of(site: SiteDescription | None) -> str:
@@ -102,13 +94,6 @@ def site_rows(site: SiteDescription | None) -> Iterator[tuple[str, str]]:
 
 
 _NAMES = {"hw_notes": "notes on the hardware", "sw_notes": "notes on the software"}
-
-
-def _group_boxes(machine: MachineSummary) -> Iterator[GroupBox]:
-    for group in machine.nodes[:MOST_GROUPS]:
-        yield GroupBox.of(group, group_title(group))
-    if machine.primary is not None:
-        yield GroupBox.of(machine.primary, f"primary: {', '.join(machine.primary.hosts)}")
 
 
 def process_rows(machine: MachineSummary) -> Iterator[tuple[str, str]]:
@@ -159,26 +144,12 @@ def lines(machine: MachineSummary) -> Iterator[str]:
     """Yield the lines about a machine: its nodes, then its processes, then what is not known."""
     if title := title_of(machine.site):
         yield title
-    for name, value in site_rows(machine.site):
-        yield _row(name, value)
-    for group in machine.nodes:
-        yield from _group(group, group_title(group))
-    if machine.primary is not None:
-        yield from _group(machine.primary, f"primary: {', '.join(machine.primary.hosts)}")
-    yield from _processes(machine)
-
-
-def _group(group: NodeGroup, title: str) -> Iterator[str]:
-    yield title
-    for name, value in node_rows(group.node):
-        yield _row(name, value)
-    for name, why in absences(group.node):
-        yield _row("not known", f"{name}: {why}")
-
-
-def _processes(machine: MachineSummary) -> Iterator[str]:
-    for name, value in process_rows(machine):
-        yield _row(name, value)
+    yield from starmap(_row, site_rows(machine.site))
+    for box in group_boxes(machine):
+        yield box.title
+        yield from starmap(_row, box.rows)
+        yield from (_row("not known", f"{name}: {why}") for name, why in box.absent)
+    yield from starmap(_row, process_rows(machine))
     for name, value in machine.environment.items():
         yield _row("variable", f"{name}={value}")
 

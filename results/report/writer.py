@@ -30,13 +30,13 @@ from aiperf_hpc.results.report.scaling import Scaling, ScalingRun, make_scaling
 from aiperf_hpc.results.report.schema import schema_text
 from aiperf_hpc.results.report.signing import is_signed, put_signature
 from aiperf_hpc.results.views.clock import clock_lines
-from aiperf_hpc.results.views.models import model_lines
 from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
 from aiperf_hpc.results.views.run_catalog import run_argument
 from aiperf_hpc.results.views.run_summary import RunSummary
 from aiperf_hpc.results.views.run_view import RunStatus, RunView
 from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.results.views.telemetry import energy_line
+from aiperf_hpc.results.views.trainings import model_lines
 from aiperf_hpc.results.views.witnesses import witness_line
 from aiperf_hpc.rules.rule import Division
 from aiperf_hpc.run.paths import RunPaths, write_whole

@@ -19,12 +19,6 @@ from aiperf_hpc.objective import ACCURACY, MEASURES, Measure
 from aiperf_hpc.ops_counter.score import Counts, ScorePoint, end_of, recorded, score_at
 from aiperf_hpc.results.views.clock import ClockStatus, clock_status, queue_reason
 from aiperf_hpc.results.views.energy import EnergyStatus
-from aiperf_hpc.results.views.models import (
-    ModelsStatus,
-    TrainingTime,
-    models_status,
-    training_times,
-)
 from aiperf_hpc.results.views.nodes import (
     ElasticityStatus,
     KindStatus,
@@ -45,6 +39,12 @@ from aiperf_hpc.results.views.resources import Resources, RunMachine
 from aiperf_hpc.results.views.run_graphs import RunGraphs
 from aiperf_hpc.results.views.score import ScoreSeries, ScoreStatus
 from aiperf_hpc.results.views.telemetry import TelemetryStatus, telemetry_status
+from aiperf_hpc.results.views.trainings import (
+    ModelsStatus,
+    TrainingTime,
+    models_status,
+    training_times,
+)
 from aiperf_hpc.results.views.trial_status import TrialStatus, trial_statuses
 from aiperf_hpc.results.views.witnesses import WitnessStatus, witnesses_of
 from aiperf_hpc.rules.judgement import Judgement, judge, judge_briefly

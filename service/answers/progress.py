@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from aiperf_hpc.results.views import quantities as table
-from aiperf_hpc.results.views.models import TrainingTime
 from aiperf_hpc.results.views.quantities import Format, View
 from aiperf_hpc.results.views.run_view import RunStatus, RunView
 from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.results.views.time_split import total_time
+from aiperf_hpc.results.views.trainings import TrainingTime
 from aiperf_hpc.service.answers.base import Answer
 
 

@@ -16,7 +16,7 @@ from tests.support.run_writer import (
 )
 
 from aiperf_hpc.cli import main
-from aiperf_hpc.cli.conduct import say_score, status_of
+from aiperf_hpc.cli.primary import say_score, status_of
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.trial import JobPhase, TrialState

@@ -29,7 +29,7 @@ from tests.support.terminal import Terminal
 from tests.support.waiting import until
 
 from aiperf_hpc.cli import control, main
-from aiperf_hpc.cli.conduct import finish
+from aiperf_hpc.cli.primary import finish
 from aiperf_hpc.host.signals import Interrupts
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.controller import Controller

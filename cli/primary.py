@@ -1,4 +1,4 @@
-"""Conducting a run from the command line: for every command that begins or ends one."""
+"""The primary of a run, for every command that begins or ends one: it conducts and scores it."""
 
 from __future__ import annotations
 

@@ -26,14 +26,14 @@ from aiperf_hpc.config import load_config
 from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.ops_counter.score import Weight
 from aiperf_hpc.results.report.writer import summary_lines
-from aiperf_hpc.results.views.models import (
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.results.views.trainings import (
     ModelsStatus,
     TrainingTime,
     model_lines,
     models_status,
     training_times,
 )
-from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import DatasetLoaded, RanksLost, TrainingStarted
