@@ -1,20 +1,24 @@
 """Commands made of typed functions, by Typer, and imported when they are called.
 
 A command is a function whose parameters are annotated as Typer's, and that returns an exit status.
-Its docstring is its help: first what it does, in the words of its row in ``program.py``, then
+Its docstring is its help: first what it does, which is its line in the list of all, then
 paragraphs and indented examples. Parameters that belong together, or that several commands take,
 are the fields of a dataclass, which is one parameter of the function.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import cache
 from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
@@ -64,13 +68,19 @@ class Group(TyperGroup):
 
 
 class Deferred(TyperCommand):
-    """A command or a group whose module is imported when it is called; its summary is at hand."""
+    """A command or a group whose module is imported when it is called."""
 
     def __init__(self, row: Row) -> None:
-        super().__init__(
-            row.name, help=row.summary, rich_help_panel=row.panel, hidden=row.panel == ""
-        )
+        super().__init__(row.name, rich_help_panel=row.panel, hidden=row.panel == "")
         self._row = row
+
+    @property
+    def help(self) -> str | None:
+        return self._row.summary
+
+    @help.setter
+    def help(self, text: str | None) -> None:
+        """Leave it to the row, whichever text a command is made with."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: Context | None = None, **extra: object
@@ -95,8 +105,26 @@ class Row:
     """The heading under which ``aiperf --help`` lists it; empty for a command not for people."""
     target: str
     """``module:function`` of this package or, for a group, ``module:mapping of functions``."""
-    summary: str
-    """The first line of the function's docstring, without its full stop."""
+
+    @property
+    def summary(self) -> str:
+        """The first line of its docstring, for which its module is read and not imported."""
+        module, _, attribute = self.target.partition(":")
+        return _docstrings(module)[attribute].splitlines()[0]
+
+
+@cache
+def _docstrings(module: str) -> dict[str, str]:
+    """Return the docstrings of a module's functions and constants by their names."""
+    tree = ast.parse(Path(__file__).with_name(f"{module}.py").read_text("utf-8"))
+    found: dict[str, str] = {}
+    for node, below in pairwise((*tree.body, ast.Pass())):
+        match node, below:
+            case ast.FunctionDef(name=name), _:
+                found[name] = ast.get_docstring(node) or ""
+            case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(ast.Constant(str(text))):
+                found[name] = text
+    return found
 
 
 def make_command(name: str, function: Function) -> Command:

@@ -158,3 +158,4 @@ def _check_of(workload: Workload, config: RunConfig, division: str | None) -> in
 
 
 CONFIG = {"show": show, "check": check}
+"""Show configurations."""

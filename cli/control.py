@@ -44,8 +44,7 @@ def stop(run: Run, json: Json = False) -> int:
     Examples:
       $ aiperf stop 20261121-101500-imagenet-3f2a
     """
-    view = RunView(RunPaths(run))
-    view.refresh()
+    view = RunView.read(RunPaths(run))
     if view.status().state is RunState.ENDED:
         raise UsageError(f"{run}: the run has ended already; see `aiperf report`")
     if view.history.run_started is None:
@@ -156,8 +155,7 @@ def scale(
       $ aiperf scale 20261121-101500-imagenet-3f2a --nodes 8
       $ aiperf scale last --nodes 2
     """
-    view = RunView(RunPaths(run))
-    view.refresh()
+    view = RunView.read(RunPaths(run))
     before = len(view.history.scalings)
     request_nodes(view, nodes, f"aiperf scale on {socket.gethostname()}")
     _wait(view, run, lambda: not view.paths.scale_request.exists())

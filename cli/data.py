@@ -69,3 +69,4 @@ def verify(
 
 
 DATA = {"prepare": prepare, "verify": verify}
+"""Prepare or verify a dataset."""

@@ -220,8 +220,7 @@ def replay(
     """
     from aiperf_hpc.results.report.search_replay import replay_search, table
 
-    view = RunView(RunPaths(run))
-    view.refresh()
+    view = RunView.read(RunPaths(run))
     found = replay_search(view)
     if plot is not None:
         from aiperf_hpc.results.report.plots.search import write_prediction_plot
@@ -232,3 +231,4 @@ def replay(
 
 
 SEARCH = {"replay": replay}
+"""Inspect a run's search."""

@@ -205,8 +205,7 @@ def read_result(
 
 
 def _value(path: Path, study: Study) -> float:
-    view = RunView(RunPaths(path))
-    view.refresh()
+    view = RunView.read(RunPaths(path))
     if (reason := _not_by_its_time(view)) is not None:
         raise NotMeasuredError(reason)
     return measured(view, study)
@@ -234,8 +233,7 @@ def _next_attempt(folder: StudyFolder, variation: Variation, repeat: int) -> Pat
     for path in folder.attempts(variation, repeat):
         if not path.exists():
             return path
-        view = RunView(RunPaths(path))
-        view.refresh()
+        view = RunView.read(RunPaths(path))
         if view.history.run_started is None:  # Killed before its clock began: there is nothing.
             remove_run_directory(view.paths)
             return path
@@ -263,6 +261,5 @@ def _interrupted(path: Path) -> bool:
     """Return whether the user has ended a run by Ctrl-C, which shuts it down cleanly."""
     if not path.exists():
         return False
-    view = RunView(RunPaths(path))
-    view.refresh()
+    view = RunView.read(RunPaths(path))
     return _end_reason(view) == INTERRUPTED

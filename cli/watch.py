@@ -42,8 +42,7 @@ def status(run: Run, json: Json = False) -> int:
       $ aiperf status 20261121-101500-imagenet-3f2a
       $ aiperf status 20261121-101500-imagenet-3f2a --json
     """
-    view = RunView(RunPaths(run))
-    view.refresh()
+    view = RunView.read(RunPaths(run))
     now = view.status()
     lines = (folded(line, 4) for line in (_headline(run_name(run), now), *_lines(now)))
     say_result(now, lines, as_json=json)
@@ -158,8 +157,7 @@ def watch(run: Run) -> int:
       $ aiperf watch last
       $ aiperf watch 20261121-101500-imagenet-3f2a
     """
-    view = RunView(RunPaths(run))
-    view.refresh()
+    view = RunView.read(RunPaths(run))
     try:
         with interruptible():
             last = _until_over(CachedView(view))

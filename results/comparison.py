@@ -107,8 +107,7 @@ def read_groups(folders: Sequence[Path]) -> dict[str, list[RunDetails]]:
 
 
 def _read(paths: RunPaths) -> RunDetails:
-    view = RunView(paths)
-    view.refresh()
+    view = RunView.read(paths)
     return RunDetails.of(view, str(paths.root))
 
 

@@ -68,8 +68,7 @@ class Primaries:
         Raises:
             UsageError: there is nothing to stop.
         """
-        view = RunView(paths)
-        view.refresh()
+        view = RunView.read(paths)
         state = view.status().state
         if state is RunState.ENDED:
             raise UsageError("the run has ended already")
@@ -81,8 +80,7 @@ class Primaries:
 
     def scale(self, paths: RunPaths, nodes: int) -> None:
         """Ask the primary of a run that lasts for other nodes. Raises UsageError: it cannot be."""
-        view = RunView(paths)
-        view.refresh()
+        view = RunView.read(paths)
         request_nodes(view, nodes, "the service")
 
     def resume(self, paths: RunPaths) -> Process:

@@ -131,8 +131,7 @@ def machine_of(run: Path | None, site_file: Path | None) -> MachineSummary:
     site = None if site_file is None else read_site(site_file)
     if run is None:
         return summarize([describe_rank({"run": Path.cwd()})], site=site)
-    view = RunView(RunPaths(run))
-    view.refresh()
+    view = RunView.read(RunPaths(run))
     machine = view.machine.summary()
     if not machine.nodes and machine.primary is None:
         why = "it was simulated" if view.manifest.simulated else "its records are from before that"

@@ -68,8 +68,7 @@ def _summary(paths: RunPaths, name: str) -> RunSummary:
     written = RunSummary.read(paths, name)
     if written is not None and written.state is RunState.ENDED:
         return written
-    view = RunView(paths)
-    view.refresh()
+    view = RunView.read(paths)
     return RunSummary.of(view, name)
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Self
 
 from aiperf_hpc.errors import JournalError, RunDirectoryError
 from aiperf_hpc.formatting import age
@@ -188,6 +188,13 @@ class RunView:
         self._judged: tuple[int, Judgement] | None = None
         """What was judged last, after how many records."""
         self._series = ScoreSeries(self.history, self.manifest.config.score.interval_hours)
+
+    @classmethod
+    def read(cls, paths: RunPaths) -> Self:
+        """Return a view that has read the run. Raises as its constructor and ``refresh`` do."""
+        view = cls(paths)
+        view.refresh()
+        return view
 
     def refresh(self) -> None:
         """Read what was added since the last time.

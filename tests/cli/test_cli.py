@@ -137,8 +137,7 @@ def test_a_run_goes_on_unserved_where_its_port_was_taken_and_says_so(
 
 
 def test_status_says_where_the_present_primary_serves(served: RunPaths) -> None:
-    view = RunView(served)
-    view.refresh()
+    view = RunView.read(served)
     now = view.until
     before = Service.load(served)
     assert before is not None

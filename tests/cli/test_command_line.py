@@ -76,13 +76,6 @@ def test_all_commands_are_listed_once_under_a_heading(help_of: Help) -> None:
         assert words.count([row.name]) == (row.panel != ""), row.name
 
 
-@pytest.mark.parametrize("row", [row for row in COMMANDS if ":" in row.target], ids=str)
-def test_a_command_is_summed_up_as_its_docstring_begins(row: Row) -> None:
-    found = functions(row)
-    if list(found) == [row.name]:
-        assert (inspect.getdoc(found[row.name]) or "").splitlines()[0] == row.summary
-
-
 def test_markup_would_swallow_brackets_so_that_docstrings_have_none() -> None:
     assert [words for words in ALL if "[" in (inspect.getdoc(ALL[words]) or "")] == []
 

@@ -50,8 +50,7 @@ def test_equal_runs_are_comparable_and_differ_in_nothing(runs: Path) -> None:
 def test_the_time_by_phase_is_the_reports(runs: Path) -> None:
     """Unrecorded time is part of it, so that a phase has one percentage on all pages."""
     found = compare(read_groups([runs / "a", runs / "b"]))
-    view = RunView(RunPaths(runs / "a"))
-    view.refresh()
+    view = RunView.read(RunPaths(runs / "a"))
     phases = make_report(view).time.phases
     assert phases[UNRECORDED].share > 0.0
     assert found.sides[0].time_shares == {name: phase.share for name, phase in phases.items()}

@@ -137,9 +137,7 @@ NO_RUNS = RunList(runs=(), loading=(), unreadable=(), foreign=0)
 def view(tmp_path: Path) -> RunView:
     run = write_telemetry(tmp_path)
     manifest().save(run.paths)
-    view = RunView(run.paths)
-    view.refresh()
-    return view
+    return RunView.read(run.paths)
 
 
 def test_all_nodes_as_they_are_and_the_course_of_one(view: RunView) -> None:

@@ -171,8 +171,7 @@ def test_waits_for_storage_are_in_the_report_with_their_times(tmp_path: Path) ->
     ]
     words = " ".join(" ".join(_check_page(text).text).split())
     assert "primary: 33.0 s; 33.0 s from 1 min 40 s after the start, cannot write" in words
-    view = RunView(paths)
-    view.refresh()
+    view = RunView.read(paths)
     line = "Storage          waited for: primary 33.0 s, r1 40.5 s"
     assert line in summary_lines(view)
 

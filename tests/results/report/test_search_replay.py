@@ -80,8 +80,7 @@ def run(tmp_path: Path) -> RunWriter:
 
 
 def replay(run: RunWriter) -> SearchReplay:
-    view = RunView(run.paths)
-    view.refresh()
+    view = RunView.read(run.paths)
     return replay_search(view)
 
 

@@ -156,16 +156,14 @@ def test_a_run_of_before_says_that_it_does_not_know(
     assert "does not say what machine it had: its records are from before" in (
         capsys.readouterr().err
     )
-    view = RunView(paths)
-    view.refresh()
+    view = RunView.read(paths)
     assert view.status().machine == ""
     assert make_report(view).system is None
     assert "site" not in paths.manifest.read_text()
 
 
 def test_status_and_report_say_it(told: RunPaths, capsys: pytest.CaptureFixture[str]) -> None:
-    view = RunView(told)
-    view.refresh()
+    view = RunView.read(told)
     assert view.status().machine == LINE
     assert view.machine.summary() is view.machine.summary(), "it is summed up once"
     assert main(["status", str(told.root)]) == 0

@@ -27,9 +27,7 @@ from aiperf_hpc.run.peaks import Device, Peaks, Reading, Sweep
 def viewed(root: Path, *, rapl: bool = True) -> RunView:
     run = write_telemetry(root, rapl=rapl)
     manifest().save(run.paths)
-    view = RunView(run.paths)
-    view.refresh()
-    return view
+    return RunView.read(run.paths)
 
 
 @pytest.fixture(scope="module")
@@ -121,8 +119,7 @@ def test_what_was_nothing_all_the_time_has_no_plot(telemetry: TelemetryReport) -
 def test_the_page_shows_energy_with_its_label_and_what_is_missing(
     tmp_path: Path, telemetry: TelemetryReport
 ) -> None:
-    view = RunView(write_run(tmp_path, Plan(replicas=1, trials=1)))
-    view.refresh()
+    view = RunView.read(write_run(tmp_path, Plan(replicas=1, trials=1)))
     document = make_report(view)
     assert "There is no telemetry: no replica has recorded any." in render(document, [])
     page = render(document.model_copy(update={"telemetry": telemetry}), [])

@@ -54,8 +54,7 @@ class Run:
 
     def status(self, at: float) -> RunStatus:
         self.writer.primary(at, PrimaryHeartbeat())
-        view = RunView(self.writer.paths)
-        view.refresh()
+        view = RunView.read(self.writer.paths)
         return view.status(START + at)
 
 

@@ -423,8 +423,7 @@ def test_a_run_that_stops_names_who_goes_on(tmp_path: Path) -> None:
         primary.clock.now = RunView(paths).until + 900.0
         primary.write(records.StopRequested(reason="enough"))
         primary.write(records.ReplicaExited(replica="r0", status=0))
-    view = RunView(paths)
-    view.refresh()
+    view = RunView.read(paths)
     status = view.status(primary.clock.now)
     assert status.state is RunState.STOPPING
     assert status_line(status).startswith(

@@ -279,8 +279,7 @@ def test_damaged_files_and_rejected_candidates_are_problems(tmp_path: Path) -> N
             records.FileProblem(file="study.log", problem="study.log is gone", remedy="made again")
         )
         journal.append(records.ProposalRejected(proposal="r0-w0-1", reason="it is damaged"))
-    view = RunView(paths)
-    view.refresh()
+    view = RunView.read(paths)
     said = ("r0: study.log is gone; made again", "r0-w0-1 could not be loaded: it is damaged")
     assert view.status().problems == said
 

@@ -12,8 +12,7 @@ from aiperf_hpc.run.records import WitnessState
 
 
 def line(run: WitnessedRun, *, ended: bool) -> str:
-    view = RunView(run.paths)
-    view.refresh()
+    view = RunView.read(run.paths)
     return witness_line(witnesses_of(view.history), ended=ended)
 
 
