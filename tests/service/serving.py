@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 from fastapi.testclient import TestClient
+from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.service.app import create_app
-from aiperf_hpc.service.runs import Runs
+from aiperf_hpc.service.runs import FolderOfRuns, Runs
+from aiperf_hpc.service.served_run import Readers
 
 
 @contextmanager
@@ -16,3 +19,8 @@ def serving(runs: Runs) -> Iterator[TestClient]:
     """Serve runs in this process while the block runs."""
     with runs.served(), TestClient(create_app(runs), base_url="http://127.0.0.1") as client:
         yield client
+
+
+def serving_folder(folder: Path) -> AbstractContextManager[TestClient]:
+    """Serve the runs in a folder, each of which is waited for until it is read."""
+    return serving(FolderOfRuns(folder, Readers(PATIENCE_SECONDS, PATIENCE_SECONDS)))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
-from tests.service.serving import serving
+from tests.service.serving import serving, serving_folder
 from tests.support.run_factory import Plan, refreshed, write_run
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -18,12 +15,6 @@ from aiperf_hpc.service.runs import FolderOfRuns, OneRun, runs_in
 from aiperf_hpc.service.served_run import Readers
 
 SMALL = Plan(replicas=1, trials=1, hpo_trials=0)
-
-
-@contextmanager
-def _client(folder: Path) -> Iterator[TestClient]:
-    with serving(FolderOfRuns(folder, Readers(PATIENCE_SECONDS, PATIENCE_SECONDS))) as client:
-        yield client
 
 
 def test_a_folder_has_many_runs_and_a_run_is_one(tmp_path: Path) -> None:
@@ -40,7 +31,7 @@ def test_runs_are_listed_and_served_by_their_names(tmp_path: Path) -> None:
     (tmp_path / "foreign").mkdir()
     write_run(tmp_path.parent / f"{tmp_path.name}-beside", SMALL)
     (tmp_path / "link").symlink_to(tmp_path.parent / f"{tmp_path.name}-beside")
-    with _client(tmp_path) as client:
+    with serving_folder(tmp_path) as client:
         listed = client.get("/api/v1/runs").json()
         names = {row["name"] for row in listed["runs"]}
         assert names == {"old one", "repeat~1"}
@@ -75,7 +66,7 @@ def test_a_list_does_not_reread_ended_runs(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_run_that_begins_later_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aiperf_hpc.service.runs.LOOK_SECONDS", 0.0)
-    with _client(tmp_path) as client:
+    with serving_folder(tmp_path) as client:
         assert client.get("/api/v1/runs").json()["runs"] == []
         assert client.get("/api/v1/runs/a/status").status_code == 404
         write_run(tmp_path / "a", SMALL)
@@ -87,7 +78,7 @@ def test_what_is_no_run_is_not_found(tmp_path: Path, name: str) -> None:
     write_run(tmp_path / "runs" / "a", SMALL)
     write_run(tmp_path / "runs" / ".hidden", SMALL)
     (tmp_path / "run.yaml").write_text("secret")
-    with _client(tmp_path / "runs") as client:
+    with serving_folder(tmp_path / "runs") as client:
         answer = client.get(f"/api/v1/runs/{name}/status")
     assert answer.status_code == 404
     problem = Problem.model_validate(answer.json())
@@ -103,7 +94,7 @@ def test_a_damaged_run_among_others(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     journal = refreshed(write_run(tmp_path / "away", SMALL)).paths.replica_journal("r0")
     with (tmp_path / "torn" / journal.relative_to(tmp_path / "away")).open("ab") as file:
         file.write(b"no record\n")
-    with _client(tmp_path) as client:
+    with serving_folder(tmp_path) as client:
         listed = client.get("/api/v1/runs").json()
         assert {row["name"] for row in listed["runs"]} == {"good", "torn", "away"}
         (unreadable,) = listed["unreadable"]

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import yaml
 from fastapi.testclient import TestClient
-from tests.service.serving import serving
+from tests.service.serving import serving_folder
 from tests.support.run_factory import Plan, Primary, refreshed, write_manifest, write_run
-from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.results.report.writer import write_report
@@ -20,8 +19,6 @@ from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import StopRequested
 from aiperf_hpc.service.answers.events import EventLog, EventsQuery, EventsQuestion
-from aiperf_hpc.service.runs import FolderOfRuns
-from aiperf_hpc.service.served_run import Readers
 
 RUN = "/api/v1/runs/run"
 
@@ -36,7 +33,7 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> RunView:
 @pytest.fixture(scope="module")
 def client(view: RunView) -> Iterator[TestClient]:
     folder = view.paths.root.parent
-    with serving(FolderOfRuns(folder, Readers(PATIENCE_SECONDS, PATIENCE_SECONDS))) as client:
+    with serving_folder(folder) as client:
         yield client
 
 

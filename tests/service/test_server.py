@@ -107,11 +107,6 @@ def test_a_server_that_does_not_start(tmp_path: Path, monkeypatch: pytest.Monkey
         server.start()
 
 
-def test_serving_no_folder_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot list the runs in"):
-        runs_in(tmp_path / "none")
-
-
 def test_serving_in_a_process_until_an_interrupt(tmp_path: Path) -> None:
     write_run(tmp_path, Plan(replicas=1, trials=1, hpo_trials=0))
     code = (

@@ -25,27 +25,20 @@ USAGE, RULESET = "hpc", "3.0.0"
 COMMON = Path(mlp_compliance.__file__).parent / f"{USAGE}_{RULESET}" / "common.yaml"
 
 
-@pytest.fixture(scope="module")
-def reported(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
-    paths = write_run(tmp_path_factory.mktemp("mllog") / "run", Plan(trials=4, hpo_trials=1))
-    write_report(RunView(paths))
-    return paths
-
-
 def _values(path: Path) -> dict[str, object]:
     lines, errors = mlp_parser.parse_file(str(path), ruleset=RULESET)
     assert errors == []
     return {line.key: line.value["value"] for line in lines}
 
 
-def test_mlperfs_parser_reads_every_line_and_the_run_is_in_it(reported: RunPaths) -> None:
-    lines, errors = mlp_parser.parse_file(str(reported.result_log), ruleset=RULESET)
-    text = reported.result_log.read_text("utf-8")
+def test_mlperfs_parser_reads_every_line_and_the_run_is_in_it(default_run: RunPaths) -> None:
+    lines, errors = mlp_parser.parse_file(str(default_run.result_log), ruleset=RULESET)
+    text = default_run.result_log.read_text("utf-8")
     assert (errors, len(lines)) == ([], len(text.splitlines()))
-    final, view = refreshed(reported).final(), refreshed(reported)
+    final, view = refreshed(default_run).final(), refreshed(default_run)
     at = {line.key: line.timestamp for line in lines}
     assert at["run_stop"] - at["run_start"] == pytest.approx(1000 * final.elapsed, abs=1.0)
-    values = _values(reported.result_log)
+    values = _values(default_run.result_log)
     assert values["aiperf_ops"] == final.ops
     assert values["aiperf_regulated_ops"] == final.regulated
     assert values["submission_benchmark"] == "aiperf_automl"
@@ -60,14 +53,14 @@ def test_mlperfs_parser_reads_every_line_and_the_run_is_in_it(reported: RunPaths
 
 @pytest.mark.parametrize(("there", "nodes"), [(8, 2), (0, 16)])
 def test_nodes_that_are_shares_of_accelerators_are_not_counted_twice(
-    reported: RunPaths, there: int, nodes: int
+    default_run: RunPaths, there: int, nodes: int
 ) -> None:
     """Two hosts of a run of 16 nodes; without accelerators a node is what the run says."""
     node = NodeDescription(
         accelerators=tuple(Accelerator(vendor="V", model="A", index=n) for n in range(there))
     )
     machine = MachineSummary(nodes=(NodeGroup(count=2, hosts=("a", "b"), node=node),))
-    view = refreshed(reported)
+    view = refreshed(default_run)
     document = make_report(view).model_copy(update={"nodes_requested": 16, "system": machine})
     told = [line for line in mllog_text(view, document).splitlines() if "_node" in line]
     values = dict(_of_line(line) for line in told)
@@ -79,8 +72,8 @@ def _of_line(line: str) -> tuple[str, object]:
     return entry["key"], entry["value"]
 
 
-def test_the_checkers_common_rules_hold_but_for_what_cannot_apply(reported: RunPaths) -> None:
-    lines, _ = mlp_parser.parse_file(str(reported.result_log), ruleset=RULESET)
+def test_the_checkers_common_rules_hold_but_for_what_cannot_apply(default_run: RunPaths) -> None:
+    lines, _ = mlp_parser.parse_file(str(default_run.result_log), ruleset=RULESET)
     checker = mlp_compliance.make_checker(USAGE, RULESET, quiet=True, werror=False)
     checker.configured_checks(lines, str(COMMON))
     mlp_compliance.enqueued_configs.clear()  # Those of its own benchmarks.
@@ -90,22 +83,22 @@ def test_the_checkers_common_rules_hold_but_for_what_cannot_apply(reported: RunP
 
 
 def test_the_package_checker_takes_the_folder_and_skips_the_benchmark(
-    reported: RunPaths, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    default_run: RunPaths, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = tmp_path / "results" / "example" / "strong" / "aiperf_automl"
     place.mkdir(parents=True)
-    shutil.copy(reported.result_log, place)
+    shutil.copy(default_run.result_log, place)
     (tmp_path / "systems").mkdir()
     (tmp_path / "systems" / "example.json").write_text('{"division": "open"}', "utf-8")
     check_training_result_files(str(tmp_path), USAGE, RULESET, True, False, False, False, False)
     assert "Skipping benchmark: aiperf_automl" in caplog.text
 
 
-def test_our_own_analysis_reads_it_as_one_training(reported: RunPaths, tmp_path: Path) -> None:
-    shutil.copy(reported.result_log, tmp_path / "result_0.txt")
+def test_our_own_analysis_reads_it_as_one_training(default_run: RunPaths, tmp_path: Path) -> None:
+    shutil.copy(default_run.result_log, tmp_path / "result_0.txt")
     (entry,) = read_sources([tmp_path], Options()).entries
     (training,) = entry.logs
-    final = refreshed(reported).final()
+    final = refreshed(default_run).final()
     assert training.run is not None
     assert training.run.seconds == pytest.approx(final.elapsed, abs=0.002)
     assert max(e.quality or 0.0 for e in training.evaluations) == pytest.approx(

@@ -211,7 +211,7 @@ def test_an_error_of_zero(tmp_path: Path) -> None:
     document, text, _ = reported(tmp_path, Plan(replicas=1, ceiling=9.0))
     parsed = _check_page(text)
     score = document["score"]
-    assert score["error"] == 0.0
+    assert (score["error"], score["regulated_error"]) == (0.0, 1 / 360)
     assert score["regulated"] == pytest.approx(math.log(360) * score["ops"])
     words = " ".join(" ".join(parsed.text).split())
     assert "counts as one validation sample" in words

@@ -16,22 +16,15 @@ from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 
 
-@pytest.fixture(scope="module")
-def reported(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
-    paths = write_run(tmp_path_factory.mktemp("result") / "run", Plan(trials=4, hpo_trials=1))
-    write_report(RunView(paths))
-    return paths
-
-
 @pytest.fixture
-def run(reported: RunPaths, tmp_path: Path) -> RunPaths:
+def run(default_run: RunPaths, tmp_path: Path) -> RunPaths:
     """A copy that a test may change."""
-    return RunPaths(shutil.copytree(reported.root, tmp_path / "run"))
+    return RunPaths(shutil.copytree(default_run.root, tmp_path / "run"))
 
 
-def test_the_result_line_has_the_score_beneath_its_names(reported: RunPaths) -> None:
-    lines = reported.result_text.read_text("utf-8").splitlines()
-    score = refreshed(reported).final()
+def test_the_result_line_has_the_score_beneath_its_names(default_run: RunPaths) -> None:
+    lines = default_run.result_text.read_text("utf-8").splitlines()
+    score = refreshed(default_run).final()
     names = next(line.split() for line in lines if line.startswith("T/V"))
     values = next(line.split() for line in lines if line.startswith("AIPERF  "))
     row = dict(zip(names, values, strict=True))
@@ -42,27 +35,27 @@ def test_the_result_line_has_the_score_beneath_its_names(reported: RunPaths) -> 
     assert float(row["Regulated"]) == pytest.approx(score.regulated, rel=1e-6)
 
 
-def test_every_rule_has_its_value_its_limit_and_what_came_of_it(reported: RunPaths) -> None:
-    text = reported.result_text.read_text("utf-8")
-    duration = refreshed(reported).final().elapsed / 3600
+def test_every_rule_has_its_value_its_limit_and_what_came_of_it(default_run: RunPaths) -> None:
+    text = default_run.result_text.read_text("utf-8")
+    duration = refreshed(default_run).final().elapsed / 3600
     assert re.search(rf"^duration +{duration:.6g} h +>= 1 h +\.\.\.\.\.\. FAILED$", text, re.M)
     assert re.search(r"^error +\d+\.\d\d% +<= 30% +\.\.\.\.\.\. PASSED$", text, re.M)
     assert re.search(r"^dataset +digits +ImageNet +\.\.\.\.\.\. FAILED$", text, re.M)
-    assert text.count("...... ") == len(refreshed(reported).judgement().results)
+    assert text.count("...... ") == len(refreshed(default_run).judgement().results)
     assert f"{text.count('...... PASSED')} rules passed," in text
     assert f"{text.count('...... FAILED')} rules failed." in text
 
 
-def test_the_configuration_is_told_as_differences_from_a_preset(reported: RunPaths) -> None:
-    text = reported.result_text.read_text("utf-8")
+def test_the_configuration_is_told_as_differences_from_a_preset(default_run: RunPaths) -> None:
+    text = default_run.result_text.read_text("utf-8")
     assert "Differences from the preset imagenet:" in text
     assert re.search(r"^model\.base_width +: 4 \(preset: 64\)$", text, re.M)
     assert "training.momentum" not in text
 
 
-def test_the_last_line_is_for_grep_and_has_every_digit(reported: RunPaths) -> None:
-    (line,) = re.findall("^AIPERF RESULT: .*$", reported.result_text.read_text("utf-8"), re.M)
-    score = refreshed(reported).final()
+def test_the_last_line_is_for_grep_and_has_every_digit(default_run: RunPaths) -> None:
+    (line,) = re.findall("^AIPERF RESULT: .*$", default_run.result_text.read_text("utf-8"), re.M)
+    score = refreshed(default_run).final()
     assert line.startswith(f"AIPERF RESULT: INVALID ops={score.ops!r} ")
     assert line.endswith(
         " replicas=2 hosts=2 accelerators=0 division=none run=digits-2n-20250615T150640"

@@ -204,42 +204,18 @@ def test_progress_of_a_run_that_cannot_be_read_says_so_and_goes_on(
     assert "trials" in output.getvalue()
 
 
-class _Counting(RunView):
-    """A view that counts how often the journals are read."""
-
-    reads = 0
-
-    def refresh(self) -> None:
-        self.reads += 1
-        super().refresh()
-
-
-def test_many_clients_read_the_journals_once_a_second(tmp_path: Path) -> None:
-    now = 100.0
-    view = _Counting(write_run(tmp_path, Plan(replicas=1)))
-    live = CachedView(view, clock=lambda: now)
+def test_many_clients_read_the_journals_once_a_second(view: Slow) -> None:
+    live = CachedView(view, clock=view.clock)
     with ThreadPoolExecutor(16) as clients:
         answers = list(clients.map(lambda _: live.ask(RunView.status), range(64)))
     assert view.reads == 1
     assert all(answer is answers[0] for answer in answers)
-    now = 100.9
+    view.clock.now += 0.9
     live.ask(RunView.trials)
     assert view.reads == 1
-    now = 101.1
+    view.clock.now += 0.2
     assert live.ask(RunView.status) is not answers[0]
     assert view.reads == 2
-
-
-def test_what_was_added_is_seen_when_the_answer_is_old(tmp_path: Path) -> None:
-    now = 0.0
-    paths = write_run(tmp_path, Plan(replicas=1, ended=False))
-    live = CachedView(lambda: RunView(paths), clock=lambda: now)
-    assert live.ask(RunView.status).replicas[0].state != "ended"
-    with Worker(paths, "r0", RunView(paths).manifest.config) as worker:
-        worker.write(ReplicaEnded(reason="asked to stop"))
-    assert live.ask(RunView.status).replicas[0].state != "ended"
-    now = 1.5
-    assert live.ask(RunView.status).replicas[0].state == "ended"
 
 
 def test_a_failure_is_kept_as_long_as_an_answer_and_no_longer(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from tests.support.run_factory import (
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.results.views.replica_status import ReplicaStatus
 from aiperf_hpc.results.views.run_view import RunState, RunView
+from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.liveness import LAG_SECONDS
@@ -248,19 +249,6 @@ def test_the_best_is_the_best_until_then(tmp_path: Path) -> None:
     assert view.best(START) is None
 
 
-def test_what_was_read_is_known_to_the_byte(tmp_path: Path) -> None:
-    paths = write_run(tmp_path, Plan(replicas=2, trials=2, hpo_trials=0))
-    view = refreshed(paths)
-    read = view.history.bytes_read
-    assert set(read) == set(paths.journals())
-    assert all(path.stat().st_size == length for path, length in read.items())
-    with paths.replica_journal("r0").open("ab") as file:
-        file.write(b'{"v":1,"se')  # a record that is being written
-    view.refresh()
-    assert view.history.bytes_read == read
-    assert view.history.torn == [paths.replica_journal("r0")]
-
-
 def test_score_at_every_interval_and_at_the_end(tmp_path: Path) -> None:
     view = refreshed(write_run(tmp_path, Plan(replicas=1)))
     points = view.score()
@@ -268,7 +256,8 @@ def test_score_at_every_interval_and_at_the_end(tmp_path: Path) -> None:
     step = 0.02 * 3600.0
     expected = [step * (i + 1) for i in range(int(elapsed / step))]
     assert [p.elapsed_seconds for p in points[:-1]] == pytest.approx(expected)
-    assert points[-1].elapsed_seconds == elapsed
+    assert points[-1] == ScoreStatus.of(view.final())
+    assert all(p.ops == p.operations / p.elapsed_seconds for p in points)
     assert [p.operations for p in points] == sorted(p.operations for p in points)
 
 
@@ -282,35 +271,3 @@ def test_damaged_files_and_rejected_candidates_are_problems(tmp_path: Path) -> N
     view = RunView.read(paths)
     said = ("r0: study.log is gone; made again", "r0-w0-1 could not be loaded: it is damaged")
     assert view.status().problems == said
-
-
-def test_evaluations_after_the_end_change_nothing(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path)
-    config = write_manifest(paths, ONE).config
-    clock = Clock()
-    with Primary(paths, ONE, clock) as primary, Worker(paths, "r0", config, clock) as worker:
-        primary.start()
-        worker.start()
-        trial = worker.begin(Grown(initial_graph(config)), RoundPhase.WARMUP, 1)
-        worker.train(trial, 1, 10.0)
-        worker.evaluate(trial, 1, 200, 1.0)
-        primary.end()
-        worker.evaluate(trial, 2, 359, 1.0)
-    view = refreshed(paths)
-    status = view.status()
-    assert status.best_accuracy == 200 / 360
-    assert status.score.error == pytest.approx(1 - 200 / 360)
-    (row,) = view.trials()
-    assert (row.epochs, row.best_accuracy) == (1, 200 / 360)
-    assert row.train_samples == DATASET.train_samples
-    assert row.validation_samples == DATASET.validation_samples
-    assert row.started_seconds + row.seconds == pytest.approx(status.elapsed_seconds)
-
-
-def test_an_error_of_zero_counts_as_one_sample(tmp_path: Path) -> None:
-    view = refreshed(write_run(tmp_path, Plan(replicas=1, trials=8, ceiling=9.0)))
-    score = view.status().score
-    assert score.error == 0.0
-    assert score.regulated_error == 1 / DATASET.validation_samples
-    assert score.regulated is not None
-    assert 0.0 < score.regulated < float("inf")
