@@ -1,4 +1,4 @@
-"""``aiperf stop`` and ``aiperf scale``."""
+"""``aiperf stop``, ``aiperf scale`` and ``aiperf resume``."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 from aiperf_hpc.cli.output import say
-from aiperf_hpc.cli.parameters import Json, Run, option
-from aiperf_hpc.cli.primary import finish, say_score, status_of, take_run
+from aiperf_hpc.cli.parameters import FinalJson, Json, Run, SigningKey, flag, key_of, option
+from aiperf_hpc.cli.primary import conduct_run, finish, say_score, status_of, take_run
+from aiperf_hpc.cli.serving import ServerSecurity, free_endpoint
 from aiperf_hpc.errors import AIPerfError, UsageError
 from aiperf_hpc.formatting import few
 from aiperf_hpc.primary.control.claim import ClaimedError, holder_is_gone
 from aiperf_hpc.primary.control.elasticity import request_nodes
-from aiperf_hpc.primary.control.resume import (
-    all_have_ended,
-)
+from aiperf_hpc.primary.control.prepare import require_packages
+from aiperf_hpc.primary.control.resume import all_have_ended, check_resumable, end_leftovers
 from aiperf_hpc.primary.control.run_clock import start_at_the_end
 from aiperf_hpc.primary.launchers.backend import backend_of
 from aiperf_hpc.results.report.provenance import is_whole
@@ -30,6 +31,10 @@ from aiperf_hpc.results.views.run_view import RunState, RunStatus, RunView
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import NodesRefused, RunEnded, TakenOver
+from aiperf_hpc.run.requests import Service
+
+if TYPE_CHECKING:
+    from aiperf_hpc.service.endpoint import Endpoint
 
 STOP_WAIT_SECONDS = 90.0
 STOP_TELL_SECONDS = 5.0
@@ -180,3 +185,83 @@ def _wait(view: RunView, run: Path, answered: Callable[[], bool]) -> None:
             view.paths.scale_request.unlink(missing_ok=True)
             raise UsageError(f"{run}: the run has ended; nothing was changed")
     view.refresh()
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """Where a resumed run is served."""
+
+    serve: Annotated[
+        str | None,
+        option(
+            "--serve",
+            "[HOST:PORT]",
+            "Serve its status over REST. Default: where it was served before.",
+        ),
+    ] = None
+    no_serve: Annotated[
+        bool, flag("--no-serve", "Do not serve it, even if it was served before.")
+    ] = False  # fmt: skip
+
+
+def resume(
+    run: Run,
+    serving: ServeOptions,
+    security: ServerSecurity,
+    key: SigningKey = None,
+    json: FinalJson = False,
+) -> int:
+    """Resume an interrupted run.
+
+    The run ends at its original time, because its clock kept running. Replicas that are alive
+    continue; the others are restarted.
+
+    Examples:
+      $ aiperf resume 20261121-101500-imagenet-3f2a
+    """
+    if serving.serve is not None and serving.no_serve:
+        raise UsageError("--serve and --no-serve do not go together; leave one out")
+    own = key_of(key)
+    manifest, history = check_resumable(run)
+    require_packages(manifest.config, manifest.launcher)
+    with take_run(history, manifest, "resume") as claim:
+        if history.run_ended is not None:  # By who had it since it was looked at.
+            raise UsageError(f"{run}: this run has ended; see `aiperf report`")
+        endpoint = _endpoint_again(serving, security, history.paths)
+        end_leftovers(history)
+        launch = max(len(history.run_starts), claim.number - 1)
+        return conduct_run(
+            manifest, history.paths, endpoint, claim, as_json=json, launch=launch, key=own
+        )
+
+
+def _endpoint_again(
+    serving: ServeOptions, security: ServerSecurity, paths: RunPaths
+) -> Endpoint | None:
+    """Return where a resumed run is served: as requested, else where it was before.
+
+    The previous address is not a request: without it, or if it is not free, the run is not served.
+    """
+    if serving.no_serve:
+        return None
+    if serving.serve is not None:
+        return free_endpoint(serving.serve, security)
+    try:
+        before = Service.load(paths)
+        if before is None:
+            return None
+        from aiperf_hpc.service.endpoint import Endpoint
+        from aiperf_hpc.service.server import check_free
+
+        endpoint = Endpoint(
+            before.host,
+            before.port,
+            security.token_file or before.token_file,
+            security.tls_certificate or before.certificate,
+            security.tls_key or before.key,
+        )
+        check_free(endpoint)
+    except UsageError as error:
+        sys.stderr.write(f"aiperf: {error}; not served: `aiperf serve {paths.root}` does that\n")
+        return None
+    return endpoint

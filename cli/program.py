@@ -29,7 +29,7 @@ COMMANDS = (
     Row("start", RUN, "start:start"),
     Row("stop", RUN, "control:stop"),
     Row("scale", RUN, "control:scale"),
-    Row("resume", RUN, "resume:resume"),
+    Row("resume", RUN, "control:resume"),
     Row("simulate", RUN, "start:simulate"),
     Row("list", WATCH, "runs:list_runs"),
     Row("status", WATCH, "watch:status"),

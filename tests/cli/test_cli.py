@@ -12,7 +12,7 @@ import pytest
 from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.cli import main, start
-from aiperf_hpc.cli.resume import ServeOptions, _endpoint_again
+from aiperf_hpc.cli.control import ServeOptions, _endpoint_again
 from aiperf_hpc.cli.serving import ServerSecurity
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import UsageError

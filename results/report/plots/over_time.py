@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from matplotlib.axes import Axes
 
@@ -29,26 +29,19 @@ from aiperf_hpc.results.views.nodes import ElasticityStatus
 from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.rules.validity.error import MOST_ERROR
 
+T = TypeVar("T")
 MOST_MARKS = 120
 """The number of official points above which a part is marked: marks would hide the curve."""
 MOST_STEPS = 300
 """The number of intervals above which several are drawn as one."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Series:
-    name: str
-    title: str
-    unit: str
-    values: list[float | None]
-    """The measure at each point of the curve; None before there was any."""
-    official: list[float | None]
-    last: float
-    steps: tuple[list[float], list[float]] | None = None
-    """Seconds at which official intervals end, and the measure in each alone, where that is
-    something else."""
-    together: int = 1
-    """How many official intervals are one of these."""
+_MEASURES = (
+    ("ops", "OPS, the score", "OPS"),
+    ("regulated", "Regulated score", "OPS"),
+    ("error", "Validation error of the best trial", "%"),
+)
+"""The measures that have a plot: name, title and unit."""
 
 
 def score_plots(fine: Sequence[ScoreStatus], official: Sequence[ScoreStatus]) -> list[Plot]:
@@ -63,30 +56,9 @@ def score_plots(fine: Sequence[ScoreStatus], official: Sequence[ScoreStatus]) ->
     """
     if not fine or not official or official[-1].elapsed_seconds <= 0:
         return []
-    wanted = [
-        ("ops", "OPS, the score", "OPS"),
-        ("regulated", "Regulated score", "OPS"),
-        ("error", "Validation error of the best trial", "%"),
-    ]
-    factor, unit = time_unit(official[-1].elapsed_seconds)
-    times = [p.elapsed_seconds / factor for p in fine]
-    marks = [p.elapsed_seconds / factor for p in official]
     return [
-        _score_plot(
-            _Series(
-                name,
-                title,
-                of,
-                _all(fine, name),
-                _all(official, name),
-                last,
-                *(_steps(official) if name == "ops" else ()),
-            ),
-            times,
-            marks,
-            unit,
-        )
-        for name, title, of in wanted
+        _score_plot(name, title, unit, fine, official)
+        for name, title, unit in _MEASURES
         if (last := getattr(official[-1], name)) is not None and (last > 0.0 or name == "error")
     ]
 
@@ -101,17 +73,6 @@ def interval_ops(official: Sequence[ScoreStatus]) -> list[float]:
     return rates
 
 
-def _steps(official: Sequence[ScoreStatus]) -> tuple[tuple[list[float], list[float]], int]:
-    """Return the ends and rates of intervals, and how many official ones each of them is."""
-    together = math.ceil(len(official) / MOST_STEPS)
-    ends = [p for i, p in enumerate(official) if (len(official) - 1 - i) % together == 0]
-    return ([point.elapsed_seconds for point in ends], interval_ops(ends)), together
-
-
-def _all(points: Sequence[ScoreStatus], name: str) -> list[float | None]:
-    return [getattr(point, name) for point in points]
-
-
 def time_unit(seconds: float) -> tuple[float, str]:
     """Return the unit in which so much time reads best: its seconds, and its name."""
     if seconds >= 2 * 3600:
@@ -119,30 +80,51 @@ def time_unit(seconds: float) -> tuple[float, str]:
     return (60.0, "minutes") if seconds >= 180 else (1.0, "seconds")
 
 
-def _score_plot(measure: _Series, times: list[float], marks: list[float], unit: str) -> Plot:
-    ends, alone = measure.steps or ([], [])
-    known = [v for v in (*measure.values, *measure.official, *alone) if v is not None]
-    factor, prefix = (0.01, "") if measure.unit == "%" else scale_of(max(known))
-    step = math.ceil(len(marks) / MOST_MARKS)
-    shown = [i for i in range(len(marks)) if (len(marks) - 1 - i) % step == 0]
+def _every(points: Sequence[T], step: int) -> list[T]:
+    """Return each so many-th of some points, the last one among them."""
+    return [each for i, each in enumerate(points) if (len(points) - 1 - i) % step == 0]
+
+
+def _score_plot(
+    name: str,
+    title: str,
+    measured_in: str,
+    fine: Sequence[ScoreStatus],
+    official: Sequence[ScoreStatus],
+) -> Plot:
+    seconds, unit = time_unit(official[-1].elapsed_seconds)
+    is_share = measured_in == "%"
+    values = [getattr(point, name) for point in fine]
+    marked = [getattr(point, name) for point in official]
+    together, step = math.ceil(len(official) / MOST_STEPS), math.ceil(len(official) / MOST_MARKS)
+    ends = _every(official, together) if name == "ops" else []
+    alone = interval_ops(ends)
+    known = [value for value in (*values, *marked, *alone) if value is not None]
+    factor, prefix = (0.01, "") if is_share else scale_of(max(known))
+    times, marks = ([p.elapsed_seconds / seconds for p in points] for points in (fine, official))
     top = 1.06 * max(known) / factor
-    with drawing(measure.name) as canvas:
+    with drawing(name) as canvas:
         axes = canvas.axes()
-        if alone:
-            scale = marks[-1] / ends[-1]
-            edges = [0.0, *(end * scale for end in ends)]
+        if ends:
+            edges = [0.0, *(end.elapsed_seconds / seconds for end in ends)]
             axes.stairs(scaled(alone, factor), edges, color=MUTED, linewidth=1.0, gid="intervals")
-        style = "steps-post" if measure.unit == "%" else "default"
-        axes.plot(times, scaled(measure.values, factor), color=CURVE, drawstyle=style)
-        official = scaled(measure.official, factor)
-        mark_points(axes, [marks[i] for i in shown], [official[i] for i in shown])
-        name_last(axes, marks[-1], official[-1], _say(measure, measure.last))
+        style = "steps-post" if is_share else "default"
+        axes.plot(times, scaled(values, factor), color=CURVE, drawstyle=style)
+        mark_points(axes, _every(marks, step), _every(scaled(marked, factor), step))
+        last = marked[-1]
+        name_last(axes, marks[-1], last / factor, _say(last, measured_in))
         axes.set(xlim=(0.0, marks[-1]), xlabel=f"{unit} since the start")
-        axes.set(ylim=(0.0, top if top > 0.0 else 1.0), ylabel=f"{prefix}{measure.unit}")
-        if measure.unit == "%":
+        axes.set(ylim=(0.0, top if top > 0.0 else 1.0), ylabel=f"{prefix}{measured_in}")
+        if is_share:
             _limit(axes)
-    words = _describe_score(measure, times, unit)
-    return Plot(measure.title, _caption(measure, step), words, canvas.svg)
+    reached = [(v, t) for t, v in zip(times, values, strict=True) if v is not None]
+    (least, low), (most, high) = min(reached), max(reached)
+    words = (
+        f"{title}, a line chart: lowest {_say(least, measured_in)} at {low:.3g} {unit}, "
+        f"highest {_say(most, measured_in)} at {high:.3g} {unit}, "
+        f"{_say(last, measured_in)} at the end."
+    )
+    return Plot(title, _caption(together if ends else 0, step), words, canvas.svg)
 
 
 def _limit(axes: Axes) -> None:
@@ -154,14 +136,14 @@ def _limit(axes: Axes) -> None:
     name_point(axes, f"at most {limit:g}% is valid", (1.0, limit), (0, 3), **place, color=LIMIT)
 
 
-def _say(measure: _Series, value: float) -> str:
-    return percent(value) if measure.unit == "%" else si(value, measure.unit)
+def _say(value: float, unit: str) -> str:
+    return percent(value) if unit == "%" else si(value, unit)
 
 
-def _caption(measure: _Series, step: int) -> str:
+def _caption(together: int, step: int) -> str:
     said = []
-    if measure.steps:
-        which = "each interval" if measure.together == 1 else f"{measure.together} intervals"
+    if together:
+        which = "each interval" if together == 1 else f"{together} intervals"
         said.append(
             "Strong line: all operations since the start, over all time since then. Thin steps: "
             f"those of {which} alone."
@@ -169,16 +151,6 @@ def _caption(measure: _Series, step: int) -> str:
     if step > 1:
         said.append(f"One official point in {step} is marked.")
     return " ".join(said)
-
-
-def _describe_score(measure: _Series, times: list[float], unit: str) -> str:
-    known = [(v, t) for t, v in zip(times, measure.values, strict=True) if v is not None]
-    (least, low), (most, high) = min(known), max(known)
-    return (
-        f"{measure.title}, a line chart: lowest {_say(measure, least)} at {low:.3g} {unit}, "
-        f"highest {_say(measure, most)} at {high:.3g} {unit}, "
-        f"{_say(measure, measure.last)} at the end."
-    )
 
 
 def nodes_plot(elastic: ElasticityStatus | None, elapsed: float) -> Plot | None:
