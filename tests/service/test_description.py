@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from tests.service.conftest import TOKEN
+from tests.support.pages import Page
 from tests.support.run_factory import Plan, write_run
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -87,35 +87,20 @@ def test_one_run_alone_is_described_too(tmp_path: Path) -> None:
     assert len(names) == len(set(names))
 
 
-class _Page(HTMLParser):
-    """What a page loads and where it leads."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.links: set[str] = set()
-        self.places: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        values = dict(attrs)
-        self.links |= {link for name in ("href", "src") if (link := values.get(name))}
-        self.places += [place] if (place := values.get("id")) else []
-
-
 def test_the_documentation_page(client: TestClient, described: dict[str, Any]) -> None:
     answer = client.get("/docs")
     assert answer.headers["content-security-policy"].startswith("default-src 'none'")
-    page = _Page(answer.text)
-    assert not page.tags & {"script", "img", "link", "iframe"}
-    assert len(page.places) == len(set(page.places))
-    assert {link for link in page.links if not link.startswith("#")} == {"/openapi.json"}
-    assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.places)
+    elements = Page(answer.text).elements
+    assert not {each.tag for each in elements} & {"script", "img", "link", "iframe"}
+    places = [a["id"] for _, a, _ in elements if "id" in a]
+    assert len(places) == len(set(places))
+    links = {a[name] for _, a, _ in elements for name in ("href", "src") if name in a}
+    assert {link for link in links if not link.startswith("#")} == {"/openapi.json"}
+    assert {link[1:] for link in links if link.startswith("#")} <= set(places)
     for name, _ in _operations(described):
         assert f"<h3>{name}</h3>" in answer.text, name
     for schema in described["components"]["schemas"]:
-        assert f"type-{schema}" in page.places
+        assert f"type-{schema}" in places
 
 
 def _metrics(client: TestClient) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from importlib import resources
 
 import pytest
+from tests.support.pages import Attributes, Page
 from tests.support.run_factory import Plan, refreshed, write_run
 
 from aiperf_hpc.results.report import html
@@ -23,7 +23,6 @@ from aiperf_hpc.trial import Machine, TimePhase
 CSS = (resources.files("aiperf_hpc.results.report") / "report.css").read_text("utf-8")
 PHONE = 320
 """Pixels of the narrowest window that the page is made for."""
-VOID = {"meta", "link", "br", "img", "hr", "input"}
 
 
 @pytest.fixture(scope="module")
@@ -63,26 +62,16 @@ def with_trials(document: Report, seconds: list[float], *, replicas: int = 1) ->
     )
 
 
-class Lanes(HTMLParser):
+class Lanes:
     """What is drawn on the time line of each replica."""
 
     def __init__(self, text: str) -> None:
-        super().__init__()
-        self.lanes: list[list[tuple[str, dict[str, str]]]] = []
-        self.inside = False
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        named = {name: value or "" for name, value in attrs}
-        if tag == "svg":
-            self.inside = named.get("class") == "lane"
-            if self.inside:
+        self.lanes: list[list[tuple[str, Attributes]]] = []
+        for tag, attributes, around in Page(text).elements:
+            if tag == "svg" and attributes.get("class") == "lane":
                 self.lanes.append([])
-        elif self.inside:
-            self.lanes[-1].append((tag, named))
-
-    def handle_endtag(self, tag: str) -> None:
-        self.inside = self.inside and tag != "svg"
+            elif any(each.get("class") == "lane" for _, each in around):
+                self.lanes[-1].append((tag, attributes))
 
     def places(self, lane: int, tag: str, kind: str = "") -> list[float]:
         """Return where elements of a lane begin, in percent."""
@@ -128,7 +117,7 @@ def test_trials_that_are_too_short_to_be_told_apart_are_drawn_as_one_and_counted
     assert shown == 400
 
 
-def _rects(lanes: Lanes) -> list[tuple[str, dict[str, str]]]:
+def _rects(lanes: Lanes) -> list[tuple[str, Attributes]]:
     return [element for element in lanes.lanes[0] if element[0] == "rect"]
 
 
@@ -172,48 +161,25 @@ def test_the_legend_of_the_timeline_has_what_is_drawn(small: Report) -> None:
 # What the page needs to be read on a phone, as far as no browser is needed to see it.
 
 
-class Elements(HTMLParser):
-    """Every element with the regions around it."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[tuple[str, dict[str, str]]] = []
-        self.found: list[tuple[str, dict[str, str], list[dict[str, str]]]] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_startendtag(tag, attrs)
-        if tag not in VOID:
-            self.open.append((tag, self.found[-1][1]))
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        regions = [a for _, a in self.open if a.get("role") == "region"]
-        self.found.append((tag, {name: value or "" for name, value in attrs}, regions))
-
-    def handle_endtag(self, tag: str) -> None:
-        while self.open.pop()[0] != tag:
-            pass
-
-
 def test_all_that_is_wide_scrolls_in_a_region_that_the_keyboard_reaches(
     default_run: RunPaths,
 ) -> None:
     text = default_run.report_html.read_text("utf-8")
-    elements = Elements(text).found
-    wide = [(tag, regions) for tag, a, regions in elements
-            if tag in ("table", "pre") or a.get("class") == "plot"]  # fmt: skip
-    assert {tag for tag, _ in wide} == {"table", "pre", "svg"}
-    for tag, regions in wide:
-        assert len(regions) == 1, tag
-        assert regions[0]["tabindex"] == "0"
-    names = [a.get("aria-label") or a.get("aria-labelledby") for _, a, _ in elements
+    page = Page(text)
+    wide = [each for each in page.elements
+            if each.tag in ("table", "pre") or each.attributes.get("class") == "plot"]  # fmt: skip
+    assert {each.tag for each in wide} == {"table", "pre", "svg"}
+    for tag, _, around in wide:
+        (region,) = (each for _, each in around if each.get("role") == "region")
+        assert region["tabindex"] == "0", tag
+    names = [a.get("aria-label") or a.get("aria-labelledby") for _, a, _ in page.elements
              if a.get("role") == "region"]  # fmt: skip
     assert all(names)
     assert len(set(names)) == len(names)
-    (viewport,) = (a["content"] for tag, a, _ in elements if a.get("name") == "viewport")
+    (viewport,) = (a["content"] for a in page.named("meta") if a.get("name") == "viewport")
     assert viewport == "width=device-width, initial-scale=1"
     # A figure with a caption may have no role of its own.
-    assert not [a for tag, a, _ in elements if tag == "figure" and "role" in a]
+    assert not [attributes for attributes in page.named("figure") if "role" in attributes]
 
 
 def rules(css: str) -> Iterator[tuple[str, str]]:

@@ -6,12 +6,12 @@ import math
 import re
 import time
 from collections import Counter
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.clock import START, Clock
+from tests.support.pages import Page
 from tests.support.reports import document_of, reported
 from tests.support.run_factory import (
     Plan,
@@ -37,67 +37,31 @@ OF_THE_RUN = re.compile(r"(\.\./)?[\w%][\w./%-]*$")
 HOSTILE = "<script>alert('1')</script>\"><img src=x onerror=alert(2)>&amp;"
 
 
-VOID = {"meta", "link", "br", "img", "hr", "input"}
-
-
-class _Page(HTMLParser):
-    """Checks that every element is closed in its place, and collects what matters."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert len({name for name, _ in attrs}) == len(attrs), (tag, attrs)
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open, f"</{tag}> closes nothing"
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-    def named(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.elements if name == tag]
-
-
-def _check_page(text: str) -> _Page:
+def _check_page(text: str) -> Page:
     """Check what holds for every report."""
-    parsed = _Page(text)
-    tags = {tag for tag, _ in parsed.elements}
+    parsed = Page(text)
+    tags = {each.tag for each in parsed.elements}
     forbidden = {"script", "link", "iframe", "img", "image", "object", "embed", "base", "form"}
     assert tags.isdisjoint(forbidden)
-    for tag, attributes in parsed.elements:
+    for tag, attributes, _ in parsed.elements:
         for name, value in attributes.items():
             assert not name.startswith("on"), (tag, name)
             if name in ("href", "xlink:href", "src", "action", "data"):
-                assert value is not None
                 assert value.startswith("#") or (tag == "a" and OF_THE_RUN.match(value)), value
     assert "@import" not in text
     assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", text))
-    ids = [a["id"] for _, a in parsed.elements if a.get("id")]
+    ids = [a["id"] for _, a, _ in parsed.elements if a.get("id")]
     assert len(ids) == len(set(ids))
-    targets = {str(a.get("href", "#")) for a in parsed.named("a")}
+    targets = {a.get("href", "#") for a in parsed.named("a")}
     links = {target[1:] for target in targets if target.startswith("#")}
-    labels = {str(a["aria-labelledby"]) for _, a in parsed.elements if "aria-labelledby" in a}
+    labels = {a["aria-labelledby"] for _, a, _ in parsed.elements if "aria-labelledby" in a}
     assert links | labels <= set(ids)
     referred = set(re.findall(r"url\(#([^)]*)\)", text))
-    referred |= {str(a["xlink:href"])[1:] for a in parsed.named("use")}
+    referred |= {a["xlink:href"][1:] for a in parsed.named("use")}
     assert referred <= set(ids)
     assert len(parsed.named("caption")) == len(parsed.named("table"))
     assert all("scope" in attributes for attributes in parsed.named("th"))
-    for tag, attributes in parsed.elements:
+    for tag, attributes, _ in parsed.elements:
         if attributes.get("role") == "img":
             assert attributes.get("aria-label"), tag
         if attributes.get("role") == "region":
@@ -114,11 +78,11 @@ def test_the_page_is_whole_has_the_exact_numbers_and_needs_nothing_else(
     page: str, document: dict[str, Any]
 ) -> None:
     parsed = _check_page(page)
-    words = " ".join(" ".join(parsed.text).split())
+    words = parsed.words
     assert "INVALID" in words
     assert "digits; ImageNet is required" in words
     assert "Content-Security-Policy" in page
-    assert {"h2", "h3", "svg", "details"} <= {tag for tag, _ in parsed.elements}
+    assert {"h2", "h3", "svg", "details"} <= {each.tag for each in parsed.elements}
     assert f"{document['score']['operations']:,}" in page
     assert f"{document['score']['ops']:,.1f}" in page
     assert f"{document['score']['regulated']:,.1f}" in page
@@ -126,7 +90,7 @@ def test_the_page_is_whole_has_the_exact_numbers_and_needs_nothing_else(
         assert page.count(f">{trial['id']}<") >= 2  # in the table, and in the tree
     # Score, regulated score, error; what was expected; learning curves, hyperparameters.
     assert len(parsed.named("figure")) == 6
-    uses = [str(a["xlink:href"]) for a in parsed.named("use")]
+    uses = [a["xlink:href"] for a in parsed.named("use")]
     for name in ("ops", "regulated", "error"):
         # One mark a point and one more on the last; ticks are drawn with marks, too.
         counts = Counter(use for use in uses if use.startswith(f"#{name}-"))
@@ -169,7 +133,7 @@ def test_waits_for_storage_are_in_the_report_with_their_times(tmp_path: Path) ->
         (60.0, 7.5),
         (100.0, 33.0),
     ]
-    words = " ".join(" ".join(_check_page(text).text).split())
+    words = _check_page(text).words
     assert "primary: 33.0 s; 33.0 s from 1 min 40 s after the start, cannot write" in words
     view = RunView.read(paths)
     line = "Storage          waited for: primary 33.0 s, r1 40.5 s"
@@ -185,7 +149,7 @@ def test_a_run_that_has_not_started(tmp_path: Path) -> None:
     assert document["started"] is None
     assert document["series"] == []
     assert document["best"] is None
-    assert "The run has not started." in " ".join(" ".join(parsed.text).split())
+    assert "The run has not started." in parsed.words
 
 
 def test_a_run_that_did_nothing(tmp_path: Path) -> None:
@@ -213,7 +177,7 @@ def test_an_error_of_zero(tmp_path: Path) -> None:
     score = document["score"]
     assert (score["error"], score["regulated_error"]) == (0.0, 1 / 360)
     assert score["regulated"] == pytest.approx(math.log(360) * score["ops"])
-    words = " ".join(" ".join(parsed.text).split())
+    words = parsed.words
     assert "counts as one validation sample" in words
 
 
@@ -222,7 +186,7 @@ def test_a_run_that_is_still_going(tmp_path: Path) -> None:
     parsed = _check_page(text)
     assert document["final"] is False
     assert {"rule": "duration", "reason": "the run has not ended"} in document["invalid"]
-    words = " ".join(" ".join(parsed.text).split())
+    words = parsed.words
     assert "Not final." in words
     assert "INVALID so far" in words
     assert document["trials_by_state"]["training"] == 2
