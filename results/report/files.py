@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
@@ -68,15 +68,11 @@ def list_files(root: Path) -> Listing:
     return Listing(files=tuple(sorted(files)), others=tuple(sorted(map(ascii, others))))
 
 
-def hash_files(root: Path, files: Iterable[str]) -> dict[str, HashedFile | OSError]:
-    """Return the hash of each file, or why it cannot be read, by its path below ``root``."""
-    return hash_beginnings(root, dict.fromkeys(files))
-
-
 def hash_beginnings(
     root: Path, lengths: Mapping[str, int | None]
 ) -> dict[str, HashedFile | OSError]:
-    """Return the hash of the first bytes of files, or of all where a length is None."""
+    """Return the hash of the first bytes of files, or of all where a length is None; or why a file
+    cannot be read. Paths are those below ``root``."""
     at_once = min(MOST_AT_ONCE, len(os.sched_getaffinity(0)))
     with ThreadPoolExecutor(at_once) as pool:
         found = pool.map(lambda each: _hashed(root, *each), lengths.items())

@@ -22,7 +22,6 @@ from aiperf_hpc.results.report.files import (
     MOST_REPORT_BYTES,
     HashedFile,
     hash_beginnings,
-    hash_files,
     hashed_file,
     list_files,
 )
@@ -106,10 +105,8 @@ def provenance_of(view: RunView, report: Mapping[Path, bytes], *, final: bool) -
     """
     root = view.paths.root
     own = {_name(view, path): content for path, content in report.items()}
-    if final:
-        hashed = hash_files(root, (path for path in list_files(root).files if path not in own))
-    else:
-        hashed = hash_beginnings(root, _sources(view))
+    lengths = dict.fromkeys(list_files(root).files) if final else _sources(view)
+    hashed = hash_beginnings(root, {p: length for p, length in lengths.items() if p not in own})
     files = [*_readable(hashed.values()), *(hashed_file(*each) for each in own.items())]
     return ReportManifest(
         run_id=view.manifest.run_id, final=final, made_by=report_software(), files=tuple(files)

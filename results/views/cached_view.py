@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -29,7 +29,7 @@ AHEAD = 0.75
 has to wait for them."""
 
 T = TypeVar("T")
-Question = Callable[[RunView], Any]
+Question: TypeAlias = "Callable[[RunView], Any] | _AsJson"
 
 
 def rest_after(cost: float, least: float) -> float:
@@ -44,6 +44,13 @@ class Text(NamedTuple):
     age: float
 
 
+@dataclass(frozen=True, slots=True)
+class _AsJson:
+    """The question for another one's answer as JSON."""
+
+    question: Callable[[RunView], BaseModel]
+
+
 @dataclass(slots=True)
 class _Look:
     """What one reading of the journals gave, and the answers made from it."""
@@ -54,7 +61,6 @@ class _Look:
     """Seconds that reading and answering took."""
     failure: AIPerfError | None = None
     answers: dict[Question, Any] = field(default_factory=dict)
-    texts: dict[Question, bytes] = field(default_factory=dict)
     asked: set[Question] = field(default_factory=set)
     """The questions that somebody asked of this look."""
 
@@ -88,41 +94,39 @@ class CachedView:
         Raises:
             AIPerfError: the run cannot be read; said again until it is time to try again.
         """
+        return cast(T, self._look_for(question).answers[question])
+
+    def uncached(self, question: Callable[[RunView], T]) -> T:
+        """Return the answer of what was read last, made now and not given again."""
+        with self._lock:
+            view = self._opened()
+            with view.history.lock:
+                return question(view)
+
+    def text(self, question: Callable[[RunView], BaseModel]) -> Text:
+        """Return the answer as JSON, made once for all. Raises AIPerfError as ``ask``."""
+        return self._text(self._look_for(_AsJson(question)), question)
+
+    def text_at_hand(self, question: Callable[[RunView], BaseModel]) -> Text | None:
+        """Return the answer if it is there already; never waits. Raises as ``ask``."""
+        look = self._current()
+        if look is None or _AsJson(question) not in look.answers:
+            return None
+        look.asked.add(_AsJson(question))
+        return self._text(look, question)
+
+    def _text(self, look: _Look, question: Callable[[RunView], BaseModel]) -> Text:
+        return Text(look.answers[_AsJson(question)], self._clock() - look.read_at)
+
+    def _look_for(self, question: Question) -> _Look:
+        """Return a look that is good and has the answer, which is in demand from now on."""
         look = self._current()
         if look is None or question not in look.answers:
             with self._lock:
                 look = self._current() or self._read()
                 self._answer(look, question)
         look.asked.add(question)
-        return cast(T, look.answers[question])
-
-    def uncached(self, question: Callable[[RunView], T]) -> T:
-        """Return the answer of what was read last, made now and not given again."""
-        with self._lock:
-            if self._view is None:
-                self._view = cast("Callable[[], RunView]", self._source)()
-            with self._view.history.lock:
-                return question(self._view)
-
-    def text(self, question: Callable[[RunView], BaseModel]) -> Text:
-        """Return the answer as JSON, made once for all. Raises AIPerfError as ``ask``."""
-        said = self.text_at_hand(question)
-        if said is not None:
-            return said
-        with self._lock:
-            look = self._current() or self._read()
-            self._answer(look, question)
-            self._write(look, question)
-        return self._said(look, question)
-
-    def text_at_hand(self, question: Callable[[RunView], BaseModel]) -> Text | None:
-        """Return the answer if it is there already; never waits. Raises as ``ask``."""
-        look = self._current()
-        return self._said(look, question) if look and question in look.texts else None
-
-    def _said(self, look: _Look, question: Question) -> Text:
-        look.asked.add(question)
-        return Text(look.texts[question], self._clock() - look.read_at)
+        return look
 
     @contextlib.contextmanager
     def renewed(self) -> Iterator[None]:
@@ -155,8 +159,6 @@ class CachedView:
             for question in () if new.failure else tuple(old.asked):
                 with contextlib.suppress(AIPerfError):  # Said to whoever asks next.
                     self._answer(new, question)
-                    if question in old.texts:
-                        self._write(new, question)
             self._look = new
 
     def _current(self) -> _Look | None:
@@ -178,9 +180,7 @@ class CachedView:
         began = self._clock()
         look = _Look(began, self._fresh)
         try:
-            if self._view is None:
-                self._view = cast("Callable[[], RunView]", self._source)()
-            self._view.refresh()
+            self._opened().refresh()
         except AIPerfError as error:
             look.failure = error
         except OSError as error:
@@ -188,20 +188,27 @@ class CachedView:
         self._charge(look, began)
         return look
 
+    def _opened(self) -> RunView:
+        """Return the view, which is made when it is first needed."""
+        if self._view is None:
+            self._view = cast("Callable[[], RunView]", self._source)()
+        return self._view
+
     def _answer(self, look: _Look, question: Question) -> None:
         if question in look.answers:
             return
-        began, view = self._clock(), cast(RunView, self._view)
+        if isinstance(question, _AsJson):
+            self._answer(look, question.question)
+            began = self._clock()
+            look.answers[question] = look.answers[question.question].model_dump_json().encode()
+            self._charge(look, began)
+            return
+        began, view = self._clock(), self._opened()
         try:
             with view.history.lock:
                 look.answers[question] = question(view)
         except OSError as error:
             raise _unreadable(error) from None
-        self._charge(look, began)
-
-    def _write(self, look: _Look, question: Question) -> None:
-        began = self._clock()
-        look.texts[question] = look.answers[question].model_dump_json().encode()
         self._charge(look, began)
 
     def _charge(self, look: _Look, began: float) -> None:

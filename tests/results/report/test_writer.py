@@ -84,7 +84,7 @@ def test_every_number_of_the_score_is_recounted_from_the_files(
         if r["event"]["type"] == "trial_started"
     }
     graphs = refreshed(paths).run_graphs
-    counted = {graph: count(graphs.load(graph)).by_kind for graph in set(graph_of.values())}
+    counted = {graph: count(graphs.load(graph)).by_kind() for graph in set(graph_of.values())}
     start = next(r["utc"] for r in found if r["event"]["type"] == "run_started")
     end = next(r["utc"] for r in found if r["event"]["type"] == "run_ended")
     forward: Counter[str] = Counter()
