@@ -113,9 +113,7 @@ def _replica_row(
     replica: ReplicaHistory, status: ReplicaStatus, rounds: int, elapsed: float
 ) -> ReplicaReport:
     return ReplicaReport(
-        id=replica.id,
-        state=status.state,
-        trials=status.trials,
+        **ReplicaReport.fields_from(status),
         rounds=rounds,
         engine=replica.started.engine if replica.started else None,
         machine=replica.machine,
@@ -244,18 +242,14 @@ def best_graph(view: RunView, end: float) -> GraphReport | None:
         return None
     started = view.history.trials[best.trial].started
     counted = view.counts[started.graph]
-    return GraphReport(
-        trial=best.trial,
-        graph=started.graph,
-        accuracy=best.quality if best.measure is ACCURACY else None,
-        quality=best.quality,
-        epoch=best.epoch,
-        parameters=started.parameters,
-        depth=started.depth,
-        forward=counted.forward,
-        backward=counted.backward,
-        by_kind={
-            kind: KindOperations(forward=o.forward, backward=o.backward)
-            for kind, o in counted.by_kind.items()
+    values = {
+        **GraphReport.fields_from(started),
+        **GraphReport.fields_from(best),
+        **GraphReport.fields_from(counted),
+        "accuracy": best.quality if best.measure is ACCURACY else None,
+        "by_kind": {
+            kind: KindOperations(**KindOperations.fields_from(each))
+            for kind, each in counted.by_kind.items()
         },
-    )
+    }
+    return GraphReport(**values)

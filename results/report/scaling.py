@@ -119,10 +119,8 @@ def read_scaling(folders: Sequence[RunPaths]) -> Scaling:
 def _point(run: ScalingRun, unit: float) -> ScalingPoint:
     each = run.score.ops / run.nodes_requested
     return ScalingPoint(
-        run_id=run.run_id,
-        name=run.name,
+        **ScalingPoint.fields_from(run),
         nodes=run.nodes_requested,
-        valid=run.valid,
         elapsed_seconds=run.score.elapsed_seconds,
         ops=run.score.ops,
         ops_per_node=each,

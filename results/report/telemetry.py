@@ -116,17 +116,15 @@ def telemetry_report(view: RunView, end: float, final: ScorePoint) -> TelemetryR
     hosts = [host for host in host_energies(history, end) if host.samplers]
     start = history.origin_utc or 0.0
     peak = _peak(view, final.ops)
-    return TelemetryReport(
-        seconds=status.seconds,
-        why_none=status.why_none,
-        energy=status.energy,
-        overhead=status.overhead,
-        nodes=tuple(_node(host, end) for host in hosts),
-        course=_course([_points(host, end) for host in hosts], start, end),
-        absent=_absent(view),
-        peak=None if isinstance(peak, str) else peak,
-        without_peak=peak if isinstance(peak, str) else "",
-    )
+    values = {
+        **TelemetryReport.fields_from(status),
+        "nodes": tuple(_node(host, end) for host in hosts),
+        "course": _course([_points(host, end) for host in hosts], start, end),
+        "absent": _absent(view),
+        "peak": None if isinstance(peak, str) else peak,
+        "without_peak": peak if isinstance(peak, str) else "",
+    }
+    return TelemetryReport(**values)
 
 
 def _points(host: HostEnergy, end: float) -> list[Point]:

@@ -62,16 +62,10 @@ def kinds_status(
     whole = sum(work.operations for work in found)
     return tuple(
         KindStatus(
-            kind=work.kind,
-            replicas=work.replicas,
+            **KindStatus.fields_from(work),
             nodes=work.replicas * each,
-            trials=work.trials,
-            operations=work.operations,
             ops=work.operations / (until - start),
             share=work.operations / whole if whole else 0.0,
-            node_hours=work.node_hours,
-            operations_per_node_hour=work.operations_per_node_hour,
-            busy_share=work.busy_share,
         )
         for work in found
     )
@@ -159,13 +153,7 @@ def elasticity_status(
         node_hours=found.node_hours,
         operations_per_node_hour=found.operations_per_node_hour,
         points=tuple(
-            NodesPoint(
-                nodes=point.nodes,
-                seconds=point.seconds,
-                ops=point.ops,
-                ops_per_node=point.ops / point.nodes,
-                efficiency=point.efficiency,
-            )
+            NodesPoint(**NodesPoint.fields_from(point), ops_per_node=point.ops / point.nodes)
             for point in found.points
         ),
     )

@@ -81,27 +81,17 @@ class RunSummary(Value):
         """
         status, manifest = view.status(view.history.end_utc), view.manifest
         score = status.score if status.state in LASTING else ScoreStatus.of(view.final())
-        return RunSummary(
-            name=name or view.paths.root.resolve().name,
-            run_id=status.run_id,
-            state=status.state,
-            reason=status.reason,
-            simulated=status.simulated,
-            preset=manifest.config.preset,
-            workload=manifest.config.workload,
-            dataset=manifest.config.dataset.name,
-            launcher=manifest.launcher,
-            nodes_requested=status.nodes_requested,
-            resources=status.resources,
-            hours=status.hours,
-            started_utc=view.history.start_utc,
-            score=score,
-            measure=status.measure,
-            best_quality=status.best_quality,
-            division=None if view.history.end_utc is None else view.judgement().division,
-            broken=status.broken,
-            energy=status.energy,
-        ).with_figures()
+        values = {
+            **RunSummary.fields_from(manifest.config),
+            **RunSummary.fields_from(status),
+            "name": name or view.paths.root.resolve().name,
+            "dataset": manifest.config.dataset.name,
+            "launcher": manifest.launcher,
+            "started_utc": view.history.start_utc,
+            "score": score,
+            "division": None if view.history.end_utc is None else view.judgement().division,
+        }
+        return RunSummary(**values).with_figures()
 
     @classmethod
     def read(cls, paths: RunPaths, name: str) -> RunSummary | None:

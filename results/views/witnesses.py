@@ -59,12 +59,7 @@ def _said(witness: WitnessStatus, *, ended: bool) -> str:
 
 def _status(history: RunHistory, witness: WitnessHistory) -> WitnessStatus:
     return WitnessStatus(
-        url=witness.url,
-        key=witness.key,
-        times=witness.times,
-        first_utc=witness.first_utc,
-        last_utc=witness.last_utc,
+        **WitnessStatus.fields_from(witness),
         greatest_gap_seconds=witness.greatest_gap,
         saw_end=history.end_utc is not None and witness.covered >= history.end_bytes,
-        away=witness.away,
     )

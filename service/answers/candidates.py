@@ -99,17 +99,13 @@ def _state(history: RunHistory, proposal: Proposal, trials: dict[str, str]) -> C
 def _status(history: RunHistory, proposal: Proposal, trials: dict[str, str]) -> CandidateStatus:
     proposed = proposal.proposed
     return CandidateStatus(
-        id=proposal.id,
-        replica=proposal.replica,
+        **CandidateStatus.fields_from(proposal),
+        **CandidateStatus.fields_from(proposed),
         state=_state(history, proposal, trials),
         reason=history.rejected.get(proposal.id, ""),
         trial=trials.get(proposal.id),
-        graph=proposed.graph,
-        parent=proposed.parent,
-        morphisms=proposed.morphisms,
         elapsed_seconds=proposal.utc - (history.origin_utc or proposal.utc),
         search_seconds=proposed.seconds,
-        belief=proposed.belief,
     )
 
 

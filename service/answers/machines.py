@@ -69,13 +69,10 @@ class ReplicaQuestion:
         (status,) = (each for each in view.status().replicas if each.id == self.id)
         states = Counter(str(view.history.trials[trial].state) for trial in replica.trials)
         return ReplicaDetail(
+            **ReplicaDetail.fields_from(replica),
             replica=status,
-            machine=replica.machine,
             ranks=dict(replica.described),
-            restarts=replica.restarts,
-            seconds=dict(replica.seconds),
             trials_by_state=dict(states),
-            storage_wait_seconds=replica.storage_wait_seconds,
         )
 
 

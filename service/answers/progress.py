@@ -74,15 +74,7 @@ def quantities() -> Quantities:
     """Return the headline figures of runs."""
     return Quantities(
         quantities=tuple(
-            QuantityAnswer(
-                name=each.name,
-                title=each.title,
-                unit=each.unit,
-                format=each.format,
-                help=each.help,
-                better=each.better,
-                page=each.heading(View.PAGE),
-            )
+            QuantityAnswer(**QuantityAnswer.fields_from(each), page=each.heading(View.PAGE))
             for each in table.QUANTITIES
         )
     )

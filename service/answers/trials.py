@@ -215,12 +215,8 @@ class TrialQuestion:
         (status,) = view.trial_statuses([trial])
         started = trial.started
         return TrialDetail(
-            trial=status,
-            hyperparameters=started.hyperparameters,
-            seed=started.seed,
-            resumes=started.resumes,
+            **{**TrialDetail.fields_from(started), "trial": status},
             children=tuple(t.id for t in view.ordered_trials() if t.started.parent == self.id),
-            notes=started.notes,
             curve=_curve(view, trial),
             seconds=dict(trial.seconds),
             layers=layers_of(view.run_graphs.load(started.graph)),
@@ -232,14 +228,9 @@ def layers_of(graph: Graph) -> tuple[Layer, ...]:
     counted = count(graph).layers
     return tuple(
         Layer(
-            name=node.name,
-            kind=node.kind,
-            inputs=node.inputs,
-            output=counted[node.name].output,
-            parameters=counted[node.name].parameters,
+            **{**Layer.fields_from(node), **Layer.fields_from(counted[node.name])},
             forward_operations=counted[node.name].operations.forward,
             backward_operations=counted[node.name].operations.backward,
-            inserted=node.inserted,
         )
         for node in graph.nodes
     )
@@ -249,11 +240,8 @@ def _curve(view: RunView, trial: Trial) -> tuple[CurvePoint, ...]:
     start, end = view.history.origin_utc or trial.started_utc, view.history.end_utc
     return tuple(
         CurvePoint(
-            epoch=each.epoch,
+            **CurvePoint.fields_from(each),
             elapsed_seconds=each.utc - start,
-            validation_loss=each.validation_loss,
-            quality=each.quality,
-            error=each.error,
         )
         for each in trial.evaluations
         if end is None or each.utc <= end

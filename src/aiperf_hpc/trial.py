@@ -97,6 +97,11 @@ class Value(Bounded):
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
+    @classmethod
+    def fields_from(cls, source: object) -> dict[str, Any]:
+        """Return the values of those of its fields that another object has too, by their names."""
+        return {name: getattr(source, name) for name in cls.model_fields if hasattr(source, name)}
+
 
 class ScheduleSettings(Value):
     """Learning rate schedule of a trial."""
