@@ -5,13 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.run_writer import (
-    START,
-    RunWriter,
-    replica_started,
-    run_ended,
-    run_started,
-)
+from tests.support.run_writer import START, RunWriter, replica_started, run_ended, run_started
 
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory

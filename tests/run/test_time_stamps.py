@@ -20,12 +20,7 @@ from tests.support.tsa import make_authority, openssl, stamping
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.run.journal_digest import JournalDigest
 from aiperf_hpc.run.records import TimeStamped
-from aiperf_hpc.run.time_stamps import (
-    NoStampError,
-    TimeStampChecker,
-    message_of,
-    read_roots,
-)
+from aiperf_hpc.run.time_stamps import NoStampError, TimeStampChecker, message_of, read_roots
 from aiperf_hpc.verification.witness_client.witness import StampingAuthority
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not there")

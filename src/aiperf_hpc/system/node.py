@@ -10,12 +10,7 @@ from pathlib import Path
 from aiperf_hpc.host.machine import BOUND
 from aiperf_hpc.host.schedulers import current, job_variable
 from aiperf_hpc.system.accelerators import find_accelerators, pci_accelerators
-from aiperf_hpc.system.description import (
-    Job,
-    NodeDescription,
-    ProcessDescription,
-    RankDescription,
-)
+from aiperf_hpc.system.description import Job, NodeDescription, ProcessDescription, RankDescription
 from aiperf_hpc.system.memory import memory
 from aiperf_hpc.system.network import network_ports
 from aiperf_hpc.system.operating_system import operating_system

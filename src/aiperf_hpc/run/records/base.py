@@ -9,12 +9,8 @@ from pydantic import Field
 from aiperf_hpc.run.clocks import Clocks, Time
 from aiperf_hpc.run.storage import Wait
 from aiperf_hpc.system.description import RankDescription
-from aiperf_hpc.trial import (
-    Value,
-)
-from aiperf_hpc.untrusted.bounds import (
-    Count,
-)
+from aiperf_hpc.trial import Value
+from aiperf_hpc.untrusted.bounds import Count
 
 TIME_OVER = "the run's time is over"
 """The reason for which a run and its replicas end after the requested runtime."""

@@ -9,17 +9,8 @@ from pydantic import Field
 from aiperf_hpc.run.clocks import ClockReading, Time
 from aiperf_hpc.run.journal_digest import JournalDigest, Statement
 from aiperf_hpc.run.records.base import ClockStarts, Event
-from aiperf_hpc.trial import (
-    Hyperparameters,
-    JobPhase,
-    Morphisms,
-)
-from aiperf_hpc.untrusted.bounds import (
-    MOST_HOURS,
-    MOST_NODES,
-    Name,
-    Utc,
-)
+from aiperf_hpc.trial import Hyperparameters, JobPhase, Morphisms
+from aiperf_hpc.untrusted.bounds import MOST_HOURS, MOST_NODES, Name, Utc
 
 
 class RunStarted(Event):

@@ -8,17 +8,8 @@ from aiperf_hpc.run.clocks import ClockReading, Time
 from aiperf_hpc.run.journal_digest import JournalDigest
 from aiperf_hpc.run.records.base import Duration, Event
 from aiperf_hpc.telemetry.values import Equipment, Sample
-from aiperf_hpc.trial import (
-    DatasetInfo,
-    DevicePeak,
-    Machine,
-    TimePhase,
-)
-from aiperf_hpc.untrusted.bounds import (
-    Count,
-    Name,
-    Utc,
-)
+from aiperf_hpc.trial import DatasetInfo, DevicePeak, Machine, TimePhase
+from aiperf_hpc.untrusted.bounds import Count, Name, Utc
 
 
 class ReplicaStarted(Event):

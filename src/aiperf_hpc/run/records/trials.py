@@ -9,21 +9,8 @@ from pydantic import Field, model_validator
 from aiperf_hpc.objective import ACCURACY, MEASURES, unknown_measure
 from aiperf_hpc.run.clocks import Time
 from aiperf_hpc.run.records.base import Event
-from aiperf_hpc.trial import (
-    Hyperparameters,
-    Morphisms,
-    RoundPhase,
-    StepPart,
-    TrialState,
-    Value,
-)
-from aiperf_hpc.untrusted.bounds import (
-    SHA256,
-    Count,
-    Finite,
-    Name,
-    Number,
-)
+from aiperf_hpc.trial import Hyperparameters, Morphisms, RoundPhase, StepPart, TrialState, Value
+from aiperf_hpc.untrusted.bounds import SHA256, Count, Finite, Name, Number
 
 
 class TrialStarted(Event):
