@@ -31,7 +31,7 @@ from aiperf_hpc.rules.consistency.evidence import Evidence, Trusted
 from aiperf_hpc.rules.registry import CONSISTENCY
 from aiperf_hpc.rules.rule import RuleResult
 from aiperf_hpc.run.history import no_collections
-from aiperf_hpc.verification.final_report import StoredReport
+from aiperf_hpc.verification.final_report import final_report
 from aiperf_hpc.workloads.registry import initial_graph, workload_of
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ def evidence_of(
         view.manifest,
         workload_of(config).objective,
         partial(initial_graph, config),
-        StoredReport(view),
+        final_report(view),
         Trusted(trusted, witnesses, authorities),
     )
 

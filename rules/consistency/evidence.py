@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from cryptography.x509 import Certificate
 
@@ -56,6 +56,11 @@ class Attempt(NamedTuple):
     life: Incarnation
     path: Path
     journal: Journal
+
+    @property
+    def started(self) -> tuple[float, records.ReplicaStarted]:
+        """When it recorded its start, UTC seconds, and that record."""
+        return self.journal.records_of(records.ReplicaStarted)[0]
 
     def __str__(self) -> str:
         return f"{self.replica.id}, life {self.life}"
@@ -122,59 +127,41 @@ class Change(NamedTuple):
     """Whether it may have been changed after the end of the run."""
 
 
-class FinalReport(Protocol):
-    """The stored report of a run, and the report that its records give.
+@dataclass(frozen=True, slots=True)
+class FinalReport:
+    """The stored report of a run, and the report that its records give, each looked at when asked.
 
-    Reports are made in ``results/``, above the rules: ``verification/final_report.py`` has the
-    implementation.
+    Reports are made in ``results/``, above the rules: ``verification/final_report.py`` fills it in.
     """
 
-    @property
-    def exists(self) -> bool: ...
-
-    @property
-    def has_grown(self) -> bool:
-        """Whether journals contain more than the report was made from."""
-
-    @property
-    def signed(self) -> bool: ...
-
-    @property
-    def complete(self) -> bool:
-        """Whether its manifest names every file of a run that has ended."""
-
-    def stated(self) -> Any:  # noqa: ANN401 -- whatever was written
-        """Return ``report.json``. Raises OSError, ValueError."""
-
-    def in_this_version(self, stated: Json) -> Json:
-        """Return a report of an earlier version in the form of this one. Raises ValueError."""
-
-    def made(self) -> Json:
-        """Return the report that the records give. Raises AIPerfError."""
-
-    def files(self, scaling: object) -> Mapping[Path, bytes]:
-        """Return the report's files, with a section on scaling. Raises ValueError."""
-
-    def other_maker(self) -> str | None:
-        """Return how the stored report's maker differs from this program, if it does."""
-
-    def score(self) -> Json:
-        """Return the operations, ``ops`` and regulated score at the end of the run."""
-
-    def result(self) -> Json:
-        """Return what ``result.txt`` states besides the score."""
-
-    def violated(self) -> set[str]:
-        """Return the names of the rules on validity that the run violates."""
-
-    def named_files(self) -> int:
-        """Return how many files its manifest names."""
-
-    def changes(self) -> Iterable[Change]:
-        """Return each file of the run that is not as the manifest states."""
-
-    def signer(self, trusted: Sequence[PublicKey]) -> PublicKey | None:
-        """Return the key that signed its manifest. Raises BadSignatureError."""
+    exists: Callable[[], bool]
+    has_grown: Callable[[], bool]
+    """Whether journals contain more than the report was made from."""
+    signed: Callable[[], bool]
+    complete: Callable[[], bool]
+    """Whether its manifest names every file of a run that has ended."""
+    stated: Callable[[], Any]
+    """``report.json``, whatever was written. Raises OSError, ValueError."""
+    in_this_version: Callable[[Json], Json]
+    """A report of an earlier version in the form of this one. Raises ValueError."""
+    made: Callable[[], Json]
+    """The report that the records give. Raises AIPerfError."""
+    files: Callable[[object], Mapping[Path, bytes]]
+    """The report's files, with a section on scaling. Raises ValueError."""
+    other_maker: Callable[[], str | None]
+    """How the stored report's maker differs from this program, if it does."""
+    score: Callable[[], Json]
+    """The operations, ``ops`` and regulated score at the end of the run."""
+    result: Callable[[], Json]
+    """What ``result.txt`` states besides the score."""
+    violated: Callable[[], set[str]]
+    """The names of the rules on validity that the run violates."""
+    named_files: Callable[[], int]
+    """How many files its manifest names."""
+    changes: Callable[[], Iterable[Change]]
+    """Each file of the run that is not as the manifest states."""
+    signer: Callable[[Sequence[PublicKey]], PublicKey | None]
+    """The key that signed its manifest. Raises BadSignatureError."""
 
 
 class Evidence:
@@ -219,7 +206,6 @@ class Evidence:
         self.datasets = sorted(datasets, key=lambda d: d.sha256)
         self._counts: dict[str, Recount] = {}
         """The count of each graph, by its hash."""
-        self._fences = self._all_fences()
         self._lineage = Lineage(self._descent, initial(self.datasets[0])) if self.datasets else None
 
     @property
@@ -233,8 +219,12 @@ class Evidence:
 
     @property
     def primary(self) -> Journal:
-        """What the primaries wrote; nothing, where there is none of it."""
-        return self.journals.get(self.paths.primary_journal) or Journal()
+        """What the primaries wrote."""
+        return self.journal(self.paths.primary_journal)
+
+    def journal(self, path: Path) -> Journal:
+        """Return a journal; an empty one, where there is none."""
+        return self.journals.get(path) or Journal()
 
     @cached_property
     def attempts(self) -> list[Attempt]:
@@ -267,7 +257,7 @@ class Evidence:
 
     def steps_of(self, path: Path) -> float:
         """Return the seconds by which the clock of a journal's writer was set, in all."""
-        steps = self.journals[path].steps if path in self.journals else []
+        steps = self.journal(path).steps
         return sum(abs(step.seconds) for step in steps if self.is_honest(path, step))
 
     def is_honest(self, path: Path, step: Step) -> bool:
@@ -284,13 +274,9 @@ class Evidence:
         if any(each.seq >= step.seq for process in own.processes for each in process.readings):
             return True
         trainer = path.with_name("journal.jsonl")
-        return (
-            path != trainer
-            and trainer in self.journals
-            and any(
-                abs(each.seconds - step.seconds) < CLOCK_TOLERANCE and self.is_honest(trainer, each)
-                for each in self.journals[trainer].steps
-            )
+        return path != trainer and any(
+            abs(each.seconds - step.seconds) < CLOCK_TOLERANCE and self.is_honest(trainer, each)
+            for each in self.journal(trainer).steps
         )
 
     @cached_property
@@ -309,9 +295,7 @@ class Evidence:
     def memory_limit(self, trial: Trial) -> MemoryLimit | None:
         """Return what a trial's training may take on a rank, if that was recorded."""
         path = self.paths.replica_journal(trial.replica, trial.incarnation)
-        loaded = (
-            self.journals[path].records_of(records.DatasetLoaded) if path in self.journals else []
-        )
+        loaded = self.journal(path).records_of(records.DatasetLoaded)
         latest = loaded[-1][1] if loaded else None
         if latest is None or latest.memory_limit_bytes is None:
             return None
@@ -349,7 +333,7 @@ class Evidence:
     @cached_property
     def reported(self) -> bool:
         """Whether there has to be a final report, or is one."""
-        return self.history.end_utc is not None or self.report.exists
+        return self.history.end_utc is not None or self.report.exists()
 
     @cached_property
     def end(self) -> float:
@@ -421,20 +405,17 @@ class Evidence:
 
     def fence(self, journal: Path) -> float:
         """Return from when on a journal's records do not count, UTC seconds."""
-        return self._fences.get(journal.parent, math.inf)
+        if journal == self.paths.primary_journal:
+            return math.inf
+        own, lives = Incarnation.parse(journal.parent.name), self._lives[journal.parent.parent]
+        return min((utc for life, utc in lives.items() if life > own), default=math.inf)
 
-    def _all_fences(self) -> dict[Path, float]:
-        """Return when a later life of its replica started, UTC seconds, for each life's folder."""
-        lives: defaultdict[Path, dict[Incarnation, float]] = defaultdict(dict)
+    @cached_property
+    def _lives(self) -> Mapping[Path, Mapping[Incarnation, float]]:
+        """When each life of each replica started, UTC seconds, by the replica's folder."""
+        found: defaultdict[Path, dict[Incarnation, float]] = defaultdict(dict)
         for path, journal in self.journals.items():
             if path != self.paths.primary_journal and journal.attempt_began_utc is not None:
-                lives[path.parent.parent][Incarnation.parse(path.parent.name)] = (
-                    journal.attempt_began_utc
-                )
-        folders = {p.parent for p in self.journals if p != self.paths.primary_journal}
-        fences = {}
-        for folder in folders:
-            life = Incarnation.parse(folder.name)
-            later = (utc for other, utc in lives[folder.parent].items() if other > life)
-            fences[folder] = min(later, default=math.inf)
-        return fences
+                life = Incarnation.parse(path.parent.name)
+                found[path.parent.parent][life] = journal.attempt_began_utc
+        return found

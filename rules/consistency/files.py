@@ -31,12 +31,12 @@ def files(run: Evidence) -> Findings:
     yield Checked(run.report.named_files())
     if run.reported:
         for each in run.report.changes():
-            yield Note(each.text) if each.late and not run.report.signed else each.text
+            yield Note(each.text) if each.late and not run.report.signed() else each.text
 
 
 def signature(run: Evidence) -> Findings:
     """The manifest is signed, by a trusted key where any was named."""
-    yield Checked(int(run.report.signed))
+    yield Checked(int(run.report.signed()))
     trusted = run.trusted.signers
     try:
         key = run.report.signer(trusted)
@@ -47,7 +47,7 @@ def signature(run: Evidence) -> Findings:
     if key is None:
         yield f"{UNSIGNED}; {wanted}" if trusted else Note(UNSIGNED)
         return
-    if not run.report.complete:
+    if not run.report.complete():
         yield f"signed by {key}, but manifest.json does not name every file of a run that has ended"
     elif key in trusted:
         yield Note(f"signed by {key}")

@@ -18,61 +18,22 @@ from aiperf_hpc.untrusted.files import open_regular
 
 PRIMARY, TRAINER, SEARCH, TELEMETRY = "the primary", "a trainer", "a search worker", "a rank"
 """The processes that write journals; a rank that is no replica's first tells of its node alone."""
-WRITERS: Mapping[type[records.Event], tuple[str, ...]] = {
-    records.RunStarted: (PRIMARY,),
-    records.ClockStarted: (PRIMARY,),
-    records.ReplicaLaunched: (PRIMARY,),
-    records.NodesAsked: (PRIMARY,),
-    records.NodesRefused: (PRIMARY,),
-    records.ReplicaReleased: (PRIMARY,),
-    records.ReplicaExited: (PRIMARY,),
-    records.JobState: (PRIMARY,),
-    records.NodeChecked: (PRIMARY,),
-    records.SchedulerState: (PRIMARY,),
-    records.PrimaryFailed: (PRIMARY,),
-    records.TakenOver: (PRIMARY,),
-    records.PrimaryHeartbeat: (PRIMARY,),
-    records.HeadsTaken: (PRIMARY,),
-    records.Witnessed: (PRIMARY,),
-    records.TimeStamped: (PRIMARY,),
-    records.WitnessState: (PRIMARY,),
-    records.StopRequested: (PRIMARY,),
-    records.RunEnded: (PRIMARY,),
+WRITERS: Mapping[str, tuple[str, ...]] = {
+    "primary": (PRIMARY,),
+    "replica": (TRAINER,),
+    "trials": (TRAINER,),
+    "search": (SEARCH,),
+    "digests": (),
+}
+"""Who writes the records of each module of ``run/records``, but for those below."""
+OTHERS: Mapping[type[records.Event], tuple[str, ...]] = {
+    records.ClocksRead: (PRIMARY, TRAINER, SEARCH, TELEMETRY),
     records.FileProblem: (PRIMARY, TRAINER),
     records.StorageWaited: (PRIMARY, TRAINER),
     records.SystemDescribed: (PRIMARY, TRAINER),
-    records.ReplicaStarted: (TRAINER,),
-    records.ReplicaReady: (TRAINER,),
-    records.ClockSeen: (TRAINER,),
-    records.DatasetLoaded: (TRAINER,),
-    records.TrialStarted: (TRAINER,),
-    records.ProposalRejected: (TRAINER,),
-    records.TrainingStarted: (TRAINER,),
-    records.Calibrated: (TRAINER,),
-    records.Progress: (TRAINER,),
-    records.Evaluated: (TRAINER,),
-    records.BaselineMeasured: (TRAINER,),
-    records.TrialEnded: (TRAINER,),
-    records.PredictionsKept: (TRAINER,),
-    records.CheckpointDropped: (TRAINER,),
-    records.TimeSpent: (TRAINER,),
-    records.StepTimes: (TRAINER,),
-    records.CompilerFailed: (TRAINER,),
-    records.RanksLost: (TRAINER,),
-    records.Heartbeat: (TRAINER,),
-    records.PrimaryHeadSeen: (TRAINER,),
-    records.ReplicaEnded: (TRAINER,),
     records.TelemetryStarted: (TRAINER, TELEMETRY),
     records.TelemetrySampled: (TRAINER, TELEMETRY),
-    records.SearchStarted: (SEARCH,),
-    records.Proposed: (SEARCH,),
-    records.SearchFailed: (SEARCH,),
-    records.SearchEnded: (SEARCH,),
-    records.JournalHeads: (),
-    records.TrialSummary: (),
-    records.ProposalSummary: (),
 }
-"""Who writes records of a kind; a kind that is not here, everybody may."""
 JOURNALS: Mapping[str, str] = {
     r"journal\.jsonl": TRAINER,
     r"search-\d+\.jsonl": SEARCH,
@@ -103,7 +64,7 @@ def _wrong(run: Evidence, path: Path, journal: Journal) -> Iterator[str]:
         yield "no process of a run has a journal of this name"
         return
     for kind, seq in journal.kinds.items():
-        if writer not in WRITERS.get(kind, (writer,)):
+        if writer not in _writers_of(kind):
             yield f"record {seq}: {name_of(kind)} is not {writer}'s to write"
     if journal.first is not None:
         yield from _first(path, writer, journal.first)
@@ -111,6 +72,10 @@ def _wrong(run: Evidence, path: Path, journal: Journal) -> Iterator[str]:
     if lives > 1:
         yield f"{lives} lives of a replica in the journal of one"
     yield from journal.late_records
+
+
+def _writers_of(kind: type[records.Event]) -> tuple[str, ...]:
+    return OTHERS.get(kind) or WRITERS[kind.__module__.rpartition(".")[2]]
 
 
 def _writer(run: Evidence, path: Path) -> str | None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from aiperf_hpc.rules.consistency.evidence import Evidence
+from aiperf_hpc.rules.consistency.evidence import Attempt, Evidence
 from aiperf_hpc.rules.consistency.journal import Journal
 from aiperf_hpc.rules.rule import Checked, Findings, Note
 from aiperf_hpc.run import records
@@ -21,6 +20,7 @@ from aiperf_hpc.trial import JobPhase, Machine
 
 EXACT = ("local", "simulated")
 """The launchers that see each death; a scheduler's client may miss one."""
+R = TypeVar("R", records.NodeChecked, records.JobState)
 LATE_SECONDS = 120.0
 """How long after it was taken out of the queue a replica may still begin: the request waits for
 its turn, and a scheduler may be starting the replica meanwhile."""
@@ -41,16 +41,11 @@ def launches(run: Evidence) -> Findings:
             yield f"{name} is none of the {most} replicas that the nodes make"
         elif len(requested) > 1:
             yield from _was_requested(run, replica, numbers[name], requested)
-    for primary in _primaries(run):
-        wanted = {replica_name(number) for number in range(_replicas_at(requested, primary.utc))}
-        missing = wanted - primary.launched if primary.went_on else set()
-        if missing:
-            some = ", ".join(sorted(missing)[:3])
-            yield f"{some}: never launched, of {len(wanted)} replicas {len(missing)} were not"
-    observations = _observations(run)
+    yield from _unlaunched(run, requested)
+    checked, states = _by_replica(run, records.NodeChecked), _by_replica(run, records.JobState)
     for replica in run.history.replicas.values():
         yield from _lives(run, replica)
-        yield from _observed(run, replica, observations)
+        yield from _observed(run, replica, checked[replica.id], states[replica.id])
 
 
 class _Requested(NamedTuple):
@@ -92,33 +87,21 @@ def _was_requested(
             yield f"{replica.id}, life {life}: it began after fewer nodes were asked for"
 
 
-@dataclass(slots=True)
-class _Primary:
-    """One primary that had the run in hand."""
-
-    utc: float
-    launched: set[str] = field(default_factory=set)
-    went_on: bool = False
-    """Whether it saw what became of replicas: whom it launched it has recorded by then."""
-
-
-def _primaries(run: Evidence) -> list[_Primary]:
-    """Return the primaries, one after the other."""
+def _unlaunched(run: Evidence, requested: list[_Requested]) -> Iterator[str]:
+    """Each primary that saw what became of replicas had recorded by then whom it launched."""
     journal = run.primary
-    found = [_Primary(utc) for utc, _ in journal.records_of(records.RunStarted)]
-    for utc, launched in journal.records_of(records.ReplicaLaunched):
-        for primary in _of(found, utc):
-            primary.launched.add(launched.replica)
-    for utc, _ in journal.records_of(records.JobState):
-        for primary in _of(found, utc):
-            primary.went_on = True
-    return found
-
-
-def _of(primaries: list[_Primary], utc: float) -> Iterator[_Primary]:
-    """Yield the primary that wrote at a time."""
-    earlier = [each for each in primaries if each.utc <= utc]
-    yield from earlier[-1:]
+    starts = [utc for utc, _ in journal.records_of(records.RunStarted)]
+    for utc, until in pairwise([*starts, math.inf]):
+        launched = {
+            event.replica
+            for at, event in journal.records_of(records.ReplicaLaunched)
+            if utc <= at < until
+        }
+        saw = any(utc <= at < until for at, _ in journal.records_of(records.JobState))
+        wanted = {replica_name(number) for number in range(_replicas_at(requested, utc))}
+        if saw and (missing := sorted(wanted - launched)):
+            some = ", ".join(missing[:3])
+            yield f"{some}: never launched, of {len(wanted)} replicas {len(missing)} were not"
 
 
 def _lives(run: Evidence, replica: ReplicaHistory) -> Iterator[str]:
@@ -167,65 +150,51 @@ def _unseen(run: Evidence) -> bool:
 
     The scheduler did not answer for a while, or a primary died.
     """
-    journal = run.primary
-    primaries = len(journal.records_of(records.RunStarted)) + len(
-        journal.records_of(records.TakenOver)
-    )
-    silent = any(not event.answers for _, event in journal.records_of(records.SchedulerState))
-    return silent or primaries > 1 or run.history.end_utc is None
+    states = run.primary.records_of(records.SchedulerState)
+    silent = any(not event.answers for _, event in states)
+    return silent or len(_primaries(run.primary)) > 1 or run.history.end_utc is None
+
+
+def _primaries(journal: Journal) -> list[float]:
+    """Return when each primary, or command in its place, took the run in hand, UTC seconds."""
+    kinds = (records.RunStarted, records.TakenOver)
+    return sorted(utc for kind in kinds for utc, _ in journal.records_of(kind))
+
+
+def _by_replica(run: Evidence, kind: type[R]) -> Mapping[str, list[tuple[float, R]]]:
+    """Return what the primary recorded of each replica, and when, UTC seconds."""
+    found = defaultdict[str, list[tuple[float, R]]](list)
+    for utc, event in run.primary.records_of(kind):
+        found[event.replica].append((utc, event))
+    return found
 
 
 def _observed(
-    run: Evidence, replica: ReplicaHistory, observations: Mapping[str, _Observations]
+    run: Evidence,
+    replica: ReplicaHistory,
+    checked: list[tuple[float, records.NodeChecked]],
+    states: list[tuple[float, records.JobState]],
 ) -> Iterator[str]:
     """What the primary saw of a replica was after the replica had said it."""
-    observed, slack = observations.get(replica.id, _Observations()), run.tolerance(replica)
-    lives = [_Attempt.of(each.journal) for each in run.attempts_of(replica)]
-    hosts, begun = {life.host for life in lives}, min((life.utc for life in lives), default=0.0)
-    for utc, checked in observed.checked if lives else ():
-        if checked.host not in hosts:
-            yield f"{replica.id}: the primary saw it on {checked.host}, it was on {sorted(hosts)}"
+    slack, attempts = run.tolerance(replica), run.attempts_of(replica)
+    starts = [attempt.started for attempt in attempts]
+    hosts = {started.machine.host for _, started in starts}
+    begun = min((utc for utc, _ in starts), default=0.0)
+    for utc, check in checked if attempts else ():
+        if check.host not in hosts:
+            yield f"{replica.id}: the primary saw it on {check.host}, it was on {sorted(hosts)}"
         if utc < begun - slack:
             yield f"{replica.id} began {begun - utc:.3f} s after the primary had seen it"
-    for utc in observed.done:
-        ended = max((life.ended for life in lives if life.utc <= utc), default=utc)
+    for utc in [utc for utc, state in states if state.phase is JobPhase.DONE]:
+        ended = max((_ended(each) for each in attempts if each.started[0] <= utc), default=utc)
         if ended > utc + slack:
             yield f"{replica.id} ended {ended - utc:.3f} s after the primary had seen its end"
 
 
-@dataclass(slots=True)
-class _Observations:
-    """What the primary saw of a replica, and when, UTC seconds."""
-
-    checked: list[tuple[float, records.NodeChecked]] = field(default_factory=list)
-    done: list[float] = field(default_factory=list)
-    """When its job was seen to have ended in order."""
-
-
-def _observations(run: Evidence) -> Mapping[str, _Observations]:
-    """Return what the primary saw of each replica."""
-    journal, found = run.primary, defaultdict[str, _Observations](_Observations)
-    for utc, checked in journal.records_of(records.NodeChecked):
-        found[checked.replica].checked.append((utc, checked))
-    for utc, state in journal.records_of(records.JobState):
-        if state.phase is JobPhase.DONE:
-            found[state.replica].done.append(utc)
-    return found
-
-
-class _Attempt(NamedTuple):
-    """One life of a replica: where, from when and, as far as it said so, until when."""
-
-    host: str
-    utc: float
-    ended: float
-
-    @classmethod
-    def of(cls, journal: Journal) -> _Attempt:
-        """Return what a journal that begins with a life says."""
-        (utc, started), *_ = journal.records_of(records.ReplicaStarted)
-        ended = (utc for utc, _ in journal.records_of(records.ReplicaEnded))
-        return cls(started.machine.host, utc, max(ended, default=utc))
+def _ended(attempt: Attempt) -> float:
+    """Return when an attempt ended, UTC seconds; when it started if it did not say so."""
+    ends = (utc for utc, _ in attempt.journal.records_of(records.ReplicaEnded))
+    return max(ends, default=attempt.started[0])
 
 
 def replicas(run: Evidence) -> Findings:
@@ -259,10 +228,8 @@ def heartbeats(run: Evidence) -> Findings:
 
 def _beats_of_primaries(journal: Journal) -> Iterator[tuple[list[float], int]]:
     """Yield when each primary wrote, UTC seconds, and how many signs of life it gave."""
-    begins = [utc for utc, _ in journal.records_of(records.RunStarted)]
-    others = [*begins, *(utc for utc, _ in journal.records_of(records.TakenOver))]
-    for began in begins:
-        until = min((utc for utc in others if utc > began), default=float("inf"))
+    for began, _ in journal.records_of(records.RunStarted):
+        until = min((utc for utc in _primaries(journal) if utc > began), default=math.inf)
         own = [utc for utc in journal.times if began <= utc < until]
         yield own, sum(1 for utc in journal.heartbeats if began <= utc < until)
 
@@ -271,11 +238,11 @@ def machines(run: Evidence) -> Findings:
     """What a replica says of its machine is what its first rank told of itself and its node."""
     yield Checked(sum(len(r.described) for r in run.history.replicas.values()))
     for attempt in run.attempts:
-        yield from (f"{attempt}: {wrong}" for wrong in _machine(attempt.journal))
+        yield from (f"{attempt}: {wrong}" for wrong in _machine(attempt))
 
 
-def _machine(journal: Journal) -> Iterator[str]:
-    (_, started), *_ = journal.records_of(records.ReplicaStarted)
+def _machine(attempt: Attempt) -> Iterator[str]:
+    journal, (_, started) = attempt.journal, attempt.started
     machine = started.machine
     for _, described in journal.records_of(records.SystemDescribed):
         if described.rank != 0:

@@ -76,7 +76,7 @@ def report(run: Evidence) -> Findings:
         if stated.get(key) != made.get(key):
             yield f"report.json states another '{key}' than the records give"
     yield from _rows(run, stated, made)
-    if not run.report.has_grown:
+    if not run.report.has_grown():
         yield from _times(stated, made)
     yield from _bytes(run, stated)
 
@@ -86,7 +86,7 @@ def _bytes(run: Evidence, stated: Json) -> Iterator[str]:
 
     By another version it may be another file: then the values alone are compared.
     """
-    if run.report.has_grown:
+    if run.report.has_grown():
         yield Note("journals have grown since it was made: its values were compared, not its bytes")
         return
     if (other := run.report.other_maker()) is not None:

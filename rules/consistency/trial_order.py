@@ -7,19 +7,12 @@ from collections.abc import Iterator
 
 from aiperf_hpc.config import Reals, RunConfig
 from aiperf_hpc.morphism.operators.grow import inserted_spatial_convs
-from aiperf_hpc.rules.consistency.evidence import Evidence, quality
-from aiperf_hpc.rules.consistency.journal import CLOCK_TOLERANCE, Journal
+from aiperf_hpc.rules.consistency.evidence import Attempt, Evidence, quality
+from aiperf_hpc.rules.consistency.journal import CLOCK_TOLERANCE
 from aiperf_hpc.rules.rule import Checked, Findings
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import Incarnation
-from aiperf_hpc.run.records import (
-    TIME_OVER,
-    TRAININGS_DONE,
-    ReplicaEnded,
-    ReplicaStarted,
-    RunEnded,
-    TimeSpent,
-)
+from aiperf_hpc.run.records import TIME_OVER, TRAININGS_DONE, ReplicaEnded, RunEnded, TimeSpent
 from aiperf_hpc.trial import RoundPhase, TrialState
 
 
@@ -186,30 +179,25 @@ def time(run: Evidence) -> Findings:
         if spent > elapsed + CLOCK_TOLERANCE + run.stepped(replica):
             yield f"{replica.id} spent {spent:.1f} s of {elapsed:.1f} s"
     for attempt in run.attempts:
-        yield from (
-            f"{attempt}: {what}" for what in _split(attempt.journal, run.steps_of(attempt.path))
-        )
+        yield from (f"{attempt}: {what}" for what in _split(attempt, run.steps_of(attempt.path)))
     yield from _whole(run, start)
 
 
-def _split(journal: Journal, stepped: float) -> Iterator[str]:
+def _split(attempt: Attempt, stepped: float) -> Iterator[str]:
     """The time split of a life that ended is of all its time until the last of it was recorded.
 
     One that failed may have lost what it was about to record. The time by which its clock was set,
     or for which its machine was suspended, is in no split.
     """
-    if (
-        not journal.records_of(ReplicaEnded)
-        or journal.records_of(ReplicaEnded)[-1][1].reason[:6] == "failed"
-    ):
+    ends = attempt.journal.records_of(ReplicaEnded)
+    if not ends or ends[-1][1].reason[:6] == "failed":
         return
-    (began, _), *_ = journal.records_of(ReplicaStarted)
-    splits = journal.records_of(TimeSpent)
+    splits = attempt.journal.records_of(TimeSpent)
     if not splits or splits[-1][1].trial is not None:
         yield "it ended without the last of its time split"
         return
     spent = sum(sum(event.seconds.values()) for _, event in splits)
-    lived = splits[-1][0] - began
+    lived = splits[-1][0] - attempt.started[0]
     if spent < lived - 2.0 * CLOCK_TOLERANCE - stepped:
         yield f"it says where {spent:.1f} s went, it lasted {lived:.1f} s"
 

@@ -1,0 +1,60 @@
+"""The records of files that no process continues: journal digests and the search digest."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from aiperf_hpc.run.records.base import Event
+from aiperf_hpc.trial import Hyperparameters, Morphisms
+from aiperf_hpc.untrusted.bounds import Name
+
+
+class JournalHeads(Event):
+    """The length and the SHA-256 of each journal, as far as it had been read.
+
+    Journals are identified by numbers, in the order in which they were first named. The primary's
+    own is not among them, since it holds the record of this digest.
+    """
+
+    type: Literal["journal_heads"] = "journal_heads"
+    anew: bool
+    """Whether a new primary begins here, so that numbers and bytes count from zero."""
+    names: tuple[str, ...]
+    """The paths of journals that are new in this record, below the run directory."""
+    grown: tuple[int, ...]
+    """The growth of each journal since the previous record, in bytes."""
+    marks: str
+    """The first ``MARK`` digits of the digest of each journal that has grown, concatenated: they
+    identify a journal that was changed."""
+    sha256: str
+    """SHA-256 over the digests of the journals that have grown (``run/journal_digest.py``)."""
+
+
+class TrialSummary(Event):
+    """A trial as search workers need it; a later summary of the same trial replaces it."""
+
+    type: Literal["trial_summary"] = "trial_summary"
+    trial: str
+    replica: Name
+    graph: str
+    parent: str | None
+    morphisms: Morphisms
+    ended: bool
+    merit: float | None
+    """The objective value for the search after the end of the trial: the predicted accuracy or, if
+    none was predicted, the best observed quality."""
+    checkpoint: bool
+    """Whether its trained weights are available."""
+    hyperparameters: Hyperparameters | None = None
+    """Its hyperparameters; None in digests of earlier versions."""
+
+
+class ProposalSummary(Event):
+    """Another replica's proposal as search workers need it."""
+
+    type: Literal["proposal_summary"] = "proposal_summary"
+    proposal: str
+    replica: Name
+    graph: str
+    parent: str
+    morphisms: Morphisms

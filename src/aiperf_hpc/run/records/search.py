@@ -1,0 +1,52 @@
+"""The records of search workers: their starts and ends, and the candidates that they propose."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from aiperf_hpc.run.clocks import Time
+from aiperf_hpc.run.records.base import Event
+from aiperf_hpc.trial import Morphisms
+from aiperf_hpc.untrusted.bounds import Name
+
+
+class SearchStarted(Event):
+    """A search worker started."""
+
+    type: Literal["search_started"] = "search_started"
+    replica: Name
+    worker: int
+    pid: int
+    searcher: str
+
+
+class Proposed(Event):
+    """A candidate was stored: its graph, and the weights inherited from its parent."""
+
+    type: Literal["proposed"] = "proposed"
+    proposal: Name
+    graph: Name
+    parent: str
+    """The trial that it grows from."""
+    morphisms: Morphisms
+    seed: int
+    """The seed of the random choices of the morphisms and the weights."""
+    seconds: Time
+    belief: dict[str, float] = {}
+    """The searcher's prediction, e.g. mean, deviation and acquisition."""
+
+
+class SearchFailed(Event):
+    """A candidate could not be made as intended; the worker continues."""
+
+    type: Literal["search_failed"] = "search_failed"
+    reason: str
+    lost_parent: str | None = None
+    """The trial whose trained weights are missing or damaged; it can no longer be a parent."""
+
+
+class SearchEnded(Event):
+    """The search worker shut down cleanly."""
+
+    type: Literal["search_ended"] = "search_ended"
+    reason: str
