@@ -29,16 +29,12 @@ from aiperf_hpc.primary.launchers.base import find_mpirun
 from aiperf_hpc.rules.registry import ENVIRONMENT, RELEASE
 from aiperf_hpc.rules.validity.precision import Environment
 from aiperf_hpc.rules.validity.software import Code
-from aiperf_hpc.run.storage import (
-    file_system_of,
-    free_bytes,
-    nearest_existing,
-    require_writable,
-)
+from aiperf_hpc.run.storage import free_bytes, nearest_existing, require_writable
 from aiperf_hpc.system.accelerators import VENDORS
 from aiperf_hpc.system.accelerators.nvidia import cuda_version
 from aiperf_hpc.system.accelerators.source import RepeatedProbe
 from aiperf_hpc.system.software import recorded_variables
+from aiperf_hpc.system.storage import mount_of
 from aiperf_hpc.system.tools import AbsentError
 from aiperf_hpc.telemetry.energy import rapl_zones
 
@@ -274,14 +270,18 @@ def _official() -> Iterator[Check]:
 def examine_storage(folder: Path) -> Iterator[Check]:
     """Look at ``folder`` as a place for runs."""
     place = nearest_existing(folder)
-    kind, mount = file_system_of(place)
+    mount = mount_of(place.resolve())
+    kind, where = mount.type, f"{mount.type} at {mount.point}"
     shared = kind.startswith(NETWORK_FILE_SYSTEMS)
     try:
         require_writable(folder)
     except RunDirectoryError as error:
         detail, _, remedy = str(error).rpartition("; ")
     else:
-        detail, remedy = f"{place}: {kind} at {mount}, {size(free_bytes(place))} free", ""
+        detail, remedy = (
+            f"{place}: {where}, {size(free_bytes(place))} free",
+            "",
+        )
     yield check("storage", "writable", not remedy, detail, remedy, required=True)
     detail = f"{kind} is {'a' if shared else 'no'} network file system"
     remedy = "needed for several nodes only: a folder on NFS or the like"

@@ -18,7 +18,8 @@ from typing import Literal, NamedTuple
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import size
 from aiperf_hpc.run.peaks import Reading, Storage
-from aiperf_hpc.run.storage import file_system_of, free_bytes
+from aiperf_hpc.run.storage import free_bytes
+from aiperf_hpc.system.storage import mount_of
 
 BLOCK = 4 * 2**20
 """Bytes of one read."""
@@ -72,7 +73,7 @@ def _storage(
     cache = _cache(blocks)
     return Storage(
         folder=str(folder),
-        file_system=file_system_of(folder)[0],
+        file_system=mount_of(folder.resolve()).type,
         files=files,
         cache=cache,
         readings=tuple(_reading(blocks, readers, cache, effort) for readers in READERS),

@@ -16,8 +16,9 @@ from aiperf_hpc.run.journal import MOST_LINE_BYTES, is_torn
 from aiperf_hpc.run.records import ReplicaStarted
 from aiperf_hpc.untrusted.files import open_regular
 
-PRIMARY, TRAINER, SEARCH, TELEMETRY = "the primary", "a trainer", "a search worker", "a rank"
-"""The processes that write journals; a rank that is no replica's first tells of its node alone."""
+PRIMARY, TRAINER, SEARCH, RANK = "the primary", "a trainer", "a search worker", "a rank"
+"""The processes that write journals; a rank that is no replica's first samples its node, or reports
+the ranks that were lost with the first."""
 WRITERS: Mapping[str, tuple[str, ...]] = {
     "primary": (PRIMARY,),
     "replica": (TRAINER,),
@@ -27,17 +28,18 @@ WRITERS: Mapping[str, tuple[str, ...]] = {
 }
 """Who writes the records of each module of ``run/records``, but for those below."""
 OTHERS: Mapping[type[records.Event], tuple[str, ...]] = {
-    records.ClocksRead: (PRIMARY, TRAINER, SEARCH, TELEMETRY),
+    records.ClocksRead: (PRIMARY, TRAINER, SEARCH, RANK),
     records.FileProblem: (PRIMARY, TRAINER),
     records.StorageWaited: (PRIMARY, TRAINER),
     records.SystemDescribed: (PRIMARY, TRAINER),
-    records.TelemetryStarted: (TRAINER, TELEMETRY),
-    records.TelemetrySampled: (TRAINER, TELEMETRY),
+    records.RanksLost: (TRAINER, RANK),
+    records.TelemetryStarted: (TRAINER, RANK),
+    records.TelemetrySampled: (TRAINER, RANK),
 }
 JOURNALS: Mapping[str, str] = {
     r"journal\.jsonl": TRAINER,
     r"search-\d+\.jsonl": SEARCH,
-    r"telemetry-\d+\.jsonl": TELEMETRY,
+    r"(telemetry|rank)-\d+\.jsonl": RANK,
 }
 """Whose journal has which name, in the folder of a life of a replica."""
 
@@ -104,8 +106,8 @@ def _first(path: Path, writer: str, first: RareRecord) -> Iterator[str]:
             elif (event.replica, event.worker) != (replica, number):
                 yield f"it is the journal of search worker {event.worker} of {event.replica}"
         case _:
-            if not isinstance(event, records.TelemetryStarted):
-                yield "it does not begin with who samples what"
+            if not isinstance(event, records.TelemetryStarted | records.RanksLost):
+                yield "it does not begin with who samples what, or which ranks were lost"
 
 
 def journals(run: Evidence) -> Findings:

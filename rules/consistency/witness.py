@@ -108,19 +108,19 @@ def _statements(run: Evidence, shown: Sequence[WitnessAnswer]) -> Witness:
 
 
 def _time_stamps(run: Evidence, shown: Sequence[WitnessAnswer]) -> Witness:
-    from aiperf_hpc.run.time_stamps import TimeStampChecker
+    from aiperf_hpc.run.time_stamps import check_stamp, is_trusted
 
-    checker, seen, wrong = TimeStampChecker(run.manifest.run_id, run.trusted.authorities), [], ""
-    trusted = bool(run.trusted.authorities)
+    run_id, roots, seen, wrong = run.manifest.run_id, run.trusted.authorities, list[Seen](), ""
+    trusted = bool(roots)
     for number, each in enumerate(shown, 1):
         try:
             if not isinstance(each.answer, TimeStamped):
                 raise NoStatementError("it is a witness's statement")
-            seen.append(Seen(*checker.check(each.answer), each))
+            seen.append(Seen(*check_stamp(run_id, each.answer), each))
         except AIPerfError as error:
             wrong = f"time stamp {number}: {error}"
             break
-        trusted = trusted and checker.is_trusted(each.answer)
+        trusted = trusted and is_trusted(run_id, each.answer, roots)
     return Witness(seen, trusted, run.config.timestamps.seconds, wrong)
 
 

@@ -144,6 +144,38 @@ forgeries(
             ("journals", _behind(_trainer, b"and a word more\n")),
         "a life added": ("files", _a_life),
         "bytes behind kept weights": ("files", _behind(_weights, b"\0")),
+        "an unfinished record behind a journal":
+            ("writers", _behind(_trainer, b'{"v":1,"seq":99999,"utc":17')),
+    },
+    base="reported",
+)  # fmt: skip
+
+
+def _edited(kind: str, old: bytes, new: bytes) -> Forge:
+    """Return a change of the first record of a kind that has some text."""
+    place = b'"event":{"type":"%s"' % kind.encode()
+
+    def change(content: bytes) -> bytes:
+        lines = content.splitlines(keepends=True)
+        at = next(n for n, line in enumerate(lines) if place in line and old in line)
+        lines[at] = lines[at].replace(old, new, 1)
+        return b"".join(lines)
+
+    return _content(_trainer, change)
+
+
+BEGIN = b'{"v":1,"seq":'
+forgeries(
+    "edits",
+    {
+        "a record of another number": ("journals", _edited("progress", BEGIN, BEGIN + b"7")),
+        "a record of another form": ("samples", _edited("progress", b'{"v":1', b'{"v":1,"x":2')),
+        "an edited time split": ("time", _edited("time_spent", b'"start":', b'"start":99')),
+        "an edited precision":
+            ("rounds", _edited("trial_started", b'"precision":"bf16"', b'"precision":"fp8"')),
+        "a damaged report": ("report", _content(lambda p: p.report_json, lambda _: b"{")),
+        "a missing report": ("report", lambda run: run.paths.report_json.unlink()),
+        "a damaged manifest": ("files", _content(lambda p: p.report_manifest, lambda _: b"{}")),
     },
     base="reported",
 )  # fmt: skip

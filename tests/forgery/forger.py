@@ -205,22 +205,61 @@ def event(
     kind: str,
     inside: str = "",
     on: tuple[str, ...] = ("r0",),
-    **values: Any,  # noqa: ANN401
+    number: int = 0,
+    where: Mapping[str, object] | None = None,
+    **values: object,
 ) -> Forge:
     """Return a change of the event of a record of a kind, on some replicas.
 
     Args:
+        kind: the record's.
         inside: the dotted path of the part of the event that is changed; all of it by default.
+        on: the replicas.
+        number: the record's among those of its kind that have the values ``where``.
+        values: the new values.
     """
 
     def change(run: ForgedRun) -> None:
         for replica in on:
-            part = event_of(run.trainer(replica), kind)
+            part = event_of(run.trainer(replica), kind, number, **(where or {}))
             for key in inside.split(".") if inside else ():
                 part = part[key]
             part.update(values)
 
     return change
+
+
+def removed(kind: str, number: int = 0, **values: object) -> Forge:
+    """Return a change that removes one record of r0's."""
+
+    def change(run: ForgedRun) -> None:
+        lines = run.trainer()
+        del lines[at(lines, kind, number, **values)]
+
+    return change
+
+
+def added(
+    kind: str, event: Line, *, number: int = 0, behind: int = 1, seconds: float = 0.0
+) -> Forge:
+    """Return a change that adds a record to r0's, behind one of a kind or before it."""
+
+    def change(run: ForgedRun) -> None:
+        lines = run.trainer()
+        place = at(lines, kind, number)
+        lines.insert(place + behind, like(lines[place], event, seconds))
+
+    return change
+
+
+def repeated(kind: str) -> Forge:
+    """Return a change that has the first record of a kind twice."""
+    return lambda run: added(kind, {**event_of(run.trainer(), kind)})(run)
+
+
+def keep_the_digest(run: ForgedRun) -> None:
+    """Leave the digest of ``run.yaml`` that the primary stated as it was."""
+    run.keep_digest = True
 
 
 def both(*changes: Forge) -> Forge:

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.forgery.forger import ForgedRun, at, event_of, forgery, of, regrow
+from tests.forgery.forger import (
+    Forge,
+    ForgedRun,
+    at,
+    both,
+    event,
+    event_of,
+    forgeries,
+    forgery,
+    keep_the_digest,
+    of,
+    regrow,
+    settings,
+    shift,
+)
 
 
 def _grown(run: ForgedRun, trial: str = "r0-t4") -> dict[str, Any]:
@@ -13,26 +27,6 @@ def _grown(run: ForgedRun, trial: str = "r0-t4") -> dict[str, Any]:
 
 def _proposal(run: ForgedRun, trial: str = "r0-t4") -> dict[str, Any]:
     return event_of(run.search(), "proposed", proposal=_grown(run, trial)["proposal"])
-
-
-@forgery("graphs", "graphs")
-def a_graph_of_another_hash(run: ForgedRun) -> None:
-    _grown(run)["graph"] = _grown(run, "r0-t1")["graph"]
-
-
-@forgery("graphs", "counts")
-def more_operations_than_the_graph_has(run: ForgedRun) -> None:
-    _grown(run)["train_operations"] *= 2
-
-
-@forgery("graphs", "counts")
-def fewer_parameters_than_the_graph_has(run: ForgedRun) -> None:
-    _grown(run)["parameters"] //= 2
-
-
-@forgery("graphs", "graphs")
-def a_morphism_left_out(run: ForgedRun) -> None:
-    _grown(run)["morphisms"] = []
 
 
 @forgery("graphs", "graphs")
@@ -61,11 +55,6 @@ def the_graph_of_another_proposal(run: ForgedRun) -> None:
     for key in ("graph", "parent", "morphisms"):
         one[key] = other[key]
     regrow(run)
-
-
-@forgery("graphs", "candidates")
-def a_graph_that_nobody_proposed(run: ForgedRun) -> None:
-    _grown(run)["proposal"] = None
 
 
 @forgery("graphs", "candidates")
@@ -130,10 +119,7 @@ def a_parent_whose_weights_were_deleted(run: ForgedRun) -> None:
 @forgery("graphs", "candidates")
 def a_trial_grown_before_it_was_proposed(run: ForgedRun) -> None:
     lines, proposal = run.search(), _grown(run, "r0-t2")["proposal"]
-    place = at(lines, "proposed", proposal=proposal)
-    for line in lines[place:]:
-        line["utc"] += 400.0
-        line["mono"] += 400.0
+    shift(lines[at(lines, "proposed", proposal=proposal) :], 400.0)
 
 
 @forgery("graphs", "candidates")
@@ -149,7 +135,32 @@ def bounds_exceeded(run: ForgedRun) -> None:
     regrow(run)
 
 
-@forgery("graphs", "config")
-def bounds_raised_afterwards(run: ForgedRun) -> None:
-    run.set(lambda values: values["config"]["search"].update(max_operations_ratio=100.0))
-    run.keep_digest = True
+def _another_graph(run: ForgedRun) -> None:
+    _grown(run)["graph"] = _grown(run, "r0-t1")["graph"]
+
+
+def _more_operations(run: ForgedRun) -> None:
+    _grown(run)["train_operations"] *= 2
+
+
+def _fewer_parameters(run: ForgedRun) -> None:
+    _grown(run)["parameters"] //= 2
+
+
+def _grown_with(**values: object) -> Forge:
+    """Return a change of what a trial of a grown graph states."""
+    return event("trial_started", where={"trial": "r0-t4"}, **values)
+
+
+forgeries(
+    "graphs",
+    {
+        "a graph of another hash": ("graphs", _another_graph),
+        "more operations than the graph has": ("counts", _more_operations),
+        "fewer parameters than the graph has": ("counts", _fewer_parameters),
+        "a morphism left out": ("graphs", _grown_with(morphisms=[])),
+        "a graph that nobody proposed": ("candidates", _grown_with(proposal=None)),
+        "bounds raised afterwards":
+            ("config", both(settings("search", max_operations_ratio=100.0), keep_the_digest)),
+    },
+)  # fmt: skip

@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 
-from tests.forgery.forger import ForgedRun, at, event_of, forgery, like, of
+from tests.forgery.forger import ForgedRun, at, event_of, forgery, like, of, shift
 
 from aiperf_hpc.run.paths import Incarnation, seed_of
 
@@ -60,9 +60,7 @@ def a_replica_that_was_asked_for_when_it_had_begun(run: ForgedRun) -> None:
 def a_replica_that_was_asked_for_and_refused(run: ForgedRun) -> None:
     """It begins long after the refusal: all of it is later than the run's first minutes."""
     _copy(run, "r1", "r3")
-    for line in (*run.trainer("r3"), *run.search("r3")):
-        line["utc"] += 300.0
-        line["mono"] += 300.0
+    shift([*run.trainer("r3"), *run.search("r3")], 300.0)
     place = at(run.primary, "replica_launched", 0)
     _ask_for(run, place, nodes=4, why="aiperf scale")
     _ask_for(run, place + 1, "nodes_refused", nodes=4, kept=3, reason="no such nodes")
@@ -118,10 +116,7 @@ def _second_life(run: ForgedRun, life: str = "0.1") -> None:
     begin = run.trainer("r0")[-1]
     text = json.dumps(run.trainer("r1")).replace('"r1-', f'"r0-{life}-')
     lines = json.loads(text.replace('"replica": "r1"', '"replica": "r0"'))
-    late = begin["utc"] - lines[0]["utc"]
-    for line in lines:
-        line["utc"] += late
-        line["mono"] += late
+    shift(lines, begin["utc"] - lines[0]["utc"])
     run.trainer("r0", life)[:] = lines
 
 
@@ -146,9 +141,7 @@ def a_second_life_beside_the_first(run: ForgedRun) -> None:
     lines = run.trainer("r0", "0.1")
     del lines[0]
     for line in lines:
-        late = run.trainer("r1")[0]["utc"] - lines[0]["utc"]
-        line["utc"] += late
-        line["mono"] += late
+        shift([line], run.trainer("r1")[0]["utc"] - lines[0]["utc"])
 
 
 @forgery("replicas", "writers")
@@ -197,7 +190,5 @@ def a_replica_that_the_primary_saw_before_it_began(run: ForgedRun) -> None:
 @forgery("replicas", "launches", base="two-nodes")
 def a_replica_that_ended_after_the_primary_had_seen_it(run: ForgedRun) -> None:
     lines = run.trainer("r1")
-    for line in lines[-2:]:
-        line["utc"] += 5.0
-        line["mono"] += 5.0
+    shift(lines[-2:], 5.0)
     lines[-2]["event"]["seconds"]["other"] += 5.0

@@ -2,106 +2,80 @@
 
 from __future__ import annotations
 
-from tests.forgery.forger import ForgedRun, at, event_of, forgery, like, of
+from typing import Any
+
+from tests.forgery.forger import (
+    Forge,
+    ForgedRun,
+    added,
+    at,
+    event,
+    event_of,
+    forgeries,
+    like,
+    of,
+    removed,
+    repeated,
+)
+
+EPOCH = {"train_samples": 2048}
+"""What a record of an epoch's training states."""
 
 
-def _progress(run: ForgedRun) -> dict[str, int]:
-    event: dict[str, int] = event_of(run.trainer(), "progress", train_samples=2048)
-    return event
+def _progress(**values: object) -> Forge:
+    """Return a change of an epoch's training samples."""
+    return event("progress", where=EPOCH, **values)
 
 
-@forgery("samples", "samples")
-def one_more_sample(run: ForgedRun) -> None:
-    _progress(run)["train_samples"] += 1
+def _first(run: ForgedRun, **values: object) -> dict[str, Any]:
+    """Return a copy of the first samples, with other values."""
+    return {**event_of(run.trainer(), "progress"), **values}
 
 
-@forgery("samples", "samples")
-def an_epoch_twice(run: ForgedRun) -> None:
-    _progress(run)["train_samples"] *= 2
-
-
-@forgery("samples", "samples")
-def a_record_of_samples_twice(run: ForgedRun) -> None:
-    lines = run.trainer()
-    place = at(lines, "progress")
-    lines.insert(place, {**lines[place]})
-
-
-@forgery("samples", "samples")
-def samples_of_a_further_epoch(run: ForgedRun) -> None:
+def _a_further_epoch(run: ForgedRun) -> None:
     """A trial executes an epoch more than its evaluations tell of."""
+    epoch = _first(run)["epoch"] + 2
+    added("evaluated", _first(run, epoch=epoch), number=1)(run)
+
+
+def _in_a_search_workers_journal(run: ForgedRun) -> None:
     lines = run.trainer()
-    last = at(lines, "evaluated", 1)
-    samples = lines[at(lines, "progress")]["event"]
-    lines.insert(last + 1, like(lines[last], {**samples, "epoch": samples["epoch"] + 2}))
+    run.search().append({**lines[at(lines, "trial_ended") - 1], "event": _first(run)})
 
 
-@forgery("samples", "samples")
-def samples_after_the_end_of_their_trial(run: ForgedRun) -> None:
-    lines = run.trainer()
-    end = at(lines, "trial_ended")
-    lines.insert(end + 1, like(lines[end], {**lines[at(lines, "progress")]["event"]}, 0.5))
-
-
-@forgery("samples", "samples")
-def validation_samples_for_training_samples(run: ForgedRun) -> None:
-    event = _progress(run)
-    event["train_samples"] -= 512
-    event["validation_samples"] += 512
-
-
-@forgery("samples", "journals")
-def samples_of_a_trial_that_there_was_not(run: ForgedRun) -> None:
-    lines = run.trainer()
-    place = at(lines, "progress")
-    event = {**lines[place]["event"], "trial": "r0-t99"}
-    lines.insert(place, like(lines[place], event))
-
-
-@forgery("samples", "journals")
-def samples_of_another_replicas_trial(run: ForgedRun) -> None:
-    lines = run.trainer()
-    place = at(lines, "progress")
-    lines.insert(place, like(lines[place], {**lines[place]["event"], "trial": "r1-t1"}))
-
-
-@forgery("samples", "writers")
-def samples_in_a_search_workers_journal(run: ForgedRun) -> None:
-    lines, search = run.trainer(), run.search()
-    place = at(lines, "trial_ended") - 1
-    search.append({**lines[place], "event": {**lines[at(lines, "progress")]["event"]}})
-
-
-@forgery("samples", "writers")
-def samples_in_the_primarys_journal(run: ForgedRun) -> None:
-    lines = run.trainer()
-    run.primary.insert(-1, like(run.primary[-2], {**lines[at(lines, "progress")]["event"]}))
-
-
-@forgery("samples", "journals")
-def samples_below_zero(run: ForgedRun) -> None:
-    _progress(run)["train_samples"] = -1
-
-
-@forgery("samples", "journals")
-def half_a_sample(run: ForgedRun) -> None:
-    run.trainer()[at(run.trainer(), "progress")]["event"]["train_samples"] = 2048.5
-
-
-@forgery("samples", "samples")
-def an_evaluation_without_its_samples(run: ForgedRun) -> None:
-    lines = run.trainer()
-    del lines[at(lines, "progress", validation_samples=512)]
-
-
-@forgery("samples", "samples")
-def a_cut_epoch_that_was_nearly_whole(run: ForgedRun) -> None:
+def _a_cut_epoch_that_was_nearly_whole(run: ForgedRun) -> None:
     """What the end of the run cut had executed more; no evaluation tells how many there were."""
-    last = of(run.trainer(), "progress")[-1]["event"]
-    last["train_samples"] += 77
+    of(run.trainer(), "progress")[-1]["event"]["train_samples"] += 77
 
 
-@forgery("samples")
-def a_batch_more_in_a_cut_epoch(run: ForgedRun) -> None:
+def _a_batch_more_in_a_cut_epoch(run: ForgedRun) -> None:
     last = of(run.trainer(), "trial_started")[-1]["event"]["hyperparameters"]
     of(run.trainer(), "progress")[-1]["event"]["train_samples"] += last["batch_size"]
+
+
+forgeries(
+    "samples",
+    {
+        "one more sample": ("samples", _progress(train_samples=2049)),
+        "an epoch twice": ("samples", _progress(train_samples=4096)),
+        "a record of samples twice": ("samples", repeated("progress")),
+        "samples of a further epoch": ("samples", _a_further_epoch),
+        "samples after the end of their trial":
+            ("samples", lambda run: added("trial_ended", _first(run), seconds=0.5)(run)),
+        "validation samples for training samples":
+            ("samples", _progress(train_samples=1536, validation_samples=512)),
+        "samples of a trial that there was not":
+            ("journals", lambda run: added("progress", _first(run, trial="r0-t99"), behind=0)(run)),
+        "samples of another replicas trial":
+            ("journals", lambda run: added("progress", _first(run, trial="r1-t1"), behind=0)(run)),
+        "samples in a search workers journal": ("writers", _in_a_search_workers_journal),
+        "samples in the primarys journal":
+            ("writers", lambda run: run.primary.insert(-1, like(run.primary[-2], _first(run)))),
+        "samples below zero": ("journals", _progress(train_samples=-1)),
+        "half a sample": ("journals", event("progress", train_samples=2048.5)),
+        "an evaluation without its samples":
+            ("samples", removed("progress", validation_samples=512)),
+        "a cut epoch that was nearly whole": ("samples", _a_cut_epoch_that_was_nearly_whole),
+        "a batch more in a cut epoch": (None, _a_batch_more_in_a_cut_epoch),
+    },
+)  # fmt: skip

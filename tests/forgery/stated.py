@@ -13,6 +13,7 @@ from tests.forgery.forger import (
     event,
     event_of,
     forgeries,
+    keep_the_digest,
     like,
     of,
     run_yaml,
@@ -108,10 +109,6 @@ forgeries(
 )  # fmt: skip
 
 
-def _keep_the_digest(run: ForgedRun) -> None:
-    run.keep_digest = True
-
-
 def _other_version(run: ForgedRun) -> None:
     run.set(lambda stated: stated["versions"].update({"aiperf-hpc": "9.9"}))
 
@@ -142,7 +139,7 @@ forgeries(
             (None, event("replica_started", "machine.versions", REPLICAS, numpy="9.9")),
         # ``run.yaml`` was changed, and not the digest that the primary stated.
         "a setting that was another":
-            ("config", both(settings("hpo", startup_trials=1), _keep_the_digest)),
+            ("config", both(settings("hpo", startup_trials=1), keep_the_digest)),
         "a setting that was another and its digest": (None, settings("hpo", startup_trials=1)),
         "another precision than configured": ("rounds", _eight_bits),
         "another seed of the run": ("names", _other_seed),

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tests.forgery.forger import ForgedRun, at, event_of, forgery, like, of, shift
+from tests.forgery.forger import (
+    ForgedRun,
+    at,
+    event,
+    forgeries,
+    forgery,
+    like,
+    of,
+    shift,
+    without,
+)
 
 
 def _scale(run: ForgedRun, factor: float) -> None:
@@ -45,22 +55,6 @@ def utc_times_alone(run: ForgedRun) -> None:
         line["utc"] -= 60.0
 
 
-@forgery("time", "journals")
-def a_monotonic_time_that_is_not_a_number(run: ForgedRun) -> None:
-    """No comparison with it fails."""
-    run.trainer()[20]["mono"] = "NaN"
-
-
-@forgery("time", "journals")
-def an_infinite_monotonic_time(run: ForgedRun) -> None:
-    run.trainer()[20]["mono"] = "Infinity"
-
-
-@forgery("time", "order")
-def a_start_after_the_first_samples(run: ForgedRun) -> None:
-    shift(run.primary, 60.0)
-
-
 @forgery("time", "launches")
 def a_start_after_the_start_of_the_replicas(run: ForgedRun) -> None:
     """The time until the first sample is taken off; nothing was executed by then."""
@@ -101,40 +95,10 @@ def a_queue_until_the_second_trial(run: ForgedRun) -> None:
 
 
 @forgery("time", "time")
-def no_time_split(run: ForgedRun) -> None:
-    lines = run.trainer()
-    lines[:] = [line for line in lines if line["event"]["type"] != "time_spent"]
-
-
-@forgery("time", "time")
 def half_of_the_waiting_left_out(run: ForgedRun) -> None:
     for line in of(run.trainer(), "time_spent"):
         seconds = line["event"]["seconds"]
         seconds["train"] = seconds.get("train", 0.0) / 2
-
-
-@forgery("time", "time")
-def more_time_than_there_was(run: ForgedRun) -> None:
-    event_of(run.trainer(), "time_spent")["seconds"]["train"] += 1e6
-
-
-@forgery("time", "order")
-def the_run_started_again_after_its_end(run: ForgedRun) -> None:
-    start = {**run.primary[0]["event"]}
-    run.primary.append(like(run.primary[-1], start, 1.0))
-
-
-@forgery("time", "journals")
-def seconds_below_zero_in_a_record(run: ForgedRun) -> None:
-    lines = run.trainer()
-    place = at(lines, "dataset_loaded")
-    lines[place]["event"]["staged_seconds"] = -30.0
-
-
-@forgery("time", "signs")
-def no_signs_of_life(run: ForgedRun) -> None:
-    lines = run.trainer()
-    lines[:] = [line for line in lines if line["event"]["type"] != "heartbeat"]
 
 
 @forgery("time", "signs")
@@ -159,13 +123,6 @@ def a_pause_of_all_taken_out(run: ForgedRun) -> None:
     run.set(lambda values: values.update(hours=values["hours"] - 10.0 / 3600.0))
     for line in of(run.primary, "run_started"):
         line["event"]["hours"] = run.settings["hours"]
-
-
-@forgery("time", "time")
-def a_pause_of_one_replica_taken_out(run: ForgedRun) -> None:
-    """Its journal alone, which ends too early then."""
-    for line in run.trainer()[40:]:
-        shift([line], -60.0)
 
 
 @forgery("time")
@@ -194,3 +151,27 @@ def more_hours_in_the_configuration(run: ForgedRun) -> None:
 @forgery("time", "config")
 def more_hours_in_the_records(run: ForgedRun) -> None:
     run.primary[0]["event"]["hours"] *= 10
+
+
+forgeries(
+    "time",
+    {
+        # No comparison with it fails.
+        "a monotonic time that is not a number":
+            ("journals", lambda run: run.trainer()[20].update(mono="NaN")),
+        "an infinite monotonic time":
+            ("journals", lambda run: run.trainer()[20].update(mono="Infinity")),
+        "a start after the first samples": ("order", lambda run: shift(run.primary, 60.0)),
+        "no time split": ("time", without("time_spent")),
+        "more time than there was": ("time", event("time_spent", "seconds", train=1e6)),
+        "the run started again after its end":
+            ("order", lambda run: run.primary.append(
+                like(run.primary[-1], {**run.primary[0]["event"]}, 1.0))),
+        "seconds below zero in a record":
+            ("journals", event("dataset_loaded", staged_seconds=-30.0)),
+        "no signs of life": ("signs", without("heartbeat")),
+        # Its journal alone, which ends too early then.
+        "a pause of one replica taken out":
+            ("time", lambda run: shift(run.trainer()[40:], -60.0)),
+    },
+)  # fmt: skip

@@ -4,9 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.forgery.forger import ForgedRun, at, event_of, forgery, like, of
+from tests.forgery.forger import (
+    Forge,
+    ForgedRun,
+    Line,
+    at,
+    both,
+    event,
+    event_of,
+    forgeries,
+    forgery,
+    like,
+    of,
+    removed,
+    repeated,
+)
 
 from aiperf_hpc.run.records import TRAININGS_DONE
+
+HPO: Line = {"phase": "hpo"}
+RESUMED = {"trial": "r0-1.0-t1"}
 
 
 @forgery("trials", "writers")
@@ -20,62 +37,11 @@ def a_trial_in_a_search_workers_journal(run: ForgedRun) -> None:
         search.append({**line, "event": event})
 
 
-@forgery("trials", "batches")
-def a_batch_size_that_nobody_may_choose(run: ForgedRun) -> None:
-    started = event_of(run.trainer(), "trial_started", phase="hpo")
-    started["hyperparameters"]["batch_size"] = 64
-    started["planned_batch_size"] = None
-    started["notes"] = []
-
-
-@forgery("trials", "rounds")
-def a_learning_rate_that_nobody_may_choose(run: ForgedRun) -> None:
-    event_of(run.trainer(), "trial_started")["hyperparameters"]["learning_rate"] = 0.5
-
-
-@forgery("trials", "rounds")
-def a_round_of_hpo_as_one_of_warm_up(run: ForgedRun) -> None:
-    event_of(run.trainer(), "trial_started", phase="hpo")["phase"] = "warm-up"
-
-
-@forgery("trials", "rounds")
-def more_epochs_than_configured(run: ForgedRun) -> None:
-    event_of(run.trainer(), "trial_started")["epoch_limit"] = 90
-
-
-@forgery("trials", "journals")
-def a_trial_twice(run: ForgedRun) -> None:
-    lines = run.trainer()
-    place = at(lines, "trial_started")
-    lines.insert(place, like(lines[place], {**lines[place]["event"]}))
-
-
 @forgery("trials", "states")
 def a_trial_completed_early(run: ForgedRun) -> None:
     lines = run.trainer()
     evaluated = at(lines, "evaluated", 1)
     del lines[evaluated - 2 : evaluated + 1]
-
-
-@forgery("trials", "states")
-def a_failed_trial_without_a_reason(run: ForgedRun) -> None:
-    event_of(run.trainer(), "trial_ended", 2).update(state="failed", reason="")
-
-
-@forgery("trials", "states")
-def a_trial_that_is_still_in_training_at_its_end(run: ForgedRun) -> None:
-    event_of(run.trainer(), "trial_ended", 2)["state"] = "training"
-
-
-@forgery("trials", "states")
-def a_trial_without_its_end(run: ForgedRun) -> None:
-    lines = run.trainer()
-    del lines[at(lines, "trial_ended", 2)]
-
-
-@forgery("trials", "trainings")
-def an_end_by_trainings_that_nobody_asked_for(run: ForgedRun) -> None:
-    event_of(run.trainer(), "replica_ended")["reason"] = TRAININGS_DONE
 
 
 @forgery("trials", "order")
@@ -92,11 +58,6 @@ def records_after_the_end_of_a_replica(run: ForgedRun) -> None:
     lines.append(like(lines[-1], {**lines[at(lines, "time_spent")]["event"]}, 1.0))
 
 
-@forgery("trials", "writers")
-def records_after_the_end_of_the_run(run: ForgedRun) -> None:
-    run.primary.append(like(run.primary[-1], {"type": "primary_heartbeat"}, 1.0))
-
-
 def _shrunk(run: ForgedRun) -> dict[str, Any]:
     """Return the start of a trial whose batches were smaller than planned."""
     lines = run.trainer()
@@ -104,14 +65,6 @@ def _shrunk(run: ForgedRun) -> dict[str, Any]:
     assert found
     started: dict[str, Any] = found[0]
     return started
-
-
-@forgery("trials", "batches")
-def a_batch_size_excused_by_any_note(run: ForgedRun) -> None:
-    started = event_of(run.trainer(), "trial_started", phase="hpo")
-    started["hyperparameters"]["batch_size"] = 8
-    started["planned_batch_size"] = None
-    started["notes"] = ["8 seemed better"]
 
 
 @forgery("trials", "batches")
@@ -174,16 +127,6 @@ def a_trial_of_another_name(run: ForgedRun) -> None:
     for line in run.trainer():
         if line["event"].get("trial") == "r0-t9":
             line["event"]["trial"] = "r0-best"
-
-
-@forgery("trials", "names")
-def a_seed_that_was_tried_until_it_was_good(run: ForgedRun) -> None:
-    event_of(run.trainer(), "trial_started", trial="r0-t4")["seed"] = 42
-
-
-@forgery("trials", "names")
-def a_proposals_seed_that_was_tried_until_it_was_good(run: ForgedRun) -> None:
-    event_of(run.search(), "proposed")["seed"] = 42
 
 
 @forgery("trials", "names")
@@ -251,3 +194,43 @@ def a_resume_of_the_run_as_a_requeue(run: ForgedRun) -> None:
     for replica in ("r0", "r1"):
         life = run.paths.replica(replica)
         (life / "1.0").rename(life / "0.1")
+
+
+def _hyperparameters(where: Line | None = None, **values: object) -> Forge:
+    return event("trial_started", "hyperparameters", where=where, **values)
+
+
+def _trial(number: int, **values: object) -> Forge:
+    return event("trial_started", where={"trial": f"r0-t{number}"}, **values)
+
+
+forgeries(
+    "trials",
+    {
+        "a batch size that nobody may choose":
+            ("batches", both(_hyperparameters(HPO, batch_size=64),
+                             event("trial_started", where=HPO, planned_batch_size=None, notes=[]))),
+        "a batch size excused by any note":
+            ("batches", both(_hyperparameters(HPO, batch_size=8),
+                             event("trial_started", where=HPO, planned_batch_size=None,
+                                   notes=["8 seemed better"]))),
+        "a learning rate that nobody may choose": ("rounds", _hyperparameters(learning_rate=0.5)),
+        "a round of hpo as one of warm up":
+            ("rounds", event("trial_started", where=HPO, phase="warm-up")),
+        "more epochs than configured": ("rounds", event("trial_started", epoch_limit=90)),
+        "a trial twice": ("journals", repeated("trial_started")),
+        "a failed trial without a reason":
+            ("states", event("trial_ended", number=2, state="failed", reason="")),
+        "a trial that is still in training at its end":
+            ("states", event("trial_ended", number=2, state="training")),
+        "a trial without its end": ("states", removed("trial_ended", 2)),
+        "an end by trainings that nobody asked for":
+            ("trainings", event("replica_ended", reason=TRAININGS_DONE)),
+        "records after the end of the run":
+            ("writers", lambda run: run.primary.append(
+                like(run.primary[-1], {"type": "primary_heartbeat"}, 1.0))),
+        "a seed that was tried until it was good": ("names", _trial(4, seed=42)),
+        "a proposals seed that was tried until it was good":
+            ("names", lambda run: event_of(run.search(), "proposed").update(seed=42)),
+    },
+)  # fmt: skip

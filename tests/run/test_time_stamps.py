@@ -20,7 +20,7 @@ from tests.support.tsa import make_authority, openssl, stamping
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.run.journal_digest import JournalDigest
 from aiperf_hpc.run.records import TimeStamped
-from aiperf_hpc.run.time_stamps import NoStampError, TimeStampChecker, message_of, read_roots
+from aiperf_hpc.run.time_stamps import NoStampError, check_stamp, is_trusted, message_of, read_roots
 from aiperf_hpc.verification.witness_client.witness import StampingAuthority
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not there")
@@ -64,44 +64,42 @@ def test_openssl_checks_what_it_stamped_of_us(
 def test_a_stamp_tells_when_and_below_which_root(
     stamped: TimeStamped, roots: tuple[Certificate, ...], tmp_path: Path
 ) -> None:
-    checker = TimeStampChecker(RUN, roots)
-    stamp = checker.check(stamped)
+    stamp = check_stamp(RUN, stamped)
     assert stamp.early <= time.time()
     assert stamp.late - stamp.early == pytest.approx(3.0)  # A second, and one in each direction.
-    assert checker.is_trusted(stamped)
+    assert is_trusted(RUN, stamped, roots)
     others = read_roots([make_authority(tmp_path / "other", "other")])
-    assert not TimeStampChecker(RUN, others).is_trusted(stamped)
+    assert not is_trusted(RUN, stamped, others)
 
 
 def test_a_stamp_is_of_one_head_of_one_run(stamped: TimeStamped) -> None:
     other = stamped.model_copy(update={"head": JournalDigest(bytes=8, sha256="0" * 64)})
-    for checker, event in ((TimeStampChecker("other"), stamped), (TimeStampChecker(RUN), other)):
+    for run, event in (("other", stamped), (RUN, other)):
         with pytest.raises(NoStampError, match="something else"):
-            checker.check(event)
+            check_stamp(run, event)
 
 
 def test_a_stamp_of_which_a_byte_is_changed_is_refused_or_not_trusted(
     stamped: TimeStamped, roots: tuple[Certificate, ...]
 ) -> None:
     rng, content = random.Random(0), b64decode(stamped.response)  # noqa: S311 -- places
-    checker = TimeStampChecker(RUN, roots)
     for _ in range(300):
         at = rng.randrange(len(content))
         changed = bytearray(content)
         changed[at] ^= 1 << rng.randrange(8)
         event = stamped.model_copy(update={"response": b64encode(changed).decode()})
         try:
-            stamp = checker.check(event)
+            stamp = check_stamp(RUN, event)
         except NoStampError:
             continue
         # Outside of what is signed lie a few flags, such as of unused certificates.
-        assert not checker.is_trusted(event) or stamp == checker.check(stamped), at
+        assert not is_trusted(RUN, event, roots) or stamp == check_stamp(RUN, stamped), at
 
 
 @pytest.mark.parametrize("text", ["", "!", "MAA=", "MAMCAQI=", "MAUwAwIBAA=="])
 def test_what_is_no_stamp_is_refused(text: str) -> None:
     with pytest.raises(NoStampError):
-        TimeStampChecker(RUN).check(TimeStamped(url="u", head=HEAD, response=text))
+        check_stamp(RUN, TimeStamped(url="u", head=HEAD, response=text))
 
 
 def test_a_file_of_no_certificates_is_refused(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_table_of_ascend_chips() -> None:
     rows = ascend.parse_table(text)
     assert [row.card for row in rows] == [0, 1, 7]
     assert rows[2] == ascend.ChipRow(
-        7, 0, "910B1", "OK", 92.7, 48.0, "0000:42:00.0", 0.0, 4174 * 2**20, 65536 * 2**20
+        7, 0, "910B1", 92.7, 48.0, "0000:42:00.0", 0.0, 4174 * 2**20, 65536 * 2**20
     )
     assert ascend.driver_version(text) == "23.0.rc2"
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from tests.support.clock import Clock
@@ -88,9 +88,8 @@ def test_samples_come_in_time(name: str) -> None:
 class Scripted:
     """A sampler and an end that go by a clock, and note when they are asked."""
 
-    quick = True
-
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, *, quick: bool = True) -> None:
+        self.quick = quick
         self.clock = Clock()
         self.begun = self.clock.monotonic()
         self.end = seconds
@@ -112,33 +111,27 @@ class Scripted:
         return self.now >= self.end
 
 
-def test_energy_is_read_once_a_second_between_samples() -> None:
-    own = Scripted(6.5)
-    sample_until(own, own, seconds=3.0, clock=own.clock, record=lambda _: None)
-    assert own.asked == [
-        ("read", 1.0), ("read", 2.0), ("take", 3.0), ("read", 4.0), ("read", 5.0), ("take", 6.0),
-        ("take", 6.5),
-    ]  # fmt: skip
-
-
-def test_what_was_late_is_not_made_up_for() -> None:
-    own, slow = Scripted(13.0), [7.5]
+@pytest.mark.parametrize(
+    ("quick", "seconds", "slow", "asked"),
+    [
+        (True, 6.5, 0.0, "read 1, read 2, take 3, read 4, read 5, take 6, take 6.5"),
+        # What was late is not made up for.
+        (True, 13.0, 7.5, "read 1, read 2, take 3, read 10.5, read 11.5, take 12, take 13"),
+        # What has nothing to read waits for the sample.
+        (False, 7.0, 0.0, "take 3, take 6, take 7"),
+    ],
+)
+def test_energy_is_read_once_a_second_between_samples(
+    quick: bool, seconds: float, slow: float, asked: str
+) -> None:
+    own: Any = Scripted(seconds, quick=quick)
+    delays = [slow]
 
     def record(_: Equipment | Sample) -> None:
-        own.clock.advance(slow.pop() if slow else 0.0)
+        own.clock.advance(delays.pop() if delays else 0.0)
 
     sample_until(own, own, seconds=3.0, clock=own.clock, record=record)
-    assert own.asked == [
-        ("read", 1.0), ("read", 2.0), ("take", 3.0),
-        ("read", 10.5), ("read", 11.5), ("take", 12.0), ("take", 13.0),
-    ]  # fmt: skip
-
-
-def test_what_has_nothing_to_read_waits_for_the_sample() -> None:
-    own = Scripted(7.0)
-    own.quick = False
-    sample_until(own, own, seconds=3.0, clock=own.clock, record=lambda _: None)
-    assert own.asked == [("take", 3.0), ("take", 6.0), ("take", 7.0)]
+    assert ", ".join(f"{what} {when:g}" for what, when in own.asked) == asked
 
 
 def test_a_journal_that_refuses_ends_the_telemetry_and_nothing_else(

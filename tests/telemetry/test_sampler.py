@@ -18,7 +18,7 @@ from tests.support.vendor_tools import RECORDED, AmdSmi, install_program
 
 from aiperf_hpc.system.tools import AbsentError
 from aiperf_hpc.telemetry import energy
-from aiperf_hpc.telemetry.energy import Counter, Mean, Trapezoid
+from aiperf_hpc.telemetry.energy import Counter, Trapezoid
 from aiperf_hpc.telemetry.sampler import Sampler, sampler
 from aiperf_hpc.telemetry.values import AcceleratorUse, Meter, Part
 
@@ -276,18 +276,10 @@ def test_gaps_in_power_are_not_covered() -> None:
     power = Trapezoid(longest=5.0)
     power.read(0.0, 100.0)
     power.read(5.1, 100.0)
-    power.missed()
+    power.read(6.0, None)
     power.read(7.0, 100.0)
     power.read(8.0, 100.0)
     assert power.take() == (100.0, 1.0)
-
-
-def test_a_mean_of_nothing_is_none() -> None:
-    mean = Mean()
-    for value in (1.0, None, 4.0):
-        mean.read(value)
-    assert mean.take() == 2.5
-    assert mean.take() is None
 
 
 def test_packages_and_memory_add_up_and_nothing_counts_twice(tmp_path: Path) -> None:

@@ -219,15 +219,10 @@ def _time(
 ) -> Check:
     what = f"epoch {recorded.epoch} trained again: seconds"
     seconds = recorded.utc - _began(trial, recorded.epoch)
-    most = TIME_FACTOR * seconds + TIME_SLACK
-    words = f"at most {TIME_FACTOR:g} times, and {TIME_SLACK:g} s"
     if why := _other_device(run, trial, result):
-        return Check(
-            what=what, recorded=seconds, again=again, tolerance=why, verdict=Verdict.NOT_COMPARED
-        )
-    return Check(
-        what=what, recorded=seconds, again=again, tolerance=words, verdict=_verdict(again <= most)
-    )
+        return _judged(what, seconds, again, why, None)
+    tolerance = f"at most {TIME_FACTOR:g} times, and {TIME_SLACK:g} s"
+    return _judged(what, seconds, again, tolerance, again <= TIME_FACTOR * seconds + TIME_SLACK)
 
 
 def _began(trial: Trial, epoch: int) -> float:
@@ -266,10 +261,9 @@ def _operations(run: Evidence, trial: Trial, again: EpochAgain) -> Iterator[Chec
 
 def _counted(of: str, recorded: int, ours: int, theirs: int | None) -> Check:
     what = f"operations of {of}"
-    if theirs is not None:
-        return _check(what, recorded, recorded - ours + theirs, 0, "none")
-    why, verdict = "PyTorch is not installed", Verdict.NOT_COMPARED
-    return Check(what=what, recorded=recorded, again=None, tolerance=why, verdict=verdict)
+    if theirs is None:
+        return _judged(what, recorded, None, "PyTorch is not installed", None)
+    return _check(what, recorded, recorded - ours + theirs, 0, "none")
 
 
 def _relative(what: str, recorded: float, again: float, share: float) -> Check:
@@ -279,13 +273,17 @@ def _relative(what: str, recorded: float, again: float, share: float) -> Check:
 
 def _check(what: str, recorded: float, again: float, most: float, tolerance: str) -> Check:
     right = math.isfinite(again) and abs(again - recorded) <= most
-    return Check(
-        what=what, recorded=recorded, again=again, tolerance=tolerance, verdict=_verdict(right)
-    )
+    return _judged(what, recorded, again, tolerance, right)
 
 
-def _verdict(right: bool) -> Verdict:
-    return Verdict.PASSED if right else Verdict.FAILED
+def _judged(
+    what: str, recorded: float, again: float | None, tolerance: str, right: bool | None
+) -> Check:
+    """Return a check; of what is not compared, it is not known whether it is right."""
+    verdict = Verdict.NOT_COMPARED
+    if right is not None:
+        verdict = Verdict.PASSED if right else Verdict.FAILED
+    return Check(what=what, recorded=recorded, again=again, tolerance=tolerance, verdict=verdict)
 
 
 def deviation(share: float, samples: int) -> float:

@@ -89,10 +89,15 @@ def execute_again(run: Evidence, choice: Choice) -> Outcome:
     named = {best.trial: BEST}
     for place, name in enumerate(drawn(evaluated, choice.trials, seed.text), 1):
         named[name] = f"{named[name]}, and drawn {place}" if name in named else f"drawn {place}"
-    chosen = {name: evaluated[name] for name in named}
-    reasons = {name: not_executable(run, trial) for name, trial in chosen.items()}
-    result = _result(run, choice, [t for name, t in chosen.items() if not reasons[name]])
-    trials = tuple(_trials(run, chosen, named, reasons, result))
+    reasons = {name: not_executable(run, evaluated[name]) for name in named}
+    result = _result(run, choice, [evaluated[name] for name in named if not reasons[name]])
+    again = {epoch.trial: epoch for epoch in result.epochs} if result is not None else {}
+    trials = tuple(
+        compared(run, evaluated[name], why, result, again[name])
+        if result is not None and name in again
+        else _not_executed(evaluated[name], why, reasons[name] or "nothing was said of it")
+        for name, why in named.items()
+    )
     return Outcome(
         passed=all(trial.verdict is Verdict.PASSED for trial in trials),
         seed=seed.text,
@@ -120,22 +125,9 @@ def _result(run: Evidence, choice: Choice, trials: list[Trial]) -> ExecutionResu
     )
 
 
-def _trials(
-    run: Evidence,
-    chosen: dict[str, Trial],
-    named: dict[str, str],
-    reasons: dict[str, str],
-    result: ExecutionResult | None,
-) -> Iterator[TrialAgain]:
-    again = {epoch.trial: epoch for epoch in result.epochs} if result is not None else {}
-    for name, trial in chosen.items():
-        if result is None or name not in again:
-            why = reasons[name] or "nothing was said of it"
-            kept = trial.best_epoch is not None
-            verdict = Verdict.FAILED if kept else Verdict.NOT_EXECUTABLE
-            yield not_executed(name, named[name], why, verdict)
-        else:
-            yield compared(run, trial, named[name], result, again[name])
+def _not_executed(trial: Trial, drawn: str, why: str) -> TrialAgain:
+    verdict = Verdict.NOT_EXECUTABLE if trial.best_epoch is None else Verdict.FAILED
+    return not_executed(trial.id, drawn, why, verdict)
 
 
 def table(outcome: Outcome) -> Iterator[str]:

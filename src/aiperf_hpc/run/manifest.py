@@ -20,8 +20,11 @@ from aiperf_hpc.untrusted.files import MOST_YAML_BYTES, bytes_inside, parsed_yam
 
 RULES = 2
 """The version of the rules that runs of this version are judged by; 1 was without divisions."""
-_UNSAID = ("name", "site", "command", "release_changes", "division", "nodes_max", "devices")
-"""What is in the file only where there is something to say."""
+_UNSAID = (
+    "name", "site", "command", "release_changes", "division", "nodes_max", "devices", "rules",
+    "start_when",
+)  # fmt: skip
+"""What is in the file only where it is not the default."""
 if TYPE_CHECKING:
     RequestedLauncher = str
 else:
@@ -103,11 +106,8 @@ class RunManifest(Value):
 
     def save(self, paths: RunPaths) -> None:
         """Write the manifest into the run directory."""
-        unsaid = {name for name in _UNSAID if not getattr(self, name)}
-        if self.rules == 1:
-            unsaid.add("rules")
-        if self.start_when == "first":
-            unsaid.add("start_when")
+        fields = type(self).model_fields
+        unsaid = {name for name in _UNSAID if getattr(self, name) == fields[name].default}
         values = self.model_dump(mode="json", exclude=unsaid)
         text = yaml.safe_dump(values, sort_keys=False, width=100)
         write_whole(paths.manifest, text)

@@ -86,12 +86,15 @@ class DigestWriter:
         said = Digest(history.paths)
         said.refresh()
         self._said = said.trials
-        self._trials = history.trials
+        self._said_proposals = set(said.proposals)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Look at all of the history from its beginning."""
+        self._trials = self._history.trials
         self._open: set[str] = set()
         """Trials of which more may come to be known."""
-        self._seen_trials = 0
-        self._said_proposals = set(said.proposals)
-        self._seen_proposals = 0
+        self._seen_trials = self._seen_proposals = 0
 
     def update(self) -> None:
         """Write what became known since the last call. Raises JournalError if it cannot."""
@@ -109,18 +112,13 @@ class DigestWriter:
         self._journal.begin_anew()
         self._said = {}
         self._said_proposals = set()
-        self._seen_trials = self._seen_proposals = 0
-        self._open.clear()
+        self._look_again()
         self.update()
 
     def _new_trials(self) -> list[AnyEvent]:
         trials = self._history.trials
         if trials is not self._trials:
-            # The history was replayed from its beginning: look at all of it again.
-            self._trials = trials
-            self._seen_trials = 0
-            self._seen_proposals = 0
-            self._open.clear()
+            self._look_again()  # It was replayed from its beginning.
         self._open.update(islice(trials, self._seen_trials, None))
         self._seen_trials = len(trials)
         changed: list[AnyEvent] = []

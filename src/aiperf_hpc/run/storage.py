@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-import psutil
-
 from aiperf_hpc.clock import SYSTEM, Clock
 from aiperf_hpc.errors import RunDirectoryError, StorageError, reason_of
 
@@ -87,7 +85,7 @@ class BackoffRetry:
         self._clock = clock
         self._lock = threading.Lock()
         self._waited = 0.0
-        self._until = -math.inf
+        """The seconds of all waits that are over."""
         self._calls: list[_Call] = []
         """The calls that are under way."""
         self._began = math.inf
@@ -98,9 +96,8 @@ class BackoffRetry:
     @property
     def waited(self) -> float:
         """Seconds in which someone waited so far: after a failure, or for long in one call."""
-        with self._lock:
-            self._count()
-            return self._waited
+        now = self.waiting
+        return self._waited + (0.0 if now is None else now.seconds)
 
     @property
     def waiting(self) -> Wait | None:
@@ -137,19 +134,16 @@ class BackoffRetry:
     def _under_way(self, why: str) -> Iterator[_Call]:
         call = _Call(self._clock.monotonic() + PROMPT_SECONDS, why)
         with self._lock:
-            self._count()
             self._calls.append(call)
         try:
             yield call
         finally:
             with self._lock:
-                self._count()
                 self._calls.remove(call)
                 self._end(call)
 
     def _failed(self, call: _Call, why: str) -> None:
         with self._lock:
-            self._count()
             call.since = min(call.since, self._clock.monotonic())
             call.why = why
 
@@ -164,15 +158,8 @@ class BackoffRetry:
         if all(other.since >= now for other in self._calls):
             seconds = now - self._began
             self._over.append(Wait(self._clock.utc() - seconds, seconds, self._why))
+            self._waited += seconds
             self._began = math.inf
-
-    def _count(self) -> None:
-        """Add the time that has passed with someone waiting, however many."""
-        now = self._clock.monotonic()
-        if self._calls:
-            since = min(call.since for call in self._calls)
-            self._waited += max(0.0, now - max(self._until, since))
-        self._until = now
 
 
 Sync = Callable[[int], None]
@@ -337,15 +324,3 @@ def require_writable(
 def free_bytes(folder: Path) -> int:
     """Return the bytes that may still be written at ``folder`` or its nearest parent."""
     return shutil.disk_usage(nearest_existing(folder)).free
-
-
-def file_system_of(folder: Path) -> tuple[str, str]:
-    """Return the type and mount point of the file system that holds an existing folder."""
-    folder = Path(os.path.realpath(folder))
-    best = ("unknown", "/")
-    depth = -1
-    for partition in psutil.disk_partitions(all=True):
-        mount = Path(partition.mountpoint)
-        if (mount == folder or mount in folder.parents) and len(mount.parts) > depth:
-            best, depth = (partition.fstype, partition.mountpoint), len(mount.parts)
-    return best

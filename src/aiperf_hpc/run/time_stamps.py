@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -61,27 +60,15 @@ def request_of(message: bytes) -> TimeStampRequest:
     return TimestampRequestBuilder().data(message).hash_algorithm(HashAlgorithm.SHA256).build()
 
 
-@dataclass(frozen=True, slots=True)
-class TimeStampChecker:
-    """Checks time stamps of a run's heads, and by whom they are."""
+def check_stamp(run: str, event: TimeStamped) -> Stamp:
+    """Return when a head of a run was stamped. Raises NoStampError if it was not."""
+    return stamp_of(_decoded(event), message_of(run, event.head))
 
-    run: str
-    """The run's name."""
-    roots: Sequence[Certificate] = ()
-    """The certificates that are trusted."""
 
-    def check(self, event: TimeStamped) -> Stamp:
-        """Return when a head was stamped.
-
-        Raises:
-            NoStampError: it was not.
-        """
-        return stamp_of(_decoded(event), message_of(self.run, event.head))
-
-    def is_trusted(self, event: TimeStamped) -> bool:
-        """Return whether a time stamp is signed below one of the trusted certificates."""
-        response, message = _decoded(event), message_of(self.run, event.head)
-        return any(_is_below(root, response, message) for root in self.roots)
+def is_trusted(run: str, event: TimeStamped, roots: Sequence[Certificate]) -> bool:
+    """Return whether a time stamp is signed below one of the trusted certificates."""
+    response, message = _decoded(event), message_of(run, event.head)
+    return any(_is_below(root, response, message) for root in roots)
 
 
 def _is_below(root: Certificate, response: TimeStampResponse, message: bytes) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from aiperf_hpc.system.accelerators.source import AcceleratorSource, Reading, RepeatedProbe
+from aiperf_hpc.system.accelerators.source import AcceleratorSource, Reading
 from aiperf_hpc.system.tools import ROOT, AbsentError, entries, number_of, text_of
 from aiperf_hpc.telemetry.values import Meter, Part
 
@@ -22,76 +22,51 @@ LONGEST_WRAP: Final = 120.0
 """Seconds in which no counter of RAPL begins anew twice: it takes 262 kJ, in 120 s 2.2 kW."""
 
 
-class ZoneMeter:
-    """The energy of one zone of RAPL."""
+class EnergyMeter(NamedTuple):
+    """A meter of energy."""
 
-    def __init__(self, zone: Zone) -> None:
-        self.meter = Meter(part=zone.part, name=zone.name, source="RAPL", label="measured")
-        self._zone = zone
-        self._counter = Counter(1e-6, zone.greatest, LONGEST_WRAP)
-
-    def read(self, now: float, probe: RepeatedProbe) -> None:
-        """Take a reading at ``now``, in monotonic seconds."""
-        value = probe.read(f"{self.meter.name}: energy", self._zone.read)
-        if value is not None:
-            self._counter.read(now, value)
-
-    def take(self) -> tuple[float, float]:
-        """Return the joules since the previous call, and the seconds that they cover."""
-        return self._counter.take()
+    meter: Meter
+    energy: Counter | Trapezoid
+    """The energy by its readings."""
 
 
-class AcceleratorMeter:
-    """The energy of one accelerator, by its counter or, if it has none, by its power."""
-
-    def __init__(
-        self, source: AcceleratorSource, number: int, first: Reading, every: float
-    ) -> None:
-        """Choose by the first reading.
-
-        Args:
-            source: the accelerator's source.
-            number: its place among the source's.
-            first: the first reading, with a counter or power.
-            every: seconds between two readings.
-        """
-        self._counts = first.millijoules is not None
-        self._counter = Counter(1e-3)
-        self._power = Trapezoid(max(LONGEST_GAP, 2.5 * every))
-        often = self._counts or every <= 1.0
-        how = "energy counter" if self._counts else "power"
-        rarely = "" if often else f", read every {every:g} s"
-        self.meter = Meter(
-            part=Part.ACCELERATORS,
-            name=str(source.names[number]),
-            source=f"{source.tool}: {how}{rarely}",
-            label="measured" if often else "estimated",
-        )
-
-    def read(self, now: float, reading: Reading) -> None:
-        """Take a reading at ``now``, in monotonic seconds."""
-        if not self._counts:
-            if reading.watts is None:
-                self._power.missed()
-            else:
-                self._power.read(now, reading.watts)
-        elif reading.millijoules is not None:
-            self._counter.read(now, reading.millijoules)
-
-    def take(self) -> tuple[float, float]:
-        """Return the joules since the last time, and the seconds that they cover."""
-        return self._counter.take() if self._counts else self._power.take()
+def zone_meter(zone: Zone) -> EnergyMeter:
+    """Return the meter of a zone of RAPL."""
+    meter = Meter(part=zone.part, name=zone.name, source="RAPL", label="measured")
+    return EnergyMeter(meter, Counter(1e-6, zone.greatest, LONGEST_WRAP))
 
 
 def accelerator_meters(
     source: AcceleratorSource, first: Sequence[Reading], every: float
-) -> dict[int, AcceleratorMeter]:
-    """Return meters of the accelerators that have an energy counter or power, by their place."""
+) -> dict[int, EnergyMeter]:
+    """Return meters of the accelerators that have an energy counter or power, by their place.
+
+    Args:
+        source: the accelerators' source.
+        first: the first reading of each, which decides.
+        every: seconds between two readings.
+    """
     return {
-        number: AcceleratorMeter(source, number, reading, every)
+        number: _accelerator_meter(source, number, reading.millijoules is not None, every)
         for number, reading in enumerate(first)
         if reading.millijoules is not None or reading.watts is not None
     }
+
+
+def _accelerator_meter(
+    source: AcceleratorSource, number: int, counts: bool, every: float
+) -> EnergyMeter:
+    often = counts or every <= 1.0
+    how = "energy counter" if counts else "power"
+    rarely = "" if often else f", read every {every:g} s"
+    meter = Meter(
+        part=Part.ACCELERATORS,
+        name=str(source.names[number]),
+        source=f"{source.tool}: {how}{rarely}",
+        label="measured" if often else "estimated",
+    )
+    power = Trapezoid(max(LONGEST_GAP, 2.5 * every))
+    return EnergyMeter(meter, Counter(1e-3) if counts else power)
 
 
 class Zone(NamedTuple):
@@ -182,12 +157,14 @@ class Counter(_Energy):
         self._longest = longest
         self._last: tuple[float, int] | None = None
 
-    def read(self, now: float, value: int) -> None:
-        """Take a reading at ``now``, in monotonic seconds.
+    def read(self, now: float, value: int | None) -> None:
+        """Take a reading at ``now``, in monotonic seconds; None if it failed.
 
         One that is less than the last has wrapped round. Where it never does it was reset, as by
         a driver that was loaded again, and what it had counted meanwhile is not known.
         """
+        if value is None:
+            return
         if self._last is not None:
             then, before = self._last
             passed = value - before
@@ -211,35 +188,15 @@ class Trapezoid(_Energy):
         self._longest = longest
         self._last: tuple[float, float] | None = None
 
-    def read(self, now: float, watts: float) -> None:
-        """Take a reading at ``now``, in monotonic seconds."""
-        if self._last is not None:
+    def read(self, now: float, watts: float | None) -> None:
+        """Take a reading at ``now``, in monotonic seconds; None if it failed.
+
+        Nothing is known from then until the next one.
+        """
+        if self._last is not None and watts is not None:
             then, before = self._last
             passed = now - then
             if passed <= self._longest:
                 self._joules += 0.5 * (before + watts) * passed
                 self._seconds += passed
-        self._last = now, watts
-
-    def missed(self) -> None:
-        """Take note that a reading failed: nothing is known until the next one."""
-        self._last = None
-
-
-class Mean:
-    """The mean of readings, each as important as the others."""
-
-    def __init__(self) -> None:
-        self._sum = 0.0
-        self._count = 0
-
-    def read(self, value: float | None) -> None:
-        if value is not None:
-            self._sum += value
-            self._count += 1
-
-    def take(self) -> float | None:
-        """Return the mean since the last time; None where nothing was read."""
-        mean = self._sum / self._count if self._count else None
-        self._sum, self._count = 0.0, 0
-        return mean
+        self._last = None if watts is None else (now, watts)

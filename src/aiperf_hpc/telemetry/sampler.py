@@ -8,10 +8,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Final, Protocol
+from statistics import fmean
+from typing import Final
 
 from aiperf_hpc.clock import Clock
 from aiperf_hpc.errors import AIPerfError
@@ -20,12 +21,12 @@ from aiperf_hpc.system.accelerators import VENDORS
 from aiperf_hpc.system.accelerators.source import AcceleratorSource, Reading, RepeatedProbe
 from aiperf_hpc.system.tools import ROOT, AbsentError
 from aiperf_hpc.telemetry.energy import (
-    AcceleratorMeter,
-    Mean,
+    Counter,
+    EnergyMeter,
     Zone,
-    ZoneMeter,
     accelerator_meters,
     rapl_zones,
+    zone_meter,
 )
 from aiperf_hpc.telemetry.node import NodeMeter, Processes
 from aiperf_hpc.telemetry.values import AcceleratorUse, Equipment, Sample
@@ -42,12 +43,7 @@ class _Accelerators:
         self.every = READ_SECONDS if source.cheap else seconds
         first = source.read()
         self.meters = accelerator_meters(source, first, self.every)
-        self._last = [Reading()] * len(source.names)
-        self._hottest: list[float | None] = [None] * len(source.names)
-        self._means = {
-            column: [Mean() for _ in source.names]
-            for column in ("utilisation", "watts", "mhz", "memory_mhz")
-        }
+        self._readings: list[Sequence[Reading]] = []
         self._take_in(now, first)
 
     def read(self, now: float) -> None:
@@ -56,24 +52,23 @@ class _Accelerators:
         self._take_in(now, told or [Reading()] * len(self.source.names))
 
     def _take_in(self, now: float, readings: Sequence[Reading]) -> None:
-        for number, reading in enumerate(readings):
-            if (meter := self.meters.get(number)) is not None:
-                meter.read(now, reading)
-            for column, means in self._means.items():
-                means[number].read(getattr(reading, column))
-            known = [c for c in (self._hottest[number], reading.celsius) if c is not None]
-            self._hottest[number] = max(known, default=None)
-        self._last = list(readings)
+        for number, (_, energy) in self.meters.items():
+            if isinstance(energy, Counter):
+                energy.read(now, readings[number].millijoules)
+            else:
+                energy.read(now, readings[number].watts)
+        self._readings.append(readings)
 
     def take(self) -> dict[str, list[float | None]]:
         """Return the columns of a sample."""
-        columns: dict[str, list[float | None]] = {
-            column: [_rounded(mean.take()) for mean in means]
-            for column, means in self._means.items()
+        read = list(zip(*self._readings, strict=True))
+        columns = {
+            column: [_mean([getattr(reading, column) for reading in each]) for each in read]
+            for column in ("utilisation", "watts", "mhz", "memory_mhz")
         }
-        columns["memory"] = [reading.memory for reading in self._last]
-        columns["celsius"] = self._hottest
-        self._hottest = [None] * len(self.source.names)
+        columns["memory"] = [each[-1].memory for each in read]
+        columns["celsius"] = [max(_known(r.celsius for r in each), default=None) for each in read]
+        self._readings.clear()
         self.source.probe.reset()
         return columns
 
@@ -107,10 +102,9 @@ class Sampler:
         self._node = NodeMeter(processes, root)
         self._rapl = RepeatedProbe((OSError, ValueError))
         zones = self._rapl.read("RAPL", lambda: rapl_zones(root)) or list[Zone]()
-        self._zones = [ZoneMeter(zone) for zone in zones]
+        self._zones = [(zone, zone_meter(zone)) for zone in zones]
         self._accelerators = list(self._opened(sources, seconds, now))
-        for meter in self._zones:
-            meter.read(now, self._rapl)
+        self._read_zones(now)
         self._cpu_seconds = time.thread_time()
         self._told = self._reasons()
         self.equipment = Equipment(
@@ -131,8 +125,9 @@ class Sampler:
                 self._absent[source.tool] = str(error)
 
     @property
-    def _meters(self) -> list[ZoneMeter | AcceleratorMeter]:
-        return [*(m for a in self._accelerators for m in a.meters.values()), *self._zones]
+    def _meters(self) -> list[EnergyMeter]:
+        accelerators = (m for a in self._accelerators for m in a.meters.values())
+        return [*accelerators, *(meter for _, meter in self._zones)]
 
     @property
     def quick(self) -> bool:
@@ -150,7 +145,7 @@ class Sampler:
         seconds, self._begun = now - self._begun, now
         node = self._node.take(seconds)
         columns = [each.take() for each in self._accelerators]
-        energy = [meter.take() for meter in self._meters]
+        energy = [each.energy.take() for each in self._meters]
         self._node.probe.reset()
         self._rapl.reset()
         before, self._told = self._told, self._reasons()
@@ -168,8 +163,11 @@ class Sampler:
     def _read(self, accelerators: Sequence[_Accelerators]) -> None:
         for each in accelerators:
             each.read(self._clock.monotonic())
-        for zone in self._zones:
-            zone.read(self._clock.monotonic(), self._rapl)
+        self._read_zones(self._clock.monotonic())
+
+    def _read_zones(self, now: float) -> None:
+        for zone, (_, energy) in self._zones:
+            energy.read(now, self._rapl.read(f"{zone.name}: energy", zone.read))
 
     def _reasons(self) -> dict[str, str]:
         probes = [self._node.probe, self._rapl, *(a.source.probe for a in self._accelerators)]
@@ -204,30 +202,18 @@ def _changes(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str
     return new | {name: "" for name in before if name not in now}
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 2)
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = _known(values)
+    return round(fmean(known), 2) if known else None
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
 
 
 END_SECONDS: Final = 15.0
 """How long the end of a process waits for the last sample: a vendor's program may take 10 s, and
 one that hangs must not keep the process."""
-
-
-class Reader(Protocol):
-    """What reads, and tells of it: a Sampler."""
-
-    @property
-    def quick(self) -> bool: ...
-
-    def read(self) -> None: ...
-
-    def take(self) -> Sample: ...
-
-
-class Ending(Protocol):
-    """What tells that it is over: an Event of threads."""
-
-    def wait(self, timeout: float) -> bool: ...
 
 
 Record = Callable[[Equipment | Sample], None]
@@ -290,7 +276,7 @@ def claimed_host(name: str, over: threading.Event, *, every: float) -> Iterator[
 
 
 def sample_until(
-    own: Reader, over: Ending, *, seconds: float, clock: Clock, record: Record
+    own: Sampler, over: threading.Event, *, seconds: float, clock: Clock, record: Record
 ) -> None:
     """Read and record in time until it is over; then record what is left.
 

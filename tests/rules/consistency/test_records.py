@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from benchmarks import synthetic_run
 from tests.support.hostile import appended, edited_lines, in_records
-from tests.support.rules import check_rule
+from tests.support.rules import append, check_rule, history_of
 
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records import RanksLost
 
 NULS = bytes(5000)
 """What file systems leave behind the last line where the power was cut."""
@@ -54,6 +55,12 @@ def test_a_writer_that_did_not_end_may_leave_the_beginning_of_a_record_or_nuls(
     edited_lines(run.replica_journal("r0"), lambda lines: lines[:-1])
     appended("replicas/r0/0.0/journal.jsonl", content)(run)
     assert (wrong(run) == []) == passes
+
+
+def test_a_rank_may_report_that_the_first_was_lost(run: RunPaths) -> None:
+    path = run.replica_journal("r0").with_name("rank-1.jsonl")
+    append(path, history_of(run).last_utc, RanksLost(ranks=(0,), reason="rank 0 on n1 died"))
+    assert wrong(run) == []
 
 
 def test_a_line_with_nuls_is_named_and_the_others_count(run: RunPaths) -> None:

@@ -7,17 +7,14 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-from aiperf_hpc.system.accelerators.source import (
-    AcceleratorSource,
-    LibrarySource,
-    Reading,
-    RepeatedProbe,
-)
-from aiperf_hpc.system.description import Accelerator, AcceleratorName
+from aiperf_hpc.system.accelerators.source import AcceleratorSource, Reads, numbered
+from aiperf_hpc.system.description import Accelerator
 from aiperf_hpc.system.tools import AbsentError, Handle, Library, Probe, output_of
 
+T = TypeVar("T")
 VENDOR = "AMD"
 _CARD = re.compile(r"card(\d+)")
 _NOT_TOLD = ("", "N/A", "None")
@@ -50,13 +47,7 @@ def amd_smi() -> Iterator[Library]:
 
 def accelerators() -> tuple[Accelerator, ...]:
     """Return all of this node, by AMD's numbers. Raises AbsentError where there are none."""
-    try:
-        found = _by_library()
-    except AbsentError as missing:
-        try:
-            found = parse_rocm_smi(output_of("rocm-smi", *_ROCM_SMI))
-        except AbsentError as error:
-            raise AbsentError(f"{missing}; {error}") from None
+    found = _first(_by_library, lambda: parse_rocm_smi(output_of("rocm-smi", *_ROCM_SMI)))
     if not found:
         raise AbsentError("AMD's tools count no accelerator")
     return found
@@ -192,82 +183,76 @@ _ROCM_SMI_USE = ("--showuse", "--showmeminfo", "vram", "--showpower", "--showtem
 def amd_source() -> Iterator[AcceleratorSource]:
     """Give all of this node, by AMD's numbers. Raises AbsentError where there are none."""
     with ExitStack() as stack:
-        source: AcceleratorSource
+        yield _first(lambda: _by_amd_smi(stack.enter_context(amd_smi())), _by_rocm_smi)
+
+
+def _first(one: Callable[[], T], other: Callable[[], T]) -> T:
+    """Return what the first of two tools gives that is there. Raises AbsentError by both."""
+    try:
+        return one()
+    except AbsentError as missing:
         try:
-            source = _AmdSmi(stack.enter_context(amd_smi()))
-        except AbsentError as missing:
-            try:
-                source = _RocmSmi()
-            except AbsentError as error:
-                raise AbsentError(f"{missing}; {error}") from None
-        yield source
+            return other()
+        except AbsentError as error:
+            raise AbsentError(f"{missing}; {error}") from None
 
 
-class _AmdSmi(LibrarySource):
-    tool, vendor = "amdsmi", VENDOR
+def _by_amd_smi(library: Library) -> AcceleratorSource:
+    try:
+        handles = list(library.amdsmi_get_processor_handles())
+    except library.AmdSmiException as error:
+        raise AbsentError(f"amdsmi: {_words(error)}") from None
+    if not handles:
+        raise AbsentError("amdsmi counts no accelerator")
+    each = [partial(_reads, library, handle) for handle in handles]
+    names, failures = numbered(VENDOR, range(len(handles))), (library.AmdSmiException,)
+    return AcceleratorSource("amdsmi", names, lambda: each, cheap=True, failures=failures)
 
-    def __init__(self, library: Library) -> None:
-        try:
-            handles = list(library.amdsmi_get_processor_handles())
-        except library.AmdSmiException as error:
-            raise AbsentError(f"amdsmi: {_words(error)}") from None
-        if not handles:
-            raise AbsentError("amdsmi counts no accelerator")
-        super().__init__(handles, library.AmdSmiException)
-        self._library = library
 
-    def reads(self, handle: Handle) -> Mapping[str, Callable[[], float]]:
-        smi, power = self._library, ("current_socket_power", "average_socket_power")
-        kinds = smi.AmdSmiClkType
-        # Its counter of energy is not used: on some models it stands still (amdsmi's issue 22).
-        return {
-            "utilisation": lambda: _number(smi.amdsmi_get_gpu_activity(handle), "gfx_activity"),
-            "memory": lambda: _number(smi.amdsmi_get_gpu_vram_usage(handle), "vram_used") * 2**20,
-            "watts": lambda: _number(smi.amdsmi_get_power_info(handle), *power),
-            "celsius": lambda: self._hottest(handle),
-            "mhz": lambda: self._clock(handle, kinds.GFX),
-            "memory_mhz": lambda: self._clock(handle, kinds.MEM),
-        }
+def _reads(smi: Library, handle: Handle) -> Reads:
+    kinds, power = smi.AmdSmiClkType, ("current_socket_power", "average_socket_power")
 
-    def _hottest(self, handle: Handle) -> float:
-        smi = self._library
+    def clock(kind: object) -> float:
+        return _number(smi.amdsmi_get_clock_info(handle, kind), "clk", "cur_clk")
+
+    def hottest() -> float:
         kind, metric = smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT
         return float(smi.amdsmi_get_temp_metric(handle, kind, metric))
 
-    def _clock(self, handle: Handle, kind: object) -> float:
-        return _number(self._library.amdsmi_get_clock_info(handle, kind), "clk", "cur_clk")
+    # Its counter of energy is not used: on some models it stands still (amdsmi's issue 22).
+    return {
+        "utilisation": lambda: _number(smi.amdsmi_get_gpu_activity(handle), "gfx_activity"),
+        "memory": lambda: _number(smi.amdsmi_get_gpu_vram_usage(handle), "vram_used") * 2**20,
+        "watts": lambda: _number(smi.amdsmi_get_power_info(handle), *power),
+        "celsius": hottest,
+        "mhz": lambda: clock(kinds.GFX),
+        "memory_mhz": lambda: clock(kinds.MEM),
+    }
 
 
-class _RocmSmi:
-    tool = "rocm-smi"
-    cheap = False
-
-    def __init__(self) -> None:
-        self.probe = RepeatedProbe()
-        self._numbers = sorted(self._cards())
-        if not self._numbers:
-            raise AbsentError("rocm-smi lists no accelerator")
-        self.names = [AcceleratorName(vendor=VENDOR, index=index) for index in self._numbers]
-
-    def read(self) -> list[Reading]:
-        cards = self._cards()
-        return [self._read(f"{VENDOR} {n}", cards.get(n, {})) for n in self._numbers]
-
-    def _cards(self) -> dict[int, dict[str, str]]:
+def _by_rocm_smi() -> AcceleratorSource:
+    def cards() -> dict[int, dict[str, str]]:
         return rocm_smi_cards(output_of("rocm-smi", *_ROCM_SMI_USE))[0]
 
-    def _read(self, name: str, card: Mapping[str, str]) -> Reading:
-        return self.probe.reading(
-            name,
-            {
-                "utilisation": lambda: _number(card, "gpu use (%)"),
-                "memory": lambda: _number(card, "vram total used memory (b)"),
-                "watts": lambda: _number(card, *_POWERS),
-                "celsius": lambda: _number(card, *_TEMPERATURES),
-                "mhz": _no_clock,
-                "memory_mhz": _no_clock,
-            },
-        )
+    def look() -> list[Callable[[], Reads]]:
+        found = cards()
+        return [partial(_reads_of_card, found.get(number, {})) for number in numbers]
+
+    numbers = sorted(cards())
+    if not numbers:
+        raise AbsentError("rocm-smi lists no accelerator")
+    return AcceleratorSource("rocm-smi", numbered(VENDOR, numbers), look, cheap=False)
+
+
+def _reads_of_card(card: Mapping[str, str]) -> Reads:
+    return {
+        "utilisation": lambda: _number(card, "gpu use (%)"),
+        "memory": lambda: _number(card, "vram total used memory (b)"),
+        "watts": lambda: _number(card, *_POWERS),
+        "celsius": lambda: _number(card, *_TEMPERATURES),
+        "mhz": _no_clock,
+        "memory_mhz": _no_clock,
+    }
 
 
 _POWERS = (

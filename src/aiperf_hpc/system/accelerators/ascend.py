@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple, TypeVar
 
-from aiperf_hpc.system.accelerators.source import AcceleratorSource, Reading, RepeatedProbe
-from aiperf_hpc.system.description import Accelerator, AcceleratorName
+from aiperf_hpc.system.accelerators.source import AcceleratorSource, Reads, numbered
+from aiperf_hpc.system.description import Accelerator
 from aiperf_hpc.system.tools import AbsentError, Probe, output_of
 
 VENDOR = "Huawei"
@@ -26,7 +27,6 @@ class ChipRow(NamedTuple):
     card: int
     chip: int
     model: str
-    health: str
     power_watts: float | None
     temperature_celsius: float | None
     pci_address: str
@@ -69,21 +69,26 @@ def fields(text: str) -> dict[str, str]:
     From the first name that stands twice on, they are another chip's or the board controller's.
     """
     found: dict[str, str] = {}
-    for name, value in _pairs(text):
+    for line in text.splitlines():
+        name, colon, value = (part.strip() for part in line.partition(" : "))
         if name in found:
             break
-        found[name] = value
+        if colon:
+            found[name] = value
     return found
 
 
 def accelerators() -> tuple[Accelerator, ...]:
     """Return all of this node. Raises AbsentError where there are none."""
     text = table()
-    rows = parse_table(text)
-    if not rows:
-        raise AbsentError("npu-smi lists no accelerator")
     driver = driver_version(text)
-    return tuple(_describe(row, index, driver) for index, row in enumerate(rows))
+    return tuple(_describe(row, index, driver) for index, row in enumerate(_chips(text)))
+
+
+def _chips(text: str) -> list[ChipRow]:
+    if not (rows := parse_table(text)):
+        raise AbsentError("npu-smi lists no accelerator")
+    return rows
 
 
 def _describe(row: ChipRow, index: int, driver: str | None) -> Accelerator:
@@ -134,15 +139,8 @@ def _number(text: str) -> float:
         raise AbsentError(f"npu-smi says '{text}'") from None
 
 
-def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    for line in text.splitlines():
-        name, colon, value = line.partition(" : ")
-        if colon:
-            yield name.strip(), value.strip()
-
-
 def _row(first: re.Match[str], second: re.Match[str]) -> ChipRow:
-    card, model, health, power, temperature = first.groups()
+    card, model, _, power, temperature = first.groups()
     chip, _, address, load, memory = second.groups()
     sizes = [(int(used), int(total)) for used, total in _USED_OF_TOTAL.findall(memory)]
     used, total = next(((u, t) for u, t in reversed(sizes) if t), (None, None))
@@ -150,7 +148,6 @@ def _row(first: re.Match[str], second: re.Match[str]) -> ChipRow:
         card=int(card),
         chip=int(chip),
         model=model,
-        health=health,
         power_watts=_measured(power),
         temperature_celsius=_measured(temperature),
         pci_address=address,
@@ -171,42 +168,25 @@ T = TypeVar("T")
 @contextmanager
 def ascend_source() -> Iterator[AcceleratorSource]:
     """Give all of this node. Raises AbsentError where there are none."""
-    yield _NpuSmi()
+    chips = [(row.card, row.chip) for row in _chips(table())]
 
-
-class _NpuSmi:
-    tool = "npu-smi"
-    cheap = False
-
-    def __init__(self) -> None:
-        self.probe = RepeatedProbe()
-        self._chips = [(row.card, row.chip) for row in parse_table(table())]
-        if not self._chips:
-            raise AbsentError("npu-smi lists no accelerator")
-        self.names = [AcceleratorName(vendor=VENDOR, index=n) for n in range(len(self._chips))]
-
-    def read(self) -> list[Reading]:
+    def look() -> list[Callable[[], Reads]]:
         rows = {(row.card, row.chip): row for row in parse_table(table())}
-        return [
-            self._read(str(name), rows.get(chip))
-            for name, chip in zip(self.names, self._chips, strict=True)
-        ]
+        return [partial(_reads, rows.get(chip)) for chip in chips]
 
-    def _read(self, name: str, row: ChipRow | None) -> Reading:
-        if row is None:
-            self.probe.read(name, lambda: _known(None, "this chip"))
-            return Reading()
-        return self.probe.reading(
-            name,
-            {
-                "utilisation": lambda: _known(row.load_percent, "the load"),
-                "memory": lambda: float(_known(row.memory_used_bytes, "the memory in use")),
-                "watts": lambda: _known(row.power_watts, "its power"),
-                "celsius": lambda: _known(row.temperature_celsius, "its temperature"),
-                "mhz": lambda: _known(None, "its clock"),
-                "memory_mhz": lambda: _known(None, "the clock of its memory"),
-            },
-        )
+    yield AcceleratorSource("npu-smi", numbered(VENDOR, range(len(chips))), look, cheap=False)
+
+
+def _reads(found: ChipRow | None) -> Reads:
+    row = _known(found, "this chip")
+    return {
+        "utilisation": lambda: _known(row.load_percent, "the load"),
+        "memory": lambda: float(_known(row.memory_used_bytes, "the memory in use")),
+        "watts": lambda: _known(row.power_watts, "its power"),
+        "celsius": lambda: _known(row.temperature_celsius, "its temperature"),
+        "mhz": lambda: _known(None, "its clock"),
+        "memory_mhz": lambda: _known(None, "the clock of its memory"),
+    }
 
 
 def _known(value: T | None, what: str) -> T:

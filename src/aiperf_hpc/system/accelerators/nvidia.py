@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
-from aiperf_hpc.system.accelerators.source import AcceleratorSource, LibrarySource
+from aiperf_hpc.system.accelerators.source import AcceleratorSource, Reads, numbered
 from aiperf_hpc.system.description import Accelerator
 from aiperf_hpc.system.tools import AbsentError, Handle, Library, Probe
 
@@ -131,24 +132,19 @@ def _links(library: Library, handle: Handle) -> int:
 def nvidia_source() -> Iterator[AcceleratorSource]:
     """Give all of this node, by NVML's numbers. Raises AbsentError where there are none."""
     with nvml() as library:
-        yield _Nvml(library)
+        handles = handles_of(library)
+        each = [partial(_reads, library, handle) for handle in handles]
+        names, failures = numbered(VENDOR, range(len(handles))), (library.NVMLError,)
+        yield AcceleratorSource("NVML", names, lambda: each, cheap=True, failures=failures)
 
 
-class _Nvml(LibrarySource):
-    tool, vendor = "NVML", VENDOR
-
-    def __init__(self, library: Library) -> None:
-        super().__init__(handles_of(library), library.NVMLError)
-        self._library = library
-
-    def reads(self, handle: Handle) -> Mapping[str, Callable[[], float]]:
-        nv = self._library
-        return {
-            "utilisation": lambda: float(nv.nvmlDeviceGetUtilizationRates(handle).gpu),
-            "memory": lambda: float(nv.nvmlDeviceGetMemoryInfo(handle).used),
-            "watts": lambda: nv.nvmlDeviceGetPowerUsage(handle) / 1000.0,
-            "celsius": lambda: float(nv.nvmlDeviceGetTemperature(handle, nv.NVML_TEMPERATURE_GPU)),
-            "mhz": lambda: float(nv.nvmlDeviceGetClockInfo(handle, nv.NVML_CLOCK_SM)),
-            "memory_mhz": lambda: float(nv.nvmlDeviceGetClockInfo(handle, nv.NVML_CLOCK_MEM)),
-            "millijoules": lambda: int(nv.nvmlDeviceGetTotalEnergyConsumption(handle)),
-        }
+def _reads(nv: Library, handle: Handle) -> Reads:
+    return {
+        "utilisation": lambda: float(nv.nvmlDeviceGetUtilizationRates(handle).gpu),
+        "memory": lambda: float(nv.nvmlDeviceGetMemoryInfo(handle).used),
+        "watts": lambda: nv.nvmlDeviceGetPowerUsage(handle) / 1000.0,
+        "celsius": lambda: float(nv.nvmlDeviceGetTemperature(handle, nv.NVML_TEMPERATURE_GPU)),
+        "mhz": lambda: float(nv.nvmlDeviceGetClockInfo(handle, nv.NVML_CLOCK_SM)),
+        "memory_mhz": lambda: float(nv.nvmlDeviceGetClockInfo(handle, nv.NVML_CLOCK_MEM)),
+        "millijoules": lambda: int(nv.nvmlDeviceGetTotalEnergyConsumption(handle)),
+    }

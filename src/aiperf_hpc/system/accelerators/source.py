@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from aiperf_hpc.system.description import AcceleratorName
-from aiperf_hpc.system.tools import Handle, Probe
+from aiperf_hpc.system.tools import Probe
 
 T = TypeVar("T")
 
@@ -68,38 +68,47 @@ class RepeatedProbe:
             self.absent.pop(name, None)
         return value
 
-    def reading(self, name: str, reads: Mapping[str, Callable[[], Any]]) -> Reading:
-        """Return an accelerator's reading, with the value of each of ``reads`` by its field."""
-        values = {
-            field: self.read(f"{name}: {_LABELS[field]}", read) for field, read in reads.items()
-        }
-        return Reading(**values)
+    def reading(self, name: str, reads: Callable[[], Reads]) -> Reading:
+        """Return an accelerator's reading, with each value that can be read."""
+        found = self.read(name, reads) or {}
+        return Reading(**{key: self.read(f"{name}: {_LABELS[key]}", found[key]) for key in found})
 
     def reset(self) -> None:
         """Let all values be read again."""
         self._missing.clear()
 
 
-class AcceleratorSource(Protocol):
+Reads = Mapping[str, Callable[[], Any]]
+"""Functions that read an accelerator's current values, by the field of a ``Reading``."""
+
+
+class AcceleratorSource:
     """The telemetry of one vendor's accelerators, open within its function's context."""
 
-    @property
-    def names(self) -> Sequence[AcceleratorName]: ...
+    def __init__(
+        self,
+        tool: str,
+        names: Sequence[AcceleratorName],
+        look: Callable[[], Iterable[Callable[[], Reads]]],
+        *,
+        cheap: bool,
+        failures: tuple[type[Exception], ...] = (),
+    ) -> None:
+        """Read nothing yet.
 
-    @property
-    def tool(self) -> str:
-        """The name of the tool."""
-        ...
-
-    @property
-    def cheap(self) -> bool:
-        """Whether it can be read every second; a program that has to be started cannot."""
-        ...
-
-    @property
-    def probe(self) -> RepeatedProbe:
-        """The probe that keeps the reasons for missing values."""
-        ...
+        Args:
+            tool: the name of the tool.
+            names: the accelerators in the order of the tool.
+            look: returns what is to be read of each now. Raises AbsentError if there is none of
+                them any more; what it returns raises it of one accelerator.
+            cheap: whether it can be read every second; a program that has to be started cannot.
+            failures: the tool's errors, besides AbsentError, by which a value is missing.
+        """
+        self.tool = tool
+        self.names = names
+        self.cheap = cheap
+        self.probe = RepeatedProbe(failures)
+        self._look = look
 
     def read(self) -> list[Reading]:
         """Return each accelerator as it is now, in the order of ``names``.
@@ -107,29 +116,10 @@ class AcceleratorSource(Protocol):
         Raises:
             AbsentError: it has no values any more.
         """
-        ...
+        each = zip(map(str, self.names), self._look(), strict=True)
+        return [self.probe.reading(name, reads) for name, reads in each]
 
 
-class LibrarySource:
-    """Accelerators of one vendor, whose library reads each by its handle."""
-
-    tool: str
-    vendor: str
-    cheap = True
-
-    def __init__(self, handles: Sequence[Handle], failure: type[Exception]) -> None:
-        """Take the library's handles, and the error of missing values."""
-        self.probe = RepeatedProbe((failure,))
-        self._handles = handles
-        self.names = [
-            AcceleratorName(vendor=self.vendor, index=index) for index in range(len(handles))
-        ]
-
-    def reads(self, handle: Handle) -> Mapping[str, Callable[[], Any]]:
-        """Return a function for each field of a ``Reading``."""
-        raise NotImplementedError
-
-    def read(self) -> list[Reading]:
-        """Return each accelerator as it is now, in the order of ``names``."""
-        each = zip(self.names, self._handles, strict=True)
-        return [self.probe.reading(str(name), self.reads(handle)) for name, handle in each]
+def numbered(vendor: str, numbers: Iterable[int]) -> list[AcceleratorName]:
+    """Return the names of a vendor's accelerators."""
+    return [AcceleratorName(vendor=vendor, index=number) for number in numbers]
