@@ -32,6 +32,12 @@ class Note(str):
     __slots__ = ()
 
 
+class Each(str):
+    """One of several failures of a kind, of which only the first are listed."""
+
+    __slots__ = ()
+
+
 class Found(str):
     """What the run has, as the report prints it."""
 
@@ -92,6 +98,7 @@ class Rule(Generic[E]):
         """Return the result of this rule."""
         requirement, found, checked = self.requirement, "", 1
         failures: list[str] = []
+        several: list[str] = []
         notes: list[str] = []
         for finding in self._findings(evidence):
             if isinstance(finding, Checked):
@@ -102,8 +109,11 @@ class Rule(Generic[E]):
                 requirement = str(finding)
             elif isinstance(finding, Note):
                 notes.append(str(finding))
+            elif isinstance(finding, Each):
+                several.append(str(finding))
             else:
                 failures.append(finding)
+        failures += first_reasons(several)
         return RuleResult(self.name, requirement, found, tuple(failures), tuple(notes), checked)
 
     def _findings(self, evidence: E) -> Findings:

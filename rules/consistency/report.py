@@ -53,22 +53,18 @@ def report(run: Evidence) -> Findings:
         return
     try:
         stated, made = run.report.stated(), run.report.made()
+        if not isinstance(stated, dict):
+            yield "report.json is no report"
+            return
+        # Version 1 did not state them.
+        unstated = {"resources": made["resources"]} if "nodes" in stated else {}
+        stated = run.report.in_this_version(stated) | unstated
     except OSError as error:
         yield f"report.json cannot be read: {reason_of(error)}"
         return
     except AIPerfError as error:
         yield str(error)
         return
-    except ValueError as error:
-        yield f"report.json is damaged: {error}"
-        return
-    if not isinstance(stated, dict):
-        yield "report.json is no report"
-        return
-    try:
-        # Version 1 did not state them.
-        unstated = {"resources": made["resources"]} if "nodes" in stated else {}
-        stated = run.report.in_this_version(stated) | unstated
     except ValueError as error:
         yield f"report.json is damaged: {error}"
         return
@@ -187,22 +183,20 @@ def statements(run: Evidence) -> Findings:
     yield Checked(sum(path.exists() for path in (run.paths.result_text, run.paths.result_log)))
     if not run.reported:
         return
-    yield from _read(run, run.paths.result_text, _result_text)
-    yield from _read(run, run.paths.result_log, _result_log)
+    for path, check in ((run.paths.result_text, _result_text), (run.paths.result_log, _result_log)):
+        if path.exists():
+            yield from (f"{path.name} {failure}" for failure in _read(run, path, check))
 
 
 def _read(
     run: Evidence, path: Path, check: Callable[[Evidence, str], Iterator[str]]
 ) -> Iterator[str]:
-    if not path.exists():
-        return
     try:
         text = bytes_inside(run.paths.root, path).decode()
     except (OSError, UnicodeDecodeError) as error:
-        yield f"{path.name} cannot be read: {reason_of(error)}"
+        yield f"cannot be read: {reason_of(error)}"
         return
-    for failure in check(run, text):
-        yield f"{path.name} {failure}"
+    yield from check(run, text)
 
 
 def _result_text(run: Evidence, text: str) -> Iterator[str]:
@@ -214,15 +208,11 @@ def _result_text(run: Evidence, text: str) -> Iterator[str]:
     verdict, pairs, run_id = found[0]
     stated = dict(pair.partition("=")[::2] for pair in pairs.split())
     stated |= {"verdict": verdict, "run": run_id}
-    wanted = (
-        _score(run)
-        | run.report.result()
-        | {
-            "verdict": "INVALID" if broken else "VALID",
-            "seconds": _seconds(run),
-            "run": " ".join(run.manifest.run_id.split()),
-        }
-    )
+    wanted = _score(run) | run.report.result() | {
+        "verdict": "INVALID" if broken else "VALID",
+        "seconds": _seconds(run),
+        "run": " ".join(run.manifest.run_id.split()),
+    }  # fmt: skip
     for key, value in wanted.items():
         if not _says(stated.get(key), value):
             yield f"states {key} {stated.get(key)}, the records give {value}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from aiperf_hpc.datasets import why_unofficial
-from aiperf_hpc.rules.rule import Findings, Found, first_reasons
+from aiperf_hpc.rules.rule import Each, Findings, Found
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.run.history import ReplicaHistory
 from aiperf_hpc.trial import DatasetInfo, Stored
@@ -69,14 +69,10 @@ def staging(run: RunEvidence) -> Findings:
         yield Found("none")
         return
     yield Found(f"{sum(each.staged_bytes for each in run.replicas) / 1e9:.1f} GB copied")
-    yield from first_reasons(_copies_found(run))
-
-
-def _copies_found(run: RunEvidence) -> Iterator[str]:
     copied = {_host(each) for each in run.replicas if each.staged_bytes}
     for each in run.replicas:
         if each.loads and _host(each) not in copied:
-            yield f"{each.id} found a copy of an earlier run; remove it before the start"
+            yield Each(f"{each.id} found a copy of an earlier run; remove it before the start")
 
 
 def _host(replica: ReplicaHistory) -> str:

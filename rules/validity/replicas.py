@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from aiperf_hpc.host.schedulers import job_variable
-from aiperf_hpc.rules.rule import Findings, Found, Required, first_reasons
+from aiperf_hpc.rules.rule import Each, Findings, Found, Required
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.run.history import ReplicaHistory
 from aiperf_hpc.run.liveness import own_limit
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.records import ReplicaStarted
-from aiperf_hpc.system.description import NodeDescription, ProcessDescription, RankDescription
+from aiperf_hpc.system.description import NodeDescription, RankDescription
 
 
 def replicas(run: RunEvidence) -> Findings:
@@ -23,19 +23,15 @@ def replicas(run: RunEvidence) -> Findings:
     yield Required(f"{requested:,}")
     if len(run.replicas) != requested:
         yield f"{len(run.replicas):,} of {requested:,} replicas"
-    yield from first_reasons(_lost(run))
-
-
-def _lost(run: RunEvidence) -> Iterator[str]:
     for each in run.replicas:
         if each.job is None:
-            yield f"{each.id} was never launched"
+            yield Each(f"{each.id} was never launched")
         elif each.started is None:
-            yield f"{each.id} left no record"
+            yield Each(f"{each.id} left no record")
         elif each.ended is None:
-            yield f"{each.id} has not ended"
+            yield Each(f"{each.id} has not ended")
         elif not _in_order(each):
-            yield f"{each.id} {each.ended}"
+            yield Each(f"{each.id} {each.ended}")
 
 
 def _in_order(replica: ReplicaHistory) -> bool:
@@ -49,9 +45,9 @@ def heartbeats(run: RunEvidence) -> Findings:
     silent = {each.id: _silence(run, each) for each in run.replicas if each.started is not None}
     yield Found(f"{max(silent.values(), default=0.0):.1f} s apart")
     yield Required(f"<= {most:g} s, {most / period:g} periods")
-    yield from first_reasons(
-        f"{name} was silent for {s:.1f} s" for name, s in silent.items() if s > most
-    )
+    for name, seconds in silent.items():
+        if seconds > most:
+            yield Each(f"{name} was silent for {seconds:.1f} s")
 
 
 def _silence(run: RunEvidence, replica: ReplicaHistory) -> float:
@@ -66,10 +62,17 @@ def nodes(run: RunEvidence) -> Findings:
     """
     requested = run.manifest.nodes
     hosts = len({host for each in run.replicas for host in hosts_of(each)})
-    shares = f" in {requested:,} shares" if _in_shares(run, hosts) else ""
+    in_shares = _in_shares(run, hosts)
+    shares = f" in {requested:,} shares" if in_shares else ""
     yield Found(f"{hosts:,} hosts{shares}")
     yield Required(f"{requested:,}, constant")
-    yield from first_reasons(_changed(run, hosts))
+    if hosts != requested and not in_shares:
+        yield Each(f"{hosts:,} hosts; {requested:,} nodes are stated")
+    if {event.nodes for _, event in run.history.run_starts} - {requested}:
+        yield Each("the primaries had other numbers of nodes")
+    for each in run.replicas:
+        if each.restarts:
+            yield Each(f"{each.id} was started {each.restarts + 1} times")
 
 
 def _in_shares(run: RunEvidence, hosts: int) -> bool:
@@ -79,24 +82,13 @@ def _in_shares(run: RunEvidence, hosts: int) -> bool:
     return 0 < hosts < run.manifest.nodes == len(run.replicas) and alone
 
 
-def _changed(run: RunEvidence, hosts: int) -> Iterator[str]:
-    if hosts != run.manifest.nodes and not _in_shares(run, hosts):
-        yield f"{hosts:,} hosts; {run.manifest.nodes:,} nodes are stated"
-    if len({event.nodes for _, event in run.history.run_starts} | {run.manifest.nodes}) > 1:
-        yield "the primaries had other numbers of nodes"
-    for each in run.replicas:
-        if each.restarts:
-            yield f"{each.id} was started {each.restarts + 1} times"
-
-
 def constant_nodes(run: RunEvidence) -> Findings:
     """The run had the nodes that it began with: no more were requested, and no fewer."""
     requested = [run.manifest.nodes, *(nodes for _, nodes in run.history.nodes_asked)]
     value = ", ".join(f"{nodes:,}" for nodes in dict.fromkeys(requested))
     yield Found(f"{value} asked for")
-    yield from first_reasons(
-        f"{nodes:,} nodes were asked for while it went on" for nodes in requested[1:]
-    )
+    for nodes in requested[1:]:
+        yield Each(f"{nodes:,} nodes were asked for while it went on")
 
 
 def planned_nodes(manifest: RunManifest) -> Findings:
@@ -186,7 +178,7 @@ def accelerators(run: RunEvidence) -> Findings:
     use = accelerator_use(run.replicas, on_cpus=run.config.engine.device == "cpu")
     yield Found(f"{sum(use.used.values()):,} used")
     yield Required(f"all {sum(use.there.values()):,}")
-    yield from first_reasons(use.reasons())
+    yield from map(Each, use.reasons())
 
 
 def hosts_of(replica: ReplicaHistory) -> tuple[str, ...]:
@@ -212,11 +204,9 @@ def _bound(descriptions: Iterable[RankDescription]) -> int:
 
     Where the scheduler gives each rank another one all may have the same name for theirs.
     """
-    processes: Iterable[ProcessDescription] = (each.process for each in descriptions)
-    return len(
-        {
-            (job_variable("step_gpus", process.environment), process.accelerator)
-            for process in processes
-            if process.accelerator is not None
-        }
-    )
+    bound = {
+        (job_variable("step_gpus", each.process.environment), each.process.accelerator)
+        for each in descriptions
+        if each.process.accelerator is not None
+    }
+    return len(bound)

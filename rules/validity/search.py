@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from aiperf_hpc.rules.rule import Findings, Found, first_reasons
+from aiperf_hpc.rules.rule import Each, Findings, Found
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.rules.validity.settings import CLOSED
 from aiperf_hpc.run.history import Trial
@@ -42,13 +42,9 @@ def initial(run: RunEvidence) -> Findings:
     """Each replica begins with ResNet-50."""
     graphs = sorted({t[0].started.graph[:8] for t in run.trials_of.values() if t})
     yield Found(", ".join(graphs) or "none")
-    yield from first_reasons(_other_beginnings(run))
-
-
-def _other_beginnings(run: RunEvidence) -> Iterator[str]:
     for replica, trials in run.trials_of.items():
-        if trials and trials[0].started.graph != RESNET50:
-            yield f"{replica} begins with {trials[0].started.graph[:8]}; ResNet-50 is required"
+        if trials and (graph := trials[0].started.graph) != RESNET50:
+            yield Each(f"{replica} begins with {graph[:8]}; ResNet-50 is required")
 
 
 def morphism(run: RunEvidence) -> Findings:
@@ -68,15 +64,11 @@ def proposals(run: RunEvidence) -> Findings:
     """Each network that grew is what a search proposed."""
     grown = [trial for trial in run.trials if trial.started.morphisms]
     yield Found(f"{len(grown):,} grown networks")
-    yield from first_reasons(_unproposed(run, grown))
-
-
-def _unproposed(run: RunEvidence, grown: list[Trial]) -> Iterator[str]:
     for trial in grown:
         started = trial.started
         proposal = run.history.proposals.get(started.proposal or "")
         if proposal is None:
-            yield f"{trial.id} has a network that nothing on record proposed"
+            yield Each(f"{trial.id} has a network that nothing on record proposed")
             continue
         proposed = proposal.proposed
         more = started.morphisms[len(proposed.morphisms) :]
@@ -88,7 +80,7 @@ def _unproposed(run: RunEvidence, grown: list[Trial]) -> Iterator[str]:
             and (not more or started.hyperparameters.kernel_size is not None)
         )
         if not same:
-            yield f"{trial.id} trained another network than {proposal.id} proposed"
+            yield Each(f"{trial.id} trained another network than {proposal.id} proposed")
 
 
 def hpo(run: RunEvidence) -> Findings:
@@ -96,17 +88,13 @@ def hpo(run: RunEvidence) -> Findings:
     done = {name: _evaluated_hpo(run, trials) for name, trials in run.trials_of.items()}
     least, most = min(done.values(), default=0), max(done.values(), default=0)
     yield Found(f"{least:,} to {most:,} of a replica")
-    yield from first_reasons(_too_few(run, done))
-
-
-def _too_few(run: RunEvidence, done: dict[str, int]) -> Iterator[str]:
     if not any(done.values()):
         yield "no replica evaluated a trial of hyperparameter optimisation"
         return
     for name, trials in run.trials_of.items():
         reached = max((trial.started.round for trial in trials), default=0)
         if reached >= FIRST_HPO_ROUND and done[name] <= LEAST_HPO_TRIALS:
-            yield (
+            yield Each(
                 f"{name} reached round {reached} and evaluated {done[name]} trials of "
                 f"hyperparameter optimisation; {LEAST_HPO_TRIALS} are random"
             )
@@ -122,13 +110,9 @@ def _evaluated_hpo(run: RunEvidence, trials: list[Trial]) -> int:
 def hyperparameters(run: RunEvidence) -> Findings:
     """Each trial was trained as the closed division has it, whatever was configured."""
     yield Found(f"{len(run.history.trials):,} trials")
-    yield from first_reasons(_others(run))
-
-
-def _others(run: RunEvidence) -> Iterator[str]:
     for trial in run.trials:
         if wrong := next(_wrong(trial.started), None):
-            yield f"{trial.id}: {wrong}"
+            yield Each(f"{trial.id}: {wrong}")
 
 
 def _wrong(started: TrialStarted) -> Iterator[str]:

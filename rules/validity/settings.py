@@ -34,6 +34,10 @@ def _one_of(*values: object) -> Limit:
     return Limit(f"one of {', '.join(map(str, values))}", lambda value: value in values)
 
 
+def _exactly(wanted: object) -> Limit:
+    return Limit(said(wanted), lambda value: value == wanted)
+
+
 def _at_most(most: float) -> Limit:
     return Limit(f"at most {most:g}", lambda value: value <= most)
 
@@ -208,14 +212,15 @@ def declared(config: RunConfig) -> tuple[Declared, ...]:
 def fixed_settings(config: RunConfig) -> Findings:
     """Both divisions fix all settings that are neither declared nor free."""
     settings = flat(config)
+    limits = {
+        **{key: _exactly(value) for key, value in _fixed().items()},
+        **{key: limit for key in settings if (limit := _free(key))},
+        **OPEN,
+    }
     wrong = [
-        *(
-            f"{key} is {said(settings[key])}; {said(wanted)} is required"
-            for key, wanted in _fixed().items()
-            if settings[key] != wanted
-        ),
-        *_beyond(settings, {key: limit for key in settings if (limit := _free(key))}),
-        *_beyond(settings, OPEN),
+        f"{key} is {said(settings[key])}; {limit.words} is required"
+        for key, limit in limits.items()
+        if not limit.admits(settings[key])
     ]
     yield Found(f"{len(wrong) or 'none'} otherwise")
     yield from wrong
@@ -227,9 +232,3 @@ def closed_settings(config: RunConfig) -> Findings:
     yield Found(f"{len(different) or 'none'} otherwise")
     for each in different:
         yield f"{each.key} is {said(each.value)}; {said(each.closed)} is required"
-
-
-def _beyond(settings: Settings, limits: Mapping[str, Limit]) -> Iterator[str]:
-    for key, limit in limits.items():
-        if not limit.admits(settings[key]):
-            yield f"{key} is {said(settings[key])}; {limit.words} is required"

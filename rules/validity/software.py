@@ -35,11 +35,8 @@ def code_of(run: RunEvidence) -> Code:
 
 def release(code: Code) -> Findings:
     """The code is that of a release, unchanged, on all replicas."""
-    version, files, releases = (
-        code.versions.get(PACKAGE, "unknown"),
-        code.versions.get(FILES),
-        released(),
-    )
+    version, files = code.versions.get(PACKAGE, "unknown"), code.versions.get(FILES)
+    releases = released()
     yield Found(f"{version}, files {(files or 'unknown')[:12]}")
     if files is None:
         yield "the run does not record the digest of the package's files; run a released version"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from statistics import median
 from typing import Final
 
-from aiperf_hpc.rules.rule import Findings, Found, Required, first_reasons
+from aiperf_hpc.rules.rule import Each, Findings, Found, Required
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.history import ReplicaHistory
@@ -78,21 +78,15 @@ def clocks(run: RunEvidence) -> Findings:
     read |= {each.id: each.clocks for each in run.replicas if each.started is not None}
     drifts = {name: _drift(readings) for name, readings in read.items()}
     yield Found(f"{max(drifts.values()):.3f} s apart")
-    yield from first_reasons(_clock_problems(run, read, drifts))
-
-
-def _clock_problems(
-    run: RunEvidence, read: Mapping[str, Sequence[Clocks]], drifts: Mapping[str, float]
-) -> Iterator[str]:
     for name, drift in drifts.items():
         if len(read[name]) < LEAST_READINGS:
-            yield f"{name} did not record its clocks from its start to its end"
+            yield Each(f"{name} did not record its clocks from its start to its end")
         elif drift > MOST_DRIFT:
             by = read[name][-1].answered_by
-            yield f"the clocks of {name} came {drift:.3f} s an hour apart, answered by {by}"
+            yield Each(f"the clocks of {name} came {drift:.3f} s an hour apart, answered by {by}")
     for each in run.replicas:
         if each.checked is not None:
-            yield from each.checked.problems
+            yield from map(Each, each.checked.problems)
 
 
 def _drift(readings: Sequence[Clocks]) -> float:
@@ -114,11 +108,10 @@ def rates(run: RunEvidence) -> Findings:
     """No replica was many times as fast in one window as it mostly is."""
     ratios = {each.id: _ratio(each) for each in run.replicas}
     yield Found(f"{max(ratios.values(), default=0.0):.2f} times the median")
-    yield from first_reasons(
-        f"{name} was {ratio:.1f} times as fast in {WINDOW_SECONDS / 3600:g} h as in the median"
-        for name, ratio in ratios.items()
-        if ratio > MOST_RATIO
-    )
+    window = f"{WINDOW_SECONDS / 3600:g} h"
+    for name, ratio in ratios.items():
+        if ratio > MOST_RATIO:
+            yield Each(f"{name} was {ratio:.1f} times as fast in {window} as in the median")
 
 
 def _ratio(replica: ReplicaHistory) -> float:
@@ -132,15 +125,11 @@ def peaks(run: RunEvidence) -> Findings:
     fractions = {each.id: _of_peak(run, each) for each in run.replicas if each.work}
     highest = max((each for each in fractions.values() if each is not None), default=0.0)
     yield Found(f"{highest:.1%} of the peak")
-    yield from first_reasons(_above_peaks(fractions))
-
-
-def _above_peaks(fractions: Mapping[str, float | None]) -> Iterator[str]:
     for name, fraction in fractions.items():
         if fraction is None:
-            yield f"{name} did not measure the peak of each of its devices"
+            yield Each(f"{name} did not measure the peak of each of its devices")
         elif fraction > 1.0:
-            yield f"{name} did {fraction:.3g} times what its devices can do at most"
+            yield Each(f"{name} did {fraction:.3g} times what its devices can do at most")
 
 
 def _of_peak(run: RunEvidence, replica: ReplicaHistory) -> float | None:

@@ -90,8 +90,7 @@ class HistoryState(RunState):
                 if (trial := self._trial(event.trial, by)) is not None:
                     self._change_trial(trial, utc, event)
             elif isinstance(event, records.Event):
-                self._change_search(event, by)
-                self._change_replica(utc, event, by)
+                self._change(utc, event, by)
 
     def add(self, other: HistoryState) -> bool:
         """Add what the journals of other replicas add up to, as if they had been read after these.
@@ -362,7 +361,8 @@ class HistoryState(RunState):
             case records.CheckpointDropped():
                 trial.has_checkpoint = False
 
-    def _change_search(self, event: records.Event, by: _Writer) -> None:
+    def _change(self, utc: float, event: records.Event, by: _Writer) -> None:
+        replica = by.replica
         match event:
             case records.ProposalRejected():
                 self.rejected[event.proposal] = event.reason
@@ -370,17 +370,13 @@ class HistoryState(RunState):
             case records.SearchStarted():
                 self.searchers.add(event.searcher)
             case records.SearchFailed():
-                self.search_failures.append(f"{by.replica.id}: {event.reason}")
+                self.search_failures.append(f"{replica.id}: {event.reason}")
                 if event.lost_parent is not None:
                     self._lost.add(event.lost_parent)
                     if (parent := self.trials.get(event.lost_parent)) is not None:
                         parent.has_checkpoint = False
             case records.SearchEnded(reason=reason) if reason.startswith("failed"):
-                self.search_failures.append(f"{by.replica.id}: {reason}")
-
-    def _change_replica(self, utc: float, event: records.Event, by: _Writer) -> None:
-        replica = by.replica
-        match event:
+                self.search_failures.append(f"{replica.id}: {reason}")
             case records.ReplicaReady():
                 replica.ready_utc = utc
             case records.ClockSeen() if replica.ready_utc is not None:
