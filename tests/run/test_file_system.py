@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from aiperf_hpc.cli import main
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.primary.doctor import examine_storage
 from aiperf_hpc.primary.doctor_rows import Check
@@ -101,11 +100,3 @@ def test_a_file_system_for_reading_only_is_named(
     monkeypatch.setattr(os, "mkdir", refuse)
     with pytest.raises(RunDirectoryError, match=f"in {tmp_path}: Read-only file system; name"):
         require_writable(tmp_path / "run")
-
-
-def test_start_says_so_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").touch()
-    start = ["start", "--nodes", "1", "--hours", "0.01", "--yes", "--launcher", "local"]
-    assert main([*start, "--run-dir", str(tmp_path / "file" / "run")]) == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert f"{tmp_path}/file is a file; name another one with --run-dir" in line

@@ -31,6 +31,8 @@ from aiperf_hpc.run.records import AnyEvent, TimeSpent
 from aiperf_hpc.trial import TimePhase, TrialState
 from aiperf_hpc.untrusted.bounds import MOST_COUNT
 
+TRAINING = records.TrainingStarted(trial="t1")
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunWriter:
@@ -61,16 +63,10 @@ def test_the_clock_runs_from_the_first_start_to_the_last_end(run: RunWriter) -> 
     ("events", "state"),
     [
         ([], TrialState.COMPILING),
-        ([records.TrainingStarted(trial="t1")], TrialState.TRAINING),
+        ([TRAINING], TrialState.TRAINING),
         ([trial_ended(state=TrialState.FAILED)], TrialState.FAILED),
-        (
-            [records.TrainingStarted(trial="t1"), trial_ended(state=TrialState.STOPPED)],
-            TrialState.STOPPED,
-        ),
-        (
-            [records.TrainingStarted(trial="t1"), trial_ended(state=TrialState.COMPLETED)],
-            TrialState.COMPLETED,
-        ),
+        ([TRAINING, trial_ended(state=TrialState.STOPPED)], TrialState.STOPPED),
+        ([TRAINING, trial_ended(state=TrialState.COMPLETED)], TrialState.COMPLETED),
     ],
 )
 def test_a_trial_is_in_the_state_of_its_last_record(
@@ -124,27 +120,21 @@ def test_an_objective_value_is_predicted_or_else_reached_or_else_none(run: RunWr
     assert run.history().trials["t1"].objective_value == 0.5
 
 
-def test_records_of_a_trial_that_none_started_are_reported_and_not_applied(run: RunWriter) -> None:
+@pytest.mark.parametrize(("writer", "trial", "lines"), [("r0", "t2", (2, 3)), ("r1", "t1", (1, 2))])
+def test_records_of_a_trial_that_this_replica_did_not_start_are_reported_and_not_applied(
+    run: RunWriter, writer: str, trial: str, lines: tuple[int, ...]
+) -> None:
     run.replica(1, trial_started("t1"))
-    run.replica(2, progress("t2", train=448), evaluated("t2", correct=1))
+    run.replica(2, progress(trial, train=448), evaluated(trial, correct=1), name=writer)
     history = run.history()
-    path = run.paths.replica_journal("r0")
+    path = run.paths.replica_journal(writer)
     assert [str(p) for p in history.problems] == [
-        f"{path}, line {line}: a record of trial t2, which no record of this replica started"
-        for line in (2, 3)
+        f"{path}, line {line}: a record of trial {trial}, which no record of this replica started"
+        for line in lines
     ]
     assert list(history.executions) == []
     assert history.best is None
     assert history.trials["t1"].train_samples == 0
-
-
-def test_records_of_another_replicas_trial_are_reported_and_not_applied(run: RunWriter) -> None:
-    run.replica(1, trial_started("t1"), name="r0")
-    run.replica(2, progress("t1", train=448), name="r1")
-    history = run.history()
-    assert [p.path for p in history.problems] == [run.paths.replica_journal("r1")]
-    assert history.trials["t1"].train_samples == 0
-    assert list(history.executions) == []
 
 
 @pytest.mark.parametrize("second", ["r0", "r1"])
@@ -187,11 +177,13 @@ def test_proposals_wait_until_a_trial_takes_them_or_they_are_rejected(run: RunWr
     run.search(2, proposed("late"), worker=0)
     run.search(1, proposed("early"), worker=1)
     run.search(1.5, proposed("middle"), worker=1)
+    run.search(1, proposed("elsewhere"), proposed("moves"), name="r0")
     run.search(1, proposed("elsewhere"), name="r1")
+    run.search(2, proposed("moves"), name="r1")
     history = run.history()
     assert [p.id for p in history.pending("r0")] == ["early", "middle", "late"]
-    assert [p.id for p in history.pending("r1")] == ["elsewhere"]
-    assert history.pending("r2") == []
+    assert [p.id for p in history.pending("r1")] == ["elsewhere", "moves"]
+    assert [history.stock(replica) for replica in ("r0", "r1", "r2")] == [3, 2, 0]
     run.replica(3, trial_started("t1", proposal="middle"))
     run.replica(3, records.ProposalRejected(proposal="early", reason="damaged"))
     history.refresh()
@@ -237,17 +229,6 @@ def test_a_replica_that_is_started_again_is_there_again(run: RunWriter) -> None:
     run.replica(5, replica_started())
     history.refresh()
     assert (history.replicas["r0"].exit_status, history.replicas["r0"].ended) == (None, None)
-
-
-def test_the_best_of_equals_is_the_earliest(run: RunWriter) -> None:
-    run.replica(1, trial_started("a"), trial_started("b"))
-    run.replica(5, evaluated("a", correct=90))
-    run.replica(6, evaluated("b", correct=90))
-    run.replica(7, evaluated("b", correct=20, epoch=2))
-    history = run.history()
-    assert history.best is not None
-    assert (history.best.trial, history.best.utc) == ("a", START + 5)
-    assert [e.trial for e in history.evaluations] == ["a", "b", "b"]
 
 
 JOURNALS: dict[str, list[AnyEvent]] = {
@@ -371,17 +352,6 @@ def test_trials_that_ended_are_listed_once_in_the_order_of_their_ends(run: RunWr
     run.replica(3, trial_ended("a"), trial_ended("b"))
     history.refresh()
     assert [trial.id for trial in history.ended] == ["b", "a"]
-
-
-def test_the_stock_is_how_many_proposals_wait(run: RunWriter) -> None:
-    run.replica(3, trial_started("t1", proposal="taken"))
-    run.search(1, proposed("taken"), proposed("waits"), proposed("moves"))
-    run.search(2, proposed("moves"), name="r1")
-    history = run.history()
-    for replica in ("r0", "r1", "r2"):
-        assert history.stock(replica) == len(history.pending(replica))
-    assert [p.id for p in history.pending("r0")] == ["waits"]
-    assert [p.id for p in history.pending("r1")] == ["moves"]
 
 
 def test_the_most_samples_are_credited_as_recorded_and_more_are_no_record(run: RunWriter) -> None:

@@ -40,9 +40,11 @@ def test_a_run_manifest_is_written_again_to_the_byte(tmp_path: Path, config: Run
     assert again.manifest.read_bytes() == first.manifest.read_bytes()
 
 
-def test_a_folder_without_run_yaml_is_no_run_directory(tmp_path: Path) -> None:
-    with pytest.raises(RunDirectoryError, match=f"{tmp_path} is not a run directory"):
-        RunManifest.load(RunPaths(tmp_path))
+@pytest.mark.parametrize("name", [".", "file", "absent"])
+def test_a_place_without_run_yaml_is_no_run_directory(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunDirectoryError, match="is not a run directory: "):
+        RunManifest.load(RunPaths(tmp_path / name))
 
 
 @pytest.mark.parametrize(
@@ -86,40 +88,35 @@ def test_a_manifest_with_another_value_is_refused_by_its_key(
         RunManifest.load(paths)
 
 
-def test_a_file_in_the_run_directorys_place_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "run").write_text("")
-    with pytest.raises(RunDirectoryError):
-        RunManifest.load(RunPaths(tmp_path / "run"))
-
-
 def test_a_dataset_manifest_comes_back_as_it_was(tmp_path: Path) -> None:
     save_dataset_manifest(tmp_path / "digits", DATASET)
     assert load_dataset_manifest(tmp_path / "digits", "digits") == DATASET
 
 
-def test_a_missing_dataset_folder_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"there is no folder .*; make it with `aiperf data pre"):
-        load_dataset_manifest(tmp_path / "absent", "cifar10")
-
-
-def test_a_folder_that_was_not_prepared_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=rf"has no {MANIFEST}; make it with"):
-        load_dataset_manifest(tmp_path, "cifar10")
-
-
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b"\xff\xfe", b'{"name": "digits"}', b'{"x": 1}']
+    ("content", "message"),
+    [
+        (None, rf"has no {MANIFEST}; make it with"),
+        *(
+            (content, rf"{MANIFEST} is damaged: .*; make it with")
+            for content in (b"", b"{", b"[]", b"\xff\xfe", b'{"name": "digits"}', b'{"x": 1}')
+        ),
+    ],
 )
-def test_a_damaged_dataset_manifest_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / MANIFEST).write_bytes(content)
-    with pytest.raises(DatasetError, match=rf"{MANIFEST} is damaged: .*; make it with"):
+def test_a_missing_or_damaged_dataset_manifest_is_refused_with_what_to_do(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / MANIFEST).write_bytes(content)
+    with pytest.raises(DatasetError, match=message):
         load_dataset_manifest(tmp_path, "digits")
 
 
-def test_an_unreadable_dataset_manifest_is_refused(tmp_path: Path) -> None:
+def test_a_dataset_manifest_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / MANIFEST).mkdir()
-    with pytest.raises(DatasetError, match="cannot read"):
-        load_dataset_manifest(tmp_path, "digits")
+    for folder, message in ((tmp_path, "cannot read"), (tmp_path / "absent", "there is no folder")):
+        with pytest.raises(DatasetError, match=message):
+            load_dataset_manifest(folder, "digits")
 
 
 def test_the_folder_of_another_dataset_is_refused(tmp_path: Path) -> None:

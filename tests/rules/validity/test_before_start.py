@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support import official_run
 from tests.support.official_run import RELEASED, VERSION
 
 from aiperf_hpc.config import load_config
@@ -23,16 +24,9 @@ from aiperf_hpc.rules.validity.dataset import Datasets
 from aiperf_hpc.rules.validity.precision import Environment, Precisions
 from aiperf_hpc.rules.validity.settings import declared
 from aiperf_hpc.rules.validity.software import Code
-from aiperf_hpc.trial import DatasetInfo, TensorSpec
+from aiperf_hpc.trial import TensorSpec
 
-IMAGENET = DatasetInfo.of_labelled_images(
-    name="imagenet",
-    sha256="ab" * 32,
-    classes=1000,
-    shape=(224, 224, 3),
-    train_samples=1_281_167,
-    validation_samples=50_000,
-)
+IMAGENET = official_run.IMAGENET.model_copy(update={"archives": {}})
 
 
 @pytest.mark.parametrize(
@@ -118,6 +112,9 @@ def test_the_dataset_is_known_by_its_content() -> None:
         "it was not prepared from the official archives, nor is SHA-256 abababababab known as "
         "theirs; prepare it from the folder that has them",
     )
+    other = IMAGENET.model_copy(update={"sha256": "1" * 64})
+    said = DATASET.check(Datasets([IMAGENET, other], "jpeg")).failures
+    assert said == ("replicas had 2 different datasets",)
     archives = dict(ARCHIVES["imagenet"])
     assert CONTENT.check(
         Datasets([IMAGENET.model_copy(update={"archives": archives})], "jpeg")
