@@ -32,7 +32,6 @@ from aiperf_hpc.rules.rule import Rule
 from aiperf_hpc.rules.validity import (
     dataset,
     earlier,
-    error,
     precision,
     replicas,
     result,
@@ -101,7 +100,7 @@ BEFORE_START_ON_DATA: Final[Sequence[Rule[Plan]]] = (
 )
 
 ENGINE: Final = Rule("engine", "not simulated", result.engine)
-ERROR: Final = Rule("error", f"<= {error.MOST_ERROR:.0%}", error.error)
+ERROR: Final = Rule("error", f"<= {result.MOST_ERROR:.0%}", result.error)
 MORPHISM: Final = Rule("network morphism", ">= 1 trial of a grown one", search.morphism)
 RECORDS: Final = Rule("records", "none", replicas.records)
 
@@ -150,7 +149,7 @@ CLOSED: Final[Sequence[Rule[RunEvidence]]] = (
 CONSTANT_NODES: Final = Rule("constant nodes", "constant", replicas.constant_nodes)
 EARLIER: Final[Sequence[Rule[RunEvidence]]] = (
     ENGINE,
-    Rule("duration", f">= {timing.LEAST_HOURS:g} h", earlier.duration),
+    Rule("duration", f">= {timing.LEAST_HOURS:g} h", timing.lasted),
     ERROR,
     DATASET.on(datasets_of),
     Rule("initial network", "resnet50, stem imagenet, width 64", earlier.initial),

@@ -36,8 +36,8 @@ from aiperf_hpc.errors import AIPerfError, RunDirectoryError, reason_of
 from aiperf_hpc.results.views.resources import Resources, counted
 from aiperf_hpc.results.views.run_summary import RunSummary
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.rules.validity.error import MOST_ERROR
 from aiperf_hpc.rules.validity.replicas import hosts_of
+from aiperf_hpc.rules.validity.result import MOST_ERROR
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.workloads.registry import workload_of
 

@@ -9,6 +9,7 @@ computed nothing, and are not looked at.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -22,7 +23,6 @@ from aiperf_hpc.ops_counter.rate_bounds import (
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.consistency.journal import Executed, Journal
 from aiperf_hpc.rules.rule import Checked, Findings, Note
-from aiperf_hpc.run.history import Trial
 from aiperf_hpc.system.description import Processors
 from aiperf_hpc.trial import DevicePeak
 
@@ -137,19 +137,19 @@ def incredible_peaks(life: Journal) -> Iterator[str]:
 def _beyond(run: Evidence, executed: Iterable[Executed], bound: Bound) -> Iterator[str]:
     """Yield the trials whose samples took less time than they can, the fastest span of each."""
     fastest: dict[str, tuple[float, Executed]] = {}
-    timeless: dict[str, int] = {}
+    timeless: Counter[str] = Counter()
     for span in executed:
         trial = run.history.trials.get(span.trial)
         if trial is None or not span.train_samples + span.validation_samples:
             continue
         if span.seconds <= 0.0:
-            timeless[span.trial] = timeless.get(span.trial, 0) + 1
+            timeless[span.trial] += 1
             continue
         started = trial.started
         counted = LeastOperations(started.train_operations, started.validation_operations)
         # As counted first: what can be left out of that takes a graph to tell.
         if _operations(span, counted) > bound.rate * span.seconds:
-            rate = _operations(span, _least(run, trial)) / span.seconds
+            rate = _operations(span, least_executed(run.graph(trial))) / span.seconds
             if rate > bound.rate and rate > fastest.get(span.trial, (0.0, span))[0]:
                 fastest[span.trial] = rate, span
     for name, number in timeless.items():
@@ -163,10 +163,6 @@ def _beyond(run: Evidence, executed: Iterable[Executed], bound: Bound) -> Iterat
 
 def _operations(span: Executed, each: LeastOperations) -> int:
     return span.train_samples * each.training + span.validation_samples * each.forward
-
-
-def _least(run: Evidence, trial: Trial) -> LeastOperations:
-    return least_executed(run.graph(trial))
 
 
 def even(executed: Sequence[Executed]) -> Iterator[str]:

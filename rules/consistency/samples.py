@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.rule import Checked, Findings
@@ -52,10 +52,11 @@ def samples(run: Evidence) -> Findings:
                 yield f"{key[0]}, epoch {key[1]}: {what}"
 
 
-def numbers_a_sample(run: Evidence) -> int:
-    """Return how many numbers a sample's targets are."""
+def _due(run: Evidence, sums: Mapping[str, float], samples: int) -> int | None:
+    """Return how many values sums must be of; None where they are of as many, or of none."""
     shapes = (spec.shape for spec in run.objective.targets.values())
-    return sum(math.prod(size or 1 for size in shape) for shape in shapes)
+    due = samples * sum(math.prod(size or 1 for size in shape) for shape in shapes)
+    return None if sums.get("values", due) == due else due
 
 
 def evaluations(run: Evidence) -> Findings:
@@ -72,10 +73,9 @@ def evaluations(run: Evidence) -> Findings:
                 yield f"{trial.id}, epoch {result.epoch}: {result.samples} samples evaluated"
             if result.measure.name != wanted:
                 yield f"{trial.id}, epoch {result.epoch}: {result.measure.name}, not {wanted}"
-            values, due = result.sums.get("values"), result.samples * numbers_a_sample(run)
-            if values is not None and values != due:
-                what = f"{values:g} values of {result.samples} samples, there must be {due}"
-                yield f"{trial.id}, epoch {result.epoch}: {what}"
+            if (due := _due(run, result.sums, result.samples)) is not None:
+                what = f"{result.sums['values']:g} values of {result.samples} samples"
+                yield f"{trial.id}, epoch {result.epoch}: {what}, there must be {due}"
             if not math.isfinite(result.validation_loss):
                 yield f"{trial.id}, epoch {result.epoch}: loss {result.validation_loss}"
 
@@ -95,8 +95,8 @@ def baselines(run: Evidence) -> Findings:
         for wanted in {dataset.validation_samples for dataset in run.datasets}:
             if event.samples != wanted:
                 yield f"{who} measured a baseline on {event.samples} samples, there are {wanted}"
-        values, due = event.sums.get("values"), event.samples * numbers_a_sample(run)
-        if values is not None and values != due:
+        if (due := _due(run, event.sums, event.samples)) is not None:
+            values = event.sums["values"]
             yield f"{who} measured a baseline on {values:g} values, there must be {due}"
         if not _alike(event, baselines[0][1]):
             yield f"{who} measured another baseline than {baselines[0][0]}"

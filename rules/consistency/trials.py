@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.rule import Checked, Findings
 from aiperf_hpc.run.history import Proposal, Trial
 from aiperf_hpc.run.paths import Identity, seed_of
+from aiperf_hpc.run.records import TrialStarted
 from aiperf_hpc.system.summary import size
 from aiperf_hpc.trial import RoundPhase, TrialState
 
 Life = tuple[str, str]
 """A replica, and the name that a life of it names its trials by."""
 RESUMED_FIELDS = ("round", "phase", "graph", "parent", "proposal", "morphisms", "epoch_limit")
-"""What a trial has in common with the one that it goes on with."""
+"""What a trial has in common with the one that it goes on with, or repeats in smaller batches."""
 HALVED = re.compile(
     r"(\S+) did not fit on the accelerator in batches of (\d+); (\d+) with the same learning rate"
 )
@@ -76,7 +78,7 @@ def _rounds(run: Evidence, trials: Sequence[Trial]) -> Iterator[str]:
     rounds = sorted(found)
     if trials and trials[0].incarnation.launch + trials[0].incarnation.restart == 0:
         rounds = [0, *rounds]
-    for one, other in zip(rounds, rounds[1:], strict=False):
+    for one, other in pairwise(rounds):
         if other != one + 1:
             yield f"{found[other][0].id} is of round {other}, the one before is of round {one}"
     for number, of_it in found.items():
@@ -135,9 +137,8 @@ def _wrong(run: Evidence, trial: Trial, before: Trial) -> Iterator[str]:
     latest = [t for t in _earlier(run, trial) if t.started_utc > before.started_utc]
     if latest:
         yield f"although {latest[0].id} came after that"
-    differ = [n for n in RESUMED_FIELDS if getattr(before.started, n) != getattr(trial.started, n)]
-    if differ:
-        yield f"but its {differ[0]} is another"
+    if other := _other_field(before.started, trial.started):
+        yield f"but its {other} is another"
     first, last = before.started.first_epoch, run.trial_endings.evaluated.get(before.id, 0)
     if not first < trial.started.first_epoch <= last + 1:
         yield (
@@ -150,6 +151,11 @@ def _wrong(run: Evidence, trial: Trial, before: Trial) -> Iterator[str]:
         planned != wanted.batch_size or used.model_copy(update={"batch_size": planned}) != wanted
     ):
         yield "but with other hyperparameters"
+
+
+def _other_field(one: TrialStarted, other: TrialStarted) -> str | None:
+    """Return the first of ``RESUMED_FIELDS`` that differs."""
+    return next((n for n in RESUMED_FIELDS if getattr(one, n) != getattr(other, n)), None)
 
 
 def _earlier(run: Evidence, trial: Trial) -> list[Trial]:
@@ -193,14 +199,12 @@ def _planned(run: Evidence, trial: Trial, planned: int) -> Iterator[str]:
 def _halved(run: Evidence, trial: Trial, halves: str, planned: int) -> Iterator[str]:
     """A trial that is another one in half its batches follows it, which failed."""
     before = run.history.trials.get(halves)
-    one = before.started if before is not None else None
-    if before is None or one is None or before.replica != trial.replica:
+    if before is None or before.replica != trial.replica:
         yield f"{trial.id} is {halves} in smaller batches, which is no trial of {trial.replica}"
         return
-    same = ("round", "phase", "graph", "parent", "proposal", "morphisms", "epoch_limit")
-    differ = [name for name in same if getattr(one, name) != getattr(trial.started, name)]
-    if differ:
-        yield f"{trial.id} is {halves} in smaller batches, but its {differ[0]} is another"
+    one = before.started
+    if other := _other_field(one, trial.started):
+        yield f"{trial.id} is {halves} in smaller batches, but its {other} is another"
     failed = before.ended is not None and before.ended.state is TrialState.FAILED
     if not failed or before.started_utc > trial.started_utc:
         yield f"{trial.id} is {halves} in smaller batches, which had not failed"

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from aiperf_hpc.rules.rule import Findings, Found, Required
 from aiperf_hpc.rules.validity.evidence import RunEvidence
-from aiperf_hpc.rules.validity.timing import LEAST_HOURS
-from aiperf_hpc.trial import RoundPhase
+from aiperf_hpc.rules.validity.search import evaluated_hpo
 
 RESNET50_BLOCKS = (3, 4, 6, 3)
-
-
-def duration(run: RunEvidence) -> Findings:
-    """A run lasts an hour."""
-    hours = run.final.elapsed / 3600.0
-    yield Found(f"{hours:.6g} h")
-    if hours < LEAST_HOURS:
-        yield f"{hours:.6g} h; at least {LEAST_HOURS:g} h is required"
-    if run.history.end_utc is None:
-        yield "the run has not ended"
 
 
 def initial(run: RunEvidence) -> Findings:
@@ -36,16 +23,11 @@ def initial(run: RunEvidence) -> Findings:
 
 def hpo(run: RunEvidence) -> Findings:
     """TPE models only after its start-up trials: a run without later ones was random search."""
-    done = Counter(
-        trial.replica
-        for trial in run.trials
-        if trial.started.phase is RoundPhase.HPO
-        and any(e.utc <= run.end for e in trial.evaluations)
-    )
-    most, random = max(done.values(), default=0), run.config.hpo.startup_trials
+    most = max((evaluated_hpo(run, trials) for trials in run.trials_of.values()), default=0)
+    random = run.config.hpo.startup_trials
     yield Found(f"{most:,} trials of a replica")
     yield Required(f"> {random} trials")
-    if not done:
+    if not most:
         yield "no replica evaluated a trial of hyperparameter optimisation"
     elif most <= random:
         yield (

@@ -1,4 +1,4 @@
-"""Rules on what a result is of: a real engine, weights that were kept, and the workload."""
+"""Rules on a result: its error, of a real engine, of weights that were kept, of the workload."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from aiperf_hpc.rules.validity.evidence import RunEvidence
 
 WORKLOAD: Final = "automl"
 """The workload that the benchmark's rules are for."""
+MOST_ERROR: Final = 0.30
 
 
 def engine(run: RunEvidence) -> Findings:
@@ -17,6 +18,18 @@ def engine(run: RunEvidence) -> Findings:
     yield Found(", ".join(sorted(used)) or "none")
     if "simulated" in used:
         yield "simulated engine: nothing was computed"
+
+
+def error(run: RunEvidence) -> Findings:
+    """The best complete evaluation is good enough."""
+    error = run.final.error
+    if error is None:
+        yield Found("none")
+        yield "no evaluation was completed"
+        return
+    yield Found(f"{error:.2%}")
+    if error > MOST_ERROR:
+        yield f"{error:.2%}; at most {MOST_ERROR:.0%} is required"
 
 
 def weights(run: RunEvidence) -> Findings:

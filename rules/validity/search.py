@@ -85,7 +85,7 @@ def proposals(run: RunEvidence) -> Findings:
 
 def hpo(run: RunEvidence) -> Findings:
     """TPE models only after random trials: each replica that comes so far has more of them."""
-    done = {name: _evaluated_hpo(run, trials) for name, trials in run.trials_of.items()}
+    done = {name: evaluated_hpo(run, trials) for name, trials in run.trials_of.items()}
     least, most = min(done.values(), default=0), max(done.values(), default=0)
     yield Found(f"{least:,} to {most:,} of a replica")
     if not any(done.values()):
@@ -100,7 +100,8 @@ def hpo(run: RunEvidence) -> Findings:
             )
 
 
-def _evaluated_hpo(run: RunEvidence, trials: list[Trial]) -> int:
+def evaluated_hpo(run: RunEvidence, trials: list[Trial]) -> int:
+    """Return how many trials of hyperparameter optimisation were evaluated before the end."""
     return sum(
         trial.started.phase is RoundPhase.HPO and any(e.utc <= run.end for e in trial.evaluations)
         for trial in trials

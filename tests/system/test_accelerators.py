@@ -99,17 +99,16 @@ def test_a_table_of_ascend_chips() -> None:
     assert ascend.driver_version(text) == "23.0.rc2"
 
 
-def test_cards_of_two_chips_share_their_power() -> None:
+def test_tables_of_other_ascend_chips() -> None:
+    """Cards of two chips share their power; chips without HBM have DDR."""
     rows = ascend.parse_table((RECORDED / "npu-smi-910c.txt").read_text("utf-8"))
-    assert [(row.card, row.chip) for row in rows] == [(0, 0), (0, 1), (1, 0)]
-    assert [row.power_watts for row in rows] == [178.5, None, 186.3]
-
-
-def test_chips_without_hbm() -> None:
+    assert [(r.card, r.chip, r.power_watts) for r in rows] == [
+        (0, 0, 178.5), (0, 1, None), (1, 0, 186.3)
+    ]  # fmt: skip
     rows = ascend.parse_table((RECORDED / "npu-smi-310p.txt").read_text("utf-8"))
-    assert [row.memory_bytes for row in rows] == [44280 * 2**20, 43693 * 2**20]
-    assert [row.memory_used_bytes for row in rows] == [1397 * 2**20, 1520 * 2**20]
-    assert rows[0].power_watts is None
+    assert [(r.memory_used_bytes, r.memory_bytes, r.power_watts) for r in rows] == [
+        (1397 * 2**20, 44280 * 2**20, None), (1520 * 2**20, 43693 * 2**20, None)
+    ]  # fmt: skip
 
 
 def test_ascend_by_its_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -120,13 +119,11 @@ def test_ascend_by_its_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         f"  *) exec /bin/cat {RECORDED}/npu-smi-910b1.txt ;;\nesac"
     )
     install_program(monkeypatch, tmp_path, "npu-smi", script)
-    found = ascend.accelerators()
-    assert [each.index for each in found] == [0, 1, 2]
-    assert found[0].model == "Ascend 910B1"
-    assert found[0].driver == "23.0.rc2"
-    assert found[0].uuid == "42C711D4 20B03704 4A10C8D4 14CC040A D2102003"
-    assert found[0].max_clock_mhz == 1800.0
-    assert found[0].memory_bytes == 64 * 2**30
+    first, *others = ascend.accelerators()
+    assert [each.index for each in others] == [1, 2]
+    assert (first.model, first.driver) == ("Ascend 910B1", "23.0.rc2")
+    assert first.uuid == "42C711D4 20B03704 4A10C8D4 14CC040A D2102003"
+    assert (first.max_clock_mhz, first.memory_bytes) == (1800.0, 64 * 2**30)
 
 
 @pytest.mark.parametrize(
@@ -147,34 +144,24 @@ def test_a_program_that_fails_or_hangs_is_absent(
 
 def test_amd_by_rocm_smi() -> None:
     first, second = amd.parse_rocm_smi((RECORDED / "rocm-smi-mi250.json").read_text("utf-8"))
-    assert first.model == "AMD INSTINCT MI250 (MCM) OAM AC MBA"
-    assert first.driver == "6.2.4"
-    assert first.uuid == "0x719d230578348e8c"
-    assert first.pci_address == "0000:2F:00.0"
-    assert first.max_power_limit_watts == 560.0
-    assert first.memory_bytes is None
-    assert second.index == 1
+    assert (first.model, first.driver) == ("AMD INSTINCT MI250 (MCM) OAM AC MBA", "6.2.4")
+    assert (first.uuid, first.pci_address) == ("0x719d230578348e8c", "0000:2F:00.0")
+    assert (first.max_power_limit_watts, first.memory_bytes, second.index) == (560.0, None, 1)
     (third,) = amd.parse_rocm_smi((RECORDED / "rocm-smi-rx7900.json").read_text("utf-8"))
-    assert third.model == "Radeon RX 7900 XT"
+    assert (third.model, third.driver) == ("Radeon RX 7900 XT", None)
     assert third.memory_bytes == 21_458_059_264
-    assert third.driver is None
-
-
-@pytest.mark.parametrize("text", ["", "not JSON", "[]", "3"])
-def test_no_json_of_rocm_smi(text: str) -> None:
-    with pytest.raises(AbsentError, match="rocm-smi did not print JSON"):
-        amd.parse_rocm_smi(text)
+    for text in ("", "not JSON", "[]", "3"):
+        with pytest.raises(AbsentError, match="rocm-smi did not print JSON"):
+            amd.parse_rocm_smi(text)
 
 
 def test_amd_by_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
     library = AmdSmi("amdsmi")
     monkeypatch.setitem(sys.modules, "amdsmi", library)
     (found,) = amd.accelerators()
-    assert found.model == "AMD Instinct MI300X"
+    assert (found.model, found.driver) == ("AMD Instinct MI300X", "6.7.0")
     assert found.memory_bytes == 196_592 * 2**20
-    assert found.driver == "6.7.0"
-    assert found.max_clock_mhz == 2100.0
-    assert found.max_memory_clock_mhz is None
+    assert (found.max_clock_mhz, found.max_memory_clock_mhz) == (2100.0, None)
     assert found.absent["max_memory_clock_mhz"] == "AMD's tools do not tell 'max_clk'"
     assert found.power_limit_watts == 750.0
     assert library.open == 0

@@ -119,39 +119,37 @@ def test_numa_nodes_with_and_without_memory(tmp_path: Path) -> None:
     assert found.limit_bytes is None
 
 
-def test_the_least_limit_of_the_control_groups_above(tmp_path: Path) -> None:
-    job = "system.slice/slurmstepd.scope/job_7"
-    write(tmp_path, {
-        "proc/self/cgroup": f"0::/{job}/step_0",
-        "sys/fs/cgroup/system.slice/memory.max": "max",
-        f"sys/fs/cgroup/{job}/memory.max": str(64 * 2**30),
-        f"sys/fs/cgroup/{job}/step_0/memory.max": "max",
-        f"sys/fs/cgroup/{job}/step_0/cpu.max": "1600000 100000",
-    })  # fmt: skip
-    assert memory_limit(tmp_path) == 64 * 2**30
-    assert quota_cores(tmp_path) == 16.0
+JOB = "system.slice/slurmstepd.scope/job_7"
 
 
-def test_limits_of_the_older_control_groups(tmp_path: Path) -> None:
-    write(tmp_path, {
-        "proc/self/cgroup": "9:memory:/docker/ab\n4:cpuacct,cpu:/docker/ab\n0::/",
-        # In a container its own group is mounted as the top.
-        "sys/fs/cgroup/memory/memory.limit_in_bytes": str(8 * 2**30),
-        "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "250000",
-        "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
-    })  # fmt: skip
-    assert memory_limit(tmp_path) == 8 * 2**30
-    assert quota_cores(tmp_path) == 2.5
-
-
-def test_no_limits(tmp_path: Path) -> None:
-    write(tmp_path, {
-        "proc/self/cgroup": "9:memory:/\n0::/",
-        "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
-        "sys/fs/cgroup/cpu.max": "max 100000",
-    })  # fmt: skip
-    assert memory_limit(tmp_path) is None
-    assert quota_cores(tmp_path) is None
+@pytest.mark.parametrize(
+    ("groups", "files", "memory", "cores"),
+    [
+        (  # The least of the groups above.
+            f"0::/{JOB}/step_0",
+            {"system.slice/memory.max": "max", f"{JOB}/memory.max": str(64 * 2**30),
+             f"{JOB}/step_0/memory.max": "max", f"{JOB}/step_0/cpu.max": "1600000 100000"},
+            64 * 2**30, 16.0,
+        ),
+        (  # The older interface. In a container its own group is mounted as the top.
+            "9:memory:/docker/ab\n4:cpuacct,cpu:/docker/ab\n0::/",
+            {"memory/memory.limit_in_bytes": str(8 * 2**30), "cpu/cpu.cfs_quota_us": "250000",
+             "cpu/cpu.cfs_period_us": "100000"},
+            8 * 2**30, 2.5,
+        ),
+        (  # No limits.
+            "9:memory:/\n0::/",
+            {"memory/memory.limit_in_bytes": "9223372036854771712", "cpu.max": "max 100000"},
+            None, None,
+        ),
+    ],
+)  # fmt: skip
+def test_limits_of_control_groups(
+    tmp_path: Path, groups: str, files: dict[str, str], memory: int | None, cores: float | None
+) -> None:
+    write(tmp_path, {"proc/self/cgroup": groups})
+    write(tmp_path / "sys/fs/cgroup", files)
+    assert (memory_limit(tmp_path), quota_cores(tmp_path)) == (memory, cores)
 
 
 def test_the_operating_system_is_what_python_reads_of_it() -> None:

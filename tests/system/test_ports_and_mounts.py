@@ -12,6 +12,7 @@ import psutil
 import pytest
 from tests.system.trees import write
 
+from aiperf_hpc.system.description import NetworkPort
 from aiperf_hpc.system.network import network_ports
 from aiperf_hpc.system.storage import Mount, disks, file_systems, mount_of, mounts
 
@@ -44,23 +45,19 @@ def test_ports_of_infiniband_and_of_ethernet_by_verbs(tmp_path: Path) -> None:
     write(tmp_path, adapter("mlx5_1", 1, rate="100 Gb/sec (4X EDR)", link_layer="Ethernet"))
     write(tmp_path, adapter("mlx5_2", 1, rate="10 Gb/sec (4X SDR)", state="1: DOWN"))
     first, second, third = network_ports(tmp_path)
-    assert first.name == "mlx5_0/1"
-    assert first.link_layer == "InfiniBand"
-    assert first.gigabits == 400.0
-    assert first.rate == "400 Gb/sec (4X NDR)"
-    assert first.state == "ACTIVE"
-    assert first.adapter == "MT4129 MT_0000000970"
-    assert first.firmware == "28.39.2048"
-    assert second.link_layer == "Ethernet"
-    assert second.kind == "InfiniBand"
+    assert first == NetworkPort(
+        name="mlx5_0/1", kind="InfiniBand", link_layer="InfiniBand", gigabits=400.0,
+        rate="400 Gb/sec (4X NDR)", state="ACTIVE", adapter="MT4129 MT_0000000970",
+        firmware="28.39.2048",
+    )  # fmt: skip
+    assert (second.kind, second.link_layer) == ("InfiniBand", "Ethernet")
     assert third.state == "DOWN"
 
 
 def test_an_adapter_that_tells_nothing(tmp_path: Path) -> None:
     (tmp_path / "sys/class/infiniband/hfi1_0/ports/1").mkdir(parents=True)
     (port,) = network_ports(tmp_path)
-    assert port.state == "unknown"
-    assert port.gigabits is None
+    assert (port.state, port.gigabits) == ("unknown", None)
     assert port.absent.keys() == {"rate", "gigabits", "adapter", "firmware"}
     assert "No such file" in port.absent["gigabits"]
 

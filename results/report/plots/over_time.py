@@ -27,7 +27,7 @@ from aiperf_hpc.results.report.plots.figure import (
 from aiperf_hpc.results.report.telemetry import Stretch, TelemetryReport
 from aiperf_hpc.results.views.nodes import ElasticityStatus
 from aiperf_hpc.results.views.score import ScoreStatus
-from aiperf_hpc.rules.validity.error import MOST_ERROR
+from aiperf_hpc.rules.validity.result import MOST_ERROR
 
 T = TypeVar("T")
 MOST_MARKS = 120
