@@ -12,14 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 from urllib.error import HTTPError, URLError
-from urllib.request import (
-    HTTPHandler,
-    HTTPRedirectHandler,
-    HTTPSHandler,
-    OpenerDirector,
-    ProxyHandler,
-    Request,
-)
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from pydantic import ValidationError
 
@@ -57,22 +50,6 @@ class _NoRedirect(HTTPRedirectHandler):
         """Return nothing, so that the answer is an error."""
 
 
-def _opener() -> OpenerDirector:
-    from urllib.request import HTTPDefaultErrorHandler, HTTPErrorProcessor
-
-    opener = OpenerDirector()
-    for handler in (
-        ProxyHandler(),  # As the environment has it: clusters reach the world by one.
-        HTTPHandler(),
-        HTTPSHandler(),
-        _NoRedirect(),
-        HTTPDefaultErrorHandler(),
-        HTTPErrorProcessor(),
-    ):
-        opener.add_handler(handler)
-    return opener
-
-
 def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> bytes:
     """Return the answer to a request.
 
@@ -86,7 +63,8 @@ def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> b
         AwayError: there is none of at most ``LONGEST`` bytes; why, in one line.
     """
     request = Request(url, body, dict(headers), method="POST")  # noqa: S310 -- http(s) by config
-    ask = _opener().open
+    # Proxies are those of the environment: clusters reach the world by one.
+    ask = build_opener(_NoRedirect).open
     try:
         with ask(request, timeout=seconds) as answer:
             content: bytes = answer.read(LONGEST + 1)
@@ -156,10 +134,9 @@ class StatingWitness:
         self.url = url
         self._run = run
         self._token = token
-        self._last: Statement | None = None
+        self._last = last
         self._key: PublicKey | None = None
         if last is not None:
-            self._last = last
             with suppress(BadSignatureError):  # Verification finds that it was changed since.
                 self._key = signer_of(last)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from aiperf_hpc.run import records
+from aiperf_hpc.run.executed_samples import Executions
 from aiperf_hpc.run.history.replicas import ReplicaHistory
 from aiperf_hpc.run.history.state import PRIMARY, WINDOW_SECONDS, RunState, WitnessHistory
 from aiperf_hpc.run.history.tail import JournalSource
@@ -102,45 +103,23 @@ class HistoryState(RunState):
             self.proposals.keys() & other.proposals.keys()
         ):
             return False
-        for name, replica in other.replicas.items():
-            if (told := self.replicas.get(name)) is not None:
-                replica.adopt_primary_records(told)
-            self.replicas[name] = replica
-        self._add_trials(other)
-        self._add_candidates(other)
+        for name in self.replicas.keys() & other.replicas.keys():
+            other.replicas[name].adopt_primary_records(self.replicas[name])
         for host, samplers in other.telemetry.items():
-            self.telemetry.setdefault(host, []).extend(samplers)
-        self._samplers.update(other._samplers)
-        self.storage_waits += other.storage_waits
-        self.file_problems += other.file_problems
-        self.compiler_failures += other.compiler_failures
-        self.orphans += other.orphans
-        self.last_utc = max(self.last_utc, other.last_utc)
-        return True
-
-    def _add_trials(self, other: HistoryState) -> None:
-        self.trials.update(other.trials)
-        self._open.update(other._open)
-        self.ended += other.ended
-        self._lost |= other._lost
+            samplers[:0] = self.telemetry.get(host, [])
+        other.fenced_trials |= self.fenced_trials
+        for each in fields(self):
+            _extend(getattr(self, each.name), getattr(other, each.name))
         for name in self._lost & self.trials.keys():
             self.trials[name].has_checkpoint = False
-        self.executions.extend(other.executions)
-        self.fenced += other.fenced
-        self.fenced_trials = other.fenced_trials | self.fenced_trials
-        if other.best is not None and other.best.beats(self.best):
-            self.best = other.best
-        self.evaluated_utc = max(self.evaluated_utc, other.evaluated_utc)
-
-    def _add_candidates(self, other: HistoryState) -> None:
-        self.searchers |= other.searchers
-        self.search_failures += other.search_failures
-        self.rejected.update(other.rejected)
-        self.proposals.update(other.proposals)
-        self.waiting.update(other.waiting)
-        self._taken |= other._taken
         for name in self._taken & self.proposals.keys():
             self.waiting[self.proposals[name].replica].pop(name, None)
+        if other.best is not None and other.best.beats(self.best):
+            self.best = other.best
+        self.fenced += other.fenced
+        self.evaluated_utc = max(self.evaluated_utc, other.evaluated_utc)
+        self.last_utc = max(self.last_utc, other.last_utc)
+        return True
 
     def interrupt(self) -> None:
         """Give the trials of replicas that were started again their end."""
@@ -413,6 +392,19 @@ class HistoryState(RunState):
                 self.storage_waits.append((replica.id, event))
             case records.FileProblem():
                 self._file_problem(replica.id, event)
+
+
+def _extend(own: object, more: object) -> None:
+    """Add what another state has collected."""
+    match own, more:
+        case dict(), dict():
+            own.update(more)
+        case set(), set():
+            own.update(more)
+        case list(), list():
+            own.extend(more)
+        case Executions(), Executions():
+            own.extend(more)
 
 
 # Frequent records are looked up by type: a chain of isinstance cost as much as all the rest.
