@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from aiperf_hpc.run.executed_samples import MOST, Execution, Executions
@@ -30,14 +28,6 @@ def test_a_number_that_no_column_holds_is_kept_all_the_same(place: int) -> None:
     executions.add(3.0, "a", 5, 6)
     found = [(e.train_samples, e.validation_samples) for e in executions]
     assert found == [(1, 2), tuple(samples), (5, 6)]
-
-
-def test_the_latest_time_is_that_of_any_order() -> None:
-    executions = Executions()
-    assert executions.last_utc == -math.inf
-    for utc in (1.0, 3.0, 2.0):
-        executions.add(utc, "a", 1, 0)
-    assert executions.last_utc == 3.0
 
 
 def test_what_was_executed_after_a_time() -> None:

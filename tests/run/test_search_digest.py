@@ -70,13 +70,6 @@ def test_a_trial_is_told_when_it_starts_when_it_ends_and_when_its_weights_go(
     assert lines(run) == 3
 
 
-def test_the_predicted_accuracy_goes_before_the_observed_one(run: RunWriter) -> None:
-    run.replica(1, trial_started("t1"), evaluated("t1", correct=40))
-    run.replica(2, trial_ended("t1", predicted=0.75))
-    DigestingPrimary(run).look()
-    assert digest(run).trials["t1"].merit == 0.75
-
-
 def test_proposals_are_told_once(run: RunWriter) -> None:
     primary = DigestingPrimary(run)
     for number in range(3):
@@ -126,18 +119,6 @@ def test_a_life_that_becomes_visible_late_takes_back_what_was_told(run: RunWrite
     assert not digest(run).trials["t2"].ended
 
 
-def test_a_damaged_line_is_named_and_the_others_count(run: RunWriter) -> None:
-    run.replica(1, trial_started("t1"), trial_started("t2"))
-    DigestingPrimary(run).look()
-    path = run.paths.digest
-    first, second = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"damaged\n" + second)
-    found = digest(run)
-    assert [*found.trials] == ["t2"]
-    (problem,) = found.problems
-    assert f"{path}, line 1: not a record" in str(problem)
-
-
 def test_the_digest_is_no_evidence(run: RunWriter) -> None:
     run.replica(1, trial_started("t1"))
     DigestingPrimary(run).look()
@@ -179,3 +160,15 @@ def test_a_digest_that_was_lost_is_made_anew_and_read_anew(
         assert found.kinds == kinds
         assert found.problems == []
     assert reader.version > version
+
+
+def test_a_damaged_line_is_named_and_the_others_count(run: RunWriter) -> None:
+    run.replica(1, trial_started("t1"), trial_started("t2"))
+    DigestingPrimary(run).look()
+    path = run.paths.digest
+    first, second = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"damaged\n" + second)
+    found = digest(run)
+    assert [*found.trials] == ["t2"]
+    (problem,) = found.problems
+    assert f"{path}, line 1: not a record" in str(problem)

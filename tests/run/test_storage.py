@@ -185,14 +185,6 @@ def test_waits_of_threads_that_overlap_are_one_from_the_first_to_the_last() -> N
     assert patience.waited == 62.0 - PROMPT_SECONDS
 
 
-def test_a_wait_that_was_given_up_is_noted_too() -> None:
-    time = Time()
-    patience = BackoffRetry(lambda: bool(time.pauses), clock=time)
-    with pytest.raises(StorageError):
-        patience(Disk(*[errno.ENOSPC] * 9), "a file")
-    assert [wait.seconds for wait in patience.take()] == [0.25]
-
-
 def test_reading_waits_for_a_server_that_is_away(tmp_path: Path) -> None:
     path, time = tmp_path / "journal.jsonl", Time()
     with JournalWriter(path) as journal:
@@ -355,3 +347,11 @@ def test_a_journal_is_begun_or_continued_once_the_disk_has_room(
     assert len(time.pauses) == 3
     (torn,) = path.parent.glob("*.torn-*")
     assert torn.read_bytes() == b'{"v": 1, '
+
+
+def test_a_wait_that_was_given_up_is_noted_too() -> None:
+    time = Time()
+    patience = BackoffRetry(lambda: bool(time.pauses), clock=time)
+    with pytest.raises(StorageError):
+        patience(Disk(*[errno.ENOSPC] * 9), "a file")
+    assert [wait.seconds for wait in patience.take()] == [0.25]

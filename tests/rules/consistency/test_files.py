@@ -75,13 +75,6 @@ def test_a_changed_byte_is_found_wherever_it_is(run: RunPaths, name: str) -> Non
     assert rule_files(run).failures == (f"{name} is not what the report was made from",)
 
 
-@pytest.mark.parametrize("name", ["replicas/r0/0.0/study.log", "primary/journal.jsonl"])
-def test_what_is_added_to_a_file_is_found(run: RunPaths, name: str) -> None:
-    with (run.root / name).open("ab") as file:
-        file.write(b"\0\n")
-    assert rule_files(run).failures == (f"{name} has 2 bytes more than when the run ended",)
-
-
 @pytest.mark.parametrize("name", ["a", "primary/x", "replicas/r9/0.0/x", "report/x/y", ".hidden"])
 def test_a_file_that_is_added_is_found(run: RunPaths, name: str) -> None:
     path = run.root / name
