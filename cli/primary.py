@@ -34,7 +34,7 @@ from aiperf_hpc.run.storage import BackoffRetry, Retry
 from aiperf_hpc.streams import as_printed
 from aiperf_hpc.system.node import describe_rank
 from aiperf_hpc.trial import JobPhase, TrialState
-from aiperf_hpc.verification.witness_client.submission import submitting
+from aiperf_hpc.verification.witness_client import submitting
 
 if TYPE_CHECKING:
     from aiperf_hpc.integrity.signatures import PrivateKey

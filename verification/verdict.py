@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,14 +39,9 @@ class RunVerdict:
     @property
     def records(self) -> str:
         """The first answer in one line."""
-        return "; ".join(("consistent" if self.consistent else "inconsistent", *self._remarks()))
-
-    def _remarks(self) -> Iterator[str]:
-        if self.failed:
-            yield f"failed: {', '.join(self.failed)}"
-        if self.executed:
-            yield self.executed
-        yield self.signature
+        verdict = "consistent" if self.consistent else "inconsistent"
+        failed = f"failed: {', '.join(self.failed)}" if self.failed else ""
+        return "; ".join(filter(None, (verdict, failed, self.executed, self.signature)))
 
     @property
     def result(self) -> str:

@@ -14,7 +14,7 @@ from aiperf_hpc.run.journal_digest import MARK, JournalDigest, combined_sha256, 
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.records import HeadsTaken, JournalHeads
 from aiperf_hpc.run.storage import Retry
-from aiperf_hpc.verification.witness_client.witness import (
+from aiperf_hpc.verification.witness_client import (
     StampingAuthority,
     StatingWitness,
     Witness,

@@ -21,7 +21,7 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.run.journal_digest import JournalDigest
 from aiperf_hpc.run.records import TimeStamped
 from aiperf_hpc.run.time_stamps import NoStampError, check_stamp, is_trusted, message_of, read_roots
-from aiperf_hpc.verification.witness_client.witness import StampingAuthority
+from aiperf_hpc.verification.witness_client import StampingAuthority
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not there")
 

@@ -14,9 +14,13 @@ import psutil
 import pytest
 from tests.system.trees import processor_tree, write
 
-from aiperf_hpc.system.memory import memory, memory_limit, quota_cores
-from aiperf_hpc.system.operating_system import operating_system
-from aiperf_hpc.system.processors import processors
+from aiperf_hpc.system.kernel import (
+    memory,
+    memory_limit,
+    operating_system,
+    processors,
+    quota_cores,
+)
 from aiperf_hpc.system.tools import cpus_of
 
 

@@ -40,7 +40,7 @@ class _Writer:
                 self.replica.heartbeat = last
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class HistoryState(RunState):
     """The state of a run, changed by each record that is applied."""
 

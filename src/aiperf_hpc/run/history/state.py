@@ -64,7 +64,7 @@ class WitnessHistory:
         self.away = "" if event.answers else event.detail
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class RunState:
     """A run after the records that were applied so far."""
 

@@ -16,13 +16,13 @@ from tests.support.witness import listening
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.journal_digest import JournalDigest
 from aiperf_hpc.run.records import AnyEvent, PrimaryHeartbeat, Witnessed, WitnessState
-from aiperf_hpc.verification.witness_client import submission as module
-from aiperf_hpc.verification.witness_client.submission import submitting
-from aiperf_hpc.verification.witness_client.witness import (
+from aiperf_hpc.verification import witness_client as module
+from aiperf_hpc.verification.witness_client import (
     LONGEST,
     LONGEST_REASON,
     AwayError,
     StatingWitness,
+    submitting,
     token_in,
 )
 

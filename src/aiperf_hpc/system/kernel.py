@@ -1,0 +1,309 @@
+"""A node as its kernel shows it: processors, memory, control groups, distribution, container."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from aiperf_hpc.system.description import Memory, NumaNode, OperatingSystem, Processors
+from aiperf_hpc.system.storage import mounts
+from aiperf_hpc.system.tools import (
+    ROOT,
+    AbsentError,
+    Probe,
+    cpus_of,
+    entries,
+    number_of,
+    output_of,
+    text_of,
+    text_or_none,
+)
+
+_CPUS = "sys/devices/system/cpu"
+_IN_NAME = re.compile(r"@\s*([\d.]+)\s*GHz")
+VECTORS = (
+    "avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16",
+    "asimd", "asimdhp", "bf16", "sve", "sve2", "svebf16",
+)  # fmt: skip
+"""Names of sets of instructions for vectors and matrices, on x86 and Arm."""
+_SUFFIXES = {"Data": "d", "Instruction": "i"}
+
+
+def processors(root: Path = ROOT) -> Processors:
+    """Return the processors of the machine whose ``/proc`` and ``/sys`` are below ``root``.
+
+    Raises:
+        OSError, ValueError: the kernel does not tell which there are.
+    """
+    online = cpus_of(text_of(root / _CPUS / "online"))
+    probe = Probe(OSError, ValueError)
+    read = probe.read
+    model = read("model", lambda: _model(root))
+    return Processors(
+        model=model,
+        architecture=platform.machine(),
+        sockets=read("sockets", lambda: _groups(root, online, "package_cpus", "core_siblings")),
+        cores=read("cores", lambda: _groups(root, online, "core_cpus", "thread_siblings")),
+        threads=len(online),
+        base_mhz=read("base_mhz", lambda: _base_mhz(root, model)),
+        max_mhz=read("max_mhz", lambda: _max_mhz(root, online)),
+        cache_bytes=read("cache_bytes", lambda: _cache_bytes(root, online)),
+        quota_cores=read("quota_cores", lambda: quota_cores(root)),
+        virtual=read("virtual", lambda: _virtual(root)),
+        vectors=_vectors(root),
+        absent=probe.absent,
+    )
+
+
+def _vectors(root: Path) -> tuple[str, ...]:
+    """Return what the first processor has of ``VECTORS``."""
+    told = next((value for name, value in _cpuinfo(root) if name in ("flags", "Features")), "")
+    return tuple(name for name in VECTORS if name in told.split())
+
+
+def _cpuinfo(root: Path) -> Iterator[tuple[str, str]]:
+    for line in text_of(root / "proc/cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        yield name.strip(), value.strip()
+
+
+def _model(root: Path) -> str:
+    """Return the name of the processor; the kernel leaves an Arm's to lscpu, which knows it."""
+    for name, value in _cpuinfo(root):
+        if name in ("model name", "cpu") and value:  # The latter is POWER's.
+            return value
+    return _model_by_lscpu()
+
+
+def _model_by_lscpu() -> str:
+    try:
+        fields = json.loads(output_of("lscpu", "--json"))["lscpu"]
+        said = [f["data"] for f in fields if f["field"] == "Model name:"]
+    except (ValueError, LookupError, TypeError):
+        raise AbsentError("lscpu did not print what it should") from None
+    if not said or said[0] in (None, "-"):
+        raise AbsentError("neither the kernel nor lscpu knows the name")
+    return str(said[0])
+
+
+def _groups(root: Path, online: list[int], name: str, older: str) -> int:
+    """Return how many groups of logical CPUs share something, by the kernel's lists of them."""
+    found = set()
+    for cpu in online:
+        folder = root / _CPUS / f"cpu{cpu}" / "topology"
+        path = folder / f"{name}_list"
+        found.add(text_of(path if path.exists() else folder / f"{older}_list"))
+    return len(found)
+
+
+def _base_mhz(root: Path, model: str | None) -> float:
+    first = root / _CPUS / "cpu0"
+    if said := text_or_none(first / "cpufreq/base_frequency"):
+        return int(said) / 1000
+    if (said := text_or_none(first / "acpi_cppc/nominal_freq")) and int(said):
+        return float(said)
+    if in_name := _IN_NAME.search(model or ""):
+        return float(in_name[1]) * 1000
+    raise AbsentError("neither the kernel nor the processor's name tells it")
+
+
+def _max_mhz(root: Path, online: list[int]) -> float:
+    found = []
+    for cpu in online:
+        path = root / _CPUS / f"cpu{cpu}" / "cpufreq/cpuinfo_max_freq"
+        if path.exists():
+            found.append(number_of(path) / 1000)
+    if not found:
+        raise AbsentError("the kernel does not set the clocks here, as in a virtual machine")
+    return max(found)
+
+
+def _cache_bytes(root: Path, online: list[int]) -> dict[str, int]:
+    """Return the sum of all caches by kind; CPUs that share one tell of the same."""
+    caches: dict[tuple[str, str], int] = {}
+    for cpu in online:
+        for index in sorted((root / _CPUS / f"cpu{cpu}" / "cache").glob("index*")):
+            kind = _SUFFIXES.get(text_of(index / "type"), "")
+            name = f"L{text_of(index / 'level')}{kind}"
+            caches[name, text_of(index / "shared_cpu_list")] = _cache_size(text_of(index / "size"))
+    if not caches:
+        raise AbsentError("the kernel tells of no caches")
+    sums: dict[str, int] = {}
+    for (name, _), size in caches.items():
+        sums[name] = sums.get(name, 0) + size
+    return dict(sorted(sums.items()))
+
+
+def _cache_size(text: str) -> int:
+    return int(text[:-1]) * {"K": 2**10, "M": 2**20, "G": 2**30}[text[-1]]
+
+
+def _virtual(root: Path) -> bool:
+    """Return whether the processor says so (x86), or the kernel knows a hypervisor (others)."""
+    if text_or_none(root / "sys/hypervisor/type") is not None:
+        return True
+    flags = [value.split() for name, value in _cpuinfo(root) if name == "flags"]
+    if not flags:
+        raise AbsentError("processors of this architecture do not tell")
+    return "hypervisor" in flags[0]
+
+
+_KIB = re.compile(r"(\w+):\s*(\d+) kB")
+_NODE = re.compile(r"node(\d+)")
+
+
+def memory(root: Path = ROOT) -> Memory:
+    """Return the memory of the machine whose ``/proc`` and ``/sys`` are below ``root``.
+
+    Raises:
+        OSError, KeyError: the kernel does not tell how much there is.
+    """
+    sizes = _sizes(root / "proc/meminfo")
+    probe = Probe(OSError, ValueError)
+    return Memory(
+        total_bytes=sizes["MemTotal"],
+        swap_bytes=sizes.get("SwapTotal", 0),
+        limit_bytes=probe.read("limit_bytes", lambda: memory_limit(root)),
+        numa=probe.read("numa", lambda: tuple(_numa(root))) or (),
+        absent=probe.absent,
+    )
+
+
+def _sizes(path: Path) -> dict[str, int]:
+    """Return what a ``meminfo`` says, in bytes."""
+    return {name: int(size) * 2**10 for name, size in _KIB.findall(text_of(path))}
+
+
+def _numa(root: Path) -> Iterator[NumaNode]:
+    found = []
+    for folder in entries(root / "sys/devices/system/node"):
+        if number := _NODE.fullmatch(folder.name):
+            size = _sizes(folder / "meminfo").get("MemTotal")
+            cpus = text_of(folder / "cpulist")
+            found.append(NumaNode(number=int(number[1]), cpus=cpus, memory_bytes=size or None))
+    if not found:
+        raise AbsentError("the kernel tells of no NUMA nodes")
+    yield from sorted(found, key=lambda node: node.number)
+
+
+_UNLIMITED = 2**60
+"""From here on a limit in bytes is the older interface's word for none."""
+
+
+def memory_limit(root: Path = ROOT) -> int | None:
+    """Return the least limit of memory in bytes; None where there is none."""
+    limits = [
+        *_limits(root, "", "memory.max", lambda text: float(text.partition(" ")[0])),
+        *_limits(root, "memory", "memory.limit_in_bytes", float),
+    ]
+    return int(min(limits)) if limits and min(limits) < _UNLIMITED else None
+
+
+def quota_cores(root: Path = ROOT) -> float | None:
+    """Return how many cores' time may be used at most; None where there is no quota."""
+    return min([*_limits(root, "", "cpu.max", _share), *_older_quotas(root)], default=None)
+
+
+def _older_quotas(root: Path) -> Iterator[float]:
+    for folder in _folders(root, "cpu"):
+        quota = text_or_none(folder / "cpu.cfs_quota_us")
+        period = text_or_none(folder / "cpu.cfs_period_us")
+        if quota and period and int(quota) > 0:
+            yield int(quota) / int(period)
+
+
+def _share(text: str) -> float:
+    quota, period = text.split()
+    return int(quota) / int(period)
+
+
+def _limits(
+    root: Path, controller: str, name: str, read: Callable[[str], float]
+) -> Iterator[float]:
+    """Yield what the groups say, but for ``max``."""
+    for folder in _folders(root, controller):
+        said = text_or_none(folder / name)
+        if said and not said.startswith("max"):
+            yield read(said)
+
+
+def _folders(root: Path, controller: str) -> Iterator[Path]:
+    """Yield the folder of this process's group and those above; "" is the unified hierarchy's."""
+    top = root / "sys/fs/cgroup" / controller
+    for line in text_of(root / "proc/self/cgroup").splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controller not in controllers.split(","):
+            continue
+        # In a container the group's own folder may be mounted as the top: then it is not below.
+        own = top / group.strip("/")
+        yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(top))
+
+
+_DMI = "sys/class/dmi/id"
+_IMAGES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
+"""The variables by which Apptainer names the image, and by its earlier name."""
+
+
+def operating_system(
+    root: Path = ROOT, environment: Mapping[str, str] = os.environ
+) -> OperatingSystem:
+    """Return what the process runs on whose machine's files are below ``root``."""
+    probe = Probe(OSError)
+    read = probe.read
+    return OperatingSystem(
+        name=read("name", lambda: _name(root)),
+        kernel=platform.release(),
+        container=read("container", lambda: container(root, environment)),
+        container_image=read("container_image", lambda: _image(environment)),
+        hardware=read("hardware", lambda: _hardware(root)),
+        absent=probe.absent,
+    )
+
+
+def container(root: Path, environment: Mapping[str, str]) -> str:
+    """Return what contains the process. Raises AbsentError where no mark of one is found."""
+    if any(name in environment for name in _IMAGES) or (root / ".singularity.d").exists():
+        return "apptainer"
+    if "enroot" in _root_mount(root):
+        return "enroot"
+    if "KUBERNETES_SERVICE_HOST" in environment:
+        return "kubernetes"
+    if (root / "run/.containerenv").exists():
+        return "podman"
+    if (root / ".dockerenv").exists():
+        return "docker"
+    raise AbsentError("no mark of docker, podman, apptainer, enroot or kubernetes")
+
+
+def _root_mount(root: Path) -> str:
+    """Return all that the kernel says of what is mounted as the root."""
+    found = [str(mount) for mount in mounts(root) if mount.point == "/"]
+    return " ".join(found)
+
+
+def _image(environment: Mapping[str, str]) -> str:
+    for name in _IMAGES:
+        if environment.get(name):
+            return environment[name]
+    raise AbsentError("no container tells its image")
+
+
+def _name(root: Path) -> str:
+    for file in ("etc/os-release", "usr/lib/os-release"):
+        for line in (text_or_none(root / file) or "").splitlines():
+            if line.startswith("PRETTY_NAME="):
+                return line.partition("=")[2].strip("\"'")
+    raise AbsentError("/etc/os-release names none")
+
+
+def _hardware(root: Path) -> str:
+    folder = root / _DMI
+    if folder.is_dir():
+        return f"{text_of(folder / 'sys_vendor')} {text_of(folder / 'product_name')}".strip()
+    if tree := text_or_none(root / "proc/device-tree/model"):
+        return tree
+    raise AbsentError("the firmware tells the kernel no name")

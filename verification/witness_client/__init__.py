@@ -1,1 +1,0 @@
-"""The client of witnesses: submits journal heads and records the signed answers."""
