@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tests.forgery.forger import (
     REPLICAS,
-    Forge,
     ForgedRun,
     added,
     at,
@@ -39,10 +40,7 @@ def _the_best_epoch_first(run: ForgedRun) -> None:
     one["epoch"], other["epoch"] = other["epoch"], one["epoch"]
 
 
-def _evaluated(**values: object) -> Forge:
-    return event("evaluated", **values)
-
-
+_evaluated = partial(event, "evaluated")
 PREDICTIONS = {"type": "predictions_kept", "trial": "r0-t1", "epoch": 2, "samples": 512}
 ERROR = {"absolute_error": 1.0, "values": 2048.0}
 forgeries(

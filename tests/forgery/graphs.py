@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tests.forgery.forger import (
-    Forge,
     ForgedRun,
     at,
     both,
@@ -147,11 +147,7 @@ def _fewer_parameters(run: ForgedRun) -> None:
     _grown(run)["parameters"] //= 2
 
 
-def _grown_with(**values: object) -> Forge:
-    """Return a change of what a trial of a grown graph states."""
-    return event("trial_started", where={"trial": "r0-t4"}, **values)
-
-
+_grown_with = partial(event, "trial_started", where={"trial": "r0-t4"})
 forgeries(
     "graphs",
     {

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tests.forgery.forger import (
-    Forge,
     ForgedRun,
     added,
     at,
@@ -22,9 +22,7 @@ EPOCH = {"train_samples": 2048}
 """What a record of an epoch's training states."""
 
 
-def _progress(**values: object) -> Forge:
-    """Return a change of an epoch's training samples."""
-    return event("progress", where=EPOCH, **values)
+_progress = partial(event, "progress", where=EPOCH)
 
 
 def _first(run: ForgedRun, **values: object) -> dict[str, Any]:

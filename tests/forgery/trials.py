@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tests.forgery.forger import (
-    Forge,
     ForgedRun,
     Line,
     at,
@@ -23,7 +23,6 @@ from tests.forgery.forger import (
 from aiperf_hpc.run.records import TRAININGS_DONE
 
 HPO: Line = {"phase": "hpo"}
-RESUMED = {"trial": "r0-1.0-t1"}
 
 
 @forgery("trials", "writers")
@@ -196,27 +195,21 @@ def a_resume_of_the_run_as_a_requeue(run: ForgedRun) -> None:
         (life / "1.0").rename(life / "0.1")
 
 
-def _hyperparameters(where: Line | None = None, **values: object) -> Forge:
-    return event("trial_started", "hyperparameters", where=where, **values)
-
-
-def _trial(number: int, **values: object) -> Forge:
-    return event("trial_started", where={"trial": f"r0-t{number}"}, **values)
-
-
+_hyperparameters = partial(event, "trial_started", "hyperparameters")
+_hpo = partial(event, "trial_started", where=HPO)
 forgeries(
     "trials",
     {
         "a batch size that nobody may choose":
-            ("batches", both(_hyperparameters(HPO, batch_size=64),
-                             event("trial_started", where=HPO, planned_batch_size=None, notes=[]))),
+            ("batches", both(_hyperparameters(where=HPO, batch_size=64),
+                             _hpo(planned_batch_size=None, notes=[]))),
         "a batch size excused by any note":
-            ("batches", both(_hyperparameters(HPO, batch_size=8),
-                             event("trial_started", where=HPO, planned_batch_size=None,
+            ("batches", both(_hyperparameters(where=HPO, batch_size=8),
+                             _hpo(planned_batch_size=None,
                                    notes=["8 seemed better"]))),
         "a learning rate that nobody may choose": ("rounds", _hyperparameters(learning_rate=0.5)),
         "a round of hpo as one of warm up":
-            ("rounds", event("trial_started", where=HPO, phase="warm-up")),
+            ("rounds", _hpo(phase="warm-up")),
         "more epochs than configured": ("rounds", event("trial_started", epoch_limit=90)),
         "a trial twice": ("journals", repeated("trial_started")),
         "a failed trial without a reason":
@@ -229,7 +222,8 @@ forgeries(
         "records after the end of the run":
             ("writers", lambda run: run.primary.append(
                 like(run.primary[-1], {"type": "primary_heartbeat"}, 1.0))),
-        "a seed that was tried until it was good": ("names", _trial(4, seed=42)),
+        "a seed that was tried until it was good":
+            ("names", event("trial_started", where={"trial": "r0-t4"}, seed=42)),
         "a proposals seed that was tried until it was good":
             ("names", lambda run: event_of(run.search(), "proposed").update(seed=42)),
     },
