@@ -70,6 +70,13 @@ def test_a_trial_is_told_when_it_starts_when_it_ends_and_when_its_weights_go(
     assert lines(run) == 3
 
 
+def test_the_predicted_accuracy_goes_before_the_observed_one(run: RunWriter) -> None:
+    run.replica(1, trial_started("t1"), evaluated("t1", correct=40))
+    run.replica(2, trial_ended("t1", predicted=0.75))
+    DigestingPrimary(run).look()
+    assert digest(run).trials["t1"].merit == 0.75
+
+
 def test_proposals_are_told_once(run: RunWriter) -> None:
     primary = DigestingPrimary(run)
     for number in range(3):

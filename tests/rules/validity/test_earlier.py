@@ -12,6 +12,7 @@ from tests.support.run_writer import (
     RunWriter,
     evaluated,
     progress,
+    replica_started,
     run_ended,
     run_started,
     trial_started,
@@ -151,3 +152,8 @@ def test_what_was_evaluated_after_the_end_is_no_hpo(run: Run) -> None:
     run.replica(3601, evaluated("h9", correct=10))
     (found,) = run.broken()
     assert found.startswith("TPE: no replica made more than 4 trials")
+
+
+def test_a_simulated_engine_computed_nothing(run: Run) -> None:
+    run.replica(0.5, replica_started().model_copy(update={"engine": "simulated"}))
+    assert run.write().broken() == ["engine: simulated engine: nothing was computed"]
