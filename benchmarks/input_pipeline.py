@@ -47,13 +47,13 @@ from side_by_side import (
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import load_dataset
-from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.sample_order import (
     CROP_AREA,
     CROP_ASPECT,
     MEAN,
     STD,
 )
+from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.trial import Stored
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn, get_args
 
@@ -22,10 +26,9 @@ from aiperf_hpc.replica.data import (
     extremeweather,
     load_dataset,
 )
-from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
+from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.verification import verify_folder as verify_imagenet
-from aiperf_hpc.replica.data.progress import ShowProgress
-from aiperf_hpc.replica.data.reporting import EventReporter, TextReporter
+from aiperf_hpc.replica.data.progress import Progress, ShowProgress
 from aiperf_hpc.replica.data.sharded.verification import Verification
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.streams import ascii_json, print_in_any_locale
@@ -47,6 +50,47 @@ _VERIFIERS: dict[str, Callable[[Path, int, ShowProgress], Verification]] = {
 
 BROKEN = 1
 """Exit status if a verification found something broken."""
+
+
+class TextReporter:
+    """Writes lines to standard output and complaints to standard error. Threads may share it."""
+
+    def say(self, line: str) -> None:
+        """Report a line."""
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+    def complain(self, line: str) -> None:
+        """Report a problem."""
+        sys.stderr.write(f"aiperf: {line}\n")
+
+    def progress(self, progress: Progress) -> None:
+        """Show nothing: events have it."""
+
+
+class EventReporter(TextReporter):
+    """Writes events to standard output: JSON objects, a line each, whose only key is the kind.
+
+    The kinds are ``line`` and ``complaint``, with a text, and ``progress``, with a ``Progress``.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def say(self, line: str) -> None:
+        self._write("line", line)
+
+    def complain(self, line: str) -> None:
+        self._write("complaint", line)
+
+    def progress(self, progress: Progress) -> None:
+        self._write("progress", asdict(progress))
+
+    def _write(self, kind: str, value: object) -> None:
+        # The reader may have exited; the work goes on.
+        with self._lock, suppress(OSError):
+            sys.stdout.write(json.dumps({kind: value}) + "\n")
+            sys.stdout.flush()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,7 +11,7 @@ from tests.fetch_photographs import NotAvailableError, fetch
 from tests.support.cache import cached, unavailable
 from tests.support.imagenet_source import cut_out, write_source
 
-from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
+from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.staging import Options
 
 Photo = Callable[[int], Image.Image]

@@ -1,7 +1,13 @@
-"""The layouts that ImageNet comes in."""
+"""The layouts that ImageNet comes in, and its preparation as TFRecord shards.
+
+Every image is decoded once, by a decoder that accepts and refuses the same files as those of a run.
+Gray and RGB JPEG files are stored as they are; others (CMYK, PNG under a JPEG name) are converted
+to RGB JPEG. Other formats of ``Options.stored`` resize images (``stored_image``).
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from aiperf_hpc.errors import DatasetError, reason_of
@@ -10,9 +16,10 @@ from aiperf_hpc.replica.data.imagenet.sources.base import Image, ImageSource, en
 from aiperf_hpc.replica.data.imagenet.sources.folders import KAGGLE, open_folders, open_kaggle
 from aiperf_hpc.replica.data.imagenet.sources.labels import beside
 from aiperf_hpc.replica.data.imagenet.sources.parquet import open_parquet, parquet_folder
+from aiperf_hpc.replica.data.sharded.preparation import prepare_shards
 from aiperf_hpc.replica.data.staging import Options
 
-__all__ = ["Image", "ImageSource", "open_source"]
+__all__ = ["Image", "ImageSource", "open_source", "prepare"]
 
 
 def open_source(source: Path, options: Options) -> ImageSource:
@@ -63,3 +70,7 @@ def _open_source(source: Path, options: Options) -> ImageSource:
 def _is_kaggle(root: Path, source: Path) -> bool:
     """Return whether ``source`` is Kaggle's folder ``root``, or the ILSVRC/ in it."""
     return (root / KAGGLE / "train").is_dir() and source in (root, root / "ILSVRC")
+
+
+prepare = partial(prepare_shards, open_source)
+"""See ``prepare_shards``. Raises DatasetError also if the source has no known layout."""

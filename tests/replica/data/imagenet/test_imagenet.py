@@ -24,7 +24,7 @@ from aiperf_hpc.replica.data import Batch, tfrecord
 from aiperf_hpc.replica.data.base import Part, Pixels
 from aiperf_hpc.replica.data.imagenet import sample_order, tensorflow_reader
 from aiperf_hpc.replica.data.imagenet.dataset import DecodedImages, ImageNetDataset
-from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
+from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.stored_image import unpack
 from aiperf_hpc.replica.data.sharded.index import load_index
 from aiperf_hpc.replica.data.staging import Options
@@ -192,7 +192,7 @@ sys.modules["tensorflow"] = sys.modules["torch"] = None
 from pathlib import Path
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import load_dataset
-from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
+from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.staging import Options
 folder = Path({str(tmp_path / "prepared")!r})
 prepare_imagenet(Path({str(imagenet_source)!r}), folder, Options(shards=4))

@@ -19,7 +19,7 @@ from aiperf_hpc.datasets import load_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.__main__ import main
 from aiperf_hpc.replica.data.base import Part
-from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
+from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.stored_image import LabelledImage, encode
 from aiperf_hpc.replica.data.imagenet.verification import verify_folder
 from aiperf_hpc.replica.data.staging import Options

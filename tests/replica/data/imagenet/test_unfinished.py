@@ -16,7 +16,7 @@ from tests.support.imagenet_source import content_of
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.host.processes import ProcessId, this_process
 from aiperf_hpc.replica.data import staging
-from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
+from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.staging import Options
 
 SHARDS = 4

@@ -15,8 +15,8 @@ from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets import DEVKIT, TRAINING, VALIDATION, why_unofficial
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.imagenet.dataset import load
-from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.sources import archives, open_source
+from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.verification import verify_folder
 from aiperf_hpc.replica.data.staging import Options
 

@@ -8,8 +8,8 @@ import pytest
 from tests.support.imagenet_layouts import LAYOUTS
 from tests.support.imagenet_source import content_of
 
-from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.sources import open_source
+from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.staging import Options
 
 

@@ -15,8 +15,8 @@ from tests.support.refusals import refused
 
 from aiperf_hpc import extras
 from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data.imagenet.preparation import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.sources import ImageSource, open_source, parquet
+from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.staging import Options
 
 Damage = Callable[[Path], object]
