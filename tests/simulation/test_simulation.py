@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.support.command import aiperf
 from tests.support.processes import in_a_group
+from tests.support.run_manifest import run_manifest
 from tests.support.simulation import simulated_run
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -23,7 +24,6 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory
-from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.simulation.cluster import FileServer
 from aiperf_hpc.simulation.main import START_UTC, simulate
@@ -146,11 +146,7 @@ def test_a_stop_request_stops_it(tmp_path: Path) -> None:
 
 
 def test_a_real_engine_is_not_simulated(tmp_path: Path) -> None:
-    config = load_config("quickstart")
-    manifest = RunManifest(
-        run_id="r", nodes=1, hours=1.0, launcher="simulated", versions={}, commit=None,
-        config=config,
-    )  # fmt: skip
+    manifest = run_manifest(load_config("quickstart"), launcher="simulated")
     with pytest.raises(UsageError, match=r"tensorflow.*engine\.name=simulated"):
         simulate(manifest, RunPaths(tmp_path))
 

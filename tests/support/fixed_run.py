@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.support.run_manifest import run_manifest
 from tests.support.run_writer import RunWriter, evaluated, run_started, trial_ended, trial_started
 
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.ops_counter.score import ScorePoint
 from aiperf_hpc.rules.validity.evidence import RunEvidence
-from aiperf_hpc.run.manifest import RULES, RunManifest
+from aiperf_hpc.run.manifest import RULES
 from aiperf_hpc.run.records import DatasetLoaded
 from aiperf_hpc.trial import DatasetInfo, RoundPhase
 from aiperf_hpc.workloads.base import Workload
@@ -48,8 +49,5 @@ def fixed_run(
     samples = dataset.validation_samples
     result = evaluated(correct=0, measure=measure, sums=dict(sums), samples=samples)
     run.replica(3, result, *([trial_ended()] if ended else []))
-    manifest = RunManifest(
-        run_id="run", nodes=1, hours=1.0, launcher="local", cores=(), versions={}, commit="c",
-        rules=RULES, config=config,
-    )  # fmt: skip
+    manifest = run_manifest(config, rules=RULES, commit="c")
     return RunEvidence(run.history(), manifest, ScorePoint(1.0, 1, None, None), 0.0)

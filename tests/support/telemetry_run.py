@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.support.run_manifest import run_manifest
 from tests.support.run_writer import MACHINE, RunWriter, replica_started, run_ended, run_started
 from tests.support.telemetry import ACCELERATORS, PACKAGE, equipment, sample
 
@@ -19,17 +20,9 @@ SECONDS = 30.0 * SAMPLES
 
 def manifest(seconds: float = 30.0, launcher: str = "local") -> RunManifest:
     """Return that of a run of two nodes."""
-    return RunManifest(
-        run_id="run",
-        nodes=2,
-        hours=SECONDS / 3600.0,
-        launcher=launcher,
-        versions={},
-        commit=None,
-        config=RunConfig(
-            dataset=DatasetConfig(name="digits"), telemetry=TelemetryConfig(seconds=seconds)
-        ),
-    )
+    telemetry = TelemetryConfig(seconds=seconds)
+    config = RunConfig(dataset=DatasetConfig(name="digits"), telemetry=telemetry)
+    return run_manifest(config, nodes=2, hours=SECONDS / 3600.0, launcher=launcher)
 
 
 def started(name: str, host: str, accelerators: tuple[str, ...] = ()) -> ReplicaStarted:

@@ -11,6 +11,7 @@ from typing import TypeVar
 import optuna
 import pytest
 from tests.support.fakes import FakeDataset, FakeEngine, Script
+from tests.support.run_manifest import run_manifest
 
 from aiperf_hpc.clock import SYSTEM, SystemClock
 from aiperf_hpc.config import RunConfig, SearchConfig, validate
@@ -29,7 +30,6 @@ from aiperf_hpc.replica.trials.loop import TrialLoop
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
-from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import FIRST, Identity, Incarnation, RunPaths
 from aiperf_hpc.run.search_digest import Digest
 from aiperf_hpc.trial import Machine
@@ -89,10 +89,7 @@ class Bench:
         self.paths = RunPaths(folder)
         self.engine = FakeEngine(*scripts)
         self.dataset = FakeDataset()
-        self.manifest = RunManifest(
-            run_id="test", nodes=1, hours=1, launcher="local", versions={}, commit=None,
-            config=self.config,
-        )  # fmt: skip
+        self.manifest = run_manifest(self.config, run_id="test")
         self.journal = JournalWriter(self.paths.replica_journal("r0", life))
         machine = Machine(
             host="h", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={}

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from tests.support.run_manifest import run_manifest
 from tests.support.run_writer import RunWriter, evaluated, run_started, trial_ended, trial_started
 
 from aiperf_hpc.config import load_config
 from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.ops_counter.score import ScorePoint
 from aiperf_hpc.rules.validity.evidence import RunEvidence
-from aiperf_hpc.run.manifest import RULES, RunManifest
+from aiperf_hpc.run.manifest import RULES
 from aiperf_hpc.run.records import DatasetLoaded
 from aiperf_hpc.trial import DatasetInfo, RoundPhase
 from aiperf_hpc.workloads.requirements import OfficialData, data_rule, reached_rule
@@ -34,10 +35,7 @@ def evidence(
             trial, at = f"t{number}", float(10 * number)
             run.replica(at, trial_started(trial, phase=RoundPhase.FIXED), name=name)
             run.replica(at + 1, evaluated(trial, correct=correct), trial_ended(trial), name=name)
-    manifest = RunManifest(
-        run_id="run", nodes=1, hours=1.0, launcher="local", cores=(), versions={}, commit="c",
-        rules=RULES, config=load_config("quickstart"),
-    )  # fmt: skip
+    manifest = run_manifest(load_config("quickstart"), rules=RULES)
     return RunEvidence(run.history(), manifest, ScorePoint(1.0, 1, None, None), 0.0)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from tests.support.clock import Clock
 from tests.support.run_factory import configuration
+from tests.support.run_manifest import run_manifest
 from tests.support.run_writer import RunWriter, run_ended
 
 from aiperf_hpc import cli
@@ -27,7 +28,6 @@ from aiperf_hpc.primary.control.resume import all_have_ended
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
-from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import PrimaryHeartbeat, ReplicaStarted, RunStarted
 from aiperf_hpc.run.storage import no_retry
@@ -345,10 +345,7 @@ def started_ticks(pid: int) -> int:
 def dead_run(tmp_path: Path) -> RunPaths:
     """A run that was started by a primary which is gone, and whose replicas never came."""
     paths = RunPaths(tmp_path / "run")
-    RunManifest(
-        run_id="run", nodes=1, hours=1.0, launcher="local", versions={}, commit=None,
-        config=configuration(),
-    ).save(paths)  # fmt: skip
+    run_manifest(configuration()).save(paths)
     started_by(paths.root, socket.gethostname(), 2**22 + 1, 10.0)
     claimed_by(paths.root, command="start")
     return paths

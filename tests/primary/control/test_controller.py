@@ -15,6 +15,7 @@ from tests.support.clock import Clock
 from tests.support.host_clocks import clocks
 from tests.support.nodes import node, rank
 from tests.support.run_factory import configuration
+from tests.support.run_manifest import run_manifest
 from tests.support.run_writer import trial_started
 
 from aiperf_hpc.clock import SYSTEM
@@ -29,7 +30,6 @@ from aiperf_hpc.run.clocks import Clocks, FileClock, read_clock
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.journal_digest import published
-from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.run.search_digest import Digest, DigestWriter
@@ -91,15 +91,7 @@ def run(
 ) -> tuple[str, list[AnyEvent]]:
     """Conduct a run; return its reason and what the primary recorded."""
     paths = RunPaths(folder)
-    manifest = RunManifest(
-        run_id="run",
-        nodes=len(launcher.left[0]),
-        hours=hours,
-        launcher="local",
-        versions={},
-        commit=None,
-        config=configuration(),
-    )
+    manifest = run_manifest(configuration(), nodes=len(launcher.left[0]), hours=hours)
     manifest.save(paths)
     history = history or RunHistory(paths)
     history.refresh()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.clock import Clock
 from tests.support.run_factory import configuration
+from tests.support.run_manifest import run_manifest
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
@@ -17,7 +18,6 @@ from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
-from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.run.requests import ScaleRequest
@@ -78,10 +78,9 @@ class Run:
 
     def __init__(self, folder: Path, nodes_max: int | None = None) -> None:
         self.paths = RunPaths(folder)
-        self.manifest = RunManifest(
-            run_id="run", nodes=2, nodes_max=nodes_max, hours=1.0, launcher="slurm",
-            versions={}, commit=None, config=configuration(),
-        )  # fmt: skip
+        self.manifest = run_manifest(
+            configuration(), launcher="slurm", nodes=2, nodes_max=nodes_max
+        )
         self.manifest.save(self.paths)
         self.clock = Clock(1e9)
         self.launcher = Remembering({"r0": RUNNING, "r1": RUNNING})

@@ -7,6 +7,7 @@ from importlib import util
 from pathlib import Path
 
 import pytest
+from tests.support.run_manifest import run_manifest
 from tests.support.waiting import until
 
 from aiperf_hpc.config import validate
@@ -47,10 +48,8 @@ def test_missing_collectives(collective: str, words: str, monkeypatch: pytest.Mo
 
 
 def on_this_machine(replicas: int, **config: object) -> RunManifest:
-    return RunManifest(
-        run_id="r", nodes=replicas, hours=1.0, launcher="local", versions={}, commit=None,
-        config=validate({"dataset": {"name": "digits"}, **config}, "test"),
-    )  # fmt: skip
+    chosen = validate({"dataset": {"name": "digits"}, **config}, "test")
+    return run_manifest(chosen, nodes=replicas)
 
 
 ROOM = 24 * 2**30

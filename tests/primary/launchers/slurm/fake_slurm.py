@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.support.clock import Clock
+from tests.support.run_manifest import run_manifest
 
 from aiperf_hpc.config import validate
 from aiperf_hpc.primary.launchers.base import ReplicaState
@@ -24,15 +25,8 @@ def manifest(
     nodes: int = 3, hours: float = 1.0, replica: dict[str, object] | None = None, **slurm: object
 ) -> RunManifest:
     values = {"dataset": {"name": "synthetic"}, "slurm": slurm, "replica": replica or {}}
-    return RunManifest(
-        run_id="now",
-        nodes=nodes,
-        hours=hours,
-        launcher="slurm",
-        versions={},
-        commit=None,
-        config=validate(values, "test"),
-    )
+    facts = {"run_id": "now", "nodes": nodes, "hours": hours, "launcher": "slurm"}
+    return run_manifest(validate(values, "test"), **facts)
 
 
 class FakeSlurm(Clock):
