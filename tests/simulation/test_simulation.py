@@ -192,7 +192,7 @@ def test_ctrl_c_ends_a_simulation_in_order(tmp_path: Path) -> None:
         os.killpg(process.pid, signal.SIGINT)  # As a terminal does: to all that belong to it.
         said, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, errors
-    assert "Report " in said
+    assert "\nReport" in said
     history = RunHistory(paths)
     history.refresh()
     assert history.stop_requests[-1][1].reason == "interrupted by the user"
