@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict
-
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import duration, percent
 from aiperf_hpc.results.table import NONE, Table
@@ -32,13 +30,7 @@ EQUAL = ("workload", "model")
 """The settings, or sections of them, that scores are comparable by."""
 
 
-class _Described(Value):
-    """Base whose attribute docstrings describe the fields over HTTP too."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-
-class Spread(_Described):
+class Spread(Value):
     """A figure over repeated runs."""
 
     mean: float
@@ -49,7 +41,7 @@ class Spread(_Described):
     """How many runs it is of."""
 
 
-class Side(_Described):
+class Side(Value):
     """One of those that are compared: a run, or runs that repeat each other."""
 
     name: str
@@ -66,7 +58,7 @@ class Side(_Described):
     """The settings in which its own runs differ."""
 
 
-class Comparison(_Described):
+class Comparison(Value):
     """What there is to say of runs side by side."""
 
     comparable: bool

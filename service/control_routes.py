@@ -2,8 +2,7 @@
 
 # Annotations are evaluated at once: FastAPI does not see a function's surroundings.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Path
@@ -85,10 +84,7 @@ def queue_routes(runs: FolderOfRuns, queue: RunQueue) -> APIRouter:
     @router.post("/runs/{run}/resume", status_code=202)
     async def resume(run: Run) -> Accepted:
         """Resume a run whose primary died, as `aiperf resume` does."""
-        paths = await run_in_threadpool(_readable, runs, run)
-        with _conflicts():
-            await run_in_threadpool(queue.resume, paths)
-        return _accepted(run)
+        return await _changed(runs, run, queue.resume)
 
     return router
 
@@ -100,18 +96,12 @@ def control_routes(runs: Runs, primaries: Primaries | RunQueue) -> APIRouter:
     @router.post("/runs/{run}/stop", status_code=202)
     async def stop(run: Run) -> Accepted:
         """Stop a run gracefully, as `aiperf stop` does: the current steps end, and it is scored."""
-        paths = await run_in_threadpool(_readable, runs, run)
-        with _conflicts():
-            await run_in_threadpool(primaries.stop, paths)
-        return _accepted(run)
+        return await _changed(runs, run, primaries.stop)
 
     @router.post("/runs/{run}/scale", status_code=202)
     async def scale(run: Run, wanted: NodesWanted) -> Accepted:
         """Change the number of nodes of a running benchmark, as `aiperf scale` does."""
-        paths = await run_in_threadpool(_readable, runs, run)
-        with _conflicts():
-            await run_in_threadpool(primaries.scale, paths, wanted.nodes)
-        return _accepted(run)
+        return await _changed(runs, run, lambda paths: primaries.scale(paths, wanted.nodes))
 
     return router
 
@@ -123,14 +113,11 @@ def _readable(runs: Runs, run: str) -> RunPaths:
     return paths
 
 
-@contextmanager
-def _conflicts() -> Iterator[None]:
-    """Answer what is not possible now with a conflict."""
+async def _changed(runs: Runs, run: str, change: Callable[[RunPaths], object]) -> Accepted:
+    """Change a run; what is not possible now is a conflict."""
+    paths = await run_in_threadpool(_readable, runs, run)
     try:
-        yield
+        await run_in_threadpool(change, paths)
     except UsageError as error:
         raise conflict(str(error)) from None
-
-
-def _accepted(run: str) -> Accepted:
     return Accepted(run=run, status=f"/api/v1/runs/{run}/status")

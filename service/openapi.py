@@ -76,11 +76,11 @@ def _put_refusals(operation: Document, *, guarded: bool) -> None:
 def _describe_fields(schemas: Document) -> None:
     """Describe fields by the docstrings of their attributes."""
     for model in set(_subclasses(Value)):
-        schema = schemas.get(model.__name__)
-        properties = (schema or {}).get("properties", {})
-        if properties.keys() == model.model_fields.keys():
-            for name, said in attribute_docstrings(model).items():
-                properties[name].setdefault("description", said)
+        for name in (model.__name__, f"{model.__name__}-Input", f"{model.__name__}-Output"):
+            properties = schemas.get(name, {}).get("properties", {})
+            if properties.keys() == model.model_fields.keys():
+                for field, said in attribute_docstrings(model).items():
+                    properties[field].setdefault("description", said)
 
 
 def _subclasses(model: type[BaseModel]) -> Iterator[type[BaseModel]]:

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from aiperf_hpc.errors import AIPerfError
@@ -23,8 +23,6 @@ MEDIA_TYPE = "application/problem+json"
 class Fault(Value):
     """One thing that is wrong with a request."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
     where: str = Field(examples=["query.limit"])
     """The part of the request and the name in it, with dots between."""
     message: str = Field(examples=["Input should be less than or equal to 1000"])
@@ -33,8 +31,6 @@ class Fault(Value):
 
 class Problem(Value):
     """Why a request has no answer (RFC 9457)."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     type: str = Field(examples=["urn:aiperf-hpc:problem:not-found"])
     """What kind of problem it is: `urn:aiperf-hpc:problem:` and a word for programs."""

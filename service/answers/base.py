@@ -14,8 +14,6 @@ from aiperf_hpc.trial import Value
 class Answer(Value):
     """Base of answers. What stands below a field describes it in the interface's description."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
 
 MOST = 10_000
 """The largest number of items in an answer."""

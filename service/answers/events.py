@@ -91,12 +91,9 @@ class EventLog:
             known = each.utc is not None and start is not None
             self._kept.append(
                 RunEvent(
+                    **RunEvent.fields_from(each),
                     number=self.last,
-                    utc=each.utc,
                     elapsed_seconds=each.utc - start if known else None,  # type: ignore[operator]
-                    kind=each.kind,
-                    who=each.who,
-                    text=each.text,
                 )
             )
 
