@@ -17,8 +17,6 @@ from aiperf_hpc.formatting import few
 from aiperf_hpc.streams import window_columns
 
 if TYPE_CHECKING:
-    from aiperf_hpc.analysis.analysis import Analysis
-    from aiperf_hpc.analysis.card import Card
     from aiperf_hpc.analysis.options import Options
 
 
@@ -173,7 +171,12 @@ def analyze(
     chosen = _options(accuracy, scale, machine)
     logs = [] if mlperf is None else _mlperf_logs(sources, mlperf)
     found = analysis.analyze(read_sources(sources, chosen), chosen)
-    written = [] if report is None else [f"Page             {_write_page(found, report)}"]
+    written = []
+    if report is not None:
+        # Matplotlib comes after what is analysed: a refusal does not wait for it.
+        from aiperf_hpc.analysis.page.render import write_page
+
+        written.append(f"Page             {write_page(found, report)}")
     if logs:
         written.append(f"MLPerf HPC logs  {few([str(log) for log in logs])}")
     text = chain(lines(found, window_columns()), written)
@@ -209,7 +212,11 @@ def card(
 
     chosen = _options(accuracy, scale, machine)
     summary = make_card(analyze(read_sources(runs, chosen), chosen))
-    written = [] if report is None else [f"Page             {_write_card(summary, report)}"]
+    written = []
+    if report is not None:
+        from aiperf_hpc.analysis.page.render import write_card
+
+        written.append(f"Page             {write_card(summary, report)}")
     text = chain(lines(summary, window_columns()), written)
     say_result(as_json(summary.model_dump(mode="json")), text, as_json=json)
     return 0
@@ -231,19 +238,6 @@ def _options(accuracy: AccuracyOptions, scale: ScaleOptions, machine: MachineOpt
         precision=machine.precision,
         declarations=tuple(read_declaration(path) for path in scale.declarations or ()),
     )
-
-
-# Matplotlib comes after what is analysed: a refusal does not wait for it.
-def _write_page(analysis: Analysis, folder: Path) -> Path:
-    from aiperf_hpc.analysis.page.render import write_page
-
-    return write_page(analysis, folder)
-
-
-def _write_card(card: Card, folder: Path) -> Path:
-    from aiperf_hpc.analysis.page.render import write_card
-
-    return write_card(card, folder)
 
 
 def rank(

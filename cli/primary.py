@@ -39,7 +39,6 @@ from aiperf_hpc.verification.witness_client import submitting
 if TYPE_CHECKING:
     from aiperf_hpc.integrity.signatures import PrivateKey
     from aiperf_hpc.service.endpoint import Endpoint
-    from aiperf_hpc.service.server import ServerThread
 
 
 MOST_FAILURES = 2
@@ -144,25 +143,15 @@ def _server(
     from aiperf_hpc.service.server import ServerThread
 
     with ServerThread(OneRun(paths.root.name, live), endpoint, log) as server:
-        _service_of(server).save(paths, retry)
+        Service(
+            **Service.fields_from(server.endpoint),
+            url=server.url,
+            primary_host=socket.gethostname(),
+            primary_pid=os.getpid(),
+        ).save(paths, retry)
         output.write(f"{where_served(server.url)}\n")
         output.flush()
         yield
-
-
-def _service_of(server: ServerThread) -> Service:
-    """Return what is remembered of where a run is served."""
-    endpoint = server.endpoint
-    return Service(
-        host=endpoint.host,
-        port=endpoint.port,
-        url=server.url,
-        primary_host=socket.gethostname(),
-        primary_pid=os.getpid(),
-        token_file=endpoint.token_file,
-        certificate=endpoint.certificate,
-        key=endpoint.key,
-    )
 
 
 def finish(view: RunView, as_json: bool, key: PrivateKey | None = None) -> int:

@@ -16,7 +16,6 @@ from aiperf_hpc.results.views.run_catalog import find_runs
 from aiperf_hpc.results.views.run_summary import RunDetails
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run.manifest import no_run
-from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import Value
 
 LENGTHS = 0.05
@@ -94,13 +93,8 @@ def read_groups(folders: Sequence[Path]) -> dict[str, list[RunDetails]]:
         found = list(find_runs(folder)[0].values()) if folder.is_dir() else []
         if not found:
             raise no_run(folder)
-        groups[str(folder)] = [_read(paths) for paths in found]
+        groups[str(folder)] = [RunDetails.of(RunView.read(each), str(each.root)) for each in found]
     return groups
-
-
-def _read(paths: RunPaths) -> RunDetails:
-    view = RunView.read(paths)
-    return RunDetails.of(view, str(paths.root))
 
 
 def compare(groups: Mapping[str, Sequence[RunDetails]]) -> Comparison:

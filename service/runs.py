@@ -7,7 +7,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from pathlib import Path
 
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError
@@ -179,7 +179,10 @@ class FolderOfRuns(Runs):
             self._forget_idle()
             found, foreign = self._look()
             loading = self._take_rows(found, rows, unreadable)
-            opening = [self._open(name, paths) for name, paths in loading.items()]
+            opening = [
+                (self._served.get(name) or self._serve(name, paths)).open()
+                for name, paths in loading.items()
+            ]
         wait(opening, self._readers.patience)
         with self._lock:
             loading = self._take_rows(loading, rows, unreadable)
@@ -255,11 +258,6 @@ class FolderOfRuns(Runs):
         if known is None or known[0] != version:
             known = self._summaries[name] = version, RunSummary.read(paths, name)
         return known[1]
-
-    def _open(self, name: str, paths: RunPaths) -> Future[None]:
-        """Have a run read."""
-        served = self._served.get(name) or self._serve(name, paths)
-        return served.open()
 
     def _serve(self, name: str, paths: RunPaths) -> ServedRun:
         live = CachedView(lambda: RunView(paths))

@@ -29,7 +29,6 @@ from aiperf_hpc.results.report.plots.search import (
     learning_plot,
     prediction_plot,
 )
-from aiperf_hpc.results.report.search_replay import CandidateOutcome
 from aiperf_hpc.results.report.system import system_box
 from aiperf_hpc.results.report.templates import page_templates
 from aiperf_hpc.results.views.clock import clock_lines
@@ -108,8 +107,8 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
             preset=preset_of(document.config),
             differences=differences(document.config),
             prediction=prediction_plot(document.search.candidates),
-            candidates=_latest(document.search.candidates),
-            points=_thinned(_with_intervals(document.series), MOST_POINTS),
+            candidates=document.search.candidates[-MOST_CANDIDATES:],
+            points=_points(document.series),
             time_order=TIME_ORDER,
             replicas=[replica for replica in document.replicas if replica.id in names],
             lanes=lanes,
@@ -121,13 +120,11 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
             scale=scale,
             machines=_machines(document),
             system=None if document.system is None else system_box(document.system),
-            configuration=_plain_yaml(document),
+            configuration=yaml.safe_dump(
+                document.config.model_dump(mode="json"), sort_keys=False, width=88
+            ),
         )
     )
-
-
-def _latest(candidates: Sequence[CandidateOutcome]) -> Sequence[CandidateOutcome]:
-    return candidates[-MOST_CANDIDATES:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,17 +325,12 @@ def _kept(trials: Sequence[TrialReport], measure: Measure) -> list[TrialReport]:
     return [trial for trial in trials if trial.id in kept]
 
 
-def _with_intervals(series: Sequence[ScoreStatus]) -> list[tuple[ScoreStatus, float]]:
-    """Return each point of the score with the operations a second of its interval alone."""
-    return list(zip(series, interval_ops(series), strict=True))
-
-
-def _thinned(
-    points: Sequence[tuple[ScoreStatus, float]], most: int
-) -> list[tuple[ScoreStatus, float]]:
-    """Return evenly chosen points, the last one among them."""
-    step = max(1, -(-len(points) // most))
-    return [p for i, p in enumerate(points) if (len(points) - 1 - i) % step == 0]
+def _points(series: Sequence[ScoreStatus]) -> list[tuple[ScoreStatus, float]]:
+    """Return evenly chosen points of the score, the last one among them, each with the operations
+    a second of its interval alone."""
+    step = max(1, -(-len(series) // MOST_POINTS))
+    points = list(zip(series, interval_ops(series), strict=True))
+    return points[(len(points) - 1) % step :: step]
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,10 +359,6 @@ def _machines(document: Report) -> list[MachineGroup]:
         )
         for members in groups.values()
     ]
-
-
-def _plain_yaml(document: Report) -> str:
-    return yaml.safe_dump(document.config.model_dump(mode="json"), sort_keys=False, width=88)
 
 
 def _environment(measure: Measure) -> Environment:

@@ -275,9 +275,10 @@ def _changed(
             any may have grown.
     """
     named = {entry.path: entry for entry in entries}
-    found = list_files(view.paths.root).files if there is None else there
+    root = view.paths.root
+    found = list_files(root).files if there is None else there
     now = hash_beginnings(
-        view.paths.root, {path: named[path].bytes for path in sorted(named.keys() & set(found))}
+        root, {path: named[path].bytes for path in sorted(named.keys() & set(found))}
     )
     for path, entry in named.items():
         each = now.get(path)
@@ -287,7 +288,7 @@ def _changed(
             yield Difference(f"{path}: {reason_of(each)}")
         elif each != entry:
             yield Difference(f"{path} is not what the report was made from")
-        elif there is not None and (more := _size(view, path) - entry.bytes) > 0:
+        elif there is not None and (more := (root / path).stat().st_size - entry.bytes) > 0:
             said = f"{path} has {more:,} bytes more than when the run ended"
             yield Difference(said, _has_grown_late(view, entry))
 
@@ -309,10 +310,6 @@ def _has_grown_late(view: RunView, entry: HashedFile) -> bool:
             return all(RECORD.validate_json(line).utc > end for line in added)
         except ValidationError:
             return False
-
-
-def _size(view: RunView, path: str) -> int:
-    return (view.paths.root / path).stat().st_size
 
 
 def _new_journals(view: RunView, entries: Iterable[HashedFile]) -> Iterator[Difference]:

@@ -12,7 +12,6 @@ from aiperf_hpc.config import Difference, differences, preset_of
 from aiperf_hpc.formatting import duration, quality
 from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.results.report.document import Report
-from aiperf_hpc.results.report.parts import RuleReport
 from aiperf_hpc.results.report.system import title_of
 from aiperf_hpc.results.views.clock import clock_lines
 from aiperf_hpc.results.views.quantities import Format, Quantity, View, quantities_in
@@ -174,14 +173,10 @@ def _rules(document: Report) -> Iterator[str]:
     name, value, limit = (max(map(len, column)) for column in zip(*rows, strict=True))
     for each in document.rules:
         left = f"{each.rule:<{name}}  {each.value:<{value}}  {each.limit:<{limit}}"
-        yield f"{left} ...... {_verdict(each)}"
+        yield f"{left} ...... {'PASSED' if each.passed else 'FAILED'}"
         yield from (f"    {reason}" for reason in each.reasons)
     yield DOUBLE
     yield ""
-
-
-def _verdict(rule: RuleReport) -> str:
-    return "PASSED" if rule.passed else "FAILED"
 
 
 def _end(document: Report) -> Iterator[str]:

@@ -155,7 +155,8 @@ def report_files(view: RunView, document: Report) -> Files:
     """Return the content of each file of a report of what ``view`` has read."""
     paths = view.paths
     text = f"{document.model_dump_json(indent=1)}\n"
-    page = _Page(text, tuple(view.curve()), tuple(_journals(view)), document)
+    journals = tuple(str(path.relative_to(paths.root)) for path in view.history.bytes_read)
+    page = _Page(text, tuple(view.curve()), journals, document)
     files = {
         paths.report_json: text,
         paths.report_html: _rendered(page),
@@ -198,10 +199,6 @@ def _scaling(document: Report, others: Sequence[RunPaths]) -> Scaling:
     return make_scaling([own, *(ScalingRun.read(paths) for paths in others)])
 
 
-def _witness(view: RunView, status: RunStatus) -> str:
-    return witness_line(status.witnesses, ended=view.history.end_utc is not None)
-
-
 def summary_lines(view: RunView) -> list[str]:
     """Return the result in a few lines of text, for the end of a run; the score is the last one.
 
@@ -212,6 +209,7 @@ def summary_lines(view: RunView) -> list[str]:
     status = view.status(view.until)
     states = status.trials_by_state
     counted = [f"{number} {state}" for state, number in states.items() if number]
+    witness = witness_line(status.witnesses, ended=view.history.end_utc is not None)
     return [
         f"Time             {duration(score.elapsed_seconds)}",
         *(f"Queue            {line}" for line in clock_lines(status.clock)),
@@ -221,7 +219,7 @@ def summary_lines(view: RunView) -> list[str]:
         *_model_lines(status),
         *_energy_lines(status),
         *_storage_lines(status),
-        f"Witness          {_witness(view, status)}",
+        f"Witness          {witness}",
         f"Result           {_verdict(view)}",
         *_baseline_lines(status),
         *_score_lines(status),
@@ -335,7 +333,3 @@ def _baseline_lines(status: RunStatus) -> list[str]:
     reached = quality(found.quality, status.measure)
     label = MEASURES[status.measure].label
     return [f"Baseline         {reached}, the {label} of {found.predictor}"]
-
-
-def _journals(view: RunView) -> list[str]:
-    return [str(path.relative_to(view.paths.root)) for path in view.history.bytes_read]
