@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 TOKEN: Final = "0123456789abcdef-for-tests"  # noqa: S105 -- of nothing
+SHOWN: Final = {"Authorization": f"Bearer {TOKEN}"}
 
 
 @pytest.fixture(autouse=True)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from fastapi.testclient import TestClient
+from tests.service.conftest import SHOWN, TOKEN
 from tests.support.waiting import PATIENCE_SECONDS
 
+from aiperf_hpc.service.access import Policy
 from aiperf_hpc.service.app import create_app
+from aiperf_hpc.service.endpoint import Tokens
+from aiperf_hpc.service.primaries import Primaries
+from aiperf_hpc.service.run_queue import RunQueue
 from aiperf_hpc.service.runs import FolderOfRuns, Runs
 from aiperf_hpc.service.served_run import Readers
 
@@ -24,3 +29,18 @@ def serving(runs: Runs) -> Iterator[TestClient]:
 def serving_folder(folder: Path) -> AbstractContextManager[TestClient]:
     """Serve the runs in a folder, each of which is waited for until it is read."""
     return serving(FolderOfRuns(folder, Readers(PATIENCE_SECONDS, PATIENCE_SECONDS)))
+
+
+@contextmanager
+def serving_queue(
+    folder: Path,
+    primaries: Primaries | None = None,
+    log: Callable[[str], None] = lambda _: None,
+) -> Iterator[TestClient]:
+    """Serve the runs in a folder and their queue to a client that may change them."""
+    runs = FolderOfRuns(folder, Readers(PATIENCE_SECONDS, PATIENCE_SECONDS))
+    queue = RunQueue(folder, primaries, log)
+    app = create_app(runs, Policy(Tokens([TOKEN])), log, queue)
+    client = TestClient(app, base_url="http://127.0.0.1", headers=SHOWN)
+    with queue.working(), runs.served(), client:
+        yield client

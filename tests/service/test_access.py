@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from tests.service.conftest import TOKEN
+from tests.service.conftest import SHOWN, TOKEN
 from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.service.access import Policy
@@ -17,7 +17,6 @@ from aiperf_hpc.service.endpoint import Tokens
 from aiperf_hpc.service.problem import Problem
 from aiperf_hpc.service.runs import FolderOfRuns
 
-SHOWN = {"Authorization": f"Bearer {TOKEN}"}
 TOKENS = Tokens([TOKEN])
 
 

@@ -13,25 +13,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 from starlette.testclient import TestClient
-from tests.service.conftest import TOKEN
+from tests.service.conftest import SHOWN
 from tests.service.fake_primaries import FakePrimaries, Played
+from tests.service.serving import serving_queue
 from tests.support.run_factory import Plan, write_run
-from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.service.access import Policy
-from aiperf_hpc.service.app import create_app
-from aiperf_hpc.service.endpoint import Tokens
 from aiperf_hpc.service.primaries import Process
-from aiperf_hpc.service.run_queue import RunQueue
-from aiperf_hpc.service.runs import FolderOfRuns
-from aiperf_hpc.service.served_run import Readers
 
 FEW, MANY = 3, 700
 """Requests of each operation."""
 ENDLESS = "/events/stream"
 NAMES = st.sampled_from(["over", "live", "none", "..", "r0", "r0-t001", "000001", "report.json"])
-SHOWN = st.sampled_from([{}, *3 * [{"Authorization": f"Bearer {TOKEN}"}], {"Authorization": "B x"}])
+TOKENS = st.sampled_from([{}, *3 * [SHOWN], {"Authorization": "B x"}])
 
 
 class Stopping(FakePrimaries):
@@ -46,11 +40,9 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastAPI]:
     folder: Path = tmp_path_factory.mktemp("runs")
     write_run(folder / "live", Plan(replicas=1, trials=1, hpo_trials=0, ended=False))
     write_run(folder / "over", Plan(replicas=1, trials=2, hpo_trials=0))
-    runs = FolderOfRuns(folder, Readers(PATIENCE_SECONDS, PATIENCE_SECONDS))
-    conductor = RunQueue(folder, Stopping())
-    app = create_app(runs, Policy(Tokens([TOKEN])), queue=conductor)
-    with conductor.working(), runs.served():
-        yield app
+    with serving_queue(folder, Stopping()) as client:
+        assert isinstance(client.app, FastAPI)
+        yield client.app
 
 
 def _ask_everything(app: FastAPI, examples: int) -> int:
@@ -71,7 +63,7 @@ def _ask_everything(app: FastAPI, examples: int) -> int:
                 derandomize=True,
                 suppress_health_check=list(HealthCheck),
             )
-            @given(case=operation.as_strategy(), shown=SHOWN, name=NAMES, known=st.booleans())
+            @given(case=operation.as_strategy(), shown=TOKENS, name=NAMES, known=st.booleans())
             def ask(case: Any, shown: dict[str, str], name: str, known: bool) -> None:  # noqa: ANN401
                 nonlocal asked
                 if known:

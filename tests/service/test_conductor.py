@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 from tests.browser.live_run import LiveRun
-from tests.service.conftest import TOKEN
+from tests.service.conftest import SHOWN, TOKEN
 from tests.service.fake_primaries import FakePrimaries, Played
+from tests.service.serving import serving_queue
 from tests.support.run_factory import DATASET, Plan, write_manifest, write_run
 from tests.support.waiting import until
 
@@ -33,16 +32,6 @@ from aiperf_hpc.service.submission import Submission
 
 SMALL = Plan(replicas=1, trials=1, hpo_trials=0)
 RUN = {"nodes": 1, "hours": 0.05}
-SHOWN = {"Authorization": f"Bearer {TOKEN}"}
-
-
-@contextmanager
-def _served(folder: Path, primaries: FakePrimaries, log: list[str]) -> Iterator[TestClient]:
-    runs, conductor = FolderOfRuns(folder), RunQueue(folder, primaries, log.append)
-    app = create_app(runs, Policy(Tokens([TOKEN])), log.append, conductor)
-    client = TestClient(app, base_url="http://127.0.0.1", headers=SHOWN)
-    with conductor.working(), runs.served(), client:
-        yield client
 
 
 @pytest.fixture
@@ -62,7 +51,7 @@ def _state(client: TestClient, name: str) -> str:
 
 def test_runs_are_started_one_at_a_time(tmp_path: Path, primaries: FakePrimaries) -> None:
     log: list[str] = []
-    with _served(tmp_path, primaries, log) as client:
+    with serving_queue(tmp_path, primaries, log.append) as client:
         for name in ("first", "second"):
             answer = client.post("/api/v1/runs", json={**RUN, "name": name})
             assert answer.status_code == 202, answer.text
@@ -85,7 +74,7 @@ def test_runs_are_started_one_at_a_time(tmp_path: Path, primaries: FakePrimaries
 
 def test_slurm_is_handed_its_runs_at_once(tmp_path: Path, primaries: FakePrimaries) -> None:
     primaries.other = "process 1 computes on this machine, for another run"
-    with _served(tmp_path, primaries, []) as client:
+    with serving_queue(tmp_path, primaries) as client:
         for name, launcher in (("here", "local"), ("there", "slurm")):
             client.post("/api/v1/runs", json={**RUN, "name": name, "launcher": launcher})
         until(lambda: _state(client, "000002") == "started")
@@ -114,7 +103,7 @@ def test_what_cannot_run_is_refused_in_one_clear_line(
     tmp_path: Path, primaries: FakePrimaries, change: dict[str, object], status: int, words: str
 ) -> None:
     (tmp_path / "taken").mkdir()
-    with _served(tmp_path, primaries, []) as client:
+    with serving_queue(tmp_path, primaries) as client:
         answer = client.post("/api/v1/runs", json={**RUN, **change})
         assert client.get("/api/v1/queue").json()["queue"] == []
     assert answer.status_code == status, answer.text
@@ -124,7 +113,7 @@ def test_what_cannot_run_is_refused_in_one_clear_line(
 
 
 def test_invalid_bodies_are_refused(tmp_path: Path, primaries: FakePrimaries) -> None:
-    with _served(tmp_path, primaries, []) as client:
+    with serving_queue(tmp_path, primaries) as client:
         assert client.post("/api/v1/runs", content=b"x" * 1_000_001).status_code == 413
         assert client.post("/api/v1/runs", content=b"{").status_code == 422
         deep = b"[" * 100_000
@@ -135,7 +124,7 @@ def test_invalid_bodies_are_refused(tmp_path: Path, primaries: FakePrimaries) ->
 
 def test_a_waiting_submission_is_cancelled(tmp_path: Path, primaries: FakePrimaries) -> None:
     primaries.other = "process 1 computes on this machine, for another run"
-    with _served(tmp_path, primaries, []) as client:
+    with serving_queue(tmp_path, primaries) as client:
         name = client.post("/api/v1/runs", json=RUN).json()["id"]
         assert client.post(f"/api/v1/queue/{name}/cancel").json()["state"] == "cancelled"
         assert client.post(f"/api/v1/queue/{name}/cancel").status_code == 409
@@ -145,7 +134,7 @@ def test_a_waiting_submission_is_cancelled(tmp_path: Path, primaries: FakePrimar
 
 def test_a_failed_start_lets_the_next_run_start(tmp_path: Path, primaries: FakePrimaries) -> None:
     primaries.other = "process 1 computes on this machine, for another run"
-    with _served(tmp_path, primaries, []) as client:
+    with serving_queue(tmp_path, primaries) as client:
         for name in ("first", "second"):
             client.post("/api/v1/runs", json={**RUN, "name": name})
         (tmp_path / "first").mkdir()
@@ -159,7 +148,7 @@ def test_a_failed_start_lets_the_next_run_start(tmp_path: Path, primaries: FakeP
 
 def test_a_primary_that_ends_at_once_is_said(tmp_path: Path, primaries: FakePrimaries) -> None:
     log: list[str] = []
-    with _served(tmp_path, primaries, log) as client:
+    with serving_queue(tmp_path, primaries, log.append) as client:
         client.post("/api/v1/runs", json={**RUN, "name": "first"})
         until(lambda: _state(client, "000001") == "started")
         output = RunPaths(tmp_path / "first").primary_log
@@ -174,13 +163,13 @@ def test_a_primary_that_ends_at_once_is_said(tmp_path: Path, primaries: FakePrim
 
 def test_a_restarted_service_resumes_the_queue(tmp_path: Path, primaries: FakePrimaries) -> None:
     primaries.other = "process 1 computes on this machine, for another run"
-    with _served(tmp_path, primaries, []) as client:
+    with serving_queue(tmp_path, primaries) as client:
         client.post("/api/v1/runs", json={**RUN, "name": "first"})
         client.post("/api/v1/runs", json={**RUN, "name": "second"})
     entry = tmp_path / ".aiperf-service" / "queue" / "000001.json"
     entry.write_text(json.dumps({**json.loads(entry.read_text()), "state": "starting"}))
     again = FakePrimaries()
-    with _served(tmp_path, again, []) as client:
+    with serving_queue(tmp_path, again) as client:
         until(lambda: _state(client, "000002") == "started")
         assert _state(client, "000001") == "failed"
         assert client.post("/api/v1/runs", json=RUN).json()["id"] == "000003"
@@ -221,7 +210,7 @@ def test_stop_requests(
     write_run(tmp_path / "ended", SMALL)
     lost = write_run(tmp_path / "lost", Plan(replicas=1, trials=1, hpo_trials=0, ended=False))
     write_manifest(RunPaths(tmp_path / "never"), SMALL)
-    with _served(tmp_path, primaries, []) as client:
+    with serving_queue(tmp_path, primaries) as client:
         for name, words in (("ended", "has ended already"), ("never", "never started")):
             refused = client.post(f"/api/v1/runs/{name}/stop")
             assert refused.status_code == 409
@@ -263,7 +252,7 @@ def test_a_run_that_is_served_alone_can_be_stopped_and_nothing_else(tmp_path: Pa
 
 
 def test_a_service_says_what_it_changes(tmp_path: Path, primaries: FakePrimaries) -> None:
-    with _served(tmp_path, primaries, []) as client:
+    with serving_queue(tmp_path, primaries) as client:
         assert client.get("/api/v1").json()["changes"] == ["submit", "stop", "scale", "resume"]
     with TestClient(create_app(FolderOfRuns(tmp_path)), base_url="http://127.0.0.1") as client:
         assert client.get("/api/v1").json()["changes"] == []
@@ -271,7 +260,7 @@ def test_a_service_says_what_it_changes(tmp_path: Path, primaries: FakePrimaries
 
 def test_resuming_on_a_busy_machine(tmp_path: Path, primaries: FakePrimaries) -> None:
     write_run(tmp_path / "lost", Plan(replicas=1, trials=1, hpo_trials=0, ended=False))
-    with _served(tmp_path, primaries, []) as client:
+    with serving_queue(tmp_path, primaries) as client:
         assert client.post("/api/v1/runs/lost/resume").status_code == 202
         again = client.post("/api/v1/runs/lost/resume")
         assert (again.status_code, again.json()["detail"]) == (
@@ -319,7 +308,7 @@ def test_a_run_that_cannot_be_read_is_no_conflict(
     tmp_path: Path, primaries: FakePrimaries, change: str
 ) -> None:
     paths = write_run(tmp_path / "run", SMALL)
-    with _served(tmp_path, primaries, []) as client:
+    with serving_queue(tmp_path, primaries) as client:
         client.get("/api/v1/runs")
         paths.manifest.write_text("[")
         answer = client.post(f"/api/v1/runs/run/{change}", json={"nodes": 1})

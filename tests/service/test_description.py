@@ -12,17 +12,12 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
-from tests.service.conftest import TOKEN
+from tests.service.serving import serving_queue
 from tests.support.pages import Page
 from tests.support.run_factory import Plan, write_run
-from tests.support.waiting import PATIENCE_SECONDS
 
-from aiperf_hpc.service.access import Policy
 from aiperf_hpc.service.app import create_app
-from aiperf_hpc.service.endpoint import Tokens
-from aiperf_hpc.service.run_queue import RunQueue
-from aiperf_hpc.service.runs import FolderOfRuns, OneRun, runs_in
-from aiperf_hpc.service.served_run import Readers
+from aiperf_hpc.service.runs import OneRun, runs_in
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +25,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     folder = tmp_path_factory.mktemp("runs")
     write_run(folder / "live", Plan(replicas=2, trials=2, hpo_trials=0, ended=False))
     write_run(folder / "over", Plan(replicas=1, trials=1, hpo_trials=0))
-    runs, conductor = (
-        FolderOfRuns(folder, Readers(PATIENCE_SECONDS, PATIENCE_SECONDS)),
-        RunQueue(folder),
-    )
-    app = create_app(runs, Policy(Tokens([TOKEN])), queue=conductor)
-    client = TestClient(app, base_url="http://127.0.0.1")
-    with conductor.working(), runs.served(), client:
+    with serving_queue(folder) as client:
         yield client
 
 
