@@ -40,7 +40,7 @@ class DeclaredSetting(Value):
 
     @classmethod
     def of(cls, declared: Declared) -> DeclaredSetting:
-        return cls(key=declared.key, value=declared.value, closed=declared.closed)
+        return cls(**cls.fields_from(declared))
 
     def __str__(self) -> str:
         return f"{self.key} {said(self.value)} (closed: {said(self.closed)})"

@@ -34,14 +34,7 @@ class ScoreStatus(Value):
 
     @classmethod
     def of(cls, point: ScorePoint) -> ScoreStatus:
-        return cls(
-            elapsed_seconds=point.elapsed,
-            operations=point.operations,
-            ops=point.ops,
-            error=point.error,
-            regulated_error=point.regulated_error,
-            regulated=point.regulated,
-        )
+        return cls(elapsed_seconds=point.elapsed, **cls.fields_from(point))
 
 
 class ScoreSeries:

@@ -87,33 +87,24 @@ def _status(
     started, used = trial.started, trial.started.hyperparameters
     evaluations = [each for each in trial.evaluations if each.utc <= end]
     best = max(evaluations, key=attrgetter("objective_value"), default=None)
-    return TrialStatus(
-        id=trial.id,
-        replica=trial.replica,
-        round=started.round,
-        phase=str(started.phase),
-        state=str(trial.state),
-        reason=trial.reason,
-        graph=started.graph,
-        parent=started.parent,
-        morphisms=started.morphisms,
-        batch_size=used.batch_size,
-        kernel_size=used.kernel_size,
-        learning_rate=used.learning_rate,
-        parameters=started.parameters,
-        depth=started.depth,
-        train_operations=started.train_operations,
-        validation_operations=started.validation_operations,
-        epochs=len(evaluations),
-        epoch_limit=started.epoch_limit,
-        train_samples=trial.train_samples - late[0],
-        validation_samples=trial.validation_samples - late[1],
-        best_accuracy=best.quality if best is not None and best.measure is ACCURACY else None,
-        best_quality=None if best is None else best.quality,
-        predicted_accuracy=trial.ended.predicted_accuracy if trial.ended else None,
-        started_seconds=trial.started_utc - (history.origin_utc or trial.started_utc),
-        seconds=max(0.0, min(trial.ended_utc or now, end) - trial.started_utc),
-    )
+    values = {
+        **TrialStatus.fields_from(started),
+        **TrialStatus.fields_from(used),
+        "id": trial.id,
+        "replica": trial.replica,
+        "phase": str(started.phase),
+        "state": str(trial.state),
+        "reason": trial.reason,
+        "epochs": len(evaluations),
+        "train_samples": trial.train_samples - late[0],
+        "validation_samples": trial.validation_samples - late[1],
+        "best_accuracy": best.quality if best is not None and best.measure is ACCURACY else None,
+        "best_quality": None if best is None else best.quality,
+        "predicted_accuracy": trial.ended.predicted_accuracy if trial.ended else None,
+        "started_seconds": trial.started_utc - (history.origin_utc or trial.started_utc),
+        "seconds": max(0.0, min(trial.ended_utc or now, end) - trial.started_utc),
+    }
+    return TrialStatus(**values)
 
 
 class EpochsTrained(NamedTuple):
