@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
@@ -12,7 +13,7 @@ from pydantic import BaseModel
 from typer import Argument
 
 from aiperf_hpc.cli.output import say
-from aiperf_hpc.cli.parameters import Assignments, flag
+from aiperf_hpc.cli.parameters import Assignments, flag, option
 from aiperf_hpc.config import RunConfig, differences, load_config, preset_names, preset_text
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.rules.judgement import check_settings, division_of
@@ -157,5 +158,31 @@ def _check_of(workload: Workload, config: RunConfig, division: str | None) -> in
     return int(broken or not checks)
 
 
-CONFIG = {"show": show, "check": check}
-"""Show configurations."""
+def init(
+    path: Annotated[
+        Path, Argument(metavar="[FILE]", parser=Path, help="A new file.", show_default=False)
+    ] = Path("aiperf.yaml"),
+    preset: Annotated[
+        str, option("--preset", "PRESET", "Preset to start from.", show_default=True)
+    ] = "quickstart",
+) -> int:
+    """Write a configuration file with all settings and their descriptions.
+
+    Without FILE, it is `aiperf.yaml`. An existing file is not overwritten.
+
+    Examples:
+      $ aiperf config init
+      $ aiperf config init mine.yaml --preset imagenet
+    """
+    text = "\n".join(_lines(load_config(preset), None)) + "\n"
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UsageError(f"{path} exists; give another name, or delete it first") from None
+    say(f"wrote {path}; edit it, then run `aiperf start --config {path}`")
+    return 0
+
+
+CONFIG = {"init": init, "show": show, "check": check}
+"""Create, show and check configurations."""

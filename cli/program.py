@@ -25,6 +25,15 @@ NAMES = ("aiperf", "aiperf-hpc")
 """What the program is called; the second is for where another program has the first."""
 RUN, WATCH, RESULTS = "Run the benchmark", "Watch a run", "Results"
 ANALYSIS, MACHINE, DATA = "Analysis", "This machine", "Data and configuration"
+TITLE = "Benchmark an AI-HPC machine of any size by automated machine learning."
+FIRST_STEPS = f"""\
+{TITLE}
+
+  aiperf doctor                          Check this machine.
+  aiperf start --nodes 2 --hours 0.05    Run the benchmark for 3 minutes.
+  aiperf report last                     Write the report of the latest run.
+
+`aiperf --help` lists all commands."""
 COMMANDS = (
     Row("start", RUN, "start:start"),
     Row("stop", RUN, "control:stop"),
@@ -90,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def program() -> TyperGroup:
     """Return the group of all commands."""
-    whole = root("Benchmark an AI-HPC machine of any size by automated machine learning.", _options)
+    whole = root(TITLE, _options)
     whole.params += get_install_completion_arguments()
     without_types(whole.params)
     for row in COMMANDS:
@@ -123,9 +132,8 @@ def _carry_out(arguments: list[str]) -> int:
     if instruction := os.environ.get(variable):
         return shell_complete(whole, {}, name, variable, instruction)
     if not arguments:
-        with whole.make_context(name, [], resilient_parsing=True) as context:
-            whole.get_help(context)
-        raise UsageError(f"name a command; see `{name} --help`")
+        say(FIRST_STEPS.replace("aiperf", name))
+        return UsageError.exit_status
     try:
         with whole.make_context(name, arguments) as context:
             return int(whole.invoke(context))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterable, Iterator
+from csv import writer as csv_writer
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +13,8 @@ from typer import Argument
 
 from aiperf_hpc.analysis.layout import tables_as_lines
 from aiperf_hpc.cli.output import say, say_document, say_result
-from aiperf_hpc.cli.parameters import Json, SomeRuns
+from aiperf_hpc.cli.parameters import Json, SomeRuns, flag
+from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import few, percent, quality, utc_text
 from aiperf_hpc.results.table import NONE, Table
 from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
@@ -31,6 +34,7 @@ def list_runs(
         Path, Argument(metavar="[DIR]", parser=Path, help="A folder of runs.", show_default=False)
     ] = RUNS,
     json: Json = False,
+    csv: Annotated[bool, flag("--csv", "Print CSV, numbers in base units.")] = False,
 ) -> int:
     """List the runs in a folder, the latest first.
 
@@ -42,11 +46,17 @@ def list_runs(
     Examples:
       $ aiperf list
       $ aiperf list /shared/runs
+      $ aiperf list --csv > runs.csv
       $ aiperf status last
     """
+    if json and csv:
+        raise UsageError("--json and --csv: leave one of them out")
     found = read_runs(folder)
     if json:
         say_document(found.model_dump_json(indent=1))
+        return 0
+    if csv:
+        say_document(_csv(found, folder))
         return 0
     if not found.runs:
         say(f"no run in {folder}")
@@ -92,6 +102,19 @@ def _table(found: RunList, folder: Path, columns: int) -> Table:
     return Table(
         tuple(names), tuple(tuple(row[name] for name in names) for row in rows), words=(0,)
     )
+
+
+def _csv(found: RunList, folder: Path) -> str:
+    """Return the list as CSV: names of quantities, and their values in base units."""
+    quantities = quantities_in(View.LIST).values()
+    text = io.StringIO()
+    writer = csv_writer(text, lineterminator="\n")
+    writer.writerow(("run", "state", "started", *(each.name for each in quantities), "valid"))
+    for row in found.runs:
+        run, state, *_, valid = _cells(row, folder, ())
+        values = (each.read(row) for each in quantities)
+        writer.writerow((run, state, utc_text(row.started_utc) or "", *values, valid))
+    return text.getvalue().rstrip("\n")
 
 
 def _cells(row: RunSummary, folder: Path, quantities: Iterable[Quantity]) -> tuple[str, ...]:

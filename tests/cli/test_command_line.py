@@ -108,11 +108,12 @@ def test_a_shell_completes_commands_options_and_presets() -> None:
     assert completed("aiperf data pr") == ["prepare"]
 
 
-def test_no_command_is_help_and_a_refusal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_the_first_steps_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
-    said = capsys.readouterr()
-    assert "Run the benchmark." in said.out
-    assert said.err == "aiperf: name a command; see `aiperf --help`\n"
+    lines = capsys.readouterr().out.splitlines()
+    steps = [line.split("  ")[1] for line in lines if line.startswith("  aiperf")]
+    assert [step.split()[1] for step in steps] == ["doctor", "start", "report"]
+    assert max(map(len, lines)) <= 80
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:

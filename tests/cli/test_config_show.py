@@ -76,3 +76,18 @@ def test_what_a_file_changes_of_the_preset_that_it_names_is_said_behind_it(
     )
     assert yaml.safe_load(said)["training"]["batch_size"] == 32
     assert "preset quickstart" not in printed(capsys, "quickstart", "--changed")
+
+
+def test_a_new_file_has_all_settings_and_is_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.yaml"
+    command = ["config", "init", str(path), "--preset", "imagenet"]
+    assert main(command) == 0
+    before = path.read_text("utf-8")
+    assert f"aiperf start --config {path}" in capsys.readouterr().out
+    assert main([*command[:3], "--preset", "quickstart"]) == 2
+    assert f"{path} exists" in capsys.readouterr().err
+    assert path.read_text("utf-8") == before
+    assert main(["config", "show", "imagenet", "--resolved"]) == 0
+    assert capsys.readouterr().out == before

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
@@ -92,6 +95,15 @@ def test_tables_on_a_terminal(
     document = json.loads(capsys.readouterr().out)
     for each in document["runs" if command == "list" else "sides"]:
         assert each["figures"][ROW.name] is not None
+
+
+def test_the_list_as_csv(run: RunPaths, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", str(run.root.parent), "--csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {Path(row["run"]).name for row in rows} == {"run", "other"}
+    own = next(row for row in rows if Path(row["run"]).name == "run")
+    assert float(own[ROW.name]) == ROW.read(refreshed(run).status())
+    assert main(["list", "--csv", "--json"]) == 2
 
 
 def test_the_files_of_a_report(run: RunPaths, text: str) -> None:
