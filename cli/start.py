@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -45,10 +46,12 @@ from aiperf_hpc.primary.launchers.backend import backend_of
 from aiperf_hpc.primary.launchers.base import crowding
 from aiperf_hpc.primary.programs import start_command
 from aiperf_hpc.results.report.system import read_site
+from aiperf_hpc.results.views.run_catalog import RUNS
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RequestedLauncher, RunManifest
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.untrusted.bounds import NAME
 from aiperf_hpc.workloads.automl import WORKLOAD as AUTOML
 from aiperf_hpc.workloads.registry import workload_named
 
@@ -84,6 +87,9 @@ class RunOptions:
     ] = "auto"
     run_dir: Annotated[
         Path | None, path_option("--run-dir", "DIR", "A new folder. Default: a new name in runs.")
+    ] = None
+    name: Annotated[
+        str | None, option("--name", "NAME", "Name of the run: a new folder in runs.")
     ] = None
     start_when: Annotated[
         Literal["first", "all"],
@@ -133,6 +139,7 @@ def start(
       $ aiperf start --nodes 4 --hours 1 --config imagenet --set dataset.path=/data/imagenet
       $ aiperf start --nodes 16 --hours 1 --set slurm.partition=gpu --dry-run
       $ aiperf start --nodes 8-64 --hours 4 --set slurm.partition=gpu
+      $ aiperf start --nodes 2 --hours 1 --name baseline
       $ aiperf start --nodes 2 --hours 1 --repeat 5
       $ aiperf start --workload cosmoflow --nodes 4 --hours 8 --set dataset.path=/data/cosmoflow
       $ aiperf start --nodes 4 --hours 1 --config imagenet --division closed
@@ -149,7 +156,7 @@ def start(
     manifest = _manifest(run, config, dry=chosen.dry_run)
     if manifest.launcher == "local":
         _warn_of_a_crowd(manifest)
-    folder = run.run_dir or Path("runs") / manifest.run_id
+    folder = _folder(run, manifest)
     configs = repeats.configurations(source, run.assignments or ())
     if chosen.dry_run:
         backend = backend_of(manifest.launcher)
@@ -169,6 +176,16 @@ def start(
     here, key = manifest.launcher == "local", key_of(chosen.key)
     series = Series(folder, configs, repeats.same_seed, start_run, here, key)
     return series.run(as_json=chosen.json)
+
+
+def _folder(run: RunOptions, manifest: RunManifest) -> Path:
+    if run.name is None:
+        return run.run_dir or RUNS / manifest.run_id
+    if run.run_dir is not None:
+        raise UsageError("--name is a folder in runs, --run-dir any folder; give one of them")
+    if not re.match(NAME, run.name):
+        raise UsageError(f"--name {run.name}: a name has no slash and does not begin with a dot")
+    return RUNS / run.name
 
 
 def _source(workload: str | None, config: str | None) -> str:

@@ -273,3 +273,15 @@ def test_a_run_has_the_name_of_the_folder_that_it_is_made_in(tmp_path: Path) -> 
     own = make_run_directory(manifest, tmp_path / manifest.run_id, DATASET)
     assert RunManifest.load(own).title == manifest.run_id
     assert "\nname:" not in own.manifest.read_text("utf-8")
+
+
+def test_a_named_run_is_a_folder_in_runs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = [*START, "--config", "quickstart", "--dry-run"]
+    assert main([*command, "--name", "baseline"]) == 0
+    assert str(tmp_path / "runs/baseline") in capsys.readouterr().out
+    for other in (["--name", "a/b"], ["--name", ".a"], ["--name", "a", "--run-dir", "b"]):
+        assert main([*command, *other]) == 2
+        assert "--name" in capsys.readouterr().err
