@@ -2,52 +2,36 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from benchmarks import synthetic_run
+from tests.forgery.forger import ForgedRun, at
 from tests.support.nodes import node, rank
 from tests.support.rules import check_rule
 
 from aiperf_hpc.rules.consistency.journal import Executed
 from aiperf_hpc.rules.consistency.rates import even
+from aiperf_hpc.rules.rule import RuleResult
 from aiperf_hpc.run import records
-from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.trial import DevicePeak
 
-Lines = list[dict[str, Any]]
 SPANS = 3 * sum(synthetic_run.EPOCHS)
 """Records of samples of a replica."""
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunPaths:
-    return synthetic_run.write_run(tmp_path / "run", 1).paths
+def run(tmp_path: Path) -> ForgedRun:
+    return ForgedRun(synthetic_run.write_run(tmp_path / "run", 1).paths)
 
 
-def edited(run: RunPaths, change: Callable[[Lines], None]) -> None:
-    """Change the records of r0, and number them anew."""
-    path = run.replica_journal("r0")
-    lines: Lines = [json.loads(line) for line in path.read_bytes().splitlines()]
-    change(lines)
-    for number, line in enumerate(lines):
-        line["seq"] = number
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
-
-
-def told(run: RunPaths, *events: AnyEvent) -> None:
+def told(run: ForgedRun, *events: AnyEvent) -> None:
     """Have r0 record events right after its start."""
-
-    def add(lines: Lines) -> None:
-        said = [{**lines[0], "event": event.model_dump(mode="json")} for event in events]
-        lines[1:1] = said
-
-    edited(run, add)
+    lines = run.trainer()
+    lines[1:1] = [{**lines[0], "event": event.model_dump(mode="json")} for event in events]
 
 
 def peak(rate: float, **changed: Any) -> records.PeakMeasured:  # noqa: ANN401 -- of any field
@@ -56,11 +40,16 @@ def peak(rate: float, **changed: Any) -> records.PeakMeasured:  # noqa: ANN401 -
     return records.PeakMeasured(rank=0, peak=DevicePeak.model_validate(values))
 
 
-def failures(run: RunPaths) -> list[str]:
-    return list(check_rule("rates", run).failures)
+def checked(run: ForgedRun) -> RuleResult:
+    run.save()
+    return check_rule("rates", run.paths)
 
 
-def fastest(run: RunPaths) -> float:
+def failures(run: ForgedRun) -> list[str]:
+    return list(checked(run).failures)
+
+
+def fastest(run: ForgedRun) -> float:
     """Return the most operations a second that r0 executed, without what may be left out."""
     told(run, peak(1.0))
     rates = [line.split()[2:4] for line in failures(run)]
@@ -68,38 +57,35 @@ def fastest(run: RunPaths) -> float:
     return max(float(number) * scale[unit] for number, unit in rates)
 
 
-def test_a_run_within_its_peak_is_no_fault(run: RunPaths) -> None:
+def test_a_run_within_its_peak_is_no_fault(run: ForgedRun) -> None:
     told(run, peak(1e12))
-    result = check_rule("rates", run)
+    result = checked(run)
     assert (result.failures, result.notes, result.checked) == ((), (), SPANS)
 
 
-def test_without_a_peak_the_rule_says_so(run: RunPaths) -> None:
-    result = check_rule("rates", run)
+def test_without_a_peak_the_rule_says_so(run: ForgedRun) -> None:
+    result = checked(run)
     assert (result.failures, result.checked) == ((), 0)
     assert result.notes == ("no peak was measured by replicas/r0/0.0/journal.jsonl",)
 
 
-def test_more_than_twice_the_peak_that_it_measured_is_too_much(run: RunPaths) -> None:
+def test_more_than_twice_the_peak_that_it_measured_is_too_much(run: ForgedRun) -> None:
     rate = fastest(run)
-
-    def measured(lines: Lines, share: float) -> None:
-        lines[1]["event"]["peak"]["rates"] = {"convolution": share * rate}
-
-    edited(run, lambda lines: measured(lines, 0.51))
+    peak = run.trainer()[1]["event"]["peak"]
+    peak["rates"] = {"convolution": 0.51 * rate}
     assert failures(run) == []
-    edited(run, lambda lines: measured(lines, 0.48))
+    peak["rates"] = {"convolution": 0.48 * rate}
     said = failures(run)
     assert said
     assert all("2 times the peak that it measured" in line for line in said)
 
 
-def test_a_peak_above_the_published_one_is_none(run: RunPaths) -> None:
+def test_a_peak_above_the_published_one_is_none(run: ForgedRun) -> None:
     """989.5 TOPS in bf16, 1.25 times that by its clock, and 4 times by Winograd's filtering."""
     h100 = {"model": "NVIDIA H100 80GB HBM3", "precision": "bf16"}
     told(run, peak(0.0, rates={"matrix product": 1.2e15, "convolution": 4.8e15}, **h100))
     assert failures(run) == []
-    edited(run, lambda lines: lines[1]["event"]["peak"]["rates"].update({"matrix product": 1.3e15}))
+    run.trainer()[1]["event"]["peak"]["rates"]["matrix product"] = 1.3e15
     assert failures(run) == [
         "replicas/r0/0.0/journal.jsonl: rank 0 measured 1.30 POPS (matrix product, bf16), of "
         "NVIDIA H100 80GB HBM3 990 TOPS are published"
@@ -113,35 +99,33 @@ def described(*vectors: str) -> RankDescription:
     return rank("n0", found.model_copy(update={"processors": processors}))
 
 
-def test_of_a_cpu_what_its_vectors_can_do_is_the_limit(run: RunPaths) -> None:
+def test_of_a_cpu_what_its_vectors_can_do_is_the_limit(run: ForgedRun) -> None:
     told(
         run,
         records.SystemDescribed(rank=0, description=described("avx2")),
         peak(1.25 * 2 * 2e9 * 32, threads=2),
     )
     assert failures(run) == []
-    edited(run, lambda lines: lines[2]["event"]["peak"].update(threads=1))
+    run.trainer()[2]["event"]["peak"]["threads"] = 1
     (said,) = failures(run)
     assert said.endswith("of Example A 64.0 GOPS are published")
 
 
-def _shorten(lines: Lines, seconds: float) -> None:
+def _shorten(run: ForgedRun, seconds: float) -> None:
     """Let the first samples take no longer than this."""
-    first = next(n for n, line in enumerate(lines) if line["event"]["type"] == "progress")
+    lines = run.trainer()
+    first = at(lines, "progress")
     lines[first]["mono"] = lines[first - 1]["mono"] + seconds
 
 
-def test_samples_in_no_time_are_found(run: RunPaths) -> None:
-    edited(run, lambda lines: _shorten(lines, 0.0))
+def test_samples_in_no_time_are_found(run: ForgedRun) -> None:
+    _shorten(run, 0.0)
     assert failures(run) == ["r0-t1: 1 records of samples that took no time"]
 
 
-def test_without_a_measured_peak_the_published_one_is_the_limit(run: RunPaths) -> None:
-    def change(lines: Lines) -> None:
-        lines[0]["event"]["machine"]["accelerators"] = ["Tesla T4"]
-        _shorten(lines, 1e-6)
-
-    edited(run, change)
+def test_without_a_measured_peak_the_published_one_is_the_limit(run: ForgedRun) -> None:
+    run.trainer()[0]["event"]["machine"]["accelerators"] = ["Tesla T4"]
+    _shorten(run, 1e-6)
     (said,) = failures(run)
     assert said.startswith("r0-t1 executed ")
     assert said.endswith(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from tests.support.official_run import (
@@ -28,20 +28,31 @@ from aiperf_hpc.rules.rule import Division
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.rules.validity.search import RESNET50
 from aiperf_hpc.run import records
+from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.records import AnyEvent
-from aiperf_hpc.system.description import Accelerator, NodeDescription
+from aiperf_hpc.system.description import Accelerator, NodeDescription, ProcessDescription
 from aiperf_hpc.trial import Machine
+
+E = TypeVar("E", bound=records.Event)
+
+
+OTHER_VERSIONS = {FILES: RELEASED, "torch": "2.4"}
 
 
 def judged(root: Path, rewrite: Rewrite = as_it_is) -> Judgement:
     return judge(official_evidence(root, rewrite))
 
 
-def of(kind: type, **changes: Any) -> Rewrite:  # noqa: ANN401 -- an event's fields
-    """Change all events of a kind."""
-    return lambda _, __, event: (
-        event.model_copy(update=changes) if isinstance(event, kind) else event
+def changed(kind: type[E], change: Callable[[str, float, E], dict[str, Any]]) -> Rewrite:
+    """Change events of a kind by what is returned for the writer, the time and the event."""
+    return lambda who, at, event: (
+        event.model_copy(update=change(who, at, event)) if isinstance(event, kind) else event
     )
+
+
+def of(kind: type[records.Event], **changes: Any) -> Rewrite:  # noqa: ANN401 -- an event's fields
+    """Change all events of a kind."""
+    return changed(kind, lambda *_: changes)
 
 
 def without(kind: type, keep: Callable[[str, float], bool] = lambda who, at: False) -> Rewrite:
@@ -51,72 +62,58 @@ def without(kind: type, keep: Callable[[str, float], bool] = lambda who, at: Fal
 
 def trials(**changes: Any) -> Rewrite:  # noqa: ANN401 -- hyperparameters
     """Change the hyperparameters of all trials."""
-
-    def rewrite(_: str, __: float, event: AnyEvent) -> AnyEvent:
-        if not isinstance(event, records.TrialStarted):
-            return event
-        used = event.hyperparameters.model_copy(update=changes)
-        return event.model_copy(update={"hyperparameters": used})
-
-    return rewrite
-
-
-def one_trial(name: str, **changes: Any) -> Rewrite:  # noqa: ANN401 -- an event's fields
-    return lambda _, __, event: (
-        event.model_copy(update=changes)
-        if isinstance(event, records.TrialStarted) and event.trial == name
-        else event
+    return changed(
+        records.TrialStarted,
+        lambda _, __, event: {"hyperparameters": event.hyperparameters.model_copy(update=changes)},
     )
 
 
-def described(**changes: Any) -> Rewrite:  # noqa: ANN401 -- a process's fields, or a node
-    def rewrite(_: str, __: float, event: AnyEvent) -> AnyEvent:
-        if not isinstance(event, records.SystemDescribed):
-            return event
-        node = changes.get("node", event.description.node)
-        process = event.description.process
-        if "environment" in changes:
-            process = process.model_copy(update=changes)
-        told = event.description.model_copy(update={"process": process, "node": node})
-        return event.model_copy(update={"description": told})
-
-    return rewrite
+def one_trial(name: str, **changes: Any) -> Rewrite:  # noqa: ANN401 -- an event's fields
+    return changed(
+        records.TrialStarted, lambda _, __, event: changes if event.trial == name else {}
+    )
 
 
-def more_work(_: str, at: float, event: AnyEvent) -> AnyEvent:
-    """Have a replica do much in the last minutes."""
-    if isinstance(event, records.Progress) and at > 3000.0:
-        return event.model_copy(update={"train_samples": 10_000})
-    return event
+def described(**changes: Any) -> Rewrite:  # noqa: ANN401 -- fields of a description
+    return changed(
+        records.SystemDescribed,
+        lambda _, __, event: {"description": event.description.model_copy(update=changes)},
+    )
 
 
-def slowed(_: str, at: float, event: AnyEvent) -> AnyEvent:
-    """Have the monotonic clock lose three seconds in an hour."""
-    if not isinstance(event, records.ClocksRead):
-        return event
-    clocks = event.clocks.model_copy(update={"monotonic": at - 3.0 * (at > 9.0)})
-    return event.model_copy(update={"clocks": clocks})
+def clocks(change: Callable[[float, Clocks], dict[str, Any]]) -> Rewrite:
+    """Have the clocks read otherwise, by the time in the run."""
+
+    def rewrite(_: str, at: float, event: records.ClocksRead) -> dict[str, Any]:
+        return {"clocks": event.clocks.model_copy(update=change(at, event.clocks))}
+
+    return changed(records.ClocksRead, rewrite)
 
 
-def unlike_the_servers(_: str, at: float, event: AnyEvent) -> AnyEvent:
-    """Have UTC fall behind the file server's clock by three seconds in an hour."""
-    if not isinstance(event, records.ClocksRead):
-        return event
-    server = event.clocks.server.model_copy(update={"ahead_seconds": -3.0 * (at > 9.0)})
-    clocks = event.clocks.model_copy(update={"server": server})
-    return event.model_copy(update={"clocks": clocks})
-
-
-def other_version(who: str, _: float, event: AnyEvent) -> AnyEvent:
-    if isinstance(event, records.ReplicaStarted) and who == "r1":
-        machine = event.machine.model_copy(update={"versions": {FILES: RELEASED, "torch": "2.4"}})
-        return event.model_copy(update={"machine": machine})
-    return event
+other_version = changed(
+    records.ReplicaStarted,
+    lambda who, _, event: (
+        {"machine": event.machine.model_copy(update={"versions": OTHER_VERSIONS})}
+        if who == "r1"
+        else {}
+    ),
+)
+more_work = changed(
+    records.Progress, lambda _, at, __: {"train_samples": 10_000} if at > 3000.0 else {}
+)
+"""A replica does much in the last minutes."""
+slowed = clocks(lambda at, _: {"monotonic": at - 3.0 * (at > 9.0)})
+"""The monotonic clock loses three seconds in an hour."""
+unlike_the_servers = clocks(
+    lambda at, read: {"server": read.server.model_copy(update={"ahead_seconds": -3.0 * (at > 9.0)})}
+)
+"""UTC falls behind the file server's clock by three seconds in an hour."""
 
 
 IDLE = NodeDescription(
     accelerators=tuple(Accelerator(vendor="Example", model="A", index=n) for n in range(2))
 )
+FAST = ProcessDescription(cores=(0,), environment={"ONEDNN_DEFAULT_FPMATH_MODE": "ANY"})
 FAILED = {"reason": "failed: EngineError"}
 
 
@@ -142,7 +139,7 @@ def test_the_first_network_is_resnet50() -> None:
          "content", "it was not prepared from the official archives, nor is SHA-256 abab"),
         (other_version, "versions", "r1 has torch 2.4; most replicas have another"),
         (without(records.ReplicaStarted), "versions", "no replica stated its versions"),
-        (described(environment={"ONEDNN_DEFAULT_FPMATH_MODE": "ANY"}), "environment",
+        (described(process=FAST), "environment",
          "ONEDNN_DEFAULT_FPMATH_MODE=ANY computes in any, and bf16 is stated; unset it"),
         (without(records.SystemDescribed), "environment", "r0 did not tell its variables"),
         (trials(precision="fp8"), "precision", "fp8; at least FP16 is required"),
