@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import compress
@@ -319,37 +319,21 @@ def apart(spans: Sequence[Span]) -> list[int]:
     """Return the places of spans that can be kept so that no two of them overlap.
 
     The longest are kept first, of equal ones the earlier in the sequence; another only if it shares
-    no more than its tolerance with each that is kept. Takes O(n log n) for n spans.
+    no more than its tolerance with each that is kept.
     """
-    begins = sorted(span.begin for span in spans)
-    latest = _Latest(len(begins))
+    begins: list[float] = []
+    ends: list[float] = []
+    """Of the spans that are kept, but those within another; both ascend."""
     kept = []
     for place in sorted(range(len(spans)), key=lambda place: spans[place].begin - spans[place].end):
         begin, end, tolerance = spans[place]
         # What is kept is no shorter: it shares more if it begins and ends so far within this one.
         before = bisect_left(begins, end - tolerance)
-        if end - begin <= tolerance or latest.among(before) <= begin + tolerance:
-            latest.add(bisect_left(begins, begin), end)
-            kept.append(place)
+        if end - begin > tolerance and before and ends[before - 1] > begin + tolerance:
+            continue
+        kept.append(place)
+        first = bisect_left(begins, begin)
+        if not first or ends[first - 1] < end:
+            last = bisect_right(ends, end, first)
+            begins[first:last], ends[first:last] = [begin], [end]
     return kept
-
-
-class _Latest:
-    """The latest of the ends at the first n places, for each n: a Fenwick tree of maxima."""
-
-    def __init__(self, places: int) -> None:
-        self._tree = [-math.inf] * (places + 1)
-
-    def add(self, place: int, end: float) -> None:
-        at = place + 1
-        while at < len(self._tree):
-            self._tree[at] = max(self._tree[at], end)
-            at += at & -at
-
-    def among(self, places: int) -> float:
-        """Return the latest end at places below this one."""
-        found, at = -math.inf, places
-        while at > 0:
-            found = max(found, self._tree[at])
-            at -= at & -at
-        return found
