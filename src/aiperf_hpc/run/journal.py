@@ -40,6 +40,7 @@ is no journal, and each is kept with what is wrong."""
 RECORD_BEGINS = b'{"v":1,"seq":'
 
 R = TypeVar("R", Record, AnyRecord)
+T = TypeVar("T")
 
 
 def is_torn(tail: bytes) -> bool:
@@ -87,13 +88,13 @@ class JournalWriter:
         self._recorded = recorded
         self._lock = threading.Lock()
         self._open = False
-        try:
-            self._seq, self._file, self._hash = retry(
-                lambda: _prepare(path, sync), f"the journal {path}"
-            )
-        except StorageError as error:
-            raise JournalError(str(error)) from None
+        self._begin()
         self._open = True
+
+    def _begin(self) -> None:
+        self._seq, self._file, self._hash = _try(
+            self._retry, lambda: _prepare(self.path, self._sync), self.path
+        )
 
     def append(self, event: AnyEvent) -> Record:
         """Write one record and wait until it is on stable storage.
@@ -120,13 +121,13 @@ class JournalWriter:
             ]
             lines = b"".join(record.model_dump_json().encode() + b"\n" for record in written)
             try:
-                self._retry(lambda: self._file.add(lines), f"the journal {self.path}")
-            except StorageError as error:
+                _try(self._retry, lambda: self._file.add(lines), self.path)
+            except JournalError:
                 # Neither a torn line, nor a whole one whose number the next record would
                 # repeat. Where that fails too, the next record or the next writer does it.
                 with suppress(AIPerfError):
-                    self._retry(self._file.cut, f"the journal {self.path}")
-                raise JournalError(str(error)) from None
+                    _try(self._retry, self._file.cut, self.path)
+                raise
             self._seq += len(written)
             self._hash.update(lines)
             self._recorded(utc, mono)
@@ -148,14 +149,8 @@ class JournalWriter:
         """
         with self._lock:
             before = self._file
-            what = f"the journal {self.path}"
-            try:
-                self._retry(lambda: write_whole(self.path, b"", self._sync), what)
-                self._seq, self._file, self._hash = self._retry(
-                    lambda: _prepare(self.path, self._sync), what
-                )
-            except StorageError as error:
-                raise JournalError(str(error)) from None
+            _try(self._retry, lambda: write_whole(self.path, b"", self._sync), self.path)
+            self._begin()
             before.close()  # Last, so that the new file has another number.
 
     def close(self) -> None:
@@ -243,10 +238,7 @@ class JournalReader:
             JournalError: it is unreadable.
         """
         if self._hash is None:
-            try:
-                self._hash = self.retry(self._hashed, f"the journal {self.path}", "read")
-            except StorageError as error:
-                raise JournalError(str(error)) from None
+            self._hash = _try(self.retry, self._hashed, self.path, "read")
         return self._hash
 
     @property
@@ -269,10 +261,7 @@ class JournalReader:
     def _read(self, parse: Callable[[bytes], R]) -> Iterator[R]:
         full = True
         while full:
-            try:
-                content = self.retry(self._content, f"the journal {self.path}", "read")
-            except StorageError as error:
-                raise JournalError(str(error)) from None
+            content = _try(self.retry, self._content, self.path, "read")
             full = len(content) == MOST_LINE_BYTES
             whole = content.rfind(b"\n") + 1
             if full and not whole:
@@ -351,6 +340,14 @@ class JournalReader:
 
     def _no_journal(self, why: str) -> JournalError:
         return JournalError(f"{self.path} is no journal: {why}")
+
+
+def _try(retry: Retry, action: Callable[[], T], path: Path, verb: str = "write") -> T:
+    """Do ``action`` on a journal. Raises JournalError when it fails."""
+    try:
+        return retry(action, f"the journal {path}", verb)
+    except StorageError as error:
+        raise JournalError(str(error)) from None
 
 
 def _read(file: FileIO, expected: int) -> bytes:
