@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from aiperf_hpc.errors import AIPerfError
 
@@ -60,6 +61,9 @@ Findings = Iterator[str | Checked]
 """What a rule's function yields: each failure in a line, and findings of the classes above."""
 
 
+_KINDS: Final = (Note, Each, Found, Required, Checked)
+
+
 @dataclass(frozen=True, slots=True)
 class RuleResult:
     """The result of one rule on one run, or on a run that is planned."""
@@ -96,25 +100,17 @@ class Rule(Generic[E]):
 
     def check(self, evidence: E) -> RuleResult:
         """Return the result of this rule."""
-        requirement, found, checked = self.requirement, "", 1
-        failures: list[str] = []
-        several: list[str] = []
-        notes: list[str] = []
+        kinds: defaultdict[type, list[Any]] = defaultdict(list)
         for finding in self._findings(evidence):
-            if isinstance(finding, Checked):
-                checked = int(finding)
-            elif isinstance(finding, Found):
-                found = str(finding)
-            elif isinstance(finding, Required):
-                requirement = str(finding)
-            elif isinstance(finding, Note):
-                notes.append(str(finding))
-            elif isinstance(finding, Each):
-                several.append(str(finding))
-            else:
-                failures.append(finding)
-        failures += first_reasons(several)
-        return RuleResult(self.name, requirement, found, tuple(failures), tuple(notes), checked)
+            kinds[next((k for k in _KINDS if isinstance(finding, k)), str)].append(finding)
+        return RuleResult(
+            self.name,
+            str([self.requirement, *kinds[Required]][-1]),
+            str(["", *kinds[Found]][-1]),
+            tuple(map(str, (*kinds[str], *first_reasons(kinds[Each])))),
+            tuple(map(str, kinds[Note])),
+            int([1, *kinds[Checked]][-1]),
+        )
 
     def _findings(self, evidence: E) -> Findings:
         try:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import pytest
-
-from aiperf_hpc.run.executed_samples import MOST, Execution, Executions
+from aiperf_hpc.run.executed_samples import Execution, Executions
 
 
 def test_executions_are_what_was_added_in_that_order() -> None:
@@ -16,18 +14,6 @@ def test_executions_are_what_was_added_in_that_order() -> None:
     assert executions.trials == ["b", "a"]
     assert list(executions.rows()) == [(5.0, 0, 448, 0), (2.0, 1, 0, 100), (7.0, 0, 1, 2)]
     assert executions.last_utc == 7.0
-
-
-@pytest.mark.parametrize("place", [0, 1])
-def test_a_number_that_no_column_holds_is_kept_all_the_same(place: int) -> None:
-    executions = Executions()
-    executions.add(1.0, "a", 1, 2)
-    samples = [3, 4]
-    samples[place] = MOST + 1
-    executions.add(2.0, "a", *samples)
-    executions.add(3.0, "a", 5, 6)
-    found = [(e.train_samples, e.validation_samples) for e in executions]
-    assert found == [(1, 2), tuple(samples), (5, 6)]
 
 
 def test_what_was_executed_after_a_time() -> None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator, MutableSequence
+from collections.abc import Iterator
 from typing import NamedTuple
-
-MOST = 2**63 - 1
-"""What a column of whole numbers can hold."""
 
 
 class Execution(NamedTuple):
@@ -31,17 +28,14 @@ class Executions:
         self._places: dict[str, int] = {}
         self._utc = array("d")
         self._place = array("L")
-        self._train: MutableSequence[int] = array("q")
-        self._validation: MutableSequence[int] = array("q")
+        self._train = array("q")  # It holds ``MOST_COUNT``.
+        self._validation = array("q")
 
     def add(self, utc: float, trial: str, train_samples: int, validation_samples: int) -> None:
         """Add an execution."""
         place = self._places.get(trial)
         if place is None:
             place = self._place_of(trial)
-        if train_samples > MOST or validation_samples > MOST:
-            # No machine executes so many, but a record that says so is still what it is.
-            self._widen()
         self._utc.append(utc)
         self._place.append(place)
         self._train.append(train_samples)
@@ -51,8 +45,6 @@ class Executions:
 
     def extend(self, other: Executions) -> None:
         """Add the executions of others, in their order."""
-        if isinstance(other._train, list):
-            self._widen()
         places = [self._place_of(trial) for trial in other.trials]
         self._utc.extend(other._utc)
         self._place.extend(map(places.__getitem__, other._place))
@@ -90,10 +82,6 @@ class Executions:
             self._places[trial] = len(self.trials)
             self.trials.append(trial)
         return self._places[trial]
-
-    def _widen(self) -> None:
-        """Let the columns hold whole numbers of any size."""
-        self._train, self._validation = list(self._train), list(self._validation)
 
     def __len__(self) -> int:
         return len(self._utc)
