@@ -248,6 +248,19 @@ def test_a_number_that_is_not_finite_comes_back(tmp_path: Path, value: float) ->
         json.loads(line, parse_constant=pytest.fail)  # JSON knows no NaN and no Infinity.
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"train_samples": 1.5, "validation_samples": 0},
+        {"train_samples": 1},
+        {"train_samples": 1, "validation_samples": 0, "bonus": 1},
+    ],
+)
+def test_a_progress_that_cannot_be_is_refused(values: dict[str, float]) -> None:
+    with pytest.raises(ValidationError):
+        records.Progress.model_validate({"trial": "t", "epoch": 1, **values})
+
+
 def test_an_evaluation_of_an_earlier_version_is_one_of_accuracy() -> None:
     old = (
         '{"type":"evaluated","trial":"t","epoch":2,"learning_rate":0.1,"train_loss":1.0,'
