@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests.support.networks import SMALL, THIN, random_chain, residual, trained_weights, two_stems
-from tests.support.torch_network import logits, moments, run, to_tensors
+from tests.support.torch_network import logits, moments, to_tensors
 from torch import Tensor
 from torch.nn import functional
 
@@ -311,14 +311,3 @@ def test_what_skip_adds_can_learn() -> None:
     names = ["one_relu_deep1_relu_skip1_branch/gamma", "two_relu_skip1_branch/kernel"]
     for gradient in torch.autograd.grad(loss, [tensors[name] for name in names]):
         assert gradient.abs().max() > 1e-6
-
-
-@pytest.mark.parametrize("make", [*SMALL, *THIN])
-def test_the_witness_has_the_shapes_of_the_graph(make: Callable[[], Graph]) -> None:
-    graph, rng = make(), np.random.default_rng(17)
-    weights = trained_weights(graph, rng)
-    with torch.no_grad():
-        outputs = run(graph, to_tensors(graph, weights), images(graph, rng).float())
-    for name, output in outputs.items():
-        channels_last = (*output.shape[2:], output.shape[1])
-        assert channels_last == graph.shapes[name]

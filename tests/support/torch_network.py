@@ -188,7 +188,7 @@ def moments(graph: Graph, weights: Weights, inputs: Tensor) -> NDArray[np.float6
     for name in graph.statistics:
         node, what = name.split("/")
         read = outputs[graph.by_name[node].inputs[0]]
-        axes = (0, 2, 3) if read.ndim == 4 else (0,)
+        axes = tuple(axis for axis in range(read.ndim) if axis != 1)
         values = read.mean(axes) if what == "mean" else read.var(axes, unbiased=False)
         found.append(values.numpy())
     return np.concatenate(found)

@@ -345,10 +345,6 @@ def test_kernels_grow_from_1_to_3_to_5_to_7_around_their_middle(name: str) -> No
     assert graph.shapes == residual().shapes
 
 
-def test_kernels_may_grow_by_more_than_one_step() -> None:
-    assert KernelSize("one_conv_a", 7).child(residual()).by_name["one_conv_a"].layer == Conv2D(5, 7)
-
-
 def test_the_largest_kernels_are_not_drawn() -> None:
     graph = two_stems()
     for name in ("left_conv", "right_conv", "third_conv", "loop_conv"):

@@ -9,7 +9,7 @@ import pytest
 from tests.support.networks import random_chain, residual, rng, two_stems
 
 from aiperf_hpc.graph import Add, Conv2D, Graph
-from aiperf_hpc.morphism.operators.grow import generations, grow
+from aiperf_hpc.morphism.operators.grow import grow
 from aiperf_hpc.morphism.operators.morphisms import MORPHISMS
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.search import guided
@@ -18,7 +18,6 @@ from aiperf_hpc.morphism.search.base import (
     Choice,
     MemoryBound,
     Observation,
-    SearchSpaceExhaustedError,
     View,
 )
 from aiperf_hpc.morphism.search.guided import GuidedSearcher
@@ -161,16 +160,6 @@ def test_a_graph_trained_twice_within_the_lag_is_one_observation() -> None:
     assert searcher().choose(world.view(), rng(1)).prediction["graphs"] == 2
 
 
-def test_when_the_best_has_reached_the_bounds_others_grow() -> None:
-    small_one, large = two_stems(), residual()
-    world = World(large, small_one, value=lambda g: 0.9 if g == large else 0.1)
-    tight = replace(WIDE, parameters=large.parameter_count)
-    for seed in range(10):
-        choice = searcher().choose(world.view(tight), rng(seed))
-        assert choice.parent == "t1"
-        assert choice.child.parameter_count <= large.parameter_count
-
-
 def test_only_what_has_weights_is_a_parent_and_all_of_it_is_learned_from() -> None:
     world = World()
     world.train(residual(), can_grow=False)
@@ -223,15 +212,6 @@ def lone_like(graph: Graph) -> bool:
     return {node.name for node in two_stems().nodes} <= {node.name for node in graph.nodes}
 
 
-@pytest.mark.parametrize("accuracies", [[0.5], [0.5] * 6, [0.0, 1.0], [0.1, 0.1, 0.9]])
-def test_few_or_equal_observations_are_enough(accuracies: list[float]) -> None:
-    graphs = [grow(small(), random_chain(small(), 1, rng(i))) for i in range(len(accuracies))]
-    values = iter(accuracies)
-    world = World(*graphs, value=lambda _: next(values))
-    choice = searcher().choose(world.view(), rng())
-    assert choice.graphs == generations(world.graphs[choice.parent], choice.morphisms)
-
-
 def test_what_is_not_finite_is_no_observation() -> None:
     with pytest.raises(ValueError, match="trial t1 has the value nan: it has failed"):
         Observation("t1", "g", math.nan, can_grow=True)
@@ -260,9 +240,3 @@ def test_all_kinds_are_used() -> None:
         kinds.update(step.kind for step in choice.morphisms)
         world.train(choice.child)
     assert set(kinds) == set(MORPHISMS)
-
-
-def test_an_exhausted_space_says_what_was_in_the_way() -> None:
-    tight = replace(WIDE, depth=small().depth, forward_operations=1)
-    with pytest.raises(SearchSpaceExhaustedError, match=r"from 1 parents.*search\.max_op.*raise"):
-        searcher().choose(World().view(tight), rng())

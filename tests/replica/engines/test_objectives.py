@@ -137,18 +137,6 @@ def test_the_mean_absolute_error_is_pytorchs_over_batches_of_any_size(name: str)
     assert network.drain_evaluation() == EvaluationSums()
 
 
-@pytest.mark.parametrize("name", ENGINES)
-def test_warming_leaves_nothing_behind_in_what_is_measured(name: str) -> None:
-    cold, warm = built(name, regression(2)), built(name, regression(2))
-    warm.warm(4)
-    for network in (cold, warm):
-        network.train_step(regression_batch(8), 0.1)
-        network.evaluate_step(regression_batch(8, seed=1))
-    assert cold.drain_training() == warm.drain_training()
-    found = [network.drain_evaluation() for network in (cold, warm)]
-    assert found[0].sums(MEAN_ABSOLUTE_ERROR) == found[1].sums(MEAN_ABSOLUTE_ERROR)
-
-
 SENTENCES = sequential(
     words=Input((6,), "int32"), embedded=Embedding(11, 4), flat=Flatten(), values=Dense(1)
 )
@@ -302,8 +290,8 @@ def test_pixels_are_trained_by_weighted_classes_over_all_pixels(name: str) -> No
     """The mean over pixels, where PyTorch's own divides by the sum of their weights."""
     network = built(name, segmentation(*WEIGHTS), PIXELS)
     batch = masked(5)
-    weights = network.weights()
-    kernel = torch.from_numpy(weights["logits/kernel"]).permute(3, 2, 0, 1).requires_grad_()
+    weights = tensors_of(network)
+    kernel = weights["logits/kernel"].permute(3, 2, 0, 1)
     fields = torch.from_numpy(batch.inputs["fields"]).movedim(-1, 1)
     logits = functional.conv2d(fields, kernel, padding=1)
     mask = torch.from_numpy(batch.targets["mask"]).long()
@@ -311,11 +299,7 @@ def test_pixels_are_trained_by_weighted_classes_over_all_pixels(name: str) -> No
     summed = functional.cross_entropy(logits, mask, by_class, reduction="sum")
     loss = summed / mask.numel()
     assert loss.item() != pytest.approx(functional.cross_entropy(logits, mask, by_class).item())
-    (gradient,) = torch.autograd.grad(loss, kernel)
-    network.train_step(batch, 0.1)
-    assert network.drain_training() == pytest.approx(loss.item(), rel=1e-5)
-    wanted = (kernel - 0.1 * gradient).permute(2, 3, 1, 0).detach().numpy()
-    np.testing.assert_allclose(network.weights()["logits/kernel"], wanted, rtol=1e-4, atol=1e-6)
+    assert_descends(network, batch, weights, loss)
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -336,18 +320,3 @@ def test_intersection_over_union_is_of_each_sample_by_itself(name: str) -> None:
     assert recorded["intersection_over_union"] == pytest.approx(wanted, rel=1e-9)
     quality = INTERSECTION_OVER_UNION.quality(recorded, samples)
     assert 0.0 < quality == pytest.approx(wanted / 8)
-
-
-@pytest.mark.parametrize("rows", [torch_objectives, tensorflow_objectives])
-def test_ratios_of_background_alone_and_of_what_is_there(rows: Any) -> None:  # noqa: ANN401
-    """A mask of 8 pixels with a river of 2: all background has (6/8 + 1 + 0) / 3."""
-    mask = np.array([[[0, 0, 2, 2], [0, 0, 0, 0]]])
-    background, perfect = np.zeros(mask.shape, np.int64), mask
-    for found, wanted in ((background, (6 / 8 + 1 + 0) / 3), (perfect, 1.0)):
-        logits = np.eye(3, dtype=np.float32)[found]
-        if rows is torch_objectives:
-            given = torch.from_numpy(logits).movedim(-1, 1), torch.from_numpy(mask)
-        else:
-            given = tf.constant(logits), tf.constant(mask, tf.int32)
-        (total,) = rows.intersection_over_union(given[0], {"mask": given[1]})
-        assert float(total) == pytest.approx(wanted)

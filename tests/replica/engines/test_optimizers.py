@@ -1,12 +1,9 @@
-"""Optimizers of both engines, against those of PyTorch and Keras, and LAMB's paper."""
+"""Optimizers of both engines, against those of PyTorch, and LAMB's paper."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -232,55 +229,6 @@ def test_lamb_is_the_papers(engine: RankEngine) -> None:
     np.testing.assert_array_equal(found[idle], weights[idle])
     for name, wanted in paper.x.items():
         assert relative_error(found[name], wanted.astype(np.float32)) < 1e-5, name
-
-
-KERAS = """
-import sys
-import keras, numpy as np
-stored = np.load(sys.argv[1])
-names = [n.removeprefix("weight ") for n in stored.files if n.startswith("weight ")]
-variables = [keras.Variable(stored["weight " + name]) for name in names]
-optimizer = keras.optimizers.Lamb(learning_rate=0.01, epsilon=1e-6, global_clipnorm=1.0)
-optimizer.build(variables)
-for step in range(10):
-    optimizer.apply([keras.ops.convert_to_tensor(stored[f"{step} {n}"]) for n in names], variables)
-np.savez(sys.argv[2], **{n: np.array(v) for n, v in zip(names, variables)})
-"""
-
-
-@pytest.fixture(scope="module")
-def by_keras(tmp_path_factory: pytest.TempPathFactory) -> Weights:
-    """Ten steps of Keras' Lamb, in a process of its own: this one has TensorFlow without it."""
-    folder = tmp_path_factory.mktemp("keras")
-    graph = one_of_each()
-    weights = trained_weights(graph, np.random.default_rng(1))
-    stored = {f"weight {name}": weights[name] for name in graph.parameters}
-    for step in range(10):
-        stored |= {f"{step} {name}": array for name, array in gradients(step).items()}
-    given_to, made = folder / "given.npz", folder / "made.npz"
-    np.savez(given_to, allow_pickle=False, **stored)
-    subprocess.run([sys.executable, "-c", KERAS, given_to, made], check=True)
-    return _read(made)
-
-
-def _read(path: Path) -> Weights:
-    with np.load(path) as stored:
-        return {name: stored[name] for name in stored.files}
-
-
-def test_lamb_without_weight_decay_is_that_of_keras(
-    both: tuple[RankEngine, RankEngine], by_keras: Weights
-) -> None:
-    """Keras decays outside the trust ratio, the paper within it."""
-    graph = one_of_each()
-    weights = trained_weights(graph, np.random.default_rng(1))
-    for engine in both:
-        network = built(engine, "lamb", graph, weights, weight_decay=0.0)
-        for step in range(10):
-            applied(network, gradients(step), RATE)
-        found = network.weights()
-        for name, wanted in by_keras.items():
-            assert relative_error(found[name], wanted) < 1e-5, (engine, name)
 
 
 def rate(step: int) -> float:

@@ -28,7 +28,6 @@ from tests.support.networks import (
     two_stems,
 )
 
-from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.graph import Dense, Flatten, Graph, Input, Softmax
 from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.weights.weight_file import Weights
@@ -207,26 +206,6 @@ def test_gradients_are_taken_from_aligned_memory_as_from_any_other(engine: RankE
     for name, array in other.weights().items():
         np.testing.assert_array_equal(one.weights()[name], array)
     np.testing.assert_array_equal(received, gradients)
-
-
-def test_a_step_that_does_not_fit_in_memory_is_said_to_be_so(
-    engine: RankEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph = two_stems()
-    network = built(engine, graph, 8)
-
-    def exhausted(*_: object) -> None:
-        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
-
-    monkeypatch.setattr(network, "_call", exhausted)
-    with pytest.raises(OutOfMemoryError, match="OOM when allocating"):
-        network.train_step(labelled(graph, 8), 0.05)
-
-
-def test_fp16_is_refused(engine: RankEngine) -> None:
-    graph = two_stems()
-    with pytest.raises(EngineError, match="fp16.*does not scale the loss; use bf16"):
-        built(engine, graph, 0, precision="fp16")
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from tests.support.networks import residual, trained_weights, two_stems
 from tests.support.torch_engine import PLAIN, compiled, torch_network
 
 from aiperf_hpc.config import EngineConfig
-from aiperf_hpc.errors import EngineError, OutOfMemoryError
+from aiperf_hpc.errors import EngineError
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, Part, Pixels, Scaling, labelled_images
@@ -83,39 +83,6 @@ def test_the_thread_that_builds_computes_on_the_ranks_device(
     assert set_by == [("builder_0", "cuda:3")]
 
 
-def test_fp16_is_refused_on_a_cpu(engine: RankEngine) -> None:
-    graph = two_stems()
-    with pytest.raises(EngineError, match="fp16 needs an accelerator.*use bf16"):
-        built(engine, graph, 0, precision="fp16")
-
-
-@pytest.mark.parametrize(
-    ("error", "wanted"),
-    [
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), OutOfMemoryError),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), OutOfMemoryError),
-        (RuntimeError("size mismatch\nand more"), EngineError),
-    ],
-)
-def test_errors_are_ours_and_one_line(
-    engine: RankEngine,
-    monkeypatch: pytest.MonkeyPatch,
-    error: Exception,
-    wanted: type[Exception],
-) -> None:
-    graph = two_stems()
-    network = built(engine, graph, 3)
-
-    def fails(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(network, "_backward", fails)
-    with pytest.raises(wanted) as raised:
-        network.train_step(labelled(graph, 8), 0.05)
-    assert str(error).splitlines()[0] in str(raised.value)
-    assert "\n" not in str(raised.value)
-
-
 def test_arrays_that_cannot_be_written_and_tensors_are_taken_alike(engine: RankEngine) -> None:
     graph = two_stems()
     batch = labelled(graph, 8)
@@ -147,17 +114,6 @@ def test_bytes_become_the_very_numbers_that_they_stand_for() -> None:
     on_a_device = scaled(torch.from_numpy(pixels.bytes), scaling)
     np.testing.assert_array_equal(on_a_device.numpy(), np.asarray(pixels))
     np.testing.assert_array_equal(pixels.bytes, every)
-
-
-def test_the_batch_is_not_written_to(engine: RankEngine) -> None:
-    """Layers may overwrite what they read, but never the samples."""
-    graph = two_stems()  # A ReLU reads the image.
-    network = built(engine, graph, 5)
-    batch = labelled(graph, 8)
-    kept = batch.inputs["image"].copy()
-    network.train_step(batch, 0.05)
-    network.evaluate_step(batch)
-    np.testing.assert_array_equal(batch.inputs["image"], kept)
 
 
 def test_buckets_are_ready_before_the_backward_pass_is_over(engine: RankEngine) -> None:

@@ -32,13 +32,6 @@ def test_each_rank_has_the_one_of_its_number(variable: str) -> None:
     assert found[BOUND] == "CUDA_VISIBLE_DEVICES=2"
 
 
-def test_eight_replicas_of_one_rank_have_eight() -> None:
-    own = [f"CUDA_VISIBLE_DEVICES={number}" for number in range(8)]
-    # Whatever job or step the machine's own shell is in.
-    found = [bound(VisibleDevices.parse(each), 1, SLURM_LOCALID="5")[BOUND] for each in own]
-    assert found == own
-
-
 def test_each_of_eight_replicas_computes_on_an_accelerator_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

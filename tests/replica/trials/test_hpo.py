@@ -154,18 +154,6 @@ def test_no_batch_size_is_suggested_that_does_not_fit(
     )
 
 
-def test_choices_that_shrink_are_more_than_optuna_alone_takes() -> None:
-    """Why TPE is asked in a copy: one name has one set of choices in a study."""
-    study = optuna.create_study()
-    for choices in ([8, 16, 32], [8, 16]):
-        trial = study.ask()
-        if len(choices) == 3:
-            study.tell(trial, trial.suggest_categorical("batch_size", choices))
-        else:
-            with pytest.raises(ValueError, match="dynamic value space"):
-                trial.suggest_categorical("batch_size", choices)
-
-
 def test_a_round_tries_a_point_again_only_when_it_has_tried_all(tmp_path: Path) -> None:
     hpo = hpo_in(tmp_path, SMALL)
     graph = with_kernel(5)
