@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple
 
 from aiperf_hpc.analysis.analysis import Analysis
 from aiperf_hpc.analysis.layout import WIDTH, tables_as_lines, wrapped
 from aiperf_hpc.analysis.metric import Metric
 from aiperf_hpc.analysis.metrics import METRICS
-from aiperf_hpc.analysis.sections.communication import Communication, ScalePoint
+from aiperf_hpc.analysis.sections.communication import Communication
 from aiperf_hpc.analysis.sections.cost import CostToAccuracy
 from aiperf_hpc.analysis.sections.repeatability import Repeatability
 from aiperf_hpc.analysis.sections.roofline import Rooflines
@@ -24,7 +25,6 @@ from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
 from aiperf_hpc.results.views.resources import Resources, counted
 from aiperf_hpc.trial import Value
 
-S = TypeVar("S", bound=Value)
 SECONDS = {"s": 1.0, "min": 60.0}
 """Seconds of a unit of time."""
 
@@ -144,7 +144,7 @@ def _aiperf(source: _Source) -> Iterator[Figure]:
             yield from _best_of(source, quantity.name, best)
         else:
             yield from _best_figure(source, heading, quantity, best)
-    yield from _from(source, "roofline", Rooflines, "share of the attainable rate", _attained)
+    yield from _from(source, "roofline", "share of the attainable rate", _attained)
 
 
 def _mlperf_hpc(source: _Source) -> Iterator[Figure]:
@@ -152,30 +152,30 @@ def _mlperf_hpc(source: _Source) -> Iterator[Figure]:
     yield from _best_of(source, "staging", min)
     yield from _best_of(source, "epochs", min)
     yield from _best_of(source, "train_throughput", max)
-    yield from _from(source, "weak_scaling", WeakScalings, "models per minute", _models)
+    yield from _from(source, "weak_scaling", "models per minute", _models)
 
 
 def _hpc_ai500(source: _Source) -> Iterator[Figure]:
-    yield from _from(source, "valid_flops", ValidFlopsTable, "Valid FLOPS", _vflops)
-    yield from _from(source, "valid_flops", ValidFlopsTable, "time to quality", _time_to_quality)
+    yield from _from(source, "valid_flops", "Valid FLOPS", _vflops)
+    yield from _from(source, "valid_flops", "time to quality", _time_to_quality)
     name = "variation over runs (CoV)"
-    yield from _from(source, "repeatability", Repeatability, name, _variation)
-    yield from _from(source, "communication", Communication, "communication in a step", _share)
+    yield from _from(source, "repeatability", name, _variation)
+    yield from _from(source, "communication", "communication in a step", _share)
 
 
 def _dawnbench(source: _Source) -> Iterator[Figure]:
     yield from _best_of(source, "time_to_accuracy", min)
-    yield from _from(source, "cost_to_accuracy", CostToAccuracy, "cost to accuracy", _cost)
+    yield from _from(source, "cost_to_accuracy", "cost to accuracy", _cost)
 
 
 def _mlbench(source: _Source) -> Iterator[Figure]:
     for name, of in (
-        ("speed-up", _speed_up),
-        ("… without communication", _compute_speed_up),
+        ("speed-up", partial(_speed_up, "speed_up")),
+        ("… without communication", partial(_speed_up, "compute_speed_up")),
         ("compute / communication", _ratio),
     ):
-        yield from _from(source, "communication", Communication, name, of)
-    yield from _from(source, "cost_to_accuracy", CostToAccuracy, "price index", _price_index)
+        yield from _from(source, "communication", name, of)
+    yield from _from(source, "cost_to_accuracy", "price index", _price_index)
 
 
 BENCHMARKS: Mapping[str, Callable[[_Source], Iterator[Figure]]] = {
@@ -187,39 +187,43 @@ BENCHMARKS: Mapping[str, Callable[[_Source], Iterator[Figure]]] = {
 }
 
 
-def _best_of(
-    source: _Source, name: str, best: Callable[[Iterable[float]], float]
-) -> Iterator[Figure]:
+def _best_of(source: _Source, name: str, best: Callable[..., str]) -> Iterator[Figure]:
     """Yield the best run's value of a metric for each workload, or why there is none at all."""
     runs = frozenset[str]().union(*(each.names for each in source.workloads))
     of_runs = any_of(e.system.device for e in source.analysis.entries if e.name in runs)
     (metric,) = (each.counted_by(of_runs) for each in METRICS if each.name == name)
     measured = [of for of in source.analysis.measures if of.entry in runs]
     known = {of.entry: of.measures[name].mean for of in measured if name in of.measures}
-    for workload, names in source.workloads:
-        if own := {run: value for run, value in known.items() if run in names}:
-            value = best(own.values())
-            run = next(run for run, each in own.items() if each == value)
-            text = percent(value) if name == "error" else _with_unit(metric, value)
-            yield Figure(name=metric.title, value=text, workload=workload, detail=run)
-    if not known:
-        missing = next((of.missing[name] for of in measured if name in of.missing), "")
-        yield Figure(name=metric.title, value="", workload="", detail=missing)
+    missing = next((of.missing[name] for of in measured if name in of.missing), "")
+    text = percent if name == "error" else partial(_with_unit, metric)
+    yield from _best(source.workloads, metric.title, known, best, text, missing)
 
 
 def _best_figure(
-    source: _Source, title: str, quantity: Quantity, best: Callable[[Iterable[float]], float]
+    source: _Source, title: str, quantity: Quantity, best: Callable[..., str]
 ) -> Iterator[Figure]:
     """Yield the best run's headline figure for each workload, or that no run has it."""
-    entries = {entry.name: entry.figures.get(quantity.name) for entry in source.analysis.entries}
-    known = {run: value for run, value in entries.items() if value is not None}
-    for workload, names in source.workloads:
-        if own := {known[run]: run for run in reversed(known) if run in names}:
-            value = best(own)
-            text = quantity.text(value)
-            yield Figure(name=title, value=text, workload=workload, detail=own[value])
+    figures = ((entry.name, entry.figures.get(quantity.name)) for entry in source.analysis.entries)
+    known = {run: value for run, value in figures if value is not None}
+    missing = "no run that has ended has it"
+    yield from _best(source.workloads, title, known, best, quantity.text, missing)
+
+
+def _best(
+    workloads: Sequence[_Runs],
+    title: str,
+    known: Mapping[str, float],
+    best: Callable[..., str],
+    text: Callable[[float], str],
+    missing: str,
+) -> Iterator[Figure]:
+    """Yield the best of the runs' values for each workload, or why there is none at all."""
+    for workload, names in workloads:
+        if own := [run for run in known if run in names]:
+            run = best(own, key=known.__getitem__)
+            yield Figure(name=title, value=text(known[run]), workload=workload, detail=run)
     if not known:
-        yield Figure(name=title, value="", workload="", detail="no run that has ended has it")
+        yield Figure(name=title, value="", workload="", detail=missing)
 
 
 def _with_unit(metric: Metric, value: float) -> str:
@@ -232,25 +236,21 @@ def _with_unit(metric: Metric, value: float) -> str:
 def _from(
     source: _Source,
     section: str,
-    kind: type[S],
     name: str,
-    candidates: Callable[[S, _Runs], Iterator[_Candidate]],
+    candidates: Callable[[Any, _Runs], Iterator[_Candidate]],
 ) -> Iterator[Figure]:
     """Yield a section's best figure for each workload, or why there is none at all."""
     value = source.analysis.sections.get(section)
-    if value is None:
-        missing = source.analysis.missing[section]
+    found = {
+        runs.workload: best
+        for runs in (() if value is None else source.workloads)
+        if (best := max(candidates(value, runs), key=lambda each: each.order, default=None))
+    }
+    for workload, best in found.items():
+        yield Figure(name=name, value=best.value, workload=workload, detail=best.detail)
+    if not found:
+        missing = source.analysis.missing[section] if value is None else _why_not(value)
         yield Figure(name=name, value="", workload="", detail=missing)
-        return
-    assert isinstance(value, kind)  # noqa: S101 -- a section makes one kind
-    known = False
-    for runs in source.workloads:
-        best = max(candidates(value, runs), key=lambda each: each.order, default=None)
-        if best is not None:
-            known = True
-            yield Figure(name=name, value=best.value, workload=runs.workload, detail=best.detail)
-    if not known:
-        yield Figure(name=name, value="", workload="", detail=_why_not(value))
 
 
 def _why_not(value: Value) -> str:
@@ -315,24 +315,14 @@ def _ratio(found: Communication, runs: _Runs) -> Iterator[_Candidate]:
             yield _Candidate(each.ranks, f"{each.ratio:.3g}", detail)
 
 
-def _speed_up(found: Communication, runs: _Runs) -> Iterator[_Candidate]:
-    for base, most in _scales(found, runs):
-        detail = f"{most.ranks} ranks against {base.ranks}"
-        yield _Candidate(most.ranks, f"{most.speed_up:.3g}", detail)
-
-
-def _compute_speed_up(found: Communication, runs: _Runs) -> Iterator[_Candidate]:
-    for base, most in _scales(found, runs):
-        if most.compute_speed_up is not None:
-            detail = f"{most.ranks} ranks against {base.ranks}"
-            yield _Candidate(most.ranks, f"{most.compute_speed_up:.3g}", detail)
-
-
-def _scales(found: Communication, runs: _Runs) -> Iterator[tuple[ScalePoint, ScalePoint]]:
-    """Yield the smallest and the largest scale of each comparison of these runs."""
+def _speed_up(field: str, found: Communication, runs: _Runs) -> Iterator[_Candidate]:
+    """Yield a speed-up of the largest scale of each comparison against the smallest."""
     for each in found.speed_ups:
-        if runs.names.issuperset(each.points[0].entries):
-            yield each.points[0], each.points[-1]
+        base, most = each.points[0], each.points[-1]
+        value = getattr(most, field)
+        if runs.names.issuperset(base.entries) and value is not None:
+            detail = f"{most.ranks} ranks against {base.ranks}"
+            yield _Candidate(most.ranks, f"{value:.3g}", detail)
 
 
 def _cost(found: CostToAccuracy, runs: _Runs) -> Iterator[_Candidate]:

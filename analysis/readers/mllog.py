@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -144,8 +145,8 @@ class _Training:
             "train_epoch": self.epochs.next,
             "eval_start": self.evaluations.start,
             "eval_stop": self.evaluations.stop,
-            "eval_accuracy": self.evaluations.accuracy,
-            "eval_error": self.evaluations.error,
+            "eval_accuracy": partial(self.evaluations.quality, "accuracy"),
+            "eval_error": partial(self.evaluations.quality, "error"),
         }
 
     def take(self, event: Event) -> None:
@@ -191,7 +192,8 @@ class _Training:
                 self.settings, "eval_samples", "preproc_num_eval_examples", "eval_size"
             ),
             nodes=_count(self.settings, "number_of_nodes"),
-            accelerators=_accelerators(self.settings),
+            accelerators=_stated_accelerators(self.settings)
+            or _count(self.settings, "number_of_ranks"),
             settings={
                 key: value
                 for key, value in self.settings.items()
@@ -246,12 +248,6 @@ def _target(settings: Mapping[str, Any]) -> float | None:
     keys = ("eval_target", "target_avg_lddt_ca_value", "target_accuracy_reached")
     values = (logged_number(settings.get(key)) for key in keys)
     return next((value for value in values if value is not None), None)
-
-
-def _accelerators(settings: Mapping[str, Any]) -> int | None:
-    """Return the accelerators of a training: as it states them, else as many as it has ranks."""
-    stated = _stated_accelerators(settings)
-    return _count(settings, "number_of_ranks") if stated is None else stated
 
 
 def _stated_accelerators(settings: Mapping[str, Any]) -> int | None:

@@ -93,7 +93,7 @@ class LineReader:
                 name = _COURSE.get(key)
                 if name is not None:
                     if self._latest is not _V07:
-                        self._meet_v07()
+                        self._meet(_V07)
                     known = None if value == b"null" else from_json(value)
                     yield int(time) / 1000, name, known, _of_epoch(epoch)
                 elif (at := line.find(TOKEN)) >= 0:
@@ -128,8 +128,7 @@ class LineReader:
 
     def _setting(self, line: bytes, time: bytes, key: bytes, value: bytes) -> Event | None:
         """Return the event of a plain line that is of no epoch."""
-        if self._latest is not _V07:
-            self._meet_v07()
+        self._meet(_V07)
         if key in _NAMES:
             return self._event(line, line.find(TOKEN))
         if not self._wanted(key, len(line)):
@@ -141,11 +140,12 @@ class LineReader:
         if dialect is None:
             return None
         found = dialect.key.search(line, at)
-        if dialect is not self._latest:
-            self._meet(dialect, found)
+        self._meet(dialect)
         if found is None:
             self._broken.add(self._line)
             return None
+        if dialect is _V05 and self.benchmark is None:
+            self.benchmark = found["benchmark"].decode("utf-8", "replace")
         key = found["key"]
         if key not in _NAMES and not self._wanted(key, len(line)):
             return None
@@ -155,17 +155,11 @@ class LineReader:
             self._broken.add(self._line)
             return None
 
-    def _meet(self, dialect: _Dialect, found: re.Match[bytes] | None) -> None:
-        """Note a dialect, and what it says of the benchmark."""
-        self.dialects.add(dialect.version)
-        if found is not None:
+    def _meet(self, dialect: _Dialect) -> None:
+        """Note a dialect."""
+        if dialect is not self._latest:
+            self.dialects.add(dialect.version)
             self._latest = dialect
-            if dialect is _V05:
-                self.benchmark = found["benchmark"].decode("utf-8", "replace")
-
-    def _meet_v07(self) -> None:
-        self.dialects.add(_V07.version)
-        self._latest = _V07
 
     def _wanted(self, key: bytes, length: int) -> bool:
         """Return whether this is the first line with a setting's key."""

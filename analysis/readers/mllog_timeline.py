@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
 
@@ -17,17 +18,15 @@ MAX_SPANS = 1000
 """Of initializations, and of stagings, that are kept of one log."""
 
 
+@dataclass(slots=True)
 class _Evaluated:
     """An evaluation while it is read."""
 
-    __slots__ = ("accuracy", "ended", "epoch", "error", "started")
-
-    def __init__(self, epoch: float | None, started: float | None, ended: float | None) -> None:
-        self.epoch = epoch
-        self.started = started
-        self.ended = ended
-        self.accuracy: float | None = None
-        self.error: float | None = None
+    epoch: float | None
+    started: float | None
+    ended: float | None
+    accuracy: float | None = None
+    error: float | None = None
 
     def finite(self, name: str) -> float | None:
         """Return one of the two qualities, None where it is no finite number."""
@@ -223,15 +222,8 @@ class Evaluations:
         if epoch in self._open:
             self._open.pop(epoch).ended = time
 
-    def accuracy(self, time: float, value: object, metadata: Metadata) -> None:
-        """Note the accuracy that an evaluation, begun or ended before, has found."""
-        self._quality("accuracy", time, value, metadata)
-
-    def error(self, time: float, value: object, metadata: Metadata) -> None:
-        """Note the error that an evaluation, begun or ended before, has found."""
-        self._quality("error", time, value, metadata)
-
-    def _quality(self, name: str, time: float, value: object, metadata: Metadata) -> None:
+    def quality(self, name: str, time: float, value: object, metadata: Metadata) -> None:
+        """Note the accuracy or error that an evaluation, begun or ended before, has found."""
         self.named.add(name)
         epoch = _evaluated_epoch(value if isinstance(value, dict) else None, metadata)
         quality = logged_number(value)

@@ -120,12 +120,15 @@ def _costs(contest: Contest, options: Options) -> Costs:
     )
     found.sort(key=lambda paid: (paid.seconds, paid.cost, paid.entry))
     base = min(found, key=lambda paid: (paid.cost, -paid.seconds), default=None)
+    index = [
+        base and price_index(paid.cost, paid.seconds, base.cost, base.seconds) for paid in found
+    ]
     front = set(pareto_front([(paid.seconds, paid.cost) for paid in found]))
     return Costs(
         **contest.summary.model_dump(),
         base=base.entry if base else None,
         priced=tuple(
-            paid.model_copy(update={"price_index": _index(paid, base), "on_front": place in front})
+            paid.model_copy(update={"price_index": index[place], "on_front": place in front})
             for place, paid in enumerate(found)
         ),
         missing=contest.unmeasured | unpaid,
@@ -162,10 +165,6 @@ def _unpriced(entry: Entry, options: Options) -> str:
     if system.cost_per_hour is not None:
         own = f"; its own price is in USD, the table's in {options.prices.currency}"
     return f"no price of {what} in the price table{own}"
-
-
-def _index(paid: Priced, base: Priced | None) -> float | None:
-    return price_index(paid.cost, paid.seconds, base.cost, base.seconds) if base else None
 
 
 def tables(found: CostToAccuracy) -> Iterator[Table]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,30 +55,25 @@ def test_a_hardware_level_entry_that_changes_the_framework_is_refused(tmp_path: 
     assert said.endswith("that is the system level")
 
 
+OF_THE_MACHINE = LAYERS[:4]
+
+
 @pytest.mark.parametrize(
     ("level", "layers"),
     [
-        ("hardware", {"hardware", "operating_system", "communication_libraries",
-                      "accelerator_libraries"}),
-        ("system", {"hardware", "operating_system", "communication_libraries",
-                    "accelerator_libraries", "framework", "programming_model", "implementation"}),
-        ("free", set(LAYERS) - {"problem_domain"}),
+        ("hardware", OF_THE_MACHINE),
+        ("system", (*OF_THE_MACHINE, "framework", "programming_model", "implementation")),
+        ("free", LAYERS[:-1]),
     ],
-)  # fmt: skip
+)
 def test_what_each_level_lets_change_whatever_of_it(
-    tmp_path: Path, level: str, layers: set[str]
+    tmp_path: Path, level: str, layers: Sequence[str]
 ) -> None:
-    allowed = set()
+    allowed: list[str] = []
     for name in LAYERS:
-        try:
-            allowed |= set(read_declaration(written(tmp_path, level, **{name: change()})).changed)
-        except UsageError:
-            continue
-    assert allowed == layers
-
-
-@pytest.mark.parametrize("level", ["hardware", "system", "free"])
-def test_no_level_lets_the_problem_change(tmp_path: Path, level: str) -> None:
+        with contextlib.suppress(UsageError):
+            allowed += read_declaration(written(tmp_path, level, **{name: change()})).changed
+    assert allowed == list(layers)
     said = refusal(written(tmp_path, level, problem_domain=change()))
     assert "layer 9, problem_domain, change, nor does any other" in said
 
@@ -116,15 +113,9 @@ def test_a_layer_that_says_too_little_is_refused(tmp_path: Path, layer: object, 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (b"", "not a mapping"),
         (b"[1, 2]", "not a mapping"),
-        (b"level: {", "not YAML"),
-        (b"level: free\nlevel: system\n", "the key 'level' stands twice"),
         (b"level: middle\nlayers: {}\n", "level: should be 'hardware', 'system' or 'free'"),
         (b"level: free\nlayers: {wheels: {changed: false}}\n", "layers.wheels"),
-        (b"level: 2020-99-99\n", "not YAML"),
-        (b"\xff\xfe\xff", "cannot read"),
-        (b"[" * 700, "nested too deep"),
         (b"#" * (1024 * 1024 + 1), "larger than 1,048,576 bytes"),
     ],
 )
@@ -134,11 +125,6 @@ def test_what_is_no_declaration_is_refused_in_a_line(
     file = tmp_path / "declaration.yaml"
     file.write_bytes(text)
     assert said in refusal(file)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert "No such file" in refusal(tmp_path / "nothing.yaml")
-    assert "not a regular file" in refusal(tmp_path)
 
 
 def test_layers_are_in_the_systems_order_whatever_the_files(tmp_path: Path) -> None:

@@ -244,12 +244,6 @@ def test_a_report_divides_the_time_as_the_analysis_does(tmp_path: Path) -> None:
         assert ours.reached
 
 
-def test_an_open_configuration_makes_open_logs(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", CURVES, "training.momentum=0.8")
-    log = write_logs(run, tmp_path / "logs")[0]
-    assert {e["key"]: e["value"] for e in events(log)}["submission_division"] == "open"
-
-
 def test_what_has_no_logs_is_refused_in_a_line(tmp_path: Path, logs: list[Path]) -> None:
     cut = write_run(tmp_path / "cut", [[0.3]])
     with pytest.raises(UsageError, match=f"--mlperf: no training of {cut} has ended"):

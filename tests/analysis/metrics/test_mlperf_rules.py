@@ -25,55 +25,40 @@ from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.analysis.sections.weak_scaling import WeakScaling, WeakScalings
 from aiperf_hpc.cli.program import main
 
-
-def test_the_fastest_and_the_slowest_do_not_count() -> None:
-    kept = olympic_runs([5.0, 1.0, 3.0, 9.0, 4.0])
-    assert (kept.indices, kept.valid, kept.problems) == ((2, 4, 0), True, ())
-
-
-def test_one_failed_run_is_the_slowest() -> None:
-    kept = olympic_runs([5.0, None, 3.0, 9.0, 4.0])
-    assert kept.indices == (4, 0, 3)
-    assert kept.valid
-    assert olympic_runs([5.0, 3.0, 9.0, 4.0], lost=1).indices == (3, 0, 2)
+FORTY: list[float | None] = [float(number) for number in range(40)]
+TOO_FEW = "too few runs, {}, to leave out the fastest and the slowest: all count"
+FAILED = "{} of {} runs failed, and {} may: not a valid result"
 
 
-def test_two_failed_runs_make_it_invalid() -> None:
-    kept = olympic_runs([5.0, None, 3.0, None, 4.0])
-    assert (kept.indices, kept.valid) == ((2, 4, 0), False)
-    assert kept.problems == ("2 of 5 runs failed, and 1 may: not a valid result",)
-    assert not olympic_runs([5.0, None, 3.0, 4.0], lost=1).valid
-
-
-def test_four_of_unet3d_are_left_out_at_either_end() -> None:
-    times: list[float | None] = [float(number) for number in range(40)]
-    assert olympic_runs(times, runs_dropped("unet3d")).indices == tuple(range(4, 36))
-    times[36:] = [None] * 4
-    assert olympic_runs(times, runs_dropped("unet3d")).indices == tuple(range(4, 36))
-    assert not olympic_runs([*times[:-1], None, None], runs_dropped("unet3d")).valid
-
-
-@pytest.mark.parametrize("times", [[4.0, 5.0], [4.0], [4.0, None]])
-def test_too_few_runs_all_count(times: list[float | None]) -> None:
-    kept = olympic_runs(times)
-    assert kept.indices == tuple(range(sum(time is not None for time in times)))
-    assert "too few runs" in kept.problems[0]
-
-
-def test_of_two_runs_one_may_not_fail() -> None:
-    """Leaving both ends out leaves nothing, and where all count a failure does."""
-    assert olympic_runs([4.0, 5.0]).valid
-    assert not olympic_runs([4.0, None]).valid
-    assert not olympic_runs([4.0], lost=1).valid
-
-
-def test_no_run_succeeded() -> None:
-    assert olympic_runs([None]).indices == ()
-    assert not olympic_runs([None, None]).valid
-
-
-def test_equal_times_are_told_apart_by_their_place() -> None:
-    assert olympic_runs([2.0, 2.0, 2.0, 2.0]).indices == (1, 2)
+@pytest.mark.parametrize(
+    ("times", "lost", "drop", "indices", "valid", "problem"),
+    [
+        ([5.0, 1.0, 3.0, 9.0, 4.0], 0, 1, (2, 4, 0), True, None),
+        ([2.0, 2.0, 2.0, 2.0], 0, 1, (1, 2), True, None),
+        # One failed run is the slowest, two make it invalid.
+        ([5.0, None, 3.0, 9.0, 4.0], 0, 1, (4, 0, 3), True, None),
+        ([5.0, 3.0, 9.0, 4.0], 1, 1, (3, 0, 2), True, None),
+        ([5.0, None, 3.0, None, 4.0], 0, 1, (2, 4, 0), False, FAILED.format(2, 5, 1)),
+        ([5.0, None, 3.0, 4.0], 1, 1, (2, 3, 0), False, FAILED.format(2, 5, 1)),
+        # Of unet3d four are left out at either end.
+        (FORTY, 0, runs_dropped("unet3d"), tuple(range(4, 36)), True, None),
+        ([*FORTY[:36], *[None] * 4], 0, 4, tuple(range(4, 36)), True, None),
+        ([*FORTY[:36], *[None] * 5], 0, 4, tuple(range(36)), False, FAILED.format(5, 41, 4)),
+        # Leaving both ends out leaves nothing, and where all count a failure does.
+        ([4.0, 5.0], 0, 1, (0, 1), True, TOO_FEW.format(2)),
+        ([4.0], 0, 1, (0,), True, TOO_FEW.format(1)),
+        ([4.0, None], 0, 1, (0,), False, TOO_FEW.format(2)),
+        ([4.0], 1, 1, (0,), False, TOO_FEW.format(2)),
+        ([None], 0, 1, (), False, TOO_FEW.format(1)),
+        ([None, None], 0, 1, (), False, FAILED.format(2, 2, 1)),
+    ],
+)
+def test_the_fastest_and_the_slowest_do_not_count(
+    times: list[float | None], lost: int, drop: int, indices: tuple[int, ...], valid: bool,
+    problem: str | None,
+) -> None:  # fmt: skip
+    problems = () if problem is None else (problem,)
+    assert olympic_runs(times, drop, lost) == (indices, valid, problems)
 
 
 def test_the_mean_is_scipys_trimmed_mean() -> None:

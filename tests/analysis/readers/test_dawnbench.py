@@ -15,18 +15,19 @@ from aiperf_hpc.analysis.readers.dawnbench import read_entry, read_inference
 from aiperf_hpc.analysis.training_log import Entry, ReadResult
 
 DESCRIPTION = {"author": "A", "framework": "F", "hardware": "1 K80", "version": "v1.0"}
+HEAD = "epoch\thours\ttop1Accuracy\n"
+DONE = HEAD + "1\t1\t94\n"
 
 
 def read(
-    folder: Path, tsv: str | bytes, description: dict[str, Any] | str = DESCRIPTION,
+    folder: Path, tsv: str | bytes, description: dict[str, Any] | bytes = DESCRIPTION,
     task: str = "CIFAR10",
 ) -> ReadResult:  # fmt: skip
     place = folder / task / "train"
     place.mkdir(parents=True, exist_ok=True)
-    text = description if isinstance(description, str) else json.dumps(description)
-    (place / "x.json").write_text(text)
-    content = tsv.encode() if isinstance(tsv, str) else tsv
-    (place / "x.tsv").write_bytes(content)
+    described = description if isinstance(description, bytes) else json.dumps(description).encode()
+    (place / "x.json").write_bytes(described)
+    (place / "x.tsv").write_bytes(tsv.encode() if isinstance(tsv, str) else tsv)
     return read_entry(place / "x.json", place / "x.tsv")
 
 
@@ -61,20 +62,22 @@ def test_all_public_entries_are_read_number_by_number(tmp_path: Path) -> None:
 
 
 def test_descriptions_tell_the_system(tmp_path: Path) -> None:
-    found = {entry.name: entry.system for entry in cifar10_entries(tmp_path)}
-    told = {
-        name: (system.accelerators, system.accelerator, system.cost_per_hour)
-        for name, system in found.items()
+    systems = {entry.name.split("/")[1]: entry.system for entry in cifar10_entries(tmp_path)}
+    expected = {
+        "fastai_pytorch": (8, "V100", 24.48),
+        "apple_resnet9_8v100_pytorch": (8, "V100", None),
+        "BAIDU-USA-GAIT_BaiduNet9_1GV100_pytorch": (1, "V100", 1.0632),
+        "lambda_BaiduNet9_lambda_cloud_single_pytorch": (4, "GTX 1080 Ti", 1.5),
+        "KRes34_1GTX1080Ti_pytorch": (1, "GeForce GTX 1080 Ti", None),
+        # A number that is not stated is not guessed, and a null is no price.
+        "basenet": (None, "V100", 3.06),
+        "dawn_resnet164_b_1p100-dawn_pytorch": (1, "P100", None),
+        "diux_cifar_p3": (None, None, 3.06),
     }
-    assert told["CIFAR10/fastai_pytorch"] == (8, "V100", 24.48)
-    assert told["CIFAR10/apple_resnet9_8v100_pytorch"] == (8, "V100", None)
-    assert told["CIFAR10/BAIDU-USA-GAIT_BaiduNet9_1GV100_pytorch"] == (1, "V100", 1.0632)
-    assert told["CIFAR10/lambda_BaiduNet9_lambda_cloud_single_pytorch"] == (4, "GTX 1080 Ti", 1.5)
-    assert told["CIFAR10/KRes34_1GTX1080Ti_pytorch"] == (1, "GeForce GTX 1080 Ti", None)
-    # A number that is not stated is not guessed, and a null is no price.
-    assert told["CIFAR10/basenet"] == (None, "V100", 3.06)
-    assert told["CIFAR10/dawn_resnet164_b_1p100-dawn_pytorch"] == (1, "P100", None)
-    assert told["CIFAR10/diux_cifar_p3"] == (None, None, 3.06)
+    found = {name: systems[name] for name in expected}
+    assert {
+        n: (s.accelerators, s.accelerator, s.cost_per_hour) for n, s in found.items()
+    } == expected
 
 
 def test_the_benchmark_times_up_to_its_target(tmp_path: Path) -> None:
@@ -107,23 +110,27 @@ def test_tables_of_any_make_say_the_same(tmp_path: Path) -> None:
     assert wide.logs[0].evaluations == expected
 
 
-def test_fractions_and_percentages_become_the_benchmarks_unit(tmp_path: Path) -> None:
-    entry = only(read(tmp_path, "epoch\thours\ttop1Accuracy\n1\t1\t0.57\n2\t2\t0.9400\n"))
-    # In binary, 0.57 × 100 is 56.99999999999999.
-    assert qualities(entry) == [57.0, 94.0]
-    assert entry.logs[0].succeeded
-    assert any("fraction" in problem for problem in entry.problems)
-    perfect = only(read(tmp_path, "epoch\thours\ttop1Accuracy\n1\t1\t0.94\n2\t2\t1.0\n"))
-    assert qualities(perfect) == [94.0, 100.0]
-    squad = only(read(tmp_path, "epoch\thours\tf1Score\n1\t1\t57\n2\t2\t73\n", task="SQuAD"))
-    assert (qualities(squad), squad.logs[0].succeeded) == ([0.57, 0.73], True)
-    assert any("percent" in problem for problem in squad.problems)
-    squad = only(read(tmp_path, "epoch\thours\tf1Score\n1\t1\t0.57\n2\t2\t0.73\n", task="SQuAD"))
-    assert (qualities(squad), squad.problems) == ([0.57, 0.73], ())
-    # A first epoch below 1 % makes no fractions: decided for the file, by all of its qualities.
-    low = "epoch\thours\ttop1Accuracy\ttop5Accuracy\n0\t0.1\t0.6\t0.9\n1\t0.2\t0.7\t7.55\n"
-    low_entry = only(read(tmp_path, low, task="ImageNet"))
-    assert (qualities(low_entry), low_entry.problems) == ([0.9, 7.55], ())
+@pytest.mark.parametrize(
+    ("columns", "rows", "task", "values", "problem"),
+    [
+        # In binary, 0.57 × 100 is 56.99999999999999.
+        ("top1Accuracy", ("0.57", "0.9400"), "CIFAR10", [57.0, 94.0], "fraction"),
+        ("top1Accuracy", ("0.94", "1.0"), "CIFAR10", [94.0, 100.0], "fraction"),
+        ("f1Score", ("57", "73"), "SQuAD", [0.57, 0.73], "percent"),
+        ("f1Score", ("0.57", "0.73"), "SQuAD", [0.57, 0.73], ""),
+        # A first epoch below 1 % makes no fractions: decided for the file, by all its qualities.
+        ("top1Accuracy\ttop5Accuracy", ("0.6\t0.9", "0.7\t7.55"), "ImageNet", [0.9, 7.55], ""),
+    ],
+)
+def test_fractions_and_percentages_become_the_benchmarks_unit(
+    columns: str, rows: tuple[str, str], task: str, values: list[float], problem: str,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    text = f"epoch\thours\t{columns}\n1\t1\t{rows[0]}\n2\t2\t{rows[1]}\n"
+    entry = only(read(tmp_path, text, task=task))
+    assert qualities(entry) == values
+    assert [problem in each for each in entry.problems] == [True] * bool(problem)
+    assert entry.logs[0].succeeded is (task != "ImageNet")
 
 
 def test_rows_that_lack_something_are_named(tmp_path: Path) -> None:
@@ -170,7 +177,7 @@ def test_hours_that_go_backwards_are_named_and_time_nothing(tmp_path: Path) -> N
 )
 def test_cost_per_hour(tmp_path: Path, stated: object, cost: float | None, problem: str) -> None:
     described = {**DESCRIPTION, "costPerHour": stated}
-    entry = only(read(tmp_path, "epoch\thours\ttop1Accuracy\n1\t1\t94\n", described))
+    entry = only(read(tmp_path, DONE, described))
     assert entry.system.cost_per_hour == cost
     assert [problem in p for p in entry.problems] == ([True] if problem else [])
 
@@ -191,14 +198,23 @@ def test_hardware_in_numbers_of_any_length(
     hardware: str, count: int | None, nodes: int | None, tmp_path: Path
 ) -> None:
     described = {**DESCRIPTION, "hardware": hardware}
-    system = only(read(tmp_path, "epoch\thours\ttop1Accuracy\n1\t1\t94\n", described)).system
+    system = only(read(tmp_path, DONE, described)).system
     assert (system.accelerators, system.nodes) == (count, nodes)
 
 
-def test_descriptions_with_tabs_in_their_strings_are_read(tmp_path: Path) -> None:
-    text = '{\t"hardware":\t"8 \t* V100",\n\t"costPerHour": 1.5\t}'
-    entry = only(read(tmp_path, "epoch\thours\ttop1Accuracy\n1\t1\t94\n", text))
-    assert (entry.system.name, entry.system.accelerators) == ("8 * V100", 8)
+@pytest.mark.parametrize(
+    ("text", "organization", "system"),
+    [
+        (b'{\t"hardware":\t"8 \t* V100",\n\t"costPerHour": 1.5\t}', None, ("8 * V100", 8)),
+        (b'{"author": "Universit\xe9", "hardware": "1\tV100"}', "Universit\ufffd", ("1 V100", 1)),
+    ],
+)
+def test_descriptions_with_tabs_or_bytes_that_are_no_text_are_read(
+    text: bytes, organization: str | None, system: tuple[str, int], tmp_path: Path
+) -> None:
+    entry = only(read(tmp_path, DONE, text))
+    assert entry.organization == organization
+    assert (entry.system.name, entry.system.accelerators) == system
 
 
 def test_where_no_path_names_the_benchmark_the_columns_do(tmp_path: Path) -> None:
@@ -214,7 +230,7 @@ def test_where_no_path_names_the_benchmark_the_columns_do(tmp_path: Path) -> Non
 
 
 def test_another_quality_than_the_benchmarks_has_no_target(tmp_path: Path) -> None:
-    entry = only(read(tmp_path, "epoch\thours\ttop1Accuracy\n1\t1\t94\n", task="ImageNet"))
+    entry = only(read(tmp_path, DONE, task="ImageNet"))
     quality = entry.logs[0].quality
     assert quality
     assert (quality.name, quality.target) == ("top1Accuracy", None)
@@ -233,16 +249,16 @@ def test_another_quality_than_the_benchmarks_has_no_target(tmp_path: Path) -> No
         ("epoch\thours\ttop1\n1\tnever\t94\n", DESCRIPTION, "no row has its hours"),
         (b"\xff\xfe\xff", DESCRIPTION, "utf-16"),
         (b"epoch\thours\ttop1\n1\t1\t\xff\n", DESCRIPTION, "utf-8"),
-        ("x", "", "not JSON"),
-        ("x", '{"hardware": ""x"}', "not JSON"),
-        ("x", "[" * 100_000, "not JSON"),
-        ("x", '{"misc": ' + "[" * 500 + "]" * 500 + "}", "nested too deep"),
-        ("x", '{"latency": ' + "9" * 5000 + "}", "not JSON"),
-        ("x", "[1]", "not a JSON object but a list"),
+        ("x", b"", "not JSON"),
+        ("x", b'{"hardware": ""x"}', "not JSON"),
+        ("x", b"[" * 100_000, "not JSON"),
+        ("x", b'{"misc": ' + b"[" * 500 + b"]" * 500 + b"}", "nested too deep"),
+        ("x", b'{"latency": ' + b"9" * 5000 + b"}", "not JSON"),
+        ("x", b"[1]", "not a JSON object but a list"),
     ],
 )
 def test_what_cannot_be_read_is_named(
-    tmp_path: Path, tsv: str | bytes, description: dict[str, Any] | str, words: str
+    tmp_path: Path, tsv: str | bytes, description: dict[str, Any] | bytes, words: str
 ) -> None:
     said = reason(read(tmp_path, tsv, description))
     assert words in said
@@ -260,15 +276,6 @@ def test_only_regular_files_of_bounded_size_are_opened(
     assert "No such file" in reason(read_entry(place / "x.json", place / "none"))
     monkeypatch.setattr("aiperf_hpc.analysis.readers.descriptions.MOST_BYTES", 10)
     assert reason(read_entry(place / "x.json", place / "x.tsv")) == "larger than 10 bytes"
-
-
-def test_a_description_with_bytes_that_are_no_text_is_read_all_the_same(tmp_path: Path) -> None:
-    place = tmp_path / "CIFAR10"
-    place.mkdir()
-    (place / "x.json").write_bytes(b'{"author": "Universit\xe9", "hardware": "1\tV100"}')
-    (place / "x.tsv").write_text("epoch\thours\ttop1Accuracy\n1\t1\t94\n")
-    entry = only(read_entry(place / "x.json", place / "x.tsv"))
-    assert (entry.organization, entry.system.accelerators) == ("Universit\ufffd", 1)
 
 
 def infer(folder: Path, task: str = "CIFAR10", **described: object) -> ReadResult:

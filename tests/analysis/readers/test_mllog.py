@@ -179,7 +179,7 @@ def test_what_follows_run_stop_is_not_read(tmp_path: Path) -> None:
         ([*heading(), line(9, "run_start"), line(20, "run_stop")], "run_stop has no status"),
         ([*heading(), *training((0.3, "NaN", 0.1))],
          "1 of 3 evaluations without a finite quality (the first at epoch 2)"),
-        ([*heading(), *training((0.3, None, float("nan"), 0.1))],
+        ([*heading(), *training((0.3, None, float("inf"), 0.1))],
          "2 of 4 evaluations without a finite quality (the first at epoch 2)"),
         ([*heading(), *training(), '0: :::MLLOG {"key": "run_stop", "time_ms": 12'],
          "line 26 is not in mllog's format and passed over"),
@@ -197,11 +197,6 @@ def test_what_follows_run_stop_is_not_read(tmp_path: Path) -> None:
 def test_what_is_wrong_is_said(lines: list[str], problem: str, tmp_path: Path) -> None:
     log = log_of(tmp_path, lines)
     assert any(said.startswith(problem) for said in log.problems), log.problems
-
-
-def test_qualities_that_are_no_numbers_are_none(tmp_path: Path) -> None:
-    log = log_of(tmp_path, heading(), training((float("inf"), None, 0.1)))
-    assert [one.quality for one in log.evaluations] == [None, None, 0.1]
 
 
 def test_time_that_goes_backwards_is_said_and_spans_no_negative_time(tmp_path: Path) -> None:
@@ -237,17 +232,17 @@ def test_a_log_whose_last_line_is_cut_by_the_limit(tmp_path: Path) -> None:
     assert any("longer than 1 MiB" in said for said in log.problems)
 
 
-def test_a_file_of_one_line_without_end(tmp_path: Path) -> None:
-    with (tmp_path / "result_1.txt").open("wb") as file:
-        file.truncate(8 * MAX_LINE)
-    found = read_log(tmp_path / "result_1.txt")
-    assert isinstance(found, NotALog)
-    assert found.reason.endswith("line 1 is longer than 1 MiB and passed over")
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("", "empty file"), ("Epoch 1\nEpoch 2\n", "no mllog lines (:::MLLOG, :::MLL or")],
+    [
+        ("", "empty file"),
+        ("Epoch 1\nEpoch 2\n", "no mllog lines (:::MLLOG, :::MLL or"),
+        (
+            "\0" * 2 * MAX_LINE,
+            "no mllog lines (:::MLLOG, :::MLL or :::MLPv0.5.0) in it; line 1 is",
+        ),
+    ],
+    ids=["empty", "other", "a line without end"],
 )
 def test_files_that_are_no_logs(text: str, reason: str, tmp_path: Path) -> None:
     found = read_log(write_log(tmp_path / "result_1.txt", [text]))
@@ -260,19 +255,25 @@ def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
     assert read_log(tmp_path / "result_1.txt") == NotALog("not a regular file")
 
 
-def test_ranks_that_are_taken_for_accelerators_are_said(tmp_path: Path) -> None:
-    log = log_of(tmp_path, heading(accelerators_per_node=None, number_of_ranks=512))
-    assert log.accelerators == 512
-    assert any(said.startswith("512 accelerators by its number_of_ranks") for said in log.problems)
-    stated = log_of(tmp_path, heading(number_of_ranks=512))
-    assert stated.accelerators == 8
-    assert not any("number_of_ranks" in said for said in stated.problems)
-
-
-def test_nodes_without_accelerators_count_as_one_each(tmp_path: Path) -> None:
-    """Fugaku's logs state accelerators_per_node 0; the rounds' summary takes it as 1."""
-    log = log_of(tmp_path, heading(accelerators_per_node=0, number_of_nodes=128))
-    assert log.accelerators == 128
+@pytest.mark.parametrize(
+    ("settings", "nodes", "accelerators"),
+    [
+        ({"accelerators_per_node": None, "number_of_ranks": 512}, 2, 512),
+        ({"number_of_ranks": 512}, 2, 8),
+        # Fugaku's logs state accelerators_per_node 0; the rounds' summary takes it as 1.
+        ({"accelerators_per_node": 0, "number_of_nodes": 128}, 128, 128),
+        ({"number_of_nodes": 1e308}, None, None),
+        ({"number_of_nodes": 10**400}, None, None),
+        ({"number_of_nodes": 0.5}, None, None),
+    ],
+)
+def test_accelerators_are_stated_or_as_many_as_ranks(
+    settings: dict[str, object], nodes: int | None, accelerators: int | None, tmp_path: Path
+) -> None:
+    log = log_of(tmp_path, heading(**settings), training())
+    assert (log.nodes, log.accelerators) == (nodes, accelerators)
+    said = any(each.startswith("512 accelerators by its number_of_ranks") for each in log.problems)
+    assert said == (accelerators == 512)
 
 
 @pytest.mark.parametrize("value", [10**400, 1e300, 0.5, True, [], {}, "many", -3, None])
@@ -281,23 +282,13 @@ def test_settings_of_any_kind_are_no_error(value: object, tmp_path: Path) -> Non
     assert log.global_batch_size is None
 
 
-@pytest.mark.parametrize("nodes", [1e308, 10**400, 0.5])
-def test_an_impossible_number_of_nodes_is_not_known(nodes: float, tmp_path: Path) -> None:
-    log = log_of(tmp_path, heading(number_of_nodes=nodes), training())
-    assert (log.nodes, log.accelerators) == (None, None)
-
-
 PLAIN = line(1.5, "eval_error", 0.25, epoch_num=3, step_num=-7, loss=1e-05, why="a, b", last=None)
 
 
-def test_what_json_gives() -> None:
-    text = PLAIN.encode()
+@pytest.mark.parametrize("before", ["", "0: ", "node:1:", "[1] 12:03:04 ::: :: "])
+def test_a_plain_line_is_found_behind_what_a_launcher_writes(before: str) -> None:
+    text = (before + PLAIN).encode()
     assert find_lines(text) == [(text, b"1600000001500", b"eval_error", b"0.25", b"3")]
-
-
-@pytest.mark.parametrize("before", ["0: ", "node:1:", "[1] 12:03:04 ::: :: "])
-def test_what_a_launcher_writes_before_a_line(before: str) -> None:
-    assert find_lines((before + PLAIN).encode())[0][2] == b"eval_error"
 
 
 def test_each_line_is_one_in_order() -> None:

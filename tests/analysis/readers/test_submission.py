@@ -41,8 +41,8 @@ def described(root: Path, organization: str, system: str, **other: object) -> No
     path.write_text(json.dumps(SYSTEM | other))
 
 
-def reading(root: Path, **options: int) -> ReadResult:
-    return read_sources([root], Options(**options))
+def reading(root: Path) -> ReadResult:
+    return read_sources([root])
 
 
 def test_a_whole_round(tmp_path: Path) -> None:
@@ -136,14 +136,6 @@ def test_a_log_that_cannot_be_read_is_named_and_the_others_are_analysed(tmp_path
     assert any("2 logs could not be read and count as failed" in one for one in entry.problems)
 
 
-def test_an_empty_log_beside_others_of_its_kind_is_named(tmp_path: Path) -> None:
-    write_log(tmp_path / "run-1.log", heading(), training())
-    (tmp_path / "run-2.log").write_text("")
-    (tmp_path / "notes.txt").write_text("nothing\n")
-    found = reading(tmp_path)
-    assert [Path(one.path).name for one in found.unreadable] == ["run-2.log"]
-
-
 def test_pruned_instances_are_counted_and_not_analysed(tmp_path: Path) -> None:
     folder = entry_of(tmp_path, "Lab/results/box/weak/cosmoflow", 10, "cosmoflow")
     for number in (11, 12):
@@ -159,27 +151,26 @@ def test_a_folder_called_otherwise_than_its_logs_is_said(tmp_path: Path) -> None
     assert "its folder is called deepcam, its logs state cosmoflow" in entry.problems
 
 
-def test_accelerators_of_silent_logs_are_the_systems(tmp_path: Path) -> None:
-    entry_of(tmp_path, "Lab/results/box_n4/strong/deepcam", silent=True)
-    described(tmp_path, "Lab", "box_n4", accelerators_per_node=4, number_of_nodes=2)
-    (entry,) = reading(tmp_path, accelerators=3).entries
-    assert {log.accelerators for log in entry.logs} == {8}
-
-
-def test_accelerators_of_silent_logs_are_what_the_user_says_before_a_names(tmp_path: Path) -> None:
-    entry_of(tmp_path, "Lab/results/box_n4/strong/deepcam", silent=True)
-    (named,) = reading(tmp_path).entries
-    assert {log.accelerators for log in named.logs} == {4}
-    assert any("4 accelerators by its name, box_n4" in one for one in named.problems)
-    (said,) = reading(tmp_path, accelerators=3).entries
-    assert {log.accelerators for log in said.logs} == {3}
-
-
-def test_nobody_says_how_many_accelerators(tmp_path: Path) -> None:
-    entry_of(tmp_path, "Lab/results/box/strong/deepcam", silent=True)
-    (entry,) = reading(tmp_path).entries
-    assert {log.accelerators for log in entry.logs} == {None}
-    assert any("give --accelerators N" in one for one in entry.problems)
+@pytest.mark.parametrize(
+    ("system", "per_node", "said", "accelerators", "problem"),
+    [
+        ("box_n4", 4, 3, 8, ""),
+        ("box_n4", None, None, 4, "4 accelerators by its name, box_n4"),
+        ("box_n4", None, 3, 3, ""),
+        ("box", None, None, None, "give --accelerators N"),
+    ],
+    ids=["the system's", "by its name", "what the user says", "nobody says"],
+)
+def test_accelerators_of_silent_logs(
+    system: str, per_node: int | None, said: int | None, accelerators: int | None, problem: str,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    entry_of(tmp_path, f"Lab/results/{system}/strong/deepcam", silent=True)
+    if per_node:
+        described(tmp_path, "Lab", system, accelerators_per_node=per_node, number_of_nodes=2)
+    (entry,) = read_sources([tmp_path], Options(accelerators=said)).entries
+    assert {log.accelerators for log in entry.logs} == {accelerators}
+    assert [problem in each for each in entry.problems] == [True] * bool(problem)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +219,7 @@ def test_a_poor_description_is_no_error(document: dict[str, object], tmp_path: P
 
 def test_a_broken_description_is_said(tmp_path: Path) -> None:
     entry_of(tmp_path, "Lab/results/box/strong/deepcam")
-    described(tmp_path, "Lab", "box")
+    (tmp_path / "Lab/systems").mkdir()
     (tmp_path / "Lab/systems/box.json").write_text("{")
     (entry,) = reading(tmp_path).entries
     assert any("box.json: not JSON: " in one for one in entry.problems)

@@ -31,29 +31,27 @@ def study(tmp_path: Path, text: str = FILE) -> Study:
     return read_study(path)
 
 
-def test_each_factor_is_added_alone_and_removed_from_all(tmp_path: Path) -> None:
-    three = study(tmp_path, FILE + "  decay: {training.weight_decay: 0.001}\n")
-    assert {v.name: set(v.factors) for v in variations(three)} == {
-        "none": set(),
-        "all": {"batch", "width", "decay"},
-        "only-batch": {"batch"},
-        "only-width": {"width"},
-        "only-decay": {"decay"},
-        "without-batch": {"width", "decay"},
-        "without-width": {"batch", "decay"},
-        "without-decay": {"batch", "width"},
-    }
+THREE = FILE + "  decay: {training.weight_decay: 0.001}\n"
 
 
-def test_of_two_factors_one_removed_is_the_other_alone(tmp_path: Path) -> None:
-    assert [v.name for v in variations(study(tmp_path))] == [
-        "none", "all", "only-batch", "only-width",
-    ]  # fmt: skip
-
-
-def test_of_one_factor_there_are_two_systems(tmp_path: Path) -> None:
-    one = study(tmp_path, FILE.partition("  width")[0])
-    assert [v.name for v in variations(one)] == ["none", "only-batch"]
+@pytest.mark.parametrize(
+    ("text", "systems"),
+    [
+        (THREE, {
+            "none": "", "all": "batch width decay", "only-batch": "batch", "only-width": "width",
+            "only-decay": "decay", "without-batch": "width decay", "without-width": "batch decay",
+            "without-decay": "batch width",
+        }),
+        # Of two factors, one removed is the other alone.
+        (FILE, {"none": "", "all": "batch width", "only-batch": "batch", "only-width": "width"}),
+        (FILE.partition("  width")[0], {"none": "", "only-batch": "batch"}),
+    ],
+)  # fmt: skip
+def test_each_factor_is_added_alone_and_removed_from_all(
+    text: str, systems: dict[str, str], tmp_path: Path
+) -> None:
+    found = variations(study(tmp_path, text))
+    assert {v.name: v.factors for v in found} == {k: set(v.split()) for k, v in systems.items()}
 
 
 def test_repeats_take_turns_over_all_systems(tmp_path: Path) -> None:
@@ -80,11 +78,7 @@ def test_a_configuration_beside_the_study_is_found_from_anywhere(tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "not a mapping"),
         ("[1, 2]", "not a mapping"),
-        ("{", "not YAML"),
-        ("[" * 5000, "nested too deep"),
-        (FILE + "hours: 1\n", "the key 'hours' stands twice"),
         ("factors: {}\nhours: 1", "factors: "),
         ("hours: 1", "factors: "),
         (FILE.replace("0.01\nlauncher", "-1\nlauncher"), "hours: "),
@@ -105,24 +99,17 @@ def test_a_file_that_is_no_study_is_refused_in_a_line(
     assert len(str(raised.value).splitlines()) == 1
 
 
-def test_a_file_that_is_not_there_or_endless_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read the study"):
         read_study(tmp_path / "none.yaml")
-    with pytest.raises(ConfigError, match="not a regular file"):
-        read_study(Path("/dev/zero"))
 
 
 def test_a_variation_that_no_run_can_have_is_refused_before_any_starts(tmp_path: Path) -> None:
     check(study(tmp_path))
-    wrong = study(tmp_path, FILE.replace("batch_size: 96", "batch_sice: 96"))
     with pytest.raises(ConfigError, match=r"variation .all.: .*unknown key"):
-        check(wrong)
-
-
-def test_a_factor_that_changes_nothing_is_refused(tmp_path: Path) -> None:
-    same = study(tmp_path, FILE.replace("batch_size: 96", "batch_size: 64"))
+        check(study(tmp_path, FILE.replace("batch_size: 96", "batch_sice: 96")))
     with pytest.raises(UsageError, match="the factor 'batch' changes nothing"):
-        check(same)
+        check(study(tmp_path, FILE.replace("batch_size: 96", "batch_size: 64")))
 
 
 def test_the_documented_study_can_be_made(tmp_path: Path) -> None:

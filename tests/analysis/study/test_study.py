@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tests.support.run_factory import Plan, write_run
 
@@ -21,6 +20,7 @@ from aiperf_hpc.run.records import TIME_OVER, TRAININGS_DONE
 STUDY = Study(
     hours=0.1, launcher="local", factors={"a": {"seed": 1}, "b": {"seed": 2}, "c": {"seed": 3}}
 )
+ONE = STUDY.model_copy(update={"factors": {"a": {"seed": 1}}})
 
 
 def test_a_factor_is_the_ratio_alone_and_within_all() -> None:
@@ -29,15 +29,8 @@ def test_a_factor_is_the_ratio_alone_and_within_all() -> None:
         "without-a": [240.0], "without-c": [310.0],
     }  # fmt: skip
     result = make_result(STUDY, values, {"only-c": ["it failed"]})
-    a, b, c = result.effects
-    assert a.alone is not None
-    assert a.within is not None
-    assert (a.alone.value, a.within.value) == (1.5, 1.25)
-    assert b.alone is not None
-    assert (b.alone.value, b.within) == (1.2, None)
-    assert c.alone is None
-    assert c.within is not None
-    assert c.within.value == pytest.approx(300 / 310)
+    ratios = [each and each.value for e in result.effects for each in (e.alone, e.within)]
+    assert ratios == [1.5, 1.25, 1.2, None, None, pytest.approx(300 / 310)]
     assert result.together is not None
     assert result.together.value == 3.0
     assert not result.complete
@@ -79,20 +72,14 @@ def test_a_run_that_ended_early_is_no_measurement_and_the_next_attempt_is(tmp_pa
     one = read_result(STUDY, folder).systems[0]
     assert one.values == ()
     assert "ended early: the node is gone" in one.missing[0]
-    write_run(tmp_path / "runs/none-1-attempt-2", Plan())
+    write_run(tmp_path / "runs/none-1-attempt-2", Plan(end_reason=TRAININGS_DONE))
     assert len(read_result(STUDY, folder).systems[0].values) == 1
-
-
-def test_a_run_that_has_done_all_its_trainings_is_a_measurement(tmp_path: Path) -> None:
-    write_run(tmp_path / "runs/none-1", Plan(end_reason=TRAININGS_DONE))
-    assert len(read_result(STUDY, StudyFolder(tmp_path)).systems[0].values) == 1
 
 
 def test_what_was_made_is_kept_and_what_failed_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The runs are written at once, by who stands in for the command."""
-    one = STUDY.model_copy(update={"factors": {"a": {"seed": 1}}})
     folder, ends = StudyFolder(tmp_path), [TIME_OVER, "r0 failed"]
     commands: list[list[str]] = []
 
@@ -103,30 +90,28 @@ def test_what_was_made_is_kept_and_what_failed_is_made_again(
         return 0
 
     monkeypatch.setattr("aiperf_hpc.cli.study.run_to_its_end", run)
-    assert not conduct(one, folder, lambda _: None).complete
+    assert not conduct(ONE, folder, lambda _: None).complete
     ends.append(TIME_OVER)
-    result = conduct(one, folder, lambda _: None)
+    result = conduct(ONE, folder, lambda _: None)
     assert result.complete
     made = [Path(command[command.index("--run-dir") + 1]).name for command in commands]
     assert made == ["none-1", "only-a-1", "only-a-1-attempt-2"]
     assert commands[-1][-2:] == ["--set", "seed=1"]
     assert "r0 failed" in result.systems[1].missing[0]
-    assert conduct(one, folder, lambda _: None) == result
+    assert conduct(ONE, folder, lambda _: None) == result
     assert len(commands) == 3
 
 
 def test_a_run_that_could_not_be_started_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = STUDY.model_copy(update={"factors": {"a": {"seed": 1}}})
     monkeypatch.setattr("aiperf_hpc.cli.study.run_to_its_end", lambda *_: 2)
-    result = conduct(one, StudyFolder(tmp_path), lambda _: None)
+    result = conduct(ONE, StudyFolder(tmp_path), lambda _: None)
     assert not result.complete
     assert "not started, with exit status 2" in "\n".join(lines(result))
 
 
 def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = STUDY.model_copy(update={"factors": {"a": {"seed": 1}}})
     write_run(tmp_path / "runs/none-1", Plan(ended=False))
     commands: list[list[str]] = []
 
@@ -136,38 +121,26 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("aiperf_hpc.cli.study.run_to_its_end", run)
     with pytest.raises(AIPerfError, match="interrupted; run the same `aiperf study` again"):
-        conduct(one, StudyFolder(tmp_path), lambda _: None)
+        conduct(ONE, StudyFolder(tmp_path), lambda _: None)
     assert commands == [["resume", str(tmp_path / "runs/none-1")]]
 
 
-def test_a_rate_that_doubles_and_a_time_that_halves_are_twice_as_good() -> None:
-    assert improvement([10.0], [20.0], higher_is_better=True).value == 2.0
-    assert improvement([20.0], [10.0], higher_is_better=False).value == 2.0
-    assert improvement([20.0], [10.0], higher_is_better=True).value == 0.5
-
-
-def test_one_measurement_of_a_system_has_no_error() -> None:
-    assert improvement([10.0], [19.0, 21.0], higher_is_better=True).deviation is None
-
-
-def test_the_error_is_that_of_a_ratio_of_means() -> None:
-    """Means 10 and 20, standard errors 1 and 1: 2 * sqrt(0.1**2 + 0.05**2)."""
-    found = improvement([9.0, 11.0], [19.0, 21.0], higher_is_better=True)
-    assert found.deviation == pytest.approx(2.0 * math.sqrt(0.1**2 + 0.05**2))
-
-
-def test_the_error_is_the_spread_of_repeated_studies() -> None:
-    rng = np.random.default_rng(3)
-    before = rng.normal(10.0, 0.3, (4000, 5))
-    after = rng.normal(17.0, 0.7, (4000, 5))
-    found = [
-        improvement(list(b), list(a), higher_is_better=True)
-        for b, a in zip(before, after, strict=True)
-    ]
-    spread = np.std([ratio.value for ratio in found])
-    stated = np.mean([ratio.deviation for ratio in found if ratio.deviation is not None])
-    # With five measurements a standard deviation is 6 % too small in the mean.
-    assert stated == pytest.approx(spread, rel=0.1)
+@pytest.mark.parametrize(
+    ("before", "after", "higher", "value", "deviation"),
+    [
+        ([10.0], [20.0], True, 2.0, None),
+        ([20.0], [10.0], False, 2.0, None),
+        ([20.0], [10.0], True, 0.5, None),
+        ([10.0], [19.0, 21.0], True, 2.0, None),  # One measurement has no error.
+        # Means 10 and 20, standard errors 1 and 1.
+        ([9.0, 11.0], [19.0, 21.0], True, 2.0, 2.0 * math.sqrt(0.1**2 + 0.05**2)),
+    ],
+)
+def test_an_improvement_is_a_ratio_of_means_with_its_error(
+    before: list[float], after: list[float], higher: bool, value: float, deviation: float | None
+) -> None:
+    found = improvement(before, after, higher_is_better=higher)
+    assert (found.value, found.deviation) == (value, pytest.approx(deviation))
 
 
 @pytest.mark.parametrize("values", [[], [0.0], [-1.0, 2.0]])
