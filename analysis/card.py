@@ -229,8 +229,7 @@ def _best(
 def _with_unit(metric: Metric, value: float) -> str:
     if metric.unit in SECONDS:
         return duration(SECONDS[metric.unit] * value)
-    unit = f" {metric.unit}" if metric.unit and not metric.si else ""
-    return f"{metric.formatted(value)}{unit}"
+    return metric.formatted(value) + metric.suffix
 
 
 def _from(

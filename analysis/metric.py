@@ -43,6 +43,11 @@ class Metric:
         title, unit = (s.replace(ACCELERATOR, device) for s in (self.title, self.unit))
         return replace(self, title=title, unit=unit)
 
+    @property
+    def suffix(self) -> str:
+        """The unit behind a formatted value; empty if that has it."""
+        return f" {self.unit}" if self.unit and not self.si else ""
+
     def formatted(self, value: float) -> str:
         """Return a value for people; with its unit if that has a prefix."""
         return si(value, self.unit) if self.si else number(value)

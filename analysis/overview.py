@@ -33,9 +33,8 @@ def entry_table(entry: Entry, of: EntryMetrics) -> Table:
 
 
 def _row(metric: Metric, aggregate: Aggregate) -> tuple[str, str, str]:
-    unit = f" {metric.unit}" if metric.unit and not metric.si else ""
     kept, of = len(aggregate.kept), len(aggregate.values)
-    return metric.title, _figure(metric, aggregate) + unit, f"{kept} of {of}" * (kept < of)
+    return metric.title, _figure(metric, aggregate) + metric.suffix, f"{kept} of {of}" * (kept < of)
 
 
 def _figure(metric: Metric, aggregate: Aggregate) -> str:

@@ -81,12 +81,16 @@ class Quality(Value):
         """The target that the log itself states."""
         return self.target if self.replaced is None else self.replaced
 
-    def reaches(self, value: float, target: float | None = None) -> bool:
-        """Return whether a value is as good as the target, or as another one."""
-        aim = self.target if target is None else target
-        if aim is None:
+    def reaches(self, value: float) -> bool:
+        """Return whether a value is as good as the target."""
+        if self.target is None:
             return False
-        return value >= aim if self.higher_is_better else value <= aim
+        return value >= self.target if self.higher_is_better else value <= self.target
+
+    def first_reached(self, evaluations: Iterable[Evaluation]) -> Evaluation | None:
+        """Return the first evaluation that is as good as the target, None if none is."""
+        good = (e for e in evaluations if e.quality is not None and self.reaches(e.quality))
+        return next(good, None)
 
 
 ACCELERATOR, RANK = "accelerator", "rank"

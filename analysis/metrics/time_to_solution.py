@@ -42,11 +42,7 @@ def reached_target(log: TrainingLog) -> bool:
 @cached_per_log
 def reaching_evaluation(log: TrainingLog) -> Evaluation | None:
     """Return the first evaluation that is as good as the target, None if none is."""
-    quality = log.quality
-    if quality is None:
-        return None
-    known = (one for one in log.evaluations if one.quality is not None)
-    return next((one for one in known if quality.reaches(one.quality or 0.0)), None)
+    return None if log.quality is None else log.quality.first_reached(log.evaluations)
 
 
 def run_seconds(log: TrainingLog) -> float:

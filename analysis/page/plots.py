@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate
@@ -10,10 +11,10 @@ from typing import Any
 from aiperf_hpc.analysis.analysis import Analysis, EntryMetrics
 from aiperf_hpc.analysis.metric import Aggregate
 from aiperf_hpc.analysis.sections.communication import Communication
-from aiperf_hpc.analysis.sections.cost import Costs, CostToAccuracy
+from aiperf_hpc.analysis.sections.cost import CostToAccuracy
 from aiperf_hpc.analysis.sections.roofline import Ceilings, Rooflines, RunRoofline
-from aiperf_hpc.analysis.sections.scaling_study import ScalingPoint, ScalingStudies, Spread
-from aiperf_hpc.analysis.sections.thresholds import Sensitivities, Sensitivity, by_rank
+from aiperf_hpc.analysis.sections.scaling_study import ScalingPoint, ScalingStudies
+from aiperf_hpc.analysis.sections.thresholds import Sensitivities, by_rank
 from aiperf_hpc.analysis.training_log import SearchTimeline, plural
 from aiperf_hpc.results.report.plots.bars import Bar, TimeBar, breakdown_plot, time_breakdown_plot
 from aiperf_hpc.results.report.plots.figure import Plot
@@ -90,46 +91,32 @@ def _cumulative(course: SearchTimeline) -> tuple[tuple[float, ...], tuple[float,
 
 
 def thresholds(found: Sensitivities) -> Iterator[Plot]:
-    """Yield the time over thresholds of each contest of several entries."""
+    """Yield the time over thresholds of each contest of several entries, if any reached one."""
     for place, contest in enumerate(found.contests):
-        plot = draw_sensitivity(contest, f"thresholds-{place}")
-        if plot is not None and len(by_rank(contest)) > 1:
+        times: defaultdict[str, list[float | None]] = defaultdict(list)
+        overtakes: defaultdict[str, list[int]] = defaultdict(list)
+        for number, row in enumerate(contest.thresholds):
+            for standing in row.standings:
+                times[standing.entry].append(standing.seconds)
+            for change in row.changes:
+                if change.by == "time":
+                    overtakes[change.ahead].append(number)
+        entries = by_rank(contest)
+        curves = [TimeCurve(each, tuple(times[each]), tuple(overtakes[each])) for each in entries]
+        subject = f"{contest.benchmark}, {contest.quality}"
+        values = [row.threshold for row in contest.thresholds]
+        plot = threshold_plot(subject, values, contest.target, curves, f"thresholds-{place}")
+        if plot is not None and len(entries) > 1:
             yield plot
-
-
-def draw_sensitivity(contest: Sensitivity, name: str) -> Plot | None:
-    """Return time over thresholds; None where no entry reached any. ``name``: unique on a page."""
-    times: dict[str, list[float | None]] = {}
-    overtakes: dict[str, list[int]] = {}
-    for place, row in enumerate(contest.thresholds):
-        for standing in row.standings:
-            times.setdefault(standing.entry, []).append(standing.seconds)
-        for change in row.changes:
-            if change.by == "time":
-                overtakes.setdefault(change.ahead, []).append(place)
-    curves = [
-        TimeCurve(entry, tuple(times[entry]), tuple(overtakes.get(entry, ())))
-        for entry in by_rank(contest)
-    ]
-    subject = f"{contest.benchmark}, {contest.quality}"
-    values = [row.threshold for row in contest.thresholds]
-    return threshold_plot(subject, values, contest.target, curves, name)
 
 
 def cost(found: CostToAccuracy) -> Iterator[Plot]:
-    """Yield time against cost of each contest of several entries."""
+    """Yield cost over time of each contest of several entries that have a cost."""
     for place, contest in enumerate(found.contests):
-        plot = draw_costs(contest, f"cost-{place}")
-        if plot is not None and len(contest.priced) > 1:
+        points = [CostPoint(p.entry, p.seconds, p.cost, p.on_front) for p in contest.priced]
+        plot = cost_plot(contest.title, contest.currency, points, f"cost-{place}")
+        if plot is not None and len(points) > 1:
             yield plot
-
-
-def draw_costs(contest: Costs, name: str) -> Plot | None:
-    """Return cost over time; None where no entry has a cost. ``name``: unique on a page."""
-    points = [
-        CostPoint(paid.entry, paid.seconds, paid.cost, paid.on_front) for paid in contest.priced
-    ]
-    return cost_plot(contest.title, contest.currency, points, name)
 
 
 def communication(found: Communication) -> Iterator[Plot]:
@@ -185,23 +172,18 @@ def scaling(studies: ScalingStudies) -> list[Plot]:
 
 
 def _scale(point: ScalingPoint) -> Scale:
-    minutes, minutes_deviation = _mean_and_deviation(point.minutes)
-    epochs, epochs_deviation = _mean_and_deviation(point.epochs)
+    minutes, epochs = point.minutes, point.epochs
     return Scale(
         accelerators=point.accelerators,
-        minutes=minutes,
-        minutes_deviation=minutes_deviation,
-        epochs=epochs,
-        epochs_deviation=epochs_deviation,
+        minutes=minutes and minutes.mean,
+        minutes_deviation=minutes and minutes.deviation,
+        epochs=epochs and epochs.mean,
+        epochs_deviation=epochs and epochs.deviation,
         throughput=point.throughput.mean,
         throughput_deviation=point.throughput.deviation,
         efficiency=point.efficiency,
         time_efficiency=point.time_efficiency,
     )
-
-
-def _mean_and_deviation(spread: Spread | None) -> tuple[float | None, float | None]:
-    return (None, None) if spread is None else (spread.mean, spread.deviation)
 
 
 PLOTS: Mapping[str, Callable[[Any], Iterable[Plot]]] = {

@@ -194,9 +194,8 @@ def _log(
 ) -> TrainingLog:
     back = list(_backwards(rows))
     evaluations = tuple(row.evaluation for row in rows)
-    good = (e.ended for e in evaluations if e.quality is not None and quality.reaches(e.quality))
-    reached = next(good, None)
-    ended = evaluations[-1].ended if reached is None else reached
+    reached = quality.first_reached(evaluations)
+    ended = (reached or evaluations[-1]).ended
     return TrainingLog(
         source=str(tsv),
         run=Interval(started=0.0, ended=None if back else ended),

@@ -40,6 +40,9 @@ def _training(
     settings = {"trial": last.id, "seed": first.started.seed, **used.model_dump(mode="json")}
     executed = [span for trial in chain for span in spans.get(trial.id, ())]
     run = _run(chain, evaluations, view.history.end_utc)
+    # Not that of a later attempt, when the training was over.
+    end = math.inf if run is None or run.ended is None else run.ended
+    staging = tuple(each for each in staging_of([replica]) if each.started <= end)
     predicted, unread = load_predictions(last, view.paths)
     return base.model_copy(
         update={
@@ -47,7 +50,7 @@ def _training(
             "run": run,
             "succeeded": _succeeded(last, evaluations, base.quality),
             "init": init_of(view.history, [replica]),
-            "staging": _staging(replica, run),
+            "staging": staging,
             "epochs": epochs,
             "evaluations": evaluations,
             "global_batch_size": used.batch_size,
@@ -61,12 +64,6 @@ def _training(
     )
 
 
-def _staging(replica: ReplicaHistory, run: Interval | None) -> tuple[Interval, ...]:
-    """Return the staging of a training: not that of a later life, when it was over."""
-    end = math.inf if run is None or run.ended is None else run.ended
-    return tuple(each for each in staging_of([replica]) if each.started <= end)
-
-
 def _run(
     chain: Sequence[Trial], evaluations: Sequence[Evaluation], end: float | None
 ) -> Interval | None:
@@ -77,10 +74,9 @@ def _run(
     first, last = chain[0], chain[-1]
     if first.training_utc is None:
         return None
-    if cut(last):
-        return Interval(started=first.training_utc, ended=end)
-    ended = evaluations[-1].ended if evaluations else last.ended_utc
-    return Interval(started=first.training_utc, ended=ended)
+    if not cut(last):
+        end = evaluations[-1].ended if evaluations else last.ended_utc
+    return Interval(started=first.training_utc, ended=end)
 
 
 def _succeeded(
@@ -91,8 +87,7 @@ def _succeeded(
         return None
     if quality is None or quality.target is None:
         return last.state is not TrialState.FAILED
-    values = [e.quality for e in evaluations if e.quality is not None]
-    return any(quality.reaches(value) for value in values)
+    return quality.first_reached(evaluations) is not None
 
 
 def init_of(history: RunHistory, replicas: Sequence[ReplicaHistory]) -> Interval | None:

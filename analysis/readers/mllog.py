@@ -216,8 +216,7 @@ def _contradicted(
     """Yield that a log's own word for its end is not what its evaluations say."""
     if not succeeded or quality is None or quality.target is None:
         return
-    known = [one.quality for one in evaluations if one.quality is not None]
-    if not any(map(quality.reaches, known)):
+    if quality.first_reached(evaluations) is None:
         yield f"it says success, and no evaluation reached the target, {quality.target:g}"
 
 

@@ -16,7 +16,7 @@ from aiperf_hpc.analysis.readers.mllog_lines import TOKEN
 from aiperf_hpc.analysis.readers.run_directory import read_run
 from aiperf_hpc.analysis.readers.submission import read_results
 from aiperf_hpc.analysis.training_log import Entry, ReadResult, Unreadable
-from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
+from aiperf_hpc.errors import UsageError, reason_of
 from aiperf_hpc.streams import without_controls, without_stand_ins
 from aiperf_hpc.untrusted.files import open_regular
 
@@ -152,15 +152,17 @@ _PAIR = (".json", ".tsv")
 
 def dawnbench_inference(files: Sequence[Path], source: Path) -> Sequence[Unit]:
     """Find DAWNBench's entries of inference: JSON files that state a latency, without a TSV."""
-    return [(path,) for path in files if path.suffix == ".json" and _states_latency(path)]
+    found = (path for path in files if path.suffix == ".json")
+    return [(path,) for path in found if b'"latency"' in (_head(path) or b"")]
 
 
-def _states_latency(path: Path) -> bool:
+def _head(path: Path) -> bytes | None:
+    """Return the beginning of a file; None if it cannot be opened."""
     try:
         with open_regular(path) as file:
-            return b'"latency"' in file.read(PROBED)
+            return file.read(PROBED + 1)
     except OSError:
-        return False
+        return None
 
 
 def mllog_results(files: Sequence[Path], source: Path) -> Sequence[Unit]:
@@ -191,10 +193,8 @@ def _may_have_token(path: Path) -> bool:
     The latter of files that are called logs, empty or with more before them than is looked at, and
     of those that cannot be opened: the reader says what is wrong with them.
     """
-    try:
-        with open_regular(path) as file:
-            head = file.read(PROBED + 1)
-    except OSError:
+    head = _head(path)
+    if head is None:
         return True
     undecided = not head or len(head) > PROBED
     return TOKEN in head or (undecided and path.suffix.lower() in (".log", ".out"))
@@ -206,18 +206,8 @@ def _without_digits(path: Path) -> str:
 
 
 def each(read: Callable[[Unit], ReadResult]) -> Callable[[Sequence[Unit], Options], ReadResult]:
-    """Return how a format whose units are read one by one reads all of them.
-
-    A unit whose reading fails by an error of ours is named with its message.
-    """
-
-    def read_one(unit: Unit) -> ReadResult:
-        try:
-            return read(unit)
-        except AIPerfError as error:
-            return ReadResult.failed(unit[0], error)
-
-    return lambda units, options: ReadResult.joined(map(read_one, units))
+    """Return how a format whose units are read one by one reads all of them."""
+    return lambda units, options: ReadResult.joined(map(read, units))
 
 
 def _read_results(units: Sequence[Unit], options: Options) -> ReadResult:

@@ -15,9 +15,9 @@ from aiperf_hpc.analysis.analysis import Analysis, analyze
 from aiperf_hpc.analysis.options import Options, qualities
 from aiperf_hpc.analysis.page.plots import (
     MOST_CURVES,
-    draw_costs,
-    draw_sensitivity,
+    cost,
     ops_over_time,
+    thresholds,
     time_breakdown,
 )
 from aiperf_hpc.analysis.readers.sources import read_sources
@@ -97,18 +97,16 @@ def test_curves_that_are_left_out_are_said(count: int, monkeypatch: pytest.Monke
 
 def test_public_entries_of_cifar10(tmp_path: Path) -> None:
     entries = cifar10_entries(tmp_path)
-    thresholds = draw_sensitivity(threshold_sensitivity(entries, Options()).contests[0], "t")
-    assert thresholds
-    assert "31 of 31 entries reach 89.5" in thresholds.description
-    assert "1 of 31 entries reach 95" in thresholds.description
-    costs = draw_costs(cost_to_accuracy(entries, Options()).contests[0], "c")
-    assert costs
+    (over,) = thresholds(threshold_sensitivity(entries, Options()))
+    assert "31 of 31 entries reach 89.5" in over.description
+    assert "1 of 31 entries reach 95" in over.description
+    (costs,) = cost(cost_to_accuracy(entries, Options()))
     assert "20 entries" in costs.description
     assert "0.105 USD" in costs.description
-    assert len(thresholds.svg) + len(costs.svg) < 100_000
+    assert len(over.svg) + len(costs.svg) < 100_000
 
 
 def test_what_nobody_reached_is_not_drawn() -> None:
     options = Options(thresholds=(qualities("--thresholds", "0.99"),))
-    contests = threshold_sensitivity([entry("e", log_of([(1, 0.5)]))], options).contests
-    assert draw_sensitivity(contests[0], "t") is None
+    entries = [entry(name, log_of([(1, 0.5)])) for name in "ab"]
+    assert list(thresholds(threshold_sensitivity(entries, options))) == []

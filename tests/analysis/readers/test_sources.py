@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from tests.support.result_logs import heading, training, write_log
 
-from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.readers import sources as module
 from aiperf_hpc.analysis.readers.mllog import read_logs
 from aiperf_hpc.analysis.readers.sources import Walk, dawnbench_pairs, read_sources, run_directories
-from aiperf_hpc.analysis.training_log import ReadResult, Unreadable
-from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.analysis.training_log import ReadResult
+from aiperf_hpc.errors import UsageError
 
 
 def names(source: Path) -> list[str]:
@@ -142,14 +141,3 @@ def test_a_file_belongs_to_the_first_format_that_takes_it(
     (entry,) = read_sources([tmp_path]).entries
     assert [Path(log.source).name for log in entry.logs] == ["b.log"]
     assert taken == [tmp_path / "a.mine"]
-
-
-def test_units_that_are_read_one_by_one(tmp_path: Path) -> None:
-    def read(unit: module.Unit) -> ReadResult:
-        if unit[0].name == "bad":
-            raise AIPerfError("it is bad")
-        return ReadResult(unreadable=(Unreadable(path=str(unit[0]), reason="read"),))
-
-    found = module.each(read)([(tmp_path / "bad",), (tmp_path / "good",)], Options())
-    reasons = {Path(one.path).name: one.reason for one in found.unreadable}
-    assert reasons == {"bad": "it is bad", "good": "read"}
