@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import SerializeAsAny
 
 from aiperf_hpc.analysis.document import json_parts
-from aiperf_hpc.analysis.metric import Aggregate, NotMeasuredError, measured
+from aiperf_hpc.analysis.metric import Aggregate, measured, measured_each
 from aiperf_hpc.analysis.metrics import METRICS
 from aiperf_hpc.analysis.metrics.mlperf_rules import rule_problems, scored_runs
 from aiperf_hpc.analysis.metrics.time_to_solution import SCORES
@@ -103,18 +103,14 @@ SECTIONS: tuple[Section, ...] = (
 
 def analyze(logs: ReadResult, options: Options) -> Analysis:
     """Compute every metric and every section of the logs that were read."""
-    sections: dict[str, Value] = {}
-    missing: dict[str, str] = {}
     entries = tuple(with_target(entry, options) for entry in logs.entries)
-    for section in SECTIONS:
-        try:
-            sections[section.name] = section.compare(entries, options)
-        except NotMeasuredError as error:
-            missing[section.name] = str(error)
+    sections, missing = measured_each(
+        SECTIONS, lambda section: (section.name, section.compare(entries, options))
+    )
     return Analysis(
         entries=entries,
         measures=tuple(map(metrics_of, entries)),
-        sections=sections,
+        sections=dict(sections),
         missing=missing,
         unreadable=logs.unreadable,
     )

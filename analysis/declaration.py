@@ -92,11 +92,6 @@ class Declaration(Value):
                 _check(self.level, name, layer)
         return self
 
-    @property
-    def changed(self) -> tuple[LayerName, ...]:
-        """The layers that were changed, from the lowest."""
-        return tuple(name for name, layer in self.layers.items() if layer.changed)
-
 
 def read_declaration(path: Path) -> Declaration:
     """Read a declaration from YAML.

@@ -66,6 +66,11 @@ class Aggregate(Value):
     """Indices in ``values`` of the scored trainings."""
 
 
+def plus_minus(mean: float, deviation: float | None, text: Callable[[float], str]) -> str:
+    """Return a mean with its deviation, if it has one."""
+    return text(mean) if deviation is None else f"{text(mean)} ± {text(deviation)}"
+
+
 def measured(compute: Callable[[], T]) -> tuple[T | None, str]:
     """Return a value and no reason, or None and why it cannot be measured."""
     try:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from aiperf_hpc.analysis.analysis import SECTIONS, Analysis, EntryMetrics, notes_on
 from aiperf_hpc.analysis.layout import WIDTH, tables_as_lines, wrapped
-from aiperf_hpc.analysis.metric import Aggregate, Metric
+from aiperf_hpc.analysis.metric import Aggregate, Metric, plus_minus
 from aiperf_hpc.analysis.metrics import METRICS
 from aiperf_hpc.analysis.metrics.mlperf_rules import staging_place
-from aiperf_hpc.analysis.training_log import RANK, Entry, System, any_of
+from aiperf_hpc.analysis.training_log import RANK, Entry, any_of
 from aiperf_hpc.results.table import NONE, Table, reasons
 from aiperf_hpc.results.views.resources import counted
 
@@ -33,13 +33,13 @@ def entry_table(entry: Entry, of: EntryMetrics) -> Table:
 
 
 def _row(metric: Metric, aggregate: Aggregate) -> tuple[str, str, str]:
-    kept, of = len(aggregate.kept), len(aggregate.values)
-    return metric.title, _figure(metric, aggregate) + metric.suffix, f"{kept} of {of}" * (kept < of)
+    scored, of = len(aggregate.kept), len(aggregate.values)
+    fewer = f"{scored} of {of}" if scored < of else ""
+    return metric.title, _figure(metric, aggregate) + metric.suffix, fewer
 
 
 def _figure(metric: Metric, aggregate: Aggregate) -> str:
-    figures = (aggregate.mean, aggregate.deviation)
-    return " ± ".join(metric.formatted(figure) for figure in figures if figure is not None)
+    return plus_minus(aggregate.mean, aggregate.deviation, metric.formatted)
 
 
 def facts_of(entry: Entry) -> Iterator[str]:
@@ -103,17 +103,11 @@ def _entry_row(entry: Entry, of: EntryMetrics) -> tuple[str, ...]:
         "" if system.resources is None else f"{system.resources.replicas:,}",
         "" if system.nodes is None else f"{system.nodes:,}",
         "" if system.accelerators is None else f"{system.accelerators:,}",
-        _model(system),
+        f"CPU: {system.accelerator}" if system.device == RANK else system.accelerator or "",
         system.framework or "",
         "" if place is None else PLACES[place],
         str(notes) if notes else "",
     )
-
-
-def _model(system: System) -> str:
-    """Return the model of what an entry's system computes on."""
-    without = system.device == RANK
-    return f"CPU: {system.accelerator}" if without else system.accelerator or ""
 
 
 def metrics_table(analysis: Analysis) -> Table:

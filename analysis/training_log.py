@@ -45,11 +45,6 @@ class Epoch(NamedTuple):
     passes: float = 1.0
     """How many passes it spans: several where a log has blocks of epochs."""
 
-    @property
-    def seconds(self) -> float | None:
-        """Its length, None without an end."""
-        return None if self.ended is None else self.ended - self.started
-
 
 class Evaluation(NamedTuple):
     """One evaluation on the validation data."""

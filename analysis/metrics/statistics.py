@@ -27,7 +27,7 @@ FEWEST_WINDOWS = 8
 MOST_RUNS = 1_000_000
 
 
-class Interval(Value):
+class ConfidenceInterval(Value):
     """A confidence interval. An end is None if it is unbounded."""
 
     low: float
@@ -52,7 +52,7 @@ def coefficient_of_variation(values: Sequence[float]) -> float:
     return float(known.std(ddof=1)) / mean
 
 
-def bootstrap_limits(values: Sequence[float], confidence: float = 0.95) -> Interval:
+def bootstrap_limits(values: Sequence[float], confidence: float = 0.95) -> ConfidenceInterval:
     """Return a bootstrapped confidence interval of the coefficient of variation.
 
     Bias-corrected and accelerated (Efron 1987, "Better Bootstrap Confidence Intervals", JASA 82),
@@ -70,7 +70,7 @@ def bootstrap_limits(values: Sequence[float], confidence: float = 0.95) -> Inter
     for method, name in (("BCa", "BCa bootstrap"), ("percentile", "percentile bootstrap")):
         low, high = _bootstrap(known, confidence, method)
         if math.isfinite(low) and math.isfinite(high):
-            return Interval(low=low, high=high, method=name)
+            return ConfidenceInterval(low=low, high=high, method=name)
     raise NotMeasuredError("the bootstrap has no interval of these values")
 
 
@@ -97,7 +97,7 @@ def _variation_along(values: NDArray[Any], axis: int) -> NDArray[Any]:
     return found
 
 
-def normal_limits(variation: float, count: int, confidence: float = 0.95) -> Interval:
+def normal_limits(variation: float, count: int, confidence: float = 0.95) -> ConfidenceInterval:
     """Return a confidence interval of a coefficient of variation, of normal values.
 
     McKay's chi-square approximation as modified by Vangel (1996, "Confidence Intervals for a
@@ -118,7 +118,7 @@ def normal_limits(variation: float, count: int, confidence: float = 0.95) -> Int
     tail = (1.0 - confidence) / 2.0
     quantiles = (stats.chi2.ppf(1.0 - tail, count - 1), stats.chi2.ppf(tail, count - 1))
     low, high = (_vangel(variation, count, float(u)) for u in quantiles)
-    return Interval(
+    return ConfidenceInterval(
         low=low,
         high=high if math.isfinite(high) else None,
         method="normal values (Vangel 1996)",
@@ -130,7 +130,7 @@ def _vangel(variation: float, count: int, quantile: float) -> float:
     return variation / math.sqrt(under) if under > 0.0 else math.inf
 
 
-def share_limits(reached: int, runs: int, confidence: float = 0.95) -> Interval:
+def share_limits(reached: int, runs: int, confidence: float = 0.95) -> ConfidenceInterval:
     """Return a confidence interval of the share of runs that reach something.
 
     Wilson's score interval (1927), as Brown, Cai and DasGupta (2001, "Interval Estimation for a
@@ -144,7 +144,7 @@ def share_limits(reached: int, runs: int, confidence: float = 0.95) -> Interval:
     if runs < 1:
         raise NotMeasuredError("there are no runs")
     found = stats.binomtest(reached, runs).proportion_ci(confidence, method="wilson")
-    return Interval(low=float(found.low), high=float(found.high), method="Wilson")
+    return ConfidenceInterval(low=float(found.low), high=float(found.high), method="Wilson")
 
 
 def runs_for(variation: float, precision: float, confidence: float = 0.95) -> int:

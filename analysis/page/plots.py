@@ -48,12 +48,12 @@ def _time_bar(of: EntryMetrics) -> TimeBar | None:
     if "compute" not in known or "extra" not in known:
         return None
     compute, evaluation = known["compute"], known.get("evaluation")
-    told = evaluation.mean if evaluation and evaluation.kept == compute.kept else None
+    separate = evaluation.mean if evaluation and evaluation.kept == compute.kept else None
     return TimeBar(
         of.entry,
         staging=_staging_inside(known.get("staging"), known.get("staging_outside")),
-        compute=compute.mean - (told or 0.0),
-        evaluation=told,
+        compute=compute.mean - (separate or 0.0),
+        evaluation=separate,
         extra=known["extra"].mean,
     )
 
@@ -78,8 +78,8 @@ def ops_over_time(analysis: Analysis) -> Iterator[Plot]:
         return
     plot = ops_over_time_plot(curves[:MOST_CURVES])
     if len(curves) > MOST_CURVES:
-        shown = f"The first {MOST_CURVES} of {len(curves)} runs; the JSON document has all."
-        plot = replace(plot, caption=f"{plot.caption} {shown}")
+        left_out = f"The first {MOST_CURVES} of {len(curves)} runs; the JSON document has all."
+        plot = replace(plot, caption=f"{plot.caption} {left_out}")
     yield plot
 
 

@@ -294,10 +294,9 @@ def _hpc_round(time: float) -> str | None:
 
 def _name(group: _Group, benchmark: str, scenario: str) -> str:
     """Return a name that people would use."""
-    words = [group.organization or "", group.platform or group.folder.name, benchmark]
-    if scenario == "weak":
-        words.append("weak")
-    return " ".join(word for word in words if word)
+    weak = "weak" if scenario == "weak" else None
+    parts = (group.organization, group.platform or group.folder.name, benchmark, weak)
+    return " ".join(part for part in parts if part)
 
 
 def system_of(name: str, document: Mapping[str, Any]) -> System:

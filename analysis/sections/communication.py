@@ -201,6 +201,8 @@ def run_steps(entry: Entry) -> RunSteps:
     view.refresh()
     config, history = view.manifest.config, view.history
     times = [times for replica in history.replicas.values() for times in replica.step_times]
+    machines = [r.machine for r in history.replicas.values() if r.machine is not None]
+    hardware = {name for each in machines for name in (each.cpu, *each.accelerators)}
     recorded = {part for each in times for part, seconds in each.seconds.items() if seconds}
     values: dict[str, Any] = config.model_dump(mode="json", exclude=set(NOT_OF_THE_STEP))
     for section, names in NOT_COMPUTED.items():
@@ -208,7 +210,7 @@ def run_steps(entry: Entry) -> RunSteps:
     return RunSteps(
         entry=entry.name,
         configuration=values,
-        hardware=_hardware(view),
+        hardware=tuple(sorted(hardware)),
         ranks=config.replica.ranks,
         batch_size=config.training.batch_size,
         operations=sum(
@@ -219,11 +221,6 @@ def run_steps(entry: Entry) -> RunSteps:
         steps=sum(each.steps for each in times),
         parts={part: sum(each.seconds.get(part, 0.0) for each in times) for part in recorded},
     )
-
-
-def _hardware(view: RunView) -> tuple[str, ...]:
-    machines = [r.machine for r in view.history.replicas.values() if r.machine is not None]
-    return tuple(sorted({name for each in machines for name in (each.cpu, *each.accelerators)}))
 
 
 def breakdown(run: RunSteps) -> Breakdown:

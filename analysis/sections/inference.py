@@ -109,5 +109,5 @@ def tables(found: InferenceResults) -> Iterator[Table]:
             ("entry", "ms", "USD", "quality"),
             rows,
             title=serving.benchmark,
-            notes=tuple(f"not ranked: {said}" for said in reasons(serving.excluded)),
+            notes=tuple(f"not ranked: {note}" for note in reasons(serving.excluded)),
         )

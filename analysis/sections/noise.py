@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from aiperf_hpc.analysis.metric import NotMeasuredError, measured
 from aiperf_hpc.analysis.metrics.score import operations_per_second
@@ -85,14 +85,13 @@ def noise_of(logs: Sequence[TrainingLog]) -> Noise:
         "architectures and batches": [r / m for r, m in zip(rates, machine, strict=True)],
         "share of time at work": [s / r for s, r in zip(scores, rates, strict=True)],
     }
-    return Noise(machine_by=machine_by, factors=_factors(scores, factors))
-
-
-def _factors(scores: Sequence[float], factors: Mapping[str, Sequence[float]]) -> tuple[Factor, ...]:
     shares = log_shares(scores, list(factors.values()))
-    return tuple(
-        Factor(name=name, deviation=statistics.stdev(map(math.log, values)), share=share)
-        for (name, values), share in zip(factors.items(), shares, strict=True)
+    return Noise(
+        machine_by=machine_by,
+        factors=tuple(
+            Factor(name=name, deviation=statistics.stdev(map(math.log, values)), share=share)
+            for (name, values), share in zip(factors.items(), shares, strict=True)
+        ),
     )
 
 

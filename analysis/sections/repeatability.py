@@ -15,7 +15,7 @@ from aiperf_hpc.analysis.metrics import METRICS
 from aiperf_hpc.analysis.metrics.score import ERROR, OPS, REGULATED
 from aiperf_hpc.analysis.metrics.statistics import (
     FEW,
-    Interval,
+    ConfidenceInterval,
     bootstrap_limits,
     coefficient_of_variation,
     normal_limits,
@@ -58,7 +58,7 @@ class Variation(Value):
     deviation: float
     variation: float
     """Coefficient of variation: deviation over mean."""
-    interval: Interval | None
+    interval: ConfidenceInterval | None
     """Of the coefficient of variation, by the bootstrap."""
     no_interval: str
     """Why there is none; empty where there is."""
@@ -74,7 +74,7 @@ class TargetReached(Value):
     reached: int
     runs: int
     share: float
-    interval: Interval
+    interval: ConfidenceInterval
 
 
 class Verdict(Value):
@@ -83,7 +83,7 @@ class Verdict(Value):
     measure: str
     limit: float
     variation: float
-    interval: Interval
+    interval: ConfidenceInterval
     """In which the true coefficient of variation lies above each end with 95 % and 5 %."""
     verdict: Decision
     runs_to_decide: int | None
@@ -238,7 +238,7 @@ def verdict_on(measure: str, variation: float, runs: int) -> Verdict:
     )
 
 
-def _decision(variation: float, runs: int) -> tuple[Decision, Interval]:
+def _decision(variation: float, runs: int) -> tuple[Decision, ConfidenceInterval]:
     interval = normal_limits(variation, runs, 2.0 * CONFIDENCE - 1.0)
     if interval.low > LIMIT:
         return "FAIL", interval
@@ -293,7 +293,7 @@ def _cells(of: Variation) -> tuple[str, ...]:
     )
 
 
-def _limits(of: Interval) -> str:
+def _limits(of: ConfidenceInterval) -> str:
     return f"{percent(of.low)} to {'unbounded' if of.high is None else percent(of.high)}"
 
 

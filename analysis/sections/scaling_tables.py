@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from aiperf_hpc.analysis.metric import plus_minus
 from aiperf_hpc.analysis.metrics.scaling import Estimate, PowerLaw, PrincipalComponent
 from aiperf_hpc.analysis.sections.scaling_study import (
     EqualWork,
@@ -29,7 +30,7 @@ def tables(found: ScalingStudies) -> Iterator[Table]:
         yield _throughput(study)
         yield _convergence(study)
         yield from (_predictions(study, work) for work in study.equal_work)
-    left_out = (f"in no study: {said}" for said in reasons(found.left_out))
+    left_out = (f"in no study: {note}" for note in reasons(found.left_out))
     yield Table(notes=tuple(left_out))
 
 
@@ -76,10 +77,8 @@ def _scale(point: ScalingPoint) -> tuple[str, str, str]:
 
 
 def _mean(spread: Spread | None, digits: int) -> str:
-    if spread is None:
-        return NONE
-    deviation = "" if spread.deviation is None else f" ± {spread.deviation:,.{digits}f}"
-    return f"{spread.mean:,.{digits}f}{deviation}"
+    text = f"{{:,.{digits}f}}".format
+    return NONE if spread is None else plus_minus(spread.mean, spread.deviation, text)
 
 
 def _in_words(component: PrincipalComponent) -> str:
@@ -129,8 +128,7 @@ def _laws(work: EqualWork) -> Iterator[str]:
 
 
 def _power(law: PowerLaw) -> str:
-    margin = "" if law.exponent_margin is None else f" ± {law.exponent_margin:.3f}"
-    return f"{law.exponent:.3f}{margin}"
+    return plus_minus(law.exponent, law.exponent_margin, "{:.3f}".format)
 
 
 def _estimate(estimate: Estimate) -> str:

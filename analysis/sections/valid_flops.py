@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby, repeat
 from operator import attrgetter
 from statistics import fmean, stdev
 from typing import NamedTuple
 
 from aiperf_hpc.analysis.declaration import LAYERS, Declaration, Layer
-from aiperf_hpc.analysis.metric import NotMeasuredError, measured_each
+from aiperf_hpc.analysis.metric import NotMeasuredError, measured_each, plus_minus
 from aiperf_hpc.analysis.metrics.score import operations_per_second
 from aiperf_hpc.analysis.metrics.time_to_accuracy import time_to_quality
 from aiperf_hpc.analysis.metrics.time_to_solution import throughput_of_all
@@ -208,6 +209,7 @@ class _Training(NamedTuple):
     higher_is_better: bool
     achieved: float
     flops: float
+    flops_source: str
     vflops: float
 
 
@@ -249,7 +251,7 @@ def _row(entry: Entry, chosen: int | None) -> ValidFlops:
         entry=entry.name,
         benchmark=entry.benchmark,
         flops=combined(training.flops for training in trainings),
-        flops_source=_flops_source(entry.benchmark, first.log),
+        flops_source=first.flops_source,
         quality=fmean(training.achieved for training in trainings),
         target=first.target,
         higher_is_better=first.higher_is_better,
@@ -279,24 +281,21 @@ def _shares(logs: Sequence[TrainingLog]) -> Iterator[float]:
 
 
 def _training(benchmark: str, log: TrainingLog, exponent: int) -> _Training:
-    target, achieved, flops = target_of(log.quality), achieved_quality(log), _flops(benchmark, log)
+    target, achieved = target_of(log.quality), achieved_quality(log)
     assert log.quality is not None  # noqa: S101 -- it has a target
+    flops, source = _flops(benchmark, log)
     vflops = valid_flops(flops, log.quality, achieved, exponent)
-    return _Training(log, target, log.quality.higher_is_better, achieved, flops, vflops)
+    return _Training(log, target, log.quality.higher_is_better, achieved, flops, source, vflops)
 
 
-def _flops(benchmark: str, log: TrainingLog) -> float:
-    """Return counted operations over time, or throughput × the published count of a sample."""
+def _flops(benchmark: str, log: TrainingLog) -> tuple[float, str]:
+    """Return operations a second, counted or by a published count of a sample, and their source."""
     if log.operations is not None:
-        return operations_per_second(log)
-    return known_count(benchmark, log.train_samples).operations * throughput_of_all(log)
-
-
-def _flops_source(benchmark: str, log: TrainingLog) -> str:
-    if log.operations is not None:
-        return "operations that the run counted, over its time"
+        return operations_per_second(log), "operations that the run counted, over its time"
     count = known_count(benchmark, log.train_samples)
-    return f"{count.operations:,} operations a sample × training throughput ({count.source})"
+    return count.operations * throughput_of_all(log), (
+        f"{count.operations:,} operations a sample × training throughput ({count.source})"
+    )
 
 
 def _declared(
@@ -341,11 +340,12 @@ def tables(found: ValidFlopsTable) -> Iterator[Table]:
         "entry", "benchmark", "FLOPS", "quality", "target", "n", "Valid FLOPS",
         "reached the target", "time to it, mean",
     )  # fmt: skip
+    vflops = partial(si, unit="VFLOPS")
     rows = tuple(
         (
             row.entry, row.benchmark, si(row.flops, "FLOPS"), f"{row.quality:.4g}",
             f"{'≥' if row.higher_is_better else '≤'} {row.target:g}", str(row.exponent),
-            _vflops(row), f"{row.reached} of {row.trainings}",
+            plus_minus(row.vflops, row.deviation, vflops), f"{row.reached} of {row.trainings}",
             optional(duration, row.seconds_to_quality),
         )
         for row in found.rows
@@ -361,11 +361,6 @@ def tables(found: ValidFlopsTable) -> Iterator[Table]:
         yield _declaration(declaration, list(group))
 
 
-def _vflops(row: ValidFlops) -> str:
-    deviation = "" if row.deviation is None else f" ± {si(row.deviation, 'VFLOPS')}"
-    return f"{si(row.vflops, 'VFLOPS')}{deviation}"
-
-
 def _notes(rows: Sequence[ValidFlops]) -> Iterator[str]:
     """Yield by what FLOPS and n are known, and which trainings lack something."""
     for source, names in by_reason({row.entry: row.flops_source for row in rows}).items():
@@ -374,8 +369,8 @@ def _notes(rows: Sequence[ValidFlops]) -> Iterator[str]:
     for exponent, benchmarks in by_reason(exponents).items():
         yield f"{exponent}: {', '.join(benchmarks)}"
     for row in rows:
-        for said in reasons(row.unmeasured):
-            yield f"{row.entry}: without {said}"
+        for reason in reasons(row.unmeasured):
+            yield f"{row.entry}: without {reason}"
 
 
 def _declaration(declaration: Declaration, group: Sequence[Declared]) -> Table:

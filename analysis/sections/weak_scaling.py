@@ -39,12 +39,6 @@ def time_to_train_all(runs: Sequence[Interval]) -> float:
     return minutes
 
 
-def equal_seeds(logs: Sequence[TrainingLog]) -> tuple[str, ...]:
-    """Return the seeds that more than one model has: equal seeds are not several models."""
-    seeds = Counter(str(log.settings["seed"]) for log in logs if "seed" in log.settings)
-    return tuple(sorted(seed for seed, count in seeds.items() if count > 1))
-
-
 class WeakScaling(Value):
     """One entry of weak scaling."""
 
@@ -98,8 +92,8 @@ def _weak(entry: Entry) -> WeakScaling:
 
 
 def _problems(entry: Entry, trained: int) -> Iterator[str]:
-    seeds = equal_seeds(entry.logs)
-    if seeds:
+    counts = Counter(str(log.settings["seed"]) for log in entry.logs if "seed" in log.settings)
+    if seeds := sorted(seed for seed, count in counts.items() if count > 1):
         yield f"equal seeds, which the rules forbid: {', '.join(seeds[:5])}"
     if len({log.accelerators for log in entry.logs}) > 1:
         yield f"its models are not trained on equally many {plural(entry.system.device)}"

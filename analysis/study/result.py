@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
-from aiperf_hpc.analysis.metric import NotMeasuredError
+from aiperf_hpc.analysis.metric import NotMeasuredError, plus_minus
 from aiperf_hpc.analysis.study.plan import Study, variations
 from aiperf_hpc.formatting import duration, si
 from aiperf_hpc.results.views.run_view import RunView
@@ -166,10 +166,9 @@ def _formatted(value: float, study: Study) -> str:
 
 
 def _times(ratio: Ratio | None) -> str:
-    if ratio is None:
-        return "–"
-    spread = "" if ratio.deviation is None else f" ± {ratio.deviation:.2f}"
-    return f"{ratio.value:.2f}{spread} ×"
+    return (
+        "–" if ratio is None else f"{plus_minus(ratio.value, ratio.deviation, '{:.2f}'.format)} ×"
+    )
 
 
 class Ratio(Value):

@@ -14,6 +14,7 @@ from aiperf_hpc.analysis.declaration import LAYERS, Declaration, read_declaratio
 from aiperf_hpc.errors import UsageError
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "vflops_declaration.yaml"
+OF_THE_MACHINE = LAYERS[:4]
 UNCHANGED = {name: {"changed": False} for name in LAYERS}
 
 
@@ -21,6 +22,12 @@ def written(folder: Path, level: str, **changed: object) -> Path:
     file = folder / "declaration.yaml"
     file.write_text(yaml.safe_dump({"level": level, "layers": UNCHANGED | changed}), "utf-8")
     return file
+
+
+def changed(path: Path) -> tuple[str, ...]:
+    """Return the layers that a declaration states as changed, from the lowest."""
+    layers = read_declaration(path).layers
+    return tuple(name for name, layer in layers.items() if layer.changed)
 
 
 def refusal(path: Path) -> str:
@@ -39,23 +46,15 @@ def test_the_example_of_the_documentation_is_valid() -> None:
     declaration = read_declaration(EXAMPLE)
     assert declaration.level == "hardware"
     assert declaration.entry is None
-    assert declaration.changed == (
-        "hardware",
-        "operating_system",
-        "communication_libraries",
-        "accelerator_libraries",
-        "programming_model",
-        "hyperparameters",
-    )
+    assert changed(EXAMPLE) == (
+        *OF_THE_MACHINE, "programming_model", "hyperparameters",
+    )  # fmt: skip
 
 
 def test_a_hardware_level_entry_that_changes_the_framework_is_refused(tmp_path: Path) -> None:
     said = refusal(written(tmp_path, "hardware", framework=change()))
     assert "the hardware level does not let layer 5, framework, change" in said
     assert said.endswith("that is the system level")
-
-
-OF_THE_MACHINE = LAYERS[:4]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ def test_what_each_level_lets_change_whatever_of_it(
     allowed: list[str] = []
     for name in LAYERS:
         with contextlib.suppress(UsageError):
-            allowed += read_declaration(written(tmp_path, level, **{name: change()})).changed
+            allowed += changed(written(tmp_path, level, **{name: change()}))
     assert allowed == list(layers)
     said = refusal(written(tmp_path, level, problem_domain=change()))
     assert "layer 9, problem_domain, change, nor does any other" in said
@@ -80,7 +79,7 @@ def test_what_each_level_lets_change_whatever_of_it(
 
 @pytest.mark.parametrize("level", ["hardware", "system"])
 def test_of_hyperparameters_batch_and_rate_alone_may_change(tmp_path: Path, level: str) -> None:
-    assert read_declaration(written(tmp_path, level, hyperparameters=change("batch size"))).changed
+    assert changed(written(tmp_path, level, hyperparameters=change("batch size")))
     said = refusal(written(tmp_path, level, hyperparameters=change("batch size", "optimizer")))
     assert "only batch size and learning rate policy of layer 8" in said
     assert "`parts` says batch size, optimizer" in said

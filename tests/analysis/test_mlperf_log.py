@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from mlperf_logging.compliance_checker import mlp_compliance
+from tests.support.run_factory import refreshed
 from tests.support.run_writer import (
     RunWriter,
+    evaluated,
     progress,
     replica_started,
     run_ended,
@@ -27,7 +29,6 @@ from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.analysis.sections.reference_convergence import reference_convergence
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.records import DatasetLoaded, Evaluated, TrainingStarted
@@ -88,15 +89,11 @@ def write_run(
 
 def _evaluated(trial: str, epoch: int, quality: float, data: DatasetInfo) -> Evaluated:
     count = data.validation_samples
-    measure = "intersection_over_union"
-    sums = {measure: quality * count}
+    measure, sums = "intersection_over_union", {"intersection_over_union": quality * count}
     if "mask" not in data.targets:
         measure = "mean_absolute_error"
         sums = {"absolute_error": 4 * count * quality, "values": 4.0 * count}
-    return Evaluated(
-        trial=trial, epoch=epoch, learning_rate=0.001, train_loss=1.0, validation_loss=1.0,
-        measure=measure, sums=sums, samples=count,
-    )  # fmt: skip
+    return evaluated(trial, correct=0, epoch=epoch, measure=measure, sums=sums, samples=count)
 
 
 CURVES = [[0.4, 0.2, 0.12], [0.4, 0.12], [0.3]]
@@ -232,8 +229,7 @@ def test_the_reference_binds_neither_open_settings_nor_other_data(tmp_path: Path
 def test_a_report_divides_the_time_as_the_analysis_does(tmp_path: Path) -> None:
     """But for the network's building and staging, which lie before the run of MLPerf HPC."""
     root = write_run(tmp_path / "run", CURVES)
-    view = RunView(RunPaths(root))
-    view.refresh()
+    view = refreshed(RunPaths(root))
     (entry,) = read_run(root).entries
     assert len(view.training_times(view.until)) == len(entry.logs) == 2
     for ours, log in zip(view.training_times(view.until), entry.logs, strict=True):

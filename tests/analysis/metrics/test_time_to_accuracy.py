@@ -11,7 +11,6 @@ from tests.support.training_logs import ACCURACY, ERROR, cifar10_entries, traini
 from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.metrics.time_to_accuracy import (
     progress_of,
-    time_at_once,
     time_to_quality,
     time_to_target,
 )
@@ -84,8 +83,3 @@ def test_logs_that_tell_nothing() -> None:
         progress_of(training([(10, None)]))
     with pytest.raises(NotMeasuredError, match="no target"):
         time_to_target(training([(10, 0.5)], ACCURACY.model_copy(update={"target": None})))
-
-
-def test_trainings_at_once_take_until_the_last_is_there() -> None:
-    assert time_at_once([100.0, 110.0], [50.0, 45.0]) == 55.0
-    assert time_at_once([100.0, 110.0], [50.0, None]) is None
