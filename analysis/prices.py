@@ -45,7 +45,7 @@ class PriceTable(Value):
     @field_validator("systems", "accelerators")
     @classmethod
     def _named_once(cls, prices: dict[str, float]) -> dict[str, float]:
-        names = Counter(" ".join(_words(name)) for name in prices)
+        names = Counter(map(_normal, prices))
         for name, count in names.items():
             if not name or count > 1:
                 raise ValueError(f"'{name}' stands {count} times" if name else "an empty name")
@@ -61,9 +61,9 @@ class PriceTable(Value):
             accelerator: the model of its accelerators, in as many words as its maker has.
             accelerators: how many it has.
         """
-        wanted = {tuple(_words(name)) for name in names}
+        wanted = set(map(_normal, names))
         for name, price in self.systems.items():
-            if tuple(_words(name)) in wanted:
+            if _normal(name) in wanted:
                 return Price(price, "price table, system")
         model = self._model(accelerator or "")
         if model is None or not accelerators:
@@ -73,9 +73,9 @@ class PriceTable(Value):
 
     def _model(self, accelerator: str) -> str | None:
         """Return the name that says most of what an accelerator is called; None for none."""
-        words = _words(accelerator)
-        fitting = [name for name in self.accelerators if _within(_words(name), words)]
-        return max(fitting, key=lambda name: (len(_words(name)), len(name)), default=None)
+        full = f" {_normal(accelerator)} "
+        fitting = [name for name in self.accelerators if f" {_normal(name)} " in full]
+        return max(fitting, key=lambda name: (_normal(name).count(" "), len(name)), default=None)
 
 
 def load_prices(path: Path) -> PriceTable:
@@ -101,9 +101,6 @@ def _described(error: ValidationError) -> str:
     return f"{first_fault(error)}{received}{more}"
 
 
-def _words(name: str) -> list[str]:
-    return re.findall(r"[^\W_]+", name.lower())
-
-
-def _within(part: list[str], whole: list[str]) -> bool:
-    return any(whole[i : i + len(part)] == part for i in range(len(whole) - len(part) + 1))
+def _normal(name: str) -> str:
+    """Return the words of a name in lower case, with a space between them."""
+    return " ".join(re.findall(r"[^\W_]+", name.lower()))

@@ -5,18 +5,15 @@ All times are UTC in seconds. What a log does not say is None, never a default.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property, wraps
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, InstanceOf
 
 from aiperf_hpc.results.views.quantities import Figures
 from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.trial import Value
-
-T = TypeVar("T")
 
 
 class Interval(Value):
@@ -215,34 +212,9 @@ class TrainingLog(Value):
     problems: tuple[str, ...] = ()
     """What is wrong with it, a line each."""
 
-    @cached_property
-    def derived(self) -> dict[str, Any]:
-        """What was computed of it, by the names of the functions, for those that need it again."""
-        return {}
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy, of which nothing has been computed."""
-        copied = super().model_copy(update=update, deep=deep)
-        copied.__dict__.pop("derived", None)
-        return copied
-
-
-def cached_per_log(function: Callable[[TrainingLog], T]) -> Callable[[TrainingLog], T]:
-    """Have a function of a training computed once for each, however many measures need it.
-
-    What raises an error is computed again.
-    """
-    name = f"{function.__module__}.{function.__qualname__}"
-
-    @wraps(function)
-    def computed(log: TrainingLog) -> T:
-        derived = log.derived
-        if name not in derived:
-            derived[name] = function(log)
-        found: T = derived[name]
-        return found
-
-    return computed
+    def __hash__(self) -> int:
+        """Return its identity: what is computed of a log again and again is cached by that."""
+        return id(self)
 
 
 class Entry(Value):

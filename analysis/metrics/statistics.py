@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
@@ -160,16 +161,14 @@ def runs_for(variation: float, precision: float, confidence: float = 0.95) -> in
     from scipy import stats
 
     quantile = 1.0 - (1.0 - confidence) / 2.0
-    least, most = 2, MOST_RUNS
-    if stats.t.ppf(quantile, most - 1) * variation > precision * math.sqrt(most):
+
+    def enough(runs: int) -> bool:
+        return bool(stats.t.ppf(quantile, runs - 1) * variation <= precision * math.sqrt(runs))
+
+    if not enough(MOST_RUNS):
         raise NotMeasuredError(f"more than {MOST_RUNS:,} runs would be needed")
-    while least < most:  # The half width falls with every run.
-        middle = (least + most) // 2
-        if stats.t.ppf(quantile, middle - 1) * variation <= precision * math.sqrt(middle):
-            most = middle
-        else:
-            least = middle + 1
-    return least
+    counts = range(2, MOST_RUNS + 1)  # The half width falls with every run.
+    return counts[bisect_left(counts, True, key=enough)]
 
 
 def jaccard(one: ArrayLike, other: ArrayLike) -> float:

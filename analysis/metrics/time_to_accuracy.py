@@ -10,9 +10,10 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from aiperf_hpc.analysis.metric import Metric, NotMeasuredError
-from aiperf_hpc.analysis.training_log import Quality, TrainingLog, cached_per_log
+from aiperf_hpc.analysis.training_log import Quality, TrainingLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Progress:
         return None
 
 
-@cached_per_log
+@cache
 def progress_of(log: TrainingLog) -> Progress:
     """Return how the best quality of a training grew with time. O(n) in its evaluations.
 

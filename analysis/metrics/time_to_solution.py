@@ -13,12 +13,13 @@ the log's own times it is told here which it is. A training runs from ``run_star
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from itertools import chain, islice
 from operator import itemgetter
 from typing import NamedTuple
 
 from aiperf_hpc.analysis.metric import Metric, NotMeasuredError
-from aiperf_hpc.analysis.training_log import Evaluation, TrainingLog, cached_per_log
+from aiperf_hpc.analysis.training_log import Evaluation, TrainingLog
 
 MINUTE = 60.0
 HOUR = 3600.0
@@ -39,7 +40,7 @@ def reached_target(log: TrainingLog) -> bool:
     return reaching_evaluation(log) is not None
 
 
-@cached_per_log
+@cache
 def reaching_evaluation(log: TrainingLog) -> Evaluation | None:
     """Return the first evaluation that is as good as the target, None if none is."""
     return None if log.quality is None else log.quality.first_reached(log.evaluations)
@@ -143,7 +144,7 @@ def staging_in_epochs(log: TrainingLog) -> float:
     return staging(log) * MINUTE / each
 
 
-@cached_per_log
+@cache
 def counts_samples(log: TrainingLog) -> bool:
     """Return whether the log numbers its epochs by the samples that were trained, as OpenFold does.
 
@@ -157,13 +158,13 @@ def counts_samples(log: TrainingLog) -> bool:
     )
 
 
-@cached_per_log
+@cache
 def epochs_run(log: TrainingLog) -> float:
     """Return the passes over the training data, the last of which may be a part."""
     return _epochs(log, None)
 
 
-@cached_per_log
+@cache
 def epochs_to_converge(log: TrainingLog) -> float:
     """Return the passes over the training data until the target was reached. [equation 2]"""
     if not reached_target(log):
@@ -199,7 +200,7 @@ def _epochs(log: TrainingLog, last: Evaluation | None) -> float:
     return max(epoch.number for epoch in epochs) / log.train_samples
 
 
-@cached_per_log
+@cache
 def throughput_of_all(log: TrainingLog) -> float:
     """Return the training samples a second of all accelerators together.
 
@@ -249,7 +250,7 @@ def length(spans: Iterable[Span]) -> float:
     return total
 
 
-@cached_per_log
+@cache
 def _compute_seconds(log: TrainingLog) -> float:
     if not log.epochs:
         raise NotMeasuredError("the log has no epochs")
@@ -284,7 +285,7 @@ class _Evaluations(NamedTuple):
     """Of the run, in any of them."""
 
 
-@cached_per_log
+@cache
 def _evaluations(log: TrainingLog) -> _Evaluations:
     spans = _evaluation_spans(log)
     seconds = sum(ended - started for started, ended in spans)

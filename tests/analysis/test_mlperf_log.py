@@ -8,17 +8,8 @@ from typing import Any
 
 import pytest
 from mlperf_logging.compliance_checker import mlp_compliance
+from tests.support import run_writer
 from tests.support.run_factory import refreshed
-from tests.support.run_writer import (
-    RunWriter,
-    evaluated,
-    progress,
-    replica_started,
-    run_ended,
-    run_started,
-    trial_ended,
-    trial_started,
-)
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.metrics.time_to_solution import compute, extra, staging, time_to_solution
@@ -65,25 +56,27 @@ def write_run(
         rules=RULES, config=config,
     )  # fmt: skip
     used = Hyperparameters.model_validate(config.training, from_attributes=True)
-    run, now = RunWriter(root), 20.0
+    run, now = run_writer.RunWriter(root), 20.0
     manifest.save(run.paths)
-    run.primary(0, run_started(10.0))
-    run.replica(1, replica_started())
+    run.primary(0, run_writer.run_started(10.0))
+    run.replica(1, run_writer.replica_started())
     run.replica(15, DatasetLoaded(dataset=data, staged_seconds=10.0))
     for number, curve in enumerate(curves):
         trial = f"t{number}"
-        started = trial_started(trial, phase=RoundPhase.FIXED)
+        started = run_writer.trial_started(trial, phase=RoundPhase.FIXED)
         run.replica(now, started.model_copy(update={"hyperparameters": used, "seed": number + 1}))
         run.replica(now + 1, TrainingStarted(trial=trial))
         for epoch, quality in enumerate(curve, 1):
             now += 100
-            run.replica(now - 10, progress(trial, train=data.train_samples, epoch=epoch))
-            run.replica(now, progress(trial, validation=data.validation_samples, epoch=epoch))
+            run.replica(now - 10, run_writer.progress(trial, train=data.train_samples, epoch=epoch))
+            run.replica(
+                now, run_writer.progress(trial, validation=data.validation_samples, epoch=epoch)
+            )
             run.replica(now, _evaluated(trial, epoch, quality, data))
         state = TrialState.STOPPED if number == len(curves) - 1 else TrialState.COMPLETED
-        run.replica(now + 1, trial_ended(trial, state))
+        run.replica(now + 1, run_writer.trial_ended(trial, state))
         now += 5
-    run.primary(now, run_ended())
+    run.primary(now, run_writer.run_ended())
     return root
 
 
@@ -93,7 +86,9 @@ def _evaluated(trial: str, epoch: int, quality: float, data: DatasetInfo) -> Eva
     if "mask" not in data.targets:
         measure = "mean_absolute_error"
         sums = {"absolute_error": 4 * count * quality, "values": 4.0 * count}
-    return evaluated(trial, correct=0, epoch=epoch, measure=measure, sums=sums, samples=count)
+    return run_writer.evaluated(
+        trial, correct=0, epoch=epoch, measure=measure, sums=sums, samples=count
+    )
 
 
 CURVES = [[0.4, 0.2, 0.12], [0.4, 0.12], [0.3]]
@@ -186,7 +181,7 @@ def test_a_later_life_stages_within_no_training_that_was_over(tmp_path: Path) ->
     """The replica dies 2 s before the run's end, and has its data once more a second later."""
     root = write_run(tmp_path / "run", CURVES)
     again = DatasetLoaded(dataset=COSMOFLOW, staged_seconds=5.0)
-    RunWriter(root).life(Incarnation(0, 1), 634.0, replica_started(), again)
+    run_writer.RunWriter(root).life(Incarnation(0, 1), 634.0, run_writer.replica_started(), again)
     (entry,) = read_run(root).entries
     assert [60.0 * staging(log) for log in entry.logs] == [10.0, 10.0]
     for log in write_logs(root, tmp_path / "logs"):

@@ -10,17 +10,7 @@ import pytest
 from scipy import stats
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
-from aiperf_hpc.analysis.metrics.statistics import (
-    bootstrap_limits,
-    coefficient_of_variation,
-    integrated_autocorrelation,
-    jaccard,
-    length_for,
-    log_shares,
-    normal_limits,
-    runs_for,
-    share_limits,
-)
+from aiperf_hpc.analysis.metrics import statistics
 
 QUICK_STARTS = (45.7, 45.4, 59.5)
 """GOPS of three equal runs."""
@@ -28,9 +18,11 @@ QUICK_STARTS = (45.7, 45.4, 59.5)
 
 def test_the_coefficient_of_variation_is_sample_deviation_over_mean() -> None:
     # Mean 50.2; deviations -4.5, -4.8, 9.3; squares 20.25 + 23.04 + 86.49 = 129.78, half 64.89.
-    assert coefficient_of_variation(QUICK_STARTS) == pytest.approx(math.sqrt(64.89) / 50.2)
+    assert statistics.coefficient_of_variation(QUICK_STARTS) == pytest.approx(
+        math.sqrt(64.89) / 50.2
+    )
     values = np.random.default_rng(1).normal(7.0, 2.0, 31)
-    assert coefficient_of_variation(values.tolist()) == pytest.approx(
+    assert statistics.coefficient_of_variation(values.tolist()) == pytest.approx(
         stats.variation(values, ddof=1)
     )
 
@@ -47,25 +39,25 @@ def test_the_coefficient_of_variation_is_sample_deviation_over_mean() -> None:
 )
 def test_what_has_no_coefficient_of_variation(values: Sequence[float], said: str) -> None:
     with pytest.raises(NotMeasuredError, match=said):
-        coefficient_of_variation(values)
+        statistics.coefficient_of_variation(values)
 
 
 def test_the_bootstrap_of_many_normal_values_is_the_delta_methods_interval() -> None:
     values = np.random.default_rng(2).normal(10.0, 1.0, 150)
-    variation = coefficient_of_variation(values.tolist())
+    variation = statistics.coefficient_of_variation(values.tolist())
     # Asymptotic variance of a normal sample's coefficient: K² (1/2 + K²) / n.
     half = 1.96 * variation * math.sqrt((0.5 + variation**2) / values.size)
-    limits = bootstrap_limits(values.tolist())
+    limits = statistics.bootstrap_limits(values.tolist())
     assert limits.method == "BCa bootstrap"
     assert limits.low == pytest.approx(variation - half, rel=0.1)
     assert limits.high == pytest.approx(variation + half, rel=0.1)
 
 
 def test_the_bootstrap_is_the_same_each_time_and_holds_the_estimate() -> None:
-    limits = bootstrap_limits(QUICK_STARTS)
-    assert limits == bootstrap_limits(QUICK_STARTS)
+    limits = statistics.bootstrap_limits(QUICK_STARTS)
+    assert limits == statistics.bootstrap_limits(QUICK_STARTS)
     assert limits.high is not None
-    assert limits.low <= coefficient_of_variation(QUICK_STARTS) <= limits.high
+    assert limits.low <= statistics.coefficient_of_variation(QUICK_STARTS) <= limits.high
 
 
 @pytest.mark.parametrize(
@@ -73,14 +65,14 @@ def test_the_bootstrap_is_the_same_each_time_and_holds_the_estimate() -> None:
 )
 def test_what_cannot_be_resampled(values: Sequence[float], said: str) -> None:
     with pytest.raises(NotMeasuredError, match=said):
-        bootstrap_limits(values)
+        statistics.bootstrap_limits(values)
 
 
 @pytest.mark.parametrize("count", [3, 5, 10, 40])
 @pytest.mark.parametrize("variation", [0.005, 0.05, 0.16])
 def test_the_normal_limits_are_those_of_the_noncentral_t(count: int, variation: float) -> None:
     # sqrt(n) / K of a normal sample is noncentral t with n - 1 degrees and sqrt(n) / true.
-    limits = normal_limits(variation, count, 0.90)
+    limits = statistics.normal_limits(variation, count, 0.90)
     seen = math.sqrt(count) / variation
     for true, probability in ((limits.low, 0.05), (limits.high, 0.95)):
         if true is None or true > 0.4:
@@ -90,22 +82,22 @@ def test_the_normal_limits_are_those_of_the_noncentral_t(count: int, variation: 
 
 
 def test_few_runs_that_differ_much_have_no_upper_limit() -> None:
-    assert normal_limits(0.9, 5, 0.90).high is None
+    assert statistics.normal_limits(0.9, 5, 0.90).high is None
     with pytest.raises(NotMeasuredError, match="one run alone"):
-        normal_limits(0.1, 1)
+        statistics.normal_limits(0.1, 1)
 
 
 def test_the_share_of_runs_has_wilsons_interval() -> None:
     # (p + z²/2n ± z sqrt(p (1-p)/n + z²/4n²)) / (1 + z²/n), p = 8/10, z = 1.959964.
     z = 1.959963984540054
     middle, half = 0.8 + z * z / 20.0, z * math.sqrt(0.016 + z * z / 400.0)
-    limits = share_limits(8, 10)
+    limits = statistics.share_limits(8, 10)
     assert limits.low == pytest.approx((middle - half) / (1.0 + z * z / 10.0))
     assert limits.high == pytest.approx((middle + half) / (1.0 + z * z / 10.0))
-    assert share_limits(10, 10).high == pytest.approx(1.0)
-    assert share_limits(10, 10).low > 0.7
+    assert statistics.share_limits(10, 10).high == pytest.approx(1.0)
+    assert statistics.share_limits(10, 10).low > 0.7
     with pytest.raises(NotMeasuredError, match="no runs"):
-        share_limits(0, 0)
+        statistics.share_limits(0, 0)
 
 
 @pytest.mark.parametrize(
@@ -120,28 +112,30 @@ def test_the_share_of_runs_has_wilsons_interval() -> None:
     ],
 )
 def test_how_many_runs_a_precision_needs(variation: float, precision: float, runs: int) -> None:
-    assert runs_for(variation, precision) == runs
+    assert statistics.runs_for(variation, precision) == runs
 
 
 def test_more_than_a_million_runs_are_not_counted() -> None:
     with pytest.raises(NotMeasuredError, match="1,000,000"):
-        runs_for(10.0, 0.001)
+        statistics.runs_for(10.0, 0.001)
 
 
 def test_predictions_are_similar_as_sets_of_pairs_are() -> None:
     rng = np.random.default_rng(3)
     one, other = rng.integers(0, 4, 500), rng.integers(0, 4, 500)
     pairs, others = set(enumerate(one.tolist())), set(enumerate(other.tolist()))
-    assert jaccard(one, other) == pytest.approx(len(pairs & others) / len(pairs | others))
-    assert jaccard([1, 2, 3], [1, 2, 4]) == pytest.approx(2 / 4)
-    assert jaccard(one, one) == 1.0
-    assert jaccard([0, 1], [1, 0]) == 0.0
+    assert statistics.jaccard(one, other) == pytest.approx(
+        len(pairs & others) / len(pairs | others)
+    )
+    assert statistics.jaccard([1, 2, 3], [1, 2, 4]) == pytest.approx(2 / 4)
+    assert statistics.jaccard(one, one) == 1.0
+    assert statistics.jaccard([0, 1], [1, 0]) == 0.0
 
 
 @pytest.mark.parametrize(("one", "other"), [([1], [1, 2]), ([], []), ([[1]], [[1]])])
 def test_what_cannot_be_compared(one: list[int], other: list[int]) -> None:
     with pytest.raises(NotMeasuredError):
-        jaccard(one, other)
+        statistics.jaccard(one, other)
 
 
 def test_a_products_variance_is_divided_among_its_factors() -> None:
@@ -149,8 +143,8 @@ def test_a_products_variance_is_divided_among_its_factors() -> None:
     # Logarithms: 1, 2, 3 and 0, 0, 3; y 1, 2, 6. About their means: -1, 0, 1; -1, -1, 2; -2, -1, 3.
     # Products with y: 2 + 0 + 3 = 5 and 2 + 1 + 6 = 9; of y 4 + 1 + 9 = 14.
     parts = ((e, e**2, e**3), (1.0, 1.0, e**3))
-    assert log_shares((e, e**2, e**6), parts) == pytest.approx((5 / 14, 9 / 14))
-    assert log_shares((2.0, 4.0), ((2.0, 4.0), (1.0, 1.0))) == pytest.approx((1.0, 0.0))
+    assert statistics.log_shares((e, e**2, e**6), parts) == pytest.approx((5 / 14, 9 / 14))
+    assert statistics.log_shares((2.0, 4.0), ((2.0, 4.0), (1.0, 1.0))) == pytest.approx((1.0, 0.0))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +153,7 @@ def test_a_products_variance_is_divided_among_its_factors() -> None:
 )
 def test_what_cannot_be_divided(total: Sequence[float], said: str) -> None:
     with pytest.raises(NotMeasuredError, match=said):
-        log_shares(total, (total,))
+        statistics.log_shares(total, (total,))
 
 
 def _autoregressive(phi: float, size: int, seed: int) -> list[float]:
@@ -172,7 +166,7 @@ def _autoregressive(phi: float, size: int, seed: int) -> list[float]:
 
 @pytest.mark.parametrize("phi", [0.0, 0.5, 0.8, -0.4])
 def test_the_autocorrelation_time_of_an_autoregressive_series_is_known(phi: float) -> None:
-    found = integrated_autocorrelation(_autoregressive(phi, 2**16, 4))
+    found = statistics.integrated_autocorrelation(_autoregressive(phi, 2**16, 4))
     assert found == pytest.approx((1.0 + phi) / (1.0 - phi), rel=0.1)
 
 
@@ -181,7 +175,7 @@ def test_a_run_of_the_length_that_is_said_has_the_error_that_is_wanted() -> None
     series = [mean + each for each in _autoregressive(phi, 2**16, 5)]
     # Variance of the series 1 / (1 - phi²), of a long mean of n (1 / (1 - phi)²) / n.
     wanted = step * (1.0 / (1.0 - phi) / mean / 0.01) ** 2
-    assert length_for(series, step, 0.01) == pytest.approx(wanted, rel=0.1)
+    assert statistics.length_for(series, step, 0.01) == pytest.approx(wanted, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -189,4 +183,4 @@ def test_a_run_of_the_length_that_is_said_has_the_error_that_is_wanted() -> None
 )
 def test_what_says_nothing_of_a_length(series: list[float], said: str) -> None:
     with pytest.raises(NotMeasuredError, match=said):
-        length_for(series, 1.0, 0.01)
+        statistics.length_for(series, 1.0, 0.01)

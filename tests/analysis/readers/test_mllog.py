@@ -17,13 +17,7 @@ from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.metrics.time_to_solution import epochs_to_converge, time_to_solution
 from aiperf_hpc.analysis.readers.mllog import NotALog, ReadLog, read_log
 from aiperf_hpc.analysis.readers.mllog_lines import MAX_LINE, find_lines
-from aiperf_hpc.analysis.training_log import (
-    Epoch,
-    Evaluation,
-    Interval,
-    TrainingLog,
-    cached_per_log,
-)
+from aiperf_hpc.analysis.training_log import Epoch, Evaluation, Interval, TrainingLog
 
 V05 = """\
 :::MLPv0.5.0 ssd 1544237137.227893114 (<string>:1) run_clear_caches
@@ -335,20 +329,3 @@ def test_any_line_is_read_as_json_or_left_to_it(
         document = json.loads(text.removeprefix(":::MLLOG "))
         assert json.dumps(document["value"]).encode() == said
         assert document["metadata"].get("epoch_num") == (int(of_epoch) if of_epoch else None)
-
-
-def test_what_is_computed_once_is_computed_again_of_a_copy() -> None:
-    asked: list[str] = []
-
-    @cached_per_log
-    def name(log: TrainingLog) -> str:
-        asked.append(log.source)
-        return log.source
-
-    log = TrainingLog(source="a", run=None, succeeded=None)
-    other = TrainingLog(source="a", run=None, succeeded=None)
-    assert (name(log), name(log), asked) == ("a", "a", ["a"])
-    assert log == other
-    assert log.model_dump() == other.model_dump()
-    assert name(log.model_copy(update={"source": "b"})) == "b"
-    assert name(log) == "a"

@@ -68,30 +68,23 @@ def _search(
     windows: Sequence[int] = (),
 ) -> Entry:
     """Return a run of 100 s as it would be read."""
-    trained = (
-        ()
-        if rate is None
-        else (Throughput(network="n", batch_size=8, samples=round(10 * rate), seconds=10.0),)
-    )
+    trained = (Throughput(network="n", batch_size=8, samples=round(10 * (rate or 0)), seconds=10),)
     course = SearchTimeline(
         window_seconds=1.0,
         operations=tuple(windows),
         busy_seconds=busy,
         replicas=1,
-        throughputs=trained,
+        throughputs=() if rate is None else trained,
         peaks=tuple(Rates(utc=0.0, rates={"matrix": peak}) for peak in peaks),
     )
+    config = {"seed": seed, "preset": "quickstart"}
     log = TrainingLog(
         source=f"run {seed}",
         run=Interval(started=0.0, ended=seconds),
         succeeded=None,
         operations=operations,
         course=course,
-        settings={
-            "hours": 100.0 / 3600.0,
-            "nodes": 1,
-            "config": {"seed": seed, "preset": "quickstart"},
-        },
+        settings={"hours": 100.0 / 3600.0, "nodes": 1, "config": config},
     )
     return _entry(f"run-{seed}", [log], ours=True)
 

@@ -6,15 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support import run_writer
 from tests.support.nodes import rank
 from tests.support.run_factory import Plan, write_manifest
-from tests.support.run_writer import (
-    RunWriter,
-    progress,
-    run_started,
-    trial_ended,
-    trial_started,
-)
 from tests.support.training_logs import entry as make_entry
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
@@ -110,17 +104,17 @@ def write_run(
     name: str = "torch",
 ) -> Entry:
     """Write a run of one trial: 10 samples in two steps, of 1,000 operations each, in 2 s."""
-    run, paths = RunWriter(root), RunPaths(root)
+    run, paths = run_writer.RunWriter(root), RunPaths(root)
     config = {
         "dataset": {"name": dataset, "path": "/data", "cache": cache},
         "engine": {"name": name},
     }
     write_manifest(paths, Plan(config=config))
     graph = GraphStore(paths).save(GRAPH)
-    started = trial_started("t1", graph, precision="fp32")
+    started = run_writer.trial_started("t1", graph, precision="fp32")
     used = started.hyperparameters.model_copy(update={"batch_size": 5})
     started = started.model_copy(update={"hyperparameters": used, "train_operations": 1000})
-    run.primary(0.0, run_started())
+    run.primary(0.0, run_writer.run_started())
     run.replica(
         1.0,
         ReplicaStarted(
@@ -128,8 +122,8 @@ def write_run(
         ),
         DatasetLoaded(dataset=DATASET, staged_bytes=staged),
         started,
-        progress("t1", train=10, validation=4),
-        trial_ended("t1"),
+        run_writer.progress("t1", train=10, validation=4),
+        run_writer.trial_ended("t1"),
     )
     if timed:
         phases = {TimePhase.TRAIN: 2.0, TimePhase.EVALUATE: 0.5, TimePhase.DATA: 1.5}

@@ -32,26 +32,19 @@ def training(epochs: int, rate: float, batch: int | None, reached: bool = True) 
     """Epochs of 1,000 samples at ``rate`` samples/s, each followed by an evaluation of 1 s."""
     length = SAMPLES / rate + 1.0
     ends = [length * number for number in range(1, epochs + 1)]
+    qualities = [0.5] * (epochs - 1) + [0.83 if reached else 0.5]
+    numbered = list(enumerate(zip(ends, qualities, strict=True), 1))
     return TrainingLog(
         source=f"{epochs} epochs",
         run=Interval(started=0.0, ended=ends[-1]),
         succeeded=reached,
-        epochs=tuple(
-            Epoch(started=end - length, ended=end, number=number)
-            for number, end in enumerate(ends, 1)
-        ),
-        evaluations=tuple(
-            Evaluation(
-                epoch=number, started=end - 1.0, ended=end,
-                quality=0.83 if reached and number == epochs else 0.5,
-            )
-            for number, end in enumerate(ends, 1)
-        ),
+        epochs=tuple(Epoch(end - length, end, number) for number, (end, _) in numbered),
+        evaluations=tuple(Evaluation(n, end - 1.0, end, quality) for n, (end, quality) in numbered),
         quality=IOU,
         global_batch_size=batch,
         train_samples=SAMPLES,
         eval_samples=100,
-    )  # fmt: skip
+    )
 
 
 def entry(accelerators: int | None, *logs: TrainingLog, **others: object) -> Entry:
@@ -189,15 +182,8 @@ def test_an_entry_with_two_failed_trainings_is_not_valid_and_named() -> None:
 def test_an_entry_without_samples_or_time_does_not_spoil_the_others() -> None:
     nothing = training(3, 10.0, 8).model_copy(update={"train_samples": 0})
     at_once = training(3, 10.0, 8).model_copy(update={"run": Interval(started=0.0, ended=0.0)})
-    made = scaling_studies(
-        [
-            entry(2, nothing, name="empty"),
-            entry(2, at_once, name="still"),
-            simple(4, 9, 100.0),
-            simple(8, 9, 190.0),
-        ],
-        Options(),
-    )
+    odd = [entry(2, nothing, name="empty"), entry(2, at_once, name="still")]
+    made = scaling_studies([*odd, simple(4, 9, 100.0), simple(8, 9, 190.0)], Options())
     assert [point.entry for point in made.studies[0].points] == ["n4", "n8"]
     assert "gives 0, where a positive number belongs" in made.left_out["empty"]
     assert "no time passed" in made.left_out["still"]
@@ -211,14 +197,8 @@ def test_only_equal_rounds_and_divisions_are_compared() -> None:
 
 
 def test_models_of_accelerators_are_compared_together_and_apart() -> None:
-    made = scaling_studies(
-        [
-            simple(4, 9, 100.0),
-            simple(8, 9, 190.0),
-            simple(8, 9, 400.0, name="a", accelerator="A100"),
-        ],
-        Options(),
-    )
+    other = simple(8, 9, 400.0, name="a", accelerator="A100")
+    made = scaling_studies([simple(4, 9, 100.0), simple(8, 9, 190.0), other], Options())
     assert [one.subject for one in made.studies] == [
         "deepcam, hpc-1.0, open",
         "deepcam, hpc-1.0, open, V100",
