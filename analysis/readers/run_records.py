@@ -40,24 +40,21 @@ Spans = Mapping[str, Sequence[Span]]
 def spans_of(history: RunHistory, until: float) -> Spans:
     """Return the spans of all trials, from the first step of each until ``until``, UTC seconds."""
     found: defaultdict[str, list[Span]] = defaultdict(list)
-    for place, span in _spans(history, until):
-        found[history.executions.trials[place]].append(span)
+    for trial, span in executed_of(history, until):
+        found[trial.id].append(span)
     return found
 
 
 def executed_of(history: RunHistory, until: float) -> Iterator[tuple[Trial, Span]]:
-    """Yield what each trial executed until ``until``, UTC seconds, span by span."""
-    for place, span in _spans(history, until):
-        yield history.trials[history.executions.trials[place]], span
+    """Yield what each trial executed until ``until``, UTC seconds, span by span.
 
-
-def _spans(history: RunHistory, until: float) -> Iterator[tuple[int, Span]]:
-    """Yield spans with the places of their trials; a record covers the time since the last one."""
+    A record covers the time since the trial's last one.
+    """
     trials = [history.trials[name] for name in history.executions.trials]
     mark = [trial.training_utc or trial.started_utc for trial in trials]
     for utc, place, train, validation in history.executions.rows():
         if utc <= until:
-            yield place, Span(mark[place], utc, train, validation)
+            yield trials[place], Span(mark[place], utc, train, validation)
             mark[place] = utc
 
 

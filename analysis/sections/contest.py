@@ -222,7 +222,7 @@ def ranks(values: Mapping[str, float | None]) -> dict[str, int]:
 def changes(
     before: Mapping[str, int], now: Mapping[str, int]
 ) -> tuple[tuple[tuple[str, str], ...], int]:
-    """Return what changed between two rankings, of the names that both have. O(n log n).
+    """Return what changed between two rankings, of the names that both have.
 
     Returns:
         The pairs of neighbours in the new ranking of which the first was behind the second, and
