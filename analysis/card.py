@@ -195,7 +195,7 @@ def _best_of(source: _Source, name: str, best: Callable[..., str]) -> Iterator[F
     measured = [of for of in source.analysis.measures if of.entry in runs]
     known = {of.entry: of.measures[name].mean for of in measured if name in of.measures}
     missing = next((of.missing[name] for of in measured if name in of.missing), "")
-    text = percent if name == "error" else partial(_with_unit, metric)
+    text: Callable[[float], str] = percent if name == "error" else partial(_with_unit, metric)
     yield from _best(source.workloads, metric.title, known, best, text, missing)
 
 

@@ -175,10 +175,10 @@ def _scale(point: ScalingPoint) -> Scale:
     minutes, epochs = point.minutes, point.epochs
     return Scale(
         accelerators=point.accelerators,
-        minutes=minutes and minutes.mean,
-        minutes_deviation=minutes and minutes.deviation,
-        epochs=epochs and epochs.mean,
-        epochs_deviation=epochs and epochs.deviation,
+        minutes=minutes.mean if minutes else None,
+        minutes_deviation=minutes.deviation if minutes else None,
+        epochs=epochs.mean if epochs else None,
+        epochs_deviation=epochs.deviation if epochs else None,
         throughput=point.throughput.mean,
         throughput_deviation=point.throughput.deviation,
         efficiency=point.efficiency,
