@@ -264,7 +264,7 @@ def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
 def test_accelerators_are_stated_or_as_many_as_ranks(
     settings: dict[str, object], nodes: int | None, accelerators: int | None, tmp_path: Path
 ) -> None:
-    log = log_of(tmp_path, heading(**settings), training())
+    log = log_of(tmp_path, heading("cosmoflow", **settings), training())
     assert (log.nodes, log.accelerators) == (nodes, accelerators)
     said = any(each.startswith("512 accelerators by its number_of_ranks") for each in log.problems)
     assert said == (accelerators == 512)

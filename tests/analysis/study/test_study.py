@@ -138,7 +138,8 @@ def test_an_improvement_is_a_ratio_of_means_with_its_error(
     before: list[float], after: list[float], higher: bool, value: float, deviation: float | None
 ) -> None:
     found = improvement(before, after, higher_is_better=higher)
-    assert (found.value, found.deviation) == (value, pytest.approx(deviation))
+    assert found.value == value
+    assert found.deviation == pytest.approx(deviation)
 
 
 @pytest.mark.parametrize("values", [[], [0.0], [-1.0, 2.0]])
