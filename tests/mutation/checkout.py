@@ -24,9 +24,10 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = (str(ROOT), str(ROOT / "src"))
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 PRELOADED = (
-    "cryptography.x509", "fastapi", "jinja2", "matplotlib.figure", "msgspec", "numpy",
-    "optuna", "psutil", "pydantic", "rfc3161_client", "rich.live", "safetensors.numpy",
-    "scipy.optimize", "scipy.stats", "typer", "yaml",
+    "cryptography.x509", "fastapi", "hypothesis", "jinja2", "matplotlib.figure", "msgspec", "numpy",
+    "optuna", "psutil", "pydantic", "pytest_cov.plugin", "pytest_timeout", "rfc3161_client",
+    "rich.live", "safetensors.numpy", "schemathesis", "scipy.optimize", "scipy.stats", "torch",
+    "typer", "xdist.plugin", "yaml",
 )  # fmt: skip
 """Packages that each forked process has from the start."""
 MEMORY = 8 << 30

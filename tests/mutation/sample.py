@@ -38,10 +38,11 @@ SUBJECTS = {
     "morphisms": ("morphism/operators/*.py",),
 }
 """Modules of each subject, which is an equal part of a sample."""
-FOLDERS = (
-    "tests/ops_counter", "tests/run", "tests/rules", "tests/verification", "tests/forgery",
-    "tests/results", "tests/analysis", "tests/morphism", "tests/core", "tests/replica/training",
-    "tests/replica/trials",
+TESTS = (
+    "tests/ops_counter", "tests/rules", "tests/verification", "tests/run", "tests/morphism",
+    "tests/replica/training", "tests/replica/trials", "tests/replica/test_small_parts.py",
+    "tests/forgery", "tests/core", "tests/workloads", "tests/simulation/test_elastic.py",
+    "tests/results", "tests/analysis",
 )  # fmt: skip
 BUDGET = 60.0
 """Seconds of a mutant's tests."""
@@ -116,7 +117,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         checkout = Checkout(Path(folder))
         if options.trace is not None:
-            trace(checkout, options.trace or FOLDERS)
+            trace(checkout, options.trace or TESTS)
         else:
             results = TRACE.with_name(f"seed{options.seed}.json")
             chosen = list(sample(options.number, options.seed))

@@ -29,6 +29,9 @@ from aiperf_hpc.graph import (
     MaxPool2D,
     MaxPool3D,
     Node,
+    ProposalHead,
+    RegionAlign,
+    RegionAverage,
     ReLU,
     Scale,
     Shape,
@@ -36,7 +39,7 @@ from aiperf_hpc.graph import (
     Tile,
 )
 from aiperf_hpc.ops_counter.count import count
-from aiperf_hpc.ops_counter.layers import OPERATIONS
+from aiperf_hpc.ops_counter.layers import OPERATIONS, LayerContext, Operations
 
 
 def backward(graph: Graph, name: str) -> int:
@@ -253,3 +256,24 @@ def test_what_is_copied_costs_nothing_and_a_scale_with_a_shift_two_an_element() 
     assert forward == {
         "image": 0, "affine": 2 * elements, "pool": elements + 4 * 3, "tile": 0, "concat": 0
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("layer", "inputs", "input_gradient", "expected"),
+    [
+        # 9 x 2 x 6 = 108 shared weights and 6 x 3 + 6 x 12 = 90 behind them on 20 places, which
+        # always need the gradient by what they read; 6 + 3 + 12 biases are in the update.
+        (ProposalHead(6, 3), ((4, 4, 2), (2, 2, 2)), False,
+         Operations(40 * 198, 40 * 108 + 80 * 90 + 2 * 219, 2 * 219)),
+        (ProposalHead(6, 3), ((4, 4, 2), (2, 2, 2)), True,
+         Operations(40 * 198, 80 * 198 + 2 * 219, 2 * 219)),
+        # Each of 5 x 7 x 7 x 3 = 735 elements is a weighted sum of 4 places of 4 samples.
+        (RegionAlign(7, (8,)), ((5, 4), (10, 12, 3)), True, Operations(2 * 16 * 735)),
+        (RegionAverage(), ((5, 7, 7, 3),), True, Operations(735 + 4 * 5 * 3)),
+    ],
+)  # fmt: skip
+def test_layers_of_a_detector_are_counted_at_all_places_and_regions(
+    layer: Layer, inputs: tuple[Shape, ...], input_gradient: bool, expected: Operations
+) -> None:
+    context = LayerContext(layer, inputs, layer.output_shape(*inputs), input_gradient)
+    assert OPERATIONS[type(layer)](context) == expected

@@ -1,4 +1,5 @@
-"""What each kind of node contributed: exact parts of the whole, by the records alone."""
+"""What each kind of node and each number of nodes contributed: exact parts of the whole, by the
+records alone."""
 
 from __future__ import annotations
 
@@ -10,10 +11,24 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.nodes import node, rank
 from tests.support.run_factory import Plan, write_run
-from tests.support.run_writer import RunWriter, replica_started, run_started
+from tests.support.run_writer import (
+    START,
+    RunWriter,
+    progress,
+    replica_started,
+    run_ended,
+    run_started,
+    trial_started,
+)
 
 from aiperf_hpc.cli import main
-from aiperf_hpc.ops_counter.contributions import UNTOLD, kinds_of, work_by_kind
+from aiperf_hpc.ops_counter.contributions import (
+    UNTOLD,
+    AtNodes,
+    elasticity,
+    kinds_of,
+    work_by_kind,
+)
 from aiperf_hpc.ops_counter.score import recorded, score_at
 from aiperf_hpc.results.report.document import make_report
 from aiperf_hpc.results.report.html import render
@@ -136,3 +151,37 @@ def test_a_replica_that_moved_to_another_kind_is_of_both(tmp_path: Path) -> None
 
 def described(what: NodeDescription) -> records.SystemDescribed:
     return records.SystemDescribed(rank=0, description=rank("n", what))
+
+
+def test_each_number_of_nodes_has_its_time_and_its_operations(tmp_path: Path) -> None:
+    """A replica of two nodes for 400 s, a second one for 200 s of them, a third for one."""
+    run = RunWriter(tmp_path / "run")
+    run.primary(0, run_started())
+    run.replica(0, replica_started("r0"), trial_started("t1", train_operations=10))
+    run.replica(50, progress("t1", train=50))
+    assert elasticity(run.history(), recorded, START + 50, 2) is None
+    run.primary(100, records.NodesAsked(nodes=4, why="a test"))
+    run.replica(100, replica_started("r1"), trial_started("t2", train_operations=10), name="r1")
+    run.replica(200, progress("t1", train=100))
+    run.replica(250, progress("t2", train=200), name="r1")
+    run.replica(300, records.ReplicaEnded(reason="SIGTERM"), name="r1")
+    run.replica(350, progress("t1", train=50))
+    run.replica(398, replica_started("r2"), name="r2")
+    run.replica(399, records.ReplicaEnded(reason="SIGTERM"), name="r2")
+    run.primary(400, run_ended())
+    found = elasticity(run.history(), recorded, START + 400, 2)
+    assert found is not None
+    assert [(step.utc - START, step.replicas) for step in found.steps] == [
+        (0, 1), (100, 2), (300, 1), (398, 2), (399, 1), (400, 0)
+    ]  # fmt: skip
+    # 1,000 operations in 199 s on 2 nodes, 3,000 in 201 s on 4.
+    per_node = [1000 / 199 / 2, 3000 / 201 / 4]
+    assert found.points == (
+        AtNodes(2, 199.0, 1000, 1.0),
+        AtNodes(4, 201.0, 3000, pytest.approx(per_node[1] / per_node[0])),
+    )
+    assert found.points[1].ops == 3000 / 201
+    assert found.operations == 4000
+    assert found.node_hours == pytest.approx((400 + 200 + 1) * 2 / 3600)
+    assert found.operations_per_node_hour == pytest.approx(4000 / found.node_hours)
+    assert elasticity(run.history(), recorded, START, 2) is None

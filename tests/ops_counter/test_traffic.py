@@ -28,12 +28,17 @@ from aiperf_hpc.graph import (
     Graph,
     ImagePool2D,
     Input,
+    Layer,
     Node,
+    Proposals,
+    RegionAlign,
+    RegionAverage,
     ReLU,
+    Shape,
     Tile,
 )
 from aiperf_hpc.morphism.resnet import resnet50
-from aiperf_hpc.ops_counter.layers import TRAFFIC
+from aiperf_hpc.ops_counter.layers import TRAFFIC, LayerContext, Moved
 from aiperf_hpc.ops_counter.traffic import GraphTraffic, LayerTraffic, traffic
 from aiperf_hpc.replica.engines.torch.optimizers import OPTIMIZERS
 
@@ -141,6 +146,12 @@ def test_nothing_is_differentiated_below_what_is_trained() -> None:
     assert of(graph, "conv").backward == 4 * (48 + 16)
 
 
+@pytest.mark.parametrize("layer", [BatchNorm(), ChannelAffine()])
+def test_a_normalisation_of_samples_has_the_gradients_of_its_parameters(layer: Layer) -> None:
+    """Both read the input and the output's gradient; there is none by the input."""
+    assert of(Graph((IMAGE, Node("norm", layer, ("image",)))), "norm").backward == 4 * 2 * 48
+
+
 def test_an_embedding_moves_rows_with_samples_and_its_table_with_steps() -> None:
     """5 words of 3 numbers, of a table of 7 x 3: its gradient is written whole, and applied."""
     graph = Graph((Node("words", Input((5,), "int32")), Node("table", Embedding(7, 3), ("words",))))
@@ -167,6 +178,23 @@ def test_a_pixel_repeated_scaled_and_put_behind_an_image() -> None:
     }  # fmt: skip
     fused = traffic(graph, fused=True).layers
     assert [fused[name].forward for name in ("affine", "tile", "concat")] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("layer", "inputs", "expected"),
+    [
+        # Each of 5 x 7 x 7 x 3 = 735 elements reads 16 places; backward they are read and written.
+        (RegionAlign(7, (8,)), ((5, 4), (10, 12, 3)), Moved(17 * 735, 33 * 735)),
+        (RegionAverage(), ((5, 7, 7, 3),), Moved(735 + 15, 735 + 15)),
+        # 2 x 3 places of 3 anchors, 5 numbers each, and 2 boxes of 5; 4 boxes of 4.
+        (Proposals(4, 8, 6, ((2, 3, 8),), (16,), 16, 24), ((18, 5), (2, 5)), Moved(90 + 10 + 16)),
+    ],
+)
+def test_layers_of_a_detector_by_hand(
+    layer: Layer, inputs: tuple[Shape, ...], expected: Moved
+) -> None:
+    context = LayerContext(layer, inputs, layer.output_shape(*inputs), input_gradient=True)
+    assert {TRAFFIC[type(layer)](context, fused) for fused in (False, True)} == {expected}
 
 
 Tensors = Sequence[Tensor | None]

@@ -228,7 +228,11 @@ def test_a_replica_that_is_started_again_is_there_again(run: RunWriter) -> None:
     run.primary(4, launched)
     run.replica(5, replica_started())
     history.refresh()
-    assert (history.replicas["r0"].exit_status, history.replicas["r0"].ended) == (None, None)
+    replica = history.replicas["r0"]
+    assert (replica.exit_status, replica.ended) == (None, None)
+    assert [replica.started_by(START + seconds) for seconds in (1.9, 2.0)] == [
+        None, replica_started()
+    ]  # fmt: skip
 
 
 JOURNALS: dict[str, list[AnyEvent]] = {

@@ -170,7 +170,11 @@ def test_continuing_a_damaged_file_adds_no_problem_of_its_own(path: Path, line: 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
-    [({"v": 2}, "v: should be 1"), ({"event": {"type": "teleported"}}, "event: .*'teleported'")],
+    [
+        ({"v": 2}, "v: should be 1"),
+        ({"v": 2, "seq": -1}, "v: should be 1"),
+        ({"event": {"type": "teleported"}}, "event: .*'teleported'"),
+    ],
 )
 def test_a_record_of_a_newer_version_is_reported_and_not_guessed_at(
     path: Path, change: dict[str, object], problem: str
@@ -301,6 +305,7 @@ def test_zeros_of_a_cache_are_read_past_and_zeros_of_a_file_are_reported(
         reader = JournalReader(path)
         assert len(list(reader.read())) == 1
         assert (reader.problems, len(asked)) == ([], 2)
+        assert asked[0][1:] == (0, 0, os.POSIX_FADV_DONTNEED)  # All of the file.
         path.write_bytes(b"\0" * 5 + b"\n")
         reader = JournalReader(path)
         assert list(reader.read()) == []

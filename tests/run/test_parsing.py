@@ -13,6 +13,7 @@ from aiperf_hpc.run import records
 from aiperf_hpc.run.records import AnyEvent, Record, parsing
 from aiperf_hpc.run.records.parsing import AnyRecord, FrequentRecord
 from aiperf_hpc.trial import TimePhase
+from aiperf_hpc.untrusted.bounds import LATEST_UTC, MOST_COUNT
 
 HEARTBEAT = records.Heartbeat(
     phase=TimePhase.TRAIN, cpu_percent=187.5, memory_bytes=3 * 2**30, storage_waiting="NFS: é\n"
@@ -41,8 +42,8 @@ KEYS = [b"v", b"seq", b"utc", b"mono", b"event", b"type", b"trial", b"epoch", b"
 SPACE = [*RAW[:1], *b"|| |\t|\r|\x0b|\x0c|\xef\xbb\xbf|\xc2\xa0|,|}|{}|/".split(b"|")]
 
 
-def line_of(event: AnyEvent) -> bytes:
-    return Record(seq=3, utc=1.75e9, mono=4324.25, event=event).model_dump_json().encode()
+def line_of(event: AnyEvent, seq: int = 3, utc: float = 1.75e9) -> bytes:
+    return Record(seq=seq, utc=utc, mono=4324.25, event=event).model_dump_json().encode()
 
 
 LINES = [line_of(event) for event in FREQUENT]
@@ -122,10 +123,14 @@ def test_each_value_in_each_place_is_to_both_the_same(line: bytes, value: bytes)
 
 
 @pytest.mark.parametrize("event", FREQUENT, ids=("progress", "heartbeat"))
-def test_frequent_records_are_read_quickly_as_they_are_written(event: AnyEvent) -> None:
-    record = parsing.parsed(line_of(event))
+@pytest.mark.parametrize(("seq", "utc"), [(3, 1.75e9), (0, 0.0), (MOST_COUNT, LATEST_UTC)])
+def test_frequent_records_are_read_quickly_as_they_are_written(
+    event: AnyEvent, seq: int, utc: float
+) -> None:
+    line = line_of(event, seq, utc)
+    record = parsing.parsed(line)
     assert isinstance(record, FrequentRecord)
-    assert values_of(record) == values_of(parsing.model_of(line_of(event)))
+    assert values_of(record) == values_of(parsing.model_of(line))
 
 
 def test_a_heartbeat_becomes_its_model_again() -> None:

@@ -43,6 +43,7 @@ def test_the_energy_is_the_sum_of_the_samples(run: RunWriter) -> None:
     early = sampler.energy(START + 60.9)
     assert early[Part.ACCELERATORS] == PartEnergy(27_000.0, 30.0)
     assert early[Part.PROCESSORS].watts == 200.0
+    assert PartEnergy(0.0, 0.0).watts is None
 
 
 def test_lives_of_a_replica_follow_one_another_and_a_replaced_one_counts_no_more(
@@ -122,6 +123,16 @@ def test_means_are_weighted_by_time() -> None:
         sampler.add(START + number, own.model_copy(update={"node": use}))
     assert sampler.points[0].get("cpu") == 30.0
     assert sampler.points[0].get("disk_written") == 12e6
+
+
+def test_what_lasted_no_time_is_in_no_point() -> None:
+    sampler = SamplerHistory(START, "r0", equipment())
+    assert (sampler.cpu_seconds, sampler.points) == (0.0, [])
+    sampler.add(START, sample(seconds=0.0))
+    assert sampler.points == []
+    sampler.add(START + 0.5, sample(seconds=0.5))
+    assert [(point.begin, point.end) for point in sampler.points] == [(START, START + 0.5)]
+    assert sampler.cpu_seconds == 2 * sample().cpu_seconds > 0.0
 
 
 SECONDS = st.integers(0, 40).map(float)

@@ -55,8 +55,12 @@ def test_the_work_is_done_by_another_process(alone: None) -> None:
     assert multiprocessing.active_children() == []
 
 
-def test_a_process_with_threads_is_not_forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("threading.active_count", lambda: 2)
+@pytest.mark.parametrize(("threads", "cores"), [(2, {0, 1}), (1, {0})])
+def test_a_process_with_threads_or_one_core_is_not_forked(
+    monkeypatch: pytest.MonkeyPatch, threads: int, cores: set[int]
+) -> None:
+    monkeypatch.setattr("threading.active_count", lambda: threads)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: cores)
     with forked(os.getpid) as result:
         assert result() == os.getpid()
 

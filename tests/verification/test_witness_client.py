@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -87,6 +88,28 @@ def test_a_witness_that_is_away_is_said_once_and_asked_again(
     ]
 
 
+class Slow:
+    """A witness whose answer takes a while, and is a record of its own."""
+
+    url = "http://slow"
+
+    def show(self, head: JournalDigest, seconds: float) -> list[AnyEvent]:
+        del head, seconds
+        time.sleep(0.1)
+        # A run that is interrupted must not wait for one that hangs.
+        assert threading.current_thread().daemon
+        return [PrimaryHeartbeat()]
+
+
+def test_the_end_of_a_run_waits_for_the_last_answer(
+    journal: JournalWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "END_SECONDS", 0.5)
+    with submitting([(Slow(), 0.0)], journal):
+        pass
+    assert recorded(journal) == [PrimaryHeartbeat()]
+
+
 def test_an_answer_that_was_lost_comes_with_the_next(tmp_path: Path) -> None:
     with listening(tmp_path / "w") as (url, log):
         witness = StatingWitness(url, "run", TOKEN)
@@ -146,6 +169,7 @@ def answering(body: bytes, status: int = 200) -> Iterator[str]:
         (b'{"statements":[]}', 200, "states nothing"),
         (b"x" * (LONGEST + 1), 200, "longer than"),
         (b'{"detail":"\x1b[2Jbad\n' + b"d" * 9_000 + b'"}', 500, "500: "),
+        (b"[]", 500, "500: "),
         (b"{}", 302, "302"),
     ],
 )

@@ -160,19 +160,24 @@ def _division(run: RunEvidence, config: RunConfig) -> Division | None:
     return judge(RunEvidence(run.history, manifest, run.final, run.now)).division
 
 
-LIMITED = {
-    "engine.name": "simulated",
-    "training.checkpoint_seconds": 86_400.0,
-    "journal.progress_seconds": 600.0,
-    "journal.heartbeat_seconds": 600.0,
-    "telemetry.seconds": 0.0,
-}
-
-
-@pytest.mark.parametrize("key", LIMITED)
-def test_what_is_free_has_its_limits_too(key: str) -> None:
-    config = changed(OFFICIAL, key, LIMITED[key])
-    assert division_of(config) is None
+@pytest.mark.parametrize(
+    ("key", "last", "beyond"),
+    [
+        ("engine.name", "torch", "simulated"),
+        ("keep.gib", 8.0, 7.9),
+        ("training.checkpoint_seconds", 120.0, 120.1),
+        ("journal.progress_seconds", 5.0, 5.1),
+        ("journal.heartbeat_seconds", 10.0, 10.1),
+        ("journal.heads_seconds", 30.0, 30.1),
+        ("witness.seconds", 30.0, 30.1),
+        ("timestamps.seconds", 300.0, 300.1),
+        ("telemetry.seconds", 30.0, 30.1),
+        ("telemetry.seconds", 0.1, 0.0),
+    ],
+)
+def test_what_is_free_has_its_limits_too(key: str, last: object, beyond: object) -> None:
+    assert division_of(changed(OFFICIAL, key, last)) is Division.CLOSED
+    assert division_of(changed(OFFICIAL, key, beyond)) is None
 
 
 def test_without_any_search_it_is_not_open_either() -> None:

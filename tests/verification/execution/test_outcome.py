@@ -32,7 +32,7 @@ from aiperf_hpc.run.replica_requests import (
 )
 from aiperf_hpc.verification.audit import evidence_of
 from aiperf_hpc.verification.execution import outcome
-from aiperf_hpc.verification.execution.comparison import Verdict
+from aiperf_hpc.verification.execution.comparison import EXACT, ROUNDED, Verdict
 from aiperf_hpc.verification.execution.outcome import Choice, Outcome, execute_again, table
 
 Found = dict[str, Any]
@@ -103,6 +103,7 @@ def executed(run: Evidence, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ou
 def _again(run: Evidence, epoch: RecordedEpoch, changed: Found) -> EpochAgain:
     by_epoch = {e.epoch: e for e in run.history.trials[epoch.trial].evaluations}
     own, before = by_epoch[epoch.epoch], by_epoch[epoch.epoch - 1]
+    assert epoch.losses == tuple(by_epoch[n].validation_loss for n in range(1, epoch.epoch))
     seconds = own.utc - before.utc
     kinds = count(Graph.from_json(epoch.graph)).by_kind()
     layers = [kinds["conv2d"], kinds["dense"]]
@@ -190,6 +191,33 @@ def test_what_a_training_may_differ_by_passes(
     executed: Callable[..., Outcome], changed: Found
 ) -> None:
     assert executed(**changed).passed
+
+
+def test_what_was_not_executed_is_not_compared(executed: Callable[..., Outcome]) -> None:
+    parts = ("before", "evaluated", "train_loss", "after", "seconds", "operations")
+    found = executed(**{part: lambda _: None for part in parts})
+    assert found.passed
+    assert [check.verdict for check in found.trials[0].checks] == [Verdict.NOT_COMPARED] * 2
+    assert [line.split()[-7:-4] for line in table(found) if "operations of" in line] == [
+        ["-", "not", "compared"]
+    ] * 2
+
+
+def test_of_several_ranks_no_time_is_compared(
+    executed: Callable[..., Outcome], run: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = run.config.replica.model_copy(update={"ranks_per_node": 2})
+    monkeypatch.setattr(run, "config", run.config.model_copy(update={"replica": replica}))
+    found = executed(seconds=lambda _: 1e6)
+    assert failed(found) == []
+    (time,) = [c for c in found.trials[0].checks if c.verdict is Verdict.NOT_COMPARED]
+    assert time.tolerance == "one process did the work of 2 ranks"
+
+
+@pytest.mark.parametrize(("precision", "most"), [("fp32", 10), ("bf16", 100), ("fp16", 100)])
+def test_of_many_samples_a_few_may_be_of_another_class(precision: str, most: int) -> None:
+    assert ROUNDED[precision].samples(50_000) == most
+    assert EXACT.samples(50_000) == 0
 
 
 def test_on_another_device_times_are_not_compared_and_classes_may_be_rounded_away(
