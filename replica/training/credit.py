@@ -74,7 +74,7 @@ class TrainingCredit(_Credit):
 
     @property
     def mean_loss(self) -> float:
-        return self._loss_sum / self._samples if self._samples else 0.0
+        return self._loss_sum / self._samples
 
     def _drain(self, samples: int) -> None:
         self._loss_sum += self._network.drain_training() * samples

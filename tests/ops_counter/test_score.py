@@ -17,7 +17,7 @@ from tests.support.run_writer import (
     trial_started,
 )
 
-from aiperf_hpc.errors import GraphError
+from aiperf_hpc.errors import GraphError, RunDirectoryError
 from aiperf_hpc.graph import Conv2D, Dense, GlobalAveragePool2D, Graph, Input, Node, Softmax
 from aiperf_hpc.ops_counter.score import (
     Counts,
@@ -205,6 +205,12 @@ def test_the_score_is_stated_at_every_tenth_of_an_hour_and_at_the_end(
     seconds: float, expected: list[float]
 ) -> None:
     assert times(seconds) == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_time_that_would_make_more_points_than_any_run_has_is_refused() -> None:
+    assert len(times(3600.0 * 100_000, 1.0)) == 100_000
+    with pytest.raises(RunDirectoryError, match=r"tell of 100001 hours, for each 1 of which"):
+        times(3600.0 * 100_001, 1.0)
 
 
 @settings(deadline=None)

@@ -1,4 +1,4 @@
-"""The energy that a report states is the sum of the samples, and no other."""
+"""The score and the energy are those of the records, and no other."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import TelemetrySampled, TelemetryStarted
 from aiperf_hpc.telemetry.values import Equipment
+from aiperf_hpc.verification.audit import evidence_of
 
 
 def tell(paths: RunPaths, rank: int, own: Equipment, joules: tuple[float, ...]) -> None:
@@ -37,6 +38,32 @@ def run(tmp_path: Path) -> RunPaths:
     tell(paths, 2, equipment("n2", (PACKAGE,)), (500.5,))
     write_report(RunView(paths))
     return paths
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("operations", 1), ("ops", 1.0), ("regulated", None), ("ops", None)]
+)
+def test_a_score_that_is_not_the_recounts_is_found(
+    run: RunPaths, monkeypatch: pytest.MonkeyPatch, key: str, value: float | None
+) -> None:
+    evidence = evidence_of(RunView(run))
+    assert check_rule("score", evidence).passed
+    stated = evidence.report.score() | {key: value}
+    monkeypatch.setattr(evidence.report, "score", lambda: stated)
+    (failure,) = check_rule("score", evidence).failures
+    assert failure.startswith(f"the score now has {key} {value}, recounted ")
+
+
+@pytest.mark.parametrize("change", [1e-11, -1e-11])
+def test_a_score_is_compared_to_its_last_digits(
+    run: RunPaths, monkeypatch: pytest.MonkeyPatch, change: float
+) -> None:
+    evidence = evidence_of(RunView(run))
+    final = evidence.report.score()
+    monkeypatch.setattr(
+        evidence.report, "score", lambda: final | {"ops": final["ops"] * (1.0 + change)}
+    )
+    assert len(check_rule("score", evidence).failures) == 1
 
 
 def test_samples_until_the_end_are_summed(run: RunPaths) -> None:
