@@ -67,6 +67,7 @@ def test_a_record_is_one_line_of_json(path: Path) -> None:
 
 def test_a_reader_follows_a_file_that_grows(path: Path) -> None:
     reader = JournalReader(path)
+    assert (list(reader.read()), reader.lost) == ([], "")
     with JournalWriter(path) as journal:
         for reason in ("a", "b", "c"):
             journal.append(note(reason))

@@ -85,6 +85,22 @@ def test_an_energy_that_was_changed_is_found(run: RunPaths) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("stated", "failure"),
+    [
+        (5.0, "report.json states an energy of no known form"),
+        ({"parts": []}, "report.json states an energy of no known form"),
+        ({"parts": {"processors": 5.0}},
+         "report.json states None J of the processors, the samples sum up to 13001.0"),
+    ],
+)  # fmt: skip
+def test_an_energy_of_another_form_is_found(run: RunPaths, stated: object, failure: str) -> None:
+    document = json.loads(run.report_json.read_bytes())
+    document["telemetry"]["energy"] = stated
+    run.report_json.write_text(json.dumps(document))
+    assert check_rule("energy", run).failures[0] == failure
+
+
 def test_of_two_that_sampled_a_node_at_once_one_is_counted(run: RunPaths) -> None:
     tell(run, 3, equipment("n2", (PACKAGE,)), (500.5,))
     run.report_json.unlink()
