@@ -159,6 +159,15 @@ def test_the_line_of_an_orphan_is_right_behind_a_damaged_line(run: RunWriter) ->
     assert [p.line for p in problems] == [2]
 
 
+def test_a_journal_of_the_primary_that_is_gone_is_named(run: RunWriter) -> None:
+    run.primary(0, run_started())
+    history = run.history()
+    assert history.lost == ""
+    run.paths.primary_journal.unlink()
+    history.refresh()
+    assert history.lost == f"the journal {run.paths.primary_journal} is gone; put it back"
+
+
 def test_torn_journals_are_named(run: RunWriter) -> None:
     run.replica(1, trial_started("t1"))
     path = run.paths.replica_journal("r0")
@@ -202,7 +211,8 @@ def test_a_replica_is_where_its_start_says_and_does_what_its_heartbeat_says(
     run: RunWriter,
 ) -> None:
     run.primary(1, records.ReplicaLaunched(replica="r0", job="1"))
-    assert run.history().replicas["r0"].machine is None
+    launched = run.history().replicas["r0"]
+    assert (launched.machine, launched.alive_utc) == (None, 0.0)
     beat = records.Heartbeat(phase=TimePhase.EVALUATE, cpu_percent=1.0, memory_bytes=1)
     run.replica(2, replica_started())
     run.replica(3, beat)
@@ -411,6 +421,17 @@ def test_another_state_takes_the_place_of_one_that_a_later_life_fences_off(run: 
     assert history.trials["t1"].train_samples == 0
     assert (history.rebuilt, history.fenced) == (1, 1)
     assert history.lock is lock
+
+
+def test_what_is_fenced_off_when_it_is_read_needs_no_other_state(run: RunWriter) -> None:
+    run.replica(1, replica_started(), trial_started("t1"))
+    run.life(Incarnation(0, 1), 20, replica_started())
+    history = run.history()
+    run.replica(30, progress("t1", train=1))
+    history.refresh()
+    run.life(Incarnation(0, 2), 25, replica_started())
+    history.refresh()
+    assert (history.rebuilt, history.fenced, history.trials["t1"].train_samples) == (0, 1, 0)
 
 
 def test_the_tenth_life_follows_the_ninth(run: RunWriter) -> None:

@@ -60,6 +60,13 @@ SAME: list[tuple[dict[str, Any], Made, int]] = [
         1,
     ),
     (
+        {"name": "polynomial", "power": 2.0, "end": 0.1},
+        lambda o: lr_scheduler.LambdaLR(
+            o, lambda step: 0.1 + 0.9 * (1 - step / (STEPS * EPOCHS)) ** 2
+        ),
+        1,
+    ),
+    (
         {"name": "cosine", "end": 0.1},
         lambda o: lr_scheduler.CosineAnnealingLR(o, STEPS * EPOCHS, eta_min=0.03),
         1,
