@@ -59,6 +59,15 @@ def test_the_clock_runs_from_the_first_start_to_the_last_end(run: RunWriter) -> 
     assert (history.start_utc, history.end_utc) == (START, START + 30)
 
 
+def test_a_clock_that_waits_for_nodes_starts_once(run: RunWriter) -> None:
+    run.primary(0, run_started().model_copy(update={"clock_starts": "first"}))
+    assert run.history().start_utc is None
+    for at in (10, 15):
+        times = dict.fromkeys(("submitted_utc", "granted_utc"), START + at)
+        run.primary(20, records.ClockStarted(start_utc=START + at, replica="r0", **times))
+    assert run.history().start_utc == START + 10
+
+
 @pytest.mark.parametrize(
     ("events", "state"),
     [
