@@ -55,7 +55,7 @@ def samples(run: Evidence) -> Findings:
 def _due(run: Evidence, sums: Mapping[str, float], samples: int) -> int | None:
     """Return how many values sums must be of; None where they are of as many, or of none."""
     shapes = (spec.shape for spec in run.objective.targets.values())
-    due = samples * sum(math.prod(size or 1 for size in shape) for shape in shapes)
+    due = samples * sum(math.prod(size for size in shape if size is not None) for shape in shapes)
     return None if sums.get("values", due) == due else due
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.rule import Checked, Findings
 from aiperf_hpc.run.history import Proposal, Trial
-from aiperf_hpc.run.paths import Identity, seed_of
+from aiperf_hpc.run.paths import FIRST, Identity, seed_of
 from aiperf_hpc.run.records import TrialStarted
 from aiperf_hpc.system.summary import size
 from aiperf_hpc.trial import RoundPhase, TrialState
@@ -76,7 +76,7 @@ def _rounds(run: Evidence, trials: Sequence[Trial]) -> Iterator[str]:
         if halved_trial(trial) is None:
             found[trial.started.round].append(trial)
     rounds = sorted(found)
-    if trials and trials[0].incarnation.launch + trials[0].incarnation.restart == 0:
+    if trials and trials[0].incarnation == FIRST:
         rounds = [0, *rounds]
     for one, other in pairwise(rounds):
         if other != one + 1:

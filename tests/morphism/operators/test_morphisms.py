@@ -126,6 +126,14 @@ def test_noise_is_on_the_kernels_that_a_morphism_makes_or_changes(kind: str) -> 
     assert kernels > 0
 
 
+def test_without_noise_nothing_is_drawn_for_it() -> None:
+    graph, generator = residual(), rng()
+    before = generator.bit_generator.state
+    morphism = Deeper("stem_relu", 1)
+    morphism.weights(graph, trained_weights(graph, rng()), generator)
+    assert generator.bit_generator.state == before
+
+
 @pytest.mark.parametrize(
     ("kind", "message"),
     [

@@ -11,6 +11,7 @@ from aiperf_hpc.datasets import ARCHIVES
 from aiperf_hpc.integrity.release import FILES
 from aiperf_hpc.rules.judgement import division_of
 from aiperf_hpc.rules.registry import (
+    CLOCK_START,
     CLOSED_SETTINGS,
     CONTENT,
     DATASET,
@@ -98,6 +99,13 @@ def test_fewer_than_sixteen_bits_are_refused() -> None:
     assert (check.found, check.failures) == (
         "bf16, fp8; cuBLAS tf32",
         ("fp8; at least FP16 is required",),
+    )
+
+
+def test_a_clock_that_waits_for_all_nodes_is_not_official() -> None:
+    assert CLOCK_START.check("first").passed
+    assert CLOCK_START.check("all").failures == (
+        "all; loading and staging would lie outside the clock",
     )
 
 
