@@ -101,6 +101,29 @@ class Slow:
         return [PrimaryHeartbeat()]
 
 
+class Away(Slow):
+    """A witness that answers the fourth time."""
+
+    asked = 0
+
+    def show(self, head: JournalDigest, seconds: float) -> list[AnyEvent]:
+        self.asked += 1
+        if self.asked < 4:
+            raise AwayError("not yet")
+        return [PrimaryHeartbeat()]
+
+
+def test_a_witness_that_stays_away_is_asked_at_the_last_pause_again_and_again(
+    journal: JournalWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAUSES", (0.01,))
+    witness = Away()
+    with submitting([(witness, 60.0)], journal) as show:
+        show()
+        until(lambda: PrimaryHeartbeat() in recorded(journal))
+        assert witness.asked == 4
+
+
 def test_the_end_of_a_run_waits_for_the_last_answer(
     journal: JournalWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

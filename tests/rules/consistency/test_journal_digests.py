@@ -158,6 +158,7 @@ def test_an_end_without_its_heads_is_found(tmp_path: Path) -> None:
 def test_a_command_that_ends_a_run_for_a_dead_primary_takes_no_heads(tmp_path: Path) -> None:
     run = HeadedRun(tmp_path / "run")
     run.turn()
+    run.clock.advance(10.0)
     run.primary.append(TakenOver(command="stop", host="h", pid=1))
     run.primary.append(run_ended())
     assert failures(run.paths) == []

@@ -134,12 +134,13 @@ def test_without_a_measured_peak_the_published_one_is_the_limit(run: ForgedRun) 
     )
 
 
-def spans(*seconds: float) -> list[Executed]:
-    return [Executed(0.0, "t", 1, 100, 0, each) for each in seconds]
+def spans(*seconds: float, samples: int = 100) -> list[Executed]:
+    return [Executed(0.0, "t", 1, samples, 0, each) for each in seconds]
 
 
-def test_times_that_are_equal_to_the_last_digits_are_made_up() -> None:
-    (said,) = even(spans(*[5.0] * 13))
+@pytest.mark.parametrize("samples", [1, 100])
+def test_times_that_are_equal_to_the_last_digits_are_made_up(samples: int) -> None:
+    (said,) = even(spans(*[5.0] * 13, samples=samples))
     assert said == "12 of 12 spans took as long a sample as the one before: no machine's do"
 
 
