@@ -12,13 +12,13 @@ UP = START - 4_321.0
 
 
 def clocks(utc: float, monotonic: float, **changed: float) -> ClocksRead:
-    """Return a reading of clocks that agree, but for ``changed``: raw, boot, ahead."""
+    """Return a reading of clocks that agree, but for ``changed``: raw, boot, ahead and so on."""
     ahead = changed.pop("ahead", 0.0)
-    values = {"raw": monotonic, "boot": monotonic, **changed}
+    values = {"raw": monotonic, "boot": monotonic, "spread_seconds": 0.0001, **changed}
     server = ClockReading(ahead_seconds=ahead, precision_seconds=0.001)
     return ClocksRead(
         clocks=Clocks(
-            utc=utc, monotonic=monotonic, raw_directly=True, spread_seconds=0.0001,
+            utc=utc, monotonic=monotonic, raw_directly=True,
             answered_by="/lib/libfaster.so", server=server, **values,
         )
     )  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 from benchmarks import synthetic_run
 from tests.support.hostile import in_records
 from tests.support.rules import (
+    append,
     append_before_the_end,
     check_rule,
     failures_by_rule,
@@ -55,6 +56,20 @@ def test_kept_predictions_are_checked(run: RunPaths) -> None:
     path.unlink()
     (said,) = check_rule("predictions", run).failures
     assert "its predictions cannot be read: No such file" in said
+
+
+@pytest.mark.parametrize(("seconds", "passes"), [(91.5, True), (92.5, False)])
+def test_a_proposal_may_grow_from_weights_that_are_still_listed(
+    run: RunPaths, seconds: float, passes: bool
+) -> None:
+    """A client lists a deleted file for 90 s, and two clocks may be 1 s off each."""
+    proposal = min(history_of(run).proposals.values(), key=lambda each: each.utc)
+    began = proposal.utc - proposal.proposed.seconds
+    dropped = records.CheckpointDropped(trial=proposal.proposed.parent)
+    append(run.replica_journal(proposal.replica), began - seconds, dropped)
+    found = check_rule("candidates", run).failures
+    said = f"{proposal.id}: it grew from {dropped.trial} {seconds:.3f} s after its weights were"
+    assert [each.startswith(said) for each in found] == [True] * (not passes)
 
 
 def _best_epoch(run: RunPaths, epoch: int | None = None) -> tuple[Path, Path]:

@@ -188,6 +188,7 @@ def read(seconds: float, **off: float) -> AnyEvent:
     """Return a reading so long after the start whose clocks agree, but for those that are off."""
     values = {"utc": START + seconds, "monotonic": START + seconds - UP}
     values |= {"raw": values["monotonic"], "boot": values["monotonic"], "ahead": 0.0}
+    values["spread_seconds"] = 0.0001
     return clocks(**{name: value + off.get(name, 0.0) for name, value in values.items()})
 
 
@@ -218,6 +219,7 @@ def life(tmp_path: Path) -> Life:
     [
         {"raw": 0.9, "boot": 0.9, "ahead": 0.9},
         {"utc": 50.0, "boot": 50.0, "ahead": 0.5},  # The machine was suspended.
+        {"raw": 4.6, "boot": 4.6, "spread_seconds": 4.0},  # The clocks were not read at once.
     ],
 )
 def test_what_time_services_and_suspended_machines_do_is_no_fault(
