@@ -5,8 +5,8 @@
 
 The first command records which functions each test calls. The second one changes one operator,
 condition, number or returned value at a time in a copy of the working tree, and runs the tests that
-call the changed function until one of them fails, for a minute at most. It prints each mutant, and
-the fraction that the tests killed of those that can be (`equivalent.py`). A mutant whose tests hang
+call the changed function until one of them fails, for half a minute of processor time at most. It
+prints each mutant, and the fraction that the tests killed of those that can be (`equivalent.py`). A mutant whose tests hang
 is killed. ``--survivors`` repeats those that survived before.
 """
 
@@ -44,8 +44,8 @@ TESTS = (
     "tests/forgery", "tests/core", "tests/workloads", "tests/simulation/test_elastic.py",
     "tests/results", "tests/analysis",
 )  # fmt: skip
-BUDGET = 60.0
-"""Seconds of a mutant's tests."""
+BUDGET = 30.0
+"""Seconds of processor time of a mutant's tests."""
 
 
 def trace(checkout: Checkout, folders: Sequence[str]) -> None:
@@ -118,6 +118,8 @@ def main() -> None:
         checkout = Checkout(Path(folder))
         if options.trace is not None:
             trace(checkout, options.trace or TESTS)
+        elif not TRACE.exists():
+            parser.error("run it with --trace first")
         else:
             results = TRACE.with_name(f"seed{options.seed}.json")
             chosen = list(sample(options.number, options.seed))
