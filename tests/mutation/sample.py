@@ -6,8 +6,8 @@
 The first command records which functions each test calls. The second one changes one operator,
 condition, number or returned value at a time in a copy of the working tree, and runs the tests that
 call the changed function until one of them fails, for half a minute of processor time at most. It
-prints each mutant, and the fraction that the tests killed of those that can be (`equivalent.py`). A mutant whose tests hang
-is killed. ``--survivors`` repeats those that survived before.
+prints each mutant, and the fraction that the tests killed of those that can be (`equivalent.py`). A
+mutant whose tests hang is killed. ``--survivors`` repeats those that survived before.
 """
 
 from __future__ import annotations
