@@ -117,7 +117,7 @@ class Checkout:
             os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
 
     def killed(self, mutant: Mutant, tests: Sequence[str], seconds: Sequence[float]) -> str:
-        """Return a test that fails for a mutant and passes without, empty if there is none.
+        """Return a test that alone fails for a mutant and passes without, empty if there is none.
 
         Raises:
             RuntimeError: If pytest cannot run the tests: the trace may be of other ones.
@@ -131,6 +131,12 @@ class Checkout:
                 return ""
             failed = tuple(outcome.failed) or tuple(tests)
             suspects = [test for test in tests if test.startswith(failed)]
+            if len(tests) > len(suspects):
+                with self.mutated(mutant):
+                    alone = self.pytest(suspects, limit, *options)
+                if alone.passed:  # Other tests made it fail.
+                    tests = [test for test in tests if test not in suspects]
+                    continue
             if self._reliable.issuperset(suspects):
                 return failed[0]
             without = self.pytest(suspects, limit, *options)
