@@ -63,9 +63,9 @@ class Layer(Value):
     @model_validator(mode="after")
     def _consistent(self) -> Layer:
         if self.changed and self.what is None:
-            raise ValueError("say by `what` what was changed")
+            raise ValueError("describe the change in `what`")
         if not self.changed and (self.what or self.parts):
-            raise ValueError("it is not changed, yet `what` or `parts` say that something was")
+            raise ValueError("it is not changed, yet `what` or `parts` describe a change")
         return self
 
 
@@ -118,5 +118,5 @@ def _check(level: Level, name: LayerName, layer: Layer) -> None:
     if not layer.parts or not parts.issuperset(layer.parts):
         raise ValueError(
             f"the {level} level lets only {' and '.join(sorted(parts))} of layer {number}, {name}, "
-            f"change; `parts` says {', '.join(layer.parts) or 'nothing'}"
+            f"change; `parts` has {', '.join(layer.parts) or 'nothing'}"
         )

@@ -77,7 +77,7 @@ def _is_reported_by_its_primary(view: RunView, run: Path) -> bool:
         if time.monotonic() > end:
             raise AIPerfError(
                 f"{run}: the run has ended, but its primary has not written the report within "
-                f"{STOP_WAIT_SECONDS:.0f} s; `aiperf report {run}` writes it once it is gone"
+                f"{STOP_WAIT_SECONDS:.0f} s; `aiperf report {run}` writes it afterwards"
             )
         time.sleep(0.2)
     return True
@@ -91,7 +91,7 @@ def _wait_for_end(view: RunView, run: Path, tell: Callable[[RunStatus], None]) -
         if time.monotonic() > end:
             raise AIPerfError(
                 f"{run}: a stop is requested, but the run has not ended within "
-                f"{STOP_WAIT_SECONDS:.0f} s; `aiperf status {run}` says what it does"
+                f"{STOP_WAIT_SECONDS:.0f} s; `aiperf status {run}` shows its state"
             )
         if all_have_ended(view.history):
             _end_for_its_primary(view)
@@ -177,7 +177,7 @@ def _wait(view: RunView, run: Path, answered: Callable[[], bool]) -> None:
         if time.monotonic() > end:
             raise AIPerfError(
                 f"{run}: the primary has not answered within {WAIT_SECONDS:.0f} s; "
-                f"`aiperf status {run}` says what it does"
+                f"`aiperf status {run}` shows its state"
             )
         time.sleep(0.1)
         view.refresh()

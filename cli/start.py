@@ -242,7 +242,7 @@ def _prepare_and_conduct(
         if not journal.exists() or journal.stat().st_size == 0:  # Without the clock's start.
             remove_run_directory(paths)
         elif isinstance(error, Interruption):
-            message = f"interrupted; `aiperf report {paths.root}` says how far the run has come"
+            message = f"interrupted; `aiperf report {paths.root}` shows the progress of the run"
             raise EndedEarlyError(message, error.exit_status) from None
         raise
 

@@ -92,7 +92,7 @@ def _replica_line(status: RunStatus, replica: ReplicaStatus) -> str:
     seen = "" if last is None else f", last record {age(last)} ago"
     where = f"on {replica.node}" if replica.node else "on no node yet"
     detail = f" ({replica.detail})" if replica.detail else ""
-    done = f"round {status.rounds[replica.id]}, {replica.trials} trials, stock {replica.stock}"
+    done = f"round {status.rounds[replica.id]}, {replica.trials} trials, queue {replica.stock}"
     if status.models is not None:
         done = f"{replica.trials} trials"  # There are no rounds and no stock without a search.
     return f"{replica.id}  {replica.state}{detail}  {where}, job {replica.job}, {done}{seen}"

@@ -401,7 +401,7 @@ def _wait(folder: Path, nodes: int) -> None:
             return
         said = done.stderr.strip() or f"{done.stdout.strip() or 0} of {nodes} nodes are idle"
         time.sleep(0.05)
-    raise ClusterError(f"the cluster does not come up: {said}; see {folder}/log")
+    raise ClusterError(f"the cluster does not start: {said}; see {folder}/log")
 
 
 def _free_ports(count: int) -> list[int]:

@@ -98,7 +98,7 @@ class Lineage:
         if graph.hash != descent.graph:
             raise MorphismError(
                 f"trial {name}: its morphisms give the graph {graph.hash}, "
-                f"its record says {descent.graph}"
+                f"its record has {descent.graph}"
             )
         return graph
 

@@ -14,7 +14,7 @@ from aiperf_hpc.run.history.presence import Step, presences, steps
 from aiperf_hpc.system.summary import kind_of
 from aiperf_hpc.trial import TimePhase
 
-UNTOLD: Final = "not told"
+UNTOLD: Final = "not reported"
 """Kind of a replica that recorded no description of its node."""
 BUSY: Final = (TimePhase.TRAIN, TimePhase.EVALUATE)
 LEAST_SHARE: Final = 0.01

@@ -190,7 +190,7 @@ def score_times(history: RunHistory, interval_hours: float) -> list[float]:
     whole = int((end - start) / step)
     if whole > MOST_POINTS:
         raise RunDirectoryError(
-            f"the records of {history.paths.root} tell of {(end - start) / 3600.0:.6g} hours, for "
+            f"the records of {history.paths.root} cover {(end - start) / 3600.0:.6g} hours, for "
             f"each {interval_hours:g} of which the score would be stated: a time in them is wrong, "
             "or the interval"
         )

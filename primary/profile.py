@@ -130,7 +130,7 @@ def _dataset(view: RunView) -> DatasetInfo:
     found = (r.dataset for r in replicas if r.dataset is not None)
     dataset = next(found, view.manifest.dataset)
     if dataset is None:
-        raise UsageError(f"{view.paths.root}: it does not say what its dataset is; use --config")
+        raise UsageError(f"{view.paths.root}: its records do not name its dataset; use --config")
     return dataset
 
 

@@ -58,7 +58,7 @@ class Side(Value):
 
 
 class Comparison(Value):
-    """What there is to say of runs side by side."""
+    """A comparison of runs side by side."""
 
     comparable: bool
     """Whether their scores may be held against each other."""
@@ -67,7 +67,7 @@ class Comparison(Value):
     notes: tuple[str, ...]
     """What else is to be known: how much they differ, and what is not known of them."""
     sides: tuple[Side, ...]
-    """Those that are compared, in the order that was asked for."""
+    """Those that are compared, in the requested order."""
     configuration: dict[str, tuple[Any, ...]]
     """The settings that differ by dotted keys, and each side's value; None where it has none."""
     hardware: dict[str, tuple[str | None, ...]]
@@ -187,7 +187,7 @@ def _changes(sides: Sequence[Side]) -> Iterator[str]:
 
 def _notes(sides: Sequence[Side], firsts: Sequence[RunDetails]) -> Iterator[str]:
     if all(run.broken for run in firsts):
-        yield "none of them keeps the benchmark's rules: their scores compare with no others"
+        yield "none of them satisfies the benchmark's rules: their scores compare with no others"
     for side in sides:
         if side.within:
             yield f"the runs of {side.name} are no repetitions: {', '.join(side.within)} differ"

@@ -240,7 +240,7 @@ def _add_events(router: APIRouter, reader: Dependency) -> None:
 
         `status` has a RunStatus whenever it is another one. `happened` has a RunEvent, whose number
         is the event's id. `loading` has a Loading; `problem` has a Problem when the run cannot be
-        read, after which `status` says that it can again. Every 15 seconds there is a comment.
+        read, after which `status` reports that it can again. Every 15 seconds there is a comment.
         """
         last = request.headers.get("Last-Event-ID", "")
         known = int(last) if last.isascii() and last.isdecimal() and len(last) < 19 else after

@@ -101,5 +101,5 @@ class Workload:
 def classes_of(dataset: DatasetInfo) -> int:
     """Return a dataset's number of classes. Raises GraphError if it has none."""
     if dataset.classes is None:
-        raise GraphError(f"dataset '{dataset.name}' has no classes to tell apart")
+        raise GraphError(f"dataset '{dataset.name}' has no classes")
     return dataset.classes

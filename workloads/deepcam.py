@@ -85,7 +85,7 @@ def _schedule(config: RunConfig) -> Findings:
         if chosen.milestone_unit != "step":
             yield "decays after epochs; they are counted in steps (milestone_unit: step)"
         if chosen.factors:
-            yield "decays to shares of the peak; there is one rate of decay (factor)"
+            yield "decays to fractions of the peak; there is one rate of decay (factor)"
     elif chosen.name == "cosine":
         if chosen.wave_steps is None:
             yield "a cosine of the trial's length; its steps are stated (wave_steps)"
@@ -182,7 +182,7 @@ WORKLOAD = Workload(
         "training.target": "0.82",
         "training.batch_size": "any",
         "training.learning_rate": "any",
-        "training.schedule": "a linear warm-up of any number of steps, from 0 or from any share "
+        "training.schedule": "a linear warm-up of any number of steps, from 0 or from any fraction "
         "of the peak; then multi_step, by steps and one factor, or cosine, of wave_steps",
     },
     settings_rules=(

@@ -99,7 +99,7 @@ def _of_its_objective(name: str, objective: Objective, config: RunConfig) -> Ite
     training, simulated = config.training, config.engine.name == "simulated"
     if simulated and objective != CLASSIFICATION:
         yield (
-            f"engine.name=simulated makes up accuracies, which workload '{name}' has not; set "
+            f"engine.name=simulated generates accuracies, which workload '{name}' has not; set "
             "engine.name to torch or tensorflow"
         )
     if training.keep_predictions and objective.kind != CLASSIFICATION.kind:

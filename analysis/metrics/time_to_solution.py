@@ -36,7 +36,7 @@ def reached_target(log: TrainingLog) -> bool:
     if log.succeeded is not None:
         return log.succeeded
     if log.quality is None or log.quality.target is None:
-        raise NotMeasuredError("the log does not say whether the target was reached")
+        raise NotMeasuredError("the log does not state whether the target was reached")
     return reaching_evaluation(log) is not None
 
 
@@ -196,7 +196,7 @@ def _epochs(log: TrainingLog, last: Evaluation | None) -> float:
     if not counts_samples(log):
         return sum(epoch.passes for epoch in epochs)
     if log.train_samples is None:
-        raise NotMeasuredError("the log counts samples and does not say how many an epoch has")
+        raise NotMeasuredError("the log counts samples and does not state how many an epoch has")
     return max(epoch.number for epoch in epochs) / log.train_samples
 
 
@@ -207,7 +207,7 @@ def throughput_of_all(log: TrainingLog) -> float:
     [MLPerf HPC, table of compute: samples of all epochs / (time in epochs - time in evaluations)]
     """
     if log.train_samples is None:
-        raise NotMeasuredError("the log does not say how many samples an epoch has")
+        raise NotMeasuredError("the log does not state how many samples an epoch has")
     seconds = _compute_seconds(log) - _evaluations(log).covered
     return _rate(log.train_samples * epochs_run(log), seconds)
 
@@ -220,7 +220,7 @@ def train_throughput(log: TrainingLog) -> float:
 def eval_throughput(log: TrainingLog) -> float:
     """Return the evaluated samples a second and accelerator, over all evaluations. [the same]"""
     if log.eval_samples is None:
-        raise NotMeasuredError("the log does not say how many samples an evaluation has")
+        raise NotMeasuredError("the log does not state how many samples an evaluation has")
     known = _known_evaluations(log)
     return _rate(log.eval_samples * known.number, known.seconds) / _accelerators(log)
 
@@ -295,7 +295,7 @@ def _evaluations(log: TrainingLog) -> _Evaluations:
 def _known_evaluations(log: TrainingLog) -> _Evaluations:
     known = _evaluations(log)
     if not known.number:
-        raise NotMeasuredError("the log does not say when an evaluation started")
+        raise NotMeasuredError("the log does not state when an evaluation started")
     return known
 
 
@@ -317,7 +317,7 @@ def _clipped(spans: Iterable[Span], within: Span) -> list[Span]:
 
 def _accelerators(log: TrainingLog) -> int:
     if log.accelerators is None:
-        raise NotMeasuredError("nothing says how many accelerators there were")
+        raise NotMeasuredError("the number of accelerators is unknown")
     return log.accelerators
 
 

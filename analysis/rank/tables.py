@@ -12,7 +12,7 @@ from aiperf_hpc.results.views.run_summary import RunDetails
 from aiperf_hpc.rules.rule import Division
 from aiperf_hpc.system.summary import times
 
-WORDS = ("system", "accelerators", "signed by", "rules not kept")
+WORDS = ("system", "accelerators", "signed by", "rules violated")
 """Columns of text."""
 RANKED = "Verified, and valid by the benchmark's rules"
 WITHOUT_A_NAME = "no name given"
@@ -43,7 +43,7 @@ def _invalid(entries: Iterable[RunDetails]) -> Iterable[Table]:
     if rows:
         title = "Verified, and not valid by the benchmark's rules: without a rank"
         notes = ("How a run did not keep a rule: its result.txt, or --json.",)
-        columns = (*_columns(), "rules not kept")
+        columns = (*_columns(), "rules violated")
         yield Table(columns, rows, title=title, words=_words(columns), notes=notes)
 
 

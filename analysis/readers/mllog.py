@@ -217,7 +217,7 @@ def _contradicted(
     if not succeeded or quality is None or quality.target is None:
         return
     if quality.first_reached(evaluations) is None:
-        yield f"it says success, and no evaluation reached the target, {quality.target:g}"
+        yield f"it reports success, and no evaluation reached the target, {quality.target:g}"
 
 
 def _quality(

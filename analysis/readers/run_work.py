@@ -74,10 +74,10 @@ def work_of(path: Path) -> RunWork:
     replicas = view.history.replicas.values()
     known = [(r, r.started, r.dataset) for r in replicas if r.started and r.dataset]
     if not known:
-        raise NotMeasuredError("no replica has said that it loaded its dataset")
+        raise NotMeasuredError("no replica has recorded that it loaded its dataset")
     trials = tuple(trial for trial in view.history.trials.values() if _timed(trial))
     if not trials:
-        raise NotMeasuredError("no trial's record says how long it trained")
+        raise NotMeasuredError("no trial's record states how long it trained")
     first, started, dataset = known[0]
     all_started = [each for _, each, _ in known]
     ranks = max(1, len(started.hosts))
@@ -143,6 +143,6 @@ def _from_storage(view: RunView, dataset: DatasetInfo) -> str:
 def _problems(view: RunView, machines: list[Machine]) -> Iterator[str]:
     untimed = sum(t.train_samples > 0 and not _timed(t) for t in view.history.trials.values())
     if untimed:
-        yield f"{untimed} trials were cut off, and no record says how long they trained"
+        yield f"{untimed} trials were cut off, and no record states how long they trained"
     if len({(m.cpu, len(m.cores), m.accelerators) for m in machines}) > 1:
         yield "its replicas ran on different machines; the first one's is taken for all"

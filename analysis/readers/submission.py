@@ -219,10 +219,10 @@ def _accelerators_of_silent(system: System, stated: int | None, problems: list[s
     known = system.accelerators or stated
     number = known or accelerators_in_name(system.name)
     if number is None:
-        problems.append("nothing says how many accelerators it has: give --accelerators N")
+        problems.append("its number of accelerators is unknown: give --accelerators N")
     elif known is None:
         problems.append(
-            f"{number} accelerators by its name, {system.name}: nothing else says how many;"
+            f"{number} accelerators by its name, {system.name}: nothing else states the number;"
             " --accelerators N overrides it"
         )
     return number

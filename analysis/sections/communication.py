@@ -175,7 +175,7 @@ def communication(entries: Sequence[Entry], options: Options) -> Communication:
     if not (breakdowns or speed_ups):
         raise NotMeasuredError(
             "no run has the step times of several ranks, and no two runs of one configuration "
-            "differ in their number of ranks; of public logs the scaling study tells the speed-up"
+            "differ in their number of ranks; of public logs the scaling study shows the speed-up"
         )
     return Communication(
         breakdowns=breakdowns, speed_ups=speed_ups, missing=tuple(_missing(entries, runs))
@@ -192,7 +192,7 @@ def _missing(entries: Sequence[Entry], runs: Sequence[RunSteps]) -> Iterator[str
             yield f"{run.entry}: one rank a replica, which communicates nothing"
     public = sorted({entry.format for entry in entries if entry.format != "aiperf"})
     for name in public:
-        yield f"{name}: these logs do not tell communication from computation"
+        yield f"{name}: these logs do not separate communication from computation"
 
 
 def run_steps(entry: Entry) -> RunSteps:

@@ -20,7 +20,7 @@ from aiperf_hpc.trial import Value
 
 WINDOWS_FOR_TAU = 50
 """Autocorrelation times that a series must last for its own to be trusted (Sokal 1997)."""
-PEAKS = "the rates measured beside each run (peaks.json)"
+PEAKS = "the rates measured with each run (peaks.json)"
 _CPU, _ACCELERATOR = re.compile(r"\bcpu\b"), re.compile(r"\b(cuda|gpu|npu)\b")
 """What names the device in a kind of work, as in ``torch cuda:0 matrix product bf16``."""
 INITIAL = "the training of the initial network, in the same batches, in each run"
@@ -83,7 +83,7 @@ def noise_of(logs: Sequence[TrainingLog]) -> Noise:
     factors = {
         "machine": machine,
         "architectures and batches": [r / m for r, m in zip(rates, machine, strict=True)],
-        "share of time at work": [s / r for s, r in zip(scores, rates, strict=True)],
+        "fraction of time at work": [s / r for s, r in zip(scores, rates, strict=True)],
     }
     shares = log_shares(scores, list(factors.values()))
     return Noise(
@@ -97,7 +97,7 @@ def noise_of(logs: Sequence[TrainingLog]) -> Noise:
 
 def _course(log: TrainingLog) -> SearchTimeline:
     if log.course is None:
-        raise NotMeasuredError(f"{log.source} does not say what it executed when")
+        raise NotMeasuredError(f"{log.source} does not state what it executed when")
     return log.course
 
 
@@ -108,8 +108,8 @@ def _machine_rates(courses: Sequence[SearchTimeline]) -> tuple[list[float], str]
         if kinds := sorted(set(known[0]).intersection(*known[1:])):
             return [statistics.geometric_mean(run[kind] for kind in kinds) for run in known], source
     raise NotMeasuredError(
-        "nothing tells the machine's rate: no network was trained in all runs in the same "
-        "batches, and no peaks were measured beside them"
+        "the machine's rate is unknown: no network was trained in all runs in the same "
+        "batches, and no peaks were measured with them"
     )
 
 

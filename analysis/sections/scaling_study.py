@@ -211,7 +211,7 @@ def _entry_scale(entry: Entry) -> _EntryScale:
         raise NotMeasuredError("the entry has no trainings")
     accelerators = _common(log.accelerators for log in logs)
     if not accelerators:
-        raise NotMeasuredError("nothing says how many accelerators all its trainings had")
+        raise NotMeasuredError("the number of accelerators of all its trainings is unknown")
     point = ScalingPoint(
         entry=entry.name,
         accelerators=accelerators,

@@ -151,7 +151,7 @@ class AskTellSearch:
             JournalError: the journal cannot be written.
         """
         if trial in self._trials:
-            raise ValueError(f"trial {trial} was asked for already")
+            raise ValueError(f"trial {trial} was requested already")
         if self._is_first():
             self._begun = True
             return self._propose(trial, self._initial, None, ())
@@ -267,7 +267,7 @@ class AskTellSearch:
     def _ended(self, trial: str, objective_value: float | None) -> TrialSummary:
         known = self._trials.get(trial)
         if known is None:
-            raise UnknownTrialError(f"trial {trial} was never asked for")
+            raise UnknownTrialError(f"trial {trial} was never requested")
         return known.model_copy(update={"ended": True, "merit": objective_value})
 
     def _record(self, summary: TrialSummary, *also: AnyEvent) -> None:

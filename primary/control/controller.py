@@ -350,7 +350,7 @@ class Controller:
         if not self._run.retry(paths.manifest.exists, where, "read"):
             self._run.retry(lambda: self._run.manifest.save(paths), where)
             self._file_problem(
-                paths.manifest, f"{where} is gone", "it was written again, as it was"
+                paths.manifest, f"{where} is missing", "it was written again, as it was"
             )
 
     def _record_lost_journals(self) -> None:

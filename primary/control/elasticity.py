@@ -169,7 +169,7 @@ class Scaling:
         before, self._requested, self._elastic = self._requested, nodes, True
         # Before any begins: those that nobody asked for do not count.
         self._run.journal.append(NodesAsked(nodes=nodes, why=why))
-        self._say(f"--nodes {nodes} is asked for ({why}), after {before}")
+        self._say(f"--nodes {nodes} is requested ({why}), after {before}")
         self._release(surplus)
         self._add_those_over(states, kept=before)
 

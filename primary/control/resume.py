@@ -32,7 +32,7 @@ def check_resumable(folder: Path) -> tuple[RunManifest, RunHistory]:
     history = RunHistory(paths)
     history.refresh()
     if manifest.simulated:
-        raise UsageError(f"{folder}: a simulated run is not gone on with; simulate it again")
+        raise UsageError(f"{folder}: a simulated run cannot be resumed; simulate it again")
     if history.run_started is None:
         raise RunDirectoryError(f"{folder}: this run never started; use `aiperf start`")
     if history.run_ended is not None:

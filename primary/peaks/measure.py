@@ -155,7 +155,7 @@ def _engines(plan: Plan, folder: Path, missing: list[NotMeasured]) -> Iterator[_
         if not package.installed:
             missing.append(_not_installed(f"engine {name}", package.remedy))
         elif name not in plan.engines:
-            missing.append(NotMeasured(what=f"engine {name}", reason="another one was asked for"))
+            missing.append(NotMeasured(what=f"engine {name}", reason="another one was requested"))
 
 
 def _engine(name: str, seconds: float, path: Path) -> _EngineResult:

@@ -67,7 +67,7 @@ def _of_background(targets: Targets, info: DatasetInfo) -> Totals:
 
 def _classes(info: DatasetInfo) -> int:
     if info.classes is None:
-        raise DatasetError(f"dataset '{info.name}' does not say how many classes it has")
+        raise DatasetError(f"dataset '{info.name}' does not state its number of classes")
     return info.classes
 
 

@@ -85,7 +85,7 @@ class Ranks:
             raise failure
         names = [f"rank {rank} on {hosts[rank]}" for rank, row in enumerate(rows) if row["failed"]]
         if names:
-            raise EngineError(f"{', '.join(names)} could not start; the replica's log says why")
+            raise EngineError(f"{', '.join(names)} could not start; the replica's log states why")
         if differing := differences([row["facts"] for row in rows], hosts):
             raise EngineError(differing[0])
         if probe is not None:

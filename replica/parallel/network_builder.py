@@ -150,7 +150,7 @@ class NetworkBuilder:
         failed = np.flatnonzero(rows[:, 0])
         others = np.flatnonzero((rows[:, 1:] != rows[0, 1:]).any(axis=1))
         if failed.size:
-            return f"rank {rank_numbers(failed)} could not build the network; its log says why"
+            return f"rank {rank_numbers(failed)} could not build the network; its log states why"
         if others.size:
             return (
                 f"rank {rank_numbers(others)} built another network than rank 0: its graph or its "

@@ -102,7 +102,7 @@ class StopFlag:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._received)
         # Only the primary sends this signal, to end the run.
-        signal.signal(signal.SIGUSR1, lambda *_: self.ask("the primary asked for it"))
+        signal.signal(signal.SIGUSR1, lambda *_: self.ask("the primary requested it"))
 
     def ask(self, reason: str) -> None:
         """Request a stop."""

@@ -268,7 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stop = StopFlag(
         float("inf"),
         paths.stop_request,
-        also=lambda: None if os.getppid() == options.parent else "the replica is gone",
+        also=lambda: None if os.getppid() == options.parent else "the replica has exited",
     )
     stop.install()
     retry = BackoffRetry(lambda: stop.reason is not None)

@@ -74,11 +74,11 @@ class Report(Value):
     """The division in which the run is official; None where it is so in none, and in reports of
     versions without divisions."""
     asked_division: Division | None = None
-    """The division that it was to be official in, where one was asked for."""
+    """The division that it was to be official in, where one was requested."""
     declared: tuple[DeclaredSetting, ...] = ()
     """The settings that are not as the closed division fixes them."""
     not_closed: tuple[Broken, ...] = ()
-    """Why it is not official in the closed division, where that was not what was asked for."""
+    """Why it is not official in the closed division, where another one was requested."""
     valid: bool
     invalid: tuple[Broken, ...]
     rules: tuple[RuleReport, ...] = ()
@@ -92,7 +92,7 @@ class Report(Value):
     resources: Resources
     """Its replicas, hosts and accelerators; of reports of version 1, its replicas alone."""
     hours: float
-    """The hours that were asked for; ``score.elapsed_seconds`` is what it took."""
+    """The hours that were requested; ``score.elapsed_seconds`` is what it took."""
     launcher: str
     command: str = ""
     """The command that started it, as it was typed; empty where that was not recorded."""
@@ -123,7 +123,7 @@ class Report(Value):
     trials: tuple[TrialReport, ...]
     trials_by_state: dict[str, int]
     search: SearchReplay
-    """What the search expected of its candidates, and what became of them."""
+    """What the search expected of its candidates, and their outcome."""
     restarts: tuple[Restart, ...]
     """The restarts in order of time; the clock never stopped."""
     clock: ClockStatus | None = None
@@ -139,7 +139,7 @@ class Report(Value):
     commit: str | None
     config: RunConfig
     system: MachineSummary | None = None
-    """The machine, by what its processes told; None in runs of versions that did not ask them."""
+    """The machine, as its processes reported it; None in runs of older versions."""
     problems: Problems
     elasticity: ElasticityStatus | None = None
     """Nodes that came and went; None where the run had those that it began with."""

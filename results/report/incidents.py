@@ -71,11 +71,11 @@ def restarts_of(view: RunView) -> tuple[Restart, ...]:
     resumed: defaultdict[tuple[str, Incarnation], list[str]] = defaultdict(list)
     for trial in history.trials.values():
         if trial.started.resumes is not None:
-            what = f"went on with {trial.started.resumes} at epoch {trial.started.first_epoch}"
+            what = f"resumed {trial.started.resumes} at epoch {trial.started.first_epoch}"
             resumed[trial.replica, trial.incarnation].append(what)
     for replica in history.replicas.values():
         for life, utc in sorted(replica.starts.items())[1:]:
-            what = "; ".join([f"life {life} started", *resumed[replica.id, life]])
+            what = "; ".join([f"attempt {life} started", *resumed[replica.id, life]])
             found.append(Restart(at_seconds=utc - start, who=replica.id, what=what))
     return tuple(sorted(found, key=lambda restart: restart.at_seconds))
 

@@ -81,7 +81,7 @@ class TrialReport(TrialStatus):
     """The morphisms in words; empty for the initial graph."""
     hyperparameters: Hyperparameters
     first_epoch: int = 1
-    """Its first epoch: a later one where it goes on with an interrupted trial."""
+    """Its first epoch: a later one where it resumes an interrupted trial."""
     qualities: tuple[float, ...] = ()
     """The quality of each complete evaluation, one an epoch; none in reports of earlier
     versions."""

@@ -97,7 +97,7 @@ def _size(document: Report) -> Iterator[tuple[str, str]]:
     yield "Size", document.resources.line
     yield "Nodes", f"{document.nodes_requested} requested, ranks of each replica: {ranks}"
     yield "Launcher", document.launcher
-    yield "Hours", f"{document.hours:g} asked for"
+    yield "Hours", f"{document.hours:g} requested"
     yield from (("Queue", line) for line in clock_lines(document.clock))
     yield "Workload", config.workload
     yield "Dataset", ", ".join(each.name for each in document.datasets) or NONE
@@ -157,7 +157,7 @@ def _division(document: Report) -> Iterator[str]:
     if not (document.division or document.asked_division or document.declared):
         return
     asked = document.asked_division
-    was = "none was asked for" if asked is None else f"{asked} was asked for"
+    was = "none was requested" if asked is None else f"{asked} was requested"
     yield f"Division: {document.division or NONE} ({was})"
     if document.declared:
         yield "Declared, other than in the closed division:"

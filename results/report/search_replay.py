@@ -20,11 +20,11 @@ from aiperf_hpc.trial import TrialState, Value
 LEAST_PAIRS = 3
 """Candidates below which a rank correlation says nothing."""
 
-OBJECTIVE = "what the search is told, the predicted accuracy where there is one, else the reached"
+OBJECTIVE = "the predicted accuracy where there is one, else the reached"
 
 
 class CandidateOutcome(Value):
-    """A candidate as it was proposed, and what became of it."""
+    """A candidate as it was proposed, and its status."""
 
     at_seconds: float
     """Seconds from the run's start until it was ready."""
@@ -56,7 +56,7 @@ class CandidateOutcome(Value):
     predicted: float | None
     """The highest accuracy that its trials were predicted to have after longer training."""
     objective: float | None
-    """The highest value that the search was told of it: of each trial that has ended, the
+    """The highest value that the search received of it: of each trial that has ended, the
     predicted accuracy, or the reached one where none was predicted."""
     state: str
     """The candidate's state: waiting, rejected, training, trained, cut by the run's end or a stop
@@ -69,9 +69,9 @@ class SearchReplay(Value):
     searchers: tuple[str, ...]
     candidates: tuple[CandidateOutcome, ...]
     judged: int
-    """Candidates of which something was expected and an objective value was told."""
+    """Candidates of which something was expected and an objective value was recorded."""
     rank_correlation: float | None
-    """Spearman's rank correlation of the expected and the told objective values."""
+    """Spearman's rank correlation of the expected and the recorded objective values."""
     mean_absolute_error: float | None
     """The mean absolute error of the expected objective values."""
     within_two_deviations: float | None

@@ -36,7 +36,7 @@ def sign_run(view: RunView, key: PrivateKey) -> PublicKey:
         )
     if wrong := differences(view):
         raise UsageError(
-            f"{root} is not as its manifest says: {wrong[0].said}; `aiperf report {root}` writes a "
+            f"{root} does not match its manifest: {wrong[0].said}; `aiperf report {root}` writes a "
             "new one where the records are what they were"
         )
     if not is_complete(view):

@@ -135,7 +135,7 @@ def machine_of(run: Path | None, site_file: Path | None) -> MachineSummary:
     machine = view.machine.summary()
     if not machine.nodes and machine.primary is None:
         why = "it was simulated" if view.manifest.simulated else "its records are from before that"
-        raise RunDirectoryError(f"{run} does not say what machine it had: {why}")
+        raise RunDirectoryError(f"{run} does not describe its machine: {why}")
     return machine if site is None else machine.model_copy(update={"site": site})
 
 

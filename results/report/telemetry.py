@@ -38,7 +38,7 @@ class Spread(Value):
 
 
 class Stretch(Value):
-    """A stretch of the run's time, over all nodes; None where none told it."""
+    """A stretch of the run's time, over all nodes; None where none reported it."""
 
     from_seconds: float
     to_seconds: float
@@ -60,7 +60,7 @@ class NodeReport(NodeUse):
     host: str
     sampled_seconds: float
     most_memory_bytes: float | None
-    """The most that was in use, as the mean of a point of its course."""
+    """The most that was in use, as the mean of a point in time."""
     most_celsius: float | None
     """The highest temperature of an accelerator, likewise."""
     watts: float | None
@@ -73,7 +73,7 @@ class NodeReport(NodeUse):
 
 
 class Absence(Value):
-    """What some nodes do not tell, and why."""
+    """What some nodes do not report, and why."""
 
     what: str
     why: str
@@ -106,7 +106,7 @@ class TelemetryReport(Value):
     absent: tuple[Absence, ...]
     peak: PeakShare | None
     without_peak: str
-    """Why there is no share of a peak; empty where there is."""
+    """Why there is no fraction of a peak; empty where there is."""
 
 
 def telemetry_report(view: RunView, end: float, final: ScorePoint) -> TelemetryReport:
@@ -245,10 +245,10 @@ def _peak(view: RunView, ops: float) -> PeakShare | str:
     """Return the score beside the machine's peak, or why there is none to be told."""
     path = view.paths.peaks
     if not path.exists():
-        return "no peaks.json lies beside the run: `aiperf peaks --out RUN` on an idle machine"
+        return "the run has no peaks.json: `aiperf peaks --out RUN` on an idle machine"
     machines = [r.machine for r in view.history.replicas.values() if r.machine is not None]
     if not machines:
-        return "no replica has told its machine"
+        return "no replica has recorded its machine"
     try:
         peaks = Peaks.read(path)
     except UsageError as error:

@@ -26,7 +26,7 @@ class ClockStatus(Value):
     """Seconds of nodes that did not work: before their own start, where the clock ran, or while
     they waited for others, where it stood."""
     problem: str
-    """How the scheduler's clock is off; empty where it is not, as far as that can be told."""
+    """How the scheduler's clock is off; empty where it is not, as far as that is known."""
 
 
 def clock_status(history: RunHistory, manifest: RunManifest, now: float) -> ClockStatus | None:

@@ -23,9 +23,9 @@ class PartStatus(Value):
     joules: float | None
     """The sum of what was metered."""
     watts: float | None
-    """The mean power while it was metered, of all nodes that tell it."""
+    """The mean power while it was metered, of all nodes that report it."""
     nodes: int
-    """How many nodes tell it."""
+    """How many nodes report it."""
     sources: tuple[str, ...]
     """The tools that reported it."""
 
@@ -96,11 +96,11 @@ class HostEnergy:
         metered = {meter.name for meter in own.meters}
         for name in map(str, own.accelerators):
             if name not in metered:
-                yield name, absent.get(f"{name}: power", "no tool tells its power")
+                yield name, absent.get(f"{name}: power", "no tool reports its power")
         if accelerated and not own.accelerators:
-            yield "the accelerators", "no vendor's tool tells of them"
+            yield "the accelerators", "no vendor's tool reports them"
         if Part.PROCESSORS not in last.meters:
-            yield "the processors", absent.get("RAPL", "no tool tells their power")
+            yield "the processors", absent.get("RAPL", "no tool reports their power")
         # What will be in the next sample is not missing yet.
         soon = until - last.end_utc <= 2.0 * own.seconds
         whole = (last.end_utc if soon else until) - start

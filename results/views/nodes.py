@@ -96,7 +96,7 @@ class NodesAskedFor(Value):
     seconds: float
     """Since the run's start."""
     nodes: int
-    """How many were asked for."""
+    """How many were requested."""
     why: str
     """Who asked, or why it was refused."""
     refused: bool
@@ -126,7 +126,7 @@ class ElasticityStatus(Value):
     replicas: int
     """How many replicas are there now: none once it has ended."""
     asked: tuple[NodesAskedFor, ...]
-    """What was asked for, in order of time."""
+    """What was requested, in order of time."""
     steps: tuple[NodesStep, ...]
     """The number of replicas over time."""
     node_hours: float
@@ -163,7 +163,7 @@ def elasticity_lines(status: ElasticityStatus) -> Iterator[str]:
     """Yield what a terminal shows of it."""
     there = f"{status.replicas} replicas there, " if status.replicas else ""
     yield (
-        f"nodes {status.nodes} asked for, {there}{status.node_hours:.3g} node-hours, "
+        f"nodes {status.nodes} requested, {there}{status.node_hours:.3g} node-hours, "
         f"{si(status.operations_per_node_hour, 'operations')} a node-hour"
     )
     for point in status.points:

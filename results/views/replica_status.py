@@ -57,7 +57,7 @@ class StorageStatus(Value):
     last_reason: str
     """What could not be done, and what storage answered."""
     waiting: bool
-    """Whether it waits now, as far as it could say so."""
+    """Whether it waits now, as far as it could report it."""
 
 
 def replica_statuses(

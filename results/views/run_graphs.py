@@ -56,7 +56,7 @@ class RunGraphs:
         }
         for graph, path in paths.items():
             if graph not in found and not path.exists():
-                found[graph] = f"the graph {path} is gone; no sample of it was executed"
+                found[graph] = f"the graph {path} is missing; no sample of it was executed"
         return [line for _, line in sorted(found.items())]
 
     def missing(self) -> list[str]:

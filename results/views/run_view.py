@@ -109,7 +109,7 @@ class RunStatus(Value):
     resources: Resources
     """Its replicas, hosts and accelerators."""
     hours: float
-    """The length that was asked for, in hours."""
+    """The requested length in hours."""
     elapsed_seconds: float
     """Seconds since the run's start."""
     remaining_seconds: float
@@ -131,7 +131,7 @@ class RunStatus(Value):
     replicas: tuple[ReplicaStatus, ...]
     """The replicas by their numbers."""
     trials_by_state: dict[str, int]
-    """How many trials are in each state; candidates in stock are ``queued``."""
+    """How many trials are in each state; queued candidates are ``queued``."""
     rounds: dict[str, int]
     """The highest round each replica has reached."""
     invalid: tuple[tuple[str, str], ...]
@@ -145,9 +145,9 @@ class RunStatus(Value):
     storage: tuple[StorageStatus, ...] = ()
     """The primary and the replicas that have waited for storage."""
     telemetry: TelemetryStatus | None = None
-    """What its nodes do and draw; None in documents of versions that did not say it."""
+    """What its nodes do and draw; None in documents of versions that did not report it."""
     machine: str = ""
-    """The nodes in a line, by what their processes told: accelerators, processors, memory."""
+    """The nodes in a line, by the reports of their processes: accelerators, processors, memory."""
     witnesses: tuple[WitnessStatus, ...] = ()
     """Who outside was asked to see the run; none in documents of versions that asked nobody."""
     clock: ClockStatus | None = None
@@ -214,7 +214,7 @@ class RunView:
             written = bytes_inside(self.paths.root, self.paths.manifest)
         except FileNotFoundError:
             raise RunDirectoryError(
-                f"the run directory {self.paths.root} is gone, or its run.yaml; put it back"
+                f"the run directory {self.paths.root} or its run.yaml is missing; put it back"
             ) from None
         if written != self._written:
             raise RunDirectoryError(
@@ -391,7 +391,7 @@ class RunView:
         if history.primary_utc is None:
             return RunState.STARTING, ""
         if (gone := self._gone()) is not None:
-            return RunState.GONE, f"{gone}; `aiperf resume {self.paths.root}` goes on with the run"
+            return RunState.GONE, f"{gone}; `aiperf resume {self.paths.root}` resumes the run"
         quiet = self._quiet(now - history.primary_utc)
         if quiet > self._silent_after:
             return RunState.SILENT, f"the primary has written nothing for {age(quiet)}"
@@ -418,7 +418,7 @@ class RunView:
             return f"the primary failed: {self.history.primary_failure}"
         last = self.history.last_start
         if primary_is_gone(last):
-            return f"the primary, process {last.pid} on this machine, is gone"
+            return f"the primary, process {last.pid} on this machine, has exited"
         return None
 
     @property

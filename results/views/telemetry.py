@@ -20,7 +20,7 @@ TRAFFIC = (*DISK, *NETWORK)
 
 
 class AcceleratorStatus(Value):
-    """One accelerator when it was last sampled; None where it was not told."""
+    """One accelerator when it was last sampled; None where it was not reported."""
 
     name: str
     """Its vendor and number, e.g. ``NVIDIA 0``."""
@@ -103,7 +103,7 @@ class TelemetryStatus(Value):
 
 
 class NodeAbsences(Value):
-    """What a node does not tell, and why."""
+    """What a node does not report, and why."""
 
     host: str
     """The host's name."""
@@ -148,14 +148,14 @@ class NodeSeries(Value):
 
 
 class Telemetry(Value):
-    """A run's telemetry: what its nodes did last and, where it was asked for, over time."""
+    """A run's telemetry: what its nodes did last and, where it was requested, over time."""
 
     now: TelemetryStatus
     """The latest sample of each node."""
     series: tuple[NodeSeries, ...]
     """The requested time series."""
     absent: tuple[NodeAbsences, ...]
-    """What each node does not tell, and why."""
+    """What each node does not report, and why."""
 
 
 def telemetry_status(

@@ -35,14 +35,14 @@ class TrainingTime(Value):
     seed: int
     """Of its initial weights and its order of samples."""
     reached: bool | None
-    """Whether it reached the target; None where none was asked for."""
+    """Whether it reached the target; None where none was requested."""
     epochs: int
     """Complete ones, those that an interruption made undone only once."""
     seconds: float
     """From the start of staging, or of its first trial, to its last evaluation."""
     staging_seconds: float
     """What its replica took to bring the dataset to its node: before its first training, and again
-    where another life of the replica went on with this one."""
+    where another attempt of the replica resumed this one."""
     compute_seconds: float
     """In epochs, evaluations included."""
     extra_seconds: float

@@ -157,20 +157,20 @@ def clock(run: Evidence) -> Findings:
         return
     utc, first = begun[0]
     if any(later.clock_starts != first.clock_starts for _, later in begun):
-        yield "a later primary says that something else starts the clock"
+        yield "a later primary records another event as the start of the clock"
     if first.clock_starts == "now":
         if clock_starts:
             yield "a record starts the clock of a run whose clock started with it"
         return
     if not clock_starts:
         if run.samples:
-            yield "samples were executed, and no record says when the clock started"
+            yield "samples were executed, and no record states when the clock started"
         return
     if len(clock_starts) > 1:
         yield f"the clock started {len(clock_starts)} times"
     stated, event = clock_starts[0]
     if event.start_utc > stated + CLOCK_TOLERANCE:
-        yield f"the clock started {event.start_utc - stated:.3f} s after the record that says so"
+        yield f"the clock started {event.start_utc - stated:.3f} s after the record of it"
     if event.start_utc < utc:
         yield f"the clock started {utc - event.start_utc:.3f} s before the run"
     if first.clock_starts == "first":
@@ -197,7 +197,7 @@ def _with_the_first(run: Evidence, begun: float, stated: float, start: float) ->
 def _with_the_last(run: Evidence, stated: float, start: float) -> Iterator[str]:
     """The clock started when the primary had seen that all replicas were ready, at once."""
     if start < stated - CLOCK_TOLERANCE:
-        yield f"the clock started {stated - start:.3f} s before the record that says so"
+        yield f"the clock started {stated - start:.3f} s before the record of it"
     ready = {
         attempt.replica.id
         for attempt in run.attempts
@@ -216,11 +216,12 @@ def _queue(
     taken = [s.submitted_utc for utc, s in states if s.submitted_utc is not None and utc <= stated]
     if event.submitted_utc != (submitted := min(taken, default=begun)):
         off = event.submitted_utc - submitted
-        yield f"the job was taken {abs(off):.3f} s {_way(-off)} than the clock's start says"
+        yield f"the job was taken {abs(off):.3f} s {_way(-off)} than recorded at the clock's start"
     first = min(_grants(run, stated), default=None)
     if first is not None and event.granted_utc != first.utc:
         off = event.granted_utc - first.utc
-        yield f"the first node was given {abs(off):.3f} s {_way(-off)} than the clock's start says"
+        late = f"{abs(off):.3f} s {_way(-off)}"
+        yield f"the first node was given {late} than recorded at the clock's start"
 
 
 def _way(seconds: float) -> str:

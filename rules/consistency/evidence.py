@@ -63,7 +63,7 @@ class Attempt(NamedTuple):
         return self.journal.records_of(records.ReplicaStarted)[0]
 
     def __str__(self) -> str:
-        return f"{self.replica.id}, life {self.life}"
+        return f"{self.replica.id}, attempt {self.life}"
 
 
 @dataclass(slots=True)

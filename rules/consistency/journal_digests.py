@@ -165,7 +165,7 @@ def _journals(run: Evidence, found: _Digests) -> Iterator[str]:
             # What was written since the journals were read is for another time.
             whole = min(whole, growth.cut(0 if path is None else sizes[path]))
         if path is None:
-            failures = [f"{name} is gone, of which the primary had read"] if growth.sizes else []
+            failures = [f"{name} is missing, of which the primary had read"] if growth.sizes else []
         else:
             failures = list(_journal(run, name, path, found, sums))
         wrong |= bool(failures)
@@ -199,8 +199,8 @@ def _journal(
         sums[number].update(digest_line(name, size, prefix.sha256))
         if whole and prefix.lines and times[prefix.lines - 1] > found.times[number] + apart:
             yield (
-                f"{name} says {utc_text(times[prefix.lines - 1])} in what the primary had read by "
-                f"{_time(found, number)}"
+                f"{name} has {utc_text(times[prefix.lines - 1])} in the part that the "
+                f"primary had read by {_time(found, number)}"
             )
             return
 

@@ -72,7 +72,7 @@ def _wrong(run: Evidence, path: Path, journal: Journal) -> Iterator[str]:
         yield from _first(path, writer, journal.first)
     lives = len(journal.records_of(records.ReplicaStarted))
     if lives > 1:
-        yield f"{lives} lives of a replica in the journal of one"
+        yield f"{lives} attempts of a replica in the journal of one"
     yield from journal.late_records
 
 

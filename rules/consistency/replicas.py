@@ -82,9 +82,9 @@ def _was_requested(
             _replicas_at(requested, utc - LATE_SECONDS), _replicas_at(requested, utc + slack)
         )
         if number >= wanted:
-            yield f"{replica.id}, life {life}: it began before it was asked for"
+            yield f"{replica.id}, attempt {life}: it began before it was requested"
         elif number >= before and not _unseen(run):
-            yield f"{replica.id}, life {life}: it began after fewer nodes were asked for"
+            yield f"{replica.id}, attempt {life}: it began after fewer nodes were requested"
 
 
 def _unlaunched(run: Evidence, requested: list[_Requested]) -> Iterator[str]:
@@ -109,14 +109,14 @@ def _lives(run: Evidence, replica: ReplicaHistory) -> Iterator[str]:
     begun = [utc for utc, _ in run.history.run_starts]
     first = begun[0] if begun else run.end
     for life, utc in sorted(replica.starts.items()):
-        who = f"{replica.id}, life {life}"
+        who = f"{replica.id}, attempt {life}"
         if utc < first - run.tolerance(replica):
             yield f"{who}: it began {first - utc:.3f} s before the run"
         elif life.launch and (len(begun) < 2 or utc < begun[1] - run.tolerance(replica)):
             yield f"{who}: no second primary launched it"
     launches = {life.launch for life in replica.starts}
     if len(launches) > len(begun):
-        yield f"{replica.id} had lives of {len(launches)} launches, there were {len(begun)}"
+        yield f"{replica.id} had attempts of {len(launches)} launches, there were {len(begun)}"
     yield from _again(run, replica)
 
 
@@ -134,7 +134,7 @@ def _again(run: Evidence, replica: ReplicaHistory) -> Iterator[str]:
     first = min(replica.starts[life] for life in again)
     deaths = [*(utc for utc, _ in replica.requeued), *_relaunched(run, replica)]
     if not any(utc <= first + run.tolerance(replica) for utc in deaths):
-        yield f"{replica.id}, life {min(again)}: it was never queued again"
+        yield f"{replica.id}, attempt {min(again)}: it was never queued again"
     elif len(deaths) < len(again):
         yield f"{replica.id} lived {len(again)} times more, it was queued again {len(deaths)} times"
 
@@ -216,12 +216,12 @@ def heartbeats(run: Evidence) -> Findings:
     most = tolerated_limit(beat)
     for attempt in run.attempts:
         if (silent := attempt.journal.longest_without_heartbeat) > most:
-            yield f"{attempt}: at work for {silent:.0f} s without a sign of life"
+            yield f"{attempt}: at work for {silent:.0f} s without a heartbeat"
     for times, beats in _beats_of_primaries(run.primary):
         gaps = [later - earlier for earlier, later in pairwise(times)]
         worked = sum(min(max(gap, 0.0), PAUSE_SECONDS, TOLERATED_BEATS * beat) for gap in gaps)
         if beats < worked / beat / TOLERATED_BEATS - 1.0:
-            yield f"the primary gave {beats} signs of life in {worked:.0f} s of work"
+            yield f"the primary recorded {beats} heartbeats in {worked:.0f} s of work"
         if (longest := max(gaps, default=0.0)) > most:
             yield Note(f"the primary recorded nothing for {longest:.0f} s")
 
@@ -266,10 +266,10 @@ def _node(machine: Machine, node: NodeDescription) -> Iterator[str]:
     if processors is not None and processors.architecture == "x86_64":
         model = processors.model or machine.cpu
         if model.split() != machine.cpu.split():
-            yield f"its processors are {machine.cpu}, its kernel says {model}"
+            yield f"its processors are {machine.cpu}, its kernel reports {model}"
     models = [each.model for each in node.accelerators if each.vendor == "NVIDIA"]
     for name in machine.accelerators if models else ():
         if not any(name.startswith(model) or model.startswith(name) for model in models):
-            yield f"it trained on {name}, its driver says {models[0]}"
+            yield f"it trained on {name}, its driver reports {models[0]}"
     if models and len(machine.accelerators) > len(models):
         yield f"it trained on {len(machine.accelerators)} accelerators of {len(models)}"

@@ -53,7 +53,7 @@ def recount(run: Evidence) -> tuple[int, float, float | None]:
 def _started(run: Evidence, name: str) -> Trial:
     trial = run.history.trials.get(name)
     if trial is None:
-        raise AIPerfError(f"{name} executed samples, and no record says that it started")
+        raise AIPerfError(f"{name} executed samples, and no record of its start exists")
     return trial
 
 

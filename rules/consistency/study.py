@@ -124,7 +124,7 @@ def _differences(
     asked = [t for t in trials if t.started.resumes is None and not t.started.notes]
     suggested = sum(each.suggested for each in study)
     if suggested < len(asked):
-        yield f"it was asked for {suggested} trials, its journal has {len(asked)}"
+        yield f"it suggested {suggested} trials, its journal has {len(asked)}"
     values = {_point(*each.used, each.value) for each in study if each.value is not None}
     in_order = whole.ended is not None and trials[0].incarnation == max(whole.starts, default=FIRST)
     for trial in trials if in_order else ():
@@ -136,7 +136,7 @@ def _differences(
     # A life that runs on behind a cut link tells its study of trials that do not count.
     late = {_point(*s.used, s.value) for s in study if s.value is not None and s.told_utc > fence}
     for batch_size, _, value in sorted(values - reached - late, key=str):
-        yield f"it was told {value} of batch size {batch_size}, and no trial was that"
+        yield f"it received {value} of batch size {batch_size}, and no trial was that"
 
 
 def _must_have_a_value(trial: Trial) -> bool:

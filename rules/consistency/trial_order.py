@@ -44,7 +44,7 @@ def order(run: Evidence) -> Findings:
                 yield f"{trial.id} started {free - trial.started_utc:.3f} s before it could"
             in_order = replica.ended is not None and not replica.ended.startswith("failed")
             if in_order and trial.ended is None and not trial.interrupted:
-                yield f"{trial.id} has no end although {replica.id} ended in order"
+                yield f"{trial.id} has no end although {replica.id} shut down cleanly"
             free = max(trial.started_utc, executed.get(trial.id, trial.started_utc))
     early = [p.trial for p in run.progress() if p.utc < earliest.get(p.trial, start)]
     if early:
@@ -199,7 +199,7 @@ def _split(attempt: Attempt, stepped: float) -> Iterator[str]:
     spent = sum(sum(event.seconds.values()) for _, event in splits)
     lived = splits[-1][0] - attempt.started[0]
     if spent < lived - 2.0 * CLOCK_TOLERANCE - stepped:
-        yield f"it says where {spent:.1f} s went, it lasted {lived:.1f} s"
+        yield f"it accounts for {spent:.1f} s went, it lasted {lived:.1f} s"
 
 
 def _whole(run: Evidence, start: float) -> Iterator[str]:

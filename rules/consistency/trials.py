@@ -131,7 +131,7 @@ def resumes(run: Evidence) -> Findings:
 def _wrong(run: Evidence, trial: Trial, before: Trial) -> Iterator[str]:
     """Yield what keeps a trial from going on with another."""
     if before.replica != trial.replica or before.incarnation >= trial.incarnation:
-        yield "which is not of an earlier life of its replica"
+        yield "which is not of a previous attempt of its replica"
     if before.ended is not None:
         yield "which was not interrupted"
     latest = [t for t in _earlier(run, trial) if t.started_utc > before.started_utc]
@@ -218,7 +218,7 @@ def _halved(run: Evidence, trial: Trial, halves: str, planned: int) -> Iterator[
 def _shrunk(run: Evidence, trial: Trial, planned: int, used: int) -> Iterator[str]:
     """Batches were halved as often as their estimate did not fit in memory, and it is noted."""
     if SHRUNK.format(planned=planned, used=used) not in trial.started.notes:
-        yield f"{trial.id}: no note says that {used} is used where {planned} was planned"
+        yield f"{trial.id}: no note states that {used} is used where {planned} was planned"
     limit = run.memory_limit(trial)
     if limit is None:
         return  # An earlier version did not record it.

@@ -90,7 +90,7 @@ def lowering(variables: Mapping[str, str], precision: str) -> Iterator[str]:
         if lower is not None and BITS[lower] < BITS.get(precision, 0):
             yield f"{name}={value} computes in {lower}, and {precision} is stated; unset it"
         if name.startswith(_CLOCKS):
-            yield f"{name} is of a clock that is made up; unset it"
+            yield f"{name} sets a fake clock; unset it"
         if reads_cached_kernels(name, value):
             yield f"{name}={value} uses kernels of an earlier run; unset it"
 
@@ -119,7 +119,7 @@ def environment_of(run: RunEvidence) -> Environment:
     """Return the variables of a run's processes."""
     stated = {trial.started.hyperparameters.precision for trial in run.trials}
     silent = (
-        f"{each.id} did not tell its variables"
+        f"{each.id} did not record its variables"
         for each in run.replicas
         if each.started is not None and not each.described
     )

@@ -19,7 +19,7 @@ from aiperf_hpc.system.description import NodeDescription, RankDescription
 def replicas(run: RunEvidence) -> Findings:
     """Every replica that was launched left records and ended in order, and no other did."""
     requested = run.manifest.replicas
-    yield Found(f"{sum(1 for each in run.replicas if _in_order(each)):,} ended in order")
+    yield Found(f"{sum(1 for each in run.replicas if _in_order(each)):,} shut down cleanly")
     yield Required(f"{requested:,}")
     if len(run.replicas) != requested:
         yield f"{len(run.replicas):,} of {requested:,} replicas"
@@ -86,9 +86,9 @@ def constant_nodes(run: RunEvidence) -> Findings:
     """The run had the nodes that it began with: no more were requested, and no fewer."""
     requested = [run.manifest.nodes, *(nodes for _, nodes in run.history.nodes_asked)]
     value = ", ".join(f"{nodes:,}" for nodes in dict.fromkeys(requested))
-    yield Found(f"{value} asked for")
+    yield Found(f"{value} requested")
     for nodes in requested[1:]:
-        yield Each(f"{nodes:,} nodes were asked for while it went on")
+        yield Each(f"{nodes:,} nodes were requested during the run")
 
 
 def planned_nodes(manifest: RunManifest) -> Findings:
@@ -127,7 +127,7 @@ class AcceleratorUse:
         """Yield why the rule is not kept: a line for each host."""
         for host, ranks in sorted(self.ranks.items()):
             if host not in self.there:
-                yield f"{host} did not tell its accelerators"
+                yield f"{host} did not record its accelerators"
             elif self.idle.get(host):
                 there, used = self.there[host], self.used[host]
                 of_them = "" if used == ranks else f", which use {used}"

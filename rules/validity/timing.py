@@ -59,7 +59,7 @@ def duration(run: RunEvidence) -> Findings:
     yield Required(f">= {LEAST_HOURS:g} h, >= {LEAST_FRACTION:.0%} of {requested:g} h")
     if run.history.end_utc is not None and hours < LEAST_FRACTION * requested:
         yield (
-            f"{hours:.6g} h of {requested:g} h asked for; at least {LEAST_FRACTION:.0%} is required"
+            f"{hours:.6g} h of {requested:g} h requested; at least {LEAST_FRACTION:.0%} is required"
         )
 
 

@@ -36,9 +36,9 @@ class RunEvent(Answer):
     number: int
     """The event's number: it grows, and events that become known later have greater ones."""
     utc: float | None
-    """When it happened, UTC seconds; null where the records do not say."""
+    """When it happened, UTC seconds; null where the records do not state it."""
     elapsed_seconds: float | None
-    """Seconds from the run's start; null where the records do not say."""
+    """Seconds from the run's start; null where the records do not state it."""
     kind: EventKind
     """What it is about."""
     who: str
@@ -55,7 +55,7 @@ class Events(Answer):
     last: int
     """The number of the latest event; 0 before any."""
     events: tuple[RunEvent, ...]
-    """The events that were asked for."""
+    """The requested events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def _of_replica(replica: ReplicaHistory) -> Iterator[_Happening]:
     kind, who = EventKind.REPLICA, replica.id
     for life, utc in replica.starts.items():
         where = f" on {replica.machine.host}" if replica.machine else ""
-        yield _Happening(utc, kind, who, f"started{where}, life {life}")
+        yield _Happening(utc, kind, who, f"started{where}, attempt {life}")
     for utc, detail in replica.requeued:
         yield _Happening(utc, kind, who, f"died and was queued again{_because(detail)}")
     for utc, staged in replica.loads:

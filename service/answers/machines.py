@@ -31,9 +31,9 @@ class ReplicaDetail(Answer):
     replica: ReplicaStatus
     """The replica as in the list of all."""
     machine: Machine | None
-    """What it said of the host of its first rank when it started."""
+    """What it reported of the host of its first rank when it started."""
     ranks: dict[int, RankDescription]
-    """What the ranks of its latest life told of themselves, by their numbers."""
+    """What the ranks of its latest attempt reported of themselves, by their numbers."""
     restarts: int
     """How often it was started again."""
     seconds: dict[TimePhase, float]

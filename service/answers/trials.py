@@ -50,7 +50,7 @@ class Trials(Page):
     """Some of the trials that match."""
 
     trials: tuple[TrialStatus, ...]
-    """The trials, in the order that was asked for."""
+    """The trials, in the requested order."""
 
 
 class TrialsQuestion(PageQuestion):
@@ -189,7 +189,7 @@ class TrialDetail(Answer):
     seed: int
     """The seed of its random choices."""
     resumes: str | None
-    """The interrupted trial that this one goes on with."""
+    """The interrupted trial that this one resumes."""
     children: tuple[str, ...]
     """The trials whose networks were grown from this one's, in order of their start."""
     notes: tuple[str, ...]

@@ -25,7 +25,7 @@ export function machines({ replicas, telemetry, models }) {
 }
 
 function worked({ id, state, trials, stock }, searches) {
-  return `${id} ${state}, ${number(trials, "trial")}${searches ? `, ${whole(stock)} in stock` : ""}`;
+  return `${id} ${state}, ${number(trials, "trial")}${searches ? `, ${whole(stock)} queued` : ""}`;
 }
 
 function troubled({ state, storage_waiting: waiting }) {
@@ -60,7 +60,7 @@ function row(host, { node, replicas }, searches) {
 }
 
 function load(value, label, before = "") {
-  if (value === null) return h("span", {}, `${before}not told`);
+  if (value === null) return h("span", {}, `${before}not reported`);
   return [bar(value / 100, label), h("span", {}, `${before}${whole(value)}%`)];
 }
 
@@ -72,7 +72,7 @@ function summary(telemetry, total) {
   const energy = telemetry?.energy;
   return [
     total > MOST ? `Of ${whole(total)} hosts ${MOST} are shown, those in trouble first. ` : null,
-    telemetry?.why_none ? `No telemetry: ${telemetry.why_none}. What replicas say of their own processes is shown. ` : null,
+    telemetry?.why_none ? `No telemetry: ${telemetry.why_none}. The replicas' reports of their own processes are shown. ` : null,
     energy && energy.joules !== null ? `Energy so far ${si(energy.joules, "J")}, ${energy.label}. ` : null,
     telemetry && telemetry.overhead !== null ? `Sampling takes ${percent(telemetry.overhead, 3)} of a core at most.` : null,
   ];

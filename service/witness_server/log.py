@@ -130,7 +130,7 @@ class WitnessLog:
     def _next(self, run: str, owner: str, head: JournalDigest, known: _Run | None) -> Statement:
         now = self._utc()
         if now < self._last_utc - BACK_SECONDS:
-            what = "the witness's clock has gone back; it says nothing until that is over"
+            what = "the witness's clock was set back; it signs nothing until that time"
             raise ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, "clock", what)
         unsigned = Statement(
             number=self.count + 1,
@@ -245,6 +245,6 @@ def _key_in(folder: Path) -> PrivateKey:
     path = folder / "key"
     if not path.exists():
         if (folder / "log.jsonl").exists():
-            raise AIPerfError(f"{folder} has a log, but the key that signed it is gone")
+            raise AIPerfError(f"{folder} has a log, but the key that signed it is missing")
         make_key(path, "aiperf-witness")
     return load_private_key(path)

@@ -241,7 +241,7 @@ class TensorSpec(Value):
 
     shape: Annotated[tuple[Size | None, ...], Field(max_length=MOST_AXES)]
     """The sizes of its axes, without the samples'; None where batches differ, and a mask among
-    the arrays says which of the padded values are there."""
+    the arrays marks the valid ones of the padded values."""
     dtype: Literal["float32", "int32", "bool"] = "float32"
 
 
@@ -257,7 +257,7 @@ class DatasetInfo(Value):
 
     name: str
     sha256: str
-    """SHA-256 of the sample and target bytes; how it is taken is the dataset's to say."""
+    """SHA-256 of the sample and target bytes; the dataset defines how it is computed."""
     inputs: dict[str, TensorSpec]
     """The arrays that networks read, by the names of their input nodes."""
     targets: dict[str, TensorSpec]

@@ -82,8 +82,8 @@ def test_of_hyperparameters_batch_and_rate_alone_may_change(tmp_path: Path, leve
     assert changed(written(tmp_path, level, hyperparameters=change("batch size")))
     said = refusal(written(tmp_path, level, hyperparameters=change("batch size", "optimizer")))
     assert "only batch size and learning rate policy of layer 8" in said
-    assert "`parts` says batch size, optimizer" in said
-    assert "`parts` says nothing" in refusal(written(tmp_path, level, hyperparameters=change()))
+    assert "`parts` has batch size, optimizer" in said
+    assert "`parts` has nothing" in refusal(written(tmp_path, level, hyperparameters=change()))
 
 
 def test_a_missing_layer_is_named(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_missing_layer_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("layer", "said"),
     [
-        ({"changed": True}, "layers.framework: say by `what` what was changed"),
+        ({"changed": True}, "layers.framework: describe the change in `what`"),
         ({"changed": False, "what": "JAX"}, "layers.framework: it is not changed, yet"),
         ({"changed": False, "parts": ["batch size"]}, "layers.framework: it is not changed, yet"),
         ({}, "layers.framework.changed: is missing"),

@@ -172,7 +172,7 @@ def test_a_simulated_run_cannot_be_resumed(
     RunManifest.load(paths).model_copy(update={"launcher": "simulated"}).save(paths)
     assert main(["resume", str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert said == f"aiperf: {tmp_path}: a simulated run is not gone on with; simulate it again\n"
+    assert said == f"aiperf: {tmp_path}: a simulated run cannot be resumed; simulate it again\n"
 
 
 def test_a_crowd_is_told_before_the_start_and_without_it(

@@ -101,4 +101,4 @@ def test_a_run_whose_primary_failed_is_said_to_be_gone(
     output = io.StringIO()
     assert watched(tmp_path, output, monkeypatch) == 1
     said = capsys.readouterr().err
-    assert f"the primary failed: no space; `aiperf resume {tmp_path}` goes on" in said
+    assert f"the primary failed: no space; `aiperf resume {tmp_path}` resumes" in said

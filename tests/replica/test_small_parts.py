@@ -110,8 +110,8 @@ def test_a_signal_stops_and_the_first_reason_stays(tmp_path: Path) -> None:
 
 
 def test_a_further_condition_stops(tmp_path: Path) -> None:
-    flag = StopFlag(1e12, tmp_path / "stop", also=lambda: "the replica is gone")
-    assert flag.reason == "the replica is gone"
+    flag = StopFlag(1e12, tmp_path / "stop", also=lambda: "the replica has exited")
+    assert flag.reason == "the replica has exited"
 
 
 def test_the_memory_estimate_grows_with_the_batch_and_shrinks_with_the_precision() -> None:

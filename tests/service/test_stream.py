@@ -85,7 +85,7 @@ def test_a_run_that_goes_away_is_said_and_its_return_too(tmp_path: Path) -> None
         paths.root.rename(tmp_path / "away")
         event, _, problem = _parsed(await anext(messages))
         assert event == "problem"
-        assert "is gone" in problem["detail"]
+        assert "is missing" in problem["detail"]
         (tmp_path / "away").rename(paths.root)
         assert _parsed(await anext(messages))[0] == "status"
         await messages.aclose()

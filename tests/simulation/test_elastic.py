@@ -101,7 +101,7 @@ def test_candidates_of_released_replicas_stay_in_the_search(view: RunView) -> No
 
 def test_a_run_cannot_be_official_if_its_nodes_change(view: RunView) -> None:
     reasons = [reason for rule, reason in view.status().invalid if rule == "constant nodes"]
-    assert reasons[:2] == [f"{n} nodes were asked for while it went on" for n in (3, 4)]
+    assert reasons[:2] == [f"{n} nodes were requested during the run" for n in (3, 4)]
 
 
 def test_what_each_number_of_nodes_did_adds_up_to_the_score(view: RunView) -> None:
@@ -122,7 +122,7 @@ def test_what_each_number_of_nodes_did_adds_up_to_the_score(view: RunView) -> No
 def test_status_and_report_show_it(view: RunView, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", str(view.paths.root)]) == 0
     said = capsys.readouterr().out
-    assert "  nodes 3 asked for, 0." in said
+    assert "  nodes 3 requested, 0." in said
     assert "  on 4 nodes for " in said
     page = view.paths.report_html.read_text()
     assert '<h2 id="elasticity-title">Nodes over time</h2>' in page

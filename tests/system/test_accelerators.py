@@ -162,7 +162,7 @@ def test_amd_by_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.model, found.driver) == ("AMD Instinct MI300X", "6.7.0")
     assert found.memory_bytes == 196_592 * 2**20
     assert (found.max_clock_mhz, found.max_memory_clock_mhz) == (2100.0, None)
-    assert found.absent["max_memory_clock_mhz"] == "AMD's tools do not tell 'max_clk'"
+    assert found.absent["max_memory_clock_mhz"] == "AMD's tools do not report 'max_clk'"
     assert found.power_limit_watts == 750.0
     assert library.open == 0
 

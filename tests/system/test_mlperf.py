@@ -124,7 +124,7 @@ def test_nodes_that_are_not_alike_are_in_the_notes() -> None:
     assert found["number_of_nodes"] == "4"
     assert found["accelerators_per_node"] == "8"
     assert "besides 1 node of 4 × NVIDIA H100" in str(found["hw_notes"])
-    assert "the fields tell of 3 of the 4 nodes" in str(found["hw_notes"])
+    assert "the fields describe 3 of the 4 nodes" in str(found["hw_notes"])
 
 
 @pytest.mark.parametrize(("on_bus", "count"), [({}, "0"), ({"NVIDIA": 8}, ""), (None, "")])

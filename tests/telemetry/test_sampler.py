@@ -203,7 +203,7 @@ def test_amd_by_its_library(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> No
         memory_mhz=(None,),
     )
     assert sample.joules == (1200.0,)
-    assert own.equipment.absent["AMD 0: memory clock"] == "AMD's tools do not tell 'clk'"
+    assert own.equipment.absent["AMD 0: memory clock"] == "AMD's tools do not report 'clk'"
 
 
 def test_amd_by_rocm_smi_is_an_estimate(

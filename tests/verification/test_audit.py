@@ -166,7 +166,7 @@ def test_a_configuration_that_was_changed_is_found_also_by_a_new_report(run: Run
         f"run.yaml has SHA-256 {now}, {who} had {was}"
         for who in (
             "the primary of 2025-06-15T15:06:40.000Z",
-            *(f"r{number}, life 0.0," for number in range(REPLICAS)),
+            *(f"r{number}, attempt 0.0," for number in range(REPLICAS)),
         )
     )
 
@@ -194,7 +194,7 @@ def test_replicas_and_primaries_of_earlier_versions_did_not_state_the_configurat
 
 
 @pytest.mark.parametrize(
-    ("which", "who"), [(0, "the primary of 2025-06-15T15:06:40.000Z"), (1, "r0, life 0.0,")]
+    ("which", "who"), [(0, "the primary of 2025-06-15T15:06:40.000Z"), (1, "r0, attempt 0.0,")]
 )
 def test_one_who_alone_did_not_state_the_configuration_is_found(
     run: RunPaths, which: int, who: str
@@ -214,7 +214,7 @@ def test_a_life_whose_folder_has_another_name_is_missed(run: RunPaths) -> None:
         ),
         str(run.replica_journal("r1")),
     ]
-    said = "the primary recorded that r1 ended in order; r1 recorded no start"
+    said = "the primary recorded that r1 shut down cleanly; r1 recorded no start"
     assert check_rule("replicas", run).failures == (said,)
 
 
@@ -224,7 +224,7 @@ def test_a_run_without_the_folder_of_a_replica_is_reported_and_names_its_journal
     shutil.rmtree(run.replica("r1"))
     (lost,) = check_rule("journals", reported(run)).failures
     assert lost == (
-        f"{run.replica_journal('r1')}, line 1: the journal is gone, of a replica that ended in "
+        f"{run.replica_journal('r1')}, line 1: the journal is missing, of a replica that shut down "
         "order; put it back"
     )
     stated = json.loads(run.report_json.read_text("utf-8"))
@@ -243,7 +243,7 @@ def test_a_journal_that_the_primary_missed_counts_as_lost_until_it_is_back(
     assert check_rule("journals", run).passed
     journal.unlink()
     failures = check_rule("journals", run).failures
-    assert f"{journal}, line 1: the journal is gone; put it back" in failures
+    assert f"{journal}, line 1: the journal is missing; put it back" in failures
 
 
 @pytest.mark.parametrize("case", NO_RECORDS)

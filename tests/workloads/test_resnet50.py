@@ -89,7 +89,7 @@ def test_samples_without_classes_are_refused() -> None:
     numbers = info.model_copy(
         update={"classes": None, "targets": {"values": TensorSpec(shape=(2,))}}
     )
-    with pytest.raises(GraphError, match="dataset 'imagenet' has no classes to tell apart"):
+    with pytest.raises(GraphError, match="dataset 'imagenet' has no classes"):
         initial_graph(load_config("resnet50_v15"), numbers)
 
 

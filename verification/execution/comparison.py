@@ -237,7 +237,7 @@ def _other_device(run: Evidence, trial: Trial, result: ExecutionResult) -> str:
         return f"one process did the work of {run.config.replica.ranks} ranks"
     machine = run.history.replicas[trial.replica].machine
     if machine is None:
-        return "the replica did not say what it ran on"
+        return "the replica did not record its hardware"
     device = ", ".join(machine.accelerators) or machine.cpu
     if result.device != device:
         return f"recorded on {device}, executed on {result.device}"

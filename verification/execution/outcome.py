@@ -95,7 +95,7 @@ def execute_again(run: Evidence, choice: Choice) -> Outcome:
     trials = tuple(
         compared(run, evaluated[name], why, result, again[name])
         if result is not None and name in again
-        else _not_executed(evaluated[name], why, reasons[name] or "nothing was said of it")
+        else _not_executed(evaluated[name], why, reasons[name] or "no result was recorded")
         for name, why in named.items()
     )
     return Outcome(
@@ -134,12 +134,12 @@ def table(outcome: Outcome) -> Iterator[str]:
     """Yield the lines of an outcome: what was drawn, and each trial with its checks."""
     yield (
         f"Executed again: the best and {_drawn(outcome)} of {outcome.population} trials, of which "
-        f"{outcome.kept} can be; drawn by the seed {outcome.seed} ({outcome.seed_origin}), "
+        f"{outcome.kept} can be; sampled with seed {outcome.seed} ({outcome.seed_origin}), "
         f"which --seed {outcome.seed} repeats"
     )
     tenth = math.ceil(outcome.population / 10)
     found = chance(outcome.population, tenth, _drawn(outcome))
-    yield f"if {tenth} were made up, this drawing would have had one of them with {found:.0%}"
+    yield f"if {tenth} were fabricated, this sample would include one of them with probability {found:.0%}"
     if outcome.device is not None:
         yield f"by {outcome.engine} on {outcome.device}"
     for trial in outcome.trials:

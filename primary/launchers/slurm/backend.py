@@ -124,7 +124,7 @@ class SlurmBackend(Backend):
             jobs = self._rate_limit.call(allocation.look)
         except SchedulerError as error:
             raise UsageError(
-                f"--launcher inside: SLURM does not tell of the allocation ({error}); start its "
+                f"--launcher inside: SLURM does not report the allocation ({error}); start its "
                 "controller, or use --launcher local to run on this machine"
             ) from None
         check_allocation(jobs, request.most, request.hours, time.time())

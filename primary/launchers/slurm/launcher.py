@@ -57,7 +57,7 @@ class SlurmLauncher(ReplicaLauncher):
         """Require that a run may have so many nodes, by one call of the client."""
 
     def check(self, nodes: int) -> None:
-        what = f"--nodes {nodes}: SLURM does not say what it has"
+        what = f"--nodes {nodes}: SLURM does not report its nodes"
         self._rate_limit.require(lambda: self._check_nodes(nodes), what)
 
     def _update(self, replica: str, detail: str, phase: JobPhase | None = None) -> None:
@@ -96,7 +96,7 @@ class SlurmLauncher(ReplicaLauncher):
 def unfit_node(paths: RunPaths, status: int) -> str | None:
     """Return what is wrong with a node, if a replica's exit status says so."""
     reasons = {
-        PREFLIGHT_STATUS: "its node is not like the others; its output says how",
+        PREFLIGHT_STATUS: "its node differs from the others; its output states how",
         UNSEEN_RUN_STATUS: f"its node does not see the run directory {paths.root}; name a folder "
         "that all nodes see with --run-dir",
         UNSEEN_PYTHON_STATUS: f"its node does not see {sys.executable}; install the "

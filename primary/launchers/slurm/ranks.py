@@ -106,7 +106,7 @@ def _offer(group: NodeGroup, found: Sequence[Nodes], *, inside: bool) -> _Offer:
         usable = usable_of(found if inside else partition_of(slurm, found))
         name = usable[0].partition
         return _Offer(group, _offered(usable, group), f"that '{name}' offers")
-    return _Offer(group, gres, f"asked for by {gres}")
+    return _Offer(group, gres, f"requested by {gres}")
 
 
 def _require_like(without: _Offer, offered: Sequence[_Offer]) -> None:
@@ -115,7 +115,7 @@ def _require_like(without: _Offer, offered: Sequence[_Offer]) -> None:
         if other.there:
             raise UsageError(
                 f"{without.group.where}: its nodes have no accelerators, and those of "
-                f"{other.group.where} have {other.there} each; say which are meant by "
+                f"{other.group.where} have {other.there} each; select them by "
                 f"{without.group.where}.gres, or train on CPUs with engine.device=cpu"
             )
 
@@ -141,8 +141,8 @@ def _require_of_allocation(gres: str, found: Sequence[Nodes]) -> None:
     for group in found:
         if group.gres and not offers(group.gres, gres):
             raise UsageError(
-                f"slurm.gres {gres}: the nodes of {group.partition}, which this is in, were asked "
-                f"for with {group.gres}; leave slurm.gres out to take what there is"
+                f"slurm.gres {gres}: the nodes of {group.partition}, which this is in, were "
+                f"requested with {group.gres}; leave slurm.gres out to use these"
             )
 
 
@@ -173,7 +173,7 @@ def _offered(usable: Sequence[Nodes], asked: NodeGroup) -> str | None:
     if any(counts):
         raise UsageError(
             f"{asked.request}: {having(1)} nodes of '{usable[0].partition}' have "
-            "accelerators and the others have none; say which are meant by "
+            "accelerators and the others have none; select them by "
             f"{asked.where}.gres, e.g. gpu:{counts[0]}, or with engine.device=cpu"
         )
     return None

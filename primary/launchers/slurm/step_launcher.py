@@ -145,7 +145,7 @@ class StepLauncher(SlurmLauncher):
         self._states = dict.fromkeys(names, ReplicaState(JobPhase.PENDING))
         self._waiting = list(names)
         if self._launch or not self.queues:
-            what = "SLURM does not tell of the allocation"
+            what = "SLURM does not report the allocation"
             found = self._rate_limit.require(self._allocation.look, what, RETRY_HINT)
             self._pool.jobs = list(found)
         if self.queues:

@@ -55,8 +55,8 @@ class TorchCollective(Unlimited):
             at = f"{where['MASTER_ADDR']}:{where['MASTER_PORT']}"
             raise EngineError(
                 f"collective 'torch': rank {self.rank} on {socket.gethostname()} does not meet "
-                f"the other ranks at {at}: {first_line(error)}; MASTER_ADDR and MASTER_PORT say "
-                "where else"
+                f"the other ranks at {at}: {first_line(error)}; set another address by "
+                "MASTER_ADDR and MASTER_PORT"
             ) from None
         hosts: list[str] = [""] * self.size
         dist.all_gather_object(hosts, socket.gethostname())

@@ -66,7 +66,7 @@ def breakdown_plot(title: str, bars: Sequence[Bar], name: str) -> Plot:
     """
     return Plot(
         title=title,
-        caption="Shares of a step's time; beside each bar, what a step takes.",
+        caption="Fractions of a step's time; next to each bar, the duration of a step.",
         description="; ".join(_bar_text(bar) for bar in bars),
         svg=_time_drawing(bars, name),
     )

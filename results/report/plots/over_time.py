@@ -168,7 +168,9 @@ def nodes_plot(elastic: ElasticityStatus | None, elapsed: float) -> Plot | None:
         axes.set(xlim=(0.0, max(elapsed / seconds, edges[-1])), xlabel=f"{unit} since the start")
         axes.set(ylim=(0.0, 1.06 * most), ylabel="replicas")
     words = f"Replicas over time, a step chart: {most:,} at most, {len(elastic.steps)} changes."
-    return Plot("Replicas over time", "Lives of replicas, by their own records.", words, canvas.svg)
+    return Plot(
+        "Replicas over time", "Attempts of replicas, by their own records.", words, canvas.svg
+    )
 
 
 RUNS_HEIGHT = 3.4

@@ -218,7 +218,7 @@ def prediction_plot(candidates: Sequence[CandidateOutcome]) -> Plot | None:
     )
     caption = (
         "Bars: expected when it was chosen, with one deviation. Dots: reached. Diamonds: predicted "
-        "of longer training, which is what the search was told. Line: the best reached so far."
+        "of longer training, which the search uses. Line: the best reached so far."
     )
     if len(shown) < len(judged):
         caption += f" {len(shown)} of {len(judged):,} candidates, evenly taken."

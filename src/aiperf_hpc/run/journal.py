@@ -316,7 +316,7 @@ class JournalReader:
             )
             return content
         except FileNotFoundError:
-            self.lost = "is gone; put it back" if self.offset else ""
+            self.lost = "is missing; put it back" if self.offset else ""
             return b""  # Not there yet, or not yet visible to this NFS client.
 
     def _fetched(self, file: FileIO) -> bytes:

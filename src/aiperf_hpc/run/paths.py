@@ -35,7 +35,7 @@ class Incarnation:
         launch, restart = text.split(".")
         parsed = cls(int(launch), int(restart))
         if str(parsed) != text or min(parsed.launch, parsed.restart) < 0:
-            raise ValueError(f"'{text}' is no life of a replica")
+            raise ValueError(f"'{text}' is no attempt of a replica")
         return parsed
 
 

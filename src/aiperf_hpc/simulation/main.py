@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--hours", type=float, required=True)
     parser.add_argument("--config", default="simulated")
     parser.add_argument("--set", dest="assignments", action="append", default=[])
-    parser.add_argument("--quiet", action="store_true", help="say no more than the score")
+    parser.add_argument("--quiet", action="store_true", help="print only the score")
     options = parser.parse_args(arguments)
     try:
         with interruptible():

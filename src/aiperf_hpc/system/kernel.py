@@ -108,7 +108,7 @@ def _base_mhz(root: Path, model: str | None) -> float:
         return float(said)
     if in_name := _IN_NAME.search(model or ""):
         return float(in_name[1]) * 1000
-    raise AbsentError("neither the kernel nor the processor's name tells it")
+    raise AbsentError("neither the kernel nor the processor's name states it")
 
 
 def _max_mhz(root: Path, online: list[int]) -> float:
@@ -131,7 +131,7 @@ def _cache_bytes(root: Path, online: list[int]) -> dict[str, int]:
             name = f"L{text_of(index / 'level')}{kind}"
             caches[name, text_of(index / "shared_cpu_list")] = _cache_size(text_of(index / "size"))
     if not caches:
-        raise AbsentError("the kernel tells of no caches")
+        raise AbsentError("the kernel reports no caches")
     sums: dict[str, int] = {}
     for (name, _), size in caches.items():
         sums[name] = sums.get(name, 0) + size
@@ -148,7 +148,7 @@ def _virtual(root: Path) -> bool:
         return True
     flags = [value.split() for name, value in _cpuinfo(root) if name == "flags"]
     if not flags:
-        raise AbsentError("processors of this architecture do not tell")
+        raise AbsentError("processors of this architecture do not report it")
     return "hypervisor" in flags[0]
 
 
@@ -186,7 +186,7 @@ def _numa(root: Path) -> Iterator[NumaNode]:
             cpus = text_of(folder / "cpulist")
             found.append(NumaNode(number=int(number[1]), cpus=cpus, memory_bytes=size or None))
     if not found:
-        raise AbsentError("the kernel tells of no NUMA nodes")
+        raise AbsentError("the kernel reports no NUMA nodes")
     yield from sorted(found, key=lambda node: node.number)
 
 
@@ -289,7 +289,7 @@ def _image(environment: Mapping[str, str]) -> str:
     for name in _IMAGES:
         if environment.get(name):
             return environment[name]
-    raise AbsentError("no container tells its image")
+    raise AbsentError("no container states its image")
 
 
 def _name(root: Path) -> str:
@@ -306,4 +306,4 @@ def _hardware(root: Path) -> str:
         return f"{text_of(folder / 'sys_vendor')} {text_of(folder / 'product_name')}".strip()
     if tree := text_or_none(root / "proc/device-tree/model"):
         return tree
-    raise AbsentError("the firmware tells the kernel no name")
+    raise AbsentError("the firmware reports no name to the kernel")

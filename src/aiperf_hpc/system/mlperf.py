@@ -170,4 +170,4 @@ def _other_nodes(machine: MachineSummary) -> Iterator[str]:
         yield f"besides {nodes(group.count)} of {node_line(group.node)}"
     for group in machine.nodes[:1]:
         if len(machine.nodes) > 1:
-            yield f"the fields tell of {group.count} of the {nodes(machine.node_count)}"
+            yield f"the fields describe {group.count} of the {nodes(machine.node_count)}"

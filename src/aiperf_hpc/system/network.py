@@ -44,7 +44,7 @@ def _adapter_port(adapter: Path, port: Path) -> NetworkPort:
     rate = probe.read("rate", lambda: text_of(port / "rate"))
     number = _RATE.match(rate or "")
     if number is None:
-        probe.absent["gigabits"] = probe.absent.get("rate", f"the kernel says '{rate}'")
+        probe.absent["gigabits"] = probe.absent.get("rate", f"the kernel reports '{rate}'")
     state = text_or_none(port / "state") or "unknown"
     return NetworkPort(
         name=f"{adapter.name}/{port.name}",
@@ -76,7 +76,7 @@ def _interfaces(root: Path) -> Iterator[NetworkPort]:
 
 def _interface(interface: Path, layer: str, state: str, virtual: bool) -> NetworkPort:
     probe = Probe(OSError, ValueError)
-    probe.absent |= dict.fromkeys(("rate", "firmware"), "adapters tell it, not interfaces")
+    probe.absent |= dict.fromkeys(("rate", "firmware"), "adapters report it, not interfaces")
     return NetworkPort(
         name=interface.name,
         kind="Ethernet",
@@ -92,7 +92,7 @@ def _interface(interface: Path, layer: str, state: str, virtual: bool) -> Networ
 def _gigabits(interface: Path) -> float:
     megabits = number_of(interface / "speed")
     if megabits <= 0:
-        raise AbsentError("its driver tells no speed")
+        raise AbsentError("its driver reports no speed")
     return megabits / 1000
 
 

@@ -47,7 +47,7 @@ def _cann(root: Path, environment: Mapping[str, str]) -> str:
     for file in sorted(home.glob("*/ascend_toolkit_install.info")):
         if said := _CANN.search(text_of(file)):
             return said[1].strip()
-    raise AbsentError(f"{home} does not tell its version")
+    raise AbsentError(f"{home} does not state its version")
 
 
 def _home(root: Path, environment: Mapping[str, str], names: tuple[str, ...], usual: str) -> Path:

@@ -54,7 +54,7 @@ class MachineSummary(Value):
     environment_differs: tuple[str, ...] = ()
     """The variables that not all of them had, or with other values."""
     site: SiteDescription | None = None
-    """What people said of the system."""
+    """What people state about the system."""
 
     @property
     def node_count(self) -> int:

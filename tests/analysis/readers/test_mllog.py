@@ -169,7 +169,7 @@ def test_what_follows_run_stop_is_not_read(tmp_path: Path) -> None:
         ([*heading(), line(9, "run_start"), line(2, "run_stop", status="success")],
          "run_stop is 7.000 s before run_start"),
         ([*heading(), *training((0.3, 0.2))],
-         "it says success, and no evaluation reached the target, 0.124"),
+         "it reports success, and no evaluation reached the target, 0.124"),
         ([*heading(), line(9, "run_start"), line(20, "run_stop")], "run_stop has no status"),
         ([*heading(), *training((0.3, "NaN", 0.1))],
          "1 of 3 evaluations without a finite quality (the first at epoch 2)"),

@@ -271,7 +271,7 @@ def test_what_has_no_roofline_says_why(tmp_path: Path) -> None:
     assert [run.entry for run in found.runs] == ["good"]
     assert found.missing == {
         "log": "its logs have no graphs and no operations: only our runs' have",
-        "cut": "no trial's record says how long it trained",
+        "cut": "no trial's record states how long it trained",
         "simulated": "its time is that of a simulation",
     }
     with pytest.raises(NotMeasuredError, match="its logs have no graphs"):
@@ -300,7 +300,7 @@ def test_real_runs_have_rooflines(name: str, tmp_path: Path) -> None:
     assert run.worker.memory > run.worker.memory_fused > 0
     assert (run.worker.network is not None) == (name == "several-ranks")
     if name == "resumed":
-        assert run.notes[0] == "2 trials were cut off, and no record says how long they trained"
+        assert run.notes[0] == "2 trials were cut off, and no record states how long they trained"
 
 
 def test_runs_with_peaks_are_drawn(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def test_models_of_accelerators_are_compared_together_and_apart() -> None:
         ([simple(4, 9, 9.0)], "n4: no other scale"),
         ([simple(4, 9, 9.0), simple(4, 9, 9.0, name="twin")], "twin: no other scale"),
         ([simple(4, 9, 9.0, scenario="weak")], "n4: several models at once"),
-        ([entry(None, training(9, 9.0, 8), name="x")], "x: nothing says how many accelerators"),
+        ([entry(None, training(9, 9.0, 8), name="x")], "x: the number of accelerators of"),
         ([entry(4, name="empty")], "empty: the entry has no trainings"),
     ],
 )

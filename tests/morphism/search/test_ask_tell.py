@@ -120,7 +120,7 @@ def test_a_failed_graph_is_not_proposed_again_and_nothing_grows_from_it(journal:
 
 def test_what_was_never_asked_for_cannot_be_told(journal: Path) -> None:
     search = begin(journal)
-    with pytest.raises(UnknownTrialError, match="trial other was never asked for"):
+    with pytest.raises(UnknownTrialError, match="trial other was never requested"):
         search.tell("other", 0.5)
     with pytest.raises(UnknownTrialError):
         search.tell_failed("other", "it failed")
@@ -130,7 +130,7 @@ def test_what_was_never_asked_for_cannot_be_told(journal: Path) -> None:
 def test_a_trial_is_asked_for_once(journal: Path) -> None:
     search = begin(journal)
     search.ask("life0-0")
-    with pytest.raises(ValueError, match="asked for already"):
+    with pytest.raises(ValueError, match="requested already"):
         search.ask("life0-0")
 
 

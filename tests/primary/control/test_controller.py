@@ -370,7 +370,7 @@ def test_an_unexpected_failure_leaves_a_record_and_no_replica(tmp_path: Path) ->
     assert status.state is RunState.GONE
     assert status.reason == (
         "the primary failed: unexpected ZeroDivisionError: a fault; "
-        f"`aiperf resume {tmp_path}` goes on with the run"
+        f"`aiperf resume {tmp_path}` resumes the run"
     )
 
 

@@ -202,7 +202,7 @@ def test_fewer_and_more_ranks_than_a_node_has_accelerators() -> None:
     fewer = on_cluster([group(2, "gpu:4")], replica={"ranks_per_node": 3})
     assert fewer.config.slurm.gres == "gpu:4"
     assert fewer.remarks[0].startswith("an accelerator is left idle, of the 4 of each node that ")
-    with pytest.raises(UsageError, match=r"ranks_per_node 5: .* a node has 4, asked for by gpu:4"):
+    with pytest.raises(UsageError, match=r"ranks_per_node 5: .* a node has 4, requested by gpu:4"):
         on_cluster([], replica={"ranks_per_node": 5}, slurm={"gres": "gpu:4"})
 
 

@@ -89,7 +89,7 @@ def test_an_evaluation_that_was_cut_is_no_baseline_and_the_next_one_is_watched_a
 
 def test_a_dataset_of_an_unknown_number_of_classes_has_no_most_frequent_one() -> None:
     info = INFO.model_copy(update={"classes": None})
-    with pytest.raises(DatasetError, match="does not say how many classes"):
+    with pytest.raises(DatasetError, match="does not state its number of classes"):
         Tally(CLASSIFICATION, info)
 
 

@@ -204,7 +204,7 @@ def test_a_worker_whose_replica_was_gone_before_it_came_up_ends(tmp_path: Path) 
     command += ["--replica", "r0", "--incarnation", "0.0", "--worker", "0"]
     subprocess.run([*command, "--parent", str(gone.pid)], check=True, timeout=PATIENCE_SECONDS)
     *_, last = JournalReader(paths.search_journal("r0", 0)).read()
-    assert last.event == SearchEnded(reason="the replica is gone")
+    assert last.event == SearchEnded(reason="the replica has exited")
 
 
 COUNT_THREADS = """

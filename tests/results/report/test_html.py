@@ -106,7 +106,7 @@ def test_trials_that_are_too_short_to_be_told_apart_are_drawn_as_one_and_counted
     text = render(with_trials(small, lengths), [])
     lanes = Lanes(text)
     assert "401 trials are too short" not in text
-    assert "400 trials are too short to be told apart here" in text
+    assert "400 trials are too short to be distinguished here" in text
     assert "several trials</li>" in text
     assert len(lanes.places(0, "line", "edge")) < 20
     several = [w for w, (_, a) in zip(lanes.widths(0), _rects(lanes), strict=True)

@@ -67,7 +67,7 @@ def test_what_is_no_report_is_refused(
 def test_keys_are_described_by_the_docstrings_of_their_fields() -> None:
     schema = report_schema()
     hours = schema["properties"]["hours"]["description"]
-    assert hours.startswith("The hours that were asked for")
+    assert hours.startswith("The hours that were requested")
     trial = schema["$defs"]["TrialReport"]["properties"]
     assert (
         trial["train_operations"]["description"] == "Operations credited for one training sample."

@@ -153,9 +153,7 @@ def test_a_run_of_before_says_that_it_does_not_know(
 ) -> None:
     paths = write_run(tmp_path / "run", Plan(replicas=1, trials=1))
     assert main(["system", str(paths.root)]) == 2
-    assert "does not say what machine it had: its records are from before" in (
-        capsys.readouterr().err
-    )
+    assert "does not describe its machine: its records are from before" in (capsys.readouterr().err)
     view = RunView.read(paths)
     assert view.status().machine == ""
     assert make_report(view).system is None

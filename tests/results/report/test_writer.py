@@ -376,7 +376,7 @@ def test_lost_graphs_are_grown_again_which_the_report_and_verify_say(
     lost = found.problems.files
     assert lost
     for line in lost:
-        if not line.endswith("is gone; no sample of it was executed"):  # Of a failed trial.
+        if not line.endswith("is missing; no sample of it was executed"):  # Of a failed trial.
             assert re.search(what, line)
             assert line.endswith("; it was grown again from the recorded morphisms")
     assert any("grown again" in line for line in lost)

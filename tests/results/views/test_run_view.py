@@ -71,7 +71,7 @@ def test_a_primary_whose_process_is_gone_from_this_machine_is_said_to_be(tmp_pat
         status = view.status(START + 1.0)
         assert status.state is RunState.GONE
         assert status.reason.startswith(
-            f"the primary, process {gone.pid} on this machine, is gone; `aiperf resume {tmp_path}`"
+            f"the primary, process {gone.pid} on this machine, has exited; `aiperf resume"
         )
         # This process is the primary, e.g. one that serves its own status.
         primary.write(started.model_copy(update={"pid": os.getpid()}))

@@ -65,8 +65,8 @@ def test_accelerators_that_no_tool_tells_of_are_missing(tmp_path: Path) -> None:
     run.replica(0.0, started("r1", "m", ("a",)), TelemetryStarted(equipment=blind), name="r1")
     assert energy_of(run, 30.0).missing == (
         "NVIDIA 1 of n: Not Supported",
-        "the processors of n, m: no tool tells their power",
-        "the accelerators of m: no vendor's tool tells of them",
+        "the processors of n, m: no tool reports their power",
+        "the accelerators of m: no vendor's tool reports them",
     )
 
 

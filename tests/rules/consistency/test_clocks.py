@@ -108,12 +108,12 @@ def test_a_clock_that_started_with_the_run_has_no_record_of_its_own(run: Run) ->
 @pytest.mark.parametrize(
     ("event", "said"),
     [
-        (started(604.0), ["4.000 s after the scheduler gave r0", "after r0, life 0.0, began"]),
+        (started(604.0), ["4.000 s after the scheduler gave r0", "after r0, attempt 0.0, began"]),
         (started(590.0), ["10.000 s before the scheduler gave r0 its node"]),
         (started(-5.0), ["5.000 s before the run", "before the scheduler gave r0 its node"]),
         (started(given=580.0), ["the first node was given 20.000 s later than"]),
         (started(submitted=40.0), ["the job was taken 39.000 s earlier than"]),
-        (started(615.0), ["5.000 s after the record that says so", "after the scheduler", "began"]),
+        (started(615.0), ["5.000 s after the record of it", "after the scheduler", "began"]),
     ],
 )  # fmt: skip
 def test_a_clock_that_started_at_another_time_is_found(
@@ -130,7 +130,7 @@ def test_work_before_what_the_scheduler_is_said_to_have_given_is_found(run: Run)
     """The scheduler's time was moved with the clock's; the replica's own record was not."""
     run.write(started())
     run.replica("r0", 500.0, alive=2.0)
-    assert run.wrong() == ["the clock started 102.000 s after r0, life 0.0, began"]
+    assert run.wrong() == ["the clock started 102.000 s after r0, attempt 0.0, began"]
 
 
 def test_what_a_silent_scheduler_told_later_was_not_known(run: Run) -> None:
@@ -146,7 +146,8 @@ def test_a_clock_starts_once_and_what_starts_it_stays(run: Run) -> None:
     run.replica("r0", 604.0)
     run.writer.primary(800.0, begins("all"), started(790.0))
     assert run.wrong() == [
-        "a later primary says that something else starts the clock", "the clock started 2 times",
+        "a later primary records another event as the start of the clock",
+        "the clock started 2 times",
     ]  # fmt: skip
 
 
@@ -154,7 +155,7 @@ def test_samples_without_a_clock_are_found(run: Run) -> None:
     run.write()
     assert run.wrong() == []  # It ended in the queue, say.
     run.replica("r0", 604.0, trial_started(), progress(train=1))
-    assert run.wrong() == ["samples were executed, and no record says when the clock started"]
+    assert run.wrong() == ["samples were executed, and no record states when the clock started"]
 
 
 def test_what_replicas_learned_of_the_clock_is_compared(run: Run) -> None:
@@ -163,8 +164,8 @@ def test_what_replicas_learned_of_the_clock_is_compared(run: Run) -> None:
     run.replica("r1", 704.0, trial_started("t2"))
     run.writer.replica(1400.0, progress("t2", train=1), name="r1")
     assert run.wrong() == [
-        "r0, life 0.0: it learned of a clock that started 30.000 s earlier",
-        "r1, life 0.0: it worked and never learned of the clock's start",
+        "r0, attempt 0.0: it learned of a clock that started 30.000 s earlier",
+        "r1, attempt 0.0: it worked and never learned of the clock's start",
     ]
 
 
@@ -181,7 +182,7 @@ def test_where_all_are_waited_for_the_clock_starts_at_its_record(run: Run) -> No
     run.write(started(720.0), starts="all", said=740.0)
     run.replica("r0", 604.0, ReplicaReady())
     run.replica("r1", 704.0, ReplicaReady())
-    assert run.wrong() == ["the clock started 20.000 s before the record that says so"]
+    assert run.wrong() == ["the clock started 20.000 s before the record of it"]
 
 
 def read(seconds: float, **off: float) -> AnyEvent:

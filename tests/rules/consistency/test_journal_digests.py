@@ -129,7 +129,7 @@ def add(path: Path) -> None:
     ("change", "said"),
     [
         (cut, "is not what the primary had read"),
-        (Path.unlink, "is gone"),
+        (Path.unlink, "is missing"),
         (add, "was not there when the run ended"),
     ],
 )
@@ -174,7 +174,7 @@ def test_a_replica_whose_time_is_moved_is_found_though_its_bytes_are_its_own(
     run.turn(0.0)
     found = failures(run.paths)
     assert len(found) == 1
-    assert "says 2025-06-15T15:08:20.000Z in what the primary had read by" in found[0]
+    assert "has 2025-06-15T15:08:20.000Z in the part that the primary had read by" in found[0]
 
 
 def test_a_run_of_an_earlier_version_has_no_heads(tmp_path: Path) -> None:

@@ -78,9 +78,9 @@ def test_another_measure_and_other_samples_are_found(run: RunPaths) -> None:
     found = evidence(run, error)
     wanted = found.dataset.validation_samples
     assert list(check_rule("baseline", found).failures) == [
-        "r0, life 0.0, measured the mean_absolute_error of a baseline, the run has accuracy",
-        f"r0, life 0.0, measured a baseline on 3 samples, there are {wanted}",
-        "r0, life 0.0, measured a baseline on 9 values, there must be 3",
+        "r0, attempt 0.0, measured the mean_absolute_error of a baseline, the run has accuracy",
+        f"r0, attempt 0.0, measured a baseline on 3 samples, there are {wanted}",
+        "r0, attempt 0.0, measured a baseline on 9 values, there must be 3",
     ]
 
 
@@ -88,14 +88,14 @@ def test_replicas_that_measured_differently_are_found(run: RunPaths) -> None:
     samples = evidence(run).dataset.validation_samples
     found = evidence(run, accuracy(10, samples), accuracy(11, samples))
     (said,) = check_rule("baseline", found).failures
-    assert said == "r1, life 0.0, measured another baseline than r0, life 0.0,"
+    assert said == "r1, attempt 0.0, measured another baseline than r0, attempt 0.0,"
 
 
 def test_a_run_that_searches_measures_none(run: RunPaths) -> None:
     samples = evidence(run).dataset.validation_samples
     found = evidence(run, accuracy(10, samples), method="greedy")
     (said,) = check_rule("baseline", found).failures
-    assert said == "r0, life 0.0, measured a baseline, though a network was searched for"
+    assert said == "r0, attempt 0.0, measured a baseline, though a network was searched for"
 
 
 def evaluations(measure: Measure) -> list[Evaluation]:

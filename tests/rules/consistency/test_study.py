@@ -83,8 +83,8 @@ def asked_less(lines: list[Line]) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (told_more, "it was told 0.9 of batch size 320, and no trial was that"),
-        (asked_less, "it was asked for 4 trials, its journal has 5"),
+        (told_more, "it received 0.9 of batch size 320, and no trial was that"),
+        (asked_less, "it suggested 4 trials, its journal has 5"),
     ],
 )
 def test_a_study_of_other_trials(
@@ -113,7 +113,7 @@ def test_what_a_life_that_was_replaced_told_its_study_later_counts_for_nothing(
     told_more(lines)
     told_utc = datetime.fromisoformat(TOLD).timestamp()
     monkeypatch.setattr(Evidence, "fence", lambda run, journal: told_utc + 1.0)
-    said = "replicas/r0/0.0/study.log: it was told 0.9 of batch size 320, and no trial was that"
+    said = "replicas/r0/0.0/study.log: it received 0.9 of batch size 320, and no trial was that"
     assert wrong(tmp_path / "before", lines) == [said]
     monkeypatch.setattr(Evidence, "fence", lambda run, journal: told_utc - 1.0)
     assert wrong(tmp_path / "behind", lines) == []

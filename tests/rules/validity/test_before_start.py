@@ -90,7 +90,8 @@ def test_what_is_preloaded_is_stated() -> None:
 
 
 def test_what_nobody_told_is_no_environment() -> None:
-    assert not ENVIRONMENT.check(Environment([], "bf16", ["r0 did not tell its variables"])).passed
+    untold = Environment([], "bf16", ["r0 did not record its variables"])
+    assert not ENVIRONMENT.check(untold).passed
 
 
 def test_fewer_than_sixteen_bits_are_refused() -> None:

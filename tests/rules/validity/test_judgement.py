@@ -137,7 +137,7 @@ def test_the_first_network_is_resnet50() -> None:
     ("rewrite", "rule", "reason"),
     [
         (of(records.ReplicaStarted, engine="simulated"), "engine", "simulated engine: nothing"),
-        (of(records.RunStarted, hours=1.2), "duration", "1 h of 1.2 h asked for; at least 99% is"),
+        (of(records.RunStarted, hours=1.2), "duration", "1 h of 1.2 h requested; at least 99% is"),
         (of(records.Evaluated, sums={"correct": 10}), "error", "99.98%; at most 30% is required"),
         (of(records.DatasetLoaded, dataset=IMAGENET.model_copy(update={"archives": {}})),
          "content", "it was not prepared from the official archives, nor is SHA-256 abab"),
@@ -145,7 +145,7 @@ def test_the_first_network_is_resnet50() -> None:
         (without(records.ReplicaStarted), "versions", "no replica stated its versions"),
         (described(process=FAST), "environment",
          "ONEDNN_DEFAULT_FPMATH_MODE=ANY computes in any, and bf16 is stated; unset it"),
-        (without(records.SystemDescribed), "environment", "r0 did not tell its variables"),
+        (without(records.SystemDescribed), "environment", "r0 did not record its variables"),
         (trials(precision="fp8"), "precision", "fp8; at least FP16 is required"),
         (one_trial("r1-t0", graph="small"), "initial network", "r1 begins with small; ResNet-50"),
         (one_trial("r1-t2", graph="large"), "proposals", "r1-t2 trained another network than"),
@@ -186,7 +186,7 @@ def test_what_breaks_a_rule_of_both_divisions_is_official_in_none(
         (trials(momentum=0.8), "hyperparameters: r0-t0: momentum 0.8"),
         (one_trial("r0-t1", epoch_limit=10), "hyperparameters: r0-t1: 10 epochs in round 2"),
         (described(node=IDLE), "accelerators: n-r0 has 2 accelerators and 1 ranks"),
-        (described(node=None), "accelerators: n-r0 did not tell its accelerators"),
+        (described(node=None), "accelerators: n-r0 did not record its accelerators"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -113,7 +113,7 @@ class ReplicaHistory:
         job = self.job_state
         done = job is not None and job.phase is JobPhase.DONE and not job.detail
         if self.exit_status == 0 or done:
-            return "ended in order"
+            return "shut down cleanly"
         return "started" if self.checked is not None else ""
 
     @property

@@ -56,7 +56,7 @@ class Point(NamedTuple):
     """Of each accelerator, its mean power."""
 
     def get(self, name: str) -> float | None:
-        """Return one of ``MEANS`` or ``SUMS``; None where it was not told."""
+        """Return one of ``MEANS`` or ``SUMS``; None where it was not reported."""
         value = self.values[_PLACES[name]]
         return None if math.isnan(value) else value
 

@@ -92,7 +92,7 @@ def _describe(library: Library, handle: Handle, index: int) -> Accelerator:
     )
 
 
-_UNASKED = dict.fromkeys(("pcie", "links", "partitioned"), "AMD's tools are not asked for it")
+_UNASKED = dict.fromkeys(("pcie", "links", "partitioned"), "AMD's tools are not queried for it")
 _CAPS = {
     "power_limit_watts": "power_cap",
     "default_power_limit_watts": "default_power_cap",
@@ -109,7 +109,7 @@ def _told(values: Mapping[str, Any], key: str) -> str:
     """Return a value as text. Raises AbsentError where it says that it is not known."""
     value = str(values.get(key, ""))
     if value in _NOT_TOLD:
-        raise AbsentError(f"AMD's tools do not tell '{key}'")
+        raise AbsentError(f"AMD's tools do not report '{key}'")
     return value
 
 
@@ -158,7 +158,7 @@ def _of_card(index: int, values: Mapping[str, str], driver: str | None) -> Accel
     read = probe.read
     probe.absent |= dict.fromkeys(
         ("max_clock_mhz", "max_memory_clock_mhz", "power_limit_watts", "default_power_limit_watts"),
-        "rocm-smi is not asked for it; the package amdsmi tells it",
+        "rocm-smi is not queried for it; the package amdsmi reports it",
     )
     return Accelerator(
         vendor=VENDOR,
@@ -263,7 +263,7 @@ _TEMPERATURES = ("temperature (sensor junction) (c)", "temperature (sensor edge)
 
 
 def _no_clock() -> float:
-    raise AbsentError("rocm-smi is not asked for it; the package amdsmi tells it")
+    raise AbsentError("rocm-smi is not queried for it; the package amdsmi reports it")
 
 
 def _number(values: Mapping[str, Any], *names: str) -> float:
@@ -273,4 +273,4 @@ def _number(values: Mapping[str, Any], *names: str) -> float:
             return float(values[name])
         except (KeyError, TypeError, ValueError):  # N/A, in AMD's words.
             continue
-    raise AbsentError(f"AMD's tools do not tell '{names[0]}'")
+    raise AbsentError(f"AMD's tools do not report '{names[0]}'")

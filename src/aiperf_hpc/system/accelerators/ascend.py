@@ -94,7 +94,7 @@ def _chips(text: str) -> list[ChipRow]:
 def _describe(row: ChipRow, index: int, driver: str | None) -> Accelerator:
     probe = Probe()
     where = ("-i", str(row.card), "-c", str(row.chip))
-    probe.absent |= dict.fromkeys(_NOT_TOLD, "npu-smi does not tell it")
+    probe.absent |= dict.fromkeys(_NOT_TOLD, "npu-smi does not report it")
     if driver is None:
         probe.absent["driver"] = "npu-smi did not print its version"
     if row.memory_bytes is None:
@@ -128,7 +128,7 @@ _NOT_TOLD = (
 def _field(kind: str, name: str, where: tuple[str, ...]) -> str:
     said = fields(output_of("npu-smi", "info", "-t", kind, *where))
     if said.get(name, "NA") == "NA":
-        raise AbsentError(f"npu-smi does not tell '{name}'")
+        raise AbsentError(f"npu-smi does not report '{name}'")
     return said[name]
 
 
@@ -136,7 +136,7 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise AbsentError(f"npu-smi says '{text}'") from None
+        raise AbsentError(f"npu-smi reports '{text}'") from None
 
 
 def _row(first: re.Match[str], second: re.Match[str]) -> ChipRow:
@@ -191,5 +191,5 @@ def _reads(found: ChipRow | None) -> Reads:
 
 def _known(value: T | None, what: str) -> T:
     if value is None:
-        raise AbsentError(f"npu-smi does not tell {what}")
+        raise AbsentError(f"npu-smi does not report {what}")
     return value

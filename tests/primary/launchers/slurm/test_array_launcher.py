@@ -436,5 +436,5 @@ def test_more_than_the_partition_has_is_refused(cluster: ArrayCluster, tmp_path:
     with pytest.raises(UsageError, match=r"--nodes 4: partition 'bench' has 3 nodes"):
         launcher.check(4)
     cluster.answers["sinfo"] = [SILENCE]
-    with pytest.raises(UsageError, match="--nodes 3: SLURM does not say what it has"):
+    with pytest.raises(UsageError, match="--nodes 3: SLURM does not report its nodes"):
         launcher.check(3)
