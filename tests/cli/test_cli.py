@@ -154,7 +154,7 @@ def test_status_says_where_the_present_primary_serves(served: RunPaths) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "done"), [("fixed", ", 2 trials\n"), ("greedy", ", round 2, 2 trials, stock 0\n")]
+    ("method", "done"), [("fixed", ", 2 trials\n"), ("greedy", ", round 2, 2 trials, queue 0\n")]
 )
 def test_status_says_what_a_replica_has_done(
     method: str, done: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

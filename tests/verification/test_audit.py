@@ -225,7 +225,7 @@ def test_a_run_without_the_folder_of_a_replica_is_reported_and_names_its_journal
     (lost,) = check_rule("journals", reported(run)).failures
     assert lost == (
         f"{run.replica_journal('r1')}, line 1: the journal is missing, of a replica that shut down "
-        "order; put it back"
+        "cleanly; put it back"
     )
     stated = json.loads(run.report_json.read_text("utf-8"))
     assert stated["score"]["operations"] > 0

@@ -110,7 +110,7 @@ def test_every_workload_has_its_rows_in_its_engines_and_its_datasets(workload: W
         (VOLUMES | {"training": {"target": -0.1}}, "target=-0.1: no mean absolute error is better"),
         ({"training": {"target": 1.5}}, "training.target=1.5: no accuracy is better than 1"),
         ({"training": {"target": -0.1}}, "training.target=-0.1: no accuracy is below 0; give one"),
-        (VOLUMES | {"engine": {"name": "simulated"}}, "simulated makes up accuracies.*torch or"),
+        (VOLUMES | {"engine": {"name": "simulated"}}, "simulated generates accuracies.*torch or"),
         ({"dataset": {"name": "volumes"}}, "dataset.name=volumes: workload 'automl' has"),
     ],
 )

@@ -125,7 +125,7 @@ def test_the_page_shows_all_of_them_and_needs_nothing_else(ranking: Ranking) -> 
         "4.20 GOPS",
         "duration: 0.4 h",
         "it has not ended",
-        "1 folder beside",
+        "1 folder next to",
     ):
         assert said in page
     assert "http" not in page.replace("http-equiv", "")
