@@ -139,7 +139,7 @@ def table(outcome: Outcome) -> Iterator[str]:
     )
     tenth = math.ceil(outcome.population / 10)
     found = chance(outcome.population, tenth, _drawn(outcome))
-    yield f"if {tenth} were fabricated, this sample would include one of them with probability {found:.0%}"
+    yield f"if {tenth} were fabricated, the sample would include one with probability {found:.0%}"
     if outcome.device is not None:
         yield f"by {outcome.engine} on {outcome.device}"
     for trial in outcome.trials:
