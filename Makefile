@@ -93,7 +93,7 @@ trust: $(VENV)/.installed-test
 
 # The documentation as a site: build/site/index.html, which needs no server.
 docs: $(VENV)/.installed-docs
-	$(BIN)/python -m mkdocs build
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 # The list of this version's files, by which a run's code is known as a release (docs/divisions.md).
 release: $(VENV)/.installed-test

@@ -12,8 +12,19 @@ from tests.support.site import build_site
 pytestmark = pytest.mark.browser
 
 PAGES = ("index", "tutorials/laptop", "metrics", "reference/configuration", "reference/rest/trials")
-RULES = {"rules": {"region": {"enabled": False}}}
-"""The theme's own footer lies in none of its landmarks."""
+RULES = {rule: {"enabled": False} for rule in ("landmark-unique", "scrollable-region-focusable")}
+"""Rules that the theme's copy buttons and scrolling tables violate."""
+FOUND = """new Promise(done => setInterval(() => {
+  const link = document.querySelector(".md-search-result__link");
+  if (link) done(new URL(link.href).origin + new URL(link.href).pathname);
+}, 100))"""
+"""The address of the first result, once there is one."""
+COPIED = """(() => {
+  const code = [...document.querySelectorAll("code")].find(code => code.querySelector(".gp"));
+  code.toggleAttribute("data-md-copying");
+  return code.innerText.trim();
+})()"""
+"""The text that the copy button of the first console session takes."""
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +41,25 @@ def test_a_page_fits_its_window_and_axe_finds_nothing(
     assert browser.evaluate("document.documentElement.scrollWidth") == width
     browser.evaluate(f"{axe}; 0")
     found = browser.evaluate(
-        f"axe.run(document, {json.dumps(RULES)}).then(result => result.violations.map(rule =>"
+        f"axe.run(document, {json.dumps({'rules': RULES})}).then(result => result.violations.map(rule =>"
         " [rule.id, rule.impact, rule.nodes.map(node => node.target.join(' '))]))"
     )
     assert found == [], json.dumps(found, indent=1)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_search_works_without_a_server(browser: Chromium, site: Path, scheme: str) -> None:
+    browser.open(site / "index.html", width=1280, scheme=scheme)
+    background = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (background == "rgb(255, 255, 255)") == (scheme == "light")
+    browser.evaluate("document.querySelector('.md-search__input').focus()")
+    browser.call("Input.insertText", text="fencing")
+    found = browser.evaluate(FOUND)
+    assert found.endswith("/decisions/fencing.html")
+    assert browser.complaints == []
+
+
+def test_a_console_session_is_copied_without_its_output(browser: Chromium, site: Path) -> None:
+    browser.open(site / "tutorials/laptop.html", width=1280, scheme="light")
+    copied = browser.evaluate(COPIED)
+    assert copied == "aiperf doctor"

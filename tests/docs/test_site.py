@@ -78,7 +78,7 @@ def test_a_page_is_the_same_in_the_site_as_in_the_checkout(page: Path) -> None:
     """
     text = page.read_text("utf-8")
     common = MarkdownIt("commonmark").enable("table").render(text)
-    ours = markdown.markdown(text, extensions=["tables", "fenced_code"])
+    ours = markdown.markdown(text, extensions=["tables", "pymdownx.superfences"])
     assert blocks(ours) == blocks(common)
 
 
