@@ -41,7 +41,8 @@ def test_a_page_fits_its_window_and_axe_finds_nothing(
     assert browser.evaluate("document.documentElement.scrollWidth") == width
     browser.evaluate(f"{axe}; 0")
     found = browser.evaluate(
-        f"axe.run(document, {json.dumps({'rules': RULES})}).then(result => result.violations.map(rule =>"
+        f"axe.run(document, {json.dumps({'rules': RULES})}).then(result =>"
+        " result.violations.map(rule =>"
         " [rule.id, rule.impact, rule.nodes.map(node => node.target.join(' '))]))"
     )
     assert found == [], json.dumps(found, indent=1)
