@@ -7,16 +7,12 @@ import pytest
 from tests.support.networks import random_chain, residual
 from tests.support.run_writer import RunWriter, trial_started
 
-from aiperf_hpc.config import DatasetConfig, ModelConfig, RunConfig
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.lineage import Grown, Lineage
 from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.operators.grow import grow
 from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize
-from aiperf_hpc.morphism.resnet import resnet50
-from aiperf_hpc.trial import DatasetInfo
-from aiperf_hpc.workloads.registry import initial_graph
 
 
 class Run(RunWriter):
@@ -34,21 +30,6 @@ class Run(RunWriter):
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
-
-
-def test_the_initial_graph_is_resnet50_for_the_dataset() -> None:
-    dataset = DatasetInfo.of_labelled_images(
-        name="digits",
-        sha256="0" * 64,
-        classes=10,
-        shape=(8, 8, 1),
-        train_samples=1,
-        validation_samples=1,
-    )
-    model = ModelConfig(stem="cifar", base_width=8)
-    config = RunConfig(model=model, dataset=DatasetConfig(name="digits"))
-    graph = initial_graph(config, dataset)
-    assert graph == resnet50((8, 8, 1), 10, stem="cifar", base_width=8)
 
 
 def test_a_trial_without_a_parent_has_the_initial_graph(run: Run) -> None:

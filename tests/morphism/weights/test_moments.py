@@ -20,10 +20,8 @@ from aiperf_hpc.graph import (
     Shape,
     Softmax,
 )
-from aiperf_hpc.morphism.operators.grow import grow_with_weights
-from aiperf_hpc.morphism.operators.morphisms import Deeper
 from aiperf_hpc.morphism.weights.calibration import channel_moments
-from aiperf_hpc.morphism.weights.weight_file import Array, Weights, initial_weights
+from aiperf_hpc.morphism.weights.weight_file import Array, Weights
 
 
 def noise(shape: Shape, samples: int, rng: np.random.Generator) -> Tensor:
@@ -137,49 +135,3 @@ def test_moments_of_a_deep_sum_need_no_deep_recursion() -> None:
     weights = {"n0/kernel": np.full((1, 1, 1, 1), 3.0, np.float32)}
     moments = channel_moments(Graph(tuple(nodes)), weights, "n1000")
     np.testing.assert_allclose(moments.variance, [9.0 + 1000])
-
-
-def without_moments(parent: Weights, child: Weights) -> Weights:
-    """The child with the usual start of a normalisation: mean 0, variance 1, scale 1, shift 0."""
-    fill = {"mean": 0.0, "beta": 0.0, "variance": 1.0, "gamma": 1.0}
-    return {
-        name: np.full_like(array, fill[name.rsplit("/")[1]])
-        if name not in parent and not name.endswith("/kernel")
-        else array
-        for name, array in child.items()
-    }
-
-
-def changes(
-    graph: Graph, weights: Weights, relu: str, inputs: Tensor, rng: np.random.Generator
-) -> tuple[float, float]:
-    """How far Deeper moves what ``relu`` gives in training mode: with moments, and without.
-
-    The root of the mean squared change over the deviation of what was there.
-    """
-    before = executed(graph, weights, inputs)[relu]
-    child, grown = grow_with_weights(graph, weights, [Deeper(relu, 1)], rng)
-    scale = (before - before.mean((0, 2, 3), keepdim=True)).norm()
-
-    def change(child_weights: Weights) -> float:
-        after = executed(child, child_weights, inputs)[f"{relu}_deep1_relu"]
-        return float((after - before).norm() / scale)
-
-    return change(grown), change(without_moments(weights, grown))
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(
-    ("relu", "most", "times_closer"),
-    [("image_relu", 0.05, 10), ("relu", 0.15, 4), ("loop_relu", 0.3, 2.5), ("down_relu", 0.1, 5)],
-)
-def test_deeper_in_training_mode_is_near_its_parent(
-    relu: str, most: float, times_closer: float, seed: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    graph = two_stems((12, 12, 2), 16)
-    inputs = noise((12, 12, 2), 64, rng)
-    for weights in (initial_weights(graph, rng), trained_weights(graph, rng)):
-        with_moments, without = changes(graph, weights, relu, inputs, rng)
-        assert with_moments < most
-        assert without > times_closer * with_moments

@@ -19,7 +19,7 @@ import torch
 from tests.support.detectors import detector
 from tests.support.engine_steps import GRADIENTS_BETWEEN_PARTS, built, hyperparameters, labelled
 from tests.support.networks import cosmoflow, trained_weights, two_stems
-from tests.support.torch_engine import compiled, torch_network
+from tests.support.torch_engine import RecordingBackend, compiled, torch_network
 from tests.support.waiting import until
 
 from aiperf_hpc.config import EngineConfig
@@ -44,20 +44,6 @@ SETTINGS = EngineConfig(name="torch", device="cpu", compile="always")
 REQUEST = CompileRequest(graph=two_stems().to_json(), precision="fp32", samples=8)
 
 
-class Recorder:
-    """A back end that notes what it is to compile, as far as compiled code is found again by it."""
-
-    def __init__(self) -> None:
-        self.given: list[object] = []
-
-    def __call__(
-        self, module: torch.fx.GraphModule, inputs: list[torch.Tensor]
-    ) -> Callable[..., object]:
-        shapes = [(t.shape, t.stride(), t.dtype, t.requires_grad) for t in inputs]
-        self.given.append((module.code, torch.is_grad_enabled(), shapes))
-        return module.forward
-
-
 @GRADIENTS_BETWEEN_PARTS
 @pytest.mark.parametrize(("precision", "parts"), [("fp32", 1), ("bf16", 1), ("bf16", 3)])
 def test_what_is_compiled_ahead_is_what_steps_execute(
@@ -65,14 +51,14 @@ def test_what_is_compiled_ahead_is_what_steps_execute(
 ) -> None:
     """To the types of its arguments: else it would be compiled twice, and the second time here."""
     monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 300)
-    ahead, here, graph = Recorder(), Recorder(), two_stems()
+    ahead, here, graph = RecordingBackend(), RecordingBackend(), two_stems()
     request = REQUEST.model_copy(update={"precision": precision})
     placement = compiled(here, split=parts > 1)
     fill_cache(placement, request, ahead)
     network = torch_network(graph, placement, precision=precision)
     network.warm(request.samples)
-    assert len(here.given) == parts + 1
-    assert here.given == ahead.given
+    assert len(here.compiled) == parts + 1
+    assert here.compiled == ahead.compiled
 
 
 @GRADIENTS_BETWEEN_PARTS
@@ -86,14 +72,14 @@ def test_networks_of_other_workloads_are_whole_pieces_of_code(
 ) -> None:
     """Nothing in them depends on a number, which would cut the code there."""
     monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 20_000)
-    here = Recorder()
+    here = RecordingBackend()
     placement = compiled(here, split=True)
     weights = trained_weights(graph, np.random.default_rng(0))
     engine = TorchEngine(placement, workload_named(workload).objective)
     network = engine.build(graph, weights, hyperparameters(batch_size=2, precision="bf16"))
     network.warm(2, halves=True)
     assert len(network.buckets) > 1
-    assert len(here.given) == len(network.buckets) + 1
+    assert len(here.compiled) == len(network.buckets) + 1
 
 
 def test_two_threads_trace_and_train_beside_each_other() -> None:
@@ -130,21 +116,25 @@ def answering(compiler: CompilerProcess, code: str) -> None:
     compiler._command = [sys.executable, "-c", code]
 
 
-def test_why_it_could_not_be_compiled_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    compiler = CompilerProcess(1, 0, SETTINGS, 1)
-    answering(compiler, 'input(); print(\'{"error": "no such layer"}\', flush=True); input()')
-    compiler.compile(REQUEST)
-    assert "is compiled during its steps: no such layer\n" in capsys.readouterr().err
+ANSWER = 'input(); print(\'{"error": "%s"}\', flush=True)'
 
 
-def test_a_process_that_ended_is_said_and_another_one_is_asked_next(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        (f"{ANSWER % 'no such layer'}; {ANSWER % ''}", "no such layer"),
+        ("import sys; input(); sys.exit(3)", "the process that compiles ended with status 3"),
+    ],
+)
+def test_a_problem_is_reported_and_the_next_request_is_answered(
+    capsys: pytest.CaptureFixture[str], code: str, problem: str
 ) -> None:
+    """By another process, if the first one ended."""
     compiler = CompilerProcess(1, 0, SETTINGS, 1)
-    answering(compiler, "import sys; input(); sys.exit(3)")
+    answering(compiler, code)
     compiler.compile(REQUEST)
-    assert "the process that compiles ended with status 3\n" in capsys.readouterr().err
-    answering(compiler, "input(); print('{}', flush=True); input()")
+    assert f"is compiled during its steps: {problem}\n" in capsys.readouterr().err
+    answering(compiler, ANSWER % "")
     compiler.compile(REQUEST)
     assert capsys.readouterr().err == ""
 

@@ -8,7 +8,6 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -23,7 +22,7 @@ from tests.support.engine_steps import (
     labelled,
 )
 from tests.support.networks import residual, trained_weights, two_stems
-from tests.support.torch_engine import PLAIN, compiled, torch_network
+from tests.support.torch_engine import PLAIN, RecordingBackend, compiled, torch_network
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError
@@ -158,36 +157,21 @@ def test_a_last_batch_of_another_size_is_not_compiled_for(
     Once for the training step and once for the evaluation's; not at all as long as there was
     memory for one sample only. In an evaluation 5 of 8 samples are filled up to 8.
     """
-    compiled_for: list[int] = []
-    executed: list[int] = []
-
-    def note(code: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., object]:
-        compiled_for.append(len(inputs))
-
-        def execute(*given: torch.Tensor) -> object:
-            executed.extend(len(t) for t in given if t.shape[1:] == (3, 9, 8))
-            return code.forward(*given)
-
-        return execute
-
-    here, graph = torch.device("cpu"), residual()
-    weights = trained_weights(graph, np.random.default_rng(7))
-    fast, plain = (
-        TorchEngine(placement, CLASSIFICATION).build(graph, weights, hyperparameters())
-        for placement in (Placement(here, 2, True, note), Placement(here, 2, False))
-    )
+    backend, graph = RecordingBackend(), residual()
+    fast, plain = (torch_network(graph, each, 7) for each in (compiled(backend), PLAIN))
     if warmed_with:
         fast.warm(warmed_with)
     for size in (8, 3, 8, 5):
         for network in (fast, plain):
             network.train_step(labelled(graph, size), 0.01)
     assert fast.drain_training() == pytest.approx(plain.drain_training(), rel=1e-4)
-    executed.clear()
+    backend.given.clear()
     for size in (8, 3, 8, 5):
         for network in (fast, plain):
             network.evaluate_step(labelled(graph, size))
+    executed = [len(t) for given in backend.given for t in given if t.shape[1:] == (3, 9, 8)]
     assert executed == ([8, 8, 8] if compilations else [])
-    assert len(compiled_for) == compilations
+    assert len(backend.compiled) == compilations
     found, wanted = fast.drain_evaluation(), plain.drain_evaluation()
     assert found.samples == wanted.samples == 24
     assert found.loss == pytest.approx(wanted.loss, rel=1e-3)
@@ -269,27 +253,20 @@ def test_no_part_of_a_batch_is_compiled_for_after_warming(
 ) -> None:
     """Of 7 samples over 3 ranks one has 3; of an epoch's last batch any number up to that."""
     monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 300)
-    compilations: list[int] = []
-
-    def count(code: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
-        compilations.append(len(inputs))
-        return code.forward
-
-    graph = two_stems()
-    network = torch_network(graph, compiled(count, split=parts > 1), 4, batch_size=7)
+    backend, graph = RecordingBackend(), two_stems()
+    network = torch_network(graph, compiled(backend, split=parts > 1), 4, batch_size=7)
     first, last = Part(rank, 3).bounds(7)
     network.warm(1, halves=True)
-    assert not compilations
+    assert not backend.compiled
     network.warm(last - first, halves=True)
-    warm = len(compilations)
-    assert warm == parts + 1
+    assert len(backend.compiled) == parts + 1
     for size in (last - first, *range(last - first + 1)):
         part = labelled(graph, size) if size else empty_batch(graph, network._objective, 0)
         network.apply(given(network, part, 1 / 3), 0.01)
         if size:
             network.train_step(part, 0.01)
             network.evaluate_step(part)
-    assert len(compilations) == warm
+    assert len(backend.compiled) == parts + 1
 
 
 def test_only_the_batch_of_a_trial_is_worth_timing_kernels_for(
@@ -317,20 +294,9 @@ def test_where_kernels_are_timed_building_compiles_and_only_warming_executes(
 ) -> None:
     """Beside a training nothing may be executed; what is compiled then is not compiled again."""
     monkeypatch.setattr(gradients_module, "BUCKET_BYTES", 300)
-    events: list[str] = []
-
-    def noting(code: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., object]:
-        events.append("compiled")
-
-        def execute(*given: torch.Tensor) -> object:
-            events.append("executed")
-            return code.forward(*given)
-
-        return execute
-
-    graph = two_stems()
-    weights = trained_weights(graph, np.random.default_rng(4))
-    tuned = compiled(noting, tuned=True, split=parts > 1)
+    backend, graph = RecordingBackend(), two_stems()
+    events, weights = backend.events, trained_weights(graph, np.random.default_rng(4))
+    tuned = compiled(backend, tuned=True, split=parts > 1)
     timed, plain = (
         TorchEngine(placement, CLASSIFICATION).build(graph, weights, hyperparameters(batch_size=8))
         for placement in (tuned, PLAIN)

@@ -400,27 +400,26 @@ def test_a_batch_that_the_estimate_halved_is_halved_again_when_it_does_not_fit(
     assert "in batches of 8; 4 with" in again.notes[0]
 
 
-@pytest.mark.parametrize("background", [None, Immediate()])
+LOST = DeviceLostError("an illegal memory access")
+
+
+@pytest.mark.parametrize(
+    ("script", "background", "started"),
+    [
+        (Script(step_errors={2: LOST}), None, ["r0-t1"]),
+        (Script(step_errors={2: LOST}), Immediate(), ["r0-t1"]),
+        (Script(build_error=LOST), Immediate(), []),
+    ],
+)
 def test_without_its_device_a_replica_trains_nothing_more(
-    tmp_path: Path, background: Executor | None
+    tmp_path: Path, script: Script, background: Executor | None, started: list[str]
 ) -> None:
     """Every trial would fail; the one under way has not ended, and another life resumes it."""
-    lost = Script(step_errors={2: DeviceLostError("an illegal memory access")})
-    bench = Bench(tmp_path, lost, Script(), background=background)
+    bench = Bench(tmp_path, script, Script(), background=background)
     with pytest.raises(DeviceLostError):
         bench.run(3)
-    assert [t.trial for t in bench.events(records.TrialStarted)] == ["r0-t1"]
+    assert [t.trial for t in bench.events(records.TrialStarted)] == started
     assert bench.events(records.TrialEnded) == []
-
-
-def test_a_network_that_cannot_be_built_for_want_of_a_device_ends_the_replica_too(
-    tmp_path: Path,
-) -> None:
-    lost = Script(build_error=DeviceLostError("an illegal memory access"))
-    bench = Bench(tmp_path, lost, background=Immediate())
-    with pytest.raises(DeviceLostError):
-        bench.run(3)
-    assert bench.events(records.TrialStarted) == []
 
 
 def test_where_no_batch_may_shrink_a_trial_that_does_not_fit_has_failed(tmp_path: Path) -> None:
