@@ -6,7 +6,8 @@ import argparse
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.replica.parallel.threads import Table, Threads
 from tests.support.clock import START, Clock
 from tests.support.nodes import node, rank
 from tests.support.run_factory import Plan, Primary, configuration, write_manifest
+from tests.support.run_writer import MACHINE
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.config import RunConfig
@@ -31,7 +33,7 @@ from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import FIRST, Identity, RunPaths
 from aiperf_hpc.run.storage import BackoffRetry
-from aiperf_hpc.trial import DevicePeak, Machine, TimePhase
+from aiperf_hpc.trial import DevicePeak, TimePhase
 
 WHY = "cannot write a checkpoint: No space left on device"
 
@@ -130,6 +132,21 @@ PEAK = DevicePeak(
 )
 
 
+@contextmanager
+def three_ranks(*texts: str) -> Iterator[Ranks]:
+    """Give rank 0 of three ranks; the other two exchange these texts."""
+    table = Table(3)
+    threads = [
+        threading.Thread(target=Ranks(Threads(table, number, 3)).exchange, args=(text,))
+        for number, text in enumerate(texts, 1)
+    ]
+    for thread in threads:
+        thread.start()
+    yield Ranks(Threads(table, 0, 3))
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+
+
 class MeasuringHost(FullHost):
     """A host whose device has a peak."""
 
@@ -142,20 +159,12 @@ def test_a_replica_tells_what_the_devices_of_all_its_ranks_can_do(tmp_path: Path
     _, paths = life_on(host, tmp_path)
     config = configuration({"peaks": {"at_start_seconds": 1.0}})
     manifest = RunManifest.load(paths).model_copy(update={"config": config})
-    table = Table(3)
-    others = {1: PEAK.model_dump_json(), 2: ""}  # Of one nothing is known.
-    threads = [
-        threading.Thread(target=Ranks(Threads(table, number, 3)).exchange, args=(told,))
-        for number, told in others.items()
-    ]
-    for thread in threads:
-        thread.start()
-    life = Replica(paths, manifest, Identity("r0", FIRST), host, Ranks(Threads(table, 0, 3)))
-    with JournalWriter(paths.replica_journal("r0"), clock=host.clock) as journal:
-        life._measure_peak(journal, 0)
-        life._record_other_peaks(journal)
-    for thread in threads:
-        thread.join(PATIENCE_SECONDS)
+    # Of rank 2 nothing is known.
+    with three_ranks(PEAK.model_dump_json(), "") as ranks:
+        life = Replica(paths, manifest, Identity("r0", FIRST), host, ranks)
+        with JournalWriter(paths.replica_journal("r0"), clock=host.clock) as journal:
+            life._measure_peak(journal, 0)
+            life._record_other_peaks(journal)
     history = RunHistory(paths)
     history.refresh()
     assert history.replicas["r0"].peaks == {0: PEAK, 1: PEAK}
@@ -165,9 +174,8 @@ def test_a_replica_tells_its_clocks_when_it_comes_and_every_hour(tmp_path: Path)
     host = FullHost()
     life, paths = life_on(host, tmp_path)
     paths.incarnation("r0", FIRST).mkdir(parents=True, exist_ok=True)
-    machine = Machine(host="n", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={})
     with JournalWriter(paths.replica_journal("r0"), clock=host.clock) as journal:
-        life._record_start(journal, "torch", machine)
+        life._record_start(journal, "torch", MACHINE)
         for _ in range(3):
             life._beat(journal, Workers())
             host.clock.sleep(1800.0)
@@ -210,22 +218,12 @@ def test_a_replica_tells_what_it_and_its_other_ranks_run_on(tmp_path: Path) -> N
     host = FullHost()
     _, paths = life_on(host, tmp_path)
     manifest = RunManifest.load(paths)
-    table = Table(3)
     others = [rank("n0", None), rank("n1", node())]
-
-    def other(number: int) -> None:
-        Ranks(Threads(table, number, 3)).exchange(others[number - 1].model_dump_json())
-
-    ranks = Ranks(Threads(table, 0, 3))
-    threads = [threading.Thread(target=other, args=(number,)) for number in (1, 2)]
-    for thread in threads:
-        thread.start()
-    life = Replica(paths, manifest, Identity("r0", FIRST), host, ranks)
-    with JournalWriter(paths.replica_journal("r0"), clock=host.clock) as journal:
-        life._describe(journal)
-        life._describe_others(journal)
-    for thread in threads:
-        thread.join(PATIENCE_SECONDS)
+    with three_ranks(*(other.model_dump_json() for other in others)) as ranks:
+        life = Replica(paths, manifest, Identity("r0", FIRST), host, ranks)
+        with JournalWriter(paths.replica_journal("r0"), clock=host.clock) as journal:
+            life._describe(journal)
+            life._describe_others(journal)
     history = RunHistory(paths)
     history.refresh()
     told = history.replicas["r0"].described

@@ -11,7 +11,7 @@ from typing import TypeVar
 import optuna
 import pytest
 from tests.support.fakes import FakeDataset, FakeEngine, Script
-from tests.support.run_manifest import run_manifest
+from tests.support.run_writer import MACHINE
 
 from aiperf_hpc.clock import SYSTEM, SystemClock
 from aiperf_hpc.config import RunConfig, SearchConfig, validate
@@ -32,7 +32,6 @@ from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.paths import FIRST, Identity, Incarnation, RunPaths
 from aiperf_hpc.run.search_digest import Digest
-from aiperf_hpc.trial import Machine
 from aiperf_hpc.workloads.registry import initial_graph
 
 T = TypeVar("T")
@@ -89,13 +88,9 @@ class Bench:
         self.paths = RunPaths(folder)
         self.engine = FakeEngine(*scripts)
         self.dataset = FakeDataset()
-        self.manifest = run_manifest(self.config, run_id="test")
         self.journal = JournalWriter(self.paths.replica_journal("r0", life))
-        machine = Machine(
-            host="h", cpu="c", cores=(0,), memory_bytes=1, accelerators=(), versions={}
-        )
         self.journal.append(
-            records.ReplicaStarted(replica="r0", pid=1, engine="fake", machine=machine)
+            records.ReplicaStarted(replica="r0", pid=1, engine="fake", machine=MACHINE)
         )
         self.journal.append(records.DatasetLoaded(dataset=self.dataset.info))
         self.history = RunHistory(self.paths)

@@ -119,6 +119,27 @@ def pytorchs(name: str, parameters: Mapping[str, torch.nn.Parameter]) -> torch.o
             return torch.optim.ASGD(groups, lr=RATE, lambd=0.0, t0=2, weight_decay=0.1)
 
 
+def parameters_of(weights: Weights) -> dict[str, torch.nn.Parameter]:
+    return {n: torch.nn.Parameter(torch.tensor(weights[n])) for n in one_of_each().parameters}
+
+
+def train_both(
+    network: RankNetwork,
+    optimizer: torch.optim.Optimizer,
+    parameters: Mapping[str, torch.nn.Parameter],
+    limit: float | None = None,
+) -> None:
+    """Do ten steps of both with the same gradients, whose norm PyTorch keeps below a limit."""
+    for step in range(10):
+        slopes = gradients(step)
+        for name, parameter in parameters.items():
+            parameter.grad = torch.tensor(slopes[name])
+        if limit is not None:
+            torch.nn.utils.clip_grad_norm_(parameters.values(), limit)
+        optimizer.step()
+        applied(network, slopes, RATE)
+
+
 @pytest.mark.parametrize("limit", [None, 0.7])
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "asgd"])
 def test_updates_are_those_of_pytorch(engine: RankEngine, name: str, limit: float | None) -> None:
@@ -132,16 +153,9 @@ def test_updates_are_those_of_pytorch(engine: RankEngine, name: str, limit: floa
     if name == "sgd":
         changed["weight_decay"] = 0.0
     network = built(engine, name, graph, weights, **changed)
-    parameters = {n: torch.nn.Parameter(torch.tensor(weights[n])) for n in graph.parameters}
+    parameters = parameters_of(weights)
     optimizer = pytorchs(name, parameters)
-    for step in range(10):
-        slopes = gradients(step)
-        for n, parameter in parameters.items():
-            parameter.grad = torch.tensor(slopes[n])
-        if limit is not None:
-            torch.nn.utils.clip_grad_norm_(parameters.values(), limit)
-        optimizer.step()
-        applied(network, slopes, RATE)
+    train_both(network, optimizer, parameters, limit)
     found = network.weights()
     for n, parameter in parameters.items():
         wanted = optimizer.state[parameter]["ax"] if name == "asgd" else parameter.detach()
@@ -159,15 +173,11 @@ def test_decay_in_the_loss_is_the_l2_term_of_pytorchs_sgd(engine: RankEngine, wh
     network = built(
         engine, "sgd", graph, weights, **limits, weight_decay_of=what, weight_decay_in="loss"
     )
-    parameters = {n: torch.nn.Parameter(torch.tensor(weights[n])) for n in graph.parameters}
+    parameters = parameters_of(weights)
     decays = {n: 0.1 if what == "all" or n.endswith("/kernel") else 0.0 for n in parameters}
     groups = [{"params": [p], "weight_decay": decays[n]} for n, p in parameters.items()]
     optimizer = torch.optim.SGD(groups, lr=RATE, momentum=0.9)
-    for step in range(10):
-        for n, parameter in parameters.items():
-            parameter.grad = torch.tensor(gradients(step)[n])
-        optimizer.step()
-        applied(network, gradients(step), RATE)
+    train_both(network, optimizer, parameters)
     found = network.weights()
     for n, parameter in parameters.items():
         np.testing.assert_allclose(found[n], parameter.detach().numpy(), rtol=1e-4, atol=1e-5)

@@ -7,13 +7,13 @@ import itertools
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 import pytest
 from tests.support.fakes import FakeDataset, FakeEngine, Script
-from tests.support.networks import two_stems
+from tests.support.trials import GRAPH, planned_trial, replica_context
 
 from aiperf_hpc.config import validate
 from aiperf_hpc.errors import (
@@ -23,10 +23,8 @@ from aiperf_hpc.errors import (
     NonFiniteLossError,
     OutOfMemoryError,
 )
-from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.memory import MemoryLimit, training_bytes
-from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.data.baseline import Tally
 from aiperf_hpc.replica.engines.base import OptimizerState
@@ -37,24 +35,19 @@ from aiperf_hpc.replica.training import checkpoint
 from aiperf_hpc.replica.training.checkpoint import load_training
 from aiperf_hpc.replica.training.trainer import Trainer
 from aiperf_hpc.replica.training.trial import (
-    Candidate,
-    PlannedTrial,
     TrainingState,
     TrialProgress,
     TrialResult,
-    configured_hyperparameters,
 )
 from aiperf_hpc.replica.trials.building import OneRankBuilder
 from aiperf_hpc.run import records
-from aiperf_hpc.run.journal import JournalReader, JournalWriter
-from aiperf_hpc.run.paths import FIRST, Identity, RunPaths
-from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState
+from aiperf_hpc.run.journal import JournalReader
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.trial import TimePhase, TrialState
 
 T = TypeVar("T")
 
-GRAPH = two_stems()
 PLENTY = 2**40
-WHO = Identity("r0", FIRST)
 
 
 class Bench:
@@ -87,20 +80,13 @@ class Bench:
         self.path = folder / "journal.jsonl"
         self.looks: list[int] = []
         """After which steps of the first network, or of its evaluations, the trial seemed near."""
-        context = ReplicaContext(
-            config=config,
-            paths=RunPaths(folder),
-            who=WHO,
-            journal=JournalWriter(self.path),
-            stop=self.stop,
-            stopwatch=self.watch,
-        )
+        context = replica_context(folder, config, stop=self.stop, stopwatch=self.watch)
         limit = MemoryLimit(context.config, memory)
         tally = Tally(self.engine.objective, self.dataset.info) if baseline else None
         quality = self.engine.objective.quality
         self.trainer = Trainer(context, self.dataset, quality, limit, checkpoints, tally)
         self.builder = OneRankBuilder(context, self.engine, self.dataset, self.trainer, IMMEDIATE)
-        self.hyperparameters = configured_hyperparameters(config.training)
+        self.config = config
 
     def run(
         self,
@@ -109,14 +95,9 @@ class Bench:
         done: int = 0,
         optimizer_state: OptimizerState | None = None,
     ) -> TrialResult:
-        trial = PlannedTrial(
-            name="r0-t1",
-            round=1,
-            phase=RoundPhase.WARMUP,
-            candidate=Candidate(GRAPH, initial_weights(GRAPH, np.random.default_rng(0))),
-            hyperparameters=self.hyperparameters.model_copy(update={"batch_size": batch_size}),
+        trial = replace(
+            planned_trial(self.config, batch_size),
             epoch_limit=epochs,
-            seed=7,
             progress=TrialProgress(trial="r0-t1", epochs=done),
             optimizer_state=optimizer_state,
         )

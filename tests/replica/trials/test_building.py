@@ -7,20 +7,17 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from tests.support.clock import Clock
 from tests.support.fakes import FakeDataset, FakeEngine, FakeNetwork, Script
-from tests.support.networks import two_stems
+from tests.support.trials import GRAPH, planned_trial, replica_context
 
 from aiperf_hpc.config import validate
 from aiperf_hpc.errors import OutOfMemoryError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.replica.context import ReplicaContext
@@ -30,52 +27,20 @@ from aiperf_hpc.replica.parallel.collectives.base import ALONE
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingNetwork
 from aiperf_hpc.replica.parallel.protocol import Warmup
 from aiperf_hpc.replica.runtime.background import IMMEDIATE, background_thread
-from aiperf_hpc.replica.runtime.stopping import StopFlag
 from aiperf_hpc.replica.training.trainer import Lead, Trainer
 from aiperf_hpc.replica.training.trial import (
     BuiltTrial,
-    Candidate,
-    PlannedTrial,
-    TrialProgress,
-    configured_hyperparameters,
 )
 from aiperf_hpc.replica.trials.building import (
     OneRankBuilder,
     SeveralRanksBuilder,
     TrialBuilder,
 )
-from aiperf_hpc.run.journal import JournalReader, JournalWriter
-from aiperf_hpc.run.paths import FIRST, Identity, RunPaths
+from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.records import CompilerFailed
-from aiperf_hpc.trial import RoundPhase
 
-GRAPH = two_stems()
 RUNNING, NEXT = 8_000, 4_000
 CONFIG = validate({"dataset": {"name": "synthetic"}, "training": {"precision": "fp32"}}, "test")
-
-
-def planned(name: str, batch_size: int) -> PlannedTrial:
-    used = configured_hyperparameters(CONFIG.training)
-    return PlannedTrial(
-        name=name,
-        round=1,
-        phase=RoundPhase.WARMUP,
-        candidate=Candidate(GRAPH, initial_weights(GRAPH, np.random.default_rng(0))),
-        hyperparameters=used.model_copy(update={"batch_size": batch_size}),
-        epoch_limit=1,
-        seed=7,
-        progress=TrialProgress(trial=name),
-    )
-
-
-def context_in(folder: Path) -> ReplicaContext:
-    return ReplicaContext(
-        config=CONFIG,
-        paths=RunPaths(folder),
-        who=Identity("r0", FIRST),
-        journal=JournalWriter(folder / "journal.jsonl"),
-        stop=StopFlag(float("inf"), folder / "stop"),
-    )
 
 
 @pytest.mark.parametrize("both_fit", [True, False])
@@ -87,14 +52,16 @@ def test_the_next_network_is_warmed_with_what_fits_beside_the_one_that_trains(
     together = sum(unlimited.needed(GRAPH, batch) for batch in (RUNNING, NEXT))
     assert together > 2 * unlimited.needed(GRAPH, NEXT)
     engine = FakeEngine(Script())
-    trainer, builder = one_rank(context_in(tmp_path), engine, together - (not both_fit))
+    trainer, builder = one_rank(
+        replica_context(tmp_path, CONFIG), engine, together - (not both_fit)
+    )
     taken: list[Future[BuiltTrial]] = []
 
     def meanwhile() -> None:
         if not taken:
-            taken.append(builder.begin(planned("r0-t2", NEXT)))
+            taken.append(builder.begin(planned_trial(CONFIG, NEXT, "r0-t2")))
 
-    first = builder.finish(builder.begin(planned("r0-t1", RUNNING)))
+    first = builder.finish(builder.begin(planned_trial(CONFIG, RUNNING, "r0-t1")))
     trainer.run(first, meanwhile)
     running, following = engine.networks
     assert running.warmed == [RUNNING]
@@ -120,7 +87,7 @@ def test_ranks_warm_the_next_network_when_it_fits_beside_the_one_that_trains(
     trainer.running_bytes = running
     asked: list[Warmup] = []
     monkeypatch.setattr(LeadingEngine, "begin", lambda *given, **_: asked.append(given[-1]))
-    builder.begin(planned("r0-t2", NEXT))
+    builder.begin(planned_trial(CONFIG, NEXT, "r0-t2"))
     assert asked == [Warmup.BUILT if both_fit else Warmup.TAKEN]
 
 
@@ -138,7 +105,7 @@ def one_rank(
 
 def builder_of(folder: Path, *, several: bool) -> tuple[Trainer, TrialBuilder]:
     """Return a trainer and its builder, by PyTorch: of one rank, or of the first of several."""
-    context, engine = context_in(folder), load_engine("torch", 1)
+    context, engine = replica_context(folder, CONFIG), load_engine("torch", 1)
     if not several:
         return one_rank(context, engine)
     leading, dataset = LeadingEngine(engine, ALONE), LeadingDataset(FakeDataset(), ALONE)
@@ -166,13 +133,13 @@ def test_nothing_is_left_of_a_step_that_did_not_fit(
         computed.append(weakref.ref(output))
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
-    ready = builder.finish(builder.begin(planned("r0-t1", 8)))
+    ready = builder.finish(builder.begin(planned_trial(CONFIG, 8, "r0-t1")))
     real: Callable[..., object] = TorchNetwork._outputs
     monkeypatch.setattr(TorchNetwork, "_outputs", full)
     gc.collect()
     gc.disable()
     try:
-        begun = builder.begin(planned("r0-t2", 8))
+        begun = builder.begin(planned_trial(CONFIG, 8, "r0-t2"))
         if isinstance(builder, SeveralRanksBuilder):
             builder._engine._builder._thread.submit(int).result()  # That one has been built.
         assert [reference() for reference in computed] == [None]
@@ -202,10 +169,10 @@ def test_how_long_a_preparation_took_is_learned_and_not_how_long_it_waited_to_be
             clock.advance(100.0)
             return super().build(*given)
 
-    context = replace(context_in(tmp_path), clock=clock)
+    context = replica_context(tmp_path, CONFIG, clock=clock)
     trainer, builder = one_rank(context, Slow(Script()))
     assert trainer.lead.seconds == 60.0
-    builder.begin(planned("r0-t1", NEXT))
+    builder.begin(planned_trial(CONFIG, NEXT, "r0-t1"))
     clock.advance(1_000.0)
     assert trainer.lead.seconds == 150.0
 
@@ -222,7 +189,7 @@ def test_how_long_the_first_rank_built_is_learned_of_several(
         told.append(built)
 
     monkeypatch.setattr(LeadingEngine, "begin", begin)
-    builder.begin(planned("r0-t2", NEXT))
+    builder.begin(planned_trial(CONFIG, NEXT, "r0-t2"))
     clock.advance(100.0)
     told[0](None)
     assert trainer.lead.seconds == 150.0
@@ -234,10 +201,10 @@ def test_a_network_that_is_not_compiled_ahead_is_recorded_and_made_ready_all_the
 ) -> None:
     engine = FakeEngine(Script())
     engine.compiler_problem = problem
-    context = context_in(tmp_path)
+    context = replica_context(tmp_path, CONFIG)
     trainer, builder = one_rank(context, engine)
     trainer.running_bytes = 1
-    assert builder.begin(planned("r0-t2", NEXT)).result().failure is None
+    assert builder.begin(planned_trial(CONFIG, NEXT, "r0-t2")).result().failure is None
     context.journal.close()
     said = [record.event for record in JournalReader(tmp_path / "journal.jsonl").read()]
     assert said == ([CompilerFailed(problem=problem)] if problem else [])
@@ -257,11 +224,13 @@ def test_a_trial_goes_on_while_the_next_network_is_compiled(tmp_path: Path) -> N
 
     def meanwhile() -> None:
         if not taken:
-            taken.append(builder.begin(planned("r0-t2", NEXT)))
+            taken.append(builder.begin(planned_trial(CONFIG, NEXT, "r0-t2")))
 
     with background_thread() as background:
-        trainer, builder = one_rank(context_in(tmp_path), engine, background=background)
-        first = builder.finish(builder.begin(planned("r0-t1", RUNNING)))
+        trainer, builder = one_rank(
+            replica_context(tmp_path, CONFIG), engine, background=background
+        )
+        first = builder.finish(builder.begin(planned_trial(CONFIG, RUNNING, "r0-t1")))
         trainer.run(first, meanwhile)
         assert len(taken) == 1
         assert not engine.compiled_ahead
@@ -286,9 +255,11 @@ def test_where_steps_time_kernels_the_thread_that_trains_warms_with_nothing_besi
     engine = FakeEngine(Script())
     engine.warms_alone = True
     with background_thread() as background:
-        trainer, builder = one_rank(context_in(tmp_path), engine, background=background)
-        first = builder.finish(builder.begin(planned("r0-t1", RUNNING)))
-        following = builder.begin(planned("r0-t2", NEXT))
+        trainer, builder = one_rank(
+            replica_context(tmp_path, CONFIG), engine, background=background
+        )
+        first = builder.finish(builder.begin(planned_trial(CONFIG, RUNNING, "r0-t1")))
+        following = builder.begin(planned_trial(CONFIG, NEXT, "r0-t2"))
         trainer.run(first)
         builder.close(first)
         assert builder.finish(following).failure is None
