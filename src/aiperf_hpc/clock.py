@@ -1,4 +1,4 @@
-"""The clock that the parts of a run go by: this machine's, or one that a simulation makes."""
+"""The clock interface of a run: this machine's clock or a simulated one."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ PIECE_SECONDS = 0.1
 
 
 class Clock(Protocol):
-    """Tells the time, and lets it pass."""
+    """Source of time and sleep."""
 
     def utc(self) -> float:
         """Return UTC seconds since 1970."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds since some moment; they never go back."""
+        """Return seconds of a monotonic clock with an arbitrary origin."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Let so many seconds pass; none when there are fewer than that."""
+        """Sleep for a number of seconds; return immediately if it is negative."""
         ...
 
     def wait(self, seconds: float, over: Callable[[], bool]) -> None:
-        """Let so many seconds pass, or fewer: ``over`` is asked several times a second."""
+        """Sleep for a number of seconds, or until ``over`` (polled several times per second)."""
         ...
 
 
@@ -43,15 +43,15 @@ class SystemClock:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Sleep."""
         time.sleep(max(0.0, seconds))
 
     def wait(self, seconds: float, over: Callable[[], bool]) -> None:
-        """Sleep in pieces: a signal's handler does not end a sleep that it interrupts."""
+        """Sleep in short intervals, because a signal handler does not end an interrupted sleep."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0.0 and not over():
             time.sleep(min(left, PIECE_SECONDS))
 
 
 SYSTEM = SystemClock()
-"""The machine's own clock, for who has been given no other: a process's outermost function."""
+"""This machine's clock, for the entry points of processes, which are not passed one."""

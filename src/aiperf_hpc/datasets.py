@@ -1,8 +1,8 @@
-"""Prepared dataset folders, and the official datasets: what both sides know of them.
+"""Prepared dataset folders and the checksums of official datasets, shared by primary and replicas.
 
-ImageNet's publisher states the MD5 of each archive (image-net.org, ILSVRC 2012), which is not a
-dataset's SHA-256. A folder that was prepared from these archives has their MD5 on record, and the
-SHA-256 that any other layout of the same images has too.
+The publisher of ImageNet states the MD5 of each archive (image-net.org, ILSVRC 2012). It differs
+from a dataset's SHA-256, which is the same for every layout of the same images. A folder prepared
+from the archives records both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aiperf_hpc.untrusted.bounds import first_fault
 
 MANIFEST = "dataset.json"
 ARCHIVES_FILE = "archives.json"
-"""File with the MD5 of the official archives that a folder was prepared from, if it was."""
+"""File with the MD5 of the official archives that a folder was prepared from, if any."""
 TRAINING, VALIDATION = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
 DEVKIT = "ILSVRC2012_devkit_t12.tar.gz"
 
@@ -31,16 +31,16 @@ ARCHIVES: Mapping[str, Mapping[str, str]] = {
         DEVKIT: "fa75699e90414af021442c21a62c3abf",
     }
 }
-"""The published MD5 of each archive of a dataset, by its file."""
+"""Published MD5 of the archives of each dataset, by file name."""
 DIGESTS: Mapping[str, frozenset[str]] = {"imagenet": frozenset()}
-"""SHA-256 of the datasets that these archives gave; this version knows none."""
+"""Known SHA-256 of datasets prepared from these archives; none in this version."""
 
 _ARCHIVES = TypeAdapter(dict[str, str])
 
 
 @contextmanager
 def read_errors(what: object, dataset: str = "", remedy: str = "") -> Iterator[None]:
-    """Turn an OSError of reading something into a DatasetError of one line.
+    """Convert an OSError of a read operation into a one-line DatasetError.
 
     Args:
         what: the file, or its description.
@@ -56,7 +56,7 @@ def read_errors(what: object, dataset: str = "", remedy: str = "") -> Iterator[N
 
 
 def save_dataset_manifest(folder: Path, info: DatasetInfo) -> None:
-    """Write the manifest; the last step of preparing a dataset."""
+    """Write the manifest, as the last step of preparing a dataset."""
     write_whole(folder / MANIFEST, info.model_dump_json(indent=1) + "\n")
 
 
@@ -64,7 +64,7 @@ def dataset_name(folder: Path) -> str:
     """Return the name of the dataset in a prepared folder.
 
     Raises:
-        DatasetError: none was prepared, or its manifest cannot be read.
+        DatasetError: the folder is not prepared, or its manifest cannot be read.
     """
     prepare = f"make it with `aiperf data prepare NAME --from SOURCE --to {folder}`"
     return _read_manifest(folder, "", prepare).name
@@ -106,7 +106,7 @@ def save_archives(folder: Path, archives: Mapping[str, str]) -> None:
 
 
 def load_archives(folder: Path) -> dict[str, str]:
-    """Return the MD5 of the official archives that a folder was prepared from; none if it was not.
+    """Return the MD5 of the official archives that a folder was prepared from; empty if none.
 
     Raises:
         DatasetError: the file cannot be read.
@@ -120,7 +120,7 @@ def load_archives(folder: Path) -> dict[str, str]:
 
 
 def why_unofficial(info: DatasetInfo) -> str | None:
-    """Return why a dataset is not known to be the official one, or None if it is."""
+    """Return why a dataset does not count as the official one, or None if it does."""
     if info.name not in ARCHIVES:
         return f"{info.name} has no official content"
     if info.sha256 in DIGESTS[info.name] or info.archives == ARCHIVES[info.name]:

@@ -1,4 +1,4 @@
-"""Every error this package raises on purpose. One root, one clear line each."""
+"""The exceptions of this package. They share one base class and have one-line messages."""
 
 import difflib
 import traceback
@@ -10,32 +10,32 @@ from aiperf_hpc.streams import without_stand_ins
 Error = TypeVar("Error", bound=BaseException)
 
 UNEXPECTED_STATUS = 70
-"""Exit status of a replica that ended by an error that nobody foresaw (EX_SOFTWARE)."""
+"""Exit status of a replica after an unexpected error (EX_SOFTWARE)."""
 PREFLIGHT_STATUS = 78
-"""Exit status of a replica whose node is not like the others (EX_CONFIG)."""
+"""Exit status of a replica whose node differs from the others (EX_CONFIG)."""
 UNSEEN_RUN_STATUS, UNSEEN_PYTHON_STATUS = 79, 80
-"""Exit statuses of the batch script on a node that does not see the run directory, or Python.
+"""Exit statuses of the batch script on a node without access to the run directory or to Python.
 
-They may not change: a site's own template may have the numbers from an earlier script."""
+They must not change, because a site's own template may contain the numbers."""
 
 
 def reason_of(error: OSError | UnicodeError) -> str:
-    """Return in words why a file could not be read or written, without its name or a number."""
+    """Return the reason of a failed file operation in words, without file name or error number."""
     said = error.strerror if isinstance(error, OSError) else None
     return said or " ".join(str(error).split()) or type(error).__name__
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return "; did you mean '...'?" with the known name nearest to a word, or nothing."""
+    """Return "; did you mean '...'?" with the most similar known name, or an empty text."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.4)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
 def without_frames(error: Error) -> Error:
-    """Drop the variables of all calls that an error has ended; return the error.
+    """Clear the local variables of all frames in an error's traceback; return the error.
 
-    Whoever keeps it, or is kept by it, would keep them too: of a step that did not fit into an
-    accelerator's memory, all that was in it.
+    Otherwise a stored error keeps them alive, such as the tensors of a step that ran out of
+    accelerator memory.
     """
     link: BaseException | None = error
     while link is not None:
@@ -45,20 +45,20 @@ def without_frames(error: Error) -> Error:
 
 
 class AIPerfError(Exception):
-    """Root of the package's errors; the message says what, where and what to do.
+    """Base class of the package's errors; the message contains the problem, place and remedy.
 
-    The command line prints the message alone and leaves with ``exit_status``.
+    The command line prints only the message and exits with ``exit_status``.
     """
 
     exit_status = 1
 
     def __init__(self, message: str) -> None:
-        """Take a message: it goes into records, whatever file it names."""
+        """Store the message, encodable as UTF-8 for records, whatever file names it contains."""
         super().__init__(without_stand_ins(message))
 
 
 class EndedEarlyError(AIPerfError):
-    """A signal ended a command; the message says what that leaves."""
+    """A signal interrupted a command; the message describes the remaining state."""
 
     def __init__(self, message: str, exit_status: int) -> None:
         super().__init__(message)
@@ -66,7 +66,7 @@ class EndedEarlyError(AIPerfError):
 
 
 class UsageError(AIPerfError):
-    """The user asked for something that cannot be started; nothing was started."""
+    """The requested command cannot start; nothing was started."""
 
     exit_status = 2
 
@@ -76,25 +76,25 @@ class ConfigError(UsageError):
 
 
 class DatasetError(UsageError):
-    """A dataset is missing, unreadable or not what it says it is."""
+    """A dataset is missing, unreadable or inconsistent with its description."""
 
 
 class RunDirectoryError(UsageError):
-    """A run directory cannot be used as asked."""
+    """A run directory cannot be used as requested."""
 
 
 class PreflightError(AIPerfError):
-    """A node is not what the run needs; the message names the node, what, and what to do."""
+    """A node does not meet the run's requirements; the message names the node and the remedy."""
 
     exit_status = PREFLIGHT_STATUS
 
 
 class SchedulerError(AIPerfError):
-    """The cluster's scheduler refused a request; the message has its own words."""
+    """The cluster's scheduler rejected a request; the message quotes it."""
 
 
 class SchedulerSilentError(SchedulerError):
-    """The scheduler did not answer: what it would have said is unknown."""
+    """The scheduler did not respond, so the outcome of the request is unknown."""
 
 
 class GraphError(AIPerfError):
@@ -106,15 +106,15 @@ class MorphismError(AIPerfError):
 
 
 class CountError(AIPerfError):
-    """A layer has no operation count. Counting never guesses and never says zero."""
+    """A layer has no operation count. The counter never guesses or assumes zero."""
 
 
 class StorageError(AIPerfError):
-    """Something cannot be written."""
+    """A file cannot be written."""
 
 
 class JournalError(StorageError):
-    """A journal cannot be read or written as asked."""
+    """A journal cannot be read or written as requested."""
 
 
 class CheckpointError(AIPerfError):
@@ -136,8 +136,8 @@ class NonFiniteLossError(EngineError):
 class DeviceLostError(Exception):
     """This process can no longer use its accelerator; a new process can.
 
-    Not an ``AIPerfError``, which fails a trial and lets the next one begin: every trial would fail.
-    The attempt of the replica ends, with a status for which its launcher starts another one.
+    Not an ``AIPerfError``, which fails only one trial: every later trial would fail too. The
+    replica exits instead, with a status for which its launcher restarts it.
     """
 
     exit_status = UNEXPECTED_STATUS

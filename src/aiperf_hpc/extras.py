@@ -1,4 +1,4 @@
-"""The packages that only some runs need: what needs each, and the one line that installs it."""
+"""Optional packages: the settings that need them and the commands that install them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from aiperf_hpc.config.engine import is_installed
 
 
 def pip_install(*extras: str) -> str:
-    """Return the command that adds extras to this installation, and where to give it.
+    """Return the command that adds extras to this installation, and its working directory.
 
-    The package is on no index: it is installed from its checkout or from a wheel. Where that is now
-    is not known if it has been moved; then it is a wheel's name.
+    The package is not on an index; it is installed from a checkout or a wheel. If neither is at its
+    recorded path, the command has the name of a wheel.
     """
     source = _source()
     from_checkout = source is not None and source.is_dir()
@@ -30,7 +30,7 @@ def pip_install(*extras: str) -> str:
 
 
 def _source() -> Path | None:
-    """Return the checkout or the wheel that this is installed from, if it is still there."""
+    """Return the checkout or wheel that this package was installed from, if it still exists."""
     checkout = Path(__file__).resolve().parents[2]
     if (checkout / "pyproject.toml").exists():
         return checkout
@@ -39,7 +39,7 @@ def _source() -> Path | None:
 
 
 def _recorded_source() -> Path | None:
-    """Return where pip had this package from, by its own record (PEP 610)."""
+    """Return the source of this package as recorded by pip (PEP 610)."""
     found = next(iter(metadata.distributions(name="aiperf-hpc")), None)
     record = None if found is None else found.read_text("direct_url.json")
     address = urlsplit(json.loads(record)["url"] if record else "")
@@ -47,21 +47,21 @@ def _recorded_source() -> Path | None:
 
 
 def _pip() -> str:
-    """Return how this Python's pip is called: by its name alone where the shell finds it so."""
+    """Return the command for this Python's pip: ``pip`` alone if the shell finds the same one."""
     found = shutil.which("pip")
     here = found is not None and Path(found).parent == Path(sys.executable).parent
     return "pip" if here else f"{sys.executable} -m pip"
 
 
 class Package(NamedTuple):
-    """A package by the name that it is imported by, and what to do where it is missing."""
+    """Import name of a package, and the remedy if it is missing."""
 
     package: str
     remedy: str
 
     @property
     def installed(self) -> bool:
-        """Whether it could be imported; it is not."""
+        """Whether the package can be imported, checked without importing it."""
         return is_installed(self.package)
 
 
@@ -83,10 +83,10 @@ NNI = Package("nni", pip_install("nni"))
 
 
 def lacking(needed: Iterable[tuple[str, Package]]) -> list[str]:
-    """Return a line for each package that this environment lacks, with what installs it.
+    """Return a line with the remedy for each package missing from this environment.
 
     Args:
-        needed: packages, each behind what needs it.
+        needed: pairs of the setting that needs a package, and the package.
     """
     return [
         f"{what} needs the package '{package.package}': {package.remedy}"
@@ -96,7 +96,7 @@ def lacking(needed: Iterable[tuple[str, Package]]) -> list[str]:
 
 
 def needed_by(config: RunConfig) -> Iterator[tuple[str, Package]]:
-    """Yield the packages of a run's engine, device and collective, each behind what needs it."""
+    """Yield the packages for a run's engine, device and collective, each with the setting."""
     engine, replica = config.engine, config.replica
     if engine.name in ENGINES:
         yield f"engine '{engine.name}'", ENGINES[engine.name]

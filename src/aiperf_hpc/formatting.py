@@ -1,4 +1,4 @@
-"""Numbers, times and morphisms as people read them."""
+"""Human-readable numbers, times and morphisms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PHRASES = {
 
 
 def scale_of(value: float) -> tuple[float, str]:
-    """Return the factor and the SI prefix in which ``value`` reads best: (1e12, "T")."""
+    """Return the factor and the SI prefix that suit ``value`` best: (1e12, "T")."""
     for power, prefix in enumerate(PREFIXES):
         if abs(value) < 999.5 * 1000.0**power:
             return 1000.0**power, prefix
@@ -29,7 +29,7 @@ def scale_of(value: float) -> tuple[float, str]:
 
 
 def si(value: float, unit: str) -> str:
-    """Return a number with three digits and its SI unit: ``1.23 TOPS`` for 1.23e12."""
+    """Return a number with three digits and an SI unit: ``1.23 TOPS`` for 1.23e12."""
     if value == 0.0:
         return f"0 {unit}".rstrip()
     factor, prefix = scale_of(value)
@@ -39,18 +39,18 @@ def si(value: float, unit: str) -> str:
 
 
 def exact(value: float) -> str:
-    """Return a number in full, to the tenth where it is large: ``1,234,567,890,123.4``."""
-    value += 0.0  # No minus sign before a zero.
+    """Return a number in full, large ones with one decimal: ``1,234,567,890,123.4``."""
+    value += 0.0  # Turns -0.0 into 0.0.
     return f"{value:,.1f}" if abs(value) >= 1000.0 else f"{value:.6g}"
 
 
 def percent(share: float | None, digits: int = 2) -> str:
-    """Return a share as a percentage; a dash when there is none."""
+    """Return a fraction as a percentage, or a dash for None."""
     return "–" if share is None else f"{100.0 * share:.{digits}f}%"
 
 
 def quality(value: float | None, measure: str) -> str:
-    """Return a quality as its measure is written: a share as a percentage; a dash for none."""
+    """Return a quality in its measure's format: fractions as a percentage, a dash for None."""
     if value is None or MEASURES[measure].error is not None:
         return percent(value)
     return f"{value:.4g}"
@@ -66,7 +66,7 @@ def duration(seconds: float) -> str:
 
 
 def roughly(seconds: float) -> str:
-    """Return a time that is left without the digits that nobody knows: ``2 h 05 min``."""
+    """Return a remaining time, rounded to seconds or minutes: ``2 h 05 min``."""
     if seconds < 59.5:
         return f"{seconds:.0f} s"
     hours, minutes = divmod(round(seconds / 60), 60)
@@ -74,7 +74,7 @@ def roughly(seconds: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """Return how long ago something was, roughly: ``65 s``, ``5 min``, ``3 h`` or ``12 days``."""
+    """Return an approximate age: ``65 s``, ``5 min``, ``3 h`` or ``12 days``."""
     for unit, length, below in (("s", 1, 120), ("min", 60, 7_200), ("h", 3_600, 172_800)):
         if seconds < below:
             return f"{seconds / length:.0f} {unit}"
@@ -91,7 +91,7 @@ def size(count: int) -> str:
 
 
 def utc_text(utc: float | None) -> str | None:
-    """Return UTC seconds in ISO 8601, to the millisecond: ``2026-01-01T00:00:00.000Z``."""
+    """Return UTC seconds in ISO 8601 with milliseconds: ``2026-01-01T00:00:00.000Z``."""
     if utc is None:
         return None
     return datetime.fromtimestamp(utc, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
@@ -109,16 +109,15 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def few(names: Sequence[str], most: int = NAMED) -> str:
-    """Return the first names, and how many more there are: ``r0, r1, r2 and 5 more``."""
+    """Return the first names and the number of others: ``r0, r1, r2 and 5 more``."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def in_words(morphisms: Sequence[MorphismData]) -> str:
-    """Return how a graph was grown from its parent: empty for an initial graph.
+    """Return a description of the morphisms from parent to child; empty for an initial graph.
 
-    Kernels that grow to one size together, as in a trial of hyperparameter optimisation, are
-    one phrase.
+    Kernels that grow to the same size, as in hyperparameter optimization, share one phrase.
     """
     sizes = Counter(str(m.get("kernel")) for m in morphisms if m.get("kind") == "kernel")
     phrases: dict[str, None] = {}
@@ -135,5 +134,5 @@ def _phrase(morphism: MorphismData) -> str:
     try:
         return _PHRASES[str(morphism.get("kind"))].format_map(morphism)
     except (KeyError, ValueError, IndexError):
-        # A morphism of a later version: said as it is recorded.
+        # A morphism of a later version is shown as recorded.
         return ", ".join(f"{key} {value}" for key, value in morphism.items())

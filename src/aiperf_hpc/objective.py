@@ -1,8 +1,8 @@
-"""What a network is trained for: its targets, its loss, and how its quality is measured.
+"""The objective of a training: targets, loss function and quality measure.
 
-Plain data beside the graph. What computes a loss or a measure on a device is a row in each
-engine's table of that name (``replica/engines/*/objectives.py``); what the sums that it gives
-mean is said here, so that whoever reads a run's records needs no engine.
+Objectives are plain data. Each engine registers the functions that compute its losses and measures
+(``replica/engines/*/objectives.py``). The interpretation of the recorded sums is defined here, so
+that readers of a run's records need no engine.
 """
 
 from __future__ import annotations
@@ -19,83 +19,82 @@ from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.trial import LABEL, TensorSpec, Value
 
 Sums = Mapping[str, float]
-"""Sums over the samples that were evaluated, by name."""
+"""Sums over the evaluated samples, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A measure of quality, by the sums from which it follows.
+    """A quality measure and the sums that it is computed from.
 
-    Sums are added over batches and ranks, so that the quality is the same however samples are
-    divided among them. A measure that needs all samples at once (average precision, the area
-    under a curve) has rows instead, one a sample, which are put behind each other, and
-    ``summarize`` makes of them what is recorded.
+    Sums are added over batches and ranks, so that the quality does not depend on how samples are
+    distributed. A measure that needs all samples at once (average precision, area under a curve)
+    has rows instead, one per sample, which are concatenated; ``summarize`` converts them to the
+    recorded sums.
     """
 
     name: str
     label: str
-    """The measure's name in a table or on an axis."""
+    """Name of the measure in tables and on axes."""
     sums: tuple[str, ...]
-    """The names of the sums that are recorded."""
+    """Names of the recorded sums."""
     quality: Callable[[Sums, int], float]
-    """The quality of the recorded sums and the number of samples."""
+    """Computes the quality from the recorded sums and the number of samples."""
     impossible: Callable[[Sums, int], str]
-    """What is wrong with sums that so many samples cannot have; empty where nothing is."""
+    """Returns the error in sums that are impossible for the number of samples, or an empty text."""
     goal: Literal["maximize", "minimize"]
     perfect: float
-    """The quality that cannot be surpassed."""
+    """Best possible quality."""
     error: Callable[[Sums, int], float] | None = None
-    """The error, in [0, 1], that the regulated score is made of; None where a quality has none."""
+    """Computes the error, in [0, 1], for the regulated score; None if the measure has none."""
     resolution: Callable[[int], float] | None = None
-    """The smallest error above zero that so many samples can show."""
+    """Returns the smallest nonzero error for a number of samples."""
     baseline: str = ""
-    """What a predictor predicts that has learnt nothing, in words; empty where none is known."""
+    """Description of the predictions of a trivial baseline; empty if none is known."""
     rows: tuple[str, ...] = ()
-    """The names of the values of each sample that are kept, in place of sums, until all samples
-    are evaluated: one a sample, or so many."""
+    """Names of the per-sample values that are collected, instead of sums, until all samples are
+    evaluated: a number or a list of numbers per sample."""
     summarize: Callable[[Mapping[str, list[Any]]], dict[str, float]] | None = None
-    """What is recorded, of the rows of all samples, each a number or a list of numbers; None where
-    there are no rows."""
+    """Computes the recorded sums from the rows of all samples, each a number or a list of numbers;
+    None if there are no rows."""
 
     names: frozenset[str] = field(init=False)
-    """The names of the recorded sums, to be compared with."""
+    """Names of the recorded sums as a set."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", frozenset(self.sums))
 
     def __reduce__(self) -> tuple[Callable[[str], Measure], tuple[str]]:
-        """Go to another process by name: a measure is a row of ``MEASURES``, and its functions
-        have no names of their own."""
+        """Pickle the measure by its name in ``MEASURES``, because lambdas cannot be pickled."""
         return measure_named, (self.name,)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of what an engine gives for a batch, in their order."""
+        """Names of the values that an engine returns per batch, in order."""
         return self.rows or self.sums
 
     def check(self, sums: Sums, samples: int) -> None:
-        """Raise ValueError unless these can be the sums over so many samples."""
+        """Raise ValueError if the sums are impossible for the number of samples."""
         if len(sums) != len(self.sums) or not sums.keys() >= self.names:
             raise ValueError(f"{self.name} has the sums {sorted(self.sums)}, not {sorted(sums)}")
         if problem := self.impossible(sums, samples):
             raise ValueError(problem)
 
     def objective_value(self, quality: float) -> float:
-        """Return what a search maximizes: the quality, or its negative where less is better."""
+        """Return the value that a search maximizes: the quality, negated if lower is better."""
         return quality if self.goal == "maximize" else 0.0 - quality
 
     def reaches(self, quality: float, target: float) -> bool:
-        """Return whether a quality is as good as a target."""
+        """Return whether a quality is at least as good as a target."""
         return self.objective_value(quality) >= self.objective_value(target)
 
     def can_reach(self, target: float) -> bool:
-        """Return whether any quality is as good as a target."""
+        """Return whether a target is possible."""
         return self.reaches(self.perfect, target)
 
     def regulated_error(self, sums: Sums, samples: int) -> float | None:
-        """Return the error for the regulated score, no less than samples can show; None for none.
+        """Return the error for the regulated score, at least the resolution, or None if undefined.
 
-        docs/decisions/score.md says why a perfect evaluation is taken for one wrong sample.
+        docs/decisions/score.md explains why a perfect evaluation counts as one wrong sample.
         """
         if self.error is None or self.resolution is None:
             return None
@@ -130,12 +129,12 @@ ACCURACY = Measure(
     impossible=_no_share,
     goal="maximize",
     perfect=1.0,
-    # From the counts, since 1 - 0.7 is more than 0.3.
+    # Computed from the counts to avoid rounding: 1 - 0.7 is more than 0.3.
     error=lambda sums, samples: (samples - sums["correct"]) / samples,
     resolution=lambda samples: 1.0 / samples,
     baseline="the most frequent class",
 )
-"""The share of samples whose most probable class is the label: top-1."""
+"""Top-1 accuracy: fraction of samples whose most probable class is the label."""
 
 MEAN_ABSOLUTE_ERROR = Measure(
     name="mean_absolute_error",
@@ -146,9 +145,9 @@ MEAN_ABSOLUTE_ERROR = Measure(
     goal="minimize",
     perfect=0.0,
     baseline="zeros",
-    # It has the unit of the targets and no bound: it is no share, so that -ln of it says nothing.
+    # No error: it is unbounded and has the unit of the targets, so its logarithm has no meaning.
 )
-"""The mean over all samples and all their targets of the distance to the target."""
+"""Mean of the absolute difference to the target, over all samples and their targets."""
 
 INTERSECTION_OVER_UNION = Measure(
     name="intersection_over_union",
@@ -159,12 +158,13 @@ INTERSECTION_OVER_UNION = Measure(
     goal="maximize",
     perfect=1.0,
     baseline="background everywhere",
-    # A mean of ratios has no smallest error above zero, as a share of samples has.
+    # No error: a mean of ratios, unlike a fraction of samples, has no smallest nonzero error.
 )
-"""The mean over samples of the mean over classes of |found and there| / |found or there|.
+"""Mean over samples of the mean over classes of the intersection over union (IoU).
 
-Of each sample by itself, a class that is neither found nor there counting as 1: not the ratios of
-all samples' pixels together. [mlcommons/hpc, deepcam/src/deepCam/utils/metric.py]
+The IoU is computed per sample, not over the pixels of all samples. It is 1 for a class that is
+absent from both the prediction and the target. [mlcommons/hpc,
+deepcam/src/deepCam/utils/metric.py]
 """
 
 
@@ -176,13 +176,13 @@ def _no_precision(sums: Sums, _: int) -> str:
 
 
 MOST_DETECTIONS = 100
-"""Detections of a sample that are looked at, the best ones: COCO's."""
+"""Maximum number of detections per sample, those with the highest scores, as in COCO."""
 _BOX, _DETECTION = 5, 6
-"""Numbers of a true box, its class the last, and of a detection, its score and class the last."""
+"""Number of values of a ground-truth box (class last) and of a detection (score and class last)."""
 
 
 def _precisions(rows: Mapping[str, list[Any]]) -> dict[str, float]:
-    """Return the sum of the classes' average precisions, and of how many classes there are."""
+    """Return the sum of the average precisions of the classes, and the number of classes."""
     found = average_precisions(
         [_of_length(_DETECTION, sample) for sample in rows["detections"]],
         [_of_length(_BOX, sample) for sample in rows["boxes"]],
@@ -191,7 +191,7 @@ def _precisions(rows: Mapping[str, list[Any]]) -> dict[str, float]:
 
 
 def _of_length(length: int, numbers: list[float]) -> list[list[float]]:
-    """Return so many numbers each, of those whose last one, a class, is not below zero."""
+    """Split ``numbers`` into rows of ``length`` and omit rows with a negative class (the last)."""
     parts = [numbers[i : i + length] for i in range(0, len(numbers), length)]
     return [part for part in parts if part[-1] >= 0]
 
@@ -207,9 +207,9 @@ MEAN_AVERAGE_PRECISION = Measure(
     rows=("detections", "boxes"),
     summarize=_precisions,
     baseline="no box",
-    # One minus it is no share of samples that were wrong.
+    # No error: one minus the precision is not a fraction of wrong samples.
 )
-"""The mean over classes of the precision averaged over 101 recalls, as COCO measures it."""
+"""Mean over classes of the precision averaged over 101 recall levels, as defined by COCO."""
 
 MEASURES: dict[str, Measure] = {
     m.name: m
@@ -220,16 +220,16 @@ MEASURES: dict[str, Measure] = {
         MEAN_AVERAGE_PRECISION,
     )
 }
-"""The measures that records may name."""
+"""Measures by name."""
 
 
 def measure_named(name: str) -> Measure:
-    """Return a measure. Raises KeyError when there is none of that name."""
+    """Return a measure. Raises KeyError if the name is unknown."""
     return MEASURES[name]
 
 
 def unknown_measure(name: str) -> str:
-    """Return what is to be said of the name of a measure that there is not."""
+    """Return the error message for an unknown measure name."""
     return f"no measure '{name}'; known: {', '.join(sorted(MEASURES))}"
 
 
@@ -240,27 +240,27 @@ def _known(name: str) -> str:
 
 
 class Objective(Value):
-    """What a network is trained for."""
+    """The objective of a training."""
 
     kind: str
-    """The kind of task in one word, such as classification or regression."""
+    """Kind of task in one word, such as classification or regression."""
     targets: dict[str, TensorSpec]
-    """The arrays of a sample that the loss and the measure read."""
+    """Arrays of a sample that the loss and the measure read, by name."""
     loss: str
-    """The loss's row in the engines' tables."""
+    """Name of the loss in the engines' tables."""
     measure: Annotated[str, AfterValidator(_known)]
-    """The quality's row in ``MEASURES`` and in the engines' tables."""
+    """Name of the quality measure in ``MEASURES`` and in the engines' tables."""
     dense: bool = False
-    """Whether each target is told of every place of the output: its shape is then the output's
-    without its channels."""
+    """Whether there is a target for every position of the output; the shape of a target is then
+    that of the output without channels."""
     class_weights: tuple[float, ...] = ()
-    """By what the loss of each class is multiplied; none: by 1."""
+    """Weights of the classes in the loss; 1 if empty."""
     predictions: bool = False
-    """Whether evaluations also tell the most probable class of every sample."""
+    """Whether evaluations also return the most probable class of every sample."""
 
     @property
     def quality(self) -> Measure:
-        """The measure of quality."""
+        """Quality measure."""
         return MEASURES[self.measure]
 
 
@@ -270,14 +270,14 @@ CLASSIFICATION = Objective(
     loss="softmax_cross_entropy",
     measure=ACCURACY.name,
 )
-"""The objective of classes, one for each sample, by the network's softmax."""
+"""Classification objective: one class per sample, softmax cross-entropy."""
 
 
 def segmentation(*class_weights: float) -> Objective:
-    """Return the objective of a class for each pixel, by the network's softmax.
+    """Return the segmentation objective: one class per pixel, softmax cross-entropy.
 
     Args:
-        class_weights: by what the cross-entropy of a pixel of each class is multiplied; none: 1.
+        class_weights: weights of the classes in the cross-entropy; 1 by default.
     """
     return Objective(
         kind="segmentation",
@@ -290,10 +290,10 @@ def segmentation(*class_weights: float) -> Objective:
 
 
 def regression(*shape: int) -> Objective:
-    """Return the objective of real numbers: mean squared error, measured by the absolute one.
+    """Return the regression objective: mean squared error as loss, mean absolute error as measure.
 
     Args:
-        shape: of a sample's targets, which is that of the network's output.
+        shape: shape of a sample's targets, equal to that of the network's output.
     """
     return Objective(
         kind="regression",
@@ -304,11 +304,11 @@ def regression(*shape: int) -> Objective:
 
 
 def detection(most: int) -> Objective:
-    """Return the objective of boxes about what is in a sample, each of a class.
+    """Return the detection objective: bounding boxes with classes.
 
     Args:
-        most: rows for boxes of a sample: (top, left, bottom, right, class) in pixels, the latter
-            two sides behind the last row and column; -1 where there is none.
+        most: maximum number of boxes per sample. Each is a row (top, left, bottom, right, class)
+            in pixels, with bottom and right exclusive; unused rows are -1.
     """
     return Objective(
         kind="detection",
@@ -319,35 +319,35 @@ def detection(most: int) -> Objective:
 
 
 OVERLAP = 0.5
-"""Intersection over union from which a detection has found a true box."""
+"""Minimum intersection over union of a detection that matches a ground-truth box."""
 _SCORE = 4
-"""Where the score of a detection is."""
+"""Index of the score in a detection."""
 
 Rows = Sequence[Sequence[Sequence[float]]]
-"""Of each sample, boxes: (top, left, bottom, right, ..., class) each."""
+"""Boxes of each sample, each (top, left, bottom, right, ..., class)."""
 
 
 def average_precisions(detections: Rows, boxes: Rows) -> dict[int, float]:
-    """Return the average precision at an IoU of 0.5 of each class that has a true box.
+    """Return the average precision at an IoU of 0.5 for each class with a ground-truth box.
 
-    It is the mean of the precision at 101 recalls, over the detections of all samples in falling
-    order of their scores, 100 a sample and class at most.
+    It is the mean of the precision at 101 recall levels. The detections of all samples, at most 100
+    per sample and class, are ranked by decreasing score.
 
     Args:
-        detections: of each sample, with a score before the class.
-        boxes: the true ones of each sample.
+        detections: detections of each sample, with the score before the class.
+        boxes: ground-truth boxes of each sample.
 
     Raises:
-        DatasetError: there is no true box.
+        DatasetError: there is no ground-truth box.
     """
-    # Imported here, since only who detects needs it.
+    # Imported here because only detection needs it.
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
     classes = sorted({int(box[-1]) for sample in boxes for box in sample})
     if not classes:
         raise DatasetError("no validation sample has a box: there is nothing to find")
-    with contextlib.redirect_stdout(io.StringIO()):  # It tells its progress there.
+    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints its progress.
         truth, found = (_put_into(COCO(), rows, classes) for rows in (boxes, detections))
         evaluation = COCOeval(truth, found, "bbox")
         evaluation.params.iouThrs = [OVERLAP]
@@ -359,7 +359,7 @@ def average_precisions(detections: Rows, boxes: Rows) -> dict[int, float]:
 
 
 def _put_into(collection: Any, samples: Rows, classes: Sequence[int]) -> Any:  # noqa: ANN401
-    """Return COCO's collection with the boxes of all samples; numbers begin with 1, 0 is none."""
+    """Fill a COCO collection with the boxes of all samples. Ids start at 1; COCO reserves 0."""
     rows = [(number, row) for number, sample in enumerate(samples, 1) for row in sample]
     collection.dataset = {
         "images": [{"id": number} for number in range(1, len(samples) + 1)],

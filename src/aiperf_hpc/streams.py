@@ -1,4 +1,4 @@
-"""What this process prints: readable in every locale, and as wide on a terminal as it looks."""
+"""Text output of this process: readable in every locale, with correct terminal widths."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from io import TextIOWrapper
 from typing import TextIO
 
 READABLE = "aiperf.readable"
-"""The name of the way to write what a locale's encoding does not have."""
+"""Name of the codec error handler that replaces characters missing from the locale's encoding."""
 UNLIMITED = 1_000_000
-"""Columns where the output is no terminal: a row of a table is one line for other programs."""
+"""Columns if the output is not a terminal: each table row is one line for other programs."""
 _PLAIN = str.maketrans(
     {"–": "-", "—": "-", "−": "-", "×": "x", "±": "+-", "²": "2", "·": "*", "…": "...", "’": "'"}
 )
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""What moves a terminal's cursor, colours it or turns its text round; tab and line end stay."""
+"""Terminal control characters and changes of the text direction, except tab and newline."""
 _ESCAPED = range(0xDC80, 0xDD00)
-"""Python's stand-ins for bytes of file names that are no text in the locale's encoding."""
+"""Surrogate escapes: Python's substitutes for undecodable bytes in file names."""
 
 
 def readable(text: str) -> str:
-    """Return ``text`` in ASCII: a dash for each dash, x for ×, ``\\xfc`` for ü."""
+    """Return ``text`` in ASCII: ``-`` for dashes, ``x`` for ×, ``\\xfc`` for ü."""
     return "".join(map(_escaped, text.translate(_PLAIN)))
 
 
@@ -37,12 +37,12 @@ def _escaped(character: str) -> str:
 
 
 def without_controls(text: str) -> str:
-    """Return ``text`` so that a terminal shows it and obeys nothing in it, whoever wrote it."""
+    """Escape control characters, so that a terminal displays untrusted text without effects."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def without_stand_ins(text: str) -> str:
-    """Return ``text`` so that it can be written as UTF-8, whatever file name is in it."""
+    """Escape surrogates, so that text with any file name can be encoded as UTF-8."""
     return re.sub("[\ud800-\udfff]", lambda found: _escaped(found[0]), text)
 
 
@@ -56,15 +56,15 @@ codecs.register_error(READABLE, _replace)
 
 
 def print_in_any_locale() -> None:
-    """Let this process's output and errors be written in every locale. Call it first in a main."""
+    """Make all output of this process printable in every locale; call this first in ``main``."""
     for stream in (sys.stdout, sys.stderr):
-        # Neither is there in a process that was started with them closed.
+        # Both are None in a process started with closed streams.
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors=READABLE)
 
 
 def ascii_json(text: str) -> str:
-    """Return JSON with all but ASCII escaped: the same document, whatever encoding it goes by."""
+    """Escape non-ASCII characters of JSON: the same document in every encoding."""
     return re.sub("[^\x00-\x7e]", lambda found: _escaped_json(found[0]), text)
 
 
@@ -74,14 +74,14 @@ def _escaped_json(character: str) -> str:
 
 
 def as_printed(text: str, stream: TextIO) -> str:
-    """Return what a reader of ``stream`` sees of one line of ``text``, control characters aside."""
+    """Return one line of ``text`` as displayed on ``stream``, without control characters."""
     shown = "".join(c if c.isprintable() or ord(c) in _ESCAPED else " " for c in text)
     encoding = stream.encoding or "utf-8"
     return shown.encode(encoding, READABLE).decode(encoding, "replace")
 
 
 def width(text: str) -> int:
-    """Return the columns that ``text`` takes on a terminal."""
+    """Return the width of ``text`` in terminal columns."""
     return sum(map(_columns, text))
 
 
@@ -92,7 +92,7 @@ def _columns(character: str) -> int:
 
 
 def cut(text: str, columns: int) -> str:
-    """Return the beginning of ``text`` that takes no more than so many columns."""
+    """Truncate ``text`` to a number of terminal columns."""
     kept, left = [], columns
     for character in text:
         left -= _columns(character)
@@ -103,18 +103,18 @@ def cut(text: str, columns: int) -> str:
 
 
 def window_columns() -> int:
-    """Return the columns of the variable COLUMNS or else of the terminal's window."""
+    """Return the width from the variable COLUMNS, or else of the terminal window."""
     if "COLUMNS" not in os.environ and not sys.stdout.isatty():
         return UNLIMITED
     return shutil.get_terminal_size().columns
 
 
 def folded(text: str, indent: int) -> str:
-    """Return a line, folded between words where a terminal's window ends.
+    """Wrap a line between words at the width of the terminal window.
 
     Args:
         text: the line.
-        indent: columns by which the further lines are indented.
+        indent: indentation of continuation lines in columns.
     """
     lines = textwrap.wrap(
         text,

@@ -1,4 +1,4 @@
-"""The vocabulary of a trial: one graph, one set of hyperparameters, one training."""
+"""The data types of a trial: one graph, one set of hyperparameters, one training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aiperf_hpc.untrusted.bounds import MOST_AXES, MOST_COUNT, MOST_SIZE, Bounde
 
 
 class TrialState(StrEnum):
-    """The states of a trial, in the order in which it may pass through them."""
+    """States of a trial, in order."""
 
     COMPILING = "compiling"
     TRAINING = "training"
@@ -31,21 +31,21 @@ class TrialState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """True for the states that nothing follows."""
+        """Whether the state is final."""
         return self in (TrialState.COMPLETED, TrialState.STOPPED, TrialState.FAILED)
 
 
 class RoundPhase(StrEnum):
-    """What a round does with its candidate."""
+    """Phase of a run that a round belongs to."""
 
     WARMUP = "warm-up"
     HPO = "hpo"
     FIXED = "fixed"
-    """The round of a run without a search: the initial network is trained as it is."""
+    """Round of a run without a search: trains the unmodified initial network."""
 
 
 class TimePhase(StrEnum):
-    """What a replica's trainer spends its wall time on. Every second has exactly one phase."""
+    """Phases of the wall time of a replica's trainer. Every second belongs to exactly one phase."""
 
     START = "start"
     SEARCH_WAIT = "search wait"
@@ -58,9 +58,9 @@ class TimePhase(StrEnum):
 
 
 class StepPart(StrEnum):
-    """What a rank of several spends the wall time of a training step on.
+    """Parts of a training step's wall time on one of several ranks.
 
-    The parts of HPC AI500's table of communication; docs/decisions/ranks.md defines them.
+    They follow the communication table of HPC AI500; docs/decisions/ranks.md defines them.
     """
 
     COMPUTE = "compute"
@@ -72,34 +72,34 @@ class StepPart(StrEnum):
 
 
 class JobPhase(StrEnum):
-    """What a launcher knows about a replica's job."""
+    """Status of a replica's job, as known to the launcher."""
 
     PENDING = "pending"
     RUNNING = "running"
     REQUEUED = "requeued"
-    """A job that ran, and waits to run again."""
+    """The job ran and is queued again."""
     LOST = "lost"
-    """A job that is gone and has not said how it ended, or whose node is gone."""
+    """The job disappeared without an exit status, or its node failed."""
     DONE = "done"
     FAILED = "failed"
 
     @property
     def ended(self) -> bool:
-        """True for the phases that nothing follows unless the job is launched again."""
+        """Whether the phase is final unless the job is launched again."""
         return self in (JobPhase.LOST, JobPhase.DONE, JobPhase.FAILED)
 
 
 class Value(Bounded):
-    """Base of the values that records carry: typed, immutable, bounded, unknown keys refused.
+    """Base class of recorded values: typed, immutable and bounded; unknown keys are rejected.
 
-    NaN and infinities are written as text, which JSON can hold and which is read back.
+    NaN and infinities are written as strings, because JSON has no numbers for them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
     @classmethod
     def fields_from(cls, source: object) -> dict[str, Any]:
-        """Return the values of those of its fields that another object has too, by their names."""
+        """Return the values of ``source`` for the fields that it has in common with this class."""
         return {name: getattr(source, name) for name in cls.model_fields if hasattr(source, name)}
 
 
@@ -149,25 +149,25 @@ class ScheduleSettings(Value):
             has = [name for name, fields in _OF_SCHEDULE.items() if field in fields]
             changed = getattr(self, field) != _default(type(self), field)
             if has and self.name not in has and changed:
-                raise ValueError(f"{field} is of {' and '.join(has)}, and name is {self.name}")
+                raise ValueError(f"{field} applies to {' and '.join(has)}, not to {self.name}")
         if self.warmup_epochs and self.warmup_steps:
             raise ValueError("write warmup_epochs or warmup_steps, not both")
         if self.warmup_start and not (self.warmup_epochs or self.warmup_steps):
-            raise ValueError("warmup_start is without a warm-up; write warmup_epochs or _steps too")
+            raise ValueError("warmup_start is without a warm-up; set warmup_epochs or _steps too")
         if self.name == "multi_step":
             self._check_milestones()
         return self
 
     def _check_milestones(self) -> None:
         if not self.milestones or list(self.milestones) != sorted(set(self.milestones)):
-            raise ValueError("multi_step has milestones that ascend, such as milestones: [30, 60]")
+            raise ValueError("multi_step needs ascending milestones, such as milestones: [30, 60]")
         if len(self.factors) not in (0, len(self.milestones)):
             raise ValueError(
-                f"{len(self.factors)} factors are not one for each of {len(self.milestones)} "
-                "milestones"
+                f"{len(self.factors)} factors for {len(self.milestones)} milestones; "
+                "their numbers must be equal"
             )
         if self.factors and self.factor != _default(type(self), "factor"):
-            raise ValueError("write factors, of the peak, or factor, of the rate before, not both")
+            raise ValueError("set either factors, relative to the peak, or factor, per reduction")
 
 
 _OF_SCHEDULE: dict[str, tuple[str, ...]] = {
@@ -176,7 +176,7 @@ _OF_SCHEDULE: dict[str, tuple[str, ...]] = {
     "multi_step": ("milestones", "milestone_unit", "factors", "factor"),
     "plateau": ("factor", "end", "patience", "threshold", "threshold_mode"),
 }
-"""Settings that not every schedule has."""
+"""Settings that apply only to some schedules."""
 
 
 def _default(model: type[BaseModel], field: str) -> object:
@@ -184,16 +184,16 @@ def _default(model: type[BaseModel], field: str) -> object:
 
 
 class Hyperparameters(Value):
-    """What a trial really used, after every limit was applied.
+    """Effective hyperparameters of a trial, after all limits were applied.
 
-    Every optimizer reads the settings that it has and leaves the others. Settings that came
-    later than the first records are written only where they are not their default, so that a
-    trial without them is written, and drawn in a simulated world, as it always was.
+    An optimizer ignores settings that it does not have. Settings introduced after the first record
+    format are written only if they differ from their default, so that the records of other trials,
+    and their samples in a simulation, do not change.
     """
 
     batch_size: Annotated[int, Field(ge=1)]
     kernel_size: int | None = None
-    """The size of all inserted spatial convolutions where HPO chose one."""
+    """Kernel size of all inserted spatial convolutions, if HPO chose one."""
     optimizer: str = "sgd"
     learning_rate: float
     momentum: float = 0.9
@@ -201,22 +201,22 @@ class Hyperparameters(Value):
     label_smoothing: float = 0.0
     precision: str = "fp32"
     beta1: float = 0.9
-    """What a step of adam, adamw and lamb keeps of the mean of gradients."""
+    """Decay rate of the running mean of gradients (adam, adamw, lamb)."""
     beta2: float = 0.999
-    """What such a step keeps of the mean of the gradients' squares."""
+    """Decay rate of the running mean of squared gradients (adam, adamw, lamb)."""
     epsilon: float = 1e-8
-    """What such a step adds to the root of the mean of squares."""
+    """Number added to the root of the mean of squared gradients (adam, adamw, lamb)."""
     max_gradient_norm: float | None = None
-    """The Euclidean norm of all gradients together, above which they are scaled down to it."""
+    """Maximum global L2 norm of the gradients; larger gradients are scaled down to it."""
     averaging_start: int = 0
-    """Steps of asgd before parameters are averaged."""
+    """Number of steps before parameter averaging starts (asgd)."""
     schedule: ScheduleSettings = ScheduleSettings()
-    """The schedule whose peak is the learning rate."""
+    """Learning rate schedule, with learning_rate as its peak."""
     weight_decay_of: Literal["kernels", "all"] = "kernels"
-    """The parameters that weight decay is of."""
+    """Parameters that weight decay applies to."""
     weight_decay_in: Literal["update", "loss"] = "update"
-    """Where it is: in the optimizer's update, as that has it, or as half of it times the squares
-    of the parameters in what is minimized, whichever optimizer minimizes it."""
+    """Form of weight decay: in the optimizer's own update, or as a term of the loss for any
+    optimizer: half of weight_decay times the sum of squared parameters."""
 
     @model_serializer(mode="wrap")
     def _without_later_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -230,7 +230,7 @@ _LATER = (
     "beta1", "beta2", "epsilon", "max_gradient_norm", "averaging_start", "schedule",
     "weight_decay_of", "weight_decay_in",
 )  # fmt: skip
-"""Hyperparameters that the first records do not have."""
+"""Hyperparameters introduced after the first record format."""
 
 
 Size = Annotated[int, Field(ge=1, le=MOST_SIZE)]
@@ -240,46 +240,46 @@ class TensorSpec(Value):
     """Shape and type of one array of a sample."""
 
     shape: Annotated[tuple[Size | None, ...], Field(max_length=MOST_AXES)]
-    """The sizes of its axes, without the samples'; None where batches differ, and a mask among
-    the arrays marks the valid ones of the padded values."""
+    """Sizes of the axes, without the batch axis. None for a size that varies between batches; a
+    mask among the arrays then marks the values that are not padding."""
     dtype: Literal["float32", "int32", "bool"] = "float32"
 
 
 LABEL = TensorSpec(shape=(), dtype="int32")
-"""A class, by its number."""
+"""Class label: the number of the class."""
 
 Stored = Literal["jpeg", "resized", "raw"]
 """Formats of stored images: their JPEG files, JPEG files of smaller images, or their pixels."""
 
 
 class DatasetInfo(Value):
-    """What a dataset is, as recorded by who read it."""
+    """Description of a dataset, as recorded by the replica that reads it."""
 
     name: str
     sha256: str
     """SHA-256 of the sample and target bytes; the dataset defines how it is computed."""
     inputs: dict[str, TensorSpec]
-    """The arrays that networks read, by the names of their input nodes."""
+    """Arrays that networks read, by name of the input node."""
     targets: dict[str, TensorSpec]
-    """The arrays that a loss compares outputs with."""
+    """Arrays that a loss compares outputs with."""
     classes: Annotated[int, Field(ge=2, le=MOST_SIZE)] | None = None
-    """The number of classes, where samples have one."""
+    """Number of classes, if samples are classified."""
     train_samples: Number
     validation_samples: Number
     archives: Annotated[dict[str, str], Field(exclude_if=operator.not_)] = {}
-    """The MD5 of the official archives that it was prepared from, by their files; in records only
-    where it was."""
+    """MD5 of the official archives that the dataset was prepared from, by file name; recorded only
+    if there are any."""
     stored: Annotated[Stored, Field(exclude_if=lambda stored: stored == "jpeg")] = "jpeg"
     """Format of the stored images; recorded only if it is not ``jpeg``."""
 
     def __hash__(self) -> int:
-        """Hash by the content, since mappings have no hash."""
+        """Hash by content, because mappings are not hashable."""
         return hash((self.name, self.sha256, self.train_samples, self.validation_samples))
 
     @model_validator(mode="before")
     @classmethod
     def _of_an_earlier_version(cls, data: Any) -> Any:  # noqa: ANN401 -- whatever was recorded
-        """Read what was written when all datasets were labelled images."""
+        """Convert the earlier record format, which was limited to labeled images."""
         if not isinstance(data, dict) or "sample_shape" not in data:
             return data
         shape = {"shape": data["sample_shape"]}
@@ -296,15 +296,15 @@ class DatasetInfo(Value):
         train_samples: int,
         validation_samples: int,
     ) -> DatasetInfo:
-        """Return what a dataset of images is that each have one label.
+        """Return the description of a dataset of images with one label each.
 
         Args:
-            name: its name.
-            sha256: of its content.
-            shape: of an image, (height, width, channels).
-            classes: how many there are.
-            train_samples: how many.
-            validation_samples: how many.
+            name: name of the dataset.
+            sha256: SHA-256 of the content.
+            shape: shape of an image, (height, width, channels).
+            classes: number of classes.
+            train_samples: number of training samples.
+            validation_samples: number of validation samples.
         """
         return cls(
             name=name,
@@ -320,7 +320,7 @@ class DatasetInfo(Value):
         """Return the shape of an input whose samples all have one shape.
 
         Raises:
-            DatasetError: there is no such input, or its shape is not the same for all samples.
+            DatasetError: there is no such input, or its shape varies between samples.
         """
         if name not in self.inputs:
             raise DatasetError(f"dataset '{self.name}' has no input '{name}'")
@@ -332,56 +332,56 @@ class DatasetInfo(Value):
 
 
 class Machine(Value):
-    """Where a replica runs."""
+    """The machine that a replica runs on."""
 
     host: str
-    """The host's name."""
+    """Host name."""
     cpu: str
-    """The model of the processor."""
+    """Model of the processor."""
     cores: tuple[int, ...]
-    """The logical CPUs that the replica's trainer may use."""
+    """Logical CPUs that the replica's trainer may use."""
     memory_bytes: int
-    """Bytes of memory."""
+    """Size of the main memory in bytes."""
     accelerators: tuple[str, ...]
-    """Its accelerators."""
+    """Accelerators of the replica."""
     versions: dict[str, str]
-    """Versions of what it works with, by name."""
+    """Software versions by name."""
 
 
 class DevicePeak(Value):
-    """The highest rates of what one rank computes on, as its replica measured them."""
+    """Peak rates of one rank's device, as measured by its replica."""
 
     device: str
-    """As the framework calls it, such as cpu or cuda:0."""
+    """Device name in the framework, such as cpu or cuda:0."""
     model: str
-    """The processor's name, or the accelerator's."""
+    """Model of the processor or accelerator."""
     threads: Annotated[int, Field(ge=1)] | None = None
-    """Of a CPU; None of an accelerator."""
+    """Number of threads of a CPU; None for an accelerator."""
     precision: str
-    """What was multiplied: a trial's precision, or tf32 where fp32 is computed so."""
+    """Precision of the multiplications: the trial's, or tf32 if fp32 is computed in tf32."""
     rates: dict[str, Annotated[float, Field(gt=0.0, allow_inf_nan=False)]]
-    """Operations a second by kernel, of the fastest repetition: ``matrix product``, 2 n^3, and
-    ``convolution``, 3 x 3, as it is counted."""
+    """Operations per second of the fastest repetition, by kernel: ``matrix product`` (2 n^3
+    operations) and ``convolution`` (3 x 3, counted by the operations counter)."""
     absent: dict[str, str] = {}
-    """Why a kernel has no rate."""
+    """Reasons for missing rates, by kernel."""
     seconds: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-    """How long measuring took."""
+    """Duration of the measurement in seconds."""
 
 
 MOST_MORPHISMS = 1_000
-"""Morphisms between a graph and its parent: the search's, 64 at most, and one for each inserted
-convolution whose kernel is resized, of a network that is 400 layers deep."""
+"""Maximum number of morphisms between a graph and its parent: at most 64 by the search, and one per
+inserted convolution with a resized kernel, in a network that is at most 400 layers deep."""
 
 
 def _plain(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a morphism's values as they are. Raises ValueError unless they are plain ones."""
+    """Return a morphism's values unchanged. Raises ValueError if one is not plain data."""
     for name, value in data.items():
         number = isinstance(value, int | float) and -MOST_COUNT <= value <= MOST_COUNT
         if not number and not isinstance(value, str | None):
-            raise ValueError(f"'{name[:60]}' is no text and no bounded number")
+            raise ValueError(f"'{name[:60]}' is neither text nor a bounded number")
     return data
 
 
 MorphismData = Annotated[dict[str, Any], AfterValidator(_plain)]
-"""A morphism as plain values; ``morphism.from_data`` makes it a Morphism again."""
+"""A morphism as plain data; ``morphism.from_data`` converts it to a ``Morphism``."""
 Morphisms = Annotated[tuple[MorphismData, ...], Field(max_length=MOST_MORPHISMS)]

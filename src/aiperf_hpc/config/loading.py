@@ -1,6 +1,6 @@
 """Loading a configuration from presets, YAML files and ``--set``, and comparing it with a preset.
 
-An error names the key, the value and its range, or the nearest key that there is.
+An error message names the key, the value and its range, or the most similar valid key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aiperf_hpc.untrusted.bounds import message_of
 from aiperf_hpc.untrusted.files import MOST_YAML_BYTES, parsed_yaml, text_of
 
 MOST_ERRORS, MOST_SAID = 10, 300
-"""How many errors of a configuration are said, and columns of each."""
+"""Maximum number of reported errors of a configuration, and columns of each."""
 
 
 def preset_names() -> list[str]:
@@ -32,7 +32,7 @@ def preset_names() -> list[str]:
 
 
 def preset_text(name: str) -> str:
-    """Return a preset's YAML. Raises ConfigError when there is none of that name."""
+    """Return a preset's YAML. Raises ConfigError if the name is unknown."""
     if name not in preset_names():
         raise ConfigError(f"no preset '{name}'{did_you_mean(name, preset_names())}")
     return (resources.files("aiperf_hpc.configs") / f"{name}.yaml").read_text("utf-8")
@@ -42,12 +42,13 @@ def load_config(source: str | Path, assignments: Iterable[str] = ()) -> RunConfi
     """Read a preset or a YAML file and apply ``key=value`` assignments over it.
 
     Args:
-        source: the name of a preset, or the path of a YAML file.
-        assignments: each ``section.key=value``, the value in YAML.
+        source: name of a preset, or path of a YAML file.
+        assignments: assignments ``section.key=value``, with values in YAML.
 
     Raises:
-        ConfigError: no such preset or file, text that is not YAML, an unknown key (named with
-            the nearest known one), or a value out of its range (named with the range).
+        ConfigError: there is no such preset or file, the text is not YAML, a key is unknown
+            (reported with the most similar one), or a value is out of range (reported with the
+            range).
     """
     name = str(source)
     if name in preset_names():
@@ -65,7 +66,7 @@ def load_config(source: str | Path, assignments: Iterable[str] = ()) -> RunConfi
 
 
 def validate(values: Mapping[str, Any], where: str) -> RunConfig:
-    """Make a configuration of plain values. Raises ConfigError naming ``where``."""
+    """Create a configuration from plain values. Raises ConfigError with ``where`` as the source."""
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
@@ -128,7 +129,7 @@ def _model(location: list[str]) -> type[BaseModel]:
     model: type[BaseModel] = RunConfig
     for part in location:
         annotation = model.model_fields[part].annotation
-        # A section that may be left out is "Section | None".
+        # An optional section has the type "Section | None".
         annotation = next(iter(get_args(annotation)), annotation)
         if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
             break
@@ -160,27 +161,27 @@ def _plain(limit: float) -> str:
 
 
 OFFICIAL = "imagenet"
-"""The preset that a configuration of no preset of this version is compared with."""
+"""Default preset for comparison, if a configuration is not from a preset of this version."""
 
 
 class Difference(NamedTuple):
-    """A key with another value than in the preset."""
+    """A key whose value differs from the preset's."""
 
     key: str
-    """Dotted, as for ``--set``."""
+    """Dotted key, as for ``--set``."""
     value: Any
-    """Plain data; None also where the configuration has no such key."""
+    """Value in the configuration as plain data; None also if the key is absent."""
     preset: Any
-    """The preset's; None also where it has no such key."""
+    """Value in the preset as plain data; None also if the key is absent."""
 
 
 def preset_of(config: RunConfig) -> str:
-    """Return the preset that a configuration is compared with: its own, or the official one."""
+    """Return the preset for comparison: the configuration's own, or the official one."""
     return config.preset if config.preset in preset_names() else OFFICIAL
 
 
 def differences(config: RunConfig) -> list[Difference]:
-    """Return where a configuration differs from ``preset_of`` it, in the order of its keys."""
+    """Return the differences from the preset for comparison, in the order of the keys."""
     base = load_config(preset_of(config)).settled().model_dump(mode="json")
     return list(_differences(config.settled().model_dump(mode="json"), base))
 

@@ -1,9 +1,9 @@
-"""The architecture of a network: a frozen graph of typed layers that knows no framework.
+"""The architecture of a network: an immutable, framework-independent graph of typed layers.
 
-Shapes leave the batch dimension out and are channels-last: ``(height, width, channels)`` for
-images, ``(depth, height, width, channels)`` for volumes, ``(features,)`` for vectors. What a layer
-is stands at its class in ``layers/``; a new one is a class there, a function in
-``ops_counter/layers.py`` and one in each engine's ``layers.py``.
+Shapes omit the batch dimension and are channels-last: ``(height, width, channels)`` for images,
+``(depth, height, width, channels)`` for volumes, ``(features,)`` for vectors. Each class in
+``layers/`` documents its layer. To add a layer, add a class there, a function in
+``ops_counter/layers.py`` and a function in each engine's ``layers.py``.
 """
 
 from __future__ import annotations

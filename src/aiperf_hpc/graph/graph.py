@@ -1,4 +1,4 @@
-"""A graph of layers: validated when it is made, written as JSON, known by its hash."""
+"""The graph of layers: validated on construction, serialized as JSON, identified by its hash."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from aiperf_hpc.graph.recording import KINDS, layer_from, recorded
 from aiperf_hpc.untrusted.files import parsed_json
 
 MOST_NODES = 20_000
-"""Nodes of a graph. ResNet-50 has 175; twice what the deepest network that may be configured has
-leaves room to grow."""
+"""Maximum number of nodes. ResNet-50 has 175; the limit is twice the size of the deepest network
+that can be configured."""
 MOST_INPUTS = 256
-"""Inputs of a node: the most that are added or joined."""
+"""Maximum number of inputs of a node that adds or concatenates."""
 
 
 @dataclass(frozen=True)
 class Graph:
     """A directed acyclic graph of layers with one output, valid by construction.
 
-    ``nodes`` may be given in any order; they are kept in topological order.
+    ``nodes`` may be passed in any order; they are stored in topological order.
 
     Raises:
-        GraphError: a name is used twice or unknown, an edge closes a cycle, a layer has the
-            wrong number of inputs or inputs that do not fit, or there is not exactly one
-            output. The message names the node.
+        GraphError: a name is duplicate or unknown, an edge closes a cycle, a layer has the wrong
+            number of inputs or incompatible ones, or there is not exactly one output. The
+            message names the node.
     """
 
     nodes: tuple[Node, ...]
@@ -42,7 +42,7 @@ class Graph:
         self.shapes  # noqa: B018 -- inferring the shapes is the rest of the validation
 
     def __hash__(self) -> int:
-        """Of all nodes with their names: computed once, since graphs are keys of caches."""
+        """Hash of all nodes with their names, computed once because graphs are cache keys."""
         return self._node_hash
 
     @cached_property
@@ -51,12 +51,12 @@ class Graph:
 
     @cached_property
     def by_name(self) -> Mapping[str, Node]:
-        """The nodes by their names, in topological order."""
+        """Nodes by name, in topological order."""
         return {node.name: node for node in self.nodes}
 
     @cached_property
     def shapes(self) -> Mapping[str, Shape]:
-        """The output shape of every node."""
+        """Output shape of every node."""
         shapes: dict[str, Shape] = {}
         for node in self.nodes:
             try:
@@ -67,7 +67,7 @@ class Graph:
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[str, ...]]:
-        """The nodes that read each node's output."""
+        """Names of the nodes that read each node's output."""
         consumers: dict[str, list[str]] = {node.name: [] for node in self.nodes}
         for node in self.nodes:
             for source in dict.fromkeys(node.inputs):
@@ -76,25 +76,25 @@ class Graph:
 
     @property
     def output(self) -> Node:
-        """The one node that nothing reads."""
+        """Name of the output node."""
         return self.nodes[-1]
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """The names of the nodes that samples enter by, in the graph's order."""
+        """Names of the input nodes, in graph order."""
         return tuple(node.name for node in self.nodes if not node.inputs)
 
     def dtype(self, name: str) -> str:
-        """Return the type of the numbers in a node's output, as numpy names it."""
+        """Return the NumPy type name of a node's output."""
         return self.by_name[name].layer.dtype
 
     def input_shapes(self, name: str) -> tuple[Shape, ...]:
-        """Return the shapes that a node reads, in the order of its inputs."""
+        """Return the input shapes of a node, in order."""
         return tuple(self.shapes[source] for source in self.by_name[name].inputs)
 
     @cached_property
     def parameters(self) -> Mapping[str, Shape]:
-        """The shape of every trainable parameter, named ``node/parameter``."""
+        """Shape of every trainable parameter, by name ``node/parameter``."""
         return {
             f"{node.name}/{key}": shape
             for node in self.nodes
@@ -103,7 +103,7 @@ class Graph:
 
     @cached_property
     def statistics(self) -> Mapping[str, Shape]:
-        """The shape of every value updated without a gradient, named ``node/statistic``."""
+        """Shape of every array that is updated without a gradient, by name ``node/statistic``."""
         return {
             f"{node.name}/{key}": shape
             for node in self.nodes
@@ -112,7 +112,7 @@ class Graph:
 
     @cached_property
     def decayed(self) -> frozenset[str]:
-        """The parameters, named as in ``parameters``, that weight decay shrinks."""
+        """Parameters subject to weight decay, named as in ``parameters``."""
         return frozenset(
             f"{node.name}/{key}"
             for node in self.nodes
@@ -122,8 +122,7 @@ class Graph:
 
     @cached_property
     def penalties(self) -> Mapping[str, float]:
-        """The factors of the squares of parameters in what is minimized, by ``parameters``'
-        names."""
+        """Factors of the L2 penalties of parameters, named as in ``parameters``."""
         return {
             f"{node.name}/{key}": factor
             for node in self.nodes
@@ -132,12 +131,12 @@ class Graph:
 
     @property
     def parameter_count(self) -> int:
-        """The number of trainable scalars."""
+        """Number of trainable parameters."""
         return sum(math.prod(shape) for shape in self.parameters.values())
 
     @property
     def depth(self) -> int:
-        """The most layers with a kernel on a path from an input to the output."""
+        """Maximum number of layers with a kernel on a path from an input to the output."""
         depth: dict[str, int] = {}
         for node in self.nodes:
             own = int("kernel" in node.layer.parameters(*self.input_shapes(node.name)))
@@ -146,11 +145,11 @@ class Graph:
 
     @cached_property
     def hash(self) -> str:
-        """128 bits in hexadecimal that do not depend on the names or the order of the nodes."""
+        """128-bit hexadecimal hash, independent of the names and the order of the nodes."""
         return hash_of(self.nodes, self.consumers)
 
     def to_json(self) -> str:
-        """Return the graph as JSON text that ``from_json`` reads back."""
+        """Return the graph as JSON, readable by ``from_json``."""
         nodes = [
             {
                 "name": node.name,
@@ -168,7 +167,7 @@ class Graph:
         """Read a graph.
 
         Raises:
-            GraphError: the text is not JSON, has another schema, or describes no valid graph.
+            GraphError: the text is not JSON, has an unsupported schema, or its graph is invalid.
         """
         try:
             document = parsed_json(text)
@@ -205,13 +204,13 @@ def _sorted_and_checked(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         )
     if nodes[-1].name == outputs[0]:
         return nodes
-    # The output last, whatever the order of branches that end before it.
+    # The output comes last, regardless of the order of the branches.
     last = next(node for node in nodes if node.name == outputs[0])
     return tuple(n for n in nodes if n is not last) + (last,)
 
 
 def _is_in_order(nodes: tuple[Node, ...]) -> bool:
-    """Return whether names are valid and every node follows those it reads, as morphs keep it."""
+    """Return whether names are valid and nodes follow their inputs, as after every morphism."""
     seen: set[str] = set()
     for node in nodes:
         if node.name in seen or not node.name or "/" in node.name:
@@ -223,7 +222,7 @@ def _is_in_order(nodes: tuple[Node, ...]) -> bool:
 
 
 def _sorted(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Return nodes in topological order. Raises GraphError saying why there is none."""
+    """Return nodes in topological order. Raises GraphError if there is none."""
     by_name: dict[str, Node] = {}
     for node in nodes:
         require(bool(node.name) and "/" not in node.name, f"node name {node.name!r} is not valid")
@@ -281,35 +280,34 @@ def _names(sources: object) -> tuple[str, ...]:
 
 
 SCHEMA_VERSION = 1
-"""The version of what a graph's JSON and its hash are made of."""
+"""Version of the content of a graph's JSON and hash."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A named layer and the names of the nodes it reads, in order."""
+    """A named layer and the names of its input nodes, in order."""
 
     name: str
     layer: Layer
     inputs: tuple[str, ...] = ()
     inserted: bool = False
-    """True for a node that a morphism put in. Provenance only: not part of the graph's hash."""
+    """Whether a morphism inserted the node. Provenance only, not part of the graph's hash."""
 
     @property
     def kind(self) -> str:
-        """The kind that its layer is recorded by."""
+        """Recorded kind of the layer."""
         return recorded(self.layer).kind
 
 
 def hash_of(nodes: Sequence[Node], consumers: Mapping[str, tuple[str, ...]]) -> str:
-    """Return 128 bits in hexadecimal that depend on layers and edges alone.
+    """Return a 128-bit hexadecimal hash that depends only on layers and edges.
 
-    Colours from the inputs down and from the output up, then two rounds of
-    Weisfeiler-Lehman refinement, so that a layer shared by two readers differs from two
-    equal layers.
+    Nodes are colored from the inputs down and from the output up. Two rounds of Weisfeiler-Lehman
+    refinement then distinguish a layer with two readers from two equal layers.
 
     Args:
-        nodes: of the graph, in topological order.
-        consumers: the names of the nodes that read each node's output.
+        nodes: nodes of the graph, in topological order.
+        consumers: names of the nodes that read each node's output.
     """
     by_name = {node.name: node for node in nodes}
     above: dict[str, str] = {}
@@ -348,6 +346,6 @@ def _ordered(layer: Layer, colours: list[str]) -> list[str]:
 
 
 def _places(reader: Node, source: str) -> tuple[int, ...]:
-    """Return where ``reader`` reads ``source``: input numbers, or a count if order is free."""
+    """Return the input positions of ``source`` in ``reader``, or their number if commutative."""
     places = tuple(i for i, name in enumerate(reader.inputs) if name == source)
     return (len(places),) if reader.layer.commutative else places

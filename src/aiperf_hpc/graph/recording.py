@@ -1,8 +1,8 @@
-"""How layers are recorded: in a graph's JSON, in its hash and in counts.
+"""The recorded form of layers in a graph's JSON, its hash and its operation counts.
 
-A layer is recorded by its class's kind and all of its fields, unless ``VARIANTS`` has a kind for
-its parameters: then by that kind and the other fields. So graphs that earlier versions stored can
-be read, and a network has the same record and the same hash in all versions.
+A layer is recorded as the kind of its class and all of its fields. If ``VARIANTS`` has a kind for
+its parameters, it is recorded as that kind and the remaining fields. Graphs stored by earlier
+versions remain readable, and a network has the same record and hash in all versions.
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ VARIANTS: Mapping[str, tuple[type[Layer], Mapping[str, object]]] = {
     "max_pool2d": (layers.MaxPool2D, {"same": False}),
     "same_max_pool2d": (layers.MaxPool2D, {"same": True}),
 }
-"""The kinds that stand for a layer with some fields fixed, which are not recorded."""
+"""Kinds of layers with some fixed fields, which are not recorded."""
 KINDS: Mapping[str, type[Layer]] = LAYERS | {kind: layer for kind, (layer, _) in VARIANTS.items()}
-"""The layers by all kinds that are recorded."""
+"""Layer classes by recorded kind."""
 
 
 class Recorded(NamedTuple):
-    """What is recorded of a layer."""
+    """Recorded form of a layer."""
 
     kind: str
     fields: Mapping[str, object]
     text: str
-    """The text that a graph's hash is computed from."""
+    """Text that enters the graph's hash."""
 
 
 @lru_cache(maxsize=65_536)
 def recorded(layer: Layer) -> Recorded:
-    """Return what is recorded of a layer. A network has few different ones."""
+    """Return the recorded form of a layer, cached because networks repeat layers."""
     held = {field.name: getattr(layer, field.name) for field in fields(layer)}
     for kind, (cls, fixed) in VARIANTS.items():
         if type(layer) is cls and fixed.items() <= held.items():
             free = {key: value for key, value in held.items() if key not in fixed}
             text = ", ".join(f"{key}={value!r}" for key, value in free.items())
-            # The class that the kind had: FanOutConv2D of fan_out_conv2d.
+            # The kind's former class name, such as FanOutConv2D for fan_out_conv2d.
             return Recorded(kind, free, f"{kind.title().replace('_', '')}({text})")
     return Recorded(layer.kind, held, repr(layer))
 
 
 def layer_from(kind: str, values: Mapping[str, object]) -> Layer:
-    """Return the layer that is recorded so.
+    """Return the layer of a recorded kind and its fields.
 
     Raises:
-        GraphError: a value is not possible.
+        GraphError: a value is invalid.
         TypeError: a field is missing or unknown.
     """
     fixed = {} if kind in LAYERS else VARIANTS[kind][1]

@@ -190,14 +190,14 @@ def test_settings_come_back_from_a_record(settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ("{power: 2}", "power is of polynomial, and name is linear"),
-        ("{name: constant, end: 0.1}", "end is of polynomial and cosine and plateau"),
-        ("{name: multi_step}", "multi_step has milestones that ascend"),
-        ("{name: multi_step, milestones: [3, 3]}", "multi_step has milestones that ascend"),
-        ("{name: multi_step, milestones: [3, 4], factors: [0.1]}", "1 factors are not one for"),
+        ("{power: 2}", "power applies to polynomial, not to linear"),
+        ("{name: constant, end: 0.1}", "end applies to polynomial and cosine and plateau"),
+        ("{name: multi_step}", "multi_step needs ascending milestones"),
+        ("{name: multi_step, milestones: [3, 3]}", "multi_step needs ascending milestones"),
+        ("{name: multi_step, milestones: [3, 4], factors: [0.1]}", "1 factors for 2 milestones"),
         (
             "{name: multi_step, milestones: [3], factors: [0.1], factor: 0.5}",
-            "write factors, of the peak, or factor",
+            "set either factors, relative to the peak, or",
         ),
         ("{warmup_start: 0.5}", "warmup_start is without a warm-up"),
         ("{warmup_steps: 1, warmup_epochs: 1}", "write warmup_epochs or warmup_steps, not both"),
