@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from tests.support.clock import Clock
+from tests.support.networks import sequential
 
 from aiperf_hpc import __version__
-from aiperf_hpc.config import validate
+from aiperf_hpc.config import RunConfig, validate
 from aiperf_hpc.graph import (
     Conv3D,
     Dense,
@@ -36,6 +37,13 @@ from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.run.paths import Identity, Incarnation, seed_of
 from aiperf_hpc.run.records import TIME_OVER
 from aiperf_hpc.trial import TimePhase
+
+
+def config(replica: dict[str, int] | None = None, **training: object) -> RunConfig:
+    """Return a configuration in fp32 with these settings of the training and of the replica."""
+    settings = {"precision": "fp32", **training}
+    sections = {"dataset": {"name": "digits"}, "training": settings, "replica": replica or {}}
+    return validate(sections, "test")
 
 
 def test_every_second_belongs_to_the_innermost_phase() -> None:
@@ -126,16 +134,15 @@ def test_the_memory_estimate_grows_with_the_batch_and_shrinks_with_the_precision
 
 def test_the_memory_estimate_counts_what_waits_for_the_backward_pass() -> None:
     """Outputs of all layers but a flatten, which makes no tensor; twice the convolution's work."""
-    nodes = (
-        Node("volume", Input((4, 4, 4, 2))),
-        Node("conv", Conv3D(3, 3), ("volume",)),
-        Node("relu", LeakyReLU(), ("conv",)),
-        Node("pool", MaxPool3D(2, 2), ("relu",)),
-        Node("flat", Flatten(), ("pool",)),
-        Node("logits", Dense(4), ("flat",)),
-        Node("probabilities", Softmax(), ("logits",)),
+    graph = sequential(
+        volume=Input((4, 4, 4, 2)),
+        conv=Conv3D(3, 3),
+        relu=LeakyReLU(),
+        pool=MaxPool3D(2, 2),
+        flat=Flatten(),
+        logits=Dense(4),
+        probabilities=Softmax(),
     )
-    graph = Graph(nodes)
     kept = 128 + 192 + 192 + 24 + 4 + 4
     for precision, size in (("fp32", 4), ("bf16", 2), ("fp16", 2)):
         none, one = (training_bytes(graph, batch, precision) for batch in (0, 1))
@@ -160,32 +167,28 @@ def test_the_memory_estimate_has_the_numbers_of_each_parameter(
 def test_a_batch_of_adams_is_smaller_where_sgds_barely_fits() -> None:
     graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=16)
     plain = training_bytes(graph, 8, "fp32", "sgd")
-    trained = {"precision": "fp32", "optimizer": "adam"}
-    config = validate({"dataset": {"name": "digits"}, "training": trained}, "test")
-    assert MemoryLimit(config, plain).fitting_batch(graph, 8) == 4
+    assert MemoryLimit(config(optimizer="adam"), plain).fitting_batch(graph, 8) == 4
 
 
 def test_the_memory_estimate_has_the_copies_of_best_epochs_where_they_are_held() -> None:
     """Of SGD seven numbers a parameter, of what has two moments ten."""
     graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=16)
     for optimizer, numbers in (("sgd", 7), ("lamb", 10)):
-        trained = {"precision": "fp32", "optimizer": optimizer}
-        config = validate({"dataset": {"name": "digits"}, "training": trained}, "test")
-        alone, copies = (MemoryLimit(config, 0, held).needed(graph, 8) for held in (False, True))
+        used = config(optimizer=optimizer)
+        alone, copies = (MemoryLimit(used, 0, held).needed(graph, 8) for held in (False, True))
         assert alone == training_bytes(graph, 8, "fp32", optimizer)
         assert copies - alone == 4 * numbers * graph.parameter_count
-        limit = MemoryLimit(config, copies - 1, holds_copies=True)
+        limit = MemoryLimit(used, copies - 1, holds_copies=True)
         assert limit.fitting_batch(graph, 8) == 4
 
 
 def test_the_batch_that_fits_is_the_asked_one_halved_as_often_as_needed() -> None:
     graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=4)
-    config = validate({"dataset": {"name": "digits"}, "training": {"precision": "fp32"}}, "test")
     for wanted in (512, 100, 3):
         limit = training_bytes(graph, wanted, "fp32")
-        assert MemoryLimit(config, limit).fitting_batch(graph, wanted) == wanted
-        assert MemoryLimit(config, limit - 1).fitting_batch(graph, wanted) == wanted // 2
-    assert MemoryLimit(config, 0).fitting_batch(graph, 8) == 0
+        assert MemoryLimit(config(), limit).fitting_batch(graph, wanted) == wanted
+        assert MemoryLimit(config(), limit - 1).fitting_batch(graph, wanted) == wanted // 2
+    assert MemoryLimit(config(), 0).fitting_batch(graph, 8) == 0
 
 
 def test_available_memory_is_shared_and_bounded_by_a_control_group(
@@ -212,32 +215,23 @@ def test_later_lives_of_a_replica_name_their_trials_otherwise() -> None:
 
 def test_candidates_are_bounded_by_memory_at_the_initial_networks_batch_size() -> None:
     graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=4)
-    config = validate(
-        {"dataset": {"name": "digits"}, "training": {"precision": "fp32", "batch_size": 64}}, "test"
-    )
+    used = config(batch_size=64)
     roomy = training_bytes(graph, 64, "fp32")
-    bound = MemoryBound.of(MemoryLimit(config, roomy), graph)
+    bound = MemoryBound.of(MemoryLimit(used, roomy), graph)
     assert bound is not None
     assert (bound.limit, bound.needed(graph)) == (roomy, roomy)
     # Where the initial network has to be shrunk to fit, so may its children.
-    tight = MemoryBound.of(MemoryLimit(config, roomy - 1), graph)
+    tight = MemoryBound.of(MemoryLimit(used, roomy - 1), graph)
     assert tight is not None
     assert tight.needed(graph) == training_bytes(graph, 32, "fp32")
     # Where it does not fit at all, nothing would.
-    assert MemoryBound.of(MemoryLimit(config, 1), graph) is None
+    assert MemoryBound.of(MemoryLimit(used, 1), graph) is None
 
 
 def test_a_rank_has_its_share_of_the_batch() -> None:
     graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=4)
-    config = validate(
-        {
-            "dataset": {"name": "digits"},
-            "training": {"precision": "fp32", "batch_size": 64},
-            "replica": {"ranks_per_node": 4},
-        },
-        "test",
-    )
-    bound = MemoryBound.of(MemoryLimit(config, 2**40), graph)
+    used = config({"ranks_per_node": 4}, batch_size=64)
+    bound = MemoryBound.of(MemoryLimit(used, 2**40), graph)
     assert bound is not None
     assert bound.needed(graph) == training_bytes(graph, 16, "fp32")
 

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.networks import random_chain, residual, rng, trained_weights
+from tests.support.networks import random_chain, residual, rng, sequential, trained_weights
 
 from aiperf_hpc.errors import MorphismError
-from aiperf_hpc.graph import Conv2D, Graph, Input, Node, ReLU
+from aiperf_hpc.graph import Conv2D, Input, ReLU
 from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.operators.grow import (
     grow,
@@ -74,16 +74,8 @@ def test_growing_with_and_without_weights_gives_one_graph() -> None:
 @pytest.mark.timeout(300)
 def test_a_chain_of_hundreds_is_no_trouble() -> None:
     """Nor is the moments' way through the additions that it leaves."""
-    graph = Graph(
-        (
-            Node("image", Input((2, 2, 1))),
-            Node("conv", Conv2D(1, 1), ("image",)),
-            Node("first", ReLU(), ("conv",)),
-            Node("second", ReLU(), ("first",)),
-            Node("third", ReLU(), ("second",)),
-            Node("last", ReLU(), ("third",)),
-        )
-    )
+    relus = {name: ReLU() for name in ("first", "second", "third", "last")}
+    graph = sequential(image=Input((2, 2, 1)), conv=Conv2D(1, 1), **relus)
     weights = trained_weights(graph, rng())
     for number in range(400):
         step: Morphism = Skip("first", "second") if number % 2 else Skip("first", "third")

@@ -15,6 +15,7 @@ from tests.support.networks import (
     plain,
     residual,
     rng,
+    sequential,
     trained_weights,
     two_stems,
     volumes,
@@ -304,14 +305,12 @@ def test_skip_between_other_shapes_is_a_strided_projection_of_zeros(
 
 
 def test_skip_may_end_where_only_the_width_is_left_to_stride_over() -> None:
-    graph = Graph(
-        (
-            Node("image", Input((2, 8, 3))),
-            Node("first", ReLU(), ("image",)),
-            Node("half", Conv2D(3, 3, 2), ("first",)),
-            Node("conv", Conv2D(3, 3, 4), ("half",)),
-            Node("second", ReLU(), ("conv",)),
-        )
+    graph = sequential(
+        image=Input((2, 8, 3)),
+        first=ReLU(),
+        half=Conv2D(3, 3, 2),
+        conv=Conv2D(3, 3, 4),
+        second=ReLU(),
     )
     child = Skip("first", "second").child(graph)
     assert graph.shapes["second"] == (1, 1, 3)
@@ -417,12 +416,6 @@ def test_wider_keeps_the_function_of_a_network_of_volumes(producer: str) -> None
 
 
 def test_dense_and_softmax_alone_can_widen_nothing() -> None:
-    graph = Graph(
-        (
-            Node("samples", Input((4,))),
-            Node("logits", Dense(3), ("samples",)),
-            Node("probabilities", Softmax(), ("logits",)),
-        )
-    )
+    graph = sequential(samples=Input((4,)), logits=Dense(3), probabilities=Softmax())
     with pytest.raises(MorphismError, match="no place"):
         Wider.sample(graph, rng())

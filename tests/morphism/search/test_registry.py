@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
-from tests.support.networks import residual, rng, two_stems
+from tests.support.networks import plain, residual, rng, two_stems
 
-from aiperf_hpc.graph import Conv2D, Graph, Input, Node
+from aiperf_hpc.graph import Conv2D, Graph
 from aiperf_hpc.morphism.operators.grow import generations
 from aiperf_hpc.morphism.operators.morphisms import MORPHISMS
 from aiperf_hpc.morphism.search.base import (
@@ -228,9 +228,8 @@ def test_bounds_that_allow_nothing_are_said_to_be_the_reason(
 
 @every_searcher
 def test_a_parent_with_no_place_for_any_morphism_is_exhausted(make: Callable[[], Searcher]) -> None:
-    graph = Graph((Node("image", Input((4, 4, 3))), Node("conv", Conv2D(2, 7), ("image",))))
     with pytest.raises(SearchSpaceExhaustedError, match="no candidate"):
-        make().choose(seen(observed(graph)), rng())
+        make().choose(seen(observed(plain())), rng())
 
 
 @every_searcher
@@ -261,8 +260,7 @@ def test_exploration_grows_others_too() -> None:
 
 @every_searcher
 def test_when_the_best_is_used_up_others_are_grown(make: Callable[[], Searcher]) -> None:
-    alone = Graph((Node("image", Input((4, 4, 3))), Node("conv", Conv2D(2, 7), ("image",))))
-    view = seen(observed(alone, 0.9, trial="used up"), observed(residual(), 0.1, trial="other"))
+    view = seen(observed(plain(), 0.9, trial="used up"), observed(residual(), 0.1, trial="other"))
     assert make().choose(view, rng()).parent == "other"
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.support.networks import trained_weights, two_stems
+from tests.support.networks import sequential, trained_weights, two_stems
 from tests.support.torch_network import run, to_tensors
 from torch import Tensor
 
@@ -64,13 +64,7 @@ def test_moments_are_near_those_that_data_has(
 
 
 def test_the_moments_of_a_dense_layer_have_its_bias() -> None:
-    graph = Graph(
-        (
-            Node("samples", Input((2,))),
-            Node("dense", Dense(2), ("samples",)),
-            Node("probabilities", Softmax(), ("dense",)),
-        )
-    )
+    graph = sequential(samples=Input((2,)), dense=Dense(2), probabilities=Softmax())
     weights: dict[str, Array] = {
         "dense/kernel": np.array([[1.0, 0.0], [2.0, 3.0]], np.float32),
         "dense/bias": np.array([0.5, -4.0], np.float32),
@@ -81,7 +75,7 @@ def test_the_moments_of_a_dense_layer_have_its_bias() -> None:
 
 
 def test_a_rectified_normal_variable_has_its_textbook_moments() -> None:
-    graph = Graph((Node("image", Input((2, 2, 1))), Node("relu", ReLU(), ("image",))))
+    graph = sequential(image=Input((2, 2, 1)), relu=ReLU())
     moments = channel_moments(graph, {}, "relu")
     np.testing.assert_allclose(moments.mean, [1 / np.sqrt(2 * np.pi)])
     np.testing.assert_allclose(moments.variance, [0.5 - 0.5 / np.pi])
@@ -90,11 +84,7 @@ def test_a_rectified_normal_variable_has_its_textbook_moments() -> None:
 @pytest.mark.parametrize("slope", [0.0, 0.3, 1.0, 2.0])
 def test_a_leaky_relu_of_normal_variables_has_the_moments_that_samples_have(slope: float) -> None:
     """Of some means and variances: a million samples each, to three digits."""
-    nodes = (
-        Node("samples", Input((1,))),
-        Node("dense", Dense(4), ("samples",)),
-        Node("leaky", LeakyReLU(slope), ("dense",)),
-    )
+    graph = sequential(samples=Input((1,)), dense=Dense(4), leaky=LeakyReLU(slope))
     scale, shift = np.array([1.0, 2.0, 0.5, 3.0]), np.array([0.0, -1.0, 2.0, 5.0])
     weights: dict[str, Array] = {
         "dense/kernel": scale[None].astype(np.float32),
@@ -102,19 +92,15 @@ def test_a_leaky_relu_of_normal_variables_has_the_moments_that_samples_have(slop
     }
     normal = shift + scale * np.random.default_rng(0).standard_normal((1_000_000, 1))
     wanted = np.where(normal > 0, normal, slope * normal)
-    found = channel_moments(Graph(nodes), weights, "leaky")
+    found = channel_moments(graph, weights, "leaky")
     np.testing.assert_allclose(found.mean, wanted.mean(axis=0), atol=5e-3)
     np.testing.assert_allclose(found.variance, wanted.var(axis=0), rtol=1e-2)
 
 
 def test_a_flatten_gives_the_moments_of_its_channels_one_pixel_after_another() -> None:
-    nodes = (
-        Node("image", Input((2, 3, 2))),
-        Node("conv", Conv2D(2, 1), ("image",)),
-        Node("flat", Flatten(), ("conv",)),
-    )
+    graph = sequential(image=Input((2, 3, 2)), conv=Conv2D(2, 1), flat=Flatten())
     kernel = np.array([[3.0, 0.0], [4.0, 1.0]], np.float32).reshape(1, 1, 2, 2)
-    moments = channel_moments(Graph(nodes), {"conv/kernel": kernel}, "flat")
+    moments = channel_moments(graph, {"conv/kernel": kernel}, "flat")
     np.testing.assert_allclose(moments.mean, np.zeros(12))
     np.testing.assert_allclose(moments.variance, [25.0, 1.0] * 6)
 

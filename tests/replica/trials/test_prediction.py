@@ -58,10 +58,6 @@ def test_an_epoch_that_was_observed_is_predicted_by_the_best() -> None:
     assert predicted_value([0.1, 0.3, 0.4, 0.5], 2) == 0.5
 
 
-def test_a_steep_curve_is_never_predicted_above_one() -> None:
-    assert predicted_value([0.1, 0.4, 0.7, 0.99], 90) == 1.0
-
-
 @pytest.mark.parametrize(
     "accuracies", [[], [0.5, float("nan"), 0.5, 0.5], [0.1, float("inf")], [float("nan")]]
 )
