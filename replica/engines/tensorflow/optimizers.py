@@ -170,6 +170,8 @@ class Adam(Optimizer):
     """
 
     slot_names = ("first_moment", "second_moment")
+    decoupled = False
+    """Whether weight decay shrinks the parameters instead of adding to their gradients."""
 
     def _update(self, gradients: Gradients, rate: tf.Tensor) -> None:
         used = self._used
@@ -177,7 +179,8 @@ class Adam(Optimizer):
         corrected = tf.cast(rate, tf.float64) * root / (1.0 - self._power(used.beta1))
         corrected, epsilon = (tf.cast(x, tf.float32) for x in (corrected, used.epsilon * root))
         first, second = (self._slot(slot) for slot in self.slot_names)
-        self._shrink(rate)
+        if self.decoupled:
+            self._decay(rate)
         for name, gradient in gradients.items():
             tf.raw_ops.ResourceApplyAdam(
                 var=self._parameters[name].handle,
@@ -192,11 +195,8 @@ class Adam(Optimizer):
                 grad=self._with_decay(name, gradient),
             )
 
-    def _shrink(self, rate: tf.Tensor) -> None:
-        """Apply decoupled weight decay; Adam has none."""
-
     def _with_decay(self, name: str, gradient: tf.Tensor) -> tf.Tensor:
-        if name not in self._decayed:
+        if self.decoupled or name not in self._decayed:
             return gradient
         return gradient + self._used.weight_decay * self._parameters[name]
 
@@ -204,11 +204,7 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2)."""
 
-    def _shrink(self, rate: tf.Tensor) -> None:
-        self._decay(rate)
-
-    def _with_decay(self, name: str, gradient: tf.Tensor) -> tf.Tensor:
-        return gradient
+    decoupled = True
 
 
 class LAMB(Optimizer):
