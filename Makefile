@@ -78,7 +78,7 @@ faults: $(VENV)/.installed-test slurm
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m pytest tests/service tests/fuzz -m fuzz -s
 
-# N random changes of the code that decides a score, and the fraction that tests find: an hour.
+# N random changes of the code that decides a score, and the fraction that tests find: half an hour.
 mutation: $(VENV)/.installed-test
 	$(BIN)/python -m tests.mutation.sample --trace
 	$(BIN)/python -m tests.mutation.sample --number $(N) --seed $(SEED)

@@ -164,7 +164,7 @@ def test_each_number_of_nodes_has_its_time_and_its_operations(tmp_path: Path) ->
     run.replica(200, progress("t1", train=100))
     run.replica(250, progress("t2", train=200), name="r1")
     run.replica(300, records.ReplicaEnded(reason="SIGTERM"), name="r1")
-    run.replica(350, progress("t1", train=50))
+    run.replica(399.5, progress("t1", train=50))
     run.replica(398, replica_started("r2"), name="r2")
     run.replica(399, records.ReplicaEnded(reason="SIGTERM"), name="r2")
     run.primary(400, run_ended())
