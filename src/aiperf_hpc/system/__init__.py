@@ -1,4 +1,4 @@
-"""What a node is: its processors, memory, accelerators, network, storage and software.
+"""System description of a node: processors, memory, accelerators, network, storage and software.
 
-Nothing here imports a framework. What cannot be had is absent with a reason.
+This package imports no framework. Unavailable values are recorded as absent, with a reason.
 """

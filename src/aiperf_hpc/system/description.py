@@ -1,4 +1,4 @@
-"""The description of a node. A field that is None has its reason in ``absent``, by its name."""
+"""The description of a node. ``absent`` has the reasons for fields that are None, by name."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Literal
 from aiperf_hpc.trial import Value
 
 Absent = dict[str, str]
-"""The reasons for which values are missing, by name."""
+"""Reasons for missing values, by name."""
 
 
 class AcceleratorName(Value):
-    """One accelerator, as the node's description names it."""
+    """Identity of an accelerator in the node's description."""
 
     vendor: str
     index: int
@@ -24,241 +24,241 @@ class Accelerator(Value):
     """An accelerator, as described by its vendor's tool."""
 
     vendor: str
-    """The vendor."""
+    """Vendor."""
     model: str
-    """The model."""
+    """Model name."""
     index: int
-    """Its number on this node, in the order of the vendor's tool."""
+    """Number on this node, in the order of the vendor's tool."""
     uuid: str | None = None
-    """Its UUID."""
+    """UUID."""
     pci_address: str | None = None
-    """The address on the PCI bus."""
+    """Address on the PCI bus."""
     memory_bytes: int | None = None
-    """Bytes of memory."""
+    """Memory size in bytes."""
     driver: str | None = None
-    """The version of the driver."""
+    """Driver version."""
     max_clock_mhz: float | None = None
-    """The highest clock of the compute units."""
+    """Maximum clock of the compute units in MHz."""
     max_memory_clock_mhz: float | None = None
-    """The highest clock of the memory, in MHz."""
+    """Maximum memory clock in MHz."""
     power_limit_watts: float | None = None
-    """The current limit."""
+    """Current power limit in watts."""
     default_power_limit_watts: float | None = None
-    """The power limit from the factory, in watts."""
+    """Default power limit in watts."""
     max_power_limit_watts: float | None = None
-    """The highest limit that can be set."""
+    """Highest configurable power limit in watts."""
     pcie: str | None = None
-    """The fastest supported link to the host, e.g. PCIe 5.0 x16."""
+    """Fastest supported link to the host, e.g. PCIe 5.0 x16."""
     links: int | None = None
-    """The number of active links to other accelerators, e.g. NVLinks."""
+    """Number of active links to other accelerators, e.g. NVLinks."""
     partitioned: bool | None = None
-    """Whether it is divided into several, e.g. by MIG."""
+    """Whether the accelerator is partitioned, e.g. by MIG."""
     absent: Absent = {}
-    """Missing facts by name, each with the reason."""
+    """Reasons for missing values, by name."""
 
 
 class Processors(Value):
-    """All processors of a node, as its kernel sees them."""
+    """All processors of a node, as reported by its kernel."""
 
     model: str | None = None
-    """The model."""
+    """Model name."""
     architecture: str
-    """The processor's instruction set."""
+    """Instruction set architecture."""
     sockets: int | None = None
-    """How many sockets there are."""
+    """Number of sockets."""
     cores: int | None = None
-    """Physical cores of all sockets together."""
+    """Number of physical cores in all sockets."""
     threads: int
-    """Online logical CPUs."""
+    """Number of online logical CPUs."""
     base_mhz: float | None = None
-    """The base clock in MHz."""
+    """Base clock in MHz."""
     max_mhz: float | None = None
-    """The highest clock in MHz."""
+    """Maximum clock in MHz."""
     cache_bytes: dict[str, int] | None = None
-    """The sum over all caches of a kind, e.g. L1d, L1i, L2 and L3."""
+    """Total size in bytes of all caches by kind, e.g. L1d, L1i, L2 and L3."""
     quota_cores: float | None = None
-    """The CPU quota of the control group, in cores; None if there is none."""
+    """CPU quota of the control group in cores; None if there is none."""
     virtual: bool | None = None
     """Whether the node is a virtual machine."""
     vectors: tuple[str, ...] = ()
     """Vector and matrix instruction sets, as named by the kernel, e.g. avx512f."""
     absent: Absent = {}
-    """Missing facts by name, each with the reason."""
+    """Reasons for missing values, by name."""
 
 
 class NumaNode(Value):
     """One NUMA node."""
 
     number: int
-    """Its number."""
+    """Number of the node."""
     cpus: str
-    """Its logical CPUs, e.g. 0-31,64-95."""
+    """Logical CPUs, e.g. 0-31,64-95."""
     memory_bytes: int | None = None
-    """None if it has CPUs but no memory."""
+    """Memory size in bytes; None if the node has CPUs but no memory."""
 
 
 class Memory(Value):
     """The memory of a node."""
 
     total_bytes: int
-    """Its size in bytes."""
+    """Size in bytes."""
     limit_bytes: int | None = None
-    """The lowest limit of the process's control groups; None if there is none."""
+    """Lowest memory limit of the process's control groups in bytes; None if there is none."""
     swap_bytes: int
-    """Bytes of swap space."""
+    """Size of the swap space in bytes."""
     numa: tuple[NumaNode, ...] = ()
-    """The NUMA nodes."""
+    """NUMA nodes."""
     absent: Absent = {}
-    """Missing facts by name, each with the reason."""
+    """Reasons for missing values, by name."""
 
 
 class OperatingSystem(Value):
-    """The operating system and the machine below it."""
+    """The operating system, its container and the machine it runs on."""
 
     name: str | None = None
-    """Its name."""
+    """Name."""
     kernel: str
-    """The kernel's version."""
+    """Kernel version."""
     container: str | None = None
-    """The container runtime: docker, podman, apptainer, enroot or kubernetes."""
+    """Container runtime: docker, podman, apptainer, enroot or kubernetes."""
     container_image: str | None = None
-    """The container's image; null outside of one."""
+    """Image of the container; None outside a container."""
     hardware: str | None = None
-    """Vendor and product, as named by the firmware."""
+    """Vendor and product of the machine, as reported by the firmware."""
     absent: Absent = {}
-    """Missing facts by name, each with the reason."""
+    """Reasons for missing values, by name."""
 
 
 class NetworkPort(Value):
     """One port of a network adapter."""
 
     name: str
-    """The interface, e.g. eth0, or the adapter and its port, e.g. mlx5_0/1."""
+    """Interface name, e.g. eth0, or adapter and port, e.g. mlx5_0/1."""
     kind: Literal["Ethernet", "InfiniBand"]
-    """Its interface: a network interface, or verbs (InfiniBand, RoCE, Omni-Path)."""
+    """Kind of port: network interface, or verbs (InfiniBand, RoCE, Omni-Path)."""
     link_layer: str
-    """The link layer: InfiniBand or Ethernet."""
+    """Link layer: InfiniBand or Ethernet."""
     gigabits: float | None = None
-    """Its current speed in 10^9 bits per second."""
+    """Current speed in 10^9 bits per second."""
     rate: str | None = None
-    """The speed as stated by the kernel, e.g. 400 Gb/sec (4X NDR)."""
+    """Speed as reported by the kernel, e.g. 400 Gb/sec (4X NDR)."""
     state: str
-    """The state as stated by the kernel: up or down, ACTIVE or DOWN."""
+    """State as reported by the kernel: up or down, ACTIVE or DOWN."""
     adapter: str | None = None
-    """The model of the adapter, or its driver."""
+    """Model of the adapter, or its driver."""
     firmware: str | None = None
-    """The version of the firmware."""
+    """Firmware version."""
     virtual: bool = False
-    """Whether it has no hardware, as in a container or virtual machine."""
+    """Whether the port has no hardware, as in a container or virtual machine."""
     absent: Absent = {}
-    """Missing facts by name, each with the reason."""
+    """Reasons for missing values, by name."""
 
 
 class FileSystem(Value):
-    """The file system that holds a folder."""
+    """The file system of a folder."""
 
     use: str
-    """The purpose of the folder: run, data or cache."""
+    """Purpose of the folder: run, data or cache."""
     path: str
-    """The path."""
+    """Path of the folder."""
     mount_point: str
-    """Where it is mounted."""
+    """Mount point."""
     type: str
-    """Its type."""
+    """File system type."""
     source: str
-    """What is mounted."""
+    """Mount source: a device or a server's export."""
     options: tuple[str, ...]
-    """The options of the mount."""
+    """Mount options."""
     total_bytes: int | None = None
-    """Its size in bytes."""
+    """Size in bytes."""
     absent: Absent = {}
-    """Missing facts by name, each with the reason."""
+    """Reasons for missing values, by name."""
 
 
 class Disk(Value):
     """One block device."""
 
     name: str
-    """Its name."""
+    """Name."""
     model: str | None = None
-    """The model."""
+    """Model name."""
     total_bytes: int
-    """Its size in bytes."""
+    """Size in bytes."""
     rotational: bool
-    """Whether it is a rotating disk."""
+    """Whether the disk rotates (not an SSD)."""
 
 
 class NodeDescription(Value):
-    """A node; equal for all its processes, except for what is hidden from them."""
+    """A node. The description is equal for all its processes, except for parts hidden from some."""
 
     processors: Processors | None = None
-    """The processors."""
+    """Processors."""
     memory: Memory | None = None
-    """The memory."""
+    """Memory."""
     operating_system: OperatingSystem | None = None
-    """The operating system."""
+    """Operating system."""
     accelerators: tuple[Accelerator, ...] = ()
-    """The accelerators that vendors' tools list."""
+    """Accelerators listed by vendors' tools."""
     pci_accelerators: dict[str, int] | None = None
-    """The number of each vendor's accelerators on the PCI bus, with or without a tool."""
+    """Number of accelerators on the PCI bus by vendor, independent of vendors' tools."""
     network: tuple[NetworkPort, ...] = ()
-    """The network's ports."""
+    """Network ports."""
     file_systems: tuple[FileSystem, ...] = ()
-    """The file systems of the run and its data."""
+    """File systems of the run and its data."""
     disks: tuple[Disk, ...] = ()
-    """Its disks."""
+    """Disks."""
     software: dict[str, str] = {}
-    """Versions of what accelerators need, as installed: CUDA's driver, CUDA, ROCm and CANN."""
+    """Versions of installed accelerator software: CUDA driver, CUDA, ROCm and CANN."""
     absent: Absent = {}
-    """Missing facts by name, each with the reason."""
+    """Reasons for missing values, by name."""
 
 
 class Job(Value):
     """A scheduler's job, as described by its environment variables."""
 
     scheduler: str = "slurm"
-    """The scheduler."""
+    """Name of the scheduler."""
     id: str
-    """Its name."""
+    """Name."""
     partition: str | None = None
-    """The partition."""
+    """Partition."""
     nodes: str | None = None
-    """The node list in the scheduler's notation, e.g. n[01-16]."""
+    """Node list in the scheduler's notation, e.g. n[01-16]."""
     node_count: int | None = None
-    """How many nodes it has."""
+    """Number of nodes."""
     cpus_on_node: str | None = None
     """Logical CPUs of the job on the node."""
     gpus: str | None = None
-    """The accelerators of the job."""
+    """Accelerators of the job."""
     cluster: str | None = None
-    """The name of the cluster."""
+    """Name of the cluster."""
 
 
 class ProcessDescription(Value):
     """A process of a run: its resources and its environment."""
 
     cores: tuple[int, ...]
-    """The logical CPUs of its affinity mask."""
+    """Logical CPUs of the affinity mask."""
     accelerator: str | None = None
-    """The accelerator that it was bound to at its start, e.g. CUDA_VISIBLE_DEVICES=3."""
+    """Accelerator that the process is bound to from its start, e.g. CUDA_VISIBLE_DEVICES=3."""
     libraries: dict[str, str] = {}
-    """Versions of loaded libraries, as reported by frameworks and MPI: cuDNN, NCCL and so on."""
+    """Versions of loaded libraries, such as cuDNN and NCCL, as reported by frameworks and MPI."""
     arithmetic: dict[str, str] = {}
-    """The arithmetic of fp32 matrix products by library: fp32, tf32 or bf16."""
+    """Arithmetic of fp32 matrix products by library: fp32, tf32 or bf16."""
     job: Job | None = None
-    """The scheduler's job."""
+    """Job of the scheduler."""
     environment: dict[str, str] = {}
-    """The environment variables that affect computation, without any that may be secret."""
+    """Environment variables that affect computation, without potential secrets."""
     absent: Absent = {}
-    """Missing facts by name, each with the reason."""
+    """Reasons for missing values, by name."""
 
 
 class RankDescription(Value):
     """The description of a rank and, for the first rank of each host, of its node."""
 
     host: str
-    """The host's name."""
+    """Host name."""
     process: ProcessDescription
-    """The process."""
+    """Process."""
     node: NodeDescription | None = None
-    """None if an earlier rank of this host describes it."""
+    """Node; None if an earlier rank of this host describes it."""

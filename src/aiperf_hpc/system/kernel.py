@@ -1,4 +1,4 @@
-"""A node as its kernel shows it: processors, memory, control groups, distribution, container."""
+"""The kernel's view of a node: processors, memory, control groups, distribution, container."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VECTORS = (
     "avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16",
     "asimd", "asimdhp", "bf16", "sve", "sve2", "svebf16",
 )  # fmt: skip
-"""Names of sets of instructions for vectors and matrices, on x86 and Arm."""
+"""Names of vector and matrix instruction sets on x86 and Arm."""
 _SUFFIXES = {"Data": "d", "Instruction": "i"}
 
 
@@ -37,7 +37,7 @@ def processors(root: Path = ROOT) -> Processors:
     """Return the processors of the machine whose ``/proc`` and ``/sys`` are below ``root``.
 
     Raises:
-        OSError, ValueError: the kernel does not tell which there are.
+        OSError, ValueError: the kernel does not report them.
     """
     online = cpus_of(text_of(root / _CPUS / "online"))
     probe = Probe(OSError, ValueError)
@@ -60,7 +60,7 @@ def processors(root: Path = ROOT) -> Processors:
 
 
 def _vectors(root: Path) -> tuple[str, ...]:
-    """Return what the first processor has of ``VECTORS``."""
+    """Return the instruction sets in ``VECTORS`` that the first processor supports."""
     told = next((value for name, value in _cpuinfo(root) if name in ("flags", "Features")), "")
     return tuple(name for name in VECTORS if name in told.split())
 
@@ -72,9 +72,9 @@ def _cpuinfo(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _model(root: Path) -> str:
-    """Return the name of the processor; the kernel leaves an Arm's to lscpu, which knows it."""
+    """Return the name of the processor, on Arm from lscpu because the kernel does not report it."""
     for name, value in _cpuinfo(root):
-        if name in ("model name", "cpu") and value:  # The latter is POWER's.
+        if name in ("model name", "cpu") and value:  # "cpu" is for POWER.
             return value
     return _model_by_lscpu()
 
@@ -91,7 +91,7 @@ def _model_by_lscpu() -> str:
 
 
 def _groups(root: Path, online: list[int], name: str, older: str) -> int:
-    """Return how many groups of logical CPUs share something, by the kernel's lists of them."""
+    """Return the number of groups of logical CPUs with the same list in the kernel's topology."""
     found = set()
     for cpu in online:
         folder = root / _CPUS / f"cpu{cpu}" / "topology"
@@ -123,7 +123,7 @@ def _max_mhz(root: Path, online: list[int]) -> float:
 
 
 def _cache_bytes(root: Path, online: list[int]) -> dict[str, int]:
-    """Return the sum of all caches by kind; CPUs that share one tell of the same."""
+    """Return the total cache size in bytes by kind; a cache shared by several CPUs counts once."""
     caches: dict[tuple[str, str], int] = {}
     for cpu in online:
         for index in sorted((root / _CPUS / f"cpu{cpu}" / "cache").glob("index*")):
@@ -143,7 +143,7 @@ def _cache_size(text: str) -> int:
 
 
 def _virtual(root: Path) -> bool:
-    """Return whether the processor says so (x86), or the kernel knows a hypervisor (others)."""
+    """Return whether the processor (x86) or the kernel (others) reports a hypervisor."""
     if text_or_none(root / "sys/hypervisor/type") is not None:
         return True
     flags = [value.split() for name, value in _cpuinfo(root) if name == "flags"]
@@ -160,7 +160,7 @@ def memory(root: Path = ROOT) -> Memory:
     """Return the memory of the machine whose ``/proc`` and ``/sys`` are below ``root``.
 
     Raises:
-        OSError, KeyError: the kernel does not tell how much there is.
+        OSError, KeyError: the kernel does not report its size.
     """
     sizes = _sizes(root / "proc/meminfo")
     probe = Probe(OSError, ValueError)
@@ -174,7 +174,7 @@ def memory(root: Path = ROOT) -> Memory:
 
 
 def _sizes(path: Path) -> dict[str, int]:
-    """Return what a ``meminfo`` says, in bytes."""
+    """Return the values of a ``meminfo`` file in bytes."""
     return {name: int(size) * 2**10 for name, size in _KIB.findall(text_of(path))}
 
 
@@ -191,11 +191,11 @@ def _numa(root: Path) -> Iterator[NumaNode]:
 
 
 _UNLIMITED = 2**60
-"""From here on a limit in bytes is the older interface's word for none."""
+"""Limits in bytes from this value on mean no limit in the older interface (cgroup v1)."""
 
 
 def memory_limit(root: Path = ROOT) -> int | None:
-    """Return the least limit of memory in bytes; None where there is none."""
+    """Return the lowest memory limit in bytes, or None if there is none."""
     limits = [
         *_limits(root, "", "memory.max", lambda text: float(text.partition(" ")[0])),
         *_limits(root, "memory", "memory.limit_in_bytes", float),
@@ -204,7 +204,7 @@ def memory_limit(root: Path = ROOT) -> int | None:
 
 
 def quota_cores(root: Path = ROOT) -> float | None:
-    """Return how many cores' time may be used at most; None where there is no quota."""
+    """Return the CPU quota in cores, or None if there is none."""
     return min([*_limits(root, "", "cpu.max", _share), *_older_quotas(root)], default=None)
 
 
@@ -224,7 +224,7 @@ def _share(text: str) -> float:
 def _limits(
     root: Path, controller: str, name: str, read: Callable[[str], float]
 ) -> Iterator[float]:
-    """Yield what the groups say, but for ``max``."""
+    """Yield the limits of the control groups, except ``max``."""
     for folder in _folders(root, controller):
         said = text_or_none(folder / name)
         if said and not said.startswith("max"):
@@ -232,26 +232,26 @@ def _limits(
 
 
 def _folders(root: Path, controller: str) -> Iterator[Path]:
-    """Yield the folder of this process's group and those above; "" is the unified hierarchy's."""
+    """Yield the folders of this process's control group and its parents; "" is cgroup v2."""
     top = root / "sys/fs/cgroup" / controller
     for line in text_of(root / "proc/self/cgroup").splitlines():
         _, controllers, group = line.split(":", 2)
         if controller not in controllers.split(","):
             continue
-        # In a container the group's own folder may be mounted as the top: then it is not below.
+        # In a container, the group's folder may itself be mounted as the top folder.
         own = top / group.strip("/")
         yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(top))
 
 
 _DMI = "sys/class/dmi/id"
 _IMAGES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
-"""The variables by which Apptainer names the image, and by its earlier name."""
+"""Variables with the path of the image in Apptainer, and in Singularity, its earlier name."""
 
 
 def operating_system(
     root: Path = ROOT, environment: Mapping[str, str] = os.environ
 ) -> OperatingSystem:
-    """Return what the process runs on whose machine's files are below ``root``."""
+    """Return the operating system of the machine whose files are below ``root``."""
     probe = Probe(OSError)
     read = probe.read
     return OperatingSystem(
@@ -265,7 +265,7 @@ def operating_system(
 
 
 def container(root: Path, environment: Mapping[str, str]) -> str:
-    """Return what contains the process. Raises AbsentError where no mark of one is found."""
+    """Return the container runtime of this process. Raises AbsentError if none is detected."""
     if any(name in environment for name in _IMAGES) or (root / ".singularity.d").exists():
         return "apptainer"
     if "enroot" in _root_mount(root):
@@ -280,7 +280,7 @@ def container(root: Path, environment: Mapping[str, str]) -> str:
 
 
 def _root_mount(root: Path) -> str:
-    """Return all that the kernel says of what is mounted as the root."""
+    """Return the kernel's mount entries of the root file system."""
     found = [str(mount) for mount in mounts(root) if mount.point == "/"]
     return " ".join(found)
 

@@ -1,4 +1,4 @@
-"""MLPerf's description of a system: the 33 fields that its checker asks for.
+"""MLPerf's system description: the 33 fields that its checker requires.
 
 [mlcommons/policies, submission_rules.adoc, System description; mlperf-logging,
 system_desc_checker]
@@ -27,13 +27,13 @@ from aiperf_hpc.system.summary import (
 Description = dict[str, str | dict[str, str]]
 FRAMEWORKS: Final = ("PyTorch", "TensorFlow")
 NEEDED: Final = ("submitter", "division", "status", "system_name")
-"""The fields without which nobody can submit."""
+"""Fields that are required for a submission."""
 
 
 def system_description(machine: MachineSummary) -> Description:
-    """Return the description of a machine; what is not known is empty.
+    """Return the description of a machine; unknown fields are empty.
 
-    Where its nodes are not alike, it is that of the largest group, and the notes tell the others.
+    If the nodes differ, it describes the largest group, and the notes list the other groups.
     """
     site = machine.site or SiteDescription()
     group = machine.nodes[0] if machine.nodes else machine.primary
@@ -81,7 +81,7 @@ _HARDWARE: Final = (
 
 
 def unknown(description: Description) -> list[str]:
-    """Return the fields that are empty."""
+    """Return the names of the empty fields."""
     return [name for name, value in description.items() if not value]
 
 
@@ -120,7 +120,7 @@ def _of_processors(processors: Processors) -> Iterator[tuple[str, str]]:
 
 def _of_accelerators(node: NodeDescription) -> Description:
     if not node.accelerators:
-        # Without a vendor's tool only the bus can tell that there are none.
+        # Without a vendor's tool, only the PCI bus shows whether there are accelerators.
         return {"accelerators_per_node": "0"} if node.pci_accelerators == {} else {}
     models = Counter(each.model for each in node.accelerators)
     model, _ = models.most_common(1)[0]

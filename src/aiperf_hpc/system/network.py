@@ -1,4 +1,4 @@
-"""The network ports of a node: interfaces, and adapters of InfiniBand and its kin."""
+"""The network ports of a node: network interfaces and RDMA adapters (InfiniBand and others)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from aiperf_hpc.system.tools import (
 )
 
 _LINK_LAYERS = {1: "Ethernet", 32: "InfiniBand"}
-"""The kernel's numbers of them (linux/if_arp.h). The loopback has another."""
+"""Link layers by the kernel's interface type (linux/if_arp.h), without the loopback's."""
 _RATE = re.compile(r"([\d.]+)\s*Gb/sec")
 
 
 def network_ports(root: Path = ROOT) -> tuple[NetworkPort, ...]:
-    """Return the adapters' ports, then the interfaces.
+    """Return the ports of adapters, followed by the network interfaces.
 
-    Of virtual interfaces, as a container's or a bridge's, only those that are up, and only where
-    there is no other: their names and number are not the machine's.
+    Virtual interfaces, such as those of containers and bridges, are included only if they are up
+    and there are no others, because they do not describe the machine.
     """
     interfaces = tuple(_interfaces(root))
     hardware = tuple(port for port in interfaces if not port.virtual)
@@ -65,7 +65,7 @@ def _adapter_model(adapter: Path) -> str:
 
 def _interfaces(root: Path) -> Iterator[NetworkPort]:
     for interface in entries(root / "sys/class/net"):
-        if not (interface / "type").exists():  # E.g. the file of all bonds.
+        if not (interface / "type").exists():  # Other files, e.g. the list of all bonds.
             continue
         layer = _LINK_LAYERS.get(number_of(interface / "type"))
         state = text_or_none(interface / "operstate") or "unknown"

@@ -1,4 +1,4 @@
-"""Describing this node and this process."""
+"""Description of this node and this process."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from aiperf_hpc.system.tools import ROOT, Probe
 
 
 def describe_rank(folders: Mapping[str, Path], *, with_node: bool = True) -> RankDescription:
-    """Return what this process is to tell of itself.
+    """Return the description of this process.
 
     Args:
-        folders: the run's, by use.
-        with_node: whether it is to tell of the node too.
+        folders: folders of the run, by use.
+        with_node: whether to include the description of the node.
     """
     return RankDescription(
         host=socket.gethostname(),
@@ -33,11 +33,11 @@ def describe_rank(folders: Mapping[str, Path], *, with_node: bool = True) -> Ran
 
 
 def describe_node(folders: Mapping[str, Path], root: Path = ROOT) -> NodeDescription:
-    """Return what this node is. What the kernel does not tell as expected is absent.
+    """Return the description of this node; values that the kernel does not provide are absent.
 
     Args:
-        folders: whose file systems are told, by use.
-        root: above ``/proc`` and ``/sys``.
+        folders: folders whose file systems are described, by use.
+        root: parent folder of ``/proc`` and ``/sys``.
     """
     probe = Probe(OSError, ValueError, LookupError)
     read = probe.read
@@ -58,7 +58,7 @@ def describe_node(folders: Mapping[str, Path], root: Path = ROOT) -> NodeDescrip
 
 
 def describe_process(environment: Mapping[str, str] = os.environ) -> ProcessDescription:
-    """Return what this process may use and has loaded."""
+    """Return the resources, loaded libraries and environment of this process."""
     probe = Probe(OSError, ValueError, AttributeError, RuntimeError, TypeError)
     libraries = probe.read("libraries", loaded)
     return ProcessDescription(
@@ -73,7 +73,7 @@ def describe_process(environment: Mapping[str, str] = os.environ) -> ProcessDesc
 
 
 def job_of(environment: Mapping[str, str]) -> Job | None:
-    """Return the job that a scheduler's variables describe; None outside of one."""
+    """Return the scheduler's job from its environment variables, or None outside a job."""
     scheduler = current(environment)
     if scheduler is None or not environment[scheduler.variables["id"]]:
         return None

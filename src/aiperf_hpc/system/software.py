@@ -21,7 +21,7 @@ _CANN = re.compile(r"^version=(.+)$", re.MULTILINE)
 def installed(
     root: Path = ROOT, environment: Mapping[str, str] = os.environ
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the versions that a node has by name, and why it has no others."""
+    """Return the versions of installed software by name, and the reasons for missing ones."""
     probe = Probe(OSError, ValueError, LookupError)
     told = {
         "CUDA driver": probe.read("CUDA driver", nvidia.cuda_version),
@@ -51,7 +51,7 @@ def _cann(root: Path, environment: Mapping[str, str]) -> str:
 
 
 def _home(root: Path, environment: Mapping[str, str], names: tuple[str, ...], usual: str) -> Path:
-    """Return where something is installed, by variables or in the usual place."""
+    """Return an installation folder, from environment variables or else the default location."""
     named = (environment[name] for name in names if environment.get(name))
     home = Path(next(named, str(root / usual)))
     if not home.is_dir():
@@ -60,9 +60,9 @@ def _home(root: Path, environment: Mapping[str, str], names: tuple[str, ...], us
 
 
 def loaded(modules: Mapping[str, ModuleType] = sys.modules) -> dict[str, str]:
-    """Return the versions that frameworks and MPI report of their libraries.
+    """Return the versions of libraries as reported by frameworks and MPI.
 
-    Only of what this process has imported: nothing is imported for it.
+    Only modules that this process already imported are queried.
     """
     found: dict[str, str] = {}
     for name, report in _REPORTS.items():
@@ -72,7 +72,7 @@ def loaded(modules: Mapping[str, ModuleType] = sys.modules) -> dict[str, str]:
 
 
 def arithmetic(modules: Mapping[str, ModuleType] = sys.modules) -> dict[str, str]:
-    """Return what the frameworks of this process compute products of fp32 in, where they can."""
+    """Return the arithmetic of fp32 matrix products in the loaded frameworks."""
     found = {}
     if (torch := modules.get("torch")) is not None:
         found["PyTorch"] = _PRODUCTS[torch.get_float32_matmul_precision()]
@@ -85,7 +85,7 @@ def arithmetic(modules: Mapping[str, ModuleType] = sys.modules) -> dict[str, str
 
 
 _PRODUCTS = {"highest": "fp32", "high": "tf32", "medium": "bf16"}
-"""What PyTorch's names of precisions allow."""
+"""Arithmetic allowed by PyTorch's precision settings."""
 
 
 def _torch(torch: ModuleType) -> dict[str, str]:
@@ -110,7 +110,7 @@ def _one_dnn(configuration: str) -> str | None:
 
 
 def _cudnn(number: int | None) -> str | None:
-    """Return a version such as 9.1.0, which is told as 90100; before 9 it was 8902."""
+    """Return a version such as 9.1.0 from 90100, or 8.9.2 from 8902 (the encoding before 9)."""
     if number is None:
         return None
     if number < 10_000:
@@ -142,7 +142,7 @@ _REPORTS: dict[str, Callable[[ModuleType], dict[str, str]]] = {
 
 PREFIXES: Final[tuple[str, ...]] = (
     "AIPERF_",
-    # Threads and mathematics on the host.
+    # Threads and math libraries on the host.
     "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "ONEDNN_", "DNNL_", "MALLOC_",
     # Accelerators.
     "CUDA_", "NVIDIA_", "CUBLAS_", "CUDNN_", "HIP_", "ROCR_", "ROCM_", "HSA_", "MIOPEN_",
@@ -152,16 +152,16 @@ PREFIXES: Final[tuple[str, ...]] = (
     # Communication.
     "NCCL_", "RCCL_", "HCCL_", "HOROVOD_", "GLOO_", "UCX_", "FI_", "PSM2_", "PSM3_",
     "OMPI_MCA_", "MPICH_", "MV2_", "I_MPI_",
-    # Clocks that are made up.
+    # Faked clocks.
     "FAKETIME", "FAKE_MONOTONIC", "DONT_FAKE_MONOTONIC",
     # The scheduler.
     *(each.prefix for each in SCHEDULERS),
 )  # fmt: skip
-"""What the names of the recorded variables begin with. No others are recorded."""
+"""Prefixes of recorded variables. Others are not recorded, except ``NAMES``."""
 NAMES: Final[frozenset[str]] = frozenset({"LD_PRELOAD", "PYTHONHASHSEED"})
-"""Recorded ones besides."""
+"""Further recorded variables."""
 FOREIGN: Final[tuple[str, ...]] = ("TF_VAR_", "TF_CLI_")
-"""What the names of Terraform's variables begin with, which are not TensorFlow's."""
+"""Prefixes of Terraform's variables, which are not TensorFlow's."""
 KERNEL_CACHES: Final[Mapping[str, str]] = {
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
     "TRITON_CACHE_DIR": "triton",
@@ -173,8 +173,8 @@ KERNEL_CACHES: Final[Mapping[str, str]] = {
     "SYCL_CACHE_DIR": "sycl",
     "ASCEND_CACHE_PATH": "ascend",
 }
-"""Where frameworks and drivers keep what they have compiled and timed, and its name in a folder of
-a process's own. Not recorded: each process of a run sets them anew.
+"""Variables for the caches of compiled and tuned kernels of frameworks and drivers, with the name
+of each cache in a process's private folder. Not recorded, because each process sets them anew.
 
 Sources: PyTorch (torch/_inductor/runtime/cache_dir_utils.py, aten/src/ATen/cuda/jit_utils.cpp,
 aten/src/ATen/cuda/tunable/README.md), Triton (python/triton/knobs.py), CUDA C++ Programming Guide
@@ -183,13 +183,13 @@ aten/src/ATen/cuda/tunable/README.md), Triton (python/triton/knobs.py), CUDA C++
 SECRET: Final[re.Pattern[str]] = re.compile(
     "TOKEN|KEY|SECRET|PASSW|PASSPHRASE|JWT|CREDENTIAL|COOKIE|://[^/\\s]*@", re.IGNORECASE
 )
-"""What no recorded name or value contains: words of secrets, and addresses with a user in them."""
+"""Patterns of secrets and of URLs with credentials; variables that match are not recorded."""
 MOST = 1000
-"""The longest value that is recorded whole."""
+"""Maximum length of a recorded value in characters; longer ones are truncated."""
 
 
 def recorded_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that are recorded, by name; long values are cut."""
+    """Return the variables to record, by name; long values are truncated."""
     return {
         name: value if len(value) <= MOST else f"{value[:MOST]}…"
         for name, value in sorted(environment.items())

@@ -1,4 +1,4 @@
-"""The file systems that a run depends on, by ``/proc/self/mountinfo`` (proc(5))."""
+"""The file systems of a run, from ``/proc/self/mountinfo`` (proc(5)), and the node's disks."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from aiperf_hpc.system.software import SECRET
 from aiperf_hpc.system.tools import ROOT, Probe, entries, number_of, text_of, text_or_none
 
 _SECTOR = 512
-"""The bytes of a sector in ``/sys/block``, whatever the disk's are."""
+"""Bytes per sector in ``/sys/block``, regardless of the disk's sector size."""
 _NO_DISK = re.compile(r"(loop|ram|zram|sr|fd|dm-|md|nbd)\d+")
 _LAYERS = ("lowerdir=", "upperdir=", "workdir=")
-"""Options of a container's root that are long lists of folders."""
+"""Mount options of a container's root with long lists of folders."""
 
 
 def file_systems(folders: Mapping[str, Path], root: Path = ROOT) -> tuple[FileSystem, ...]:
-    """Return what holds each folder, by its use. Raises OSError and ValueError."""
+    """Return the file system of each folder, given by its use. Raises OSError and ValueError."""
     return tuple(_file_system(use, folder, root) for use, folder in folders.items())
 
 
 def disks(root: Path = ROOT) -> Iterator[Disk]:
-    """Yield the block devices that are hardware, or a virtual machine's."""
+    """Yield the physical disks, and the virtual disks of a virtual machine."""
     for folder in entries(root / "sys/block"):
         size = number_of(folder / "size") * _SECTOR
         if size and not _NO_DISK.fullmatch(folder.name):
@@ -58,7 +58,7 @@ def _is_told(option: str) -> bool:
 
 
 def _capacity(folder: Path) -> int:
-    """Return the bytes of the file system that holds ``folder``, or where it is to be."""
+    """Return the size in bytes of the file system of ``folder``, which need not exist yet."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     values = os.statvfs(there)
     return values.f_blocks * values.f_frsize
@@ -71,18 +71,18 @@ class Mount(NamedTuple):
     """One mount."""
 
     folder: str
-    """The folder of the file system that is the mount's root."""
+    """Folder within the file system that is mounted."""
     point: str
     options: tuple[str, ...]
-    """Those of the mount, then those of the file system."""
+    """Options of the mount, then of the file system."""
     type: str
     source: str
 
 
 def mounts(root: Path = ROOT) -> Iterator[Mount]:
-    """Yield all mounts that the process sees, in order. Raises OSError and ValueError."""
+    """Yield all mounts visible to the process, in order. Raises OSError and ValueError."""
     for line in text_of(root / "proc/self/mountinfo").splitlines():
-        # An unknown number of fields stands before the dash.
+        # A variable number of fields precedes the dash.
         mount, _, file_system = line.partition(" - ")
         _, _, _, folder, point, own, *_ = map(_plain, mount.split(" "))
         kind, source, others = map(_plain, file_system.split(" ", 2))
@@ -91,10 +91,10 @@ def mounts(root: Path = ROOT) -> Iterator[Mount]:
 
 
 def mount_of(folder: Path, root: Path = ROOT) -> Mount:
-    """Return the mount that holds a folder: the deepest, and of those at one point the last.
+    """Return the mount of a folder: the deepest mount point, and the last mount at that point.
 
     Raises:
-        OSError, ValueError: the kernel does not tell it.
+        OSError, ValueError: the kernel does not report it.
     """
     found = [mount for mount in mounts(root) if folder.is_relative_to(mount.point)]
     if not found:

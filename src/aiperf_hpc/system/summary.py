@@ -22,39 +22,39 @@ from aiperf_hpc.system.site import SiteDescription
 from aiperf_hpc.trial import Value
 
 _EQUAL_MEMORY = 0.01
-"""The share by which equal nodes' memory may differ: their kernels do not leave over the same."""
+"""Maximum relative difference in memory of equal nodes, whose kernels reserve different amounts."""
 
 
 class NodeGroup(Value):
-    """Nodes that differ in no more than the names of themselves and of what is in them."""
+    """Equal nodes, which differ only in host name and device identifiers."""
 
     count: int
-    """The number of these nodes."""
+    """Number of nodes in the group."""
     hosts: tuple[str, ...]
-    """The hosts' names."""
+    """Host names."""
     node: NodeDescription
-    """The first host's."""
+    """Description of the first host."""
 
 
 class MachineSummary(Value):
-    """The machine that a run had."""
+    """The machine of a run."""
 
     nodes: tuple[NodeGroup, ...] = ()
-    """The nodes that ranks ran on, the largest group first."""
+    """Groups of nodes with ranks, the largest first."""
     primary: NodeGroup | None = None
-    """The primary's node, where no rank ran on it."""
+    """Node of the primary, if no rank ran on it."""
     ranks: int = 0
-    """How many processes described themselves."""
+    """Number of processes with a description."""
     libraries: dict[str, tuple[str, ...]] = {}
-    """Every version that a process reported, by library."""
+    """All reported versions by library."""
     jobs: tuple[Job, ...] = ()
-    """The scheduler's jobs."""
+    """Jobs of the scheduler."""
     environment: dict[str, str] = {}
-    """The variables that all of them had, with one value."""
+    """Environment variables with the same value in all processes."""
     environment_differs: tuple[str, ...] = ()
-    """The variables that not all of them had, or with other values."""
+    """Environment variables that differ between processes or are missing in some."""
     site: SiteDescription | None = None
-    """What people state about the system."""
+    """System description by its owner."""
 
     @property
     def node_count(self) -> int:
@@ -66,7 +66,7 @@ def summarize(
     primary: RankDescription | None = None,
     site: SiteDescription | None = None,
 ) -> MachineSummary:
-    """Return the machine of a run by what its ranks and its primary told."""
+    """Return the machine of a run from the descriptions by its ranks and its primary."""
     nodes = {rank.host: rank.node for rank in ranks if rank.node is not None}
     alone = primary is not None and primary.host not in nodes
     processes = [rank.process for rank in ranks] or ([primary.process] if primary else [])
@@ -84,7 +84,7 @@ def summarize(
 
 
 def group_nodes(nodes: Mapping[str, NodeDescription]) -> tuple[NodeGroup, ...]:
-    """Return equal nodes together, by their hosts' names; the largest group first."""
+    """Group equal nodes, given by host name; the largest group is first."""
     alike: defaultdict[str, list[str]] = defaultdict(list)
     for host, node in nodes.items():
         alike[_likeness(node)].append(host)
@@ -99,7 +99,7 @@ def group_nodes(nodes: Mapping[str, NodeDescription]) -> tuple[NodeGroup, ...]:
 def _of_equal_memory(
     hosts: Iterable[str], nodes: Mapping[str, NodeDescription]
 ) -> Iterator[list[str]]:
-    """Yield the hosts in groups that have about as much memory as each other."""
+    """Yield groups of hosts with approximately the same memory size."""
     group: list[str] = []
     for host in sorted(hosts, key=lambda host: _memory_bytes(nodes[host])):
         least = _memory_bytes(nodes[group[0]]) if group else math.inf
@@ -119,10 +119,10 @@ def _group_of(rank: RankDescription) -> NodeGroup | None:
 
 
 def _likeness(node: NodeDescription) -> str:
-    """Return a text that is equal for nodes that are, but perhaps for their memory."""
+    """Return a key that is the same for equal nodes; it does not include the memory size."""
     nameless = {"uuid": None, "pci_address": None}
     accelerators = tuple(each.model_copy(update=nameless) for each in node.accelerators)
-    # A local file system has a size and a source of its own on each node.
+    # The size and source of a local file system differ between nodes.
     held = tuple(
         each.model_copy(update={"source": "", "options": (), "total_bytes": None})
         for each in node.file_systems
@@ -147,7 +147,7 @@ def _libraries(processes: Iterable[ProcessDescription]) -> dict[str, tuple[str, 
 def _variables(
     processes: Sequence[ProcessDescription],
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the variables of all processes, and the names of those that differ."""
+    """Return the variables common to all processes, and the names of differing variables."""
     if not processes:
         return {}, ()
     values: defaultdict[str, set[str | None]] = defaultdict(set)
@@ -164,7 +164,7 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def size(count: float) -> str:
-    """Return bytes in binary units, as memory is sold: 80 GiB."""
+    """Return a memory size in binary units: 80 GiB."""
     unit = 0
     while count >= 1024 and unit < len(_UNITS) - 1:
         count /= 1024
@@ -178,12 +178,12 @@ def clock(megahertz: float) -> str:
 
 
 def times(count: int, what: str) -> str:
-    """Return ``4 × what``, or what there is one of."""
+    """Return ``4 × what``, or ``what`` for a count of 1."""
     return what if count == 1 else f"{count} × {what}"
 
 
 def machine_line(machine: MachineSummary) -> str:
-    """Return the nodes in one line: processors and accelerators; empty where none is known."""
+    """Return the nodes in one line, with accelerators and processors; empty if none is known."""
     return "; ".join(_group_line(group) for group in machine.nodes)
 
 
@@ -203,7 +203,7 @@ def node_line(node: NodeDescription) -> str:
 
 
 def kind_of(node: NodeDescription) -> str:
-    """Return what kind of node it is: its accelerators or, where it has none, its processors."""
+    """Return the kind of a node: its accelerators or, if it has none, its processors."""
     told = _models(node.accelerators) or {
         f"{vendor} accelerator": count for vendor, count in (node.pci_accelerators or {}).items()
     }
@@ -224,7 +224,7 @@ def _processors_briefly(processors: Processors) -> str:
 
 
 def node_rows(node: NodeDescription) -> Iterator[tuple[str, str]]:
-    """Yield what is known of a node, a name and its value each; what is absent is left out."""
+    """Yield names and values of the known parts of a node."""
     if (processors := node.processors) is not None:
         yield "processors", ", ".join(processor_details(processors))
         if processors.cache_bytes:
@@ -248,7 +248,7 @@ def node_rows(node: NodeDescription) -> Iterator[tuple[str, str]]:
 
 
 def processor_details(processors: Processors) -> Iterator[str]:
-    """Yield what is known of a node's processors."""
+    """Yield the known details of a node's processors."""
     yield times(processors.sockets or 1, processors.model or processors.architecture)
     if processors.cores is not None:
         yield f"{processors.cores} cores, {processors.threads} threads"
@@ -263,13 +263,13 @@ def processor_details(processors: Processors) -> Iterator[str]:
 
 
 def caches(processors: Processors) -> str:
-    """Return the sum of the caches of each kind."""
+    """Return the total size of the caches of each kind."""
     found = processors.cache_bytes or {}
     return ", ".join(f"{name} {size(count)}" for name, count in found.items())
 
 
 def memory_details(memory: Memory) -> Iterator[str]:
-    """Yield what is known of a node's memory."""
+    """Yield the known details of a node's memory."""
     yield size(memory.total_bytes)
     if memory.limit_bytes is not None:
         yield f"limited to {size(memory.limit_bytes)}"
@@ -280,7 +280,7 @@ def memory_details(memory: Memory) -> Iterator[str]:
 
 
 def accelerator_details(accelerator: Accelerator) -> Iterator[str]:
-    """Yield what an accelerator is besides its model."""
+    """Yield the known details of an accelerator, without its model."""
     if accelerator.memory_bytes is not None:
         yield size(accelerator.memory_bytes)
     if accelerator.max_clock_mhz is not None:
@@ -301,7 +301,7 @@ def accelerator_details(accelerator: Accelerator) -> Iterator[str]:
 
 
 def port_text(port: NetworkPort) -> str:
-    """Return what a port is, but for its name."""
+    """Return a description of a port without its name."""
     speed = port.rate or (None if port.gigabits is None else f"{port.gigabits:g} Gbit/s")
     kind = port.link_layer if port.link_layer == port.kind else f"{port.link_layer} (verbs)"
     said = [kind, speed, port.adapter]
@@ -310,7 +310,7 @@ def port_text(port: NetworkPort) -> str:
 
 
 def file_system_details(held: FileSystem) -> Iterator[str]:
-    """Yield what is known of a file system."""
+    """Yield the known details of a file system."""
     yield f"{held.type} from {held.source} at {held.mount_point}"
     if held.total_bytes is not None:
         yield size(held.total_bytes)
@@ -318,12 +318,12 @@ def file_system_details(held: FileSystem) -> Iterator[str]:
 
 
 def versions_text(versions: dict[str, tuple[str, ...]]) -> str:
-    """Return names with their versions."""
+    """Return the names with their versions as text."""
     return ", ".join(f"{name} {' and '.join(said)}" for name, said in versions.items())
 
 
 def absences(node: NodeDescription) -> Iterator[tuple[str, str]]:
-    """Yield what a node does not tell, and why."""
+    """Yield the names of a node's missing values, with the reasons."""
     yield from node.absent.items()
     for name in ("processors", "memory", "operating_system"):
         if (part := getattr(node, name)) is not None:
@@ -337,7 +337,7 @@ def absences(node: NodeDescription) -> Iterator[tuple[str, str]]:
 
 
 def group_title(group: NodeGroup) -> str:
-    """Return how many hosts of which names a group has."""
+    """Return the number and the names of a group's hosts."""
     hosts = group.hosts
     shown = ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more" if len(hosts) > 4 else "")
     return f"{group.count} host{'s' * (group.count != 1)}: {shown}"

@@ -1,4 +1,4 @@
-"""Reading vendors' programs and libraries, and files of ``/proc`` and ``/sys``, if available."""
+"""Access to vendors' programs and libraries and to files in ``/proc`` and ``/sys``."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any, TypeAlias, TypeVar
 from aiperf_hpc.errors import AIPerfError
 
 TOOL_SECONDS = 10.0
-"""The time limit of a vendor's program; one that hangs has a driver that does."""
+"""Time limit of a vendor's program, which hangs if its driver does."""
 
 Library: TypeAlias = Any
-"""A vendor's Python module; none of them has types."""
+"""Python module of a vendor; none has type annotations."""
 Handle: TypeAlias = Any
-"""Such a module's handle of an accelerator."""
+"""Handle of an accelerator in a vendor's module."""
 
 T = TypeVar("T")
 
 
 class AbsentError(AIPerfError):
-    """A value is not available here; the message is the reason."""
+    """A value is unavailable on this node; the message is the reason."""
 
 
 def output_of(*command: str) -> str:
-    """Return what a program prints.
+    """Return the standard output of a program.
 
     Raises:
-        AbsentError: it is not there, fails or does not end.
+        AbsentError: the program is not installed, fails or exceeds the time limit.
     """
     name = command[0]
     try:
@@ -53,15 +53,15 @@ def output_of(*command: str) -> str:
 
 
 class Probe:
-    """Reads values one by one, and keeps the reason for each that is missing."""
+    """Reads values one by one and records the reasons for missing ones."""
 
     def __init__(self, *failures: type[Exception]) -> None:
-        """Take the errors, besides AbsentError, by which a value is missing."""
+        """Set the exceptions, besides AbsentError, that mean a missing value."""
         self._failures: tuple[type[Exception], ...] = (*failures, AbsentError)
         self.absent: dict[str, str] = {}
 
     def read(self, name: str, read: Callable[[], T]) -> T | None:
-        """Return the value of ``read``; if it fails, None, with the reason under ``name``."""
+        """Return the result of ``read``, or None if it fails; record the reason under ``name``."""
         try:
             return read()
         except self._failures as error:
@@ -69,7 +69,7 @@ class Probe:
             return None
 
     def read_each(self, reads: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
-        """Return the value of each of ``reads`` by its name, as ``read`` does."""
+        """Return the results of several functions by name; see ``read``."""
         return {name: self.read(name, read) for name, read in reads.items()}
 
 
@@ -83,17 +83,17 @@ ROOT = Path("/")
 
 
 def text_of(path: Path) -> str:
-    """Return what a file says, without the line's end. Raises OSError."""
+    """Return the content of a file without surrounding whitespace. Raises OSError."""
     return path.read_text("utf-8", errors="replace").strip().strip("\0")
 
 
 def number_of(path: Path) -> int:
-    """Return the number that a file says. Raises OSError and ValueError."""
+    """Return the number in a file. Raises OSError and ValueError."""
     return int(text_of(path))
 
 
 def text_or_none(path: Path) -> str | None:
-    """Return what a file says; None where it is not there or says nothing."""
+    """Return the content of a file, or None if it is missing or empty."""
     try:
         return text_of(path) or None
     except OSError:
@@ -101,12 +101,12 @@ def text_or_none(path: Path) -> str | None:
 
 
 def entries(folder: Path) -> list[Path]:
-    """Return what is in a folder, by name; nothing where there is no such folder."""
+    """Return the entries of a folder sorted by name; none if the folder does not exist."""
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
 def cpus_of(ranges: str) -> list[int]:
-    """Return the numbers of a list such as 0-3,8. Raises ValueError."""
+    """Return the numbers in a list such as 0-3,8. Raises ValueError."""
     return [number for part in ranges.split(",") if part for number in _range(part)]
 
 

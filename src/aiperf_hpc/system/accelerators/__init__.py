@@ -1,4 +1,4 @@
-"""The accelerators of this node: description and telemetry, a module for each vendor."""
+"""The accelerators of this node: description and telemetry, one module per vendor."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from aiperf_hpc.system.tools import ROOT, AbsentError, entries, text_of
 
 
 class Vendor(NamedTuple):
-    """A vendor, and how its accelerators are found and read."""
+    """A vendor, with functions to list and read its accelerators."""
 
     name: str
     pci: str
-    """The vendor's identifier on the PCI bus."""
+    """PCI vendor ID."""
     accelerators: Callable[[], tuple[Accelerator, ...]]
     """Lists the accelerators. Raises AbsentError with the reason if it cannot."""
     source: Callable[[], AbstractContextManager[AcceleratorSource]]
@@ -32,19 +32,19 @@ VENDORS: Final = (
 )
 _PCI_VENDORS: Final = {vendor.pci: vendor.name for vendor in VENDORS}
 _PCI_CLASSES: Final = ("0x0300", "0x0302", "0x0380", "0x1200")
-"""VGA, 3D and display controllers, and processing accelerators."""
+"""PCI classes of VGA, 3D and display controllers and of processing accelerators."""
 
 
 class Found(NamedTuple):
-    """What was found, and of which vendors nothing was."""
+    """The accelerators of this node, and the vendors without any."""
 
     accelerators: tuple[Accelerator, ...]
     absent: Absent
-    """Why there are none, by vendor."""
+    """Reasons for missing accelerators, by vendor."""
 
 
 def find_accelerators() -> Found:
-    """Return all accelerators of this node, by vendor and number."""
+    """Return all accelerators of this node, ordered by vendor and number."""
     found: list[Accelerator] = []
     absent: Absent = {}
     for vendor in VENDORS:
@@ -56,17 +56,17 @@ def find_accelerators() -> Found:
 
 
 def least_memory(accelerators: Iterable[Accelerator]) -> int | None:
-    """Return the bytes of the smallest memory; None where one does not tell, or is divided."""
+    """Return the smallest memory size in bytes, or None if one is unknown or partitioned."""
     sizes = [None if each.partitioned else each.memory_bytes for each in accelerators]
     known = [size for size in sizes if size is not None]
     return min(known) if known and len(known) == len(sizes) else None
 
 
 def computing_on_bus(root: Path = ROOT) -> dict[str, int]:
-    """Return how many devices on the PCI bus are there to compute, by vendor.
+    """Return the number of compute devices on the PCI bus by vendor.
 
-    What a screen may hang on is left out, as the graphics of many processors are. Nothing where the
-    kernel does not tell.
+    VGA controllers, such as integrated graphics, are excluded. The result is empty if the kernel
+    does not list the bus.
     """
     try:
         return pci_accelerators(root, _PCI_CLASSES[1:])
@@ -75,14 +75,14 @@ def computing_on_bus(root: Path = ROOT) -> dict[str, int]:
 
 
 def pci_accelerators(root: Path = ROOT, classes: tuple[str, ...] = _PCI_CLASSES) -> dict[str, int]:
-    """Return how many devices on the PCI bus are accelerators, by vendor.
+    """Return the number of accelerators on the PCI bus by vendor.
 
     Args:
-        root: above ``/sys``.
-        classes: how the classes of those to count begin.
+        root: parent folder of ``/sys``.
+        classes: prefixes of the PCI classes to count.
 
     Raises:
-        OSError, AbsentError: the kernel does not tell what is on the bus.
+        OSError, AbsentError: the kernel does not list the bus.
     """
     bus = root / "sys/bus/pci/devices"
     if not bus.is_dir():

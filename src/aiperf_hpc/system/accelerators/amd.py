@@ -1,4 +1,4 @@
-"""AMD's accelerators, by its management library (amdsmi) or, without it, by ``rocm-smi``."""
+"""AMD accelerators, through AMD's management library (amdsmi) or, without it, ``rocm-smi``."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ T = TypeVar("T")
 VENDOR = "AMD"
 _CARD = re.compile(r"card(\d+)")
 _NOT_TOLD = ("", "N/A", "None")
-"""What AMD's tools say of a value that they do not know."""
+"""Output of AMD's tools for unknown values."""
 
 
 @contextmanager
 def amd_smi() -> Iterator[Library]:
-    """Give the module ``amdsmi``, initialised, for as long as the block runs.
+    """Initialize the module ``amdsmi`` for the duration of the block.
 
     Raises:
-        AbsentError: it or its library is not installed, or there is no driver.
+        AbsentError: the module or its library is not installed, or there is no driver.
     """
     try:
-        with redirect_stdout(io.StringIO()):  # It prints where its library is missing.
+        with redirect_stdout(io.StringIO()):  # It prints a message if its library is missing.
             import amdsmi
     except ImportError:
         raise AbsentError("the package amdsmi is not installed") from None
-    except (KeyError, OSError, AttributeError) as error:  # Each of them by some version of it.
+    except (KeyError, OSError, AttributeError) as error:  # Depends on the version.
         raise AbsentError(f"amdsmi finds no library of AMD's: {error}") from None
     try:
         amdsmi.amdsmi_init()
@@ -46,7 +46,7 @@ def amd_smi() -> Iterator[Library]:
 
 
 def accelerators() -> tuple[Accelerator, ...]:
-    """Return all of this node, by AMD's numbers. Raises AbsentError where there are none."""
+    """Return all accelerators of this node in AMD's order. Raises AbsentError if there are none."""
     found = _first(_by_library, lambda: parse_rocm_smi(output_of("rocm-smi", *_ROCM_SMI)))
     if not found:
         raise AbsentError("AMD's tools count no accelerator")
@@ -98,7 +98,7 @@ _CAPS = {
     "default_power_limit_watts": "default_power_cap",
     "max_power_limit_watts": "max_power_cap",
 }
-"""Power caps, which amdsmi tells in microwatts."""
+"""Power caps, which amdsmi reports in microwatts."""
 
 
 def _clock(library: Library, handle: Handle, kind: object) -> float:
@@ -106,7 +106,7 @@ def _clock(library: Library, handle: Handle, kind: object) -> float:
 
 
 def _told(values: Mapping[str, Any], key: str) -> str:
-    """Return a value as text. Raises AbsentError where it says that it is not known."""
+    """Return a value as text. Raises AbsentError if it is unknown."""
     value = str(values.get(key, ""))
     if value in _NOT_TOLD:
         raise AbsentError(f"AMD's tools do not report '{key}'")
@@ -130,19 +130,20 @@ _ROCM_SMI = (
 
 
 def parse_rocm_smi(text: str) -> tuple[Accelerator, ...]:
-    """Return the accelerators in what ``rocm-smi --json`` prints.
+    """Return the accelerators in the output of ``rocm-smi --json``.
 
     Raises:
-        AbsentError: it is no JSON object.
+        AbsentError: the output is not a JSON object.
     """
     cards, driver = rocm_smi_cards(text)
     return tuple(_of_card(number, card, driver) for number, card in cards.items())
 
 
 def rocm_smi_cards(text: str) -> tuple[dict[int, dict[str, str]], str | None]:
-    """Return the values of each card by its number, and the driver's version.
+    """Return the values of each card by number, and the driver version.
 
-    Names of values are in lower case: releases differ in it. Raises as ``parse_rocm_smi``.
+    Names of values are lower case, because releases differ. Raises the same errors as
+    ``parse_rocm_smi``.
     """
     try:
         document = json.loads(text)
@@ -181,13 +182,13 @@ _ROCM_SMI_USE = ("--showuse", "--showmeminfo", "vram", "--showpower", "--showtem
 
 @contextmanager
 def amd_source() -> Iterator[AcceleratorSource]:
-    """Give all of this node, by AMD's numbers. Raises AbsentError where there are none."""
+    """Open the telemetry of all accelerators, in AMD's order. Raises AbsentError if none."""
     with ExitStack() as stack:
         yield _first(lambda: _by_amd_smi(stack.enter_context(amd_smi())), _by_rocm_smi)
 
 
 def _first(one: Callable[[], T], other: Callable[[], T]) -> T:
-    """Return what the first of two tools gives that is there. Raises AbsentError by both."""
+    """Return the result of the first available tool of two. Raises AbsentError if none is."""
     try:
         return one()
     except AbsentError as missing:
@@ -219,7 +220,7 @@ def _reads(smi: Library, handle: Handle) -> Reads:
         kind, metric = smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT
         return float(smi.amdsmi_get_temp_metric(handle, kind, metric))
 
-    # Its counter of energy is not used: on some models it stands still (amdsmi's issue 22).
+    # The energy counter is not used, because it is stuck on some models (issue 22 of amdsmi).
     return {
         "utilisation": lambda: _number(smi.amdsmi_get_gpu_activity(handle), "gfx_activity"),
         "memory": lambda: _number(smi.amdsmi_get_gpu_vram_usage(handle), "vram_used") * 2**20,
@@ -267,10 +268,10 @@ def _no_clock() -> float:
 
 
 def _number(values: Mapping[str, Any], *names: str) -> float:
-    """Return the first value that is a number. Raises AbsentError where none is."""
+    """Return the first numeric value. Raises AbsentError if there is none."""
     for name in names:
         try:
             return float(values[name])
-        except (KeyError, TypeError, ValueError):  # N/A, in AMD's words.
+        except (KeyError, TypeError, ValueError):  # AMD's tools print N/A.
             continue
     raise AbsentError(f"AMD's tools do not report '{names[0]}'")

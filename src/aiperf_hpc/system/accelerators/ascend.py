@@ -1,4 +1,4 @@
-"""Huawei's Ascend accelerators, by what ``npu-smi`` prints."""
+"""Huawei Ascend accelerators, from the output of ``npu-smi``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from aiperf_hpc.system.tools import AbsentError, Probe, output_of
 VENDOR = "Huawei"
 _VERSION = re.compile(r"npu-smi\s+\S+\s+Version:\s*(\S+)")
 _CARD = re.compile(r"\|\s*(\d+)\s+(\S+)\s*\|\s*(\S+)\s*\|\s*(\S+)\s+(\S+)\s")
-"""A chip's first row: card, name, health, power and temperature."""
+"""First row of a chip: card, name, health, power and temperature."""
 _CHIP = re.compile(r"\|\s*(\d+)(?:\s+(\d+))?\s*\|\s*([0-9A-Fa-f:.x]+)\s*\|\s*(\S+)\s+(.*?)\s*\|")
-"""Its second row: chip, physical number, address, load, and pairs of used and total memory."""
+"""Second row of a chip: chip, physical number, address, load, pairs of used and total memory."""
 _USED_OF_TOTAL = re.compile(r"(\d+)\s*/\s*(\d+)")
 
 
 class ChipRow(NamedTuple):
-    """One chip in the table that ``npu-smi info`` prints; None where it prints no number."""
+    """A chip in the table of ``npu-smi info``; None for values that are not a number."""
 
     card: int
     chip: int
@@ -31,9 +31,9 @@ class ChipRow(NamedTuple):
     temperature_celsius: float | None
     pci_address: str
     load_percent: float | None
-    """How busy its AI cores are."""
+    """Utilization of the AI cores in percent."""
     memory_used_bytes: int | None
-    """Of its own memory: HBM or, where it has none, DDR."""
+    """Used device memory: HBM or, if there is none, DDR."""
     memory_bytes: int | None
 
 
@@ -43,10 +43,10 @@ def table() -> str:
 
 
 def parse_table(text: str) -> list[ChipRow]:
-    """Return the chips in a table that ``npu-smi info`` printed."""
+    """Return the chips in the table of ``npu-smi info``."""
     found = []
     first: re.Match[str] | None = None
-    # The table of processes, which follows, has no addresses.
+    # The table of processes that follows has no addresses.
     for line in text.splitlines():
         second = _CHIP.match(line)
         if first is not None and second is not None:
@@ -58,15 +58,15 @@ def parse_table(text: str) -> list[ChipRow]:
 
 
 def driver_version(text: str) -> str | None:
-    """Return the version at the head of such a table: npu-smi is a part of the driver."""
+    """Return the version in the table header, which is the driver's: npu-smi is part of it."""
     said = _VERSION.search(text)
     return said[1] if said else None
 
 
 def fields(text: str) -> dict[str, str]:
-    """Return the ``name : value`` lines that ``npu-smi info -t`` prints for its first chip.
+    """Return the ``name : value`` lines of the first chip in the output of ``npu-smi info -t``.
 
-    From the first name that stands twice on, they are another chip's or the board controller's.
+    The first repeated name starts the section of another chip or of the board controller.
     """
     found: dict[str, str] = {}
     for line in text.splitlines():
@@ -79,7 +79,7 @@ def fields(text: str) -> dict[str, str]:
 
 
 def accelerators() -> tuple[Accelerator, ...]:
-    """Return all of this node. Raises AbsentError where there are none."""
+    """Return all accelerators of this node. Raises AbsentError if there are none."""
     text = table()
     driver = driver_version(text)
     return tuple(_describe(row, index, driver) for index, row in enumerate(_chips(text)))
@@ -158,7 +158,7 @@ def _row(first: re.Match[str], second: re.Match[str]) -> ChipRow:
 
 
 def _measured(text: str) -> float | None:
-    """Return a number; None for what is printed in its place, as ``NA`` and ``-``."""
+    """Return a number, or None for placeholders such as ``NA`` and ``-``."""
     return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else None
 
 
@@ -167,7 +167,7 @@ T = TypeVar("T")
 
 @contextmanager
 def ascend_source() -> Iterator[AcceleratorSource]:
-    """Give all of this node. Raises AbsentError where there are none."""
+    """Open the telemetry of all accelerators. Raises AbsentError if there are none."""
     chips = [(row.card, row.chip) for row in _chips(table())]
 
     def look() -> list[Callable[[], Reads]]:

@@ -1,4 +1,4 @@
-"""NVIDIA's accelerators, by its management library (nvidia-ml-py)."""
+"""NVIDIA accelerators, through NVIDIA's management library (nvidia-ml-py)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ VENDOR = "NVIDIA"
 
 @contextmanager
 def nvml() -> Iterator[Library]:
-    """Give the module ``pynvml``, initialised, for as long as the block runs.
+    """Initialize the module ``pynvml`` for the duration of the block.
 
     Raises:
-        AbsentError: it is not installed, or there is no driver.
+        AbsentError: the module is not installed, or there is no driver.
     """
     try:
         import pynvml
@@ -35,7 +35,7 @@ def nvml() -> Iterator[Library]:
 
 
 def accelerators() -> tuple[Accelerator, ...]:
-    """Return all of this node, by NVML's numbers. Raises AbsentError where there are none."""
+    """Return all accelerators of this node, in NVML's order. Raises AbsentError if none."""
     with nvml() as library:
         handles = handles_of(library)
         try:
@@ -48,7 +48,7 @@ def accelerators() -> tuple[Accelerator, ...]:
 
 
 def handles_of(library: Library) -> list[Handle]:
-    """Return the handle of each accelerator. Raises AbsentError where there are none."""
+    """Return the handles of all accelerators. Raises AbsentError if there are none."""
     try:
         count = library.nvmlDeviceGetCount()
         handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
@@ -60,7 +60,7 @@ def handles_of(library: Library) -> list[Handle]:
 
 
 def cuda_version() -> str:
-    """Return the newest CUDA that the driver supports, e.g. 12.4. Raises AbsentError."""
+    """Return the newest CUDA version that the driver supports, e.g. 12.4. Raises AbsentError."""
     with nvml() as library:
         try:
             version = library.nvmlSystemGetCudaDriverVersion_v2()
@@ -110,7 +110,7 @@ def _pcie(library: Library, handle: Handle) -> str:
 
 
 def _partitioned(library: Library, handle: Handle) -> bool:
-    """Return whether MIG is on; what does not know MIG has it off."""
+    """Return whether MIG is enabled; False if the device does not support MIG."""
     try:
         return bool(library.nvmlDeviceGetMigMode(handle)[0] == library.NVML_DEVICE_MIG_ENABLE)
     except library.NVMLError_NotSupported:
@@ -118,7 +118,7 @@ def _partitioned(library: Library, handle: Handle) -> bool:
 
 
 def _links(library: Library, handle: Handle) -> int:
-    """Return the NVLinks that are up; what has none of them has none up."""
+    """Return the number of active NVLinks; 0 if the device has none."""
     up = 0
     for link in range(library.NVML_NVLINK_MAX_LINKS):
         try:
@@ -130,7 +130,7 @@ def _links(library: Library, handle: Handle) -> int:
 
 @contextmanager
 def nvidia_source() -> Iterator[AcceleratorSource]:
-    """Give all of this node, by NVML's numbers. Raises AbsentError where there are none."""
+    """Open the telemetry of all accelerators, in NVML's order. Raises AbsentError if none."""
     with nvml() as library:
         handles = handles_of(library)
         each = [partial(_reads, library, handle) for handle in handles]

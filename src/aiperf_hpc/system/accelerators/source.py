@@ -1,4 +1,4 @@
-"""Sources of accelerators' telemetry: their readings, and the reasons for missing values."""
+"""Sources of accelerator telemetry: readings, and the reasons for missing values."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ T = TypeVar("T")
 
 
 class Reading(NamedTuple):
-    """The current values of an accelerator; None for missing ones."""
+    """Current values of an accelerator; None for missing ones."""
 
     utilisation: float | None = None
-    """Percent."""
+    """Utilization in percent."""
     memory: float | None = None
-    """Bytes in use."""
+    """Used memory in bytes."""
     watts: float | None = None
     celsius: float | None = None
     mhz: float | None = None
     memory_mhz: float | None = None
     millijoules: int | None = None
-    """An energy counter with an arbitrary start."""
+    """Energy counter with an arbitrary origin."""
 
 
 _LABELS: Final = {
@@ -35,24 +35,24 @@ _LABELS: Final = {
     "memory_mhz": "memory clock",
     "millijoules": "energy counter",
 }
-"""The values of a reading as named in reasons."""
+"""Names of a reading's values in reasons."""
 
 
 class RepeatedProbe:
-    """Reads values repeatedly, but one that is missing not again before ``reset``.
+    """Reads values repeatedly, but does not retry missing ones before ``reset``.
 
-    A failure may cost more than a value, and most are permanent.
+    A failed read may be slower than a successful one, and most failures are permanent.
     """
 
     def __init__(self, failures: tuple[type[Exception], ...] = ()) -> None:
-        """Take the errors, besides AbsentError, by which a value is missing."""
+        """Set the exceptions, besides AbsentError, that mean a missing value."""
         self._failures = failures
         self._missing: set[str] = set()
         self.absent: dict[str, str] = {}
-        """The reason for each missing value, by its name."""
+        """Reasons for missing values, by name."""
 
     def read(self, name: str, read: Callable[[], T]) -> T | None:
-        """Return the value of ``read``; if it fails, None, with the reason under ``name``."""
+        """Return the result of ``read``, or None if it fails; record the reason under ``name``."""
         if name in self._missing:
             return None
         probe = Probe(*self._failures)
@@ -69,21 +69,21 @@ class RepeatedProbe:
         return value
 
     def reading(self, name: str, reads: Callable[[], Reads]) -> Reading:
-        """Return an accelerator's reading, with each value that can be read."""
+        """Return an accelerator's reading, with all readable values."""
         found = self.read(name, reads) or {}
         return Reading(**{key: self.read(f"{name}: {_LABELS[key]}", found[key]) for key in found})
 
     def reset(self) -> None:
-        """Let all values be read again."""
+        """Retry missing values on the next read."""
         self._missing.clear()
 
 
 Reads = Mapping[str, Callable[[], Any]]
-"""Functions that read an accelerator's current values, by the field of a ``Reading``."""
+"""Functions that read an accelerator's current values, by field of ``Reading``."""
 
 
 class AcceleratorSource:
-    """The telemetry of one vendor's accelerators, open within its function's context."""
+    """The telemetry of one vendor's accelerators, valid within the vendor's context manager."""
 
     def __init__(
         self,
@@ -94,15 +94,15 @@ class AcceleratorSource:
         cheap: bool,
         failures: tuple[type[Exception], ...] = (),
     ) -> None:
-        """Read nothing yet.
+        """Create a source without a reading.
 
         Args:
-            tool: the name of the tool.
-            names: the accelerators in the order of the tool.
-            look: returns what is to be read of each now. Raises AbsentError if there is none of
-                them any more; what it returns raises it of one accelerator.
-            cheap: whether it can be read every second; a program that has to be started cannot.
-            failures: the tool's errors, besides AbsentError, by which a value is missing.
+            tool: name of the tool.
+            names: accelerators in the order of the tool.
+            look: returns a function per accelerator that returns its readers. ``look`` raises
+                AbsentError if no accelerator is left, the function if that one is missing.
+            cheap: whether it can be read every second, unlike a program that has to be started.
+            failures: exceptions of the tool, besides AbsentError, that mean a missing value.
         """
         self.tool = tool
         self.names = names
@@ -111,15 +111,15 @@ class AcceleratorSource:
         self._look = look
 
     def read(self) -> list[Reading]:
-        """Return each accelerator as it is now, in the order of ``names``.
+        """Return the current readings of all accelerators, in the order of ``names``.
 
         Raises:
-            AbsentError: it has no values any more.
+            AbsentError: the accelerators are no longer available.
         """
         each = zip(map(str, self.names), self._look(), strict=True)
         return [self.probe.reading(name, reads) for name, reads in each]
 
 
 def numbered(vendor: str, numbers: Iterable[int]) -> list[AcceleratorName]:
-    """Return the names of a vendor's accelerators."""
+    """Return the identities of a vendor's accelerators with these numbers."""
     return [AcceleratorName(vendor=vendor, index=number) for number in numbers]
