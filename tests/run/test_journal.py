@@ -317,7 +317,7 @@ def test_a_line_without_an_end_is_refused_and_memory_is_bounded(path: Path) -> N
     write(path, "one")
     with path.open("ab") as file:
         file.truncate(10**12)  # Of zeros that take no room.
-    with pytest.raises(JournalError, match=r"is no journal: line 2 has more than 16,777,216 bytes"):
+    with pytest.raises(JournalError, match=r"not a journal: line 2 has more than 16,777,216 bytes"):
         read(path)
 
 
@@ -335,7 +335,7 @@ def test_a_journal_is_read_in_pieces_whose_lines_are_whole(
 def test_a_file_of_lines_that_are_no_records_is_no_journal(path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_bytes(b"\n" * 10_001)
-    with pytest.raises(JournalError, match="10,000 lines are no records in their place"):
+    with pytest.raises(JournalError, match="10,000 lines are malformed or misplaced"):
         read(path)
 
 

@@ -1,1 +1,1 @@
-"""One run's directory: its files, its records, and what they say when they are replayed."""
+"""The run directory: its files, its journals and the history that is replayed from them."""

@@ -1,12 +1,12 @@
 """A host's clocks: compared with the file server's, and read together to detect a slowed clock.
 
-No host of a cluster can read another's clock, but each can have a file of the shared directory
-stamped: two hosts that know their offsets from the same server know how far apart they are. This
-needs no NTP, no service and no privileges.
+No host of a cluster can read another host's clock, but each can have the server set the time of a
+file in the shared directory. The offsets of two hosts from the same server give the offset between
+the hosts. This needs no NTP, no service and no privileges.
 
-A library that is preloaded can answer ``clock_gettime`` in the kernel's place, and so slow every
-clock that Python reads. It does not intercept a direct system call, and it neither writes the
-kernel's files nor stamps a file server's.
+A preloaded library can replace ``clock_gettime`` and thereby slow every clock that Python reads. It
+does not intercept a direct system call, and it affects neither the kernel's files nor the times
+that a file server sets.
 """
 
 from __future__ import annotations
@@ -26,41 +26,41 @@ from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.bounds import Finite
 
 SAMPLES = 3
-"""How often clocks are read; the quickest reading counts."""
+"""Number of readings of the clocks; the fastest reading is used."""
 _CLOCK_GETTIME = {
     "aarch64": 113, "loongarch64": 113, "ppc64le": 246, "riscv64": 113, "s390x": 260, "x86_64": 228,
 }  # fmt: skip
-"""The number of the system call ``clock_gettime`` of each architecture (asm/unistd.h)."""
+"""Number of the system call ``clock_gettime`` by architecture (asm/unistd.h)."""
 _LIBRARY = "libc.so.6"
-"""glibc's own file: what is looked up in it is not what was loaded before it."""
+"""The file of glibc: symbols looked up in it are not replaced by preloaded libraries."""
 
 
 class Clocks(Value):
-    """Clocks of one host, read one right after the other by one process; all in seconds."""
+    """Clocks of one host, read in immediate succession by one process; all in seconds."""
 
     utc: Time
-    """Since 1970, as the records are stamped."""
+    """Seconds since 1970 by the clock of the records' UTC times."""
     monotonic: Time
-    """Of the clock that times the run, as the records are stamped."""
+    """Seconds of the monotonic clock that times the run and the records."""
     raw: Time
-    """Of the kernel's CLOCK_MONOTONIC_RAW, which no time service corrects."""
+    """Seconds of the kernel's CLOCK_MONOTONIC_RAW, which no time service adjusts."""
     raw_directly: bool
-    """Whether the kernel itself was asked for it, past the libraries of the process."""
+    """Whether ``raw`` was read by a direct system call, which bypasses preloaded libraries."""
     boot: Time
-    """Since the host started, suspended or not, to a hundredth: the kernel's /proc/uptime."""
+    """Seconds since boot, including suspension, to a hundredth: the kernel's /proc/uptime."""
     spread_seconds: Annotated[Time, Field(ge=0)]
-    """How long reading them took: so wrong may their differences be."""
+    """Duration of the reading: the maximum error of differences between these clocks."""
     answered_by: str
-    """The file whose function ``clock_gettime`` this process calls; empty when that is unknown."""
+    """File of the ``clock_gettime`` that this process calls; empty if unknown."""
     server: ClockReading
-    """How far UTC is ahead of the file server's clock."""
+    """Offset of the host's UTC from the file server's clock."""
 
 
 def read_clocks(folder: Path) -> Clocks:
-    """Read the clocks of this host and that of the server of ``folder``.
+    """Read the clocks of this host and the clock of the server of ``folder``.
 
     Raises:
-        OSError: the folder cannot be written, or the kernel does not tell.
+        OSError: the folder cannot be written, or a clock cannot be read.
     """
     server = read_clock(folder)
     return min((_read(server) for _ in range(SAMPLES)), key=lambda clocks: clocks.spread_seconds)
@@ -89,10 +89,10 @@ class _TimeSpec(ctypes.Structure):
 
 
 def raw_seconds() -> float:
-    """Return CLOCK_MONOTONIC_RAW, by a system call of our own where its number is known.
+    """Return CLOCK_MONOTONIC_RAW, by a direct system call if its number is known.
 
     Raises:
-        OSError: the kernel refuses.
+        OSError: the system call fails.
     """
     library = _library()
     if library is None:
@@ -106,12 +106,12 @@ def raw_seconds() -> float:
 
 @cache
 def _library() -> Any:  # noqa: ANN401 -- ctypes' functions have no types
-    """Return glibc itself; None where it or the system call's number is another."""
+    """Return glibc, or None if the C library is another or the system call's number is unknown."""
     if os.uname().machine not in _CLOCK_GETTIME:
         return None
     try:
         return ctypes.CDLL(_LIBRARY, use_errno=True)
-    except OSError:  # Another C library, such as musl.
+    except OSError:  # Another C library, e.g. musl.
         return None
 
 
@@ -128,7 +128,7 @@ class _Symbol(ctypes.Structure):
 
 @cache
 def answering_library() -> str:
-    """Return the file whose ``clock_gettime`` this process calls; empty when that is unknown."""
+    """Return the file of the ``clock_gettime`` that this process calls, or "" if it is unknown."""
     everything: Any = ctypes.CDLL(None)
     if not hasattr(everything, "dladdr"):
         return ""
@@ -138,29 +138,29 @@ def answering_library() -> str:
 
 
 Time = Finite
-"""Seconds, of a clock or between two of its readings: a record with any other is none."""
+"""Seconds of a clock or between two readings; records with other values are malformed."""
 
 
 class ClockReading(Value):
-    """A host's clock beside the file server's."""
+    """A host's clock compared with the file server's."""
 
     ahead_seconds: Time
-    """How far the host is ahead; negative when it is behind."""
+    """Seconds by which the host is ahead; negative if it is behind."""
     precision_seconds: Time
-    """How wrong that may be: half of the time that the server took to answer."""
+    """Maximum error of the offset in seconds: half of the server's response time."""
 
 
 FileClock = Callable[[Path, Callable[[], float]], ClockReading | None]
-"""What compares a clock, UTC seconds, with that of the server of a folder, where that says
-something."""
+"""Function that compares a clock, in UTC seconds, with the clock of a folder's server; it returns
+None if the comparison is meaningless."""
 
 
 def read_clock(folder: Path, clock: Callable[[], float] = time.time) -> ClockReading:
-    """Compare ``clock``, UTC seconds, with that of the server of ``folder``.
+    """Compare ``clock``, in UTC seconds, with the clock of the server of ``folder``.
 
-    A file's time is set to "now" by whoever keeps the file: on NFS the server (SETATTR with
-    SET_TO_SERVER_TIME, RFC 1813, 2.6). File systems whose clients set it (Lustre, local disks)
-    say 0 whatever the clocks do.
+    A file's time is set to "now" by the host that stores the file: on NFS the server (SETATTR with
+    SET_TO_SERVER_TIME, RFC 1813, 2.6). If clients set it (Lustre, local disks), the offset is 0
+    regardless of the clocks.
 
     Raises:
         OSError: the folder cannot be written.

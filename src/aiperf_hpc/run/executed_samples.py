@@ -1,4 +1,4 @@
-"""Executed samples, kept as columns of numbers: a large run has millions of such records."""
+"""Executed samples, stored in columns of numbers: a large run has millions of such records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Execution(NamedTuple):
-    """Samples that were executed, and when that was recorded, UTC seconds."""
+    """Executed samples of a trial, with the UTC seconds of their record."""
 
     utc: float
     trial: str
@@ -18,17 +18,17 @@ class Execution(NamedTuple):
 
 
 class Executions:
-    """All executions of a run, in the order in which they were read. Only ever added to."""
+    """All executions of a run, in the order of reading. Executions are never removed."""
 
     def __init__(self) -> None:
         self.trials: list[str] = []
-        """The trials that executed anything."""
+        """Names of the trials that executed samples."""
         self.last_utc = -math.inf
-        """The latest time."""
+        """Latest time of an execution, UTC seconds."""
         self._places: dict[str, int] = {}
         self._utc = array("d")
         self._place = array("L")
-        self._train = array("q")  # It holds ``MOST_COUNT``.
+        self._train = array("q")  # Wide enough for ``MOST_COUNT``.
         self._validation = array("q")
 
     def add(self, utc: float, trial: str, train_samples: int, validation_samples: int) -> None:
@@ -44,7 +44,7 @@ class Executions:
             self.last_utc = utc
 
     def extend(self, other: Executions) -> None:
-        """Add the executions of others, in their order."""
+        """Append the executions of another object, in their order."""
         places = [self._place_of(trial) for trial in other.trials]
         self._utc.extend(other._utc)
         self._place.extend(map(places.__getitem__, other._place))
@@ -53,14 +53,14 @@ class Executions:
         self.last_utc = max(self.last_utc, other.last_utc)
 
     def rows(self) -> Iterator[tuple[float, int, int, int]]:
-        """Yield each execution's time, place of its trial in ``trials``, and samples.
+        """Return an iterator over executions: time, index of the trial in ``trials``, and samples.
 
         Training samples come before validation samples.
         """
         return zip(self._utc, self._place, self._train, self._validation, strict=True)
 
     def after(self, utc: float) -> dict[str, tuple[int, int]]:
-        """Return the samples that each trial executed later than ``utc``, UTC seconds.
+        """Return the samples that each trial executed after ``utc``, UTC seconds.
 
         Training samples come before validation samples.
         """
@@ -74,7 +74,7 @@ class Executions:
         return found
 
     def count_after(self, utc: float) -> int:
-        """Return how many executions were recorded later than ``utc``, UTC seconds."""
+        """Return the number of executions recorded after ``utc``, UTC seconds."""
         return sum(when > utc for when in self._utc) if self.last_utc > utc else 0
 
     def _place_of(self, trial: str) -> int:

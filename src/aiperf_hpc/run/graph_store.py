@@ -1,4 +1,4 @@
-"""The graphs of a run: files named by the hash of what is in them."""
+"""The graphs of a run, in files named by the hash of their content."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from aiperf_hpc.run.storage import Sync, to_stable_storage
 from aiperf_hpc.untrusted.files import bytes_inside
 
 MOST_GRAPH_BYTES = 8 * 2**20
-"""The largest graph: a node takes 150 bytes, and a graph has 20,000 at most."""
+"""Maximum size of a graph file: a graph has at most 20,000 nodes of 150 bytes each."""
 
 
 class GraphStore:
-    """Reads and writes ``candidates/<hash>.json``. Keeps none: a run may have 100,000 of them."""
+    """Reads and writes ``candidates/<hash>.json``. Caches none: a run may have 100,000 graphs."""
 
     def __init__(self, paths: RunPaths, sync: Sync = to_stable_storage) -> None:
         self._paths = paths
@@ -22,7 +22,7 @@ class GraphStore:
     def save(self, graph: Graph) -> str:
         """Store a graph and return its hash. Equal graphs share one file.
 
-        One that has gone since it was stored is stored again.
+        A missing file of an already stored graph is written again.
         """
         path = self._paths.graph(graph.hash)
         if not path.exists():
@@ -33,7 +33,7 @@ class GraphStore:
         """Return a stored graph.
 
         Raises:
-            GraphError: there is none, it is not valid, or its content has another hash.
+            GraphError: the file is missing or invalid, or its content has another hash.
         """
         path = self._paths.graph(graph_hash)
         try:

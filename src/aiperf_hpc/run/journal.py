@@ -1,7 +1,7 @@
-"""Append-only journals on a shared file system: one writer a file, any number of readers.
+"""Append-only journals on a shared file system: one writer per file, any number of readers.
 
-No lock and no shared append, which NFS does not keep its word about. A record is one line; it
-is on stable storage when ``append`` returns.
+They use no locks and no shared append, which are unreliable on NFS. A record is one line, and it is
+on stable storage when ``append`` returns.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from aiperf_hpc.untrusted.bounds import message_of
 from aiperf_hpc.untrusted.files import regular_descriptor
 
 CACHE_TRIES = 5
-"""How often a journal is read, each time past this machine's cache, until no zero is in it."""
+"""Maximum number of times a journal is read again, bypassing the page cache, if it has zeros."""
 MOST_LINE_BYTES = 16 * 2**20
-"""The longest line of a journal, and what is read of it at once. The longest that is written is the
-start of a replica, with a host's name for each rank: 16 MiB are 800,000 of them."""
+"""Maximum length of a line of a journal, and the size of one read. The longest record is the start
+of a replica, with a host name for each rank: 16 MiB hold 800,000 names."""
 MOST_PROBLEMS = 10_000
-"""Lines of a journal that may be no records, or out of place. Damage is of a few; a file with more
-is no journal, and each is kept with what is wrong."""
+"""Maximum number of malformed or misplaced lines of a journal. Damage affects a few lines; a file
+with more is not a journal. The limit also bounds memory, since each problem is stored."""
 
 RECORD_BEGINS = b'{"v":1,"seq":'
 
@@ -44,20 +44,20 @@ T = TypeVar("T")
 
 
 def is_torn(tail: bytes) -> bool:
-    """Return whether the bytes behind the last newline of a journal are an unfinished write.
+    """Return whether the bytes after the last newline of a journal are an unfinished write.
 
-    They begin as a record does, or with NULs: after a power cut a file may have its new length
-    but not all of its new content, which then reads as zeros.
+    They begin like a record or with NULs: after a power failure, a file may have its new length
+    without all of its new content, which then reads as zeros.
     """
     written, _, _ = tail.partition(b"\0")
     return RECORD_BEGINS.startswith(written[: len(RECORD_BEGINS)])
 
 
 class JournalWriter:
-    """The one writer of one journal. Threads of its process may share it.
+    """The only writer of a journal. It is thread-safe.
 
-    A file left by an earlier writer is continued. A last line that was torn is moved to a
-    file beside it first, so that it is neither lost nor taken for a record.
+    It continues the file of an earlier writer. A torn last line is first moved to a separate file
+    in the same folder, so that it is neither lost nor read as a record.
     """
 
     def __init__(
@@ -69,17 +69,17 @@ class JournalWriter:
         sync: Sync = to_stable_storage,
         recorded: Callable[[float, float], None] = lambda utc, mono: None,
     ) -> None:
-        """Open ``path``, making its folder.
+        """Open ``path`` and create its folder if necessary.
 
         Args:
-            path: the journal.
-            clock: what the records are stamped by.
-            retry: how to write; a BackoffRetry waits while the storage is full or away.
-            sync: how to bring what was written to stable storage.
-            recorded: told the time of each record by both clocks, once it is stored.
+            path: path of the journal.
+            clock: clock of the records' times.
+            retry: retry policy; a BackoffRetry waits while the storage is full or unavailable.
+            sync: function that flushes the file to stable storage.
+            recorded: callback with the UTC and the monotonic time of each stored record.
 
         Raises:
-            JournalError: it cannot be opened.
+            JournalError: the journal cannot be opened.
         """
         self.path = path
         self._clock = clock
@@ -100,16 +100,16 @@ class JournalWriter:
         """Write one record and wait until it is on stable storage.
 
         Raises:
-            JournalError: the file system refuses, e.g. because it is full; or the writer is
+            JournalError: the write fails, e.g. because the file system is full, or the writer is
                 closed.
         """
         return self.append_all([event])[0]
 
     def append_all(self, events: Sequence[AnyEvent]) -> list[Record]:
-        """Write several records with one wait for stable storage.
+        """Write several records with one flush to stable storage.
 
         Raises:
-            JournalError: as for ``append``; then none of them was written.
+            JournalError: as for ``append``; none of the records was written.
         """
         with self._lock:
             if not self._open:
@@ -123,8 +123,8 @@ class JournalWriter:
             try:
                 _try(self._retry, lambda: self._file.add(lines), self.path)
             except JournalError:
-                # Neither a torn line, nor a whole one whose number the next record would
-                # repeat. Where that fails too, the next record or the next writer does it.
+                # Leave neither a torn line nor a complete one whose number the next record
+                # would repeat. If that fails too, the next append or writer does it.
                 with suppress(AIPerfError):
                     _try(self._retry, self._file.cut, self.path)
                 raise
@@ -135,26 +135,26 @@ class JournalWriter:
 
     @property
     def head(self) -> JournalDigest:
-        """All that was written so far, by earlier writers too."""
+        """Digest of the whole journal, including the records of earlier writers."""
         with self._lock:
             return JournalDigest(bytes=self._file.size, sha256=self._hash.hexdigest())
 
     def begin_anew(self) -> None:
-        """Put an empty journal in the place of what is there.
+        """Replace the journal by an empty one.
 
-        For one that holds nothing which could not be said again.
+        Only for journals whose content can be generated again.
 
         Raises:
-            JournalError: the file system refuses.
+            JournalError: the file cannot be replaced.
         """
         with self._lock:
             before = self._file
             _try(self._retry, lambda: write_whole(self.path, b"", self._sync), self.path)
             self._begin()
-            before.close()  # Last, so that the new file has another number.
+            before.close()  # Last, so that the new file has another inode number.
 
     def close(self) -> None:
-        """Close the file; a closed writer writes no more."""
+        """Close the file; later appends fail."""
         with self._lock:
             if self._open:
                 self._open = False
@@ -168,8 +168,11 @@ class JournalWriter:
 
 
 def _prepare(path: Path, sync: Callable[[int], None]) -> tuple[int, GrowingFile, Hash]:
-    """Open a journal, a torn last line set aside; return the next record's number too, and the
-    hash of what is there."""
+    """Open a journal and move a torn last line to a separate file.
+
+    Returns:
+        The number of the next record, the open file and the hash of its content.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         return 0, GrowingFile(path, sync), new_hash()
@@ -187,7 +190,7 @@ def _prepare(path: Path, sync: Callable[[int], None]) -> tuple[int, GrowingFile,
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something in a journal that is not a record in its place."""
+    """A malformed or misplaced line of a journal."""
 
     path: Path
     line: int
@@ -199,43 +202,44 @@ class Problem:
 
 @dataclass(slots=True)
 class JournalReader:
-    """Reads a journal as it grows, from where it stopped the last time.
+    """Incremental reader of a growing journal.
 
-    A last line without its end is waited for; NULs at the end of the file are such a line. A line
-    that is no record, one with NULs in it too, or a number that does not follow, is a Problem; the
-    lines around it still count. Memory is that of one line's bound, however large the file is.
+    An unfinished last line, also one of NULs, is left for the next call. A malformed line (even one
+    with NULs) or a number out of sequence is a Problem; other lines still count. Memory is
+    bounded by the maximum length of a line, regardless of the size of the file.
     """
 
     path: Path
     problems: list[Problem] = field(default_factory=list)
     torn: bool = False
-    """Whether the file ends, for now, in an unfinished line."""
+    """Whether the file currently ends in an unfinished line."""
     line: int = 0
-    """The number of the last line read."""
+    """Number of the last line read."""
     unread: int = 0
-    """Lines that are no records."""
+    """Number of malformed lines."""
     next_seq: int = 0
-    """The number that the next record should have."""
+    """Expected number of the next record."""
     offset: int = 0
-    """The bytes read so far: whole lines."""
+    """Bytes of the complete lines read so far."""
     retry: Retry = no_retry
-    """How to read; a BackoffRetry waits while the storage is away."""
+    """Retry policy; a BackoffRetry waits while the storage is unavailable."""
     lost: str = ""
-    """Why what was read before is no longer there, at the last look; empty while it is."""
+    """Description of content lost since it was read, as of the last read: the file is missing or
+    has become shorter. Empty otherwise."""
     replaced: bool = False
-    """Whether another file has come in the place of the one that was read until then."""
+    """Whether the file was replaced by another one since it was first read."""
     _inode: int | None = None
     _hash: Hash | None = None
-    """The SHA-256 of what was read so far; None until somebody asks, which few do."""
+    """SHA-256 of the content read so far; None until it is first requested, which is rare."""
 
     @property
     def hash(self) -> Hash:
-        """The SHA-256 of what was read so far, once all that ``read`` yields was taken.
+        """SHA-256 of the content read so far, valid after the iterator of ``read`` is exhausted.
 
-        Asked for the first time, what was read is read again.
+        The first access reads that content again.
 
         Raises:
-            JournalError: it is unreadable.
+            JournalError: the journal is unreadable.
         """
         if self._hash is None:
             self._hash = _try(self.retry, self._hashed, self.path, "read")
@@ -243,7 +247,7 @@ class JournalReader:
 
     @property
     def count(self) -> int:
-        """How many records were read."""
+        """Number of records read so far."""
         return self.line - self.unread
 
     def read(self) -> Iterator[Record]:
@@ -251,10 +255,10 @@ class JournalReader:
         return self._read(model_of)
 
     def read_quickly(self) -> Iterator[AnyRecord]:
-        """Yield the same, but the most frequent ones not as models.
+        """Yield the same records, but the most frequent kinds as plain tuples instead of models.
 
         Raises:
-            JournalError: it is unreadable.
+            JournalError: the journal is unreadable.
         """
         return self._read(parsed)
 
@@ -299,9 +303,9 @@ class JournalReader:
         return open(regular_descriptor(self.path, follow=False), "rb", buffering=0)
 
     def _content(self) -> bytes:
-        """Return what follows the last whole line that was read."""
+        """Return the content after the last complete line that was read."""
         try:
-            # Opened each time: that is when an NFS client asks whether the file has changed.
+            # Opened each time, because an NFS client revalidates its cache on open.
             with self._opened() as file:
                 now = os.fstat(file.fileno())
                 self.replaced |= self._inode not in (None, now.st_ino) or now.st_size < self.offset
@@ -320,10 +324,10 @@ class JournalReader:
             return b""  # Not there yet, or not yet visible to this NFS client.
 
     def _fetched(self, file: FileIO) -> bytes:
-        """Return what follows in the file, without the zeros that a cache makes up.
+        """Return the next content of the file, without spurious zeros from the page cache.
 
-        While a file grows, an NFS client whose processes read it gives zeros for what it has not
-        fetched yet. Zeros that stay are in the file, and will be reported.
+        While a file grows, an NFS client returns zeros for the part that it has not fetched yet.
+        Zeros that persist are in the file and are reported.
         """
         for _ in range(CACHE_TRIES):
             file.seek(self.offset)
@@ -335,15 +339,15 @@ class JournalReader:
 
     def _problem(self, what: str) -> None:
         if len(self.problems) == MOST_PROBLEMS:
-            raise self._no_journal(f"{MOST_PROBLEMS:,} lines are no records in their place")
+            raise self._no_journal(f"{MOST_PROBLEMS:,} lines are malformed or misplaced")
         self.problems.append(Problem(self.path, self.line, what))
 
     def _no_journal(self, why: str) -> JournalError:
-        return JournalError(f"{self.path} is no journal: {why}")
+        return JournalError(f"{self.path} is not a journal: {why}")
 
 
 def _try(retry: Retry, action: Callable[[], T], path: Path, verb: str = "write") -> T:
-    """Do ``action`` on a journal. Raises JournalError when it fails."""
+    """Perform ``action`` on a journal. Raises JournalError if it fails."""
     try:
         return retry(action, f"the journal {path}", verb)
     except StorageError as error:
@@ -351,7 +355,7 @@ def _try(retry: Retry, action: Callable[[], T], path: Path, verb: str = "write")
 
 
 def _read(file: FileIO, expected: int) -> bytes:
-    """Return what is left of a file, about ``expected`` bytes; at most ``MOST_LINE_BYTES``."""
+    """Return the rest of a file, about ``expected`` and at most ``MOST_LINE_BYTES`` bytes."""
     at_once = max(expected, 0) + 1
     pieces, left = [], MOST_LINE_BYTES
     while left and (piece := file.read(min(at_once, left))):

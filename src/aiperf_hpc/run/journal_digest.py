@@ -1,8 +1,8 @@
 """Digests of journals, and the statements in which witnesses confirm them.
 
-A journal is a hash chain: the SHA-256 of its first n bytes depends on each of them, and that of its
-first m > n bytes on those too. So records need no field for a chain, and a process that reads or
-writes a journal gets its digest for the price of hashing what is new.
+A journal is a hash chain: the SHA-256 of its first n bytes depends on each of them, and the SHA-256
+of its first m > n bytes depends on them too. Records therefore need no chaining field, and a
+process that reads or writes a journal only hashes the new bytes to update its digest.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from aiperf_hpc.untrusted.files import bytes_inside
 MARK: Final = 4
 """Hexadecimal digits of a journal's digest that identify the journal."""
 LONGEST: Final = 1_000
-"""Bytes of the longest file of a journal digest."""
+"""Maximum size of a journal digest's file in bytes."""
 
 Sha256 = Annotated[str, Field(pattern=SHA256)]
 
 
 class JournalDigest(Value):
-    """The length of a journal at a moment, and the SHA-256 of that much of it."""
+    """The length of a journal at some time, and the SHA-256 of its content up to that length."""
 
     bytes: Annotated[int, Field(ge=0)]
     sha256: Sha256
@@ -39,7 +39,7 @@ class JournalDigest(Value):
 
 
 class Hash(Protocol):
-    """A running SHA-256, as ``hashlib`` has it."""
+    """A SHA-256 object of ``hashlib``."""
 
     def update(self, data: bytes | memoryview, /) -> None: ...
 
@@ -57,7 +57,7 @@ def combined_sha256(digests: Iterable[tuple[str, int, str]]) -> str:
 
 
 def new_hash() -> Hash:
-    """Return a SHA-256 of nothing yet."""
+    """Return a SHA-256 object without data."""
     return hashlib.sha256()
 
 
@@ -67,9 +67,9 @@ def publish(paths: RunPaths, head: JournalDigest, sync: Sync = to_stable_storage
 
 
 def published(paths: RunPaths) -> JournalDigest | None:
-    """Return the latest digest that the primary wrote; None if it cannot be read now.
+    """Return the latest digest that the primary wrote, or None if it cannot be read now.
 
-    The caller continues without it: that it was not recorded is visible in the records.
+    The caller continues without it; its absence is visible in the records.
     """
     try:
         return JournalDigest.model_validate_json(
@@ -80,61 +80,61 @@ def published(paths: RunPaths) -> JournalDigest | None:
 
 
 NAMESPACE: Final = "aiperf-hpc-witness"
-"""What the key of a witness signs for."""
+"""Namespace of a witness's signatures, as for ``ssh-keygen -Y sign -n``."""
 NOTHING: Final = "0" * 64
-"""In the place of the hash of a statement before the first."""
+"""Placeholder for the hash of the previous statement in the first statement."""
 
 RunId = Annotated[str, Field(min_length=1, max_length=200)]
 Number = Annotated[int, Field(ge=1, lt=2**53)]
 
 
 class Statement(Value):
-    """A witness was shown a head of a run's primary journal.
+    """A witness's statement that it received a digest of a run's primary journal.
 
-    Each is chained to the one before it of the same witness, and to the one before it of the same
-    run: none of either can be left out or put in another place unseen.
+    Each statement is chained to the witness's previous statement and to the previous statement of
+    the same run, so that omission and reordering are detected in both chains.
     """
 
     v: Literal[1] = 1
     number: Number
-    """Of all of this witness, from 1."""
+    """Number of the statement among all statements of the witness, from 1."""
     previous: Sha256
-    """SHA-256 of the line of the witness's statement before."""
+    """SHA-256 of the line of the witness's previous statement."""
     run: RunId
     owner: Sha256
-    """SHA-256 of what whoever shows this run's heads has to know."""
+    """SHA-256 of the secret that is required to submit digests of this run."""
     run_number: Number
-    """Of this run's at this witness, from 1."""
+    """Number of the statement among the witness's statements of this run, from 1."""
     run_previous: Sha256
-    """SHA-256 of the line of this run's statement before."""
+    """SHA-256 of the line of this run's previous statement."""
     head: JournalDigest
     utc: Annotated[Time, Field(ge=0.0)]
-    """When it was shown, by the witness's clock, UTC seconds."""
+    """Time at which the witness received the digest, by its own clock, UTC seconds."""
     signature: Annotated[str, Field(max_length=1000)] = ""
-    """The witness's signature of ``message``, as OpenSSH writes it."""
+    """The witness's signature of ``message`` in OpenSSH's format."""
 
     @property
     def message(self) -> bytes:
-        """What is signed: the statement as JSON, but for its signature."""
+        """The signed message: the statement as JSON without its signature."""
         return self.model_dump_json(exclude={"signature"}).encode()
 
     @property
     def line(self) -> bytes:
-        """The whole of it, as it stands in the witness's log without the end of the line."""
+        """The whole statement as a line of the witness's log, without the newline."""
         return self.model_dump_json().encode()
 
     @property
     def sha256(self) -> str:
-        """What the next statement says of this one."""
+        """SHA-256 of the line, to which the next statement is chained."""
         return hashlib.sha256(self.line).hexdigest()
 
 
 class NoStatementError(AIPerfError):
-    """What is said to be a witness's statement of a run is none, or does not follow."""
+    """An alleged statement of a witness is invalid or does not continue the chain."""
 
 
 def signer_of(statement: Statement) -> PublicKey:
-    """Return the key that signed a statement. Raises BadSignatureError when none did."""
+    """Return the key that signed a statement. Raises BadSignatureError if it is not signed."""
     return check_signature(statement.message, statement.signature.encode(), NAMESPACE)
 
 
@@ -144,14 +144,15 @@ def checked_statement(
     """Return the key that signed a statement of a run.
 
     Args:
-        statement: the statement.
-        run: the run's name.
-        before: the run's statement before it; None for the first.
-        key: what signed that one; None for any.
+        statement: statement to check.
+        run: identifier of the run.
+        before: previous statement of the run; None for the first.
+        key: key that signed the previous statement; None for any.
 
     Raises:
-        BadSignatureError: it is not signed.
-        NoStatementError: it is of another run, signed by another key, or does not follow.
+        BadSignatureError: the statement is not signed.
+        NoStatementError: the statement is of another run, signed by another key, or does not
+            continue the chain.
     """
     by = signer_of(statement)
     if key is not None and by.raw != key.raw:
@@ -165,7 +166,7 @@ def checked_statement(
 
 
 def follows(statement: Statement, before: Statement | None) -> bool:
-    """Return whether a statement is the run's next after another, or its first."""
+    """Return whether a statement directly follows ``before``, or is the first if that is None."""
     if before is None:
         return (statement.run_number, statement.run_previous) == (1, NOTHING)
     return (

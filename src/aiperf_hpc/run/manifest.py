@@ -1,4 +1,4 @@
-"""``run.yaml``: what a run was asked to do, by which versions."""
+"""The manifest ``run.yaml``: the requested configuration of a run and the software versions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from aiperf_hpc.untrusted.bounds import MOST_HOURS, MOST_NODES, first_fault
 from aiperf_hpc.untrusted.files import MOST_YAML_BYTES, bytes_inside, parsed_yaml
 
 RULES = 2
-"""The version of the rules that runs of this version are judged by; 1 was without divisions."""
+"""Version of the rules that apply to runs of this version; version 1 had no divisions."""
 _UNSAID = (
     "name", "site", "command", "release_changes", "division", "nodes_max", "devices", "rules",
     "start_when",
 )  # fmt: skip
-"""What is in the file only where it is not the default."""
+"""Fields that are written only if they differ from the default."""
 if TYPE_CHECKING:
     RequestedLauncher = str
 else:
@@ -33,73 +33,72 @@ else:
 
 
 class RunManifest(Value):
-    """Written once, before anything is started."""
+    """The manifest of a run, written once before the start."""
 
     schema_version: Literal[1] = 1
     run_id: str
-    """The run's identifier, which no other run has."""
+    """Unique identifier of the run."""
     name: str = ""
-    """The run's name, of its folder; in the file only where it is not the identifier."""
+    """Name of the run, as of its folder; written only if it differs from the identifier."""
     nodes: Annotated[int, Field(ge=1, le=MOST_NODES)]
-    """How many nodes it begins with."""
+    """Number of nodes at the start."""
     nodes_max: Annotated[int, Field(ge=1, le=MOST_NODES)] | None = None
-    """How many it takes at most, as the scheduler gives them; in the file only where that was
-    asked for."""
+    """Maximum number of nodes, used as the scheduler grants them; written only if requested."""
     hours: Annotated[float, Field(gt=0, le=MOST_HOURS, allow_inf_nan=False)]
     start_when: Literal["first", "all"] = "first"
-    """Whether its clock starts with the first node, or once all replicas are ready to train; in the
-    file only where it is not the first."""
+    """Whether the clock starts with the first node or once all replicas are ready to train; written
+    only if it is the latter."""
     launcher: str
     cores: tuple[tuple[int, ...], ...] = ()
-    """The logical CPUs of each local replica; empty where a scheduler gives them."""
+    """Logical CPUs of each local replica; empty if a scheduler assigns them."""
     devices: tuple[str, ...] = ()
-    """The accelerators of each local replica, one a rank, as ``VisibleDevices`` writes them;
-    in the file only where there are any."""
+    """Accelerators of each local replica, one per rank, in the format of ``VisibleDevices``;
+    written only if there are any."""
     versions: dict[str, str]
     commit: str | None
     release_changes: tuple[str, ...] = ()
-    """The files of the package that differ from the release of its version, and how; in the file
-    only where there are any."""
+    """Files of the package that differ from the release of its version, and how; written only if
+    there are any."""
     rules: Annotated[int, Field(ge=1, le=RULES)] = 1
-    """The version of the benchmark's rules that it is judged by; in the file from 2 on."""
+    """Version of the benchmark's rules that apply to the run; written from version 2 on."""
     division: Literal["closed", "open"] | None = None
-    """The division that it is to be official in; in the file only where one was asked for."""
+    """Requested division; written only if one was requested."""
     dataset: DatasetInfo | None = None
-    """What the dataset is where the run is started; every node must have the same."""
+    """Dataset on the host that starts the run; it must be the same on all nodes."""
     config: RunConfig
     site: SiteDescription | None = None
-    """What people said of the system; in the file only where they said something."""
+    """Description of the system by its users; written only if there is one."""
     command: str = ""
-    """The command that started it, as it was typed; in the file only where it is known."""
+    """Command line that started the run; written only if it is known."""
 
     @field_validator("config")
     @classmethod
     def _in_numbers(cls, config: RunConfig) -> RunConfig:
-        """Let everything after the start of a run know how many ranks a replica has."""
+        """Resolve the number of ranks per replica, which is fixed from the start of a run."""
         return config.settled()
 
     @property
     def title(self) -> str:
-        """The name by which people know the run."""
+        """Name of the run for display."""
         return self.name or self.run_id
 
     @property
     def replicas(self) -> int:
-        """How many replicas the nodes make."""
+        """Number of replicas on the initial nodes."""
         return self.nodes // self.config.replica.nodes
 
     @property
     def most_replicas(self) -> int:
-        """How many replicas there are at most, unless more nodes are asked for later."""
+        """Maximum number of replicas, unless more nodes are requested later."""
         return (self.nodes_max or self.nodes) // self.config.replica.nodes
 
     @property
     def simulated(self) -> bool:
-        """Whether its records tell the time of a simulation."""
+        """Whether the times of its records are simulated."""
         return self.launcher == "simulated"
 
     def folders(self, paths: RunPaths) -> dict[str, Path]:
-        """Return the folders whose file systems the run depends on, by what they are for."""
+        """Return the folders whose file systems the run depends on, by purpose."""
         dataset = self.config.dataset
         found = {"run": paths.root, "data": dataset.path, "cache": dataset.cache_path}
         return {use: folder for use, folder in found.items() if folder is not None}
@@ -114,7 +113,7 @@ class RunManifest(Value):
 
     @classmethod
     def load(cls, paths: RunPaths, retry: Retry = no_retry) -> RunManifest:
-        """Read a run's manifest. Raises RunDirectoryError when this is no run directory."""
+        """Read a run's manifest. Raises RunDirectoryError if the folder is not a run directory."""
         try:
             text = retry(lambda: _text(paths), str(paths.manifest), "read")
             return cls.model_validate(parsed_yaml(text))

@@ -1,4 +1,4 @@
-"""The names of a run's files, replicas and attempts, and seeds that depend on names alone."""
+"""Names of a run's files, replicas and attempts, and seeds derived from names."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from aiperf_hpc.run.storage import Sync, to_stable_storage
 from aiperf_hpc.untrusted.files import NotRegularError, bytes_inside, require_no_link
 
 PEAKS = "peaks.json"
-"""The name of a machine's peaks, in a run directory and elsewhere."""
+"""File name of a machine's peak rates, in a run directory and elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Incarnation:
-    """One attempt of a replica. Later ones are greater."""
+    """One attempt of a replica. Later attempts compare greater."""
 
     launch: int = 0
     """The number of earlier launches by the primary."""
@@ -31,7 +31,7 @@ class Incarnation:
 
     @classmethod
     def parse(cls, text: str) -> Incarnation:
-        """Read what ``str`` wrote. Raises ValueError for anything else."""
+        """Parse the result of ``str``. Raises ValueError for any other text."""
         launch, restart = text.split(".")
         parsed = cls(int(launch), int(restart))
         if str(parsed) != text or min(parsed.launch, parsed.restart) < 0:
@@ -56,8 +56,8 @@ class _Below:
 class RunPaths:
     """The layout of a run directory on the shared file system.
 
-    One writer a file: the primary writes ``run.yaml``, ``primary/`` and ``report/``, a replica
-    its own folder, and a candidate's files are written whole and renamed.
+    Each file has one writer: the primary writes ``run.yaml``, ``primary/`` and ``report/``, and a
+    replica writes its own folder. A candidate's files are written to a temporary name and renamed.
     """
 
     root: Path
@@ -71,7 +71,7 @@ class RunPaths:
 
     primary_journal = _Below("primary", "journal.jsonl")
     claims = _Below("primary", "claims")
-    """The primaries of the run, one after the other (``primary/control/claim.py``)."""
+    """The successive primaries of the run (``primary/control/claim.py``)."""
     digest = _Below("primary", "digest.jsonl")
     """The digest of all replicas for the search workers (``run/search_digest.py``)."""
     heads = _Below("primary", "heads.jsonl")
@@ -79,11 +79,11 @@ class RunPaths:
     primary_head = _Below("primary", "head.json")
     """The latest digest of the primary's journal, for the replicas to record; no evidence."""
     witness_token = _Below("primary", "witness-token")
-    """The secret by which witnesses recognize the run; for its primary alone."""
+    """The secret by which witnesses recognize the run; readable only by its primary."""
     peaks = _Below(PEAKS)
-    """The machine's peaks, if they were measured for this run."""
+    """The machine's peak rates, if they were measured for this run."""
     peaks_after = _Below("peaks-after.json")
-    """The machine's peaks after the run."""
+    """The machine's peak rates after the run."""
     batch_script = _Below("primary", "batch.sh")
     """The batch script that was submitted to the scheduler."""
     allocation_log = _Below("primary", "allocation.log")
@@ -169,13 +169,13 @@ class RunPaths:
     """The signature of ``report_manifest``, as ``ssh-keygen -Y sign`` writes it beside it."""
 
     def journals(self, replica: str | None = None) -> Iterator[Path]:
-        """Yield the journals that exist now in order: one replica's, or the primary's and all."""
+        """Yield the existing journals in order: of one replica, or of the primary and replicas."""
         yield from sorted(map(Path, self.journal_files(replica)), key=journal_order)
 
     def journal_files(self, replica: str | None = None) -> Iterator[str]:
-        """Yield the names of the same files in no order: thousands of them, many times.
+        """Yield the names of the same files unordered, which is faster for thousands of files.
 
-        Among them are those that lie in a replica's folder but in no life's.
+        They include files in a replica's folder that are outside the folders of its attempts.
 
         Raises:
             OSError: a folder cannot be read, or is a link.
@@ -197,16 +197,16 @@ class RunPaths:
 
 
 def journal_order(journal: Path) -> tuple[str, Incarnation, str]:
-    """Order journals by replica and by life, which are numbers: the tenth follows the ninth."""
+    """Return the sort key of a journal: by the numbers of replica and attempt, 10 after 9."""
     life = journal.parent
     try:
         return life.parent.name, Incarnation.parse(life.name), journal.name
-    except ValueError:  # The primary's, or in a folder that is not ours.
+    except ValueError:  # The primary's, or in a foreign folder.
         return "", FIRST, str(journal)
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
-    """Return what is in a folder, in which is no link; nothing, if it does not exist."""
+    """Return the content of a folder whose path has no link; nothing if it does not exist."""
     try:
         with os.scandir(folder) as entries:
             found = list(entries)
@@ -225,7 +225,7 @@ def _is_journal(name: str) -> bool:
 
 
 def write_whole(path: Path, content: str | bytes, sync: Sync = to_stable_storage) -> None:
-    """Write a file so that a reader sees all of it or nothing: temporary name, then rename."""
+    """Write a file atomically: to a temporary name, which is then renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.{get_ident()}")
     data = content.encode() if isinstance(content, str) else content
@@ -237,7 +237,7 @@ def write_whole(path: Path, content: str | bytes, sync: Sync = to_stable_storage
         try:
             temporary.replace(path)
         except FileNotFoundError:
-            # A file server that restarts may be told twice to rename, and refuse the second time.
+            # A restarting file server may get the rename twice and refuse the second one.
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path)) from None
     finally:
         temporary.unlink(missing_ok=True)
@@ -245,19 +245,19 @@ def write_whole(path: Path, content: str | bytes, sync: Sync = to_stable_storage
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which replica this is, and which of its lives."""
+    """Identity of a replica's process: the replica and its attempt."""
 
     replica: str
     incarnation: Incarnation
 
     @property
     def name(self) -> str:
-        """What this life names its trials by: ``r0``, and ``r0-0.1`` in a later life."""
+        """Prefix of this attempt's trial names: ``r0``, or e.g. ``r0-0.1`` for a later attempt."""
         return self.replica if self.incarnation == FIRST else f"{self.replica}-{self.incarnation}"
 
 
 def seed_of(*parts: object) -> int:
-    """Return a seed of 32 bits made of ``parts``: equal parts give equal seeds."""
+    """Return a 32-bit seed derived from ``parts``: equal parts give equal seeds."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "big")
 
 

@@ -1,4 +1,4 @@
-"""``peaks.json``: the highest rates of one machine, and what could not be measured of them."""
+"""The file ``peaks.json``: peak rates of one machine, and the rates that could not be measured."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from aiperf_hpc.untrusted.bounds import first_fault
 from aiperf_hpc.untrusted.files import text_of
 
 Rate = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-"""Operations or bytes a second."""
+"""Operations or bytes per second."""
 
 PRODUCTS = ("matrix product", "convolution")
-"""The kernels whose rates are in operations a second; the others move bytes."""
+"""Kernels whose rates are in operations per second; all others are in bytes per second."""
 
 
 class Reading(Value):
-    """The rate of one size, over its repetitions."""
+    """The rate for one problem size, over its repetitions."""
 
     size: str
     amount: Annotated[int, Field(ge=1)]
-    """Operations of one call, or bytes that it moves."""
+    """Operations or moved bytes of one call."""
     median: Rate
     best: Rate
     worst: Rate
@@ -33,106 +33,105 @@ class Reading(Value):
 
     @property
     def spread(self) -> float:
-        """The best rate less the worst, as a share of the median."""
+        """Difference between the best and the worst rate, as a fraction of the median."""
         return (self.best - self.worst) / self.median
 
 
 class Device(Value):
-    """One device, as an engine's framework sees it."""
+    """One device as reported by an engine's framework."""
 
     engine: str
     name: str
-    """Such as cpu or cuda:0."""
+    """Name of the device, e.g. ``cpu`` or ``cuda:0``."""
     model: str
     threads: int | None
-    """The threads that it computed on; None of an accelerator."""
+    """Number of CPU threads; None for an accelerator."""
 
 
 class Sweep(Value):
-    """One kernel on one device, of several sizes."""
+    """The rates of one kernel on one device for several problem sizes."""
 
     engine: str
     device: str
     kernel: str
-    """``matrix product``, ``convolution``; or of those that move memory, whose bytes are counted
-    as STREAM does, what is read and what is written: ``copy`` (a = b), ``triad`` (a = b + 3 c),
-    ``update`` (a += b)."""
+    """Kernel: ``matrix product``, ``convolution``, or a memory kernel: ``copy`` (a = b), ``triad``
+    (a = b + 3 c), ``update`` (a += b). As in STREAM, bytes that are read and written count."""
     precision: str
     readings: Annotated[tuple[Reading, ...], Field(min_length=1)]
-    """Of sizes that ascend."""
+    """Readings in ascending order of size."""
     left_out: Annotated[int, Field(ge=0)] = 0
-    """Larger sizes for which there was no time."""
+    """Number of larger sizes that were omitted for lack of time."""
 
     @property
     def peak(self) -> Reading:
-        """The reading of the size whose median is the highest."""
+        """The reading with the highest median."""
         return max(self.readings, key=lambda reading: reading.median)
 
     @property
     def rising(self) -> bool:
-        """Whether a larger size, for which there was no time, might have been faster.
+        """Whether an omitted larger size might have been faster.
 
-        Memory is no faster for larger arrays, once they are in no cache.
+        That does not apply to memory kernels, whose arrays are already larger than the caches.
         """
         last = self.left_out > 0 and self.peak is self.readings[-1]
         return last and self.kernel in PRODUCTS
 
 
 class AllReduce(Value):
-    """The sum of a tensor over processes of this machine."""
+    """All-reduce of a tensor over processes of this machine."""
 
     collective: str
     ranks: int
     memory: str
-    """Where the tensor is: ``cpu`` or ``accelerator``."""
+    """Memory of the tensor: ``cpu`` or ``accelerator``."""
     dtype: str
     reading: Reading
-    """Of the algorithm's bandwidth: the tensor's bytes over the time."""
+    """Algorithm bandwidth: the tensor's bytes divided by the time."""
 
 
 class Storage(Value):
-    """Reading files of one folder, by one process."""
+    """Read rates of files in one folder, by one process."""
 
     folder: str
     file_system: str
     files: Literal["its own", "written for this"]
     cache: Literal["bypassed", "dropped", "in use"]
-    """What was done about the page cache: ``bypassed`` by O_DIRECT; ``dropped`` before each block
-    was read; ``in use`` where neither works, so that the rate may be memory's."""
+    """Use of the page cache: ``bypassed`` by O_DIRECT, ``dropped`` before each block is read, or
+    ``in use`` if neither works; the rate may then be that of memory."""
     readings: Annotated[tuple[Reading, ...], Field(min_length=1)]
-    """By the number of readers at once."""
+    """Readings by the number of concurrent readers."""
 
     @property
     def peak(self) -> Reading:
-        """The reading of the number of readers whose median is the highest."""
+        """The reading with the highest median."""
         return max(self.readings, key=lambda reading: reading.median)
 
 
 class NotMeasured(Value):
-    """What has no rate, and why."""
+    """A rate that could not be measured, and the reason."""
 
     what: str
     reason: str
 
 
 class Peaks(Value):
-    """The highest rates of one machine."""
+    """Peak rates of one machine."""
 
     schema_version: Literal[1] = 1
     utc: float
-    """When the measurement began, UTC seconds."""
+    """Start of the measurement, UTC seconds."""
     seconds: float
-    """How long it took."""
+    """Duration of the measurement in seconds."""
     quick: bool
     host: str
     cpu: str
     cores: int
-    """The logical CPUs that could be used."""
+    """Number of available logical CPUs."""
     memory_bytes: int
     load: float | None = None
-    """The mean number of processes that wanted a core in the minute before."""
+    """Load average: the mean number of runnable processes in the minute before."""
     rates: dict[str, Rate] = {}
-    """Operations a second, medians, by the kind of work: what the machine did of fixed work."""
+    """Median operations per second of fixed work, by kind of work."""
     versions: dict[str, str]
     devices: tuple[Device, ...] = ()
     sweeps: tuple[Sweep, ...] = ()
@@ -141,11 +140,11 @@ class Peaks(Value):
     not_measured: tuple[NotMeasured, ...] = ()
 
     def products(self, engine: str, *, accelerator: bool) -> Iterator[Sweep]:
-        """Yield the sweeps in operations a second of an engine, on the CPU or on accelerators."""
+        """Yield the sweeps of an engine in operations per second, on the CPU or on accelerators."""
         yield from (s for s in self._of(engine, accelerator) if s.kernel in PRODUCTS)
 
     def memory(self, engine: str, *, accelerator: bool) -> Iterator[Sweep]:
-        """Yield the sweeps in bytes a second of an engine, on the CPU or on accelerators."""
+        """Yield the sweeps of an engine in bytes per second, on the CPU or on accelerators."""
         yield from (s for s in self._of(engine, accelerator) if s.kernel not in PRODUCTS)
 
     def _of(self, engine: str, accelerator: bool) -> Iterator[Sweep]:
@@ -158,7 +157,7 @@ class Peaks(Value):
 
     @property
     def busy(self) -> str:
-        """What to know about a machine that had other work; empty where it had none."""
+        """Warning about other load on the machine; empty if there was none."""
         if self.load is None or self.load < 0.5 * self.cores:
             return ""
         return (
@@ -168,10 +167,10 @@ class Peaks(Value):
 
     @classmethod
     def read(cls, path: Path) -> Peaks:
-        """Read what ``aiperf peaks`` wrote; of a list of such documents the fastest machine's.
+        """Read a file of ``aiperf peaks``; from a list of documents, return the fastest machine's.
 
         Raises:
-            UsageError: the file is none of this kind.
+            UsageError: the file cannot be read or is not of this format.
         """
         try:
             found = _FILE.validate_json(text_of(path))

@@ -1,4 +1,4 @@
-"""Requests to a replica's process besides a run, and their results: re-execution and profiling."""
+"""Requests to a replica's process outside a run, and their results: re-execution and profiling."""
 
 from __future__ import annotations
 
@@ -12,89 +12,89 @@ from aiperf_hpc.trial import DatasetInfo, Hyperparameters, Value
 
 
 class KeptCheckpoint(Value):
-    """A checkpoint of a run, and what its file must be."""
+    """A checkpoint of a run, with the expected hash of its file."""
 
     path: str
     sha256: str
 
 
 class RecordedEpoch(Value):
-    """An epoch of a trial that is to be executed again."""
+    """A recorded epoch of a trial that is to be re-executed."""
 
     trial: str
     graph: str
-    """The graph as JSON: grown again, not the stored one."""
+    """Graph as JSON, regrown from the records instead of read from its file."""
     hyperparameters: Hyperparameters
     seed: int
     ranks: Annotated[int, Field(ge=1)]
-    """The processes that each batch was divided among."""
+    """Number of processes that shared each batch."""
     epoch: Annotated[int, Field(ge=1)]
     epoch_limit: Annotated[int, Field(ge=1)]
     losses: tuple[float, ...]
-    """The recorded validation losses of the epochs before it, which a schedule may go by."""
+    """Recorded validation losses of the previous epochs, which a schedule may depend on."""
     began: KeptCheckpoint
     evaluated: KeptCheckpoint
 
 
 class ExecutionRequest(Value):
-    """What is to be executed again of a run."""
+    """A request to re-execute epochs of a run."""
 
     config: RunConfig
-    """The run's, with the place of the dataset that is read now."""
+    """Configuration of the run, with the path of the dataset to read now."""
     dataset: DatasetInfo
-    """What the dataset must be."""
+    """Expected dataset."""
     epochs: tuple[RecordedEpoch, ...]
 
 
 class EvaluationAgain(Value):
-    """What an evaluation over all validation samples found now."""
+    """Result of a repeated evaluation over all validation samples."""
 
     loss: float
-    """The mean over the samples."""
+    """Mean loss over the samples."""
     sums: dict[str, float]
-    """The sums of the run's measure, by its names."""
+    """Sums of the run's measure by name."""
     samples: int
     baseline: dict[str, float] | None = None
-    """Those of a predictor that has learnt nothing, on the same samples; None for none."""
+    """Sums of a trivial predictor on the same samples; None if there is no such predictor."""
 
 
 class MatrixOperations(Value):
-    """Operations of convolutions and matrix products for one sample, by PyTorch's own counter."""
+    """Operations of convolutions and matrix products for one sample, by PyTorch's counter."""
 
     forward: int
     training: int
-    """Forward and backward, without the update."""
+    """Operations of the forward and the backward pass, without the update."""
 
 
 class EpochAgain(Value):
-    """What came of an epoch that was executed again."""
+    """Result of a re-executed epoch."""
 
     trial: str
     failure: str = ""
-    """Why it could not be; then nothing else is said."""
+    """Reason for which the epoch could not be re-executed; the other fields are then absent."""
     before: EvaluationAgain | None = None
-    """With the weights that the epoch began with; None where that was the trial's beginning."""
+    """Evaluation with the weights at the start of the epoch; None for a trial's first epoch."""
     evaluated: EvaluationAgain | None = None
-    """With the weights that were evaluated at its end."""
+    """Evaluation with the stored weights of the end of the epoch."""
     train_loss: float | None = None
-    """The mean loss of the training, begun anew from what the epoch began with."""
+    """Mean loss of the repeated training from the checkpoint at the start of the epoch."""
     after: EvaluationAgain | None = None
-    """With the weights that this training gave."""
+    """Evaluation with the weights after the repeated training."""
     seconds: float | None = None
-    """What the training and the evaluation after it took."""
+    """Duration of the repeated training and its evaluation in seconds."""
     operations: MatrixOperations | None = None
-    """None where PyTorch is not installed."""
+    """Operations by PyTorch's counter; None if PyTorch is not installed."""
 
 
 class ExecutionResult(Value):
-    """What was found by executing epochs again, and on what."""
+    """Results of re-executed epochs, with the software and the device."""
 
     engine: str
     versions: dict[str, str]
     device: str
-    """The accelerator, or the processor where there is none."""
+    """Accelerator, or processor if there is none."""
     cores: int
-    """The logical CPUs that it computed on."""
+    """Number of logical CPUs that were used."""
     epochs: tuple[EpochAgain, ...]
 
 
@@ -103,7 +103,7 @@ class KernelCategory(StrEnum):
 
     The first eight are the hotspot functions of AIBench Training (Tang et al. 2021, arXiv
     2004.14690), on which HPC AI500 V2.0 (Jiang et al. 2020, arXiv 2007.00279) is built; the others
-    are what a step spends time on besides.
+    are further kinds of work in a training step.
     """
 
     CONVOLUTION = "convolution"
@@ -115,32 +115,32 @@ class KernelCategory(StrEnum):
     DATA_ARRANGEMENT = "data arrangement"
     MEMORY_COPY = "memory copy"
     REDUCTION = "reduction"
-    """Sums, means, softmax and losses."""
+    """Reductions: sums, means, softmax and losses."""
     COMMUNICATION = "communication"
     FRAMEWORK = "framework"
-    """What computes nothing: dispatch, bookkeeping of gradients, allocation, views."""
+    """Overhead without computation: dispatch, gradient bookkeeping, allocation, views."""
     UNCATEGORISED = "uncategorised"
-    """Kernels of a name that no rule knows."""
+    """Kernels whose name matches no rule."""
 
 
 class ProfileRequest(Value):
-    """What is to be profiled."""
+    """A request to profile training steps."""
 
     source: str
-    """The run or the configuration, as the user named it."""
+    """Run or configuration as given by the user."""
     config: RunConfig
     graph: str | None = None
-    """The graph as JSON; the initial one of the configuration when not given."""
+    """Graph as JSON; by default, the initial graph of the configuration."""
     trial: str | None = None
-    """The trial whose hyperparameters are given."""
+    """Trial whose hyperparameters are used."""
     hyperparameters: Hyperparameters | None = None
-    """Those of the configuration when not given; the batch size is that of all ranks."""
+    """Hyperparameters, by default of the configuration. The batch size is that of all ranks."""
     dataset: DatasetInfo | None = None
-    """What the dataset is; it is looked at when not given."""
+    """Description of the dataset; by default, it is read from the dataset."""
     data: Literal["synthetic", "real"] = "synthetic"
-    """Whether samples are random numbers in the shapes of the dataset's, or the dataset's own."""
+    """Whether samples are random numbers in the shapes of the dataset, or read from the dataset."""
     batch_size: int | None = Field(None, ge=1)
-    """Of the one rank that is profiled; its part of the whole batch when not given."""
+    """Batch size of the profiled rank; by default, its part of the total batch."""
     steps: int = Field(ge=1)
 
 
@@ -150,65 +150,65 @@ class KernelTime(Value):
     name: str
     category: KernelCategory
     calls: int
-    """In all profiled steps."""
+    """Calls in all profiled steps."""
     seconds: float
-    """In all profiled steps, without what it called."""
+    """Self time in all profiled steps: without the operators that it called."""
 
 
 class CategoryTime(Value):
-    """All kernels of a category."""
+    """Total time of the kernels of a category."""
 
     category: KernelCategory
     seconds: float
     share: float
-    """Of the profiler's own total."""
+    """Fraction of the profiler's total."""
 
 
 class Profile(Value):
-    """Where some training steps of one network spent their time, by the framework's profiler."""
+    """Time of the training steps of one network by kernel, from the framework's profiler."""
 
     source: str
-    """The run or the configuration whose network it is."""
+    """Run or configuration of the network."""
     graph: str
     trial: str | None
-    """The trial whose hyperparameters these are; None for those of a configuration."""
+    """Trial whose hyperparameters were used; None if they are from a configuration."""
     engine: str
     versions: dict[str, str]
     host: str
     device: str
-    """The accelerator, or ``cpu``."""
+    """Accelerator, or ``cpu``."""
     cores: int
-    """The logical CPUs that it computed on."""
+    """Number of logical CPUs that were used."""
     dataset: str
     data: Literal["synthetic", "real"]
     batch_size: int
-    """Of the one rank that was profiled."""
+    """Batch size of the profiled rank."""
     precision: str
     optimizer: str
     steps: int
-    """How many were profiled; as many before and as many after were timed without the profiler."""
+    """Number of profiled steps; as many before and after were timed without the profiler."""
     steps_per_second: float
-    """Without the profiler."""
+    """Steps per second without the profiler."""
     profiled_steps_per_second: float
     timed: Literal["operators", "kernels"]
-    """What the times are of: operators on the CPUs, which are their own time and may run beside
-    each other, or kernels on the accelerator."""
+    """Kind of the timed events: operators on the CPUs, by self time, which may run concurrently, or
+    kernels on the accelerator."""
     total_seconds: float
-    """The profiler's own total of all of them."""
+    """Total time of all events according to the profiler."""
     categories: tuple[CategoryTime, ...]
-    """Those that occurred, longest first."""
+    """Categories that occurred, longest first."""
     kernels: tuple[KernelTime, ...]
-    """Longest first."""
+    """Kernels, longest first."""
     trace: str
-    """The profiler's own file, for its viewer."""
+    """Path of the profiler's trace file for its viewer."""
 
 
 def by_category(kernels: tuple[KernelTime, ...], total_seconds: float) -> tuple[CategoryTime, ...]:
     """Return the time of each category that occurs, longest first.
 
     Args:
-        kernels: all of them.
-        total_seconds: what a share is a share of.
+        kernels: all kernels.
+        total_seconds: total time to which fractions refer.
     """
     seconds: dict[KernelCategory, float] = {}
     for kernel in kernels:

@@ -20,61 +20,61 @@ MOST_BYTES = 10_000
 
 
 class ScaleRequest(Value):
-    """How many nodes a run is to have from now on."""
+    """A request to change the number of nodes of a run."""
 
     nodes: Annotated[int, Field(ge=1, le=MOST_NODES)]
     why: Annotated[str, Field(max_length=200)]
-    """Who asks, for the records."""
+    """Origin of the request, for the records."""
 
     def save(self, paths: RunPaths) -> None:
-        """Let the primary find it."""
+        """Write the request into the run directory for the primary."""
         write_whole(paths.scale_request, f"{self.model_dump_json()}\n")
 
     @classmethod
     def load(cls, paths: RunPaths) -> Self | None:
-        """Return the one that waits, None where none does.
+        """Return the pending request, or None if there is none.
 
         Raises:
-            RunDirectoryError: its file cannot be understood.
+            RunDirectoryError: the file of the request is malformed.
         """
         try:
             return cls.model_validate_json(
                 bytes_inside(paths.root, paths.scale_request, MOST_BYTES)
             )
         except OSError:
-            return None  # Not there, or not to be seen now: a file server may be away.
+            return None  # Missing, or not visible now: the file server may be unavailable.
         except ValidationError:
             raise RunDirectoryError(
-                f"{paths.scale_request} is no request for nodes; `aiperf scale` writes one"
+                f"{paths.scale_request} is not a request for nodes; `aiperf scale` writes one"
             ) from None
 
 
 class Service(Value):
-    """What a primary listens at, and which primary that is."""
+    """Address of a primary's REST service, with the primary's host and process."""
 
     host: str
-    """The host as it was requested: a name or an address."""
+    """Requested host: a name or an address."""
     port: int
     url: str
     primary_host: str
     primary_pid: int
     token_file: Path | None = None
-    """The file of the tokens, where there is one; not what is in it."""
+    """Path of the token file, if there is one; not its content."""
     certificate: Path | None = None
     key: Path | None = None
 
     def belongs_to(self, primary: RunStarted) -> bool:
-        """Return whether it was this primary's, and not that of an earlier one."""
+        """Return whether this is the service of ``primary`` and not of an earlier one."""
         return (self.primary_host, self.primary_pid) == (primary.host, primary.pid)
 
     def save(self, paths: RunPaths, retry: Retry) -> None:
-        """Write it into the run directory."""
+        """Write the address into the run directory."""
         text = self.model_dump_json(indent=1) + "\n"
         retry(partial(write_whole, paths.service, text), str(paths.service))
 
     @classmethod
     def load(cls, paths: RunPaths) -> Service | None:
-        """Read it; None for a run that never was served. Raises RunDirectoryError if damaged."""
+        """Return the service, or None if there was none. Raises RunDirectoryError if damaged."""
         try:
             return cls.model_validate_json(bytes_inside(paths.root, paths.service))
         except FileNotFoundError:
@@ -86,10 +86,10 @@ class Service(Value):
 
 
 def requested_stop(request: Path) -> str | None:
-    """Return what a stop request says, or None where nobody has asked."""
+    """Return the reason of a stop request, or None if there is no request."""
     try:
-        # Perhaps written by hand, in whatever encoding.
+        # The file may be written by hand in any encoding.
         said = request.read_text("utf-8", errors="backslashreplace")
         return said.strip() or "a stop was requested"
     except OSError:
-        return None  # Not there, or not to be seen now: a file server may be away.
+        return None  # Missing, or not visible now: the file server may be unavailable.

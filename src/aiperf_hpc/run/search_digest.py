@@ -1,8 +1,8 @@
-"""The digest of a run: what search workers need to know of the replicas that are not theirs.
+"""The search digest of a run: trials and proposals of all replicas, for the search workers.
 
-The primary writes it, from the journals that it reads anyway, so that N replicas read one file
-each instead of N. It is no evidence: nothing is credited by it, and every line of it can be made
-again from the journals. Later lines about a trial replace earlier ones.
+The primary writes it from the journals that it reads anyway, so that each of N replicas reads one
+file instead of N. It is not evidence: nothing is credited by it, and it can be regenerated from the
+journals. Later lines about a trial replace earlier ones.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from aiperf_hpc.trial import MorphismData
 
 
 class Digest:
-    """What the digest says, up to the last ``refresh``."""
+    """The content of the search digest as of the last ``refresh``."""
 
     def __init__(self, paths: RunPaths, retry: Retry = no_retry) -> None:
         self._path = paths.digest
         self._retry = retry
         self.version = 0
-        """A number that grows with every line."""
+        """Version number, which increases with every line."""
         self._problems: list[Problem] = []
-        """The problems of digests that were replaced."""
+        """Problems of digests that were replaced since."""
         self._begin()
 
     def _begin(self) -> None:
@@ -36,20 +36,20 @@ class Digest:
         self.trials: dict[str, TrialSummary] = {}
         self.proposals: dict[str, ProposalSummary] = {}
         self.graphs: set[str] = set()
-        """The hashes of all graphs that were trained or proposed."""
+        """Hashes of all trained or proposed graphs."""
         self.kinds: Counter[str] = Counter()
-        """How often each kind of morphism was proposed."""
+        """Number of proposed morphisms by kind."""
 
     @property
     def problems(self) -> list[Problem]:
-        """The lines that are no records in their place."""
+        """Malformed or misplaced lines."""
         return self._problems + self._reader.problems
 
     def refresh(self) -> None:
-        """Read what was added, or all of a digest that was made anew.
+        """Read the new lines, or the whole digest if its file was replaced.
 
         Raises:
-            JournalError: it is unreadable.
+            JournalError: the digest is unreadable.
         """
         problems = len(self._reader.problems)
         added = list(self._reader.read())
@@ -71,14 +71,14 @@ class Digest:
 
 
 class DigestWriter:
-    """Keeps a run's digest up to date with its history."""
+    """Updates a run's search digest from its history."""
 
     def __init__(self, history: RunHistory, journal: JournalWriter) -> None:
-        """Go on from what the digest says already.
+        """Continue an existing digest.
 
         Args:
-            history: the run's; refreshed by whoever owns it.
-            journal: the digest's file.
+            history: history of the run; its owner refreshes it.
+            journal: writer of the digest's file.
         """
         self._history = history
         self._journal = journal
@@ -90,24 +90,24 @@ class DigestWriter:
         self._look_again()
 
     def _look_again(self) -> None:
-        """Look at all of the history from its beginning."""
+        """Start over at the beginning of the history."""
         self._trials = self._history.trials
         self._open: set[str] = set()
-        """Trials of which more may come to be known."""
+        """Trials whose state may still change."""
         self._seen_trials = self._seen_proposals = 0
 
     def update(self) -> None:
-        """Write what became known since the last call. Raises JournalError if it cannot."""
+        """Write the changes since the last call. Raises JournalError if that fails."""
         with self._history.lock:
             events = [*self._new_trials(), *self._new_proposals()]
         if events:
             self._journal.append_all(events)
 
     def remake(self) -> None:
-        """Write all of it anew, because its file is gone or is not what was written.
+        """Write the whole digest again, because its file is missing or was modified.
 
         Raises:
-            JournalError: it cannot be written.
+            JournalError: the file cannot be written.
         """
         self._journal.begin_anew()
         self._said = {}
@@ -118,7 +118,7 @@ class DigestWriter:
     def _new_trials(self) -> list[AnyEvent]:
         trials = self._history.trials
         if trials is not self._trials:
-            self._look_again()  # It was replayed from its beginning.
+            self._look_again()  # The history was replayed from its beginning.
         self._open.update(islice(trials, self._seen_trials, None))
         self._seen_trials = len(trials)
         changed: list[AnyEvent] = []
@@ -149,7 +149,7 @@ class DigestWriter:
 
 
 def kinds_of(morphisms: Iterable[MorphismData]) -> Iterator[str]:
-    """Yield the kind of each morphism."""
+    """Return an iterator over the kinds of morphisms."""
     return (str(data["kind"]) for data in morphisms)
 
 
@@ -158,7 +158,7 @@ def _state(trial: Trial) -> tuple[bool, bool]:
 
 
 def summarize(trial: Trial) -> TrialSummary:
-    """Return what a search needs to know of a trial."""
+    """Return the summary of a trial for the search."""
     started = trial.started
     ended, checkpoint = _state(trial)
     return TrialSummary(

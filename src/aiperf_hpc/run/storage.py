@@ -22,22 +22,22 @@ T = TypeVar("T")
 PASSING = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.EREMOTEIO}
 )
-"""What a full disk, a quota, or a file server that restarts answers; it may pass."""
+"""Transient errors: of a full disk, an exceeded quota or a restarting file server."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0
 PROMPT_SECONDS = 5.0
-"""Seconds after which a call waits for storage: on a hard NFS mount it never fails, but hangs."""
+"""Seconds after which a call counts as waiting: on a hard NFS mount, calls hang instead of fail."""
 
 
 class Retry(Protocol):
-    """Carries out an action on storage."""
+    """Performs an action on storage."""
 
     def __call__(self, action: Callable[[], T], what: str, verb: str = "write") -> T:
-        """Do ``action``; errors say what it could not do. Raises StorageError when it fails."""
+        """Perform ``action``. Raises StorageError, with ``verb`` and ``what``, if it fails."""
         ...
 
 
 def no_retry(action: Callable[[], T], what: str, verb: str = "write") -> T:
-    """Do ``action``, once."""
+    """Perform ``action`` once."""
     try:
         return action()
     except OSError as error:
@@ -46,27 +46,27 @@ def no_retry(action: Callable[[], T], what: str, verb: str = "write") -> T:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A time in which storage was waited for."""
+    """A period of waiting for storage."""
 
     began_utc: float
     seconds: float
     why: str
-    """What could not be done, and what storage answered."""
+    """The failed operation and the error of the storage."""
 
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A call that is under way."""
+    """A call in progress."""
 
     since: float
-    """The time from which on it counts as waiting, monotonic seconds."""
+    """Time from which the call counts as waiting, monotonic seconds."""
     why: str
 
 
 class BackoffRetry:
-    """Repeats an action while its error may pass, until it is done or waiting is pointless.
+    """Repeats an action after transient errors, until it succeeds or ``give_up`` returns True.
 
-    Threads may share it.
+    It is thread-safe.
     """
 
     def __init__(
@@ -75,33 +75,33 @@ class BackoffRetry:
         *,
         clock: Clock = SYSTEM,
     ) -> None:
-        """Make it.
+        """Create a retry policy.
 
         Args:
-            give_up: asked before each pause; True ends the waiting.
-            clock: what it pauses by.
+            give_up: called before each pause; True ends the waiting.
+            clock: clock of the pauses.
         """
         self._give_up = give_up
         self._clock = clock
         self._lock = threading.Lock()
         self._waited = 0.0
-        """The seconds of all waits that are over."""
+        """Total seconds of all finished waits."""
         self._calls: list[_Call] = []
-        """The calls that are under way."""
+        """Calls in progress."""
         self._began = math.inf
         self._why = ""
-        """What is waited for, and in ``_began`` since when, as calls that are done found."""
+        """Reason of the current wait; ``_began`` is its start. Both are set by finished calls."""
         self._over: list[Wait] = []
 
     @property
     def waited(self) -> float:
-        """Seconds in which someone waited so far: after a failure, or for long in one call."""
+        """Total seconds of waiting so far, after failures or in slow calls of any thread."""
         now = self.waiting
         return self._waited + (0.0 if now is None else now.seconds)
 
     @property
     def waiting(self) -> Wait | None:
-        """What is waited for now, and for how long already; None when nobody waits."""
+        """The current wait with its duration so far; None if no thread waits."""
         with self._lock:
             now = self._clock.monotonic()
             oldest = min(self._calls, key=lambda call: call.since, default=None)
@@ -111,7 +111,7 @@ class BackoffRetry:
             return Wait(self._clock.utc() - seconds, seconds, oldest.why)
 
     def take(self) -> list[Wait]:
-        """Return the waits that are over and were not taken before."""
+        """Return the waits that finished since the last call."""
         with self._lock:
             taken = self._over
             self._over = []
@@ -148,7 +148,7 @@ class BackoffRetry:
             call.why = why
 
     def _end(self, call: _Call) -> None:
-        """Note the wait that ends with a call, unless others still wait."""
+        """Record the wait that ends with a call, unless other calls still wait."""
         now = self._clock.monotonic()
         if call.since >= now:
             return
@@ -163,49 +163,49 @@ class BackoffRetry:
 
 
 Sync = Callable[[int], None]
-"""What brings what was written to an open file to stable storage."""
+"""Function that flushes an open file to stable storage."""
 
 
 def to_stable_storage(file: int) -> None:
-    """Wait until what was written to an open file outlives a power cut."""
+    """Wait until the content of an open file survives a power failure."""
     os.fsync(file)
 
 
 MOST_STALE = 3
-"""How often a handle may be stale although its name leads to its file, before it is given up."""
+"""Number of stale-handle errors after which a handle is reopened although its file exists."""
 
 
 class GrowingFile:
-    """A file that its one writer extends, each time to stable storage.
+    """An append-only file with one writer; each addition is flushed to stable storage.
 
-    It writes at the place that it knows, never at the end that a file server names: after an
-    error that is too far away, and zeros would fill the gap. So an addition that failed can be
-    made again, as often as needed, and is there once.
+    It writes at its own offset, never at the end reported by a file server, which may be too far
+    after an error, so that zeros would fill the gap. A failed addition can therefore be repeated
+    any number of times and is stored once.
     """
 
     def __init__(self, path: Path, sync: Sync = to_stable_storage) -> None:
-        """Open the file, or make it. Raises OSError."""
+        """Open or create the file. Raises OSError."""
         self._path = path
         self._sync = sync
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
         self.size = os.fstat(self._file).st_size
-        """Bytes that are surely there."""
+        """Bytes that are known to be on stable storage."""
         self._inode = os.fstat(self._file).st_ino
         self._unfinished = False
         self._stale = 0
-        """How often its handle was stale although its name led to it."""
+        """Number of stale-handle errors although the path led to the file."""
 
     def add(self, data: bytes) -> None:
         """Write ``data`` at the end and wait until it is on stable storage.
 
         Raises:
-            OSError: it is not known how much of it is there. Add it again, or cut it off.
-            StorageError: the file is not as this writer left it; nothing was written.
+            OSError: an unknown part of the data was written. Add it again, or cut it off.
+            StorageError: another process modified the file; nothing was written.
         """
         try:
             self._add(data)
         except OSError as error:
-            # EBADF: a server that restarted could not give the handle back to this client.
+            # EBADF: a restarted server could not restore the handle for this client.
             bad = error.errno == errno.EBADF
             if not (bad or error.errno == errno.ESTALE) or not self._reopen(at_once=bad):
                 raise
@@ -223,21 +223,21 @@ class GrowingFile:
         self.size += len(data)
 
     def _check(self) -> None:
-        """Require that nobody else has written, nor removed the file."""
+        """Require that no other process has written or removed the file."""
         try:
             now = os.fstat(self._file)
         except OSError:
-            return  # On NFS a handle that was stale for a while can be written, but not asked.
+            return  # On NFS, fstat may fail on a handle that was stale while writes succeed.
         if now.st_nlink == 0:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         if now.st_size != self.size:
             raise self._changed(now.st_size)
 
     def _reopen(self, *, at_once: bool) -> bool:
-        """Open the file that the name leads to, if the handle is no good; return whether.
+        """Open the file at the path again if the handle is unusable; return whether it was opened.
 
-        A handle whose export is taken back and offered again is good again. Until then it is
-        better kept: with two handles, Linux 6.1 hangs when it closes the older one.
+        A handle becomes usable again when its withdrawn export returns. Until then it is better
+        kept: Linux 6.1 hangs when the older of two handles is closed.
         """
         if os.stat(self._path).st_ino == self._inode and not at_once:
             self._stale += 1
@@ -260,14 +260,14 @@ class GrowingFile:
         )
 
     def cut(self) -> None:
-        """Cut off what failed to be added. Raises OSError."""
+        """Truncate a failed addition. Raises OSError."""
         if self._unfinished:
             os.ftruncate(self._file, self.size)
             self._unfinished = False
 
     def close(self) -> None:
         """Close the file."""
-        # On NFS closing reports the failed write once more; the handle is closed all the same.
+        # On NFS, closing reports the failed write again; the handle is closed anyway.
         with suppress(OSError):
             os.close(self._file)
 
@@ -277,7 +277,7 @@ def _failed(verb: str, what: str, error: OSError) -> StorageError:
 
 
 def nearest_existing(folder: Path) -> Path:
-    """Return ``folder``, or the nearest of its parents that is there, as an absolute path."""
+    """Return ``folder`` or its nearest existing parent, as an absolute path."""
     folder = folder.absolute()
     return next(path for path in (folder, *folder.parents) if os.path.lexists(path))
 
@@ -285,18 +285,18 @@ def nearest_existing(folder: Path) -> Path:
 def require_writable(
     folder: Path, what: str = "the run directory", option: str = "--run-dir"
 ) -> None:
-    """Make a folder with a file in it where ``folder`` is or would be, and remove both.
+    """Check that ``folder`` is writable by creating and removing a folder with a file in it.
 
-    Only trying says whether a file system is mounted for reading, has a quota, or makes no folders
-    at all, as ``/proc``.
+    Only an attempt shows whether a file system is read-only, has a quota, or does not support new
+    folders, like ``/proc``.
 
     Args:
-        folder: what is to be written.
-        what: what it is to the user.
-        option: by which the user may name another one.
+        folder: folder to check; its nearest existing parent is tested if it does not exist.
+        what: name of the folder in messages.
+        option: command-line option that selects another folder.
 
     Raises:
-        RunDirectoryError: it cannot be done; the message says why.
+        RunDirectoryError: the folder is not writable; the message states the reason.
     """
 
     def refused(why: str) -> RunDirectoryError:
@@ -322,5 +322,5 @@ def require_writable(
 
 
 def free_bytes(folder: Path) -> int:
-    """Return the bytes that may still be written at ``folder`` or its nearest parent."""
+    """Return the free bytes of the file system of ``folder`` or its nearest existing parent."""
     return shutil.disk_usage(nearest_existing(folder)).free

@@ -1,4 +1,4 @@
-"""Time stamps of a run's heads, by authorities as RFC 3161 has them."""
+"""Time stamps of a run's journal digests by time-stamp authorities (RFC 3161)."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ from aiperf_hpc.run.records import TimeStamped
 from aiperf_hpc.untrusted.files import bytes_of
 
 RESOLUTION: Final = 1.0
-"""Seconds by which a time may be later than it is stamped: most authorities stamp whole ones."""
+"""Seconds by which the true time may exceed the stamp: most authorities stamp whole seconds."""
 BAD_CERTIFICATE: Final = (ValueError, InvalidVersion, DuplicateExtension, UnsupportedAlgorithm)
-"""What reading a certificate that somebody made up raises."""
+"""Exceptions raised by reading a fabricated certificate."""
 
 
 class NoStampError(AIPerfError):
-    """What is said to be a time stamp of a head is none."""
+    """An alleged time stamp of a journal digest is invalid."""
 
 
 class Stamp(NamedTuple):
-    """When an authority was shown a head."""
+    """The time at which an authority stamped a journal digest."""
 
     early: float
-    """Not before this, UTC seconds."""
+    """Earliest possible time, UTC seconds."""
     late: float
-    """Not after this, UTC seconds."""
+    """Latest possible time, UTC seconds."""
 
 
 def message_of(run: str, head: JournalDigest) -> bytes:
-    """Return what is stamped for a run's head."""
+    """Return the message that is stamped for a journal digest of a run."""
     return f"aiperf-hpc head {run} {head.bytes} {head.sha256}\n".encode()
 
 
@@ -61,12 +61,12 @@ def request_of(message: bytes) -> TimeStampRequest:
 
 
 def check_stamp(run: str, event: TimeStamped) -> Stamp:
-    """Return when a head of a run was stamped. Raises NoStampError if it was not."""
+    """Return the time of a stamped journal digest. Raises NoStampError if the stamp is invalid."""
     return stamp_of(_decoded(event), message_of(run, event.head))
 
 
 def is_trusted(run: str, event: TimeStamped, roots: Sequence[Certificate]) -> bool:
-    """Return whether a time stamp is signed below one of the trusted certificates."""
+    """Return whether a time stamp's signature chains to one of the trusted certificates."""
     response, message = _decoded(event), message_of(run, event.head)
     return any(_is_below(root, response, message) for root in roots)
 
@@ -88,7 +88,7 @@ def _certificates(response: TimeStampResponse) -> list[Certificate]:
 
 
 def read_roots(files: Sequence[Path]) -> tuple[Certificate, ...]:
-    """Return the certificates in files of PEM. Raises UsageError where there are none."""
+    """Return the certificates in PEM files. Raises UsageError if a file has none."""
     found: list[Certificate] = []
     for path in files:
         try:
@@ -108,7 +108,7 @@ def _decoded(event: TimeStamped) -> TimeStampResponse:
 
 
 def parsed(content: bytes) -> TimeStampResponse:
-    """Return a response. Raises NoStampError when it is none."""
+    """Parse a response. Raises NoStampError if it is malformed."""
     try:
         return decode_timestamp_response(content)
     except ValueError:
@@ -116,7 +116,7 @@ def parsed(content: bytes) -> TimeStampResponse:
 
 
 def stamp_of(response: TimeStampResponse, message: bytes) -> Stamp:
-    """Return what a response says. Raises NoStampError when it is not of this message."""
+    """Return the time in a response. Raises NoStampError if it does not stamp ``message``."""
     if response.status != PKIStatus.GRANTED:
         raise NoStampError(f"it is refused, with status {response.status}")
     try:

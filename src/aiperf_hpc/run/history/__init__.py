@@ -1,7 +1,7 @@
-"""A run as its journals tell it: the records replayed into trials, replicas and proposals.
+"""The history of a run: its journals replayed into trials, replicas and proposals.
 
-The one read model: search workers, the status, the report, the score and the verification all
-read a ``RunHistory``.
+It is the only read model: search workers, the status, the report, the score and the verification
+all use a ``RunHistory``.
 """
 
 from aiperf_hpc.run.history.query import RunHistory

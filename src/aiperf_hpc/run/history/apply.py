@@ -1,4 +1,4 @@
-"""Applying records to the state of a run: the state is a function of the records before."""
+"""Application of records to the state of a run, which is a pure function of its records."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from aiperf_hpc.trial import JobPhase, TrialState
 
 @dataclass(slots=True)
 class _Writer:
-    """The life of a replica that wrote a journal."""
+    """The attempt of a replica that wrote a journal."""
 
     replica: ReplicaHistory
     source: JournalSource
     heartbeat: records.Heartbeat | FrequentHeartbeat | None = None
-    """The last one that was read."""
+    """The last heartbeat that was read."""
 
     def close(self) -> None:
-        """Give the replica its last heartbeat; to do so with each took a microsecond."""
+        """Store the last heartbeat in the replica's history: once, as storing each takes 1 us."""
         match self.heartbeat:
             case FrequentHeartbeat() as last:
                 self.replica.heartbeat = last.model()
@@ -42,16 +42,16 @@ class _Writer:
 
 @dataclass(slots=True, eq=False)
 class HistoryState(RunState):
-    """The state of a run, changed by each record that is applied."""
+    """The state of a run, updated by each applied record."""
 
     _taken: set[str] = field(default_factory=set)
     _lost: set[str] = field(default_factory=set)
-    """Trials whose trained weights were found gone or damaged."""
+    """Trials whose trained weights were found missing or damaged."""
     _samplers: dict[Path, SamplerHistory] = field(default_factory=dict)
     """The latest sampler of each journal."""
 
     def apply(self, source: JournalSource, added: Iterable[AnyRecord]) -> None:
-        """Apply what was added to a journal, but for what a replaced replica wrote."""
+        """Apply new records of a journal, except those written by a replaced attempt."""
         if source.replica is None:
             self._apply_all_of_primary(source, added)
             return
@@ -94,10 +94,10 @@ class HistoryState(RunState):
                 self._change(utc, event, by)
 
     def add(self, other: HistoryState) -> bool:
-        """Add what the journals of other replicas add up to, as if they had been read after these.
+        """Merge the state of other replicas' journals, as if they had been read after these.
 
-        Return whether that can be done: not where both tell of a trial or a candidate of one name,
-        which only their records, one after the other, can tell apart. Then this state is of no use.
+        Return False if that is impossible because both states have a trial or a candidate of the
+        same name, which only a sequential replay can resolve. This state is then unusable.
         """
         if self.trials.keys() & other.trials.keys() or (
             self.proposals.keys() & other.proposals.keys()
@@ -122,12 +122,12 @@ class HistoryState(RunState):
         return True
 
     def interrupt(self) -> None:
-        """Give the trials of replicas that were started again their end."""
+        """End the open trials of attempts that were replaced by later ones."""
         for trial in list(self._open.values()):
             replica = self.replicas[trial.replica]
             until = replica.fence(trial.incarnation)
             if until < math.inf:
-                # A rank that dies takes the others with it, and is a failure of the trial.
+                # The failure of a rank ends all ranks and counts as a failure of the trial.
                 failed = replica.several_ranks
                 trial.state = TrialState.FAILED if failed else TrialState.STOPPED
                 trial.interrupted = f"its replica was lost and started again{replica.death(until)}"
@@ -143,7 +143,7 @@ class HistoryState(RunState):
         return self.replicas[name]
 
     def _trial(self, name: str, by: _Writer) -> Trial | None:
-        """Return a replica's trial; None, and a problem, if it started none of that name."""
+        """Return a replica's trial, or None after reporting a problem if it did not start it."""
         trial = self.trials.get(name)
         if trial is None or trial.replica != by.replica.id:
             self._orphan(by, f"a record of trial {name}, which no record of this replica started")
@@ -161,13 +161,13 @@ class HistoryState(RunState):
             self._take_proposal(event.proposal)
 
     def _take_proposal(self, name: str) -> None:
-        """Let a proposal wait no more, also when it is yet to be read."""
+        """Remove a proposal from the queue, even if its record has not been read yet."""
         self._taken.add(name)
         if name in self.proposals:
             self.waiting[self.proposals[name].replica].pop(name, None)
 
     def _leave(self, by: _Writer, utc: float, state: TrialState, reason: str) -> None:
-        """End the trial that a life of a replica left open for the next one to go on with."""
+        """End the open trial of an attempt, which the replica's next attempt resumes."""
         for name in by.replica.trials:
             trial = self._open.get(name)
             if trial is not None and trial.incarnation == by.source.incarnation:
@@ -177,7 +177,7 @@ class HistoryState(RunState):
                 del self._open[name]
 
     def _apply_primary(self, record: Record, end: int) -> None:
-        """Apply a record of the primary's, which ends after so many bytes of its journal."""
+        """Apply a record of the primary that ends at an offset of its journal in bytes."""
         event = record.event
         match event:
             case records.RunStarted():
@@ -233,7 +233,7 @@ class HistoryState(RunState):
             case records.ClocksRead(clocks=clocks):
                 self.primary_clocks.append(clocks)
             case _:
-                pass  # Heartbeats count by their time alone.
+                pass  # Only the time of a heartbeat matters.
 
     def _witness(self, url: str) -> WitnessHistory:
         return self.witnesses.setdefault(url, WitnessHistory(url))
@@ -395,7 +395,7 @@ class HistoryState(RunState):
 
 
 def _extend(own: object, more: object) -> None:
-    """Add what another state has collected."""
+    """Extend a collection by another state's."""
     match own, more:
         case dict(), dict():
             own.update(more)
@@ -407,7 +407,7 @@ def _extend(own: object, more: object) -> None:
             own.extend(more)
 
 
-# Frequent records are looked up by type: a chain of isinstance cost as much as all the rest.
+# Frequent records are dispatched by type; a chain of isinstance doubles the time.
 _CHANGES: Final[dict[type, Callable[[HistoryState, float, Any, _Writer], None]]] = {
     records.TrialStarted: HistoryState._trial_started,
     records.Progress: HistoryState._progress,
@@ -429,4 +429,4 @@ _OF_TRIAL: Final = (
     records.BestEpochDropped,
     records.CheckpointDropped,
 )
-"""The records of a trial that its replica started before."""
+"""Records that refer to a trial which their replica has already started."""

@@ -1,4 +1,4 @@
-"""How many replicas a run had over time: a pure function of its history."""
+"""The number of active replicas over time: a pure function of a run's history."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from aiperf_hpc.run.history.replicas import ReplicaHistory
 from aiperf_hpc.trial import JobPhase
 
 GONE = (JobPhase.REQUEUED, JobPhase.LOST, JobPhase.DONE, JobPhase.FAILED)
-"""The phases of a job whose replica is not at work, whatever it last said."""
+"""Phases of a job whose replica is not active, regardless of its last record."""
 
 
 class Presence(NamedTuple):
-    """One life of a replica: from its first record to its end, or to its last sign of life."""
+    """One attempt of a replica: from its first record to its end or its last heartbeat."""
 
     replica: str
     begin: float
-    """UTC seconds, as ``end`` is."""
+    """Start, UTC seconds; the same unit as ``end``."""
     end: float
 
 
 class Step(NamedTuple):
-    """From when on how many replicas were there."""
+    """The number of active replicas from a time on."""
 
     utc: float
     replicas: int
 
 
 def presences(history: RunHistory, until: float) -> list[Presence]:
-    """Return when each life of each replica was there, within the clock's time up to ``until``.
+    """Return the time span of each attempt of each replica, from the clock's start to ``until``.
 
-    A life ends with its own last words, when a later life of the replica starts, or, where it died,
-    with its last sign of life. The latest life of a replica that is at work lasts.
+    An attempt ends with its record of the end, when a later attempt of the replica starts, or with
+    its last heartbeat if it failed. The latest attempt of an active replica lasts until ``until``.
     """
     start = history.start_utc
     if start is None:
@@ -46,7 +46,7 @@ def presences(history: RunHistory, until: float) -> list[Presence]:
 
 
 def steps(presences: Sequence[Presence]) -> list[Step]:
-    """Return the number of replicas from each time on at which it changed, the earliest first."""
+    """Return each change of the number of replicas, in order of time."""
     changes = [(p.begin, 1) for p in presences] + [(p.end, -1) for p in presences]
     found: list[Step] = []
     count = 0
@@ -58,7 +58,7 @@ def steps(presences: Sequence[Presence]) -> list[Step]:
 
 
 def requested_nodes(history: RunHistory, nodes: int) -> int:
-    """Return how many nodes a run is to have now that began with ``nodes``."""
+    """Return the currently requested number of nodes of a run that started with ``nodes``."""
     return history.nodes_asked[-1][1] if history.nodes_asked else nodes
 
 
@@ -71,7 +71,7 @@ def _lives(replica: ReplicaHistory, until: float) -> Iterable[Presence]:
 
 
 def _is_at_work(replica: ReplicaHistory) -> bool:
-    """Return whether the latest life has neither ended nor is known to be gone."""
+    """Return whether the latest attempt has neither ended nor is known to have exited."""
     job = replica.job_state
     gone = job is not None and job.phase in GONE and replica.job_utc >= _begun(replica)
     return replica.ended is None and replica.exit_status is None and not gone

@@ -24,24 +24,23 @@ class RunHistory(RunState):
     def __init__(
         self, paths: RunPaths, *, replica: str | None = None, retry: Retry = no_retry
     ) -> None:
-        """Begin with nothing read.
+        """Create a history with nothing read.
 
         Args:
-            paths: the run.
+            paths: paths of the run.
             replica: the one replica whose journals are read; all when not given. The primary's
                 journal is read either way.
-            retry: how to read; a BackoffRetry waits while the storage is away.
+            retry: retry policy; a BackoffRetry waits while the storage is unavailable.
         """
         self.paths = paths
         self.lock = threading.RLock()
-        """The lock that is held while the journals are read, and by a thread that reads this while
-        others do."""
+        """Lock that is held during a refresh, and by threads that read the history concurrently."""
         self._all = replica is None
         self._replay = Replay.of(Tail(paths, {}, replica=replica, retry=retry))
         self._show()
 
     def refresh(self, replica: str | None = None) -> None:
-        """Read what was added to the journals, of one replica or of all.
+        """Read the new records of the journals of one replica or of all.
 
         Raises:
             JournalError: a journal is unreadable.
@@ -58,20 +57,20 @@ class RunHistory(RunState):
                 self._show()
 
     def _show(self) -> None:
-        """Take over the state that was replayed so far."""
+        """Adopt the replayed state."""
         for each in fields(RunState):
             setattr(self, each.name, getattr(self._replay.state, each.name))
 
     @property
     def rebuilt(self) -> int:
-        """How often everything was read again from the beginning."""
+        """Number of times that everything was read again from the beginning."""
         return self._replay.rebuilt
 
     @property
     def _tail(self) -> Tail:
         return self._replay.tail
 
-    # What was read.
+    # The content that was read.
 
     @property
     def problems(self) -> list[Problem]:

@@ -1,8 +1,8 @@
-"""Reading a run's journals: in this process or, where there is much to read, in several.
+"""Replay of a run's journals, in this process or, if they are large, in several processes.
 
-A process reads all journals of some replicas and sends back what they add up to: a quarter of their
-size at most, and mostly columns of numbers. Put together in the order of reading, that is what
-one process would have found.
+A process reads all journals of some replicas and returns the resulting state, which has at most a
+quarter of their size and consists mostly of columns of numbers. The states, merged in the order of
+reading, equal the result of a single process.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from aiperf_hpc.run.history.tail import JournalSource, Tail, no_collections
 from aiperf_hpc.run.paths import RunPaths, journal_order
 
 POOL_BYTES: Final = 96 << 20
-"""Bytes of journals from which several processes are worth their start."""
+"""Minimum size of journals in bytes for which several processes are worth their start."""
 SHARE_BYTES: Final = 32 << 20
-"""Bytes of journals that a process reads at once; one replica's journals are never divided."""
+"""Bytes of journals per task of a process; the journals of a replica are never split."""
 MAX_PROCESSES: Final = 8
 
 Look = Callable[[Tail], Iterable[JournalSource]]
-"""Selects the journals of a tail that are read."""
+"""Function that selects the journals of a tail to read."""
 
 
 @dataclass(slots=True)
@@ -42,15 +42,15 @@ class Replay:
     tail: Tail
     state: HistoryState
     rebuilt: int = 0
-    """How often everything was read again from the beginning."""
+    """Number of times that everything was read again from the beginning."""
 
     @classmethod
     def of(cls, tail: Tail) -> Replay:
-        """Return the replay of journals of which nothing was read."""
+        """Return a replay of journals with nothing read."""
         return cls(tail, HistoryState(tail.starts))
 
     def read(self, replica: str | None = None) -> None:
-        """Read what was added to the journals, of one replica or of all.
+        """Read the new records of the journals of one replica or of all.
 
         Raises:
             JournalError: a journal is unreadable.
@@ -96,8 +96,8 @@ def read_apart(paths: RunPaths, tail: Tail) -> Replay | None:
     combined: the one process then reports the reason.
 
     Args:
-        paths: the run.
-        tail: its journals, of which nothing was read.
+        paths: paths of the run.
+        tail: journals of the run, with nothing read.
 
     Raises:
         JournalError: the folders are unreadable.
@@ -111,7 +111,7 @@ def read_apart(paths: RunPaths, tail: Tail) -> Replay | None:
         reading = [pool.submit(read_share, paths, share) for share in shares]
         whole = Replay.of(tail.anew())
         whole.read_only([path for path in journals if not _replica_of(path)])
-        # Each result is let go of when it was added, or all would be there twice.
+        # Each result is released once it was added; otherwise all would be in memory twice.
         if all(whole.add(reading.pop(0).result()) for _ in shares):
             return whole
     return None
@@ -121,8 +121,8 @@ def shares_of(journals: Sequence[Path], most: int) -> Iterator[list[Path]]:
     """Divide the journals of replicas, in the order of reading, never those of one replica.
 
     Args:
-        journals: those of a run. The primary's, and those in no replica's folder, are left out.
-        most: bytes of a share at most, unless it is one replica's.
+        journals: journals of a run; the primary's and those outside replicas' folders are omitted.
+        most: maximum bytes of a part, unless it has a single replica.
     """
     share: list[Path] = []
     held = 0
@@ -181,7 +181,7 @@ def _end_with_parent() -> None:
 
 
 def _size(journal: Path) -> int:
-    """Return the bytes of a journal; those of one that is not there are none."""
+    """Return the size of a journal in bytes; 0 if it does not exist."""
     try:
         return journal.stat().st_size
     except OSError:

@@ -32,9 +32,9 @@ class WitnessHistory:
     key: str = ""
     """The fingerprint of its key; empty for a time-stamp authority."""
     times: int = 0
-    """How often it answered."""
+    """Number of answers."""
     first_utc: float = 0.0
-    """When it first did, UTC seconds: by its own clock, or the primary's for an authority."""
+    """Time of the first answer, UTC seconds: by its clock, or the primary's for an authority."""
     last_utc: float = 0.0
     greatest_gap: float = 0.0
     """The longest time between two answers, or from the run's start to the first, seconds."""
@@ -43,10 +43,10 @@ class WitnessHistory:
     last: Statement | None = None
     """The last statement; None for a time-stamp authority."""
     away: str = ""
-    """Why it does not answer; empty while it does."""
+    """Reason for which it does not answer; empty while it answers."""
 
     def take(self, utc: float, event: Witnessed | TimeStamped, start_utc: float | None) -> None:
-        """Take an answer, recorded at a time, UTC seconds."""
+        """Add an answer recorded at a time in UTC seconds."""
         if isinstance(event, Witnessed):
             self.key, self.last = event.key, event.statement
             utc, head = event.statement.utc, event.statement.head
@@ -60,13 +60,13 @@ class WitnessHistory:
         self.covered = max(self.covered, head.bytes)
 
     def change(self, event: WitnessState) -> None:
-        """Take that it began or ceased to answer."""
+        """Record that it began or ceased to answer."""
         self.away = "" if event.answers else event.detail
 
 
 @dataclass(slots=True, eq=False)
 class RunState:
-    """A run after the records that were applied so far."""
+    """The state of a run after the records applied so far."""
 
     starts: Starts
     """The starts of all attempts; the reader of the journals adds to it."""
@@ -138,7 +138,7 @@ class RunState:
 
     @property
     def start_utc(self) -> float | None:
-        """When the run's clock started, UTC seconds; None before."""
+        """Start of the run's clock, UTC seconds; None before."""
         if self.clock_starts == "now":
             return self.run_started.utc if self.run_started else None
         return self.clock_started.start_utc if self.clock_started else None
@@ -156,7 +156,7 @@ class RunState:
 
     @property
     def end_utc(self) -> float | None:
-        """When the run's clock stopped, UTC seconds."""
+        """Stop of the run's clock, UTC seconds."""
         return self.run_ended.utc if self.run_ended else None
 
     @property

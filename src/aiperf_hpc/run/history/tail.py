@@ -1,4 +1,4 @@
-"""Which journals a run has, what was added to them, and from when on it no longer counts."""
+"""The journals of a run, their new records, and the time from which records no longer count."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class JournalSource:
 
 
 class Tail:
-    """The journals of a run, each as far as it was read."""
+    """The journals of a run with their read positions."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class Tail:
         replica: str | None = None,
         retry: Retry = no_retry,
     ) -> None:
-        """Begin with nothing read.
+        """Create a tail with nothing read.
 
         Args:
-            paths: the run.
+            paths: paths of the run.
             starts: the known starts of attempts; updated by this object.
             replica: the one replica whose journals are read; all when not given. The primary's
                 journal is read either way.
-            retry: how to read; a BackoffRetry waits while the storage is away.
+            retry: retry policy; a BackoffRetry waits while the storage is unavailable.
         """
         self.starts = starts
         self.sources: dict[Path, JournalSource] = {}
@@ -120,10 +120,10 @@ class Tail:
         self._known |= other._known
 
     def added(self, source: JournalSource) -> Iterator[AnyRecord]:
-        """Yield what was added to a journal; its ``fence`` is what is known by then.
+        """Yield the new records of a journal; its ``fence`` reflects the starts known by then.
 
         Raises:
-            JournalError: it is unreadable.
+            JournalError: the journal is unreadable.
         """
         replica = source.replica
         for record in source.reader.read_quickly():

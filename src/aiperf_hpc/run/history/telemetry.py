@@ -1,7 +1,7 @@
 """A node's telemetry in the journals: its exact energy, and its history at limited resolution.
 
-A run of 512 nodes takes 1.5 million samples a day. The energy of each is kept; everything else is
-reduced to at most ``MOST_POINTS`` intervals, which become longer as there are more.
+A run of 512 nodes takes 1.5 million samples per day. The energy of each sample is stored; all other
+values are reduced to at most ``MOST_POINTS`` intervals per sampler, which lengthen over time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from aiperf_hpc.telemetry.values import Equipment, NodeUse, Part, Sample
 
 MOST_POINTS: Final = 240
-"""When there are as many points, two become one."""
+"""Number of points at which adjacent points are merged in pairs."""
 
 MEANS: Final = (
     "cpu",
@@ -30,44 +30,45 @@ MEANS: Final = (
     "watts",
     "power",
 )
-"""What a point has the mean of. Of all accelerators it is the mean utilisation, the sum of memory
-and watts, and the highest temperature. The power is that of all meters, each while it metered."""
+"""Values that a point averages. Over accelerators, utilization is the mean, memory and watts are
+sums, and the temperature is the maximum. Power is the sum over all meters, each over the time that
+it covers."""
 SUMS: Final = tuple(name for name in NodeUse.model_fields if name not in MEANS)
-"""What a point has the sum of, in bytes."""
+"""Values that a point sums up, in bytes."""
 
 
 Taken = tuple[float, Sample]
-"""When a sample was taken, UTC seconds, and what it is."""
+"""A sample with its time in UTC seconds."""
 
 
 class Point(NamedTuple):
-    """A stretch of time of one node."""
+    """The telemetry of one node over a time interval."""
 
     begin: float
-    """UTC seconds."""
+    """Start of the interval, UTC seconds."""
     end: float
     seconds: float
-    """How much of it was sampled."""
+    """Sampled seconds of the interval."""
     values: array[float]
-    """``MEANS`` and ``SUMS``, in order; nan for what was not told."""
+    """Values of ``MEANS`` and ``SUMS``, in order; nan if not reported."""
     utilisation: array[float]
-    """Of each accelerator, percent; nan where it was not told."""
+    """Utilization of each accelerator in percent; nan if not reported."""
     watts: array[float]
-    """Of each accelerator, its mean power."""
+    """Mean power of each accelerator in watts."""
 
     def get(self, name: str) -> float | None:
-        """Return one of ``MEANS`` or ``SUMS``; None where it was not reported."""
+        """Return a value of ``MEANS`` or ``SUMS``, or None if it was not reported."""
         value = self.values[_PLACES[name]]
         return None if math.isnan(value) else value
 
     def rate(self, name: str) -> float | None:
-        """Return one of ``SUMS`` by the second."""
+        """Return a value of ``SUMS`` per second, or None if it was not reported."""
         amount = self.get(name)
         return None if amount is None or self.seconds <= 0.0 else amount / self.seconds
 
     @classmethod
     def of(cls, samples: Sequence[Taken]) -> Point:
-        """Return what samples that follow one another say, column by column: it is quicker so."""
+        """Return the point of successive samples. It is computed by columns, which is faster."""
         seconds = [sample.seconds for _, sample in samples]
         nodes = [sample.node.__dict__ for _, sample in samples]
         uses = [sample.accelerators for _, sample in samples]
@@ -92,7 +93,7 @@ class Point(NamedTuple):
         )
 
     def with_next(self, other: Point) -> Point:
-        """Return this point and the next one as one."""
+        """Return this point merged with the next one."""
         one, two, means = self.seconds, other.seconds, len(MEANS)
         return Point(
             begin=self.begin,
@@ -109,28 +110,28 @@ _PLACES: Final = {name: place for place, name in enumerate((*MEANS, *SUMS))}
 
 
 class PartEnergy(NamedTuple):
-    """The energy of one part of a node, as far as it is known."""
+    """The measured energy of one part of a node."""
 
     joules: float
     seconds: float
-    """The seconds that it covers: the mean over the meters of the part."""
+    """Seconds covered by the measurement: the mean over the part's meters."""
 
     @property
     def watts(self) -> float | None:
-        """The mean power while it was metered."""
+        """Mean power over the measured time."""
         return self.joules / self.seconds if self.seconds > 0.0 else None
 
 
 def power_of(sample: Sample) -> float | None:
-    """Return the power of all meters, each while it metered; None where none did."""
+    """Return the total power of all meters over their covered times, or None if none measured."""
     meters = zip(sample.joules, sample.covered, strict=True)
     return _sum([joules / covered for joules, covered in meters if covered > 0.0])
 
 
 class _Energies:
-    """The energies of one part of a node, sample by sample, and their sums.
+    """The energies of one part of a node by sample, and their sums.
 
-    In millijoules and milliseconds, as which they are recorded: sums of them are exact, in whatever
+    They are integers of millijoules and milliseconds, as recorded, so that sums are exact in any
     order.
     """
 
@@ -150,7 +151,7 @@ class _Energies:
         self._last = max(self._last, utc)
 
     def until(self, utc: float) -> PartEnergy:
-        """Return the energy of what was sampled by then, UTC seconds."""
+        """Return the energy of the samples up to ``utc``, UTC seconds."""
         if self._last <= utc:
             return PartEnergy(self._sum / 1000.0, self._covered / 1000.0)
         counted = [end <= utc for end in self._ends]
@@ -161,32 +162,32 @@ class _Energies:
 
 
 class SamplerHistory:
-    """What one process told of its node."""
+    """The telemetry that one process recorded of its node."""
 
     def __init__(self, utc: float, replica: str, equipment: Equipment) -> None:
         self.began_utc = utc
         self.replica = replica
-        """Whose journal it is."""
+        """Replica whose journal contains it."""
         self.equipment = equipment
         self.absent = dict(equipment.absent)
-        """Why something is not told, as last said."""
+        """Last reported reasons for missing values, by name."""
         self.latest: tuple[float, Sample] | None = None
-        """The last sample, and when it was taken, UTC seconds."""
+        """The last sample, with its time in UTC seconds."""
         self.cpu_seconds = 0.0
-        """The processor time of the sampler's thread."""
+        """Processor time of the sampler's thread in seconds."""
         self.meters = Counter(meter.part for meter in equipment.meters)
-        """How many meters each part has."""
+        """Number of meters by part."""
         self._energies = {part: _Energies() for part in self.meters}
         self._places = {
             part: [i for i, meter in enumerate(equipment.meters) if meter.part is part]
             for part in self.meters
         }
-        """Where the meters of each part are among all."""
+        """Indices of each part's meters among all meters."""
         self._points: list[Point] = []
         self._open: list[Taken] = []
-        """The samples that no point has yet."""
+        """Samples that are not yet in a point."""
         self._pieces = 1
-        """How many samples make a point."""
+        """Number of samples per point."""
 
     @property
     def host(self) -> str:
@@ -194,11 +195,11 @@ class SamplerHistory:
 
     @property
     def end_utc(self) -> float:
-        """When its last sample was taken, UTC seconds."""
+        """Time of the last sample, UTC seconds."""
         return self.began_utc if self.latest is None else self.latest[0]
 
     def fits(self, sample: Sample) -> bool:
-        """Return whether a sample has a value for each meter and each accelerator, and no other."""
+        """Return whether a sample has exactly one value per meter and per accelerator."""
         meters, accelerators = len(self.equipment.meters), len(self.equipment.accelerators)
         use = sample.accelerators
         return (
@@ -208,7 +209,7 @@ class SamplerHistory:
         )
 
     def add(self, utc: float, sample: Sample) -> None:
-        """Take a sample that fits."""
+        """Add a sample that fits the equipment."""
         self.latest = utc, sample
         self.cpu_seconds += sample.cpu_seconds
         for name, why in sample.absent.items():
@@ -235,7 +236,7 @@ class SamplerHistory:
 
     @property
     def points(self) -> list[Point]:
-        """What the node did, in stretches of time."""
+        """The telemetry of the node as points in order of time."""
         return [*self._points, Point.of(self._open)] if self._open else list(self._points)
 
     def _close_point(self) -> None:
@@ -248,9 +249,9 @@ class SamplerHistory:
 
 
 def counted(samplers: Iterable[SamplerHistory]) -> list[SamplerHistory]:
-    """Return those of one host that count, by time; where several sampled at once, the longest.
+    """Return the samplers of one host that count, in order of time: the longest of concurrent ones.
 
-    That happens where processes of one host cannot see each other, as in containers.
+    Samplers overlap if processes of one host cannot see each other, e.g. in containers.
     """
     in_order = sorted(samplers, key=lambda s: (s.began_utc, s.replica))
     spans = [Span(s.began_utc, s.end_utc, s.equipment.seconds) for s in in_order]
@@ -276,20 +277,20 @@ def _known(values: Sequence[float | None]) -> list[float]:
 
 
 def _mean_over(values: Sequence[float | None], seconds: Sequence[float]) -> float:
-    """Return a mean by time; nan for none."""
+    """Return the mean of values weighted by time, or nan if there are none."""
     told = [(v, s) for v, s in zip(values, seconds, strict=True) if v is not None]
     return sum([v * s for v, s in told]) / sum([s for _, s in told]) if told else math.nan
 
 
 def _columns(rows: Sequence[Sequence[float | None]], seconds: Sequence[float]) -> array[float]:
-    """Return the mean by time of each accelerator."""
+    """Return the mean of each accelerator weighted by time."""
     return array("d", [_mean_over(column, seconds) for column in zip(*rows, strict=True)])
 
 
 def _weighted(
     one: Sequence[float], weight: float, two: Sequence[float], other: float
 ) -> array[float]:
-    """Return means by weight; where only one of both has a value, that."""
+    """Return weighted means of pairs; if only one of a pair has a value, that value."""
     both = weight + other
     pairs = zip(one, two, strict=True)
     return array(
@@ -307,27 +308,28 @@ def _added(one: Sequence[float], two: Sequence[float]) -> array[float]:
 
 
 class Span(NamedTuple):
-    """From when to when something lasted, in seconds."""
+    """A time span in seconds."""
 
     begin: float
     end: float
     tolerance: float
-    """How much of it may be shared with another span."""
+    """Maximum overlap with another span in seconds."""
 
 
 def apart(spans: Sequence[Span]) -> list[int]:
-    """Return the places of spans that can be kept so that no two of them overlap.
+    """Return the indices of a selection of spans that do not overlap.
 
-    The longest are kept first, of equal ones the earlier in the sequence; another only if it shares
-    no more than its tolerance with each that is kept.
+    Spans are selected from the longest to the shortest, equal ones in the order of the sequence, if
+    their overlap with each selected span is within their tolerance.
     """
     begins: list[float] = []
     ends: list[float] = []
-    """Of the spans that are kept, but those within another; both ascend."""
+    """Starts and ends of the selected spans that lie in no other, both in ascending order."""
     kept = []
     for place in sorted(range(len(spans)), key=lambda place: spans[place].begin - spans[place].end):
         begin, end, tolerance = spans[place]
-        # What is kept is no shorter: it shares more if it begins and ends so far within this one.
+        # A selected span is at least as long: it overlaps by more than the tolerance if it begins
+        # and ends that far within this one.
         before = bisect_left(begins, end - tolerance)
         if end - begin > tolerance and before and ends[before - 1] > begin + tolerance:
             continue
