@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from types import ModuleType
 from typing import cast
 
 from aiperf_hpc.clock import SYSTEM, Clock
@@ -16,10 +17,10 @@ from aiperf_hpc.replica.engines.base import RankEngine
 from aiperf_hpc.replica.engines.simulated import SimulatedEngine
 from aiperf_hpc.workloads.registry import workload_of
 
-MODULES = {
-    "tensorflow": "aiperf_hpc.replica.engines.tensorflow.engine",
-    "torch": "aiperf_hpc.replica.engines.torch.engine",
-}
+
+def _module(name: str) -> ModuleType:
+    """Import an engine's module, and with it the framework."""
+    return importlib.import_module(f"aiperf_hpc.replica.engines.{name}.engine")
 
 
 def load_engine(
@@ -51,7 +52,7 @@ def load_engine(
     if name == SimulatedEngine.name:
         return SimulatedEngine(settings.simulation, clock)
     try:
-        module = importlib.import_module(MODULES[name])
+        module = _module(name)
     except ModuleNotFoundError as error:
         raise EngineError(
             f"engine '{name}' needs the package '{error.name}': {ENGINES[name].remedy}"
@@ -70,7 +71,7 @@ def seen_devices(config: RunConfig) -> VisibleDevices | None:
         vendor, count = "NVIDIA", settings.simulation.accelerators
     else:
         engine_for(config, len(os.sched_getaffinity(0)))  # Says what is wrong.
-        module = importlib.import_module(MODULES[settings.name])
+        module = _module(settings.name)
         vendor, count = module.accelerators_here(settings)
     return devices_seen(vendor, count, os.environ) if count else None
 

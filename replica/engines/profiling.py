@@ -13,13 +13,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple, cast
 
 from aiperf_hpc.errors import EngineError
+from aiperf_hpc.extras import ENGINES
 from aiperf_hpc.run.replica_requests import KernelCategory, KernelTime
-
-MODULES = {
-    "tensorflow": "aiperf_hpc.replica.engines.tensorflow.profiler",
-    "torch": "aiperf_hpc.replica.engines.torch.profiler",
-}
-
 
 Rules = Sequence[tuple[KernelCategory, str]]
 """Categories with a regular expression each; the first that matches a name decides."""
@@ -76,12 +71,13 @@ def load_profiler(engine: str) -> Record:
     Raises:
         EngineError: it has none.
     """
-    if engine not in MODULES:
+    if engine not in ENGINES:
         raise EngineError(
             f"engine '{engine}' computes nothing that could be profiled; "
             "use --engine torch or --engine tensorflow"
         )
-    return cast("Record", importlib.import_module(MODULES[engine]).record)
+    module = importlib.import_module(f"aiperf_hpc.replica.engines.{engine}.profiler")
+    return cast("Record", module.record)
 
 
 class Launch(NamedTuple):
