@@ -11,10 +11,9 @@ import psutil
 
 
 def available_bytes(share: int = 1) -> int:
-    """Return the bytes of memory that one of ``share`` processes of this machine may take now.
+    """Return the memory in bytes that each of ``share`` processes on this machine can use now.
 
-    The smaller of what the machine says is available and, in a control group, what its limit
-    leaves.
+    It is based on the machine's available memory or, if lower, the control group's remaining limit.
     """
     available = psutil.virtual_memory().available
     limit = _cgroup_limit()
@@ -22,14 +21,14 @@ def available_bytes(share: int = 1) -> int:
 
 
 def cpu_model() -> str:
-    """Return the name of this machine's processor, or of its architecture where it says no more."""
+    """Return the name of this machine's processor, or else of its architecture."""
     lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(models, platform.machine())
 
 
 def last_level_cache_bytes() -> int | None:
-    """Return the size of the largest cache of the first core; None where the kernel hides it."""
+    """Return the size in bytes of the first core's largest cache, or None if it is unknown."""
     sizes = [
         int(path.read_text("ascii").strip().removesuffix("K")) * 2**10
         for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
@@ -56,24 +55,24 @@ VARIABLES: Final = {
     "AMD": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
     "Huawei": ("ASCEND_RT_VISIBLE_DEVICES",),
 }
-"""Each vendor's, the one that is set where none is first. AMD's are read one after the other, each
-of what the one before has left."""
+"""Variables that select accelerators, by vendor; the first one is used if none is set. AMD's are
+applied in order, each to the selection of the previous one."""
 BOUND: Final = "AIPERF_ACCELERATOR"
-"""The variable that keeps which one a process was bound to, as ``str`` of it writes it."""
+"""Variable with the accelerator that a process is bound to, as ``str(VisibleDevices)``."""
 NONE: Final = frozenset({"", "-1", "NoDevFiles"})
-"""Values for no accelerator at all; the last is of a scheduler."""
+"""Values that select no accelerator; the last is set by a scheduler."""
 
 
 class VisibleDevices(NamedTuple):
-    """Accelerators of one node, as a variable names them."""
+    """A selection of a node's accelerators by an environment variable."""
 
     variable: str
     names: tuple[str, ...]
-    """Numbers or unique identifiers, in the order in which frameworks count them."""
+    """Numbers or unique identifiers, in the frameworks' order."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return those of ``VARIABLE=NAME,NAME``, as ``str`` writes them."""
+        """Parse ``VARIABLE=NAME,NAME``, the format of ``str``."""
         variable, _, names = text.partition("=")
         return cls(variable, tuple(names.split(",")))
 
@@ -82,12 +81,12 @@ class VisibleDevices(NamedTuple):
 
 
 def devices_seen(vendor: str, count: int, environment: Mapping[str, str]) -> VisibleDevices:
-    """Return the names of the accelerators that a framework counts.
+    """Return the accelerators that are visible to a framework.
 
     Args:
-        vendor: whose they are.
-        count: how many the framework sees.
-        environment: in which it was asked.
+        vendor: vendor of the accelerators.
+        count: number of accelerators that the framework reports.
+        environment: environment variables of the framework's process.
     """
     variables = VARIABLES[vendor]
     given = next((name for name in variables if environment.get(name, "") not in NONE), None)

@@ -18,28 +18,28 @@ import psutil
 from aiperf_hpc.trial import Value
 
 DEAD = "ZX"
-"""The states, in ``/proc/PID/stat``, of a process that runs no more."""
+"""States of an exited process in ``/proc/PID/stat``."""
 
 
 class ProcessId(Value):
-    """One process, told from all others that have or had its number."""
+    """Unique identity of a process, even if its PID is reused."""
 
     machine: str
-    """Equal for processes that see each other's numbers: one boot, one namespace of numbers."""
+    """Boot and PID namespace, equal for processes that see each other's PIDs."""
     pid: int
     started: int
-    """When, in ticks since the boot. Not a time of day, which changes when a clock is set."""
+    """Start time in ticks since boot, which does not change if the clock is set."""
 
     @property
     def gone(self) -> bool | None:
-        """Whether it has ended; None where that cannot be seen from here."""
+        """Whether the process has exited, or None if it is not visible from this machine."""
         if self.machine != this_machine():
             return None
         return _started(self.pid) != self.started
 
 
 def this_process() -> ProcessId:
-    """Return the process that asks."""
+    """Return the identity of the calling process."""
     pid = os.getpid()
     started = _started(pid)
     assert started is not None  # noqa: S101 -- it is running
@@ -47,16 +47,16 @@ def this_process() -> ProcessId:
 
 
 def this_machine() -> str:
-    """Return a name for all processes that see each other's numbers, without spaces or dashes."""
+    """Return a name for this boot and PID namespace, without spaces or dashes."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except OSError:  # A sandbox need not have it.
+    except OSError:  # Missing in some sandboxes.
         boot = socket.gethostname()
     return f"{boot}.{os.stat('/proc/self/ns/pid').st_ino:x}".replace("-", "")
 
 
 def arguments_of(pid: int) -> list[str]:
-    """Return a process's command line; nothing when there is no such process."""
+    """Return a process's command line, or an empty list if there is no such process."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
@@ -64,39 +64,39 @@ def arguments_of(pid: int) -> list[str]:
 
 
 def runs_aiperf(pid: int) -> bool:
-    """Return whether a process has to do with this package, by its command line."""
+    """Return whether a process's command line contains "aiperf"."""
     return any("aiperf" in argument for argument in arguments_of(pid))
 
 
 def _started(pid: int) -> int | None:
-    """Return when a process started, in ticks since the boot; None if it runs no more."""
+    """Return a process's start time in ticks since boot, or None if it has exited."""
     try:
         line = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace")
     except OSError:
         return None
-    # The program's name is in parentheses and may have any character.
+    # The program's name is in parentheses and may contain any character.
     fields = line.rpartition(")")[2].split()
     return None if fields[0] in DEAD else int(fields[19])
 
 
 PATIENCE_SECONDS = 10.0
-"""How long to wait for killed processes: one that waits for storage may end much later."""
+"""Seconds to wait for killed processes; one that waits for storage may exit much later."""
 SPEAKER = "aiperf: "
-"""How a line begins that our programs write for people; what libraries write does not."""
+"""Prefix of the messages of this package's programs, which libraries' messages lack."""
 
 
 def run_in_session(
     command: Sequence[str], seconds: float | None = None, given: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command with all that it starts; nothing of it is left when this returns or raises.
+    """Run a command in its own session and kill all processes of the session when it ends.
 
     Args:
-        command: the program with its arguments.
-        seconds: the most that it may take.
-        given: what it reads from standard input; this process's own when not given.
+        command: program with its arguments.
+        seconds: time limit in seconds.
+        given: standard input of the command; that of this process by default.
 
     Raises:
-        subprocess.TimeoutExpired: it took longer than ``seconds``.
+        subprocess.TimeoutExpired: the command exceeded the time limit.
     """
     with subprocess.Popen(
         command,
@@ -115,7 +115,7 @@ def run_in_session(
 
 
 def failure_reason(done: subprocess.CompletedProcess[str], what: str = "it") -> str:
-    """Return why a program of this package failed: what it said last, else how ``what`` ended."""
+    """Return why a program of this package failed: its last message, or else its exit status."""
     if done.returncode < 0:
         ended_by = signal.Signals(-done.returncode)
         hint = "; the kernel does so where memory ends" if ended_by is signal.SIGKILL else ""
@@ -126,19 +126,19 @@ def failure_reason(done: subprocess.CompletedProcess[str], what: str = "it") -> 
 
 
 def end_session(session: int) -> None:
-    """Kill every process of a session: ranks and search workers may be in groups of their own.
+    """Kill every process of a session; ranks and search workers may have their own process groups.
 
-    What does not end in time is left: what it may still record is fenced.
+    Processes that do not exit in time are left running; fencing blocks their further records.
 
     Args:
-        session: its number, that of the process which leads it, whether that is there or not.
+        session: session ID, the PID of the session leader, which may have exited.
     """
     until = time.monotonic() + PATIENCE_SECONDS
     while (processes := _alive(session)) and time.monotonic() < until:
         for process in processes:
-            with contextlib.suppress(psutil.NoSuchProcess):  # Ended by itself.
+            with contextlib.suppress(psutil.NoSuchProcess):  # It exited by itself.
                 process.kill()
-        time.sleep(0.01)  # What was just being started is found by the next look.
+        time.sleep(0.01)  # The next iteration finds processes started meanwhile.
 
 
 def _alive(session: int) -> list[psutil.Process]:
@@ -158,9 +158,10 @@ def in_background(
     """Run ``work`` in a daemon thread while the block runs.
 
     Args:
-        work: called with an event that is set when the block ends; it returns soon after.
-        name: the thread's name.
-        patience: how many seconds the end of the block waits for it; until it ends when not given.
+        work: called with an event that is set when the block ends; it must return soon after.
+        name: name of the thread.
+        patience: maximum seconds to wait for the thread at the end of the block; unlimited by
+            default.
     """
     over = threading.Event()
     thread = threading.Thread(target=work, args=(over,), name=name, daemon=True)

@@ -1,7 +1,7 @@
-"""The schedulers that launch replicas, a row for each: their launchers and their jobs' variables.
+"""The table of schedulers that launch replicas, with their launchers and job variables.
 
-Both sides read this table. What the primary asks a scheduler is in the module that its row names;
-a replica only reads the variables of the job that it runs in.
+Primary and replicas read this table. The primary's requests to a scheduler are in the module that
+the row names; a replica only reads the variables of its job.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ JobField = Literal[
     "restarts", "node", "node_gpus", "step_gpus",
     "rank", "ranks", "local_rank", "step", "first_address",
 ]  # fmt: skip
-"""The fields of ``system.description.Job``, then the restarts of the job, the name of the node, the
-number of its accelerators that the job has and those of the step, then the fields of ``Task`` and
-the number of the process on its node."""
+"""Fields of ``system.description.Job``, followed by the job's restart count, the node name, the
+accelerators of the job and of the step on the node, and the fields of ``Task`` with the local
+rank."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduler:
-    """One scheduler."""
+    """A scheduler."""
 
     name: str
-    """Also the name of its section of the configuration, and of the launcher which that chooses."""
+    """Name of the scheduler, its configuration section and its default launcher."""
     modes: tuple[str, ...]
-    """The names of its other launchers."""
+    """Names of its other launchers."""
     help: str
-    """The part of the help of ``--launcher`` about it."""
+    """Part of the help text of ``--launcher``."""
     backend: str
-    """The module of the primary whose ``BACKEND`` launches by it."""
+    """Module of the primary with the ``BACKEND`` for this scheduler."""
     accelerators: str
-    """The setting that requests a node's accelerators."""
+    """Setting that requests a node's accelerators."""
     prefix: str
-    """The beginning of the names of its variables."""
+    """Prefix of its environment variables."""
     variables: Mapping[JobField, str]
-    """The variable of each field, where it has one."""
+    """Environment variable of each available field."""
 
     @property
     def title(self) -> str:
-        """Its name in texts."""
+        """Display name."""
         return self.name.upper()
 
     @property
     def launchers(self) -> tuple[str, ...]:
-        """All names of its launchers."""
+        """Names of all its launchers."""
         return (self.name, *self.modes)
 
 
@@ -83,40 +83,40 @@ SCHEDULERS: tuple[Scheduler, ...] = (SLURM,)
 
 
 def launcher_names() -> tuple[str, ...]:
-    """Return the launchers that a user may request."""
+    """Return the names of all launchers that a user can request."""
     modes = (mode for each in SCHEDULERS for mode in each.modes)
     return ("auto", *(each.name for each in SCHEDULERS), "local", *modes)
 
 
 class Task(NamedTuple):
-    """One process of a job's step."""
+    """A process of a job step."""
 
     job: int
     rank: int
     ranks: int
     step: int
     first_address: str
-    """The address of the allocation's first node, where rank 0 is."""
+    """Address of the first node of the allocation, which runs rank 0."""
 
 
 def job_variable(field: JobField, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the value of the scheduler's variable of a field; None if it is not set."""
+    """Return the value of the scheduler's variable for a field, or None if it is not set."""
     names = (each.variables[field] for each in SCHEDULERS if field in each.variables)
     return next((environment[name] for name in names if name in environment), None)
 
 
 def current(environment: Mapping[str, str] = os.environ) -> Scheduler | None:
-    """Return the scheduler whose job this process is in; None outside of one."""
+    """Return the scheduler of this process's job, or None outside a job."""
     return next((each for each in SCHEDULERS if each.variables["id"] in environment), None)
 
 
 def node_name() -> str:
-    """Return the scheduler's name for this node, or the host's."""
+    """Return the scheduler's name for this node, or else the host name."""
     return job_variable("node") or socket.gethostname()
 
 
 def task() -> Task:
-    """Return which task this process is. Raises KeyError for a variable that is not set."""
+    """Return the task of this process. Raises KeyError if a variable is not set."""
     variables = (current() or SCHEDULERS[0]).variables
     job, rank, ranks = (int(os.environ[variables[name]]) for name in ("id", "rank", "ranks"))
     first = os.environ[variables["first_address"]]

@@ -1,4 +1,4 @@
-"""Ending by a signal in order: what was begun is cleared away, and nothing interrupts that."""
+"""Graceful shutdown on signals: cleanup is not interrupted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Handler = Callable[[int, FrameType | None], None]
 
 
 class Interruption(KeyboardInterrupt):
-    """A signal asked this process to end."""
+    """A signal requested the end of this process."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -21,16 +21,16 @@ class Interruption(KeyboardInterrupt):
 
 
 class Interrupts:
-    """How often the user has asked for the end: the first time in order, then at once.
+    """Number of the user's requests to stop: the first is graceful, the second immediate.
 
-    A signal's handler only counts. It may come between any two instructions of a thread that
+    The signal handler only counts, because it may run between any two instructions of a thread that
     prints or holds a lock.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self.how = ""
-        """What the user did, in words."""
+        """The last request in words, such as Ctrl-C."""
 
     def received(self, number: int, _: FrameType | None) -> None:
         """Count a signal."""
@@ -38,23 +38,23 @@ class Interrupts:
         self.count += 1
 
     def at_once(self) -> bool:
-        """Return whether everything is to end now."""
+        """Return whether to stop immediately."""
         return self.count > 1
 
 
 def ending_signals() -> tuple[signal.Signals, ...]:
-    """Return those that ask to end; without SIGHUP where ``nohup`` has it ignored."""
+    """Return the signals that request the end of a process, without SIGHUP under ``nohup``."""
     deaf = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM, *(() if deaf else (signal.SIGHUP,)))
 
 
 @contextmanager
 def interruptible(*, exits: bool = False) -> Iterator[None]:
-    """Raise an Interruption in the block at the first signal; ignore those that follow.
+    """Raise an Interruption in the block on the first signal; ignore further signals.
 
     Args:
-        exits: whether the process exits after an interruption. The signals are then ignored until
-            its end: a Ctrl-C that ``run_to_its_end`` passes on comes a second time, maybe late.
+        exits: whether the process exits after an interruption. Signals are then ignored until its
+            end, because a Ctrl-C forwarded by ``run_to_its_end`` may arrive a second time, late.
     """
     numbers = ending_signals()
     interrupted = False
@@ -68,7 +68,7 @@ def interruptible(*, exits: bool = False) -> Iterator[None]:
 
     before = [signal.signal(number, ended) for number in numbers]
     try:
-        # Who started this process may have held them back until now.
+        # The parent process may have blocked the signals until now.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
         yield
     finally:
@@ -77,21 +77,19 @@ def interruptible(*, exits: bool = False) -> Iterator[None]:
 
 
 def run_to_its_end(command: Sequence[str], output: TextIO | None = None) -> int:
-    """Run a command whose process is ``interruptible``; return its status, as a shell does.
+    """Run a command whose process is ``interruptible``; return its status as a shell would.
 
-    Signals that this process gets are passed on to it. (A terminal's Ctrl-C it gets by itself
-    too, and ignores the second one.) It gets none before it can end in order.
+    Signals to this process are forwarded to the command. (It also receives a terminal's Ctrl-C
+    directly and ignores the second one.) Signals are blocked until it can shut down gracefully.
 
     Args:
-        command: the program with its arguments.
-        output: where what it prints goes; where this process prints when not given.
+        command: program with its arguments.
+        output: standard output of the command; that of this process by default.
     """
     numbers = ending_signals()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
-        process = subprocess.Popen(
-            command, stdout=output
-        )  # What is held back here is held back there.
+        process = subprocess.Popen(command, stdout=output)  # It inherits the blocked signals.
     except BaseException:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         raise
@@ -103,7 +101,7 @@ def run_to_its_end(command: Sequence[str], output: TextIO | None = None) -> int:
 
 @contextmanager
 def withheld() -> Iterator[None]:
-    """Hold the signals back that ask to end; what is started in the block inherits that."""
+    """Block the signals that request the end; processes started in the block inherit that."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ending_signals())
     try:
         yield
@@ -113,7 +111,7 @@ def withheld() -> Iterator[None]:
 
 @contextmanager
 def handled(numbers: Sequence[signal.Signals], handler: Handler) -> Iterator[None]:
-    """Let a handler have these signals while the block runs."""
+    """Install a handler for the signals during the block."""
     before = [signal.signal(number, handler) for number in numbers]
     try:
         yield
@@ -127,4 +125,4 @@ def _restore(numbers: Sequence[signal.Signals], handlers: Sequence[Any]) -> None
 
 
 def _ignored(_: int, __: FrameType | None) -> None:
-    """Not SIG_IGN, which the processes that are started would inherit."""
+    """Ignore a signal. Not SIG_IGN, because child processes would inherit that."""

@@ -1,1 +1,1 @@
-"""What a run's code and files are known by: signatures, releases, commits."""
+"""Integrity of a run's code and files: signatures, releases, commits."""

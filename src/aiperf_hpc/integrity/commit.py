@@ -1,6 +1,7 @@
-"""Which commit this code is: by its own repository, or stamped when it was built.
+"""The commit of this code, from its repository or from a stamp written by the build.
 
-The standard library only, since ``setup.py`` runs it before anything is installed.
+This module uses only the standard library, because ``setup.py`` runs it before anything is
+installed.
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ from pathlib import Path
 
 PROJECT = "aiperf-hpc"
 HERE = Path("src/aiperf_hpc/integrity/commit.py")
-"""The path of this file in the repository."""
+"""Path of this file in the repository."""
 STAMP = "commit.txt"
-"""The name of a file at the top of a package that was built, never in the repository, which has
-the commit."""
+"""Name of the file with the commit at the top of a built package; it is never in the repository."""
 
 
 def source_commit() -> str | None:
-    """Return the commit of this code, with + when it was changed; None where that is not known."""
+    """Return the commit of this code, with ``+`` if it has changes, or None if it is unknown."""
     try:
         return Path(__file__).parents[1].joinpath(STAMP).read_text("ascii").strip() or None
     except FileNotFoundError:
@@ -27,15 +27,15 @@ def source_commit() -> str | None:
 
 
 def commit_of(file: Path) -> str | None:
-    """Return the commit of the repository whose copy of this file ``file`` is.
+    """Return the commit of the repository that contains ``file`` as its copy of this file.
 
-    Not that of any other repository around it: of a project whose virtual environment this
-    package is installed in, or of this project's own, if that has the environment in it.
+    Other repositories around ``file`` do not count, such as a project (or a checkout of this one)
+    with a virtual environment that this package is installed in.
     """
     top = _top(file)
     if top is None:
         return None
-    # Without tags, which are no commits.
+    # Excludes tags, which are not commit hashes.
     return _git(top, "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+") or None
 
 
@@ -47,7 +47,7 @@ def uncommitted(file: Path) -> list[str]:
 
 
 def _top(file: Path) -> Path | None:
-    """Return the repository whose copy of this file ``file`` is; None where it is in no other."""
+    """Return the repository that contains ``file`` as its copy of this file, or None."""
     file = file.resolve()
     top = file.parents[len(HERE.parts) - 1]
     if file != top / HERE or _project(top) != PROJECT or _git(top, "rev-parse", "--show-cdup"):
@@ -67,8 +67,8 @@ def _project(top: Path) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """Return what git says about the repository of ``folder``; None where it says nothing."""
-    # What is set for another repository, e.g. GIT_DIR in a hook, is not about this one.
+    """Return the output of a git command in the repository of ``folder``, or None if it fails."""
+    # Variables for another repository, e.g. GIT_DIR in a hook, do not apply to this one.
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -84,5 +84,5 @@ def _git(folder: Path, *arguments: str) -> str | None:
             env={**kept, "GIT_OPTIONAL_LOCKS": "0"},
         )
     except OSError:
-        return None  # No git here.
+        return None  # git is not installed.
     return done.stdout.strip() if done.returncode == 0 else None

@@ -1,9 +1,9 @@
-"""The releases of this package, each by the SHA-256 of its files.
+"""The releases of this package, identified by the SHA-256 of their files.
 
-``releases/VERSION.sha256`` lists a release's files as ``sha256sum`` prints them, with paths
-relative to the package. A checkout and an installed package have the same files, so both are
-compared with it, without git. ``python -m aiperf_hpc.integrity.release`` writes the list of this
-version.
+``releases/VERSION.sha256`` lists the files of a release in the format of ``sha256sum``, with paths
+relative to the package. A checkout and an installed package have the same files, so either can be
+compared with the list without git. ``python -m aiperf_hpc.integrity.release`` writes the list of
+this version.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ PACKAGE = Path(__file__).parents[1]
 RELEASES = PACKAGE / "releases"
 SUFFIX = ".sha256"
 FILES = "aiperf-hpc files"
-"""The name of the digest of the package's files among the recorded versions."""
+"""Name of the digest of the package's files in the recorded versions."""
 
 
 def file_digests(package: Path = PACKAGE) -> dict[str, str]:
-    """Return the SHA-256 of each file of a package by its relative path, sorted.
+    """Return the SHA-256 of each file of a package, sorted by relative path.
 
-    Bytecode caches, the stamp of a build and the lists of releases do not count.
+    Bytecode caches, the build stamp and the lists of releases are excluded.
 
     Raises:
         OSError: a file cannot be read.
@@ -44,7 +44,7 @@ def file_digests(package: Path = PACKAGE) -> dict[str, str]:
 
 
 def _files(package: Path) -> Iterator[Path]:
-    # In a checkout, folders of the package are links to those of the repository.
+    # In a checkout, some folders of the package are links to folders of the repository.
     for folder, subfolders, names in os.walk(package, followlinks=True):
         subfolders[:] = [name for name in subfolders if name != "__pycache__"]
         yield from (Path(folder, name) for name in names)
@@ -55,29 +55,29 @@ def _is_list(path: Path, package: Path) -> bool:
 
 
 def listing(digests: Mapping[str, str]) -> str:
-    """Return digests as ``sha256sum`` prints them."""
+    """Return digests in the format of ``sha256sum``."""
     return "".join(f"{digest}  {name}\n" for name, digest in digests.items())
 
 
 @cache
 def package_digest() -> str:
-    """Return the SHA-256 of the list of this package's files."""
+    """Return the package digest: the SHA-256 of the list of this package's files."""
     return hashlib.sha256(listing(file_digests()).encode()).hexdigest()
 
 
 def released() -> dict[str, Path]:
-    """Return the list of each release's files, by its version."""
+    """Return the lists of the releases' files, by version."""
     return {path.name.removesuffix(SUFFIX): path for path in sorted(RELEASES.glob(f"*{SUFFIX}"))}
 
 
 @cache
 def list_digest(path: Path) -> str:
-    """Return the SHA-256 of a release's list, which is the package digest of that release."""
+    """Return the package digest of a release: the SHA-256 of its list."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def changes() -> list[str]:
-    """Return how this package's files differ from the release of its version, if there is one.
+    """Return the differences between this package's files and the release of its version, if any.
 
     Each is a path and ``changed``, ``missing`` or ``added``.
     """
@@ -100,7 +100,7 @@ def _differences(release: Mapping[str, str], files: Mapping[str, str]) -> Iterat
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the list of this version's files, once, from a checkout without changes."""
+    """Write the list of this version's files, once, from an unmodified checkout."""
     print_in_any_locale()
     parser = argparse.ArgumentParser(
         prog="python -m aiperf_hpc.integrity.release",

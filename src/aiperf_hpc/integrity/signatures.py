@@ -1,7 +1,7 @@
-"""Ed25519 keys and signatures in the formats of OpenSSH, which ``ssh-keygen -Y`` makes and checks.
+"""Ed25519 keys and signatures in OpenSSH formats, compatible with ``ssh-keygen -Y``.
 
-Keys are those of ``ssh-keygen -t ed25519``. A signature is what OpenSSH calls SSHSIG: it names its
-key and a namespace, so that what was signed for one purpose is worth nothing for another.
+Keys have the format of ``ssh-keygen -t ed25519``. Signatures have the SSHSIG format: they contain
+the public key and a namespace, so that a signature for one purpose is invalid for another.
 [OpenSSH, PROTOCOL.sshsig, PROTOCOL.key; RFC 8032; RFC 4253, section 6.6]
 """
 
@@ -33,45 +33,45 @@ KIND = b"ssh-ed25519"
 MAGIC = b"SSHSIG"
 VERSION = 1
 HASHES = ("sha512", "sha256")
-"""What OpenSSH hashes a message by, first what it does by itself."""
+"""Hash algorithms of OpenSSH for messages, its default first."""
 COLUMNS = 70
-"""The length of a line of base64 in what OpenSSH writes."""
+"""Line length of OpenSSH's base64 output."""
 BEGIN, END = "-----BEGIN SSH SIGNATURE-----\n", "-----END SSH SIGNATURE-----\n"
 LONGEST = 4096
-"""Bytes of the longest signature that is looked at; one by Ed25519 has 300 to 400."""
+"""Maximum size of a signature in bytes; an Ed25519 signature has 300 to 400."""
 MOST_KEYS = 1024 * 1024
-"""Bytes of the largest file of public keys: ten thousand of them."""
+"""Maximum size of a file of public keys in bytes, enough for ten thousand keys."""
 LARGEST_KEY = 2**16
-"""Bytes of the largest file of a private key; one of Ed25519 has 400."""
+"""Maximum size of a private key file in bytes; an Ed25519 key has 400."""
 
 
 class BadSignatureError(AIPerfError):
-    """A signature is damaged, or is not of what it is said to be of."""
+    """A signature is damaged or does not match the message or its purpose."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A key by which signatures are checked."""
+    """A public key that verifies signatures."""
 
     raw: bytes
-    """Its 32 bytes."""
+    """The 32 bytes of the key."""
     name: str = ""
-    """Whose it is, as far as its file says so."""
+    """Name of the owner according to the key file; may be empty."""
 
     @property
     def blob(self) -> bytes:
-        """The key as OpenSSH encodes it."""
+        """The key in OpenSSH's binary encoding."""
         return _string(KIND) + _string(self.raw)
 
     @property
     def fingerprint(self) -> str:
-        """Its fingerprint as ``ssh-keygen -l`` prints it."""
+        """Fingerprint in the format of ``ssh-keygen -l``."""
         digest = hashlib.sha256(self.blob).digest()
         return "SHA256:" + b64encode(digest).decode().rstrip("=")
 
     @property
     def line(self) -> str:
-        """The key as a file of OpenSSH has it."""
+        """The key as a line of an OpenSSH file."""
         return f"{KIND.decode()} {b64encode(self.blob).decode()} {self.name}".rstrip() + "\n"
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class PublicKey:
 
 
 class PrivateKey:
-    """A key that signs."""
+    """A private key that signs messages."""
 
     def __init__(self, key: Ed25519PrivateKey, name: str = "") -> None:
         self._key = key
@@ -87,21 +87,21 @@ class PrivateKey:
         self.public = PublicKey(raw, name)
 
     def sign(self, message: bytes, namespace: str) -> bytes:
-        """Return a signature of a message as a file of OpenSSH has it."""
+        """Return the signature of a message in OpenSSH's file format."""
         made = _Signature(self.public.raw, namespace, HASHES[0], b"")
         signature = self._key.sign(made.signed(message))
         return _Signature(self.public.raw, namespace, HASHES[0], signature).armored()
 
 
 def make_key(path: Path, name: str) -> PublicKey:
-    """Make a key: the private one for its owner alone to read, the public one beside it.
+    """Create a key pair: a private key readable only by its owner, and the public key next to it.
 
     Args:
-        path: of the private key; the public one's ends in ``.pub``.
-        name: whose it is.
+        path: path of the private key; the path of the public key has ``.pub`` appended.
+        name: name of the owner.
 
     Raises:
-        UsageError: one of the files is there, or cannot be written.
+        UsageError: one of the files already exists or cannot be written.
     """
     if not name.isprintable():
         raise UsageError("the name of a key is one line of text")
@@ -122,7 +122,7 @@ def make_key(path: Path, name: str) -> PublicKey:
 
 
 def public_path(path: Path) -> Path:
-    """Return where the public key of a private key's file is."""
+    """Return the path of the public key that belongs to a private key file."""
     return path.with_name(f"{path.name}.pub")
 
 
@@ -130,7 +130,7 @@ def load_private_key(path: Path) -> PrivateKey:
     """Read a private key that only its owner may read.
 
     Raises:
-        UsageError: it cannot be read, others may read it, or it is none.
+        UsageError: the file cannot be read, is readable by others, or is not an Ed25519 key.
     """
     try:
         with open_regular(path) as file:
@@ -159,10 +159,10 @@ def load_private_key(path: Path) -> PrivateKey:
 
 
 def read_trusted(files: Iterable[Path]) -> tuple[PublicKey, ...]:
-    """Return the keys in files of public keys, of allowed signers, or in folders of ``*.pub``.
+    """Return the keys in public key files, allowed-signers files, or folders of ``*.pub`` files.
 
     Raises:
-        UsageError: one cannot be read, or has no key of Ed25519.
+        UsageError: a file cannot be read or has no Ed25519 key.
     """
     return tuple(key for file in files for key in _trusted_in(file))
 
@@ -203,15 +203,15 @@ def _key_of(words: list[str]) -> PublicKey:
 
 
 def check_signature(message: bytes, signature: bytes, namespace: str) -> PublicKey:
-    """Return the key by which a message was signed. Whose that is, the signature cannot say.
+    """Return the key that signed a message. The signature does not identify its owner.
 
     Args:
-        message: what was signed.
-        signature: a file of OpenSSH, to its last byte as OpenSSH writes it.
-        namespace: what it was signed for.
+        message: signed message.
+        signature: content of a signature file, exactly as OpenSSH writes it.
+        namespace: purpose of the signature.
 
     Raises:
-        BadSignatureError: it is damaged, of something else, or for another purpose.
+        BadSignatureError: the signature is damaged, or for another message or namespace.
     """
     found = _Signature.parse(signature)
     if found.namespace != namespace:
@@ -228,7 +228,7 @@ def check_signature(message: bytes, signature: bytes, namespace: str) -> PublicK
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """The parts of a signature."""
+    """Fields of a signature."""
 
     key: bytes
     namespace: str
@@ -236,13 +236,13 @@ class _Signature:
     signature: bytes
 
     def signed(self, message: bytes) -> bytes:
-        """Return what of a message is signed."""
+        """Return the data that is signed for a message."""
         digest = hashlib.new(self.hashed_by, message).digest()
         parts = (self.namespace.encode(), b"", self.hashed_by.encode(), digest)
         return MAGIC + b"".join(map(_string, parts))
 
     def armored(self) -> bytes:
-        """Return it as text."""
+        """Return the signature in OpenSSH's text format."""
         parts = (
             PublicKey(self.key).blob,
             self.namespace.encode(),
@@ -257,7 +257,7 @@ class _Signature:
 
     @classmethod
     def parse(cls, text: bytes) -> _Signature:
-        """Read it. Raises BadSignatureError unless each byte is as OpenSSH writes it."""
+        """Parse a signature. Raises BadSignatureError unless it is exactly as OpenSSH writes it."""
         try:
             found = cls._parsed(text)
         except (ValueError, struct.error):
@@ -282,12 +282,12 @@ class _Signature:
 
 
 def _string(content: bytes) -> bytes:
-    """Return bytes with their number before them. [RFC 4251, section 5]"""
+    """Return bytes prefixed with their length. [RFC 4251, section 5]"""
     return struct.pack(">I", len(content)) + content
 
 
 def _strings(content: bytes) -> Iterator[bytes]:
-    """Yield what ``_string`` put one after the other. Raises struct.error for anything else."""
+    """Yield the strings in a concatenation of ``_string`` results. Raises struct.error."""
     at = 0
     while at < len(content):
         (length,) = struct.unpack_from(">I", content, at)

@@ -1,4 +1,4 @@
-"""What a node and its accelerators do and draw while a run lasts.
+"""Telemetry: utilization, power and energy of a node and its accelerators during a run.
 
-A missing tool or permission is a label with its reason, never a failure.
+A missing tool or permission is recorded with its reason and never causes a failure.
 """

@@ -1,7 +1,7 @@
-"""The meters of a node's energy: RAPL's counters, accelerators' counters, and integrated power.
+"""The energy meters of a node: RAPL counters, accelerators' counters, and integrated power.
 
-RAPL's counters (``/sys/class/powercap``) are Intel's and AMD's own. Since Linux 5.10 they are
-readable by root alone unless a site says otherwise (CVE-2020-8694).
+RAPL counters (``/sys/class/powercap``) exist on Intel and AMD processors. Since Linux 5.10 only
+root can read them unless the site changes their permissions (CVE-2020-8694).
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from aiperf_hpc.system.tools import ROOT, AbsentError, entries, number_of, text_
 from aiperf_hpc.telemetry.values import Meter, Part
 
 LONGEST_GAP: Final = 5.0
-"""Seconds between two readings of power, where it is read once a second, from which on what was
-between them is not covered."""
+"""Maximum interval in seconds between two power readings at one reading per second; the energy of a
+longer gap is not counted."""
 LONGEST_WRAP: Final = 120.0
-"""Seconds in which no counter of RAPL begins anew twice: it takes 262 kJ, in 120 s 2.2 kW."""
+"""Seconds in which a RAPL counter wraps at most once: it wraps after 262 kJ, 2.2 kW for 120 s."""
 
 
 class EnergyMeter(NamedTuple):
-    """A meter of energy."""
+    """An energy meter."""
 
     meter: Meter
     energy: Counter | Trapezoid
-    """The energy by its readings."""
+    """Energy computed from the readings."""
 
 
 def zone_meter(zone: Zone) -> EnergyMeter:
-    """Return the meter of a zone of RAPL."""
+    """Return the meter of a RAPL zone."""
     meter = Meter(part=zone.part, name=zone.name, source="RAPL", label="measured")
     return EnergyMeter(meter, Counter(1e-6, zone.greatest, LONGEST_WRAP))
 
@@ -39,11 +39,11 @@ def zone_meter(zone: Zone) -> EnergyMeter:
 def accelerator_meters(
     source: AcceleratorSource, first: Sequence[Reading], every: float
 ) -> dict[int, EnergyMeter]:
-    """Return meters of the accelerators that have an energy counter or power, by their place.
+    """Return the meters of the accelerators with an energy counter or power sensor, by position.
 
     Args:
-        source: the accelerators' source.
-        first: the first reading of each, which decides.
+        source: source of the accelerators.
+        first: first reading of each accelerator, which determines its meter.
         every: seconds between two readings.
     """
     return {
@@ -70,31 +70,31 @@ def _accelerator_meter(
 
 
 class Zone(NamedTuple):
-    """A counter of energy in microjoules."""
+    """A RAPL zone: an energy counter in microjoules."""
 
     name: str
-    """Such as ``package-0``, or ``package-0 dram``."""
+    """Name of the zone, such as ``package-0`` or ``package-0 dram``."""
     part: Part
     path: Path
     greatest: int
-    """The value after which the counter begins anew at 0."""
+    """Maximum value of the counter, after which it wraps to 0."""
 
     def read(self) -> int:
-        """Return the counter. Raises OSError and ValueError."""
+        """Return the counter's value. Raises OSError and ValueError."""
         return number_of(self.path)
 
 
 def rapl_zones(root: Path = ROOT) -> list[Zone]:
-    """Return the zones whose energies add up: each package, and memory where it is told apart.
+    """Return the disjoint zones: each package, and memory if it has its own zone.
 
-    Cores and graphics are in their package; memory is not. The whole platform, which few have, has
-    all of them in it.
+    A package includes its cores and graphics but not memory. The platform zone, which is rare,
+    includes everything and is not used.
 
     Raises:
-        AbsentError: there is none, or none that may be read.
-        OSError, ValueError: the kernel's files are not as they should be.
+        AbsentError: there is no zone, or reading is not permitted.
+        OSError, ValueError: the kernel's files have unexpected content.
     """
-    # Not intel-rapl-mmio, which counts the same package again.
+    # Not intel-rapl-mmio, which duplicates the package.
     found = [
         zone
         for package in entries(root / "sys/class/powercap")
@@ -127,30 +127,30 @@ def _zone(folder: Path, name: str, part: Part) -> Zone:
 
 
 class _Energy:
-    """The energy since the previous call of ``take``."""
+    """Energy since the previous call of ``take``."""
 
     _joules = _seconds = 0.0
 
     def take(self) -> tuple[float, float]:
-        """Return the joules since the last time, and how many seconds they cover."""
+        """Return the joules since the previous call, and the number of seconds that they cover."""
         taken = self._joules, self._seconds
         self._joules = self._seconds = 0.0
         return taken
 
 
 class Counter(_Energy):
-    """The energy by a counter that begins anew after its greatest value."""
+    """Energy from a counter that may wrap."""
 
     def __init__(
         self, joules_each: float, greatest: int | None = None, longest: float = math.inf
     ) -> None:
-        """Begin without a reading.
+        """Create a counter without a reading.
 
         Args:
-            joules_each: what one of the counter's units is.
-            greatest: the value after which it begins anew at 0; None of one that never does.
-            longest: seconds in which it surely does so once at most; what was between two readings
-                further apart is not known.
+            joules_each: unit of the counter in joules.
+            greatest: maximum value, after which the counter wraps to 0; None if it never wraps.
+            longest: seconds in which the counter wraps at most once. The energy between two
+                readings further apart is unknown and not counted.
         """
         self._joules_each = joules_each
         self._greatest = greatest
@@ -158,10 +158,10 @@ class Counter(_Energy):
         self._last: tuple[float, int] | None = None
 
     def read(self, now: float, value: int | None) -> None:
-        """Take a reading at ``now``, in monotonic seconds; None if it failed.
+        """Add a reading at ``now``, in monotonic seconds; None if it failed.
 
-        One that is less than the last has wrapped round. Where it never does it was reset, as by
-        a driver that was loaded again, and what it had counted meanwhile is not known.
+        A value below the previous one means that the counter wrapped. If it never wraps, it was
+        reset, as by reloading the driver, and the energy since the previous reading is unknown.
         """
         if value is None:
             return
@@ -177,21 +177,21 @@ class Counter(_Energy):
 
 
 class Trapezoid(_Energy):
-    """The energy by readings of power, which is taken to change evenly between two of them."""
+    """Energy from power readings by the trapezoidal rule."""
 
     def __init__(self, longest: float) -> None:
-        """Begin without a reading.
+        """Create an integral without a reading.
 
         Args:
-            longest: seconds between two readings from which on what was between is not known.
+            longest: maximum seconds between two readings; longer gaps are not counted.
         """
         self._longest = longest
         self._last: tuple[float, float] | None = None
 
     def read(self, now: float, watts: float | None) -> None:
-        """Take a reading at ``now``, in monotonic seconds; None if it failed.
+        """Add a reading at ``now``, in monotonic seconds; None if it failed.
 
-        Nothing is known from then until the next one.
+        The intervals before and after a failed reading are not counted.
         """
         if self._last is not None and watts is not None:
             then, before = self._last

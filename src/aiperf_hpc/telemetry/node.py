@@ -1,4 +1,4 @@
-"""A node's use: processors, memory, disks, networks, and the run's processes on it."""
+"""The use of a node: processors, memory, disks, networks, and the run's processes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from aiperf_hpc.telemetry.values import NodeUse
 
 LOOPBACK: Final = "lo"
 _WORD_BYTES: Final = 4
-"""A port's counters of data are in words of 4 bytes, as InfiniBand defines them."""
+"""Unit of a port's data counters in bytes, as defined by InfiniBand."""
 
 
 class Processes(Protocol):
     """The processes of a run on this node."""
 
     def totals(self) -> tuple[float, int]:
-        """Return their CPU seconds so far, and the sum of their resident sets."""
+        """Return their total CPU seconds and the sum of their resident set sizes in bytes."""
         ...
 
 
@@ -29,7 +29,7 @@ class NodeMeter:
     """Measures the node's use since the previous sample."""
 
     def __init__(self, processes: Processes, root: Path = ROOT) -> None:
-        """Take the first readings of the counters."""
+        """Read the counters for the first time."""
         self._processes = processes
         self._root = root
         self.probe = RepeatedProbe((OSError, ValueError, RuntimeError, psutil.Error))
@@ -47,7 +47,7 @@ class NodeMeter:
         read = self.probe.read
         now, before = self._read(), self._before
         self._before = now
-        # Less than before, where a process or a device has gone.
+        # A counter decreases if a process or a device disappears.
         passed = {k: max(0.0, v - before[k]) for k, v in now.items() if k in before}
         busy, idle = passed.pop("busy", 0.0), passed.pop("idle", 0.0)
         processes = passed.pop("processes_cpu", None)
@@ -88,10 +88,10 @@ class NodeMeter:
 
 
 def _cpu_times() -> dict[str, float]:
-    """Return the busy and idle seconds of all logical CPUs; waiting for a disk is idle."""
+    """Return the busy and idle seconds of all logical CPUs; I/O wait counts as idle."""
     times = psutil.cpu_times()
     idle = times.idle + getattr(times, "iowait", 0.0)
-    # A guest's time is in its user's already.
+    # User time already includes guest time.
     guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
     return {"busy": sum(times) - guests - idle, "idle": idle}
 

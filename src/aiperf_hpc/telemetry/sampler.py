@@ -1,4 +1,4 @@
-"""Sampling one node's telemetry: read every second, recorded at an interval, once on each host."""
+"""The telemetry sampler: one per host, reads every second and records at a longer interval."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from aiperf_hpc.telemetry.node import NodeMeter, Processes
 from aiperf_hpc.telemetry.values import AcceleratorUse, Equipment, Sample
 
 READ_SECONDS: Final = 1.0
-"""Seconds between two readings of what is cheap to read; no more, for an energy by power."""
+"""Seconds between two readings of cheap values; at most 1 for energy integrated from power."""
 
 
 class _Accelerators:
-    """The accelerators of one source: what was read of them since the last sample."""
+    """The accelerators of one source, with their readings since the last sample."""
 
     def __init__(self, source: AcceleratorSource, seconds: float, now: float) -> None:
         self.source = source
@@ -47,7 +47,7 @@ class _Accelerators:
         self._take_in(now, first)
 
     def read(self, now: float) -> None:
-        """Read all of them, or note that they tell nothing."""
+        """Read all accelerators; if that fails, add empty readings."""
         told = self.source.probe.read(self.source.tool, self.source.read)
         self._take_in(now, told or [Reading()] * len(self.source.names))
 
@@ -60,7 +60,7 @@ class _Accelerators:
         self._readings.append(readings)
 
     def take(self) -> dict[str, list[float | None]]:
-        """Return the columns of a sample."""
+        """Return the columns of a sample, and start a new one."""
         read = list(zip(*self._readings, strict=True))
         columns = {
             column: [_mean([getattr(reading, column) for reading in each]) for each in read]
@@ -74,7 +74,7 @@ class _Accelerators:
 
 
 class Sampler:
-    """Reads what is cheap once a second, and all of it for each sample."""
+    """Reads cheap values once per second, and all values for each sample."""
 
     def __init__(
         self,
@@ -89,12 +89,12 @@ class Sampler:
         """Take the first readings.
 
         Args:
-            processes: the run's, on this node.
-            sources: of its accelerators.
-            seconds: between two samples.
-            clock: by which energy is integrated.
-            absent: why there is no source of a vendor's.
-            root: above ``/sys``.
+            processes: processes of the run on this node.
+            sources: sources of the node's accelerators.
+            seconds: seconds between two samples.
+            clock: clock for the integration of energy.
+            absent: reasons for missing sources, by vendor.
+            root: parent folder of ``/sys``.
         """
         self._clock = clock
         self._begun = now = clock.monotonic()
@@ -131,15 +131,15 @@ class Sampler:
 
     @property
     def quick(self) -> bool:
-        """Whether there is anything that is read between two samples."""
+        """Whether there are values to read between two samples."""
         return bool(self._zones) or any(a.source.cheap for a in self._accelerators)
 
     def read(self) -> None:
-        """Read what is cheap."""
+        """Read the cheap values."""
         self._read([each for each in self._accelerators if each.source.cheap])
 
     def take(self) -> Sample:
-        """Read everything; return what there is to tell since the last time."""
+        """Read all values and return the sample since the previous call."""
         self._read(self._accelerators)
         now = self._clock.monotonic()
         seconds, self._begun = now - self._begun, now
@@ -178,7 +178,7 @@ class Sampler:
 def sampler(
     processes: Processes, *, seconds: float, clock: Clock, root: Path = ROOT
 ) -> Iterator[Sampler]:
-    """Give a sampler of this node, with the tools of all vendors open while the block runs."""
+    """Create a sampler of this node; the tools of all vendors are open during the block."""
     absent: dict[str, str] = {}
     with ExitStack() as stack:
         sources = []
@@ -191,13 +191,13 @@ def sampler(
 
 
 def _joined(columns: Sequence[Mapping[str, Sequence[float | None]]]) -> AcceleratorUse:
-    """Return the columns of all sources, one behind the other."""
+    """Concatenate the columns of all sources."""
     names = AcceleratorUse.model_fields
     return AcceleratorUse(**{name: tuple(v for c in columns for v in c[name]) for name in names})
 
 
 def _changes(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
-    """Return the reasons that are new, and an empty one for each that is no more."""
+    """Return the new reasons, and an empty reason for each value that is available again."""
     new = {name: why for name, why in now.items() if before.get(name) != why}
     return new | {name: "" for name in before if name not in now}
 
@@ -212,12 +212,12 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 
 END_SECONDS: Final = 15.0
-"""How long the end of a process waits for the last sample: a vendor's program may take 10 s, and
-one that hangs must not keep the process."""
+"""Maximum wait for the last sample at the end of a process, in seconds. A vendor's program may run
+for 10 s, and one that hangs must not block the process."""
 
 
 Record = Callable[[Equipment | Sample], None]
-"""What stores what there is to tell. Raises AIPerfError where it cannot."""
+"""Function that records telemetry. Raises AIPerfError if it cannot."""
 
 
 @contextmanager
@@ -230,18 +230,18 @@ def sampled(
     record: Record,
     root: Path = ROOT,
 ) -> Iterator[None]:
-    """Sample this node from a thread of its own while the block runs, unless another process does.
+    """Sample this node in a separate thread during the block, unless another process does.
 
-    When that one has ended, this one goes on. What goes wrong is told on standard error and in a
-    last record, and never ends the block.
+    If that process ends, this one takes over. Errors are reported on standard error and in a last
+    record, and never end the block.
 
     Args:
-        name: what is the same for all processes of a run, and for no other's.
-        processes: the run's, on this node.
-        seconds: between two samples.
-        clock: by which energy is integrated.
-        record: called from the thread.
-        root: above ``/sys``.
+        name: name shared by all processes of the run and unique to the run.
+        processes: processes of the run on this node.
+        seconds: seconds between two samples.
+        clock: clock for the integration of energy.
+        record: function that records telemetry, called in the thread.
+        root: parent folder of ``/sys``.
     """
 
     def work(over: threading.Event) -> None:
@@ -256,7 +256,7 @@ def sampled(
         except Exception as error:  # noqa: BLE001 -- told; the benchmark goes on without it
             traceback.print_exc()
             why = f"unexpected {type(error).__name__}: {error}"
-            with suppress(AIPerfError):  # It has been told already.
+            with suppress(AIPerfError):  # The error was already reported.
                 host = socket.gethostname()
                 record(Equipment(host=host, seconds=seconds, absent={"telemetry": why}))
 
@@ -266,7 +266,7 @@ def sampled(
 
 @contextmanager
 def claimed_host(name: str, over: threading.Event, *, every: float) -> Iterator[bool]:
-    """Wait until no other process has the host, or it is over; give whether it is ours."""
+    """Wait for the claim on the host or for ``over``; yield whether this process has the claim."""
     while (claim := claim_host(name)) is None:
         if over.wait(every):
             yield False
@@ -278,9 +278,9 @@ def claimed_host(name: str, over: threading.Event, *, every: float) -> Iterator[
 def sample_until(
     own: Sampler, over: threading.Event, *, seconds: float, clock: Clock, record: Record
 ) -> None:
-    """Read and record in time until it is over; then record what is left.
+    """Read and record at fixed intervals until ``over``; then record the last sample.
 
-    What could not be done in time, as where storage was waited for, is not made up for.
+    Missed readings and samples, as during a wait for storage, are skipped.
     """
     read = clock.monotonic()
     due = read + seconds
@@ -298,10 +298,10 @@ def sample_until(
 
 
 def claim_host(name: str) -> socket.socket | None:
-    """Return what no other process of this host has under this name until it is closed, or ends.
+    """Return a claim on the host, held by one process per name until closed or exit, or None.
 
-    It is an address of Linux's abstract namespace, which no file is left of. Containers may have a
-    namespace each.
+    It is a socket in Linux's abstract namespace, which leaves no file. Containers may have separate
+    namespaces.
     """
     claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:

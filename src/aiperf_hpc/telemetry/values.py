@@ -1,4 +1,4 @@
-"""The recorded values of telemetry. A value that is None has its reason under its name."""
+"""The recorded values of telemetry. ``absent`` has the reasons for values that are None."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from aiperf_hpc.system.description import AcceleratorName
 from aiperf_hpc.trial import Value
 
 Amount = Annotated[float, Field(ge=0.0, le=1e18, allow_inf_nan=False)]
-"""An amount, such as bytes; no node has an exabyte."""
+"""A nonnegative amount, such as a number of bytes; no node has an exabyte."""
 Energy = Annotated[float, Field(ge=0.0, le=1e12, allow_inf_nan=False)]
-"""Joules or seconds of one meter in one sample: a megawatt for eleven days. As many thousandths,
-summed over all meters of a node, are whole numbers of 64 bits."""
+"""Joules or seconds of one meter in one sample, at most a megawatt for eleven days. In thousandths,
+the sum over all meters of a node fits into 64-bit integers."""
 MOST_PARTS = 4_096
-"""Meters or accelerators of a node."""
+"""Maximum number of meters or accelerators of a node."""
 Signed = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -29,85 +29,87 @@ class Part(StrEnum):
 
 
 Label = Literal["measured", "estimated", "absent"]
-"""Measured: by a counter of energy, or from power that was read at least once a second.
-Estimated: from power that was read less often, or of a part of what there is. Absent: not at all.
+"""Quality of an energy value.
+
+Measured: from an energy counter, or from power read at least once per second. Estimated: from power
+read less often, or for only some of the components. Absent: not available.
 """
 
 
 class Meter(Value):
-    """A meter of energy."""
+    """An energy meter."""
 
     part: Part
     name: str
-    """The name of what it meters, such as ``NVIDIA 0`` or ``package-1``."""
+    """Name of the measured component, such as ``NVIDIA 0`` or ``package-1``."""
     source: str
-    """The source of the energy, e.g. ``RAPL``."""
+    """Source of the energy value, e.g. ``RAPL``."""
     label: Literal["measured", "estimated"]
 
 
 class AcceleratorUse(Value):
-    """The use of a node's accelerators: in each field a value per accelerator, in order."""
+    """Use of a node's accelerators. Each field has one value per accelerator, in order."""
 
     utilisation: tuple[Amount | None, ...] = ()
-    """Percent of the time in which something ran; the mean of the readings."""
+    """Mean utilization: percentage of time with an active kernel."""
     memory: tuple[Amount | None, ...] = ()
-    """Bytes in use, as read last."""
+    """Last reading of the used memory in bytes."""
     watts: tuple[Amount | None, ...] = ()
-    """The mean power."""
+    """Mean power in watts."""
     celsius: tuple[Signed | None, ...] = ()
-    """The highest temperature that was read."""
+    """Maximum temperature in degrees Celsius."""
     mhz: tuple[Amount | None, ...] = ()
-    """The mean clock of the compute units."""
+    """Mean clock of the compute units in MHz."""
     memory_mhz: tuple[Amount | None, ...] = ()
-    """The mean clock of the memory."""
+    """Mean memory clock in MHz."""
 
 
 class NodeUse(Value):
-    """What a node did; bytes are those of the interval."""
+    """Use of a node in an interval; transferred bytes are those of the interval."""
 
     cpu: Amount | None = None
-    """Percent of all its logical CPUs' time in which they were busy."""
+    """Busy time of all logical CPUs in percent."""
     processes_cpu: Amount | None = None
-    """Percent of one core that the run's processes took: 200 for two that were busy."""
+    """CPU time of the run's processes in percent of one core: 200 for two busy cores."""
     processes_memory: Amount | None = None
-    """The sum of their resident sets in bytes; what they share counts for each of them."""
+    """Sum of the resident set sizes of the run's processes in bytes; shared pages count in each."""
     memory: Amount | None = None
-    """Bytes of memory that are not available, whoever has them."""
+    """Unavailable memory of the node in bytes, used by any process."""
     disk_read: Amount | None = None
-    """Bytes that all its block devices read."""
+    """Bytes read from all block devices."""
     disk_written: Amount | None = None
     network_received: Amount | None = None
-    """Bytes that its network interfaces received, but for the loopback."""
+    """Bytes received by all network interfaces except the loopback."""
     network_sent: Amount | None = None
     fabric_received: Amount | None = None
-    """Bytes that its ports of InfiniBand, RoCE or Omni-Path received by verbs."""
+    """Bytes received through verbs by InfiniBand, RoCE or Omni-Path ports."""
     fabric_sent: Amount | None = None
 
 
 class Equipment(Value):
-    """What a sampler has to tell of its node."""
+    """Description of a sampler's node: accelerators, energy meters and missing values."""
 
     host: str
     seconds: Amount
-    """Between two samples."""
+    """Seconds between two samples."""
     accelerators: Annotated[tuple[AcceleratorName, ...], Field(max_length=MOST_PARTS)] = ()
     meters: Annotated[tuple[Meter, ...], Field(max_length=MOST_PARTS)] = ()
     absent: dict[str, str] = {}
-    """Why something is not told, by its name."""
+    """Reasons for missing values, by name."""
 
 
 class Sample(Value):
-    """What a node did and drew since the sample before."""
+    """Use and energy of a node since the previous sample."""
 
     seconds: Amount
-    """How long that was; it ends where the sample was taken."""
+    """Duration of the interval, which ends when the sample was taken."""
     node: NodeUse
     accelerators: AcceleratorUse = AcceleratorUse()
     joules: tuple[Energy, ...] = ()
-    """By each of the equipment's meters, in order."""
+    """Energy of each meter of the equipment, in order."""
     covered: tuple[Energy, ...] = ()
-    """The seconds that the joules of each meter cover."""
+    """Seconds covered by the energy of each meter."""
     cpu_seconds: Amount = 0.0
-    """The processor time that the sampler's own thread took; not that of programs it started."""
+    """CPU time of the sampler's thread in seconds, without that of programs it started."""
     absent: dict[str, str] = {}
-    """What is no longer told, and why; empty text for what is told again."""
+    """Newly missing values with the reasons; the reason is empty for a value available again."""
