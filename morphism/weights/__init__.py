@@ -1,1 +1,1 @@
-"""Weights: stored, checked, inherited."""
+"""Weights: storage, validation and inheritance."""

@@ -1,10 +1,9 @@
-"""Normalisations that change nothing: moments estimated from weights, then measured on a batch.
+"""Identity batch normalizations: moments estimated from weights, then measured on a batch.
 
-An inserted batch normalisation standardises by the moments of what it reads and undoes that by its
-scale and shift. In inference it is the identity whatever these moments are. In training mode it is
-the identity if they are the moments of that very batch. So it begins with moments estimated from
-the weights alone, and before the first training step they are measured by whoever can execute the
-graph.
+An inserted batch normalization standardizes its input by moments and cancels that by its scale and
+shift. In inference, it is the identity for any moments. In training mode, it is the identity only
+for the moments of the current batch. It therefore starts with moments estimated from the weights,
+which an engine replaces by moments measured before the first training step.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ from aiperf_hpc.morphism.weights.weight_file import Array, Weights
 
 Vector = NDArray[np.float64]
 MeasureMoments = Callable[[], NDArray[np.floating[Any]]]
-"""Executes the network as it is now, in training mode, on the batch; returns mean and biased
-variance of what every normalisation reads, flat, in the order of ``graph.statistics``."""
+"""Executes the current network in training mode on the batch. Returns the mean and biased variance
+of the input of every normalization, flattened, in the order of ``graph.statistics``."""
 
 
 class Moments(NamedTuple):
-    """Per channel, (channels,) each."""
+    """Mean and variance per channel, with shape (channels,) each."""
 
     mean: Vector
     variance: Vector
 
 
 def channel_moments(graph: Graph, weights: Weights, name: str) -> Moments:
-    """Return the estimated moments of node ``name``, taking its inputs as independent.
+    """Return the estimated moments of the output of node ``name``, assuming independent inputs.
 
-    After a batch normalisation they are its shift and squared scale, whatever comes before;
-    after a ReLU, leaky or not, those of a rectified normal variable; elsewhere sums of independent
-    variables, which for a tanh, a dropout or a maximum is a coarse estimate.
+    For a batch normalization, they are its shift and squared scale, regardless of its input. For a
+    ReLU, leaky or not, they are the moments of a rectified normal variable. For other layers, they
+    are those of a sum of independent variables, a coarse estimate for tanh, dropout and maximum.
     """
     needed = _needed(graph, name)
     known: dict[str, Moments] = {}
@@ -49,9 +48,9 @@ def channel_moments(graph: Graph, weights: Weights, name: str) -> Moments:
 
 
 def normalisation(name: str, moments: Moments, scale: float = 1.0) -> dict[str, Array]:
-    """Return the weights of a batch normalisation that multiplies by ``scale``.
+    """Return the weights of a batch normalization that multiplies its input by ``scale``.
 
-    In inference whatever it reads; in training mode a batch whose moments these are.
+    This holds for any input in inference, and for a batch with these moments in training mode.
     """
     mean, variance = moments.mean.astype(np.float32), moments.variance.astype(np.float32)
     return {
@@ -63,13 +62,13 @@ def normalisation(name: str, moments: Moments, scale: float = 1.0) -> dict[str, 
 
 
 def deviation(variance: Array) -> Array:
-    """Return what a batch normalisation divides by."""
+    """Return the divisor of a batch normalization."""
     divisor: Array = np.sqrt(variance + np.float32(BatchNorm.epsilon))
     return divisor
 
 
 def _needed(graph: Graph, name: str) -> set[str]:
-    """Return the nodes whose moments decide those of ``name``: none below a normalisation."""
+    """Return the nodes that the moments of ``name`` depend on; normalizations end the recursion."""
     needed: set[str] = set()
     waiting = [name]
     while waiting:
@@ -82,7 +81,7 @@ def _needed(graph: Graph, name: str) -> set[str]:
 
 
 def _after(node: Node, channels: int, known: Mapping[str, Moments], weights: Weights) -> Moments:
-    """Return the moments of what ``node``, which makes so many channels, gives."""
+    """Return the moments of the output of ``node``, which has ``channels`` channels."""
     if not node.inputs:
         return Moments(np.zeros(channels), np.ones(channels))
     if node.layer.normalises:
@@ -98,7 +97,7 @@ def _after(node: Node, channels: int, known: Mapping[str, Moments], weights: Wei
         return _rectified(below[0], node.layer.negative_slope)
     mean = np.sum([b.mean for b in below], axis=0)
     variance = np.sum([b.variance for b in below], axis=0)
-    # Channels that are rearranged are those of one pixel after another.
+    # Rearranged channels are the concatenated channels of several pixels.
     pixels = channels // len(mean)
     return Moments(np.tile(mean, pixels), np.tile(variance, pixels))
 
@@ -113,18 +112,18 @@ def _rectified(normal: Moments, slope: float) -> Moments:
     density = np.exp(-0.5 * ratio**2) / np.sqrt(2.0 * np.pi)
     first = mean * below + spread * density
     second = (mean**2 + spread**2) * below + mean * spread * density
-    # What is left of the mean, and of the mean square, lies below zero.
+    # The negative part has the remainder of the mean and of the mean square.
     mean_square = second + slope**2 * (mean**2 + spread**2 - second)
     first = first + slope * (mean - first)
     return Moments(first, np.maximum(mean_square - first**2, 0.0))
 
 
 def transparent(graph: Graph, weights: Weights) -> tuple[tuple[str, ...], ...]:
-    """Return the inserted normalisations that are the identity in inference, in waves.
+    """Return the inserted normalizations that are the identity in inference, in waves.
 
-    Nothing has been trained since they were inserted: the first step moves their statistics. A
-    wave reads nothing of its own or of later waves, so that its moments can be measured together
-    once all earlier waves are calibrated.
+    They have not been trained since their insertion, because the first step changes their
+    statistics. A wave depends only on earlier waves, so that its moments can be measured together
+    after these are calibrated.
     """
     number: dict[str, int] = {}
     waves: dict[int, list[str]] = {}
@@ -143,16 +142,16 @@ def calibrate(
     measure: MeasureMoments,
     assign: Callable[[Weights], None],
 ) -> tuple[str, ...]:
-    """Make normalisations the identity in training mode on a batch; return their names.
+    """Make normalizations the identity in training mode on a batch; return their names.
 
     Args:
-        graph: theirs.
-        waves: the normalisations, as ``transparent`` returns them.
-        measure: asked once for each wave, since a wave changes what later ones read.
-        assign: takes the new weights of a wave's normalisations.
+        graph: graph of the normalizations.
+        waves: normalizations as returned by ``transparent``.
+        measure: called once per wave, because a wave changes the inputs of later ones.
+        assign: called with the new weights of a wave's normalizations.
 
     Raises:
-        MorphismError: what one of them reads is not finite.
+        MorphismError: the input of a normalization is not finite.
     """
     for wave in waves:
         statistics = _by_name(graph, measure())
@@ -161,7 +160,7 @@ def calibrate(
 
 
 def _undoes(name: str, weights: Weights) -> bool:
-    """Return whether a normalisation gives back, in inference, what it reads."""
+    """Return whether a normalization is the identity in inference."""
     gamma, beta, mean, variance = (
         weights[f"{name}/{key}"] for key in ("gamma", "beta", "mean", "variance")
     )

@@ -1,4 +1,4 @@
-"""Which nodes must have the same number of channels, and who reads those channels."""
+"""Groups of nodes that must have the same number of channels, and the readers of the channels."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from functools import lru_cache
 from aiperf_hpc.graph import ChannelRole, Graph
 
 _OWN_CHANNELS = (ChannelRole.PRODUCES, ChannelRole.REARRANGES)
-"""Roles of layers whose channels are not those that they read."""
+"""Roles of layers whose output channels differ from their input channels."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelGroup:
-    """Nodes whose outputs have the same channels, tied by normalisation, addition, pooling."""
+    """Nodes whose outputs have the same channels, tied by normalization, addition or pooling."""
 
     members: tuple[str, ...]
     producers: tuple[str, ...]
-    """The members that make the channels."""
+    """Members that produce the channels."""
     readers: tuple[str, ...]
-    """The producers of other channels that read these."""
+    """Producers of other channels that read these."""
     fixed: bool
-    """True where the dataset decides the channels, the samples' and the classes', and where what
-    reads them cannot read more of them."""
+    """Whether the number of channels is fixed: by the dataset (samples or classes), or because a
+    reader cannot read more."""
 
 
 @lru_cache(maxsize=64)
 def channel_groups(graph: Graph) -> Mapping[str, ChannelGroup]:
-    """Return the group of every node, named by its first producer or, without one, member."""
+    """Return all groups, by the first producer or, if there is none, the first member."""
     leader: dict[str, str] = {}
 
     def find(name: str) -> str:

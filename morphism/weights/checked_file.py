@@ -1,4 +1,4 @@
-"""Arrays and texts in one safetensors file, each with a checksum that every reading verifies."""
+"""Arrays and texts in a safetensors file, each with a checksum that is verified on reading."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from aiperf_hpc.run.storage import Retry, Sync, no_retry, to_stable_storage
 
 Array = NDArray[np.float32]
 Warn = Callable[[str], None]
-"""Called with one line on what is wrong with a file that can still be used."""
+"""Called with a one-line warning about a file that can still be used."""
 
 _CONTENTS = "contents"
-"""The one text of the header: several the library writes in another order each time."""
+"""Name of the only text in the header; the library would write several in random order."""
 _PARTS = ("texts", "checksums")
 _LENGTH = 8
-"""Bytes at the beginning of a safetensors file that say how long its header is."""
+"""Bytes of the header length at the beginning of a safetensors file."""
 
 
 class Contents(NamedTuple):
-    """What is in a file, by name."""
+    """Content of a file, by name."""
 
     texts: Mapping[str, str]
     arrays: Mapping[str, Array]
 
 
 def ignore(_: str) -> None:
-    """Let it pass."""
+    """Ignore the warning."""
 
 
 def save_checked(
@@ -46,13 +46,13 @@ def save_checked(
     texts: Mapping[str, str],
     sync: Sync = to_stable_storage,
 ) -> None:
-    """Write a file, whole or not at all. Raises OSError."""
+    """Write a file atomically. Raises OSError."""
     write_whole(path, serialized(arrays, texts), sync)
 
 
 def serialized(arrays: Mapping[str, Array], texts: Mapping[str, str]) -> bytes:
-    """Return what a file of these arrays and texts holds."""
-    # Not ascontiguousarray, which gives an array of shape () another one.
+    """Return the content of a file with these arrays and texts."""
+    # Not ascontiguousarray, which changes the shape ().
     tensors = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     header = {"texts": texts, "checksums": _checksums(Contents(texts, tensors))}
     return save_tensors(tensors, {_CONTENTS: json.dumps(header, sort_keys=True)})
@@ -64,16 +64,16 @@ def load_checked(
     """Read a file.
 
     Args:
-        path: where it is.
-        texts: the names of the texts that are in it.
-        retry: how to read; a BackoffRetry waits while the storage is away.
-        warn: called if the file is from before there were checksums.
+        path: path of the file.
+        texts: names of the texts in the file.
+        retry: retry policy of the read; a BackoffRetry waits while the storage is unavailable.
+        warn: called if the file has an earlier format without checksums.
 
     Raises:
-        CheckpointError: the file is missing or damaged; it says what of it.
+        CheckpointError: the file is missing or damaged; the message names the damaged part.
     """
     try:
-        # Read, not mapped: a mapped file whose server goes away ends the process.
+        # Read, not mapped: the process would crash if the server of a mapped file fails.
         content = retry(path.read_bytes, f"the checkpoint {path}", "read")
     except StorageError as error:
         raise CheckpointError(str(error)) from None
@@ -92,13 +92,13 @@ def load_checked(
 
 
 def damaged(path: Path, error: object) -> CheckpointError:
-    """Return what says in one line that a file is damaged, however odd what was read from it."""
+    """Return a one-line error for a damaged file, without unprintable characters."""
     what = "".join(each if each.isprintable() else " " for each in str(error))
     return CheckpointError(f"the checkpoint {path} is damaged: {' '.join(what.split())}")
 
 
 def _header(content: bytes) -> tuple[dict[str, str], dict[str, str] | None]:
-    """Return the texts of a file and its checksums; None in place of these in an earlier one."""
+    """Return the texts and the checksums of a file; checksums are None in the earlier format."""
     metadata = _metadata(content)
     if _CONTENTS not in metadata:
         return metadata, None
@@ -130,18 +130,18 @@ def _parsed(text: str | bytes) -> object:
 
 
 def _texts(value: object) -> dict[str, str] | None:
-    """Return ``value`` if it is texts by name."""
+    """Return ``value`` if it is a mapping of names to texts."""
     right = isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
     return cast(dict[str, str], value) if right else None
 
 
 def _checksums(contents: Contents) -> dict[str, str]:
-    """Return the CRC32C of every text and array, of an array with its type and shape."""
+    """Return the CRC32C of every text and array; that of an array includes its type and shape."""
     found = {f"text {name}": text.encode() for name, text in contents.texts.items()}
     sums = {name: google_crc32c.value(text) for name, text in found.items()}
     for name, array in contents.arrays.items():
         began = google_crc32c.value(f"{array.dtype.name} {array.shape}".encode())
-        # Its buffer, not a copy of it.
+        # The buffer without a copy.
         sums[f"tensor {name}"] = google_crc32c.extend(began, cast(bytes, array))
     return {name: f"{value:08x}" for name, value in sums.items()}
 

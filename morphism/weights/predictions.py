@@ -1,7 +1,7 @@
-"""The predictions of one trained network: the class that it gives each validation sample.
+"""The predictions of a trained network: the predicted class of each validation sample.
 
-Kept as one checked file (``morphism/weights/checked_file.py``), in the smallest unsigned integers
-that hold the number of classes.
+They are stored in a checked file (``morphism/weights/checked_file.py``), in the smallest unsigned
+integer type for the number of classes.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from aiperf_hpc.untrusted.files import bytes_of
 
 _ARRAY, _TEXTS = "class", ("trial", "epoch")
 MOST_PREDICTIONS_BYTES = 256 * 2**20
-"""The largest file of predictions: ImageNet's 50,000 take 100 kB."""
+"""Maximum size of a file of predictions in bytes; ImageNet's 50,000 need 100 kB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """What a network predicted at the end of an epoch."""
+    """Predictions of a network at the end of an epoch."""
 
     trial: str
     epoch: int
     classes: NDArray[np.int64]
-    """The class of each validation sample, (samples,), in the order of the dataset."""
+    """Predicted class of each validation sample, (samples,), in the order of the dataset."""
 
 
 def save_predictions(path: Path, predictions: Predictions, sync: Sync = to_stable_storage) -> str:
-    """Write a file, whole or not at all; return the SHA-256 of it. Raises OSError."""
+    """Write a file atomically; return its SHA-256. Raises OSError."""
     classes = predictions.classes
     small = classes.astype(np.min_scalar_type(int(classes.max(initial=0))))
     texts = {"trial": predictions.trial, "epoch": str(predictions.epoch)}
@@ -48,7 +48,7 @@ def file_digest(path: Path) -> str:
 
 
 def load_predictions(path: Path) -> Predictions:
-    """Read a file. Raises CheckpointError when it is missing or damaged."""
+    """Read a file. Raises CheckpointError if it is missing or damaged."""
     texts, arrays = load_checked(path, _TEXTS)
     found = arrays.get(_ARRAY)
     if found is None or found.ndim != 1 or not np.issubdtype(found.dtype, np.unsignedinteger):
@@ -57,11 +57,11 @@ def load_predictions(path: Path) -> Predictions:
 
 
 def load_recorded(path: Path, sha256: str) -> Predictions:
-    """Read the file of a recorded SHA-256.
+    """Read the file with a recorded SHA-256.
 
     Raises:
-        OSError: it cannot be read.
-        CheckpointError: it is another file, or damaged.
+        OSError: the file cannot be read.
+        CheckpointError: the file has another SHA-256 or is damaged.
     """
     if file_digest(path) != sha256:
         raise CheckpointError(f"{path} is not the file that was recorded")

@@ -1,4 +1,4 @@
-"""Weights of a graph as named float32 arrays, and their files."""
+"""Weights of a graph as named float32 arrays, and checkpoint files."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from aiperf_hpc.morphism.weights.checked_file import (
 from aiperf_hpc.run.storage import Retry, Sync, no_retry, to_stable_storage
 
 Weights = Mapping[str, Array]
-"""``node/parameter`` or ``node/statistic`` to an array of the graph's shape for it."""
+"""Arrays by name, ``node/parameter`` or ``node/statistic``, with the shapes in the graph."""
 
 
 def expected_shapes(graph: Graph) -> dict[str, Shape]:
-    """Return the shape of every array that the weights of ``graph`` have."""
+    """Return the shapes of the weights of ``graph`` by name."""
     return {**graph.parameters, **graph.statistics}
 
 
 def check_weights(graph: Graph, weights: Weights) -> None:
-    """Raise CheckpointError unless ``weights`` are exactly those of ``graph``."""
+    """Raise CheckpointError unless ``weights`` have exactly the names and shapes of ``graph``."""
     expected = expected_shapes(graph)
     if expected.keys() != weights.keys():
         missing = sorted(expected.keys() - weights.keys())
@@ -50,7 +50,7 @@ def check_weights(graph: Graph, weights: Weights) -> None:
 
 
 def initial_weights(graph: Graph, rng: np.random.Generator) -> Weights:
-    """Return what each layer says that its parameters and statistics begin with."""
+    """Return initial weights, as defined by each layer."""
     weights: dict[str, Array] = {}
     for name, shape in expected_shapes(graph).items():
         node, key = name.rsplit("/", 1)
@@ -61,7 +61,7 @@ def initial_weights(graph: Graph, rng: np.random.Generator) -> Weights:
 
 
 def _initial(value: InitialValue, shape: Shape, kernel: Shape, rng: np.random.Generator) -> Array:
-    """Return an array of a layer whose kernel has a shape."""
+    """Return an initial array of a layer with a kernel of the given shape."""
     match value:
         case Distribution.HE_NORMAL:
             return he_normal(shape, rng)
@@ -83,13 +83,13 @@ def _initial(value: InitialValue, shape: Shape, kernel: Shape, rng: np.random.Ge
 
 
 def he_normal(shape: Shape, rng: np.random.Generator) -> Array:
-    """Return a kernel of mean 0 and variance 2 / fan-in, in all but the last axis."""
+    """Return a normal kernel with variance 2 / fan-in, the product of all axes but the last."""
     deviation = math.sqrt(2.0 / math.prod(shape[:-1]))
     return rng.standard_normal(shape, np.float32) * np.float32(deviation)
 
 
 def _glorot_uniform(shape: Shape, rng: np.random.Generator) -> Array:
-    """Return a kernel (..., in, out); both fans count the elements that the kernel slides over."""
+    """Return a kernel (..., in, out); both fans include the spatial size of the kernel."""
     elements = math.prod(shape[:-2])
     bound = math.sqrt(6.0 / (elements * (shape[-2] + shape[-1])))
     return rng.uniform(-bound, bound, shape).astype(np.float32)
@@ -97,11 +97,11 @@ def _glorot_uniform(shape: Shape, rng: np.random.Generator) -> Array:
 
 CUT_DEVIATIONS = 2.0
 CUT_DEVIATION = 0.87962566103423978
-"""The deviation of a standard normal variable that is cut off at two deviations."""
+"""Standard deviation of a standard normal variable truncated at two standard deviations."""
 
 
 def _fan_out_truncated_normal(shape: Shape, rng: np.random.Generator) -> Array:
-    """Return a kernel (..., in, out); what is cut off is drawn again."""
+    """Return a kernel (..., in, out); truncated values are resampled."""
     drawn = rng.standard_normal(shape, np.float32)
     while (cut := np.abs(drawn) > CUT_DEVIATIONS).any():
         drawn[cut] = rng.standard_normal(int(cut.sum()), np.float32)
@@ -112,10 +112,10 @@ def _fan_out_truncated_normal(shape: Shape, rng: np.random.Generator) -> Array:
 def save_checkpoint(
     path: Path, graph: Graph, weights: Weights, sync: Sync = to_stable_storage
 ) -> None:
-    """Write a graph with its weights as one safetensors file, whole or not at all.
+    """Write a graph and its weights atomically as a safetensors file.
 
-    The graph is in the file's metadata: weights are named by its nodes, and an equal graph
-    made elsewhere may name its nodes otherwise.
+    The graph is in the file's metadata, because weights are named after its nodes, and an equal
+    graph may have other node names.
     """
     check_weights(graph, weights)
     save_checked(path, weights, {"graph": graph.to_json()}, sync)
@@ -124,22 +124,22 @@ def save_checkpoint(
 def load_checkpoint(
     path: Path, retry: Retry = no_retry, warn: Warn = ignore
 ) -> tuple[Graph, Weights]:
-    """Read a checkpoint, and verify its checksums.
+    """Read a checkpoint and verify its checksums.
 
     Args:
-        path: its file.
-        retry: how to read; a BackoffRetry waits while the storage is away.
-        warn: called if the file is from before there were checksums.
+        path: path of the file.
+        retry: retry policy of the read; a BackoffRetry waits while the storage is unavailable.
+        warn: called if the file has an earlier format without checksums.
 
     Raises:
-        CheckpointError: the file is missing, damaged, or its weights do not fit its graph.
+        CheckpointError: the file is missing or damaged, or its weights do not fit its graph.
     """
     texts, weights = load_checked(path, ("graph",), retry, warn)
     return stored_graph(path, texts["graph"], weights), weights
 
 
 def stored_graph(path: Path, text: str, weights: Weights) -> Graph:
-    """Return the graph in the checkpoint ``path``; CheckpointError unless the weights are its."""
+    """Return the graph in the checkpoint ``path``. Raises CheckpointError if weights do not fit."""
     try:
         graph = Graph.from_json(text)
         check_weights(graph, weights)

@@ -1,1 +1,1 @@
-"""Whole runs of any size on one machine: the real code of both sides, on a virtual clock."""
+"""Simulation of runs of any size on one machine: the real code on a virtual clock."""

@@ -1,4 +1,4 @@
-"""A cluster that is not there: replicas as tasks, their search workers, and a file server."""
+"""A simulated cluster: replicas and their search workers as tasks, and a file server."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 START_SECONDS = (0.5, 0.9)
-"""The time from dispatch to the start of a replica, as measured on SLURM 22.05."""
+"""Range of the time from dispatch to the start of a replica in seconds, measured on SLURM 22.05."""
 LOOK_SECONDS = 30.0
-"""The time between two looks of a simulated replica at the stop request."""
+"""Seconds between two checks for a stop request by a simulated replica."""
 DEFAULT_GIB = 64.0
 
 
 class FileServer:
-    """What a synced write to the shared file system takes when all replicas write at once."""
+    """Model of the latency of synced writes to a file system shared by all replicas."""
 
     def __init__(self, timeline: Timeline, latency: float, per_second: float) -> None:
         self._timeline = timeline
@@ -62,13 +62,13 @@ class FileServer:
         self._free = 0.0
         self.writes = 0
         self.busiest = 0.0
-        """The longest that a write waited for others, seconds."""
+        """Longest wait of a write for other writes in seconds."""
 
     def sync(self, file: int) -> None:
-        """Take the time of one synced write; ``file`` is not really synced."""
+        """Charge the time of one synced write; ``file`` is not actually synced."""
         del file
-        # By turns, not by the tasks' own times: one that has spent much is ahead of the others,
-        # and the server must not seem busy to them until then.
+        # Uses the start of the turn, not the task's own time: a task that spent time is ahead of
+        # the others, and must not make the server appear busy to them until then.
         now = self._timeline.turn_began
         waited = max(0.0, self._free - now)
         self._free = now + waited + self._each
@@ -78,7 +78,7 @@ class FileServer:
 
 
 class Cluster:
-    """What all simulated replicas of a run share."""
+    """State shared by all simulated replicas of a run."""
 
     def __init__(self, timeline: Timeline, manifest: RunManifest, paths: RunPaths) -> None:
         model = manifest.config.engine.simulation
@@ -87,17 +87,16 @@ class Cluster:
         self.paths = paths
         self.files = FileServer(timeline, model.sync_seconds, model.syncs_per_second)
         self.digest = Digest(paths)
-        """The one digest for all: what it says is the same for each, and thousands would not
-        fit."""
+        """Digest shared by all replicas: each would have the same, and thousands would not fit."""
         self.observations = Observations(self.digest)
         self.grown = Grown()
-        """Graphs of trials, grown again by whichever searcher needed one first."""
+        """Cache of regrown graphs of trials."""
         self.versions = package_versions()
         self.alone = Ranks(ALONE)
 
 
 class SimulatedHost(Host):
-    """One node of a simulated cluster."""
+    """A node of a simulated cluster."""
 
     job: str | None = None
     cores = (0,)
@@ -111,7 +110,7 @@ class SimulatedHost(Host):
         self.pid = number + 1
         self.stop: StopFlag | None = None
         name = replica_name(number)
-        # One for the trainer and the search workers: each would read the same of the same files.
+        # Shared by the trainer and the search workers, which would read the same files.
         self._knowledge = RunKnowledge(
             name, RunHistory(cluster.paths, replica=name), cluster.digest, cluster.observations
         )
@@ -123,7 +122,7 @@ class SimulatedHost(Host):
         self.stop = stop
 
     def patience(self, give_up: Callable[[], bool]) -> BackoffRetry:
-        """Return none: whoever waits for real storage holds locks, and virtual time goes on."""
+        """Return a retry that gives up at once: real waits would hold locks in virtual time."""
         del give_up
         return BackoffRetry(lambda: True, clock=self.clock)
 
@@ -141,39 +140,39 @@ class SimulatedHost(Host):
         )
 
     def describe(self, folders: Mapping[str, Path]) -> None:
-        """Say nothing: what there is of it, the machine has said."""
+        """Return no description: ``machine`` has all that is simulated."""
 
     def peak(self, config: RunConfig, device: int) -> None:
-        """Measure nothing: nothing is computed."""
+        """Return no peak rates: nothing is computed."""
 
     def check(self, manifest: RunManifest) -> None:
-        """Find nothing: there is one environment."""
+        """Check nothing: there is only one environment."""
 
     def dataset(self, manifest: RunManifest) -> Loaded:
         return Loaded(load_dataset(manifest.config.dataset, len(self.cores)))
 
     def file_clock(self, folder: Path) -> None:
-        """Say nothing: files are stamped in real time."""
+        """Return no file clock: files have timestamps in real time."""
 
     def clocks(self, folder: Path) -> None:
-        """Say nothing: the machine's clocks are not the simulation's."""
+        """Return no clock comparison: the machine's clocks are not simulated."""
 
     def primary_head(self, paths: RunPaths) -> None:
-        """Return nothing: no heads are taken of what did not take place."""
+        """Return no journal digest: digests of a simulated run prove nothing."""
 
     def available_bytes(self, ranks: int) -> int:
         del ranks
         return int((self._cluster.manifest.config.engine.memory_gib or DEFAULT_GIB) * 2**30)
 
     def usage(self) -> Usage:
-        """Return nothing: nothing is used."""
+        """Return zero usage."""
         return Usage(0.0, 0)
 
     @contextmanager
     def every(
         self, seconds: float, action: Callable[[], None], failed: Callable[[str], None]
     ) -> Iterator[None]:
-        """Do ``action`` every so often; what it raises ends the simulation."""
+        """Run ``action`` periodically; its exceptions end the simulation."""
         del failed
 
         def repeat() -> None:
@@ -190,7 +189,7 @@ class SimulatedHost(Host):
     def telemetry(
         self, paths: RunPaths, seconds: float, append: Callable[[AnyEvent], object]
     ) -> AbstractContextManager[None]:
-        """Record none: the node is not there, and this machine's is another."""
+        """Record no telemetry: the node does not exist."""
         del paths, seconds, append
         return nullcontext()
 
@@ -212,13 +211,13 @@ class SimulatedHost(Host):
         return self._knowledge
 
     def study(self, path: Path, retry: Retry, warn: Warn) -> BaseStorage:
-        """Return a storage in memory: one in a file syncs several times a trial."""
+        """Return a storage in memory, because a file would be synced several times per trial."""
         del path, retry, warn
         return InMemoryStorage()
 
 
 class TaskExecutor(Executor):
-    """Does jobs by tasks of the timeline, in the order they come in."""
+    """Executes jobs as tasks of the timeline, in order of submission."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -235,7 +234,7 @@ class TaskExecutor(Executor):
             except Exception as error:  # noqa: BLE001 -- whoever asks for the result gets it
                 future.set_exception(error)
             else:
-                self._timeline.sleep(0.0)  # What it has spent has to pass before it is done.
+                self._timeline.sleep(0.0)  # Its spent time must elapse before it completes.
                 future.set_result(result)
 
         self._last = future.task = self._timeline.spawn(work)
@@ -243,7 +242,7 @@ class TaskExecutor(Executor):
 
 
 class _TaskFuture(Future[T]):
-    """What a task will return. Whoever waits for it lets the timeline go on."""
+    """The future result of a task. Waiting for it lets the timeline advance."""
 
     task: Task
 
@@ -270,13 +269,13 @@ class SimulatedWorkers:
         self._stops: dict[int, StopFlag] = {}
 
     def revive(self) -> None:
-        """Start those that do not run."""
+        """Start the workers that are not running."""
         for number in range(self._count):
             if number not in self._tasks or self._tasks[number].ended:
                 self._start(number)
 
     def end(self) -> None:
-        """Ask all to end, and wait until they have."""
+        """Request all workers to stop, and wait for them."""
         timeline = self._cluster.timeline
         for number, task in self._tasks.items():
             self._stops[number].ask("SIGTERM")
@@ -317,11 +316,11 @@ class SimulatedLauncher(Launcher):
     exact = True
 
     def __init__(self, cluster: Cluster, queue: Queue | None = None) -> None:
-        """Start nothing yet.
+        """Create a launcher without replicas.
 
         Args:
-            cluster: what the replicas share.
-            queue: when they are given their nodes; at once when not given.
+            cluster: shared state of the replicas.
+            queue: model of the node allocation; by default, nodes are allocated at once.
         """
         self.wait_limit = wait_limit(cluster.manifest.config.slurm) if queue else None
         self._cluster = cluster
@@ -338,7 +337,7 @@ class SimulatedLauncher(Launcher):
         return self.add([replica_name(n) for n in range(self._cluster.manifest.nodes)])
 
     def check(self, nodes: int) -> None:
-        """Find nothing: there are as many nodes as one likes."""
+        """Check nothing: the number of nodes is unlimited."""
 
     def add(self, replicas: Sequence[str]) -> dict[str, str]:
         each = 1.0 / self._cluster.manifest.config.engine.simulation.dispatches_per_second
@@ -348,7 +347,7 @@ class SimulatedLauncher(Launcher):
         return {name: f"task {replica_number(name)}" for name in replicas}
 
     def _free_in(self, number: int) -> float:
-        """Return the seconds until a node is free for a replica."""
+        """Return the seconds until a replica's node is free."""
         wait = self._waits[number] if number < len(self._waits) else 0.0
         return max(0.0, wait - self._cluster.timeline.monotonic())
 
@@ -368,7 +367,7 @@ class SimulatedLauncher(Launcher):
                 self._states[name] = ReplicaState(JobPhase.FAILED, detail="killed", status=-9)
 
     def _start(self, name: str, after: float, waits: ReplicaState | None = None) -> None:
-        """Have a replica live, seconds from now, once more if it did before."""
+        """Start or restart a replica, ``after`` seconds from now."""
         timeline, number, lived = self._cluster.timeline, replica_number(name), self._lives[name]
         self._lives[name] += 1
         host = self._hosts[name] = SimulatedHost(self._cluster, number)
@@ -394,7 +393,7 @@ class SimulatedLauncher(Launcher):
 
     @contextmanager
     def _taken_away(self, name: str, host: SimulatedHost, after: float) -> Iterator[None]:
-        """Have the scheduler want a replica's node back after a while, as long as it lives."""
+        """Preempt a replica's node ``after`` seconds from now, unless the block ends before."""
         if math.isinf(after):
             yield
             return

@@ -1,8 +1,8 @@
 """A simulated run: ``python -m aiperf_hpc.simulation RUN_DIR --nodes 4096 --hours 1``.
 
-The controller, the replicas and their search workers are the real ones, and so are journals,
-checkpoints, digest and report. Simulated are the engine, the clock, the start of replicas and
-the time that the shared file system takes.
+The controller, replicas, search workers, journals, checkpoints, digest and report use the real
+code. The engine, the clock, the start of replicas and the latency of the shared file system are
+simulated.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from aiperf_hpc.simulation.timeline import Queue, Timeline
 from aiperf_hpc.streams import folded, print_in_any_locale
 
 START_UTC = 1_767_225_600.0
-"""When virtual time begins: 2026-01-01, so that equal simulations have equal records."""
+"""Start of virtual time, 2026-01-01; it is fixed so that equal simulations have equal records."""
 SHOW_SECONDS = 10.0
 POLL_SECONDS = 1.0
-"""The time between two looks of the controller at its launcher."""
+"""Seconds between two polls of the launcher by the controller."""
 FILES_EACH, FILES_BESIDES = 3, 256
-"""Files that a replica keeps open, and that the process does."""
+"""Number of open files per replica, and of the process itself."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -93,16 +93,17 @@ def simulate(
     show: Callable[[Timeline], None] = lambda timeline: None,
     queue: Queue | None = None,
 ) -> RunView:
-    """Conduct a run on a virtual clock to its end, and return what its records say.
+    """Execute a run on a virtual clock and return its history.
 
     Args:
-        manifest: the run.
-        paths: where ``run.yaml`` is already.
-        show: called often, e.g. to show progress.
-        queue: when its nodes are given, and taken away; all at once, for good, when not given.
+        manifest: manifest of the run.
+        paths: paths of the run, with an existing ``run.yaml``.
+        show: called frequently, e.g. to show progress.
+        queue: model of the node allocation; by default, all nodes are allocated at once and are
+            never preempted.
 
     Raises:
-        UsageError: the configuration's engine is not the simulated one.
+        UsageError: the configured engine is not the simulated one.
     """
     config = _simulated(manifest.config)
     timeline = Timeline(START_UTC, charge=config.engine.simulation.charge_cpu)
@@ -129,8 +130,8 @@ def simulate(
             timing = Timing(poll=POLL_SECONDS, look=MOST_SECONDS)
             Controller(context, launcher, timing=timing).run(lambda: show(timeline))
 
-    # What is made stays until the end: looking for garbage among millions of records would
-    # take longer than anything else, and be charged to whoever runs at that moment.
+    # Objects live until the end: garbage collection among millions of records would dominate the
+    # run time and would be charged to the task that happens to run.
     gc.collect()
     gc.disable()
     try:
@@ -142,7 +143,7 @@ def simulate(
 
 
 class _Show:
-    """Says now and then how far the simulation is."""
+    """Prints the progress of the simulation periodically."""
 
     def __init__(self, manifest: RunManifest) -> None:
         self._end = manifest.hours * 3600.0
@@ -168,7 +169,7 @@ def _simulated(config: RunConfig) -> RunConfig:
 
 
 def _allow_files(nodes: int) -> None:
-    """Let this process have as many open files as its replicas need."""
+    """Raise the limit of open files to the number that the replicas need."""
     needed = FILES_EACH * nodes + FILES_BESIDES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= needed or soft == resource.RLIM_INFINITY:

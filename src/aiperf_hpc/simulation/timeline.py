@@ -1,12 +1,12 @@
-"""Virtual time: many tasks, of which one runs at a time, in the order of their wake times.
+"""Virtual time for many tasks, which run one at a time in the order of their wake times.
 
-A task is ordinary code. It runs until it sleeps by the timeline, which then goes to the task
-that wakes first. Nothing else lets time pass, so an hour takes as long as what is done in it.
-Of tasks that wake at the same time the one that fell asleep first runs first, and so everything
-happens in the same order each time.
+A task is ordinary code. It runs until it sleeps on the timeline, which then switches to the task
+with the earliest wake time. Time advances only by sleeping, so the duration of a simulated hour is
+that of its computations. Tasks with equal wake times run in the order in which they went to sleep,
+so the order is deterministic.
 
-Tasks are greenlets: a change between threads costs 10 to 60 microseconds where there are
-thousands of them, one between greenlets less than one.
+Tasks are greenlets: with thousands of threads, a switch between two costs 10 to 60 microseconds;
+between greenlets, it costs less than one.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from greenlet import getcurrent, greenlet
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """Something that runs by a timeline."""
+    """A task on a timeline."""
 
     action: Callable[[], None]
     hub: InitVar[greenlet]
-    """What goes on when the task gives way or ends."""
+    """Greenlet that continues when the task yields or ends."""
     debt: float = 0.0
-    """Virtual seconds that it has used and not yet slept."""
+    """Virtual seconds that the task has spent and not yet slept."""
     turn: int = -1
-    """Which of its entries in the timeline's order counts: the last one made."""
+    """Number of the task's valid entry in the timeline's queue, the latest one."""
     ended: bool = False
     awaited_by: list[Task] = field(default_factory=list)
     switch: Callable[[], object] = field(init=False)
@@ -47,15 +47,15 @@ class Task:
 
 
 class Timeline:
-    """A virtual clock and all that goes by it. It is a ``Clock`` for the tasks on it."""
+    """A virtual clock with its tasks. It implements ``Clock`` for them."""
 
     def __init__(self, start_utc: float, *, charge: bool = False) -> None:
-        """Begin with nothing to do.
+        """Create a timeline without tasks.
 
         Args:
-            start_utc: when virtual time begins, UTC seconds.
-            charge: whether the CPU time that a task takes is time that it takes; then no two
-                simulations are equal to the last digit.
+            start_utc: start of virtual time in UTC seconds.
+            charge: whether tasks are charged for their CPU time, which makes simulations not
+                exactly reproducible.
         """
         self.start_utc = start_utc
         self._charge = charge
@@ -66,11 +66,11 @@ class Timeline:
         self._resumed = 0.0
         self._hub = getcurrent()
         self.switches = 0
-        """How often a task was given its turn."""
+        """Number of switches to a task."""
 
     @property
     def turn_began(self) -> float:
-        """When the current task woke: earlier than its own time by what it has spent since."""
+        """Wake time of the current task: its own time without the time spent since."""
         return self._now
 
     def utc(self) -> float:
@@ -78,7 +78,7 @@ class Timeline:
         return self.start_utc + self.monotonic()
 
     def monotonic(self) -> float:
-        """Return seconds since virtual time began."""
+        """Return seconds since the start of virtual time."""
         task = self._current
         if task is None:
             return self._now
@@ -86,7 +86,7 @@ class Timeline:
         return self._now + task.debt + used
 
     def sleep(self, seconds: float) -> None:
-        """Let others run until so many seconds have passed."""
+        """Sleep for a number of virtual seconds; other tasks run meanwhile."""
         task = self._current
         assert task is not None  # noqa: S101 -- only tasks sleep
         self._enter(task, self.monotonic() + max(0.0, seconds))
@@ -94,30 +94,30 @@ class Timeline:
         self._hub.switch()
 
     def wait(self, seconds: float, over: Callable[[], bool]) -> None:
-        """Sleep, unless it is over. Whoever ends it wakes this task."""
+        """Sleep unless ``over`` returns true. The task that makes it true wakes this task."""
         self.sleep(0.0 if over() else seconds)
 
     def spend(self, seconds: float) -> None:
-        """Let the current task take so long for what it is doing, without giving way.
+        """Charge a number of seconds to the current task, without yielding.
 
-        So it may be called while a lock is held. Others see the time pass when the task sleeps.
+        It can be called while a lock is held. Time advances for others when the task sleeps.
         """
         if self._current is not None:
             self._current.debt += seconds
 
     def spawn(self, action: Callable[[], None], after: float = 0.0) -> Task:
-        """Have ``action`` done by a task of its own, ``after`` seconds from now."""
+        """Run ``action`` in a new task, ``after`` seconds from now."""
         task = Task(action, self._hub)
         self._enter(task, self.monotonic() + after)
         return task
 
     def wake(self, task: Task) -> None:
-        """Let a task that sleeps go on now."""
+        """Wake a sleeping task now."""
         if not task.ended:
             self._enter(task, self.monotonic())
 
     def cancel(self, task: Task) -> None:
-        """Never let a task go on; it does not learn of it."""
+        """Cancel a task: it never runs again, and is not notified."""
         task.turn = -1
         task.ended = True
         self._tell(task)
@@ -130,13 +130,13 @@ class Timeline:
             self.sleep(math.inf)
 
     def run(self, action: Callable[[], None]) -> None:
-        """Do ``action`` and all that it spawns, until it has ended; raise what any task raises."""
+        """Run ``action`` and the tasks that it spawns until it ends. Exceptions propagate."""
         self._hub = getcurrent()
         main = self.spawn(action)
         while not main.ended:
             wakes, number, task = heapq.heappop(self._order)
             if task.turn != number:
-                continue  # It was woken before, or cancelled.
+                continue  # A stale entry: the task was woken earlier or cancelled.
             self._now = wakes
             self._current = task
             self.switches += 1
@@ -157,9 +157,9 @@ class Timeline:
 
 
 class LocalClock:
-    """The clock of several tasks that take turns, e.g. at one journal: it never goes back.
+    """A clock that is monotonic across several tasks, such as the writers of one journal.
 
-    A task that has spent time is ahead of the others until it sleeps. On a real machine they
+    A task that has spent time is ahead of the others until it sleeps. On a real machine, they
     would have waited for it.
     """
 
@@ -172,16 +172,16 @@ class LocalClock:
         return self._timeline.start_utc + self.monotonic()
 
     def monotonic(self) -> float:
-        """Return seconds since virtual time began."""
+        """Return seconds since the start of virtual time."""
         self._latest = max(self._latest, self._timeline.monotonic())
         return self._latest
 
     def sleep(self, seconds: float) -> None:
-        """Let others run until so many seconds have passed."""
+        """Sleep for a number of virtual seconds; other tasks run meanwhile."""
         self._timeline.sleep(seconds)
 
     def wait(self, seconds: float, over: Callable[[], bool]) -> None:
-        """Sleep, unless it is over."""
+        """Sleep unless ``over`` returns true."""
         self._timeline.wait(seconds, over)
 
 
@@ -190,30 +190,30 @@ AT_ONCE: Final = 0.0
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A machine on which others compute, too: its nodes become free one by one.
+    """A model of a shared machine: nodes become free one by one and may be preempted.
 
-    When a node is freed and for how long one is left alone are exponentially distributed, as where
-    what frees them knows nothing of the run.
+    Waiting times and times until preemption are exponentially distributed, because they do not
+    depend on the run.
     """
 
     mean_wait_seconds: float = AT_ONCE
-    """Until a node is free for the run, from when the run is submitted."""
+    """Mean time in seconds from the submission of the run until a node is free."""
     gang: bool = False
-    """Whether all are given together, once as many are free as are asked for at the start."""
+    """Whether all nodes are allocated together, when the requested number is free."""
     preemptions_per_hour: float = 0.0
-    """How often a node is taken away."""
+    """Mean number of preemptions per node and hour."""
     away_seconds: float = 60.0
-    """Until a node that was taken away is given back."""
+    """Seconds from the preemption of a node until it is allocated again."""
     seed: int = 0
 
     def waits(self, nodes: int) -> list[float]:
-        """Return the seconds until each of so many nodes is given, the first to be free first."""
+        """Return the seconds until each of ``nodes`` nodes is allocated, in ascending order."""
         rng = np.random.default_rng(self.seed)
         freed = np.sort(rng.exponential(self.mean_wait_seconds, nodes)).tolist()
         return [freed[-1]] * nodes if self.gang else freed
 
     def left_alone(self, node: int, life: int) -> float:
-        """Return the seconds until a node is taken away after it was given for the n-th time."""
+        """Return the seconds from the n-th allocation of a node until its preemption."""
         if not self.preemptions_per_hour:
             return math.inf
         rng = np.random.default_rng((self.seed, node, life))

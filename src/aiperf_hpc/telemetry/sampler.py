@@ -298,10 +298,10 @@ def sample_until(
 
 
 def claim_host(name: str) -> socket.socket | None:
-    """Return a claim on the host, held by one process per name until closed or exit, or None.
+    """Claim the host under a name; return the claim, or None if another process holds it.
 
-    It is a socket in Linux's abstract namespace, which leaves no file. Containers may have separate
-    namespaces.
+    The claim is a socket in Linux's abstract namespace, which is released on close or exit and
+    leaves no file. Containers may have separate namespaces.
     """
     claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:

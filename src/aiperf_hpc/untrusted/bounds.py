@@ -1,7 +1,7 @@
-"""The bounds of numbers, times and names in what is read back, whoever wrote it.
+"""Limits of numbers, times and names in untrusted records and configurations.
 
-A number of 300 digits is valid JSON. As a float it is infinite or an OverflowError, and a time a
-million years ahead is no date. What exceeds these bounds is no record, and no configuration.
+A number of 300 digits is valid JSON, but as a float it is infinite or raises OverflowError, and a
+time a million years ahead is not a date. Values beyond these limits are rejected.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails
 
 MOST_WHOLE: Final = 2**900
-"""The most of any whole number, also of sums of products of counts. As floats, sums are finite."""
+"""Maximum of any integer, including sums of products of counts. Sums are finite as floats."""
 MOST_REAL: Final = 1e270
-"""The most of any real number, as large."""
+"""Maximum of any real number, of about the same magnitude."""
 MOST_COUNT: Final = 2**63 - 1
-"""The most of what is counted; the product of ten such is within the bound of all numbers."""
+"""Maximum of a count; the product of ten counts is below the limit of all numbers."""
 LARGEST: Final = 1e30
-"""The most of a real number that is recorded: no time, price or quality comes near."""
+"""Maximum of a recorded real number, far above any time, price or quality."""
 MOST_SIZE: Final = 2**31 - 1
-"""The most of an array's axis: what frameworks can index."""
+"""Maximum size of an array axis that frameworks can index."""
 MOST_AXES: Final = 8
-"""Axes of a sample, without the samples': a volume has 4."""
+"""Maximum number of axes of a sample, without the batch axis; a volume has 4."""
 LATEST_UTC: Final = 253_402_300_799.0
-"""The end of the year 9999, UTC seconds: what follows is no date."""
+"""End of the year 9999 in UTC seconds, the last valid date."""
 MOST_HOURS: Final = 24.0 * 366
-"""The most that a run may last, and that a score is stated for: a year."""
+"""Maximum duration of a run and of a score's interval: one year."""
 MOST_NODES: Final = 1_000_000
-"""The most nodes of a run: a hundred times those of the largest machine there is."""
+"""Maximum number of nodes of a run: a hundred times those of the largest existing machine."""
 MOST_NAME: Final = 200
-"""Characters of a name; file systems take 255 bytes, and what is appended needs room."""
+"""Maximum length of a name; file systems allow 255 bytes, and suffixes need space."""
 
 _IN_WORDS: Final[dict[str, str]] = {}
 
 
 def in_words(pattern: str, words: str) -> str:
-    """Return a regular expression, and keep in words what it asks for: "should be ..."."""
+    """Return a regular expression and register its description for messages: "should be ..."."""
     _IN_WORDS[pattern] = words
     return pattern
 
@@ -58,12 +58,12 @@ _KINDS: Final = {
     "string_type": "text",
     "path_type": "a path",
 }
-"""What a value should be, by pydantic's names of errors."""
+"""Descriptions of expected values, by pydantic error type."""
 _PRESENCE: Final = {"missing": "is missing", "extra_forbidden": "is not known"}
 
 
 def message_of(error: ErrorDetails | Mapping[str, Any]) -> str:
-    """Return what is wrong with a value that pydantic rejects: "should be a whole number"."""
+    """Return the message for a value that pydantic rejects, such as "should be a whole number"."""
     pattern = error.get("ctx", {}).get("pattern", "")
     expected = _IN_WORDS.get(pattern) or _KINDS.get(error["type"])
     if expected is not None:
@@ -75,11 +75,11 @@ def message_of(error: ErrorDetails | Mapping[str, Any]) -> str:
 
 
 def first_fault(error: ValidationError, whole: str = "") -> str:
-    """Return where the first rejected value is and what is wrong with it: "key.part: is missing".
+    """Return the location and the problem of the first rejected value: "key.part: is missing".
 
     Args:
-        error: why the values were rejected.
-        whole: the name of all of them, for a fault that is of no single one.
+        error: error of the validation.
+        whole: name of the whole document, for an error that has no location.
     """
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"] if part != "[key]") or whole
@@ -90,12 +90,12 @@ NAME: Final = in_words(
     r"^[^\x00-\x1f\x7f/.][^\x00-\x1f\x7f/]*$",
     "a name that a file can have, without '/' and control characters, and with no '.' first",
 )
-"""What is the name of a file in a folder: without a slash or NUL, and not hidden."""
+"""Pattern of a file name: without slashes and control characters, and not hidden."""
 SHA256: Final = in_words("^[0-9a-f]{64}$", "a SHA-256, 64 hexadecimal digits in lower case")
 Name = Annotated[str, Field(pattern=NAME, max_length=MOST_NAME)]
 Count = Annotated[int, Field(ge=0, le=MOST_COUNT)]
 Number = Annotated[int, Field(ge=1, le=MOST_COUNT)]
-"""A count of at least one, or what counts from one on."""
+"""A positive count, or a number that starts at one."""
 Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 Utc = Annotated[float, Field(ge=0.0, le=LATEST_UTC, allow_inf_nan=False)]
 """UTC seconds."""
@@ -105,7 +105,7 @@ def _bound(schema: Any, *, finite: bool) -> None:  # noqa: ANN401 -- dicts and l
     """Add bounds to the numbers in a model's own fields."""
     if isinstance(schema, dict):
         kind = schema.get("type")
-        if kind == "model":  # Another one, with fields of its own.
+        if kind == "model":  # A nested model bounds its own fields.
             return
         real = kind == "float" and (finite or schema.get("allow_inf_nan") is False)
         most = MOST_WHOLE if kind == "int" else MOST_REAL if real else None
@@ -136,9 +136,10 @@ def _leave_out(schema: Any) -> None:  # noqa: ANN401 -- dicts and lists of any f
 
 
 class Bounded(BaseModel):
-    """Base of what is read back: each number has bounds, those above where its field states none.
+    """Base class of records and configurations: every number is bounded.
 
-    A float that may be infinite or nan, as the loss of a training that diverged, has none.
+    The limits above apply if a field has none. A float that may be infinite or NaN, such as the
+    loss of a diverged training, is unbounded.
     """
 
     @classmethod
@@ -151,7 +152,7 @@ class Bounded(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Leave out bounds that every number has: they would stand at each."""
+        """Omit the default limits, which would be repeated for every number."""
         made = handler(core_schema)
         _leave_out(handler.resolve_ref_schema(made))
         return made

@@ -1,8 +1,8 @@
-"""Files that anyone may have written, a run from a stranger among them: opened and read in bounds.
+"""Bounded reading of untrusted files, such as a run from an unknown source.
 
-Only regular files are opened, of a run only those that lie in it and are no links; what is read
-whole is of bounded size, and YAML and JSON of bounded depth. docs/decisions/hostile_input.md says
-where each bound is from.
+Only regular files are opened. Files of a run must be inside its directory and must not be links.
+Files read at once have a maximum size, and YAML and JSON have a maximum depth.
+docs/decisions/hostile_input.md explains each limit.
 """
 
 from __future__ import annotations
@@ -26,50 +26,50 @@ from aiperf_hpc.untrusted.bounds import first_fault
 Model = TypeVar("Model", bound=BaseModel)
 
 MOST_BYTES = 64 * 1024 * 1024
-"""The largest file that is read whole."""
+"""Maximum size of a file that is read at once, in bytes."""
 MOST_LEVELS = 100
-"""How deep YAML and JSON may be nested: a record has 6 levels, and what is deeper than a few
-hundred could not be written again."""
+"""Maximum nesting depth of YAML and JSON. A record has 6 levels; more than a few hundred could not
+be serialized again."""
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_BRACKETS = bytes(set(range(256)) - _STEPS.keys())
 MOST_YAML_BYTES = 1024 * 1024
-"""The largest YAML file; the run.yaml of a node of 1,024 cores has 30 kB."""
+"""Maximum size of a YAML file in bytes; the run.yaml for a node with 1,024 cores has 30 kB."""
 MOST_YAML_VALUES = 10_000
-"""The most values in a YAML file, an alias counting for all that it stands for; they take a second
-to read, and a run.yaml has 300 and one a core."""
+"""Maximum number of values in a YAML file, with aliases expanded. Reading them lasts a second; a
+run.yaml has 300 values plus one per core."""
 MOST_DIGITS = 40
-"""Characters of a number in YAML. A float has 25 at most; Python refuses to print an integer of
-more than 4,300 digits, which YAML may write in hexadecimal."""
+"""Maximum length of a number in YAML in characters. A float has at most 25; Python refuses to print
+integers of more than 4,300 digits, which YAML may contain in hexadecimal."""
 
 
 class NotRegularError(OSError):
-    """The name stands for a folder, a link, a FIFO, a socket or a device, or lies elsewhere."""
+    """The path is a folder, link, FIFO, socket or device, or is outside the run's directory."""
 
     def __init__(self, what: str, path: Path | str | None = None) -> None:
         super().__init__(errno.EINVAL, what, None if path is None else str(path))
 
 
 def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
-    """Open a regular file for reading bytes; a FIFO in its place is refused, not waited for.
+    """Open a regular file for reading bytes; a FIFO in its place is rejected without waiting.
 
     Args:
-        path: the file.
-        follow: whether the name may be that of a link to it.
+        path: path of the file.
+        follow: whether the path may be a link to the file.
 
     Raises:
-        NotRegularError: it is something else.
-        OSError: it cannot be opened.
+        NotRegularError: the path is not a regular file.
+        OSError: the file cannot be opened.
     """
     return open(regular_descriptor(path, follow=follow), "rb")
 
 
 def regular_descriptor(path: Path | str, *, follow: bool) -> int:
-    """Return the number of an open file, to be closed; as ``open_regular``."""
+    """Return the file descriptor of a regular file, opened as by ``open_regular``."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     try:
         descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
-    except ValueError:  # A NUL, or half of a surrogate pair.
+    except ValueError:  # A NUL, or an unpaired surrogate.
         raise NotRegularError("no name that a file can have") from None
     except OSError as error:
         if error.errno == errno.ELOOP and not follow:
@@ -84,10 +84,10 @@ def regular_descriptor(path: Path | str, *, follow: bool) -> int:
 
 
 def path_inside(root: Path, name: str) -> Path:
-    """Return the path of a file that a file of a run names, relative to the run's directory.
+    """Return the path of a file in a run, given by a name in one of its files.
 
     Raises:
-        NotRegularError: the name is absolute or empty, leads out or round, or is none.
+        NotRegularError: the name is invalid, or has empty, ``.`` or ``..`` parts.
     """
     parts = name.split("/")
     try:
@@ -100,15 +100,15 @@ def path_inside(root: Path, name: str) -> Path:
 
 
 def open_inside(root: Path, path: Path) -> BinaryIO:
-    """Open a file of a run: a regular one, below its directory, with no link on the way.
+    """Open a file of a run: a regular file below its directory, with no link in its path.
 
     Args:
-        root: the run's directory, which may itself be named by a link.
-        path: the file, as ``RunPaths`` or ``path_inside`` name it.
+        root: directory of the run, which may be a link.
+        path: path of the file from ``RunPaths`` or ``path_inside``.
 
     Raises:
-        NotRegularError: it is something else, or lies elsewhere.
-        OSError: it cannot be opened.
+        NotRegularError: the path is not a regular file, or is outside the directory.
+        OSError: the file cannot be opened.
     """
     inside = path_inside(root, str(path.relative_to(root)))
     for folder in list(inside.relative_to(root).parents)[:-1]:
@@ -117,19 +117,19 @@ def open_inside(root: Path, path: Path) -> BinaryIO:
 
 
 def require_no_link(folder: Path) -> None:
-    """Raise NotRegularError where a folder below a run's directory is a link to another."""
+    """Raise NotRegularError if a folder below a run's directory is a link."""
     if folder.is_symlink():
         raise NotRegularError("a link, where a folder of its own belongs", folder)
 
 
 def bytes_inside(root: Path, path: Path, most: int = MOST_BYTES) -> bytes:
-    """Return all of a file of a run. Raises NotRegularError for more than ``most`` bytes, too."""
+    """Return the content of a file of a run. Raises NotRegularError also if it exceeds ``most``."""
     with open_inside(root, path) as file:
         return _whole(file, path, most)
 
 
 def bytes_of(path: Path, most: int = MOST_BYTES) -> bytes:
-    """Return all of a file that may be a link. Raises as ``bytes_inside``."""
+    """Return the content of a file that may be a link. Raises the errors of ``bytes_inside``."""
     with open_regular(path) as file:
         return _whole(file, path, most)
 
@@ -144,11 +144,11 @@ def _whole(file: BinaryIO, path: Path, most: int) -> bytes:
 def text_of(
     path: Path, most: int = MOST_BYTES, errors: Literal["strict", "replace"] = "strict"
 ) -> str:
-    """Return a file's text without its byte order mark; ``errors``: what is done of other bytes.
+    """Return a file's text without a byte order mark; ``errors`` handles undecodable bytes.
 
     Raises:
-        UsageError: it is no regular file, larger than ``most`` bytes, or no text; the message is
-            the reason, without the name.
+        UsageError: the file is not regular, larger than ``most`` bytes, or not text. The message is
+            the reason without the file name.
     """
     try:
         content = bytes_of(path, most)
@@ -158,13 +158,13 @@ def text_of(
 
 
 def _encoding(content: bytes) -> str:
-    # What spreadsheets save as "Unicode text" is UTF-16.
+    # Spreadsheets save "Unicode text" as UTF-16.
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return "utf-16" if wide else "utf-8-sig"
 
 
 def parsed_json(content: bytes | str) -> Any:  # noqa: ANN401 -- whatever was written
-    """Return what JSON says. Raises ValueError for what is none, or nested too deep."""
+    """Parse JSON. Raises ValueError if it is invalid or nested too deeply."""
     if isinstance(content, bytes):
         content = content.decode(json.detect_encoding(content), "surrogatepass")
     try:
@@ -177,14 +177,14 @@ def parsed_json(content: bytes | str) -> Any:  # noqa: ANN401 -- whatever was wr
 
 
 def _levels(text: str) -> int:
-    """Return on how many levels lists and objects lie within each other, of text that is JSON."""
-    # By far faster than going through the values; and each string of what is JSON has its end.
+    """Return the nesting depth of lists and objects in valid JSON text."""
+    # Much faster than a walk over the values; strings in valid JSON are always terminated.
     brackets = _STRING.sub("", text).encode("ascii", "ignore").translate(None, _NO_BRACKETS)
     return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0)
 
 
 def nested_too_deep(value: object) -> bool:
-    """Return whether lists and objects lie within each other on more than ``MOST_LEVELS``."""
+    """Return whether lists and objects are nested more deeply than ``MOST_LEVELS``."""
     level = [value]
     for _ in range(MOST_LEVELS):
         level = [part for each in level for part in _parts(each)]
@@ -200,10 +200,11 @@ def _parts(value: object) -> list[object]:
 
 
 def yaml_of(path: Path, most: int = MOST_YAML_BYTES) -> dict[Any, Any]:
-    """Return the mapping that a YAML file is, in which no key stands twice.
+    """Return the mapping in a YAML file; duplicate keys are rejected.
 
     Raises:
-        UsageError: it is none, or as ``text_of``; the message is the reason, without the name.
+        UsageError: the content is not a mapping, or an error of ``text_of``. The message is the
+            reason without the file name.
     """
     values = parsed_yaml(text_of(path, most))
     if not isinstance(values, dict):
@@ -212,10 +213,11 @@ def yaml_of(path: Path, most: int = MOST_YAML_BYTES) -> dict[Any, Any]:
 
 
 def yaml_model(path: Path, model: type[Model], most: int = MOST_YAML_BYTES) -> Model:
-    """Return a YAML file as a model.
+    """Return the content of a YAML file as a model.
 
     Raises:
-        UsageError: it cannot be read or is not valid; the message is the reason, without the name.
+        UsageError: the file cannot be read or is invalid. The message is the reason without the
+            file name.
     """
     try:
         return model.model_validate(yaml_of(path, most))
@@ -224,10 +226,10 @@ def yaml_model(path: Path, model: type[Model], most: int = MOST_YAML_BYTES) -> M
 
 
 def parsed_yaml(text: str) -> Any:  # noqa: ANN401 -- whatever was written
-    """Return what YAML says, in which no key stands twice.
+    """Parse YAML; duplicate keys are rejected.
 
     Raises:
-        UsageError: it is none, or too large; the message is the reason.
+        UsageError: the text is invalid or too large; the message is the reason.
     """
     try:
         return yaml.load(text, _Loader)  # noqa: S506 -- a SafeLoader that is stricter
@@ -236,12 +238,12 @@ def parsed_yaml(text: str) -> Any:  # noqa: ANN401 -- whatever was written
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
         raise UsageError(f"not YAML: {' '.join(str(error).split())[:200]}") from None
     except (RecursionError, OverflowError, TypeError, AttributeError, LookupError) as error:
-        # A tag on what it is not for, such as !!int on text that has no digit.
+        # A tag on an unsuitable value, such as !!int on text without digits.
         raise UsageError(f"not YAML: {type(error).__name__}") from None
 
 
 def _marked(error: yaml.MarkedYAMLError) -> str:
-    """Return in which line what is wrong."""
+    """Return the line number and the problem."""
     mark, problem = error.problem_mark or error.context_mark, error.problem or error.context or ""
     if "'\\t'" in problem:
         problem = "a tab; use spaces"
@@ -249,10 +251,10 @@ def _marked(error: yaml.MarkedYAMLError) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses what would take long or for ever, and a key that stands twice.
+    """Rejects duplicate keys and documents that would expand to too many values.
 
-    YAML's own reader takes the last of such in silence. An alias costs it nothing; but what reads
-    its values next goes through all that it stands for, which may be 10^9 of 9 lines.
+    PyYAML silently uses the last of duplicate keys. It does not copy aliases, but later readers
+    traverse the expanded values, of which 9 lines can have 10^9.
     """
 
     def __init__(self, text: str) -> None:
@@ -260,7 +262,7 @@ class _Loader(yaml.SafeLoader):
         self._composed = 0
         self._open = 0
         self._sizes: dict[int, tuple[int, int]] = {}
-        """Of each node that is complete, how many values it stands for and how deep they lie."""
+        """Number of expanded values and nesting depth of each complete node."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401
         self._composed += 1
