@@ -1,1 +1,1 @@
-"""What is trained: a file for each workload, their networks, and their registry."""
+"""The workloads (one module each), their networks, and their registry."""

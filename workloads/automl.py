@@ -1,4 +1,4 @@
-"""The benchmark's own workload: a search for classifiers from ResNet-50 on (Ren et al. 2021)."""
+"""The AIPerf workload: architecture search for classifiers from ResNet-50 (Ren et al. 2021)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORKLOAD = Workload(
     summary="architecture search from ResNet-50 by network morphism, with TPE",
     definition=Definition(
         benchmark="AIPerf (Ren et al. 2021)",
-        task="search for a classifier of images, and its training",
+        task="search for and training of an image classifier",
         network="ResNet-50, grown by morphisms",
         data="ImageNet, ILSVRC 2012: 1,281,167 + 50,000 images",
         target="error <= 30 %",
@@ -42,6 +42,6 @@ WORKLOAD = Workload(
     presets=("quickstart", "cifar10", "imagenet", "imagenet_gpu", "simulated"),
     official={"ResNet-50, the first candidate": partial(resnet50, (224, 224, 3), 1000)},
     closed={key: said(value) for key, value in CLOSED.items()},
-    opened="hyperparameters, their space and the search (search.method guided or greedy), which "
-    "are declared beside the score",
+    opened="hyperparameters, their search space and the search (search.method guided or greedy), "
+    "which are declared with the score",
 )

@@ -21,17 +21,17 @@ class Definition:
     """A workload as its benchmark defines it."""
 
     benchmark: str
-    """The benchmark and its version or paper."""
+    """Name of the benchmark, with its version or paper."""
     task: str
     network: str
     data: str
-    """The official data: samples, shapes, format and size."""
+    """Official data: samples, shapes, format and size."""
     target: str
-    """The quality that ends a training, and its measure."""
+    """Target quality of a training and its measure."""
     scoring: str
-    """What is compared between machines."""
+    """Metric for comparisons between machines."""
     source: str
-    """Where all of this is defined."""
+    """Sources of the definition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class Workload:
 
     name: str
     summary: str
-    """The workload in one line."""
+    """One-line description of the workload."""
     definition: Definition
     objective: Objective
     datasets: tuple[str, ...]
-    """Names of the datasets that have its inputs and targets: the official one first, then its
-    stand-ins, whose runs are official in no division."""
+    """Names of the datasets with its inputs and targets: the official one, followed by substitutes,
+    whose runs are not official in any division."""
     network: Callable[[ModelConfig, DatasetInfo], Graph]
     """Returns the initial network for a dataset; raises GraphError if there is none."""
     searchable: bool
@@ -53,15 +53,15 @@ class Workload:
     presets: tuple[str, ...]
     """Names of its presets; ``aiperf start --workload`` uses the first."""
     official: Mapping[str, Callable[[], Graph]]
-    """Its networks at the official size, by their differences; the first is the current one."""
+    """Networks at the official size by distinguishing feature; the first is the current one."""
     closed: Mapping[str, str]
-    """Requirements of the closed division, as text, by the settings' keys."""
+    """Requirements of the closed division as text, by key of the setting."""
     opened: str
-    """What a run of the open division may change, as text."""
+    """Permitted changes in the open division as text."""
     engines: tuple[str, ...] = ("torch", "tensorflow")
     """Engines that can train it."""
     needs: tuple[Package, ...] = ()
-    """Packages that it needs with every engine."""
+    """Packages that it needs regardless of the engine."""
     settings_rules: tuple[Rule[RunConfig], ...] = ()
     """Rules of its benchmark's closed division on a configuration."""
     data_rule: Rule[RunEvidence] | None = None
@@ -69,32 +69,32 @@ class Workload:
     record_rules: tuple[Rule[RunEvidence], ...] = ()
     """Rules on the trainings of a run."""
     logged: Callable[[RunConfig, Hyperparameters], Mapping[str, object]] | None = None
-    """Returns the settings of a training that MLPerf HPC's logs state, by their keys; None unless
-    it is a workload of MLPerf HPC."""
+    """Returns the settings of a training for MLPerf HPC's logs, by key; None if it is not a
+    workload of MLPerf HPC."""
     valid_flops: Weight | None = None
-    """HPC AI500's weight of a quality; None unless it is a workload of HPC AI500."""
+    """Weight of the quality in HPC AI500; None unless it is a workload of HPC AI500."""
     edition: Callable[[RunConfig], str] = lambda _: ""
     """Returns the earlier benchmark version of a configuration; empty for the current one."""
     objectives: Mapping[str, Objective] = field(default_factory=dict)
-    """Objectives on datasets with other targets than the official one, by the datasets' names."""
+    """Objectives for datasets whose targets differ from the official ones, by dataset name."""
 
     @property
     def rules(self) -> tuple[Rule[RunEvidence], ...]:
-        """All rules of its benchmark's closed division, on a run."""
+        """All rules of the benchmark's closed division for a run."""
         return (*self.division_rules, *self.record_rules)
 
     @property
     def division_rules(self) -> tuple[Rule[RunEvidence], ...]:
-        """Rules that decide whether a run is of that division, whatever its trainings reached."""
+        """Rules that decide whether a run belongs to that division, regardless of its quality."""
         of_settings = (rule.on(config_of) for rule in self.settings_rules)
         return (*of_settings, *(() if self.data_rule is None else (self.data_rule,)))
 
     def valid_flops_on(self, dataset: str) -> Weight | None:
-        """Return HPC AI500's weight of a quality; None on a stand-in for its dataset."""
+        """Return the weight of the quality in HPC AI500, or None for a substitute dataset."""
         return self.valid_flops if dataset == self.datasets[0] else None
 
     def objective_on(self, dataset: str) -> Objective:
-        """Return the objective on a dataset."""
+        """Return the objective for a dataset."""
         return self.objectives.get(dataset, self.objective)
 
 

@@ -29,10 +29,11 @@ from aiperf_hpc.workloads.requirements import (
 )
 
 PARAMETERS = 4
-"""Omega_m, sigma_8, n_s and H_0, each scaled to [-1, 1]."""
+"""Number of parameters: Omega_m, sigma_8, n_s and H_0, each scaled to [-1, 1]."""
 
 STAND_IN_PARAMETERS = 2
-"""Omega_m and sigma_8: small volumes hardly show the others."""
+"""Number of parameters of the substitute: Omega_m and sigma_8; small volumes barely determine the
+others."""
 
 
 def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
@@ -49,25 +50,25 @@ def _official(kernel: int) -> Graph:
 # Rules of the closed division.
 
 VOLUME: Final = (128, 128, 128, 4)
-"""Shape of an official sample: cells, and redshifts."""
+"""Shape of an official sample: cells and redshifts."""
 TARGET: Final = 0.124
 KERNEL_V07: Final = 2
-"""The kernel of version 0.7 of the benchmark; later ones have 3."""
+"""Kernel size in version 0.7 of the benchmark; later versions have 3."""
 SAMPLES: Final = {2: (262_144, 65_536), 3: (524_288, 65_536)}
-"""The official training and validation samples, by the kernel of the version that has them."""
+"""Numbers of official training and validation samples, by kernel size of the version."""
 UPDATE: Final = {
     "optimizer": "sgd",
     "momentum": 0.9,
     "weight_decay": 0.0,
     "max_gradient_norm": None,
 }
-"""The optimizer: no decay but the network's penalty, and no clipping."""
+"""Optimizer settings: no weight decay except the network's penalty, and no clipping."""
 FREE: Final = ("dropout", "l2", "kernel")
-"""Settings of the network that are free; the kernel follows from the version."""
+"""Unrestricted settings of the network; the version determines the kernel."""
 
 
 def _data(run: RunEvidence) -> Findings:
-    """Require all official volumes of the benchmark version that has such kernels."""
+    """Require all official volumes of the benchmark version with the configured kernel size."""
     kernel = run.config.model.cosmoflow.kernel
     where = f" with kernels of {kernel}"
     wanted = OfficialData("cosmoflow", "volumes", "volume", VOLUME, SAMPLES[kernel], where)
@@ -75,7 +76,7 @@ def _data(run: RunEvidence) -> Findings:
 
 
 def _network_rule(config: RunConfig) -> Findings:
-    """Require the reference's network of either version; dropout and penalty are free."""
+    """Require the reference network of either version; dropout and penalty are unrestricted."""
     chosen, official = config.model.cosmoflow, CosmoFlowConfig()
     wanted = {name: value for name, value in official if name not in FREE}
     yield Found(f"kernels of {chosen.kernel}")
@@ -83,7 +84,7 @@ def _network_rule(config: RunConfig) -> Findings:
 
 
 def _schedule(config: RunConfig) -> Findings:
-    """Require a linear warm-up by epochs, then decays at epochs, each by its own factor below 1."""
+    """Require a linear warm-up in epochs, then decays at epochs, each with a factor below 1."""
     chosen = config.training.schedule
     yield Found(chosen.name)
     if chosen.name not in ("constant", "multi_step"):
@@ -98,11 +99,11 @@ def _schedule(config: RunConfig) -> Findings:
 
 
 def logged_settings(config: RunConfig, used: Hyperparameters) -> Mapping[str, object]:
-    """Return the settings of a training that MLPerf HPC's logs state, by their keys.
+    """Return the settings of a training for MLPerf HPC's logs, by key.
 
-    The rate is its peak, the factor of the warm-up what the peak is of the rate for the base batch,
-    and of several decays the largest factor, as the reference logs them. Its decays act behind the
-    epoch of a boundary, counted from 0, ours after so many epochs: one more.
+    As in the reference, the logged rate is the peak, the warm-up factor is the ratio of the peak to
+    the rate for the base batch, and the decay factor is the largest one. The reference decays after
+    the boundary epoch, counted from 0; a milestone here is a number of epochs, which is one more.
     """
     schedule, network = used.schedule, config.model.cosmoflow
     scale = 1.0 if schedule.base_batch is None else used.batch_size / schedule.base_batch
@@ -124,12 +125,12 @@ WORKLOAD = Workload(
     definition=Definition(
         benchmark="MLPerf HPC, CosmoFlow",
         task="regression of 4 numbers on volumes of 4 channels",
-        network="5 convolutions in 3-D, 3 dense layers, no normalisation",
-        data="524,288 + 65,536 volumes of 128^3 x 4, int16, TFRecord in GZIP, 1.7 TB (v1.0 on); "
-        "262,144 + 65,536, not compressed, 5.1 TB (v0.7)",
+        network="5 3-D convolutions, 3 dense layers, no normalization",
+        data="524,288 + 65,536 volumes of 128^3 x 4, int16, gzipped TFRecord, 1.7 TB (since v1.0); "
+        "262,144 + 65,536, uncompressed, 5.1 TB (v0.7)",
         target="mean absolute error <= 0.124",
-        scoring="minutes to the target, of 10 runs without the fastest and the slowest; models a "
-        "minute where many are trained at once",
+        scoring="mean minutes to the target of 10 runs without the fastest and the slowest; models "
+        "per minute if many are trained concurrently",
         source="github.com/mlcommons/hpc, cosmoflow; mlcommons/training_policies, "
         "hpc_training_rules.adoc",
     ),
@@ -143,9 +144,9 @@ WORKLOAD = Workload(
         "kernels of 2, v0.7": partial(_official, 2),
     },
     closed={
-        "dataset": "the official volumes, all of them",
-        "model.cosmoflow": "the reference's network; dropout from 0 to below 1 and l2 of at least "
-        "0 are free",
+        "dataset": "all official volumes",
+        "model.cosmoflow": "the reference network; any dropout from 0 to below 1 and any l2 of at "
+        "least 0",
         "training.optimizer": "sgd",
         "training.momentum": "0.9",
         "training.weight_decay": "0: the penalty is model.cosmoflow.l2",
@@ -165,6 +166,5 @@ WORKLOAD = Workload(
     logged=logged_settings,
     edition=lambda config: "v0.7" if config.model.cosmoflow.kernel == KERNEL_V07 else "",
     objectives={"density": regression(STAND_IN_PARAMETERS)},
-    opened="the optimizer and all hyperparameters; the network must be equivalent to the "
-    "reference's",
+    opened="the optimizer and all hyperparameters; the network must be equivalent to the reference",
 )

@@ -27,9 +27,9 @@ from aiperf_hpc.workloads.requirements import (
 )
 
 CLASSES = 3
-"""Background, tropical cyclone, atmospheric river."""
+"""Number of classes: background, tropical cyclone, atmospheric river."""
 FREQUENCIES = (0.986267818390377, 0.0004578708870701058, 0.01327431072255291)
-"""Fractions of all official pixels in each class. [deepcam/src/deepCam/train.py]"""
+"""Fraction of the official pixels in each class. [deepcam/src/deepCam/train.py]"""
 WEIGHTS = tuple(frequency**-0.125 for frequency in FREQUENCIES)
 """Loss weights of the classes: 1.0017, 2.6146 and 1.7164."""
 
@@ -47,11 +47,11 @@ OFFICIAL: Final = OfficialData(
 OPTIMIZERS: Final = ("adam", "adamw", "lamb")
 EPSILON: Final = 1e-6
 LAMB_NORM: Final = 1.0
-"""Norm to which LAMB's gradients are clipped; the other optimizers do not clip."""
+"""Maximum gradient norm with LAMB; the other optimizers do not clip."""
 
 
 def _network_rule(config: RunConfig) -> Findings:
-    """Require the reference's network."""
+    """Require the reference network."""
     chosen, official = config.model.deepcam, DeepCAMConfig()
     yield Found(f"{chosen.middle_blocks} middle blocks, width {chosen.width}")
     yield from differing(chosen, "model.deepcam", dict(official))
@@ -74,7 +74,7 @@ def _optimizer(config: RunConfig) -> Findings:
 
 
 def _schedule(config: RunConfig) -> Findings:
-    """Require a linear warm-up by steps, then one decay rate at steps or a cosine over steps."""
+    """Require a linear warm-up in steps, then decays at steps by one factor or a cosine decay."""
     chosen = config.training.schedule
     yield Found(chosen.name)
     if chosen.interval != "step":
@@ -97,11 +97,11 @@ OPTIMIZER_NAMES = {"adam": "Adam", "adamw": "AdamW", "lamb": "LAMB"}
 
 
 def logged_settings(config: RunConfig, used: Hyperparameters) -> Mapping[str, object]:
-    """Return the settings of a training that MLPerf HPC's logs state, by their keys.
+    """Return the settings of a training for MLPerf HPC's logs, by key.
 
-    The rate is that of before the warm-up's factor: a warm-up of factor 1 begins at 0, any other at
-    the rate itself, and ends at the factor times it. Normalisations go by a rank's own samples, and
-    gradients are applied in each step.
+    The logged rate does not include the warm-up factor. A warm-up with factor 1 starts at 0; any
+    other starts at the rate. It ends at the rate times the factor. Normalization statistics are per
+    rank, and gradients are applied in every step.
     """
     del config
     schedule = used.schedule
@@ -136,7 +136,8 @@ def _of_lamb(used: Hyperparameters) -> dict[str, object]:
 def _of_schedule(schedule: ScheduleSettings, peak: float) -> Iterator[tuple[str, object]]:
     """Yield the settings of the decay.
 
-    The reference counts milestones from the step after the warm-up, ours from the first step.
+    The reference counts milestones from the step after the warm-up; here they count from the
+    first step.
     """
     if schedule.name == "multi_step":
         shift = schedule.warmup_steps + 1 if schedule.warmup_steps else 0
@@ -156,13 +157,13 @@ WORKLOAD = Workload(
     summary="segmentation of maps: tropical cyclones and atmospheric rivers in a climate model",
     definition=Definition(
         benchmark="MLPerf HPC, DeepCAM",
-        task="a class for each pixel of maps of 16 fields",
-        network="DeepLabv3+: an Xception of separable convolutions, dilated ones side by side, a "
-        "decoder of transposed ones",
+        task="segmentation of maps of 16 fields",
+        network="DeepLabv3+: Xception with separable convolutions, parallel dilated convolutions, "
+        "a decoder of transposed convolutions",
         data="121,266 + 15,158 maps of 768 x 1152 x 16, float32, with masks, HDF5, 8.8 TB",
         target="intersection over union >= 0.82",
-        scoring="minutes to the target, of 5 runs without the fastest and the slowest; models a "
-        "minute where many are trained at once",
+        scoring="mean minutes to the target of 5 runs without the fastest and the slowest; models "
+        "per minute if many are trained concurrently",
         source="github.com/mlcommons/hpc, deepcam; mlcommons/training_policies, "
         "hpc_training_rules.adoc",
     ),
@@ -173,11 +174,11 @@ WORKLOAD = Workload(
     presets=("deepcam", "deepcam_cosine", "deepcam_laptop"),
     official={"output stride 16": partial(deepcam, OFFICIAL.shape, CLASSES, DeepCAMConfig())},
     closed={
-        "dataset": "the official maps, all of them",
-        "model.deepcam": "the reference's network",
+        "dataset": "all official maps",
+        "model.deepcam": "the reference network",
         "training.optimizer": "adam, adamw or lamb",
         "training.epsilon": "1e-06",
-        "training.weight_decay": "any of at least 0, of all parameters (weight_decay_of: all)",
+        "training.weight_decay": "at least 0, for all parameters (weight_decay_of: all)",
         "training.max_gradient_norm": "1 with lamb, none otherwise",
         "training.target": "0.82",
         "training.batch_size": "any",
@@ -194,6 +195,5 @@ WORKLOAD = Workload(
     data_rule=data_rule(OFFICIAL),
     record_rules=(reached_rule(INTERSECTION_OVER_UNION, TARGET),),
     logged=logged_settings,
-    opened="the optimizer and all hyperparameters; the network must be equivalent to the "
-    "reference's",
+    opened="the optimizer and all hyperparameters; the network must be equivalent to the reference",
 )

@@ -1,9 +1,9 @@
-"""Extreme Weather Analytics of HPC AI500: cyclones and atmospheric rivers found in climate data.
+"""Extreme Weather Analytics of HPC AI500: detection of cyclones and rivers in climate data.
 
-Its closed division is HPC AI500's hardware level, which leaves the code as it is, and opens the
-machine, the batch size and the policy of the learning rate. The code is not public: what stands for
-it here is required. The problem, which is the dataset, the target and the number of epochs, is
-fixed on every level. [Jiang et al. 2020, HPC AI500 V2.0]
+The closed division is HPC AI500's hardware level, which fixes the code but not the machine, the
+batch size and the learning rate policy. The original code is not public; the substitute in this
+package is required. Every level fixes the problem: the dataset, the target and the number of
+epochs. [Jiang et al. 2020, HPC AI500 V2.0]
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from aiperf_hpc.workloads.requirements import (
 CLASSES = 4
 """Tropical depression, tropical cyclone, extratropical cyclone, atmospheric river."""
 MOST_BOXES = 15
-"""Rows for the boxes of a sample in the official files."""
+"""Number of rows for the boxes of a sample in the official files."""
 
 
 def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
@@ -53,13 +53,13 @@ def _official(variant: str) -> Graph:
 TARGET: Final = 0.35
 EPOCHS: Final = 50
 MAPS: Final = 13_140
-"""Nine years of four maps a day, which the paper has: for training and validation together."""
+"""Training and validation maps in total: nine years with four maps per day, as in the paper."""
 OFFICIAL: Final = OfficialData("extremeweather", "maps", "image", (768, 1152, 16), MAPS)
 VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
     "fpn": {"variant": "fpn"},
     "c4": {"variant": "c4", "proposals": 12_000},
 }
-"""The settings of ``model.extreme_weather`` that the benchmark's networks have."""
+"""Settings of ``model.extreme_weather`` for the two networks of the closed division."""
 UPDATE: Final = {
     "optimizer": "sgd",
     "momentum": 0.9,
@@ -68,11 +68,12 @@ UPDATE: Final = {
     "weight_decay_in": "loss",
     "max_gradient_norm": None,
 }
-"""tensorpack's: its weight decay is half of it times the squares of all ``W`` in the loss."""
+"""Optimizer settings of tensorpack, whose loss includes half the weight decay times the sum of
+squares of all ``W``."""
 
 
 def _network_rule(config: RunConfig) -> Findings:
-    """Require one of the two networks that stand for the benchmark's, with all its regions."""
+    """Require one of the two substitutes for the benchmark's network, with all its regions."""
     chosen = config.model.extreme_weather
     official = ExtremeWeatherConfig.model_validate(VARIANTS[chosen.variant])
     yield Found(f"{chosen.variant}, {chosen.regions} regions")
@@ -80,7 +81,7 @@ def _network_rule(config: RunConfig) -> Findings:
 
 
 def _precision(config: RunConfig) -> Findings:
-    """Require training in fp32, as the paper's figures are."""
+    """Require training in fp32, as for the results in the paper."""
     value = config.training.precision
     yield Found(value)
     if value != "fp32":
@@ -89,14 +90,14 @@ def _precision(config: RunConfig) -> Findings:
 
 WORKLOAD = Workload(
     name="extreme-weather",
-    summary="detection in maps of weather: boxes about cyclones and atmospheric rivers",
+    summary="object detection in weather maps: cyclones and atmospheric rivers",
     definition=Definition(
         benchmark="HPC AI500 V2.0, extreme weather analytics",
         task="detection of 4 classes in maps of 16 channels",
-        network="Faster R-CNN on ResNet-50, trained from the start; its code is not public: this "
-        "is tensorpack's, with a feature pyramid or without one",
-        data="ExtremeWeather: 1,460 maps of 768 x 1152 x 16 a year, HDF5, 62 GB a year; the paper "
-        "has 9 years, 13,140 maps",
+        network="Faster R-CNN on ResNet-50, trained from scratch; its code is not public: this is "
+        "tensorpack's, with or without a feature pyramid",
+        data="ExtremeWeather: 1,460 maps of 768 x 1152 x 16 per year, HDF5, 62 GB per year; the "
+        "paper uses 9 years, 13,140 maps",
         target="mean average precision at IoU 0.5 >= 0.35, in 50 epochs",
         scoring="valid FLOPS: operations per second x (precision / 0.35)^10; time to quality",
         source="arXiv 2007.00279; extremeweatherdataset.github.io; "
@@ -112,8 +113,8 @@ WORKLOAD = Workload(
         "fourth stage (C4), 512 regions": partial(_official, "c4"),
     },
     closed={
-        "dataset": "the official maps of 768 x 1152, 13,140 at least",
-        "model.extreme_weather": "either variant as its preset has it",
+        "dataset": "the official maps of 768 x 1152, at least 13,140",
+        "model.extreme_weather": "either variant with the settings of its preset",
         "training.optimizer": "sgd",
         "training.momentum": "0.9",
         "training.weight_decay": "0.0001, of kernels, in the loss",

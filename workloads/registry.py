@@ -1,4 +1,4 @@
-"""The workloads by name, and what a configuration may ask of them."""
+"""The registry of workloads, and the validation of configurations against them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WORKLOADS: dict[str, Workload] = {
 
 
 def workload_named(name: str) -> Workload:
-    """Return a workload. Raises ConfigError when there is none of that name."""
+    """Return a workload. Raises ConfigError if the name is unknown."""
     workload = WORKLOADS.get(name)
     if workload is None:
         raise ConfigError(
@@ -47,10 +47,10 @@ def workload_named(name: str) -> Workload:
 
 
 def workload_of(config: RunConfig) -> Workload:
-    """Return the workload that a configuration names, with the objective that its dataset has.
+    """Return the configured workload, with the objective for its dataset.
 
     Raises:
-        ConfigError: there is none of that name, or the configuration asks for what it has not.
+        ConfigError: the name is unknown, or the workload does not support the configuration.
     """
     workload = workload_named(config.workload)
     objective = workload.objective_on(config.dataset.name)
@@ -65,7 +65,7 @@ def workload_of(config: RunConfig) -> Workload:
 
 
 def _of_its_parts(workload: Workload, config: RunConfig) -> Iterator[str]:
-    """Yield which dataset, search or engine is asked for that a workload has not."""
+    """Yield messages for a dataset, search or engine that the workload does not support."""
     if config.dataset.name not in workload.datasets:
         yield (
             f"dataset.name={config.dataset.name}: workload '{workload.name}' has the datasets "
@@ -84,7 +84,7 @@ def _of_its_parts(workload: Workload, config: RunConfig) -> Iterator[str]:
 
 
 def _of_its_target(measure: Measure, target: float | None) -> Iterator[str]:
-    """Yield why a target cannot be, if it cannot."""
+    """Yield messages for an impossible target."""
     if target is not None and not measure.can_reach(target):
         yield f"training.target={target:g}: no {measure.label} is better than {measure.perfect:g}"
     if target is not None and target < 0.0:
@@ -95,7 +95,7 @@ def _of_its_target(measure: Measure, target: float | None) -> Iterator[str]:
 
 
 def _of_its_objective(name: str, objective: Objective, config: RunConfig) -> Iterator[str]:
-    """Yield what is asked of classes that an objective has not."""
+    """Yield messages for settings that require classes, if the objective has none."""
     training, simulated = config.training, config.engine.name == "simulated"
     if simulated and objective != CLASSIFICATION:
         yield (
@@ -114,7 +114,7 @@ def _of_its_objective(name: str, objective: Objective, config: RunConfig) -> Ite
 
 
 def missing(config: RunConfig) -> list[str]:
-    """Return what a run needs and this environment lacks: a line each, with what installs it."""
+    """Return a line with the remedy for each package that a run needs and that is missing."""
     workload = WORKLOADS.get(config.workload)
     own = () if workload is None else workload.needs
     of_workload = ((f"workload '{config.workload}'", package) for package in own)
@@ -125,7 +125,7 @@ def missing(config: RunConfig) -> list[str]:
 def _with_alternatives(
     needed: Iterable[tuple[str, Package]], engines: Sequence[str]
 ) -> Iterator[tuple[str, Package]]:
-    """Yield packages; in the remedy of an engine's, an installed engine that trains it too."""
+    """Add an installed alternative engine to the remedy of an engine's package."""
     others = [name for name in engines if ENGINES[name].installed]
     for what, package in needed:
         if package in ENGINES.values() and others:
@@ -136,10 +136,10 @@ def _with_alternatives(
 
 
 def require_samples(config: RunConfig, dataset: DatasetInfo) -> None:
-    """Require that a batch is no larger than the data, and that each rank has a sample.
+    """Require that a batch does not exceed the dataset, and that each rank has a sample.
 
-    A search halves batches and draws their sizes; a training that is fixed has the one that is
-    asked for.
+    A search is exempt, because it samples and halves batch sizes; a fixed training uses the
+    configured batch size.
 
     Raises:
         ConfigError: the dataset has fewer samples.
@@ -160,12 +160,12 @@ def require_samples(config: RunConfig, dataset: DatasetInfo) -> None:
 
 
 def initial_graph(config: RunConfig, dataset: DatasetInfo) -> Graph:
-    """Return the network that a run starts from.
+    """Return the initial network of a run.
 
     Raises:
         ConfigError: there is no such workload.
-        DatasetError: the dataset's samples are not what the network takes.
-        GraphError: there is no network for them.
+        DatasetError: the network does not support the dataset's samples.
+        GraphError: there is no network for the samples.
     """
     return _network(workload_of(config).name, config.model, dataset)
 

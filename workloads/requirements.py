@@ -1,4 +1,4 @@
-"""Rules that the closed divisions of several benchmarks share, by the values that they require."""
+"""Rules shared by the closed divisions of several benchmarks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiperf_hpc.trial import DatasetInfo, TrialState
 
 
 class OfficialData(NamedTuple):
-    """The data that a benchmark is run on."""
+    """Official data of a benchmark."""
 
     name: str
     """Name of the dataset."""
@@ -25,18 +25,20 @@ class OfficialData(NamedTuple):
     shape: tuple[int, ...]
     """Shape of a sample."""
     samples: tuple[int, int] | int
-    """Training and validation samples; a single number is the least sum of both."""
+    """Numbers of training and validation samples; a single number is the minimum of their sum."""
     condition: str = ""
-    """Condition under which these are the samples, such as a version; empty if there is none."""
+    """Condition for these numbers of samples, such as a benchmark version; empty if none."""
     classes: int | None = None
-    """Number of classes of samples or of their parts; None if labels name none."""
+    """Number of classes of samples or of their parts; None if there are none."""
 
 
 def differing(section: BaseModel, where: str, wanted: Mapping[str, object]) -> list[str]:
-    """Return which fields of a section of a configuration do not have the required values.
+    """Return messages for the fields of a configuration section that differ from required values.
 
     Args:
-        where: the section's name, such as training.
+        section: section of the configuration.
+        where: name of the section, such as training.
+        wanted: required values by field name.
     """
     return [
         f"{where}.{name} is {_text(getattr(section, name))}; {_text(value)} is required"
@@ -50,10 +52,12 @@ def _text(value: object) -> object:
 
 
 def official_data(run: RunEvidence, wanted: OfficialData, further: Iterable[str] = ()) -> Findings:
-    """Require that all replicas read the official data, all of it.
+    """Require that all replicas read the complete official data.
 
     Args:
-        further: other reasons, such as a wrong augmentation.
+        run: evidence of the run.
+        wanted: official data.
+        further: further violations, such as a wrong augmentation.
     """
     seen = {each.dataset for each in run.replicas if each.dataset is not None}
     yield Found(", ".join(sorted(dataset.name for dataset in seen)) or "none")
@@ -62,7 +66,7 @@ def official_data(run: RunEvidence, wanted: OfficialData, further: Iterable[str]
 
 
 def data_rule(wanted: OfficialData) -> Rule[RunEvidence]:
-    """Return the rule that all replicas read the official data, all of it."""
+    """Return the rule that all replicas read the complete official data."""
     return Rule("data", f"the official {wanted.unit}", lambda run: official_data(run, wanted))
 
 
@@ -93,7 +97,7 @@ def _other_numbers(dataset: DatasetInfo, wanted: OfficialData) -> Iterator[str]:
 
 
 def optimizer_rule(wanted: Mapping[str, object], requirement: str) -> Rule[RunConfig]:
-    """Return the rule that SGD has the benchmark's settings, by their names in ``training``."""
+    """Return the rule that the optimizer has the required settings, by name in ``training``."""
 
     def findings(config: RunConfig) -> Findings:
         training = config.training
@@ -104,10 +108,11 @@ def optimizer_rule(wanted: Mapping[str, object], requirement: str) -> Rule[RunCo
 
 
 def target_rule(target: float, *, optional: bool = False) -> Rule[RunConfig]:
-    """Return the rule that a training ends at the benchmark's quality.
+    """Return the rule that a training ends at the benchmark's target quality.
 
     Args:
-        optional: whether a training may also have no target, and end after all its epochs.
+        target: target quality.
+        optional: whether a training may also have no target and end after all its epochs.
     """
 
     def findings(config: RunConfig) -> Findings:
@@ -121,7 +126,7 @@ def target_rule(target: float, *, optional: bool = False) -> Rule[RunConfig]:
 
 
 def epochs_rule(wanted: int) -> Rule[RunConfig]:
-    """Return the rule that a training that does not reach its target has all its epochs."""
+    """Return the rule that a training below its target runs for the required number of epochs."""
 
     def findings(config: RunConfig) -> Findings:
         training = config.training
@@ -136,7 +141,7 @@ def epochs_rule(wanted: int) -> Rule[RunConfig]:
 def reached_rule(measure: Measure, target: float) -> Rule[RunEvidence]:
     """Return the rule that all completed trainings, and at least one, reach the target quality.
 
-    The quality is that of the last epoch, whose network a training leaves.
+    The quality of a training is that of its last epoch, whose network is the result.
     """
 
     def findings(run: RunEvidence) -> Findings:

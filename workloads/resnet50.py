@@ -1,9 +1,8 @@
-"""ResNet-50 v1.5 of HPC AI500: one network that classifies images, trained as it is.
+"""ResNet-50 v1.5 of HPC AI500: training of a fixed network for image classification.
 
-Its closed division is HPC AI500's hardware level, which leaves the code as it is, and opens the
-machine, the batch size and the policy of the learning rate; the system level lets it be implemented
-in another framework besides. The problem, which is the dataset, the target and the number of
-epochs, is fixed on every level.
+The closed division is HPC AI500's hardware level, which fixes the code but not the machine, the
+batch size and the learning rate policy; the system level also permits another framework. Every
+level fixes the problem: the dataset, the target and the number of epochs.
 [Jiang et al. 2020, HPC AI500 V2.0; BenchCouncil/HPC-AI500, component_benchmarks/resnet50v1.5,
 which is NVIDIA's in TensorFlow]
 """
@@ -36,7 +35,7 @@ from aiperf_hpc.workloads.requirements import (
 CLASSES = 1000
 """Classes of ImageNet."""
 SPARE = 1
-"""Further outputs of the benchmark's code: an earlier dataset had a class 0 for the background."""
+"""Additional outputs in the benchmark's code, for a background class 0 in an earlier dataset."""
 
 
 def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
@@ -58,9 +57,9 @@ EPOCHS: Final = 90
 OFFICIAL: Final = OfficialData(
     "imagenet", "images", "image", IMAGE, (1_281_167, 50_000), classes=1000
 )
-"""ILSVRC 2012's training and validation images."""
+"""Training and validation images of ILSVRC 2012."""
 LEAST_CROP: Final = 0.05
-"""Least fraction of an image that a training crop covers."""
+"""Minimum area of a training crop as a fraction of the image."""
 UPDATE: Final = {
     "optimizer": "sgd",
     "momentum": 0.875,
@@ -92,7 +91,7 @@ def _smoothing(config: RunConfig) -> Findings:
 
 
 def _data(run: RunEvidence) -> Findings:
-    """Require all of ImageNet, at the benchmark's image size and augmented."""
+    """Require the complete ImageNet dataset, with the benchmark's image size and augmentation."""
     return official_data(run, OFFICIAL, _augmented(run.config))
 
 
@@ -107,7 +106,7 @@ def _augmented(config: RunConfig) -> Iterator[str]:
 
 WORKLOAD = Workload(
     name="resnet50-v1.5",
-    summary="classification of images: one ResNet-50, trained as it is",
+    summary="image classification: training of ResNet-50, without a search",
     definition=Definition(
         benchmark="HPC AI500 V2.0, image classification",
         task="classification of images in 1,000 classes",
@@ -128,7 +127,7 @@ WORKLOAD = Workload(
         "1,000 outputs": partial(resnet50, IMAGE, CLASSES, version=V1_5),
     },
     closed={
-        "dataset": "ImageNet at 224 x 224, all of it, augmented",
+        "dataset": "the complete ImageNet at 224 x 224, augmented",
         "model": "ResNet-50 v1.5; 1,000 outputs, or 1,001 (model.resnet50.spare_outputs)",
         "training.optimizer": "sgd",
         "training.momentum": "0.875",

@@ -1,4 +1,4 @@
-"""A small regression on volumes: the slope and the strength of a random field's spectrum."""
+"""A small regression on volumes: slope and strength of the spectrum of a random field."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
 
 WORKLOAD = Workload(
     name="volumes",
-    summary="regression on volumes: the spectrum of a random field, by convolutions in 3-D",
+    summary="regression on volumes: the spectrum of a random field, by 3-D convolutions",
     definition=Definition(
         benchmark="none",
         task="regression of 2 numbers on volumes",
-        network="3 convolutions in 3-D, 2 dense layers",
-        data="1,024 + 256 random fields of 16^3 cells, made by a formula",
+        network="3 3-D convolutions, 2 dense layers",
+        data="1,024 + 256 random fields of 16^3 cells, generated from a formula",
         target="mean absolute error <= 0.1",
-        scoring="nothing: it shows what a workload is",
+        scoring="none: it is an example of a workload",
         source="docs/decisions/workloads.md",
     ),
     objective=regression(TARGETS),
@@ -37,5 +37,5 @@ WORKLOAD = Workload(
     presets=("volumes",),
     official={"3 convolutions": partial(small_regression, (16, 16, 16, 1), TARGETS, 8)},
     closed={},
-    opened="everything: no run of it is official",
+    opened="everything: its runs are never official",
 )

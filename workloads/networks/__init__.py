@@ -1,1 +1,1 @@
-"""Networks of the workloads, layer by layer as their references build them."""
+"""Networks of the workloads, layer by layer as in their references."""

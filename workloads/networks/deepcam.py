@@ -1,12 +1,12 @@
-"""DeepCAM's network, layer by layer as MLPerf HPC's reference builds it, at output stride 16.
+"""DeepCAM's network, layer by layer as in MLPerf HPC's reference, with output stride 16.
 
 [mlcommons/hpc, deepcam/src/deepCam/architecture/deeplab_xception.py]
 
-DeepLabv3+ (Chen et al. 2018): an Xception of separable convolutions, which makes an image 16 times
-smaller; convolutions of four dilations and the image's mean side by side; and a decoder of
-transposed convolutions, which reads features of a quarter of the image's size too. A separable
-convolution is a depthwise one and a 1 x 1 one with nothing between. The reference's activation is
-in place, so that what the decoder reads is behind block 1's activation too.
+DeepLabv3+ (Chen et al. 2018) has three parts: an Xception encoder of separable convolutions, which
+reduces an image by a factor of 16; parallel convolutions with four dilations and the image mean;
+and a decoder of transposed convolutions, which also reads features at a quarter of the image size.
+A separable convolution is a depthwise convolution followed directly by a 1 x 1 convolution. The
+reference's activation is in place, so the decoder's low-level input is the activation of block 1.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ from aiperf_hpc.graph import (
 )
 
 INPUT, TARGETS = "image", "mask"
-"""The names of what the network reads, and of what its output is compared with."""
+"""Names of the network's input and of the targets of its output."""
 STRIDE = 16
-"""By how much the smallest map is smaller than the image."""
+"""Reduction factor from the image to the smallest map."""
 WIDTH = 32
-"""Channels of the reference's first convolution, to which those below belong."""
+"""Channels of the reference's first convolution; the numbers below are for this width."""
 ENTRY, MIDDLE, LAST, EXIT = (64, 128, 256), 728, 1024, (1536, 1536, 2048)
-"""Channels of the entry flow, the middle blocks, the block behind them and the exit flow."""
+"""Channels of the entry flow, the middle blocks, the following block and the exit flow."""
 RATES = (6, 12, 18)
-"""Dilations of the 3 x 3 convolutions that lie side by side."""
+"""Dilations of the parallel 3 x 3 convolutions."""
 EXIT_RATE = 2
 """Dilation of the exit flow."""
 DECODER, LOW = 256, 48
-"""Channels of the decoder, and of what it reads of the low-level features."""
+"""Channels of the decoder, and of its projection of the low-level features."""
 
 
 def deepcam(image: Shape, classes: int, settings: DeepCAMConfig) -> Graph:
     """Return the network for images of a shape (height, width, channels).
 
     Args:
-        image: the shape of a sample; height and width are multiples of 16.
-        classes: of a pixel.
-        settings: what there is to choose.
+        image: shape of a sample; height and width are multiples of 16.
+        classes: number of classes of a pixel.
+        settings: configurable sizes.
 
     Raises:
-        GraphError: there is no such network for images of that shape.
+        GraphError: the network does not support images of that shape.
     """
     if len(image) != 3 or any(side % STRIDE for side in image[:2]):
         raise GraphError(
@@ -77,7 +77,7 @@ def deepcam(image: Shape, classes: int, settings: DeepCAMConfig) -> Graph:
 
 
 class _Network:
-    """The nodes so far; each method adds behind the last of them."""
+    """A network under construction; each method appends nodes to the last one."""
 
     def __init__(self, image: Shape, width: int) -> None:
         self.nodes = [Node(INPUT, Input(image))]
@@ -85,7 +85,7 @@ class _Network:
         self._map = (image[0] // STRIDE, image[1] // STRIDE)
 
     def entry(self) -> str:
-        """Add all down to the smallest map; return the name of the low-level features."""
+        """Add the entry flow to the smallest map; return the name of the low-level features."""
         narrow, _, wide = ENTRY
         self._normed("conv1", Conv2D(self._scaled(WIDTH), 3, 2))
         self._relu("conv1")
@@ -99,7 +99,7 @@ class _Network:
         return low
 
     def middle_block(self, name: str) -> None:
-        """Add a block whose input is added to what three separable convolutions make of it."""
+        """Add a residual block of three separable convolutions."""
         read = self._last
         for part in "ab":
             self._relu(self._separable(f"{name}{part}", MIDDLE, normed=True))
@@ -108,7 +108,7 @@ class _Network:
         self._relu(name)
 
     def exit(self, name: str) -> None:
-        """Add the block behind the middle ones, and the exit flow."""
+        """Add the block after the middle blocks, and the exit flow."""
         read = self._last
         self._relu(self._separable(f"{name}a", MIDDLE, normed=True))
         self._separable(f"{name}b", LAST, normed=True)
@@ -118,7 +118,7 @@ class _Network:
             self._relu(self._separable(f"conv{number}", channels, normed=True, rate=EXIT_RATE))
 
     def pyramid(self) -> None:
-        """Add what sees the smallest map at several scales, side by side (ASPP)."""
+        """Add atrous spatial pyramid pooling (ASPP): parallel branches at several scales."""
         read, channels = self._last, self._scaled(DECODER)
         self._normed("aspp1", Conv2D(channels, 1), read)
         parts = [self._relu("aspp1")]
@@ -135,7 +135,7 @@ class _Network:
         self._relu("merge")
 
     def decoder(self, low: str, classes: int) -> None:
-        """Add the way back to the image's size, with the low-level features."""
+        """Add the decoder to the image size, with the low-level features."""
         channels = self._scaled(DECODER)
         self._up("up1")
         high = self._up("up2")
@@ -169,7 +169,7 @@ class _Network:
         return self._add(f"{name}_relu", ReLU())
 
     def _up(self, name: str) -> str:
-        """Add what doubles the map's sides."""
+        """Add a transposed convolution that doubles the sides of the map."""
         self._normed(name, ConvTranspose2D(self._scaled(DECODER), 3, 2))
         return self._relu(name)
 
@@ -181,7 +181,7 @@ class _Network:
         return add(name, Conv2D(self._scaled(channels), 1))
 
     def _entry_block(self, name: str, channels: int) -> None:
-        """Add a block that halves the map, without the activation at its end."""
+        """Add a block that halves the map, without a final activation."""
         read = self._last
         self._relu(self._separable(f"{name}a", channels, normed=True))
         self._separable(f"{name}b", channels, normed=True)

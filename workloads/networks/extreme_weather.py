@@ -1,10 +1,10 @@
-"""Faster R-CNN on maps of weather: the network that stands for that of HPC AI500's benchmark.
+"""Faster R-CNN on weather maps, a substitute for the network of HPC AI500's benchmark.
 
-The benchmark's own code is public nowhere: its paper says Faster R-CNN in TensorFlow. This is the
-nearest public program, tensorpack's (examples/FasterRCNN), in its two variants: on the features of
-ResNet-50's fourth stage (C4), and on a feature pyramid (FPN, Lin et al. 2017). The trunk has its
-strides in the 3 x 3 convolutions, reads 16 channels, and its normalisations are trained: there are
-no weights of photographs to start from.
+The benchmark's code is not public; its paper names Faster R-CNN in TensorFlow. This network follows
+the closest public program, tensorpack's (examples/FasterRCNN), in its two variants: on the features
+of ResNet-50's fourth stage (C4), and on a feature pyramid (FPN, Lin et al. 2017). The backbone has
+its strides in the 3 x 3 convolutions and reads 16 channels. Its normalizations are trained, because
+there are no pretrained weights.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from aiperf_hpc.graph import (
 from aiperf_hpc.graph.layers.regions import RATIOS
 
 INPUT, BOXES = "image", "boxes"
-"""The names of what the network reads: maps, and, in training alone, the true boxes."""
+"""Names of the network's inputs: maps and, only in training, ground-truth boxes."""
 EXPANSION = 4
-"""By what a block's output is wider than its 3 x 3 convolution."""
+"""Ratio of a block's output channels to those of its 3 x 3 convolution."""
 STRIDES = (4, 8, 16, 32, 64)
-"""Pixels from one place to the next of the pyramid's features, the last for proposals alone."""
+"""Strides of the pyramid's levels in pixels; the last level is only for proposals."""
 C4_STRIDE = 16
 FPN_SIZE, C4_SIZE = 7, 14
-"""Features of a region along each axis."""
+"""Size of a region's features along each axis."""
 LEAST_SIDE = 64
-"""Pixels of a side at least: those from one place of the coarsest features to the next."""
+"""Minimum height and width in pixels, the stride of the coarsest features."""
 
 
 def extreme_weather(
@@ -54,13 +54,13 @@ def extreme_weather(
     """Return the network for maps of a shape (height, width, channels).
 
     Args:
-        image: the shape of a sample.
-        boxes: that of its true boxes, (boxes, 5).
-        classes: of a box.
-        settings: what there is to choose.
+        image: shape of a sample.
+        boxes: shape of its ground-truth boxes, (boxes, 5).
+        classes: number of classes of a box.
+        settings: configurable sizes.
 
     Raises:
-        GraphError: there is no such network for maps of that shape.
+        GraphError: the network does not support maps of that shape.
     """
     if len(image) != 3 or min(image[:2]) < LEAST_SIDE:
         raise GraphError(
@@ -73,14 +73,14 @@ def extreme_weather(
 
 
 class _Network:
-    """The nodes so far; each method returns the name of the last one that it adds."""
+    """A network under construction; each method returns the name of the last node that it adds."""
 
     def __init__(self, image: Shape, boxes: Shape, settings: ExtremeWeatherConfig) -> None:
         self._settings = settings
         self._image = image
         self.nodes = [Node(INPUT, Input(image)), Node(BOXES, Input(boxes, "int32"))]
         self._sizes: dict[str, tuple[int, int]] = {}
-        """Rows and columns of what the stages give."""
+        """Height and width of the outputs of the stages."""
 
     def _add(self, name: str, layer: Layer, *inputs: str) -> str:
         self.nodes.append(Node(name, layer, inputs))
@@ -93,7 +93,7 @@ class _Network:
     def _bottleneck(
         self, name: str, source: str, stage: int, block: int, conv: type[Conv2D | RegionConv2D]
     ) -> str:
-        """1 x 1, 3 x 3 with the stride, 1 x 1; the source, or its projection, is added."""
+        """Add a bottleneck block: 1 x 1, 3 x 3 with the stride, 1 x 1, and a shortcut."""
         width = self._settings.width * 2 ** (stage - 2)
         stride = 2 if block == 0 and stage > 2 else 1
         last = self._normalised(f"{name}_a", source, conv(width, 1))
@@ -106,13 +106,13 @@ class _Network:
         return self._add(f"{name}_relu", ReLU(), total)
 
     def _stage(self, number: int, source: str, conv: type[Conv2D | RegionConv2D] = Conv2D) -> str:
-        """Add a stage of ResNet-50, counted from 2 to 5 as where features are named after them."""
+        """Add a stage of ResNet-50, numbered from 2 to 5 as in the names of features (C4)."""
         for block in range(self._settings.blocks[number - 2]):
             source = self._bottleneck(f"s{number}b{block + 1}", source, number, block, conv)
         return source
 
     def _trunk(self, last: int) -> list[str]:
-        """Add the stem and the stages up to one; return what the stages give."""
+        """Add the stem and the stages up to ``last``; return the names of the stages' outputs."""
         source = self._normalised("stem", INPUT, Conv2D(self._settings.width, 7, 2))
         source = self._add("stem_pool", MaxPool2D(3, 2), source)
         found = []
@@ -123,12 +123,12 @@ class _Network:
         return found
 
     def _places(self, stride: int) -> tuple[int, int]:
-        """Return rows and columns behind so many halvings, each rounded up."""
+        """Return the height and width of features with a stride, each rounded up."""
         height, width, _ = self._image
         return -(-height // stride), -(-width // stride)
 
     def with_pyramid(self, classes: int) -> None:
-        """Add all of the variant on a feature pyramid."""
+        """Add all layers of the variant on a feature pyramid."""
         settings = self._settings
         levels = self._pyramid(self._trunk(5))
         levels.append(self._add("p6", MaxPool2D(1, 2), levels[-1]))
@@ -142,7 +142,7 @@ class _Network:
         self._detected(rows, regions, last, classes)
 
     def _pyramid(self, stages: list[str]) -> list[str]:
-        """Add the way back from coarse to fine features; return them, the finest first."""
+        """Add the top-down path from coarse to fine features; return its levels, finest first."""
         above, found = "", []
         for number, stage in reversed(list(enumerate(stages, 2))):
             lateral = self._biased(f"lateral{number}", 1, stage)
@@ -161,7 +161,7 @@ class _Network:
         return self._add(name, layer, source)
 
     def with_fourth_stage(self, classes: int) -> None:
-        """Add all of the variant on the fourth stage's features: the fifth is for each region."""
+        """Add all layers of the variant on the fourth stage; the fifth is applied per region."""
         features = self._trunk(4)[-1]
         width = EXPANSION * 4 * self._settings.width
         anchors = len(RATIOS) * len(self._settings.anchors)
@@ -173,7 +173,7 @@ class _Network:
     def _proposed(
         self, levels: list[str], strides: tuple[int, ...], channels: int, anchors: int
     ) -> tuple[str, str]:
-        """Add the first stage; return the nodes of its regions and of its rows."""
+        """Add the region proposal network; return the names of its regions and its rows."""
         settings, (height, width, _) = self._settings, self._image
         rows = self._add("proposal_rows", ProposalHead(channels, anchors), *levels)
         proposals = Proposals(

@@ -1,11 +1,11 @@
-"""Networks of convolutions in three dimensions: CosmoFlow's, and a small one for regression.
+"""Networks of 3-D convolutions: CosmoFlow's, and a small one for regression.
 
-CosmoFlow's is built as MLPerf HPC's reference builds it.
+CosmoFlow's network follows MLPerf HPC's reference.
 [mlcommons/hpc, cosmoflow/models/cosmoflow.py and layers.py; Mathuriya et al. 2018 have another]
-Five convolutions of 32, 64, 128, 256 and 512 channels, each with a bias, a leaky ReLU of slope 0.3
-and a maximum over 2 x 2 x 2 cells behind it; two dense layers of 128 and 64 units, each with a
-leaky ReLU and a dropout; a dense layer whose tanh, times 1.2, gives the parameters. There is no
-normalization. Kernels are of 3 cells since v1.0 of the benchmark, and were of 2 in v0.7.
+Five convolutions have 32, 64, 128, 256 and 512 channels, each with a bias, a leaky ReLU of slope
+0.3 and 2 x 2 x 2 max pooling. Two dense layers have 128 and 64 units, each with a leaky ReLU and
+dropout. The parameters are the tanh of a last dense layer, times 1.2. There is no normalization.
+The kernel size is 3 since v1.0 of the benchmark; it was 2 in v0.7.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from aiperf_hpc.graph import (
 INPUT, TARGETS = "volume", "values"
 """Names of the network's input and of the targets of its output."""
 SLOPE = 0.3
-"""Slope of CosmoFlow's leaky ReLUs: Keras' default. PyTorch's is 0.01."""
+"""Slope of CosmoFlow's leaky ReLUs, the default of Keras; PyTorch's is 0.01."""
 POOL = 2
 """Cells along each axis of a pooling window, and its stride."""
 HIDDEN = (128, 64)
@@ -44,11 +44,11 @@ RANGE = 1.2
 SMALL_HIDDEN, SMALL_DROPOUT = 64, 0.1
 """Units and dropout of the small network's hidden dense layer."""
 LEAST_CELLS, MOST_STAGES = 2, 5
-"""Cells a side at which the small network stops pooling, and its convolutions at most."""
+"""Cells per side at which the small network stops pooling; maximum number of its convolutions."""
 
 
 class _Chain:
-    """A network under construction, each node behind the last one."""
+    """A network under construction; each node reads the previous one."""
 
     def __init__(self, volume: Shape) -> None:
         self._nodes = [Node(INPUT, Input(volume))]
@@ -57,7 +57,7 @@ class _Chain:
         self._nodes.append(Node(name, layer, (self._nodes[-1].name,)))
 
     def convolutions(self, number: int, width: int, kernel: int, relu: LeakyReLU) -> None:
-        """Add convolutions of twice as many channels each, with pooling, and flatten."""
+        """Add convolutions with pooling, each with twice the previous channels, and flatten."""
         for stage in range(1, number + 1):
             self.add(f"conv{stage}", Conv3D(width * 2 ** (stage - 1), kernel, bias=True))
             self.add(f"conv{stage}_relu", relu)
@@ -72,13 +72,13 @@ def cosmoflow(volume: Shape, outputs: int, settings: CosmoFlowConfig) -> Graph:
     """Return CosmoFlow's network for volumes of a shape (depth, height, width, channels).
 
     Args:
-        volume: shape of a sample; each side is a multiple of 2 to the power of the convolutions,
-            so that no pooling leaves cells out.
-        outputs: number of parameters that are predicted.
-        settings: the configurable sizes.
+        volume: shape of a sample; each side is a multiple of 2 to the power of the number of
+            convolutions, so that pooling omits no cells.
+        outputs: number of predicted parameters.
+        settings: configurable sizes.
 
     Raises:
-        GraphError: there is no such network for volumes of that shape.
+        GraphError: the network does not support volumes of that shape.
     """
     factor = POOL**settings.convolutions
     if len(volume) != 4 or any(side % factor for side in volume[:3]):
@@ -103,11 +103,11 @@ def small_regression(volume: Shape, outputs: int, width: int) -> Graph:
 
     Args:
         volume: shape of a sample.
-        outputs: number of values in [-1, 1) that are predicted.
+        outputs: number of predicted values in [-1, 1).
         width: channels of the first convolution; each further one has twice as many.
 
     Raises:
-        GraphError: the volume is no cube of at least 4 cells a side.
+        GraphError: the volume is not a cube of at least 4 cells per side.
     """
     if len(set(volume[:3])) > 1 or volume[0] < 2 * LEAST_CELLS:
         raise GraphError(f"a volume of {volume}: it must be a cube of at least 4 cells a side")
