@@ -1,4 +1,4 @@
-"""In which division a run is official, by all rules on its validity."""
+"""Judgement of a run: its division, by all rules on validity."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Judgement:
     """The result of every rule of the requested division or, if none was requested, of the division
     in which it is official."""
     declared: tuple[Declared, ...] = ()
-    """The settings that are not the closed division's."""
+    """Settings that differ from the closed division's."""
     not_closed: tuple[Violation, ...] = ()
-    """Why a run of the open division is not official in the closed one."""
+    """Violations that exclude a run of the open division from the closed one."""
 
     @property
     def violations(self) -> list[Violation]:
@@ -48,12 +48,12 @@ class Judgement:
 
 
 def judge(run: RunEvidence, of_workload: Sequence[Rule[RunEvidence]] = ()) -> Judgement:
-    """Return in which division a run is official: the requested one, or else the stricter.
+    """Judge a run in the requested division or, if none was requested, the strictest it satisfies.
 
     Args:
-        run: its records.
-        of_workload: the rules of another workload's own benchmark, which are listed, and make no
-            run official: the score is that of the one workload.
+        run: evidence of the run.
+        of_workload: rules of another workload's benchmark. Their results are listed, but such runs
+            are never official, because the score is defined for one workload only.
     """
     if run.config.workload != WORKLOAD:
         return Judgement(None, _checked((*OTHER_WORKLOADS, *of_workload), run))
@@ -61,7 +61,7 @@ def judge(run: RunEvidence, of_workload: Sequence[Rule[RunEvidence]] = ()) -> Ju
         results = _checked(EARLIER, run)
         late = () if violations_of(results) else (NO_DIVISION.check(run),)
         return Judgement(None, (*results, *late))
-    # Only for runs that changed their nodes or waited for all, so that others are judged as before.
+    # Only for runs that changed their nodes or waited for all; results of others stay the same.
     changed = [CONSTANT_NODES.check(run)] if run.history.scalings else []
     waited = [CLOCK_START.check("all")] if run.history.clock_starts == "all" else []
     both, closed = (*_checked(BOTH, run), *changed, *waited), _checked(CLOSED, run)
@@ -78,7 +78,7 @@ def judge(run: RunEvidence, of_workload: Sequence[Rule[RunEvidence]] = ()) -> Ju
 def judge_briefly(
     run: RunEvidence, of_workload: Sequence[Rule[RunEvidence]] = ()
 ) -> list[Violation]:
-    """Return the violations of the rules that are quick to check."""
+    """Return the violations of the rules that are fast to check."""
     if run.config.workload != WORKLOAD or run.manifest.rules == 1:
         return judge(run, of_workload).violations
     return violations_of(_checked(BRIEF, run))
@@ -91,7 +91,7 @@ def check_settings(config: RunConfig, division: Division) -> tuple[RuleResult, .
 
 
 def division_of(config: RunConfig) -> Division | None:
-    """Return the stricter division whose rules a configuration satisfies; None for none."""
+    """Return the strictest division whose rules a configuration satisfies, or None."""
     satisfied = (each for each in Division if not violations_of(check_settings(config, each)))
     return next(satisfied, None)
 

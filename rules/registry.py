@@ -1,7 +1,7 @@
-"""All rules, each a row: its name, its requirement and the function that checks it.
+"""The registry of all rules: the name, the requirement and the check function of each.
 
-A new rule is a function in ``validity/`` or ``consistency/``, which yields its findings
-(``rule.py``), and a row here.
+To add a rule, write a function in ``validity/`` or ``consistency/`` that yields its findings
+(``rule.py``), and add an entry here.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Plan:
     hours: float
     code: Code
     variables: Mapping[str, str]
-    """The variables of the process that starts it, which its replicas may inherit."""
+    """Environment variables of the process that starts it, which replicas may inherit."""
     dataset: DatasetInfo | None = None
-    """Its dataset; None before that has been looked at."""
+    """Description of its dataset; None before the dataset is read."""
 
 
 def _planned_datasets(plan: Plan) -> Datasets:
@@ -93,7 +93,7 @@ BEFORE_START: Final[Sequence[Rule[Plan]]] = (
     RELEASE.on(lambda plan: plan.code),
     ENVIRONMENT.on(lambda plan: Environment([plan.variables], plan.config.training.precision)),
 )
-"""The further rules of both divisions before a start."""
+"""Additional rules of both divisions before the start."""
 BEFORE_START_ON_DATA: Final[Sequence[Rule[Plan]]] = (
     DATASET.on(_planned_datasets),
     CONTENT.on(_planned_datasets),
@@ -115,7 +115,7 @@ BRIEF: Final[Sequence[Rule[RunEvidence]]] = (
     RELEASE.on(code_of),
     RECORDS,
 )
-"""The rules that are checked every second while a run lasts: none looks at each trial."""
+"""Rules that are checked every second during a run: none of them reads every trial."""
 BOTH: Final[Sequence[Rule[RunEvidence]]] = (
     *BRIEF[:-1],
     Rule("versions", "the same on all", software.versions),
@@ -145,7 +145,7 @@ CLOSED: Final[Sequence[Rule[RunEvidence]]] = (
     Rule("nodes", "constant", replicas.nodes),
     Rule("accelerators", "all", replicas.accelerators),
 )
-"""The further rules of the closed division."""
+"""Additional rules of the closed division."""
 CONSTANT_NODES: Final = Rule("constant nodes", "constant", replicas.constant_nodes)
 EARLIER: Final[Sequence[Rule[RunEvidence]]] = (
     ENGINE,
@@ -165,7 +165,7 @@ OTHER_WORKLOADS: Final[Sequence[Rule[RunEvidence]]] = (
     ENGINE,
     RECORDS,
 )
-"""The rules on runs of other workloads, besides those of their own benchmarks."""
+"""The rules on runs of other workloads, in addition to the rules of their benchmarks."""
 
 CONSISTENCY: Final[Sequence[Rule[Evidence]]] = (
     Rule("journals", "no malformed or out-of-order records", records.journals),
@@ -225,4 +225,4 @@ CONSISTENCY: Final[Sequence[Rule[Evidence]]] = (
     Rule("signature", "the manifest is signed, by a trusted key if one is named",
          files.signature),
 )  # fmt: skip
-"""What must hold for the records of a run, in the order of ``aiperf verify``."""
+"""The rules on the consistency of a run's records, in the order of ``aiperf verify``."""

@@ -15,50 +15,50 @@ E = TypeVar("E")
 Part = TypeVar("Part")
 
 MOST_REASONS: Final = 3
-"""The reasons of one kind that a report lists."""
+"""Maximum number of reasons of one kind in a report."""
 
 
 class Division(StrEnum):
-    """By which rules a result is official, after MLPerf HPC's divisions."""
+    """Divisions of official results, modeled on MLPerf HPC's."""
 
     CLOSED = "closed"
-    """The workload exactly as in Ren et al. 2021: only the machine differs."""
+    """The exact workload of Ren et al. 2021: only the machine differs."""
     OPEN = "open"
-    """The same task, with other hyperparameters and search, which are declared."""
+    """The same task, with other, declared settings of training and search."""
 
 
 class Note(str):
-    """A finding that is no failure: a remark, or why something could not be checked."""
+    """A finding that is not a failure: a remark, or the reason why something was not checked."""
 
     __slots__ = ()
 
 
 class Each(str):
-    """One of several failures of a kind, of which only the first are listed."""
+    """One of several failures of the same kind; only the first ones are listed."""
 
     __slots__ = ()
 
 
 class Found(str):
-    """What the run has, as the report prints it."""
+    """The found value, as printed in the report."""
 
     __slots__ = ()
 
 
 class Required(str):
-    """What is required, if that depends on the run."""
+    """The required value, if it depends on the run."""
 
     __slots__ = ()
 
 
 class Checked(int):
-    """How many things there were to check."""
+    """The number of checked items."""
 
     __slots__ = ()
 
 
 Findings = Iterator[str | Checked]
-"""What a rule's function yields: each failure in a line, and findings of the classes above."""
+"""Result of a rule's function: failures as plain strings, and findings of the classes above."""
 
 
 _KINDS: Final = (Note, Each, Found, Required, Checked)
@@ -66,17 +66,17 @@ _KINDS: Final = (Note, Each, Found, Required, Checked)
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """The result of one rule on one run, or on a run that is planned."""
+    """The result of one rule for a run or a planned run."""
 
     rule: str
     requirement: str
     found: str = ""
-    """What the run has; empty if the rule only counts what it checks."""
+    """Found value; empty if the rule only counts checked items."""
     failures: tuple[str, ...] = ()
-    """Why the rule is violated; empty if it is satisfied."""
+    """Reasons of the violation; empty if the rule is satisfied."""
     notes: tuple[str, ...] = ()
     checked: int = 1
-    """How many things were checked."""
+    """Number of checked items."""
 
     @property
     def passed(self) -> bool:
@@ -84,7 +84,7 @@ class RuleResult:
 
     @property
     def skipped(self) -> str | None:
-        """Why nothing was checked, e.g. ``unsigned``; None if something was checked or failed."""
+        """Reason why nothing was checked, e.g. ``unsigned``; None if anything was checked."""
         if self.checked or self.failures:
             return None
         return "; ".join(self.notes) or "nothing recorded"
@@ -92,7 +92,7 @@ class RuleResult:
 
 @dataclass(frozen=True, slots=True)
 class Rule(Generic[E]):
-    """A requirement, and the function that checks it on evidence of a kind."""
+    """A requirement, and the function that checks it on evidence of type ``E``."""
 
     name: str
     requirement: str
@@ -119,7 +119,7 @@ class Rule(Generic[E]):
             yield f"it cannot be checked: {error}"
 
     def on(self, part: Callable[[Part], E]) -> Rule[Part]:
-        """Return this rule for evidence that contains the evidence which it checks."""
+        """Return this rule for evidence from which ``part`` extracts this rule's evidence."""
         return Rule(self.name, self.requirement, lambda whole: self.findings(part(whole)))
 
 
@@ -140,7 +140,7 @@ def violations_of(results: Iterable[RuleResult]) -> list[Violation]:
 
 
 def first_reasons(reasons: Iterable[str]) -> Iterator[str]:
-    """Yield the first reasons, and how many more there are."""
+    """Yield the first reasons, and the number of further ones if there are any."""
     several = iter(reasons)
     yield from islice(several, MOST_REASONS)
     if more := sum(1 for _ in several):

@@ -1,14 +1,13 @@
-"""Clocks: those of the processes ran alike, and the run's clock started when it had to.
+"""Rules on clocks: all clocks of a process ran equally, and the run's clock started in time.
 
-A library loaded before all others can slow the clocks that stamp the records, and so make a run
-look shorter than it was. It cannot slow the kernel's raw clock as asked by a system call, the
-kernel's own statement of its age, or the clock of a file server, which are recorded too. Runs of
-earlier versions recorded none.
+A preloaded library can slow the clocks of the records' times, so that a run appears shorter. It can
+slow neither the kernel's raw clock, if that is read by a system call, nor the kernel's uptime, nor
+the clock of a file server, which are recorded too. Runs of earlier versions did not record them.
 
-A clock that starts late hides what was done before. Three report what starts it: the scheduler, in
-what the primary recorded of its jobs; the primary; and the replicas, of their processes. Each time
-is bounded by those of the others here, not decided again by the primary's code. Runs of earlier
-versions, and those that no scheduler queued, have a clock that starts with them.
+A clock that starts late hides earlier work. Its start has three sources: the scheduler, by the
+primary's records of jobs; the primary; and the replicas, by the age of their processes. Each time
+is bounded by the other two here instead of recomputed by the primary's code. In runs of earlier
+versions and runs without a scheduler, the clock starts with the run.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from aiperf_hpc.run import records
 from aiperf_hpc.run.liveness import EVERY_SECONDS, STOPPED_SECONDS
 
 BOOT_RESOLUTION = 0.01
-"""Seconds: what the kernel tells its age to."""
+"""Resolution of the kernel's uptime in seconds."""
 LONGEST_GAP = 2.0 * EVERY_SECONDS
-"""Seconds that a process may work between two readings: a wait for storage makes one late."""
+"""Maximum seconds of work between two readings; waiting for storage delays readings."""
 FIRST_RECORDS = 2
-"""Records that a process may have written before its clocks: it died, or had nothing to do."""
+"""Maximum number of records of a process without a reading: it failed or was idle."""
 
 
 def timekeeping(run: Evidence) -> Findings:
-    """All clocks of a process ran alike, to a second an hour; and it recorded them often enough."""
+    """All clocks of a process agree to a second per hour and were recorded often enough."""
     readings = sum(len(process.readings) for _, process in _processes(run))
     yield Checked(readings)
     if not readings:
@@ -58,7 +57,7 @@ def _processes(run: Evidence) -> Iterator[tuple[str, Process]]:
 
 
 def _missing(process: Process) -> Iterator[str]:
-    """Yield what a process did not record of its clocks."""
+    """Yield the readings of its clocks that a process did not record."""
     start = process.start
     if not process.readings:
         if process.records > FIRST_RECORDS:
@@ -73,7 +72,7 @@ def _missing(process: Process) -> Iterator[str]:
 
 
 def _stamped(reading: Reading) -> Iterator[str]:
-    """Yield how a record's own times are not those of the clocks in it."""
+    """Yield a difference between a record's times and the clocks in it."""
     clocks = reading.clocks
     off = (reading.utc - reading.mono) - (clocks.utc - clocks.monotonic)
     if abs(off) > CLOCK_TOLERANCE + clocks.spread_seconds:
@@ -81,10 +80,10 @@ def _stamped(reading: Reading) -> Iterator[str]:
 
 
 def unlike(before: Reading, after: Reading) -> Iterator[str]:
-    """Yield which clocks did not run alike from one reading to the next.
+    """Yield the clocks that diverged between two successive readings.
 
-    Monotonic and raw clock stand still together while a machine is suspended, and the kernel's age
-    goes on. Time services correct the monotonic clock by less than a second an hour.
+    While a machine is suspended, the monotonic and the raw clock stop and the uptime continues.
+    Time services adjust the monotonic clock by less than a second per hour.
     """
     one, other = before.clocks, after.clocks
     mono, raw, boot = other.monotonic - one.monotonic, other.raw - one.raw, other.boot - one.boot
@@ -96,10 +95,10 @@ def unlike(before: Reading, after: Reading) -> Iterator[str]:
 
 
 def _set(before: Reading, after: Reading) -> Iterator[str]:
-    """Yield how UTC was set from one reading to the next, by a time service or an administrator.
+    """Yield steps of UTC between two successive readings, by a time service or an administrator.
 
-    A paused virtual machine's clocks all stand still, until a time service sets UTC. The result is
-    INVALID by the rule ``clocks`` of its division; the readings contradict nothing.
+    All clocks of a paused virtual machine stop until a time service sets UTC. The result is INVALID
+    by the rule ``clocks`` of its division, but the readings are consistent.
     """
     one, other = before.clocks, after.clocks
     utc, boot = other.utc - one.utc, other.boot - one.boot
@@ -113,22 +112,22 @@ def _set(before: Reading, after: Reading) -> Iterator[str]:
 
 
 def _allowed(before: Reading, after: Reading) -> float:
-    """Return the seconds by which clocks may come apart from one reading to the next."""
+    """Return the seconds by which clocks may diverge between two successive readings."""
     one, other = before.clocks, after.clocks
     allowed = CLOCK_TOLERANCE * max(1.0, (other.raw - one.raw) / EVERY_SECONDS)
     return allowed + one.spread_seconds + other.spread_seconds + BOOT_RESOLUTION
 
 
 def _by(reading: Reading) -> str:
-    """Return who answered, behind a comma."""
+    """Return the library that answered, after a comma."""
     by = reading.clocks.answered_by
     return f", answered by {by}," if by else ""
 
 
 def clocks(run: Evidence) -> Findings:
-    """Within one writer, the UTC clock must run as the monotonic one does.
+    """The UTC and the monotonic times of each writer agree.
 
-    A time service may set the former, and the latter rests while a machine is suspended.
+    A time service may set the UTC clock, and the monotonic clock stops during a suspension.
     """
     yield Checked(run.record_count)
     for path, journal in run.journals.items():
@@ -140,7 +139,7 @@ def clocks(run: Evidence) -> Findings:
 
 
 class _Time(NamedTuple):
-    """When something was, UTC seconds, what it was, and by how much that may be wrong."""
+    """The time of an event in UTC seconds, its description, and the tolerance in seconds."""
 
     utc: float
     what: str
@@ -148,7 +147,7 @@ class _Time(NamedTuple):
 
 
 def clock(run: Evidence) -> Findings:
-    """The clock started once, with the first node or when all replicas were ready, as said."""
+    """The clock started once, with the recorded event: the first node or all replicas ready."""
     waits = run.history.clock_starts != "now"
     yield Checked(len(_grants(run, math.inf)) + sum(1 for _ in _begins(run)) if waits else 0)
     begun = run.primary.records_of(records.RunStarted)
@@ -182,7 +181,7 @@ def clock(run: Evidence) -> Findings:
 
 
 def _with_the_first(run: Evidence, begun: float, stated: float, start: float) -> Iterator[str]:
-    """The clock started neither after the first node nor before it."""
+    """The clock started with the first node, neither before nor after it."""
     times = [*_grants(run, stated), *_begins(run)]
     for each in times:
         if start > max(begun, each.utc) + each.slack:
@@ -195,7 +194,7 @@ def _with_the_first(run: Evidence, begun: float, stated: float, start: float) ->
 
 
 def _with_the_last(run: Evidence, stated: float, start: float) -> Iterator[str]:
-    """The clock started when the primary had seen that all replicas were ready, at once."""
+    """The clock started as soon as the primary had read that all replicas were ready."""
     if start < stated - CLOCK_TOLERANCE:
         yield f"the clock started {stated - start:.3f} s before the record of it"
     ready = {
@@ -211,7 +210,7 @@ def _with_the_last(run: Evidence, stated: float, start: float) -> Iterator[str]:
 def _queue(
     run: Evidence, begun: float, stated: float, event: records.ClockStarted
 ) -> Iterator[str]:
-    """The time in the queue is the scheduler's, as far as it had told it by then."""
+    """The recorded queue time agrees with the scheduler's reports up to that record."""
     states = run.primary.records_of(records.JobState)
     taken = [s.submitted_utc for utc, s in states if s.submitted_utc is not None and utc <= stated]
     if event.submitted_utc != (submitted := min(taken, default=begun)):
@@ -229,7 +228,7 @@ def _way(seconds: float) -> str:
 
 
 def _learned(run: Evidence, stated: float, start: float) -> Iterator[str]:
-    """What replicas learned of the clock is what the primary says, and who works on learns it."""
+    """Replicas recorded the start of the clock as the primary did, if they continued to work."""
     for attempt in run.attempts:
         learned = [each.start_utc for _, each in attempt.journal.records_of(records.ClockSeen)]
         for off in (other - start for other in learned if other != start):
@@ -239,16 +238,16 @@ def _learned(run: Evidence, stated: float, start: float) -> Iterator[str]:
 
 
 def _worked_on(journal: Journal, stated: float) -> bool:
-    """Return whether a life trained long after it could read of the clock's start."""
+    """Return whether an attempt trained long after the clock's start was recorded."""
     begun = journal.attempt_began_utc or 0.0
     last = journal.executed[-1].utc if journal.executed else 0.0
     return last > max(begun, stated) + STOPPED_SECONDS
 
 
 def _grants(run: Evidence, until: float) -> list[_Time]:
-    """Return when the scheduler gave jobs their nodes, as recorded until a time, UTC seconds.
+    """Return the times of the scheduler's grants of nodes recorded up to ``until``, UTC seconds.
 
-    What a silent scheduler told later the primary could not go by.
+    The primary could not use later reports of a scheduler that did not answer before.
     """
     return [
         _Time(state.started_utc, f"the scheduler gave {state.replica} its node", CLOCK_TOLERANCE)
@@ -258,7 +257,7 @@ def _grants(run: Evidence, until: float) -> list[_Time]:
 
 
 def _begins(run: Evidence) -> Iterator[_Time]:
-    """Yield when the processes of replicas began, by their nodes' clocks."""
+    """Yield the start times of the replicas' processes by their nodes' clocks."""
     for attempt in run.attempts:
         for utc, started in attempt.journal.records_of(records.ReplicaStarted):
             began = utc - started.alive_seconds

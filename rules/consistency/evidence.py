@@ -1,4 +1,4 @@
-"""The evidence of the rules: journals read again, and graphs derived again from morphisms."""
+"""The evidence of the rules: journals read separately, and graphs regrown from morphisms."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from aiperf_hpc.trial import DatasetInfo
 Json = dict[str, Any]
 
 QUEUES = 4
-"""How often a simulated replica waits for the writes of all others, at most, in one go."""
+"""Maximum number of successive waits of a simulated replica for the writes of all others."""
 
 
 class Recount(NamedTuple):
-    """What a graph counts: operations a training and a validation sample, parameters, depth."""
+    """Counts of a graph: operations per training and validation sample, parameters, depth."""
 
     training: int
     forward: int
@@ -50,7 +50,7 @@ class Recount(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """An attempt of a replica, by its trainer."""
+    """An attempt of a replica, by its trainer's journal."""
 
     replica: ReplicaHistory
     life: Incarnation
@@ -59,7 +59,7 @@ class Attempt(NamedTuple):
 
     @property
     def started(self) -> tuple[float, records.ReplicaStarted]:
-        """When it recorded its start, UTC seconds, and that record."""
+        """The record of its start, with its UTC seconds."""
         return self.journal.records_of(records.ReplicaStarted)[0]
 
     def __str__(self) -> str:
@@ -68,14 +68,14 @@ class Attempt(NamedTuple):
 
 @dataclass(slots=True)
 class TrialEndings:
-    """What was recorded of trials, by their names."""
+    """The recorded ends of trials, by name."""
 
     ends: dict[str, tuple[float, bool]] = field(default_factory=dict)
-    """When each ended, UTC seconds, and whether its weights were kept."""
+    """End of each trial, UTC seconds, and whether its weights were stored."""
     dropped: dict[str, float] = field(default_factory=dict)
-    """When its weights were deleted, UTC seconds."""
+    """Deletion of each trial's weights, UTC seconds."""
     evaluated: dict[str, int] = field(default_factory=dict)
-    """The last epoch that was evaluated."""
+    """Last evaluated epoch of each trial."""
 
 
 FORMULAS: Mapping[str, Callable[[Mapping[str, float], int], float]] = {
@@ -84,16 +84,16 @@ FORMULAS: Mapping[str, Callable[[Mapping[str, float], int], float]] = {
     "mean_absolute_error": lambda sums, _: sums["absolute_error"] / sums["values"],
     "mean_average_precision": lambda sums, _: sums["average_precision"] / sums["classes"],
 }
-"""Verification's own reading of each measure's sums."""
+"""Verification's own formula of each measure."""
 ERRORS = ("mean_absolute_error",)
-"""The measures of which less is better."""
+"""Measures for which lower is better."""
 
 
 def quality(result: Evaluation) -> float:
     """Return the quality of an evaluation from its sums.
 
     Raises:
-        AIPerfError: verification has no formula of its own for its measure.
+        AIPerfError: verification has no formula for the measure.
     """
     name = result.measure.name
     if name not in FORMULAS:
@@ -102,70 +102,71 @@ def quality(result: Evaluation) -> float:
 
 
 def best_quality(results: Iterable[Evaluation]) -> float | None:
-    """Return the best quality of evaluations by one measure; None of no evaluation."""
+    """Return the best quality of evaluations by one measure, or None if there are none."""
     found = list(results)
     better = min if any(each.measure.name in ERRORS for each in found) else max
     return better((quality(each) for each in found), default=None)
 
 
 class Trusted(NamedTuple):
-    """Whom the verifier trusts."""
+    """Keys and certificates that the verifier trusts."""
 
     signers: Sequence[PublicKey] = ()
-    """The keys of which one must have signed the run, if any must."""
+    """Keys, one of which must have signed the run; empty if no signature is required."""
     witnesses: Sequence[PublicKey] = ()
-    """The keys of witnesses of which one must have seen all of the run, if any must."""
+    """Keys of witnesses, one of which must have covered the run; empty if none is required."""
     authorities: Sequence[Certificate] = ()
-    """Root certificates of time-stamp authorities, which are witnesses too."""
+    """Root certificates of time-stamp authorities, which count as witnesses."""
 
 
 class Change(NamedTuple):
-    """A file that is not as the manifest of the report states."""
+    """A file that differs from the manifest of the report."""
 
     text: str
     late: bool
-    """Whether it may have been changed after the end of the run."""
+    """Whether it may have changed legitimately after the end of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinalReport:
-    """The stored report of a run, and the report that its records give, each looked at when asked.
+    """The stored report of a run and the report made from its records, both loaded on demand.
 
-    Reports are made in ``results/``, above the rules: ``verification/final_report.py`` fills it in.
+    Reports are made in ``results/``, a layer above the rules, so ``verification/final_report.py``
+    supplies the functions.
     """
 
     exists: Callable[[], bool]
     has_grown: Callable[[], bool]
-    """Whether journals contain more than the report was made from."""
+    """Whether journals have grown since the report was made."""
     signed: Callable[[], bool]
     complete: Callable[[], bool]
     """Whether its manifest names every file of a run that has ended."""
     stated: Callable[[], Any]
-    """``report.json``, whatever was written. Raises OSError, ValueError."""
+    """Content of ``report.json``, unchecked. Raises OSError, ValueError."""
     in_this_version: Callable[[Json], Json]
-    """A report of an earlier version in the form of this one. Raises ValueError."""
+    """Converts a report of an earlier version to this version. Raises ValueError."""
     made: Callable[[], Json]
-    """The report that the records give. Raises AIPerfError."""
+    """Report made from the records. Raises AIPerfError."""
     files: Callable[[object], Mapping[Path, bytes]]
-    """The report's files, with a section on scaling. Raises ValueError."""
+    """Files of the report with the given section on scaling. Raises ValueError."""
     other_maker: Callable[[], str | None]
-    """How the stored report's maker differs from this program, if it does."""
+    """Version that made the stored report, if it differs from this program."""
     score: Callable[[], Json]
     """The operations, ``ops`` and regulated score at the end of the run."""
     result: Callable[[], Json]
-    """What ``result.txt`` states besides the score."""
+    """Other values in ``result.txt`` than the score."""
     violated: Callable[[], set[str]]
     """The names of the rules on validity that the run violates."""
     named_files: Callable[[], int]
-    """How many files its manifest names."""
+    """Number of files in its manifest."""
     changes: Callable[[], Iterable[Change]]
-    """Each file of the run that is not as the manifest states."""
+    """Files of the run that differ from the manifest."""
     signer: Callable[[Sequence[PublicKey]], PublicKey | None]
     """The key that signed its manifest. Raises BadSignatureError."""
 
 
 class Evidence:
-    """A run as the rules on consistency read it."""
+    """The evidence of a run for the rules on consistency."""
 
     def __init__(
         self,
@@ -179,12 +180,12 @@ class Evidence:
         """Read the run's journals.
 
         Args:
-            history: its records.
-            manifest: its ``run.yaml``.
-            objective: the objective of its workload.
-            initial: the function that returns the initial graph on a dataset.
-            report: its report.
-            trusted: whom the verifier trusts.
+            history: history of the run.
+            manifest: manifest of the run.
+            objective: objective of its workload.
+            initial: function that returns the initial graph for a dataset.
+            report: report of the run.
+            trusted: trusted keys and certificates.
 
         Raises:
             JournalError: a journal cannot be read at all.
@@ -198,14 +199,14 @@ class Evidence:
         self.report = report
         self.trusted = trusted
         with no_collections(keep_all=True):
-            # The same bytes as the history: a running replica may have appended since.
+            # Read the same bytes as the history: a running replica may have appended since.
             self.journals = {
                 path: read_journal(path, size) for path, size in self.history.bytes_read.items()
             }
         datasets = {r.dataset for r in self.history.replicas.values() if r.dataset is not None}
         self.datasets = sorted(datasets, key=lambda d: d.sha256)
         self._counts: dict[str, Recount] = {}
-        """The count of each graph, by its hash."""
+        """Counts of graphs by hash."""
         self._lineage = Lineage(self._descent, initial(self.datasets[0])) if self.datasets else None
 
     @property
@@ -219,11 +220,11 @@ class Evidence:
 
     @property
     def primary(self) -> Journal:
-        """What the primaries wrote."""
+        """Journal of the primaries."""
         return self.journal(self.paths.primary_journal)
 
     def journal(self, path: Path) -> Journal:
-        """Return a journal; an empty one, where there is none."""
+        """Return a journal, or an empty one if it does not exist."""
         return self.journals.get(path) or Journal()
 
     @cached_property
@@ -244,29 +245,29 @@ class Evidence:
         """Return the seconds by which a replica's clock and the primary's may differ."""
         checked, manifest = replica.checked, self.manifest
         ahead = checked.clock_ahead_seconds if checked is not None else None
-        # A simulated replica that waits for the file server is ahead of the others meanwhile.
+        # A simulated replica that waits for the file server is ahead of the others.
         rate = self.config.engine.simulation.syncs_per_second
         waits = QUEUES * manifest.replicas / rate if manifest.simulated else 0.0
         return CLOCK_TOLERANCE + abs(ahead or 0.0) + waits + self.stepped(replica)
 
     def stepped(self, replica: ReplicaHistory) -> float:
-        """Return the seconds by which a replica's clock and the primary's were set, in all."""
+        """Return the total seconds by which a replica's clock and the primary's were set."""
         paths = self.paths
         own = [paths.replica_journal(replica.id, life) for life in replica.starts]
         return self.steps_of(paths.primary_journal) + sum(map(self.steps_of, own))
 
     def steps_of(self, path: Path) -> float:
-        """Return the seconds by which the clock of a journal's writer was set, in all."""
+        """Return the total seconds by which the clock of a journal's writer was set."""
         steps = self.journal(path).steps
         return sum(abs(step.seconds) for step in steps if self.is_honest(path, step))
 
     def is_honest(self, path: Path, step: Step) -> bool:
-        """Return whether an honest machine's clock may have made a step.
+        """Return whether a clock's step is plausible on an unmanipulated machine.
 
-        One that goes forward makes no run shorter: the clock was set, or the machine suspended.
-        That it was set back has to be in a later reading of all clocks, which the rule
-        ``timekeeping`` compares with the times of its record. A replica's other processes read
-        none: its trainer's clock was set with theirs.
+        A forward step does not shorten a run: the clock was set, or the machine suspended. A
+        backward step must be followed by a reading of all clocks, which the rule ``timekeeping``
+        compares with the times of its record. Other processes of a replica read no clocks: their
+        steps must match a step of its trainer.
         """
         if not step.forward or step.seconds > 0.0:
             return step.forward
@@ -281,7 +282,7 @@ class Evidence:
 
     @cached_property
     def trial_endings(self) -> TrialEndings:
-        """What the replicas recorded of trials, also after they had been replaced."""
+        """Recorded ends of trials, including records of replaced attempts."""
         found = TrialEndings()
         for journal in self.journals.values():
             for utc, ended in journal.records_of(records.TrialEnded):
@@ -293,7 +294,7 @@ class Evidence:
         return found
 
     def memory_limit(self, trial: Trial) -> MemoryLimit | None:
-        """Return what a trial's training may take on a rank, if that was recorded."""
+        """Return the memory limit of a trial's training per rank, or None if not recorded."""
         path = self.paths.replica_journal(trial.replica, trial.incarnation)
         loaded = self.journal(path).records_of(records.DatasetLoaded)
         latest = loaded[-1][1] if loaded else None
@@ -303,17 +304,17 @@ class Evidence:
 
     @property
     def dataset(self) -> DatasetInfo:
-        """The one dataset; the rule ``dataset`` says whether there is exactly one."""
+        """The dataset of the run; the rule ``dataset`` checks that there is exactly one."""
         return self.datasets[0]
 
     @cached_property
     def begun(self) -> list[Trial]:
-        """The trials that began before the end; what came after it is not counted, and no fault."""
+        """Trials that started before the end; later ones are neither counted nor a failure."""
         return [trial for trial in self.trials if trial.started_utc <= self.end]
 
     @cached_property
     def samples(self) -> dict[str, tuple[int, int]]:
-        """The training and validation samples of each trial until the end."""
+        """Training and validation samples of each trial until the end."""
         found: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
         for progress in self.progress():
             if progress.utc <= self.end:
@@ -325,14 +326,14 @@ class Evidence:
         return dict(found)
 
     def operations(self, trial: Trial) -> int:
-        """Return what a trial is credited until the end. Raises MorphismError."""
+        """Return the credited operations of a trial until the end. Raises MorphismError."""
         train, validation = self.samples.get(trial.id, (0, 0))
         counted = self.count(trial)
         return train * counted.training + validation * counted.forward
 
     @cached_property
     def reported(self) -> bool:
-        """Whether there has to be a final report, or is one."""
+        """Whether a final report is required or exists."""
         return self.history.end_utc is not None or self.report.exists()
 
     @cached_property
@@ -347,27 +348,27 @@ class Evidence:
         return max(latest, default=0.0)
 
     def graph(self, trial: Trial) -> Graph:
-        """Return a trial's graph, derived again. Raises MorphismError."""
+        """Return the regrown graph of a trial. Raises MorphismError."""
         return self.lineage.graph(trial.id)
 
     def _descent(self, name: str) -> Descent | None:
-        """Return where the graph of a trial or a proposal comes from."""
+        """Return the origin of the graph of a trial or a proposal."""
         proposal = self.history.proposals.get(name)
         return self.history.descent(name) or (None if proposal is None else proposal.proposed)
 
     @property
     def lineage(self) -> Lineage:
-        """The graphs, derived again from the initial one. Raises AIPerfError."""
+        """Lineage of the graphs, regrown from the initial one. Raises AIPerfError."""
         if self._lineage is None:
             raise AIPerfError("no replica recorded its dataset")
         return self._lineage
 
     def count(self, trial: Trial) -> Recount:
-        """Return the count of a trial's graph, grown again. Raises MorphismError."""
+        """Return the counts of a trial's regrown graph. Raises MorphismError."""
         return self.count_of(self.graph(trial))
 
     def count_of(self, graph: Graph) -> Recount:
-        """Return the count of a graph."""
+        """Return the counts of a graph."""
         if graph.hash not in self._counts:
             counted = count(graph)
             self._counts[graph.hash] = Recount(
@@ -376,7 +377,7 @@ class Evidence:
         return self._counts[graph.hash]
 
     def executions(self) -> Iterator[tuple[str, Journal, list[Executed]]]:
-        """Yield all lives of replicas: where one's journal is, what it executed that counts."""
+        """Yield the path and the journal of each attempt, with its executions that count."""
         for path, journal in self.journals.items():
             if journal.started is not None:
                 fence = self.fence(path)
@@ -386,7 +387,7 @@ class Evidence:
     def progress(self) -> Iterator[Executed]:
         """Yield every progress record that counts.
 
-        Those that a replica wrote after a later life of it had started do not count.
+        Records that an attempt wrote after a later attempt had started do not count.
         """
         for path, journal in self.journals.items():
             fence = self.fence(path)
@@ -395,7 +396,7 @@ class Evidence:
                     yield executed
 
     def samplers(self) -> Iterator[Sampler]:
-        """Yield who told of the energy of nodes, with the samples that count."""
+        """Yield the samplers of nodes' energy, with the samples that count."""
         for path, journal in self.journals.items():
             fence = self.fence(path)
             for sampler in journal.samplers:
@@ -404,7 +405,7 @@ class Evidence:
                     yield replace(sampler, samples=until, replica=path.parent.parent.name)
 
     def fence(self, journal: Path) -> float:
-        """Return from when on a journal's records do not count, UTC seconds."""
+        """Return the time from which a journal's records do not count, UTC seconds."""
         if journal == self.paths.primary_journal:
             return math.inf
         own, lives = Incarnation.parse(journal.parent.name), self._lives[journal.parent.parent]
@@ -412,7 +413,7 @@ class Evidence:
 
     @cached_property
     def _lives(self) -> Mapping[Path, Mapping[Incarnation, float]]:
-        """When each life of each replica started, UTC seconds, by the replica's folder."""
+        """Start of each attempt, UTC seconds, by the replica's folder."""
         found: defaultdict[Path, dict[Incarnation, float]] = defaultdict(dict)
         for path, journal in self.journals.items():
             if path != self.paths.primary_journal and journal.attempt_began_utc is not None:

@@ -1,4 +1,4 @@
-"""The files of the run: those of its manifest, signed; its checkpoints and predictions."""
+"""Rules on the files of a run: its signed manifest, its checkpoints and predictions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ UNCHECKED = "whose key that is was not checked, for which --key is"
 
 
 def files(run: Evidence) -> Findings:
-    """The files of the run are those that its manifest names, to their last byte.
+    """The files of the run are exactly those in its manifest, with the same content.
 
-    A scheduler may start a replica once the run has ended, or print into its log. That is no part
-    of the run; but whoever signed it did not sign that.
+    A scheduler may start a replica after the end of the run, or append to its log. Such changes are
+    outside the run, but a signature does not cover them.
     """
     yield Checked(run.report.named_files())
     if run.reported:
@@ -35,7 +35,7 @@ def files(run: Evidence) -> Findings:
 
 
 def signature(run: Evidence) -> Findings:
-    """The manifest is signed, by a trusted key where any was named."""
+    """The manifest is signed, by a trusted key if any is given."""
     yield Checked(int(run.report.signed()))
     trusted = run.trusted.signers
     try:
@@ -58,10 +58,10 @@ def signature(run: Evidence) -> Findings:
 
 
 def best_epochs(run: Evidence) -> Findings:
-    """Each is of its trial's best evaluation, and its files are there in their recorded sizes.
+    """Checkpoints of best epochs belong to the best evaluations and exist in their recorded sizes.
 
-    Those of the run's best trial are read whole: the score's error rests on them. Those of others
-    are when they are executed again; of a large run they are terabytes.
+    The files of the run's best trial, which determine the score's error, are also hashed. The files
+    of other trials, terabytes in a large run, are hashed only when they are re-executed.
     """
     yield Checked(sum(trial.best_epoch is not None for trial in run.trials))
     best = run.history.best
@@ -77,7 +77,7 @@ def best_epochs(run: Evidence) -> Findings:
 
 
 def not_kept(config: RunConfig, trial: Trial) -> str:
-    """Return why nothing is kept of a trial, as far as that is known."""
+    """Return the known reason why no best epoch of a trial is stored."""
     if config.engine.name == "simulated":
         return "engine 'simulated' computed nothing that could be"
     if trial.ended is None:
@@ -90,7 +90,7 @@ def not_kept(config: RunConfig, trial: Trial) -> str:
 def wrong_best_epoch(
     paths: RunPaths, trial: Trial, kept: BestEpochKept, *, whole: bool
 ) -> Iterator[str]:
-    """Yield what is wrong with a trial's best epoch; its files are read only as a ``whole``."""
+    """Yield the errors of a trial's best epoch; its files are hashed only if ``whole``."""
     epoch = None if trial.best is None else trial.best.epoch
     if epoch != kept.epoch:
         yield f"the best epoch that was kept is {kept.epoch}, that of its evaluations is {epoch}"
@@ -99,7 +99,7 @@ def wrong_best_epoch(
 
 
 def files_of(paths: RunPaths, trial: Trial, kept: BestEpochKept) -> list[tuple[Path, KeptFile]]:
-    """Return the two files of a best epoch, each with what was recorded of it."""
+    """Return the two files of a best epoch with their recorded sizes and hashes."""
     return [
         (paths.epoch_began(trial.replica, trial.id), kept.began),
         (paths.epoch_evaluated(trial.replica, trial.id), kept.evaluated),
@@ -126,7 +126,7 @@ def _sha256(path: Path) -> str:
 
 
 def predictions(run: Evidence) -> Findings:
-    """Kept predictions are those of the trial's last evaluation, in the file that was recorded."""
+    """Stored predictions belong to the trial's last evaluation and are in the recorded file."""
     yield Checked(sum(trial.predictions is not None for trial in run.trials))
     for trial in run.trials:
         if trial.predictions is not None:

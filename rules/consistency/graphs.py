@@ -1,4 +1,4 @@
-"""Graphs: derived again from their morphisms, counted again, and of recorded proposals."""
+"""Rules on graphs: regrown from their morphisms, recounted, and proposed by the search."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from aiperf_hpc.run.liveness import LISTING_SECONDS
 
 
 def graphs(run: Evidence) -> Findings:
-    """Every graph is grown again, and stored as such."""
+    """Every stored graph equals the graph regrown from its morphisms."""
     yield Checked(len(run.trials))
     looked: set[str] = set()
     for trial in run.trials:
         name = trial.started.graph
         try:
-            run.graph(trial)  # Its hash is what the trial recorded.
+            run.graph(trial)  # Its hash is checked against the trial's record.
         except AIPerfError as error:
             yield f"{trial.id}: {error}"
             continue
@@ -26,13 +26,13 @@ def graphs(run: Evidence) -> Findings:
             continue
         looked.add(name)
         try:
-            run.graphs.load(name)  # Its hash is its name.
+            run.graphs.load(name)  # Its hash is checked against its name.
         except GraphError as error:
             yield f"{trial.id}: {error}; the recorded morphisms give it again"
 
 
 def counts(run: Evidence) -> Findings:
-    """What a trial recorded of its graph is the count of the graph grown again."""
+    """A trial's recorded counts are those of its regrown graph."""
     yield Checked(len(run.trials))
     for trial in run.trials:
         started = trial.started
@@ -52,7 +52,7 @@ def counts(run: Evidence) -> Findings:
 
 
 def candidates(run: Evidence) -> Findings:
-    """What a trial trains was proposed before, of weights that were there, and within bounds."""
+    """Each trial's graph was proposed before, within limits and from weights that existed."""
     yield Checked(len(run.history.proposals))
     taken: dict[str, Trial] = {}
     for trial in run.begun:
@@ -76,7 +76,7 @@ def candidates(run: Evidence) -> Findings:
 
 
 def _proposed(run: Evidence, trial: Trial, proposal: Proposal) -> Iterator[str]:
-    """A trial's graph is its proposal's, but for the size of inserted kernels."""
+    """A trial's graph is its proposal's, except for the size of inserted kernels."""
     started, proposed = trial.started, proposal.proposed
     if started.parent != proposed.parent:
         yield f"it grew from {started.parent}, its proposal from {proposed.parent}"
@@ -95,11 +95,11 @@ def _proposed(run: Evidence, trial: Trial, proposal: Proposal) -> Iterator[str]:
 
 
 def _parent(run: Evidence, proposal: Proposal) -> Iterator[str]:
-    """The weights of the parent were kept by then, and not yet deleted."""
+    """The weights of the parent were already stored and not yet deleted."""
     told, name = run.trial_endings, proposal.proposed.parent
     parent = run.history.trials.get(name)
     if parent is None:
-        return  # Unknown, which the rule ``graphs`` reports, or it does not count.
+        return  # Unknown, as reported by the rule ``graphs``, or not counted.
     apart = run.tolerance(run.history.replicas[proposal.replica])
     apart += run.tolerance(run.history.replicas[parent.replica])
     ended, kept = told.ends.get(name, (float("inf"), False))
@@ -114,7 +114,7 @@ def _parent(run: Evidence, proposal: Proposal) -> Iterator[str]:
 
 
 def _bounds(run: Evidence, proposal: Proposal) -> Iterator[str]:
-    """A candidate is within the bounds of the search."""
+    """A candidate is within the limits of the search."""
     search, proposed = run.config.search, proposal.proposed
     try:
         found = run.count_of(run.lineage.graph(proposal.id))

@@ -1,4 +1,4 @@
-"""A journal read anew: what the rules need of its records, of which there may be millions."""
+"""A journal read for verification: the data that rules need from its millions of records."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from aiperf_hpc.trial import DevicePeak
 from aiperf_hpc.untrusted.files import open_regular
 
 CLOCK_TOLERANCE = 1.0
-"""Seconds by which two clocks, or a sum of durations and its whole, may differ."""
+"""Maximum difference in seconds of two clocks, or of a total and the sum of its parts."""
 BEGINNINGS = records.TrialStarted | records.TrainingStarted
-"""What a trial records before it executes anything."""
+"""Records of a trial before it executes samples."""
 STARTS: frozenset[type[records.Event]] = frozenset(
     {records.RunStarted, records.TakenOver, records.ReplicaStarted, records.SearchStarted}
 )
-"""What a process writes first."""
+"""First records of processes."""
 ENDS: frozenset[type[records.Event]] = frozenset(
     {records.RunEnded, records.ReplicaEnded, records.SearchEnded}
 )
-"""What a process writes last; one that recorded its clocks, right behind them."""
+"""Last records of processes, directly after the reading of the clocks if there is one."""
 AFTER_END = (records.Witnessed, records.TimeStamped, records.WitnessState)
-"""What comes behind the end of a run: witnesses are shown that, too."""
+"""Records that may follow the end of a run, which is submitted to witnesses too."""
 BOUNDS = records.RunStarted | records.RunEnded
-"""What may not follow the end of a run."""
+"""Records that may not follow the end of a run."""
 RARE_KINDS: frozenset[type[records.Event]] = frozenset(
     {
         records.RunStarted, records.ClockStarted, records.TakenOver, records.ReplicaLaunched,
@@ -47,7 +47,7 @@ RARE_KINDS: frozenset[type[records.Event]] = frozenset(
         records.SearchFailed,
     }
 )  # fmt: skip
-"""The kinds of records that there are few of, and that are kept as they are."""
+"""Infrequent kinds of records, which are stored unchanged."""
 
 
 class Executed(NamedTuple):
@@ -59,7 +59,7 @@ class Executed(NamedTuple):
     train_samples: int
     validation_samples: int
     seconds: float
-    """Since what its trial recorded before: its start or other samples, by the monotonic clock."""
+    """Seconds since the trial's start or previous progress record, by the monotonic clock."""
 
 
 class Reading(NamedTuple):
@@ -67,27 +67,27 @@ class Reading(NamedTuple):
 
     seq: int
     utc: float
-    """Of the record, as ``mono`` is: seconds."""
+    """UTC time of the record in seconds; ``mono`` is its monotonic time."""
     mono: float
     clocks: Clocks
 
 
 @dataclass(slots=True)
 class Process:
-    """What one process that wrote a journal recorded of its clocks."""
+    """The clock records of one process that wrote a journal."""
 
     start: Record
     records: int = 0
     ended_utc: float | None = None
-    """When it ended in order."""
+    """Time of its clean shutdown, UTC seconds."""
     readings: list[Reading] = field(default_factory=list)
     longest_unread: float = 0.0
-    """The longest that it was at work without a reading, seconds."""
+    """Longest working time without a reading, in seconds."""
     _last_mono: float | None = None
     _unread: float = 0.0
 
     def add(self, record: Record) -> None:
-        """Take the next record of its journal."""
+        """Add the next record of its journal."""
         event, before = record.event, self._last_mono
         self.records += 1
         self._last_mono = record.mono
@@ -102,52 +102,52 @@ class Process:
 
 
 class Step(NamedTuple):
-    """A jump of the UTC clock against the monotonic one between two records of a process."""
+    """A step of UTC relative to the monotonic clock between two records of a process."""
 
     seq: int
-    """The number of the second record."""
+    """Number of the second record."""
     seconds: float
-    """How much more UTC ran: it was set, or the machine was suspended."""
+    """Seconds by which UTC advanced more: it was set, or the machine was suspended."""
     text: str
     forward: bool
-    """Whether the monotonic clock, which nobody can set, did not run backward."""
+    """Whether the monotonic clock, which cannot be set, did not run backward."""
 
 
 class WitnessAnswer(NamedTuple):
-    """A head of the primary's journal that someone outside has seen."""
+    """An external answer to a digest of the primary's journal."""
 
     utc: float
-    """When the answer was recorded, UTC seconds."""
+    """Time of the record of the answer, UTC seconds."""
     offset: int
-    """The bytes up to that record, that one too."""
+    """Bytes of the journal up to and including that record."""
     head: JournalDigest
     answer: records.Witnessed | records.TimeStamped
 
 
 @dataclass(slots=True)
 class Sampler:
-    """What one process recorded of its node's energy."""
+    """The energy of a node as recorded by one process."""
 
     host: str
     every: float
-    """Seconds between two samples."""
+    """Interval of samples in seconds."""
     parts: tuple[str, ...]
-    """Of which part of the node each meter is."""
+    """Part of the node that each meter measures."""
     begin: float
-    """UTC seconds."""
+    """Start of the sampling, UTC seconds."""
     samples: list[tuple[float, tuple[int, ...]]] = field(default_factory=list)
-    """When each sample was taken, UTC seconds, and the millijoules of each meter."""
+    """Time of each sample, UTC seconds, and the millijoules of each meter."""
     replica: str = ""
-    """Whose journal it is."""
+    """Replica whose journal contains it."""
 
     @property
     def end(self) -> float:
-        """When the last sample was taken, UTC seconds."""
+        """Time of the last sample, UTC seconds."""
         return self.samples[-1][0] if self.samples else self.begin
 
 
 class RareRecord(NamedTuple):
-    """A record of a kind that there are few of."""
+    """A record of an infrequent kind."""
 
     seq: int
     utc: float
@@ -158,86 +158,86 @@ E = TypeVar("E", bound=records.Event)
 
 
 class Journal:
-    """What is kept of one journal."""
+    """The content of one journal that rules use."""
 
     def __init__(self) -> None:
         self.times = array("d")
-        """The time of every record, UTC seconds."""
+        """Time of every record, UTC seconds."""
         self.first: RareRecord | None = None
-        """Its first record, of whatever kind."""
+        """First record, of any kind."""
         self.kinds: dict[type[records.Event], int] = {}
-        """The number of the first record of each kind."""
+        """Number of the first record of each kind."""
         self.late_records: list[str] = []
-        """What was written after its writer had said that it ends."""
+        """Descriptions of records after the record of its writer's end."""
         self.executed: list[Executed] = []
         self.evaluated: dict[str, int] = {}
-        """The last epoch of each trial that was evaluated."""
+        """Last evaluated epoch of each trial."""
         self.heartbeats = array("d")
-        """When a primary gave a sign of life, UTC seconds."""
+        """Times of the primaries' heartbeats, UTC seconds."""
         self.longest_without_heartbeat = 0.0
-        """The longest that a trainer was at work without a sign of life, seconds."""
+        """Longest working time of a trainer without a heartbeat, in seconds."""
         self._without_heartbeat = 0.0
         self.samplers: list[Sampler] = []
-        """The processes that told of their nodes, one after the other."""
+        """Successive processes that sampled their nodes."""
         self.processes: list[Process] = []
-        """The primaries, or the process of a replica, one after the other."""
+        """Successive writers: the primaries, or the process of a replica."""
         self.steps: list[Step] = []
-        """Where the UTC clock did not run as the monotonic one did."""
+        """Steps of UTC relative to the monotonic clock."""
         self.heads: list[tuple[float, JournalDigest]] = []
-        """The heads of ``heads.jsonl`` that the primary recorded, and when, UTC seconds."""
+        """Digests of ``heads.jsonl`` that the primary recorded, with their UTC seconds."""
         self.seen: list[tuple[float, JournalDigest]] = []
-        """The heads of the primary's journal that its replica saw, and when, UTC seconds."""
+        """Digests of the primary's journal that the replica recorded, with their UTC seconds."""
         self.answers: list[WitnessAnswer] = []
-        """What witnesses outside answered the primary."""
+        """Answers of external witnesses to the primary."""
         self.end_offset = 0
-        """The bytes up to the record of the run's end, that one too; 0 where there is none."""
+        """Bytes up to and including the record of the run's end; 0 if there is none."""
         self.offset = 0
-        """The bytes up to the record that is taken next, that one too."""
+        """Bytes up to and including the next record to add."""
         self.ends_without_heads = False
-        """Whether a primary that took heads ended the run without those of its end."""
+        """Whether a primary that recorded journal digests ended the run without final digests."""
         self.reopened: list[str] = []
-        """What starts or ends the run although it had ended."""
+        """Descriptions of records that start or end the run after its end."""
         self.ended = False
-        """Whether the last thing that its writer said is that it ends."""
+        """Whether the last record of its writer is that of its end."""
         self._kept: dict[type[records.Event], list[RareRecord]] = {}
         self._since: Record | None = None
         self._before: Record | None = None
         self._over = False
         self._under_way = ("", 0.0)
-        """The trial that last began or executed anything, and when, by the monotonic clock."""
+        """Trial that last started or executed samples, with the monotonic time."""
         self._takes_heads = False
 
     @property
     def attempt_began_utc(self) -> float | None:
-        """When a life of a replica began, UTC seconds; None unless the first record says so."""
+        """Start of the attempt, UTC seconds; None unless the first record is its start."""
         first = self.first
         return first.utc if first and isinstance(first.event, records.ReplicaStarted) else None
 
     @property
     def started(self) -> records.ReplicaStarted | None:
-        """What a replica said when it came; None unless the first record is that."""
+        """Start record of the attempt; None unless it is the first record."""
         first = self.first
         return first.event if first and isinstance(first.event, records.ReplicaStarted) else None
 
     @property
     def peaks(self) -> dict[int, DevicePeak]:
-        """What a replica's ranks measured of their devices, by their numbers."""
+        """Measured peak rates of the devices, by rank."""
         return {event.rank: event.peak for _, event in self.records_of(records.PeakMeasured)}
 
     @property
     def described(self) -> dict[int | None, RankDescription]:
-        """What a replica's ranks told of themselves, by their numbers."""
+        """Descriptions of the ranks, by rank."""
         return {
             event.rank: event.description for _, event in self.records_of(records.SystemDescribed)
         }
 
     def records_of(self, kind: type[E]) -> list[tuple[float, E]]:
-        """Return the records of a kind of ``RARE_KINDS`` and when each was written, UTC seconds."""
+        """Return the records of a kind in ``RARE_KINDS``, with their UTC seconds."""
         found = self._kept.get(kind, ())
         return [(each.utc, each.event) for each in found if isinstance(each.event, kind)]
 
     def add(self, record: Record) -> None:
-        """Take the next record."""
+        """Add the next record."""
         event, kind = record.event, type(record.event)
         if self.first is None:
             self.first = RareRecord(record.seq, record.utc, event)
@@ -269,7 +269,7 @@ class Journal:
             self.samplers.append(Sampler(own.host, own.seconds, parts, record.utc))
         elif isinstance(event, records.TelemetrySampled):
             millijoules = tuple(round(1000.0 * joules) for joules in event.sample.joules)
-            # Where they do not fit, the rule ``journals`` reports it.
+            # A mismatch is reported by the rule ``journals``.
             if self.samplers and len(millijoules) == len(self.samplers[-1].parts):
                 self.samplers[-1].samples.append((record.utc, millijoules))
         elif isinstance(event, records.PrimaryHeadSeen):
@@ -300,7 +300,7 @@ class Journal:
         if kind in ENDS:
             self.ended = True
         elif kind in STARTS:
-            self.ended = False  # Another process; which may begin again, other rules say.
+            self.ended = False  # Another process. Other rules check whether it may start.
         elif self.ended and kind not in AFTER_END:
             self.late_records.append(
                 f"record {record.seq}: {name_of(kind)} after its writer had ended"
@@ -313,7 +313,7 @@ class Journal:
         if kind is records.Heartbeat or before is None:
             self._without_heartbeat = 0.0
             return
-        # A pause in which nothing was recorded at all is no work.
+        # A pause without any record does not count as work.
         self._without_heartbeat += min(max(record.utc - before.utc, 0.0), PAUSE_SECONDS)
         self.longest_without_heartbeat = max(
             self.longest_without_heartbeat, self._without_heartbeat
@@ -333,16 +333,16 @@ class Journal:
             text = f"record {record.seq}: {drift:.3f} s off since record {first.seq}"
             forward = record.mono >= before.mono
             self.steps.append(Step(record.seq, drift, text, forward))
-            self._since = record  # What follows is compared with the clock as it is now.
+            self._since = record  # Later records are compared with the new clock.
 
 
 def name_of(kind: type[records.Event]) -> str:
-    """Return what records of a kind call themselves."""
+    """Return the type name of a kind of records."""
     return str(kind.model_fields["type"].default)
 
 
 def read_journal(path: Path, size: int) -> Journal:
-    """Return what is in the first ``size`` bytes of a journal."""
+    """Read the first ``size`` bytes of a journal."""
     journal = Journal()
     with open_regular(path, follow=False) as file:
         while size > 0 and (line := file.readline(size)):
@@ -351,5 +351,5 @@ def read_journal(path: Path, size: int) -> Journal:
             try:
                 journal.add(RECORD.validate_json(line))
             except ValidationError:
-                continue  # The rule ``journals`` reports it.
+                continue  # Reported by the rule ``journals``.
     return journal

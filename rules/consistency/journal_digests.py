@@ -1,4 +1,4 @@
-"""The heads of the journals: no journal was rewritten alone, nor the time of one moved."""
+"""Rules on journal digests: no single journal was rewritten or moved in time."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from aiperf_hpc.untrusted.bounds import MOST_COUNT
 from aiperf_hpc.untrusted.files import open_inside, open_regular
 
 APART: Final = 5.0
-"""Seconds by which the times of two hosts' records may be out of order, beyond what is known of
-their clocks."""
+"""Maximum seconds by which records of two hosts may be out of order, in addition to the known
+offset of their clocks."""
 LATE: Final = 60.0
-"""Seconds before the end within which a process that is no trainer may still have written."""
+"""Seconds before the end in which processes other than trainers may still have written."""
 
 
 class Prefix(NamedTuple):
@@ -39,9 +39,9 @@ class Prefix(NamedTuple):
 
 
 def prefixes(content: bytes, sizes: Iterable[int]) -> Iterator[Prefix]:
-    """Yield the SHA-256 and the lines of the first ``sizes`` bytes, ascending, in one pass.
+    """Yield the SHA-256 and the line count of the first ``sizes`` bytes, ascending, in one pass.
 
-    There is none of more bytes than there are, or of fewer than the size before: it ends there.
+    It ends at a size that exceeds the content or is smaller than the previous size.
     """
     view, sha, at, lines = memoryview(content), new_hash(), 0, 0
     for size in sizes:
@@ -55,16 +55,16 @@ def prefixes(content: bytes, sizes: Iterable[int]) -> Iterator[Prefix]:
 
 @dataclass(slots=True)
 class _Growth:
-    """How one journal grew, as the primary recorded it."""
+    """The growth of one journal as recorded by the primary."""
 
     numbers: array[int] = field(default_factory=lambda: array("L"))
-    """Of the records of heads in which it had grown."""
+    """Numbers of the digest records in which the journal had grown."""
     sizes: array[int] = field(default_factory=lambda: array("q"))
-    """Its bytes then."""
+    """Size of the journal in each of them, in bytes."""
     marks: list[str] = field(default_factory=list)
 
     def cut(self, size: int) -> int:
-        """Leave out what goes beyond so many bytes; return from which record of heads on."""
+        """Remove digests beyond ``size`` bytes; return the number of the first removed record."""
         keep = next((n for n, each in enumerate(self.sizes) if each > size), len(self.sizes))
         first = self.numbers[keep] if keep < len(self.sizes) else sys.maxsize
         del self.numbers[keep:], self.sizes[keep:], self.marks[keep:]
@@ -72,19 +72,19 @@ class _Growth:
 
 
 class _Digests:
-    """What ``heads.jsonl`` says, as far as the primary's journal vouches for it."""
+    """The content of ``heads.jsonl``, as far as it is confirmed by the primary's journal."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
-        """When each record was made, UTC seconds."""
+        """Time of each record, UTC seconds."""
         self.sums: list[str] = []
-        """The SHA-256 over the heads of each record."""
+        """SHA-256 over the digests of each record."""
         self.growths: defaultdict[str, _Growth] = defaultdict(_Growth)
         self._names: list[str] = []
         self._sizes: list[int] = []
 
     def add(self, utc: float, heads: JournalHeads) -> bool:
-        """Take the next record; return whether it fits what came before."""
+        """Add the next record; return whether it is consistent with the previous ones."""
         if heads.anew:
             self._names, self._sizes = [], []
         self._names += heads.names
@@ -110,9 +110,9 @@ class _Digests:
 
 
 def heads(run: Evidence) -> Findings:
-    """Each journal is what the primary had read of it, and the primary's what replicas saw of it.
+    """Journals match the digests recorded by the primary, and its own the replicas' digests.
 
-    What earlier versions recorded has no heads.
+    Earlier versions recorded no digests.
     """
     yield Checked(sum(len(each.heads) + len(each.seen) for each in run.journals.values()))
     own = run.journals.get(run.paths.primary_journal)
@@ -128,7 +128,7 @@ def heads(run: Evidence) -> Findings:
 
 
 def _read(run: Evidence, own: Journal, found: _Digests) -> Iterator[str]:
-    """Read ``heads.jsonl`` as far as the primary's journal vouches for it."""
+    """Read ``heads.jsonl`` as far as it is confirmed by the primary's journal."""
     path = run.paths.heads
     try:
         with open_inside(run.paths.root, path) as file:
@@ -155,14 +155,14 @@ def _read(run: Evidence, own: Journal, found: _Digests) -> Iterator[str]:
 
 
 def _journals(run: Evidence, found: _Digests) -> Iterator[str]:
-    """Each journal is, up to each recorded length, what the primary had read."""
+    """Each journal matches the primary's digest of it at each recorded length."""
     root, sizes = run.paths.root, run.history.bytes_read
     paths = {str(path.relative_to(root)): path for path in run.journals}
     sums, wrong, whole = [new_hash() for _ in found.sums], False, len(found.sums)
     for name in sorted(found.growths):
         path, growth = paths.get(name), found.growths[name]
         if run.history.end_utc is None:
-            # What was written since the journals were read is for another time.
+            # Records written after the journals were read are ignored.
             whole = min(whole, growth.cut(0 if path is None else sizes[path]))
         if path is None:
             failures = [f"{name} is missing, of which the primary had read"] if growth.sizes else []
@@ -206,7 +206,7 @@ def _journal(
 
 
 def _after(run: Evidence, growths: Mapping[Path, _Growth]) -> Iterator[str]:
-    """Nothing that counts came behind the heads of the end."""
+    """No record that counts follows the digests at the end."""
     for path, journal in run.journals.items():
         if path == run.paths.primary_journal:
             continue
@@ -215,7 +215,7 @@ def _after(run: Evidence, growths: Mapping[Path, _Growth]) -> Iterator[str]:
         if growth is not None and growth.sizes:
             with open_regular(path, follow=False) as file:
                 covered = file.read(growth.sizes[-1]).count(b"\n")
-        # What is no trainer's may be written while the run ends.
+        # Processes other than trainers may write while the run ends.
         until = run.end - (0.0 if path.name == "journal.jsonl" else LATE)
         late = next((utc for utc in journal.times[covered:] if utc < until), None)
         if late is not None:
@@ -224,7 +224,7 @@ def _after(run: Evidence, growths: Mapping[Path, _Growth]) -> Iterator[str]:
 
 
 def _seen(run: Evidence, own: Journal) -> Iterator[str]:
-    """The primary's journal is what the replicas saw of it, and they saw it afterwards."""
+    """The primary's journal matches the digests that replicas recorded, each after its content."""
     primary = run.paths.primary_journal
     size = run.history.bytes_read[primary]
     sizes = sorted({head.bytes for each in run.journals.values() for _, head in each.seen})
@@ -259,7 +259,7 @@ def latest(journal: Journal) -> list[float]:
 
 
 def _known_apart(run: Evidence, path: Path) -> float:
-    """Return how far a replica's clock is known to be from the primary's, in seconds."""
+    """Return the known difference of a replica's clock from the primary's, in seconds."""
     replica = run.history.replicas.get(path.parent.parent.name)
     return 0.0 if replica is None else run.tolerance(replica)
 

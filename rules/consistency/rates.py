@@ -1,9 +1,8 @@
-"""What a machine can do: rates against peaks, and times as uneven as a machine's are.
+"""Rules on rates: below the devices' peaks, and with a plausible variation.
 
-Records that somebody makes up agree with each other as well as real ones do. They may not promise
-more than the replica's own devices can compute, as measured by the replica before it trained and as
-their makers publish it; nor do machines take the same time twice. Runs of a simulated engine
-computed nothing, and are not looked at.
+Fabricated records can be as consistent as real ones. Their rates must not exceed the peak of the
+replica's devices, as measured by the replica before its training and as published by the vendors,
+and real durations vary. Runs of the simulated engine compute nothing and are not checked.
 """
 
 from __future__ import annotations
@@ -27,32 +26,32 @@ from aiperf_hpc.system.description import Processors
 from aiperf_hpc.trial import DevicePeak
 
 MARGIN = 2.0
-"""How much faster than the measured peak a rank may be: others were at work while it was measured,
-a clock rises later, large kernels gain by FFT."""
+"""Maximum ratio of a rank's rate to its measured peak: the machine may have been busy during the
+measurement, clocks may rise later, and large kernels may use FFT."""
 BOOST = 1.25
-"""How much faster than the published peak a device may be: its clock exceeds the one stated."""
+"""Maximum ratio of a device's rate to its published peak, by a clock above the nominal one."""
 WINOGRAD = 4.0
-"""How many times fewer multiplications than counted a 3 x 3 convolution takes by Winograd's minimal
-filtering F(4 x 4, 3 x 3): 36 instead of 144 (Lavin and Gray 2016)."""
+"""Factor by which Winograd's minimal filtering F(4 x 4, 3 x 3) reduces the multiplications of a
+3 x 3 convolution: 36 instead of 144 (Lavin and Gray 2016)."""
 EVEN = 1e-6
-"""The relative difference of two times per sample below which they count as equal: 5 us in 5 s,
-less than it takes to write the record between them."""
+"""Relative difference below which two times per sample count as equal: 5 us in 5 s, less than the
+duration of writing the record between them."""
 LEAST_PAIRS = 12
-"""Spans that are compared with the one before, so that a few equal ones are no chance."""
+"""Minimum number of compared pairs of spans, so that equal ones are not due to chance."""
 MOST_EXACT = 2**53
-"""A span of more samples is none of any machine; floats would not tell them apart."""
+"""Maximum samples of a span: larger numbers are implausible and not exact in floats."""
 
 
 class Bound(NamedTuple):
-    """What a replica's devices can compute together."""
+    """An upper bound on the total rate of a replica's devices."""
 
     rate: float
-    """Operations a second; infinite where nothing is known of them."""
+    """Operations per second; infinite if unknown."""
     why: str
 
 
 def rates(run: Evidence) -> Findings:
-    """Samples take time, no less than the devices need, and not always the same."""
+    """Samples take at least the time that the devices need, and their durations vary."""
     unmeasured: list[str] = []
     checked = 0
     for where, life, executed in _computed(run):
@@ -69,14 +68,14 @@ def rates(run: Evidence) -> Findings:
 
 
 def _computed(run: Evidence) -> Iterator[tuple[str, Journal, list[Executed]]]:
-    """Yield the lives of replicas whose engine computes, with what they executed until the end."""
+    """Yield the attempts with a real engine, with their executions until the end."""
     for where, life, executed in run.executions():
         if life.started is not None and life.started.engine != "simulated":
             yield where, life, [span for span in executed if span.utc <= run.end]
 
 
 def bounds(run: Evidence, life: Journal) -> Iterator[Bound]:
-    """Yield what bounds a replica's rate: its measured peaks, and its devices' published ones."""
+    """Yield the bounds on a replica's rate: by measured and by published peaks of its devices."""
     ranks = run.config.replica.ranks
     measured = [max(peak.rates.values(), default=math.inf) for peak in life.peaks.values()]
     if len(measured) < ranks:
@@ -88,7 +87,7 @@ def bounds(run: Evidence, life: Journal) -> Iterator[Bound]:
 
 
 def _published(run: Evidence, life: Journal, ranks: int) -> float:
-    """Return the sum of what is published of a replica's devices; infinite where one is unknown."""
+    """Return the sum of the published peaks of a replica's devices; infinite if one is unknown."""
     known = [published_of(life, rank, peak) for rank, peak in life.peaks.items()]
     if len(known) >= ranks:
         return math.fsum(math.inf if each is None else each for each in known)
@@ -107,7 +106,7 @@ def _published(run: Evidence, life: Journal, ranks: int) -> float:
 
 
 def published_of(life: Journal, rank: int, peak: DevicePeak) -> float | None:
-    """Return what is published of the device that a rank measured; None where it is not known."""
+    """Return the published peak of the device that a rank measured, or None if it is unknown."""
     if peak.threads is None:
         return published_peak(peak.model, peak.precision)
     processors = _processors(life, rank)
@@ -115,14 +114,14 @@ def published_of(life: Journal, rank: int, peak: DevicePeak) -> float | None:
 
 
 def _processors(life: Journal, rank: int) -> Processors | None:
-    """Return the processors of a rank's host, which the first rank there told of."""
+    """Return the processors of a rank's host, as described by the first rank on it."""
     own = life.described.get(rank)
     hosts = [each for each in life.described.values() if own is not None and each.host == own.host]
     return next((each.node.processors for each in hosts if each.node is not None), None)
 
 
 def incredible_peaks(life: Journal) -> Iterator[str]:
-    """Yield peaks that are higher than what is published of the device allows."""
+    """Yield measured peaks that exceed the bound by the device's published peak."""
     for rank, peak in life.peaks.items():
         published = published_of(life, rank, peak)
         for kernel, rate in peak.rates.items():
@@ -135,7 +134,7 @@ def incredible_peaks(life: Journal) -> Iterator[str]:
 
 
 def _beyond(run: Evidence, executed: Iterable[Executed], bound: Bound) -> Iterator[str]:
-    """Yield the trials whose samples took less time than they can, the fastest span of each."""
+    """Yield the fastest span of each trial whose rate exceeds the bound."""
     fastest: dict[str, tuple[float, Executed]] = {}
     timeless: Counter[str] = Counter()
     for span in executed:
@@ -147,7 +146,7 @@ def _beyond(run: Evidence, executed: Iterable[Executed], bound: Bound) -> Iterat
             continue
         started = trial.started
         counted = LeastOperations(started.train_operations, started.validation_operations)
-        # As counted first: what can be left out of that takes a graph to tell.
+        # Counted operations first; the least executable ones require the graph.
         if _operations(span, counted) > bound.rate * span.seconds:
             rate = _operations(span, least_executed(run.graph(trial))) / span.seconds
             if rate > bound.rate and rate > fastest.get(span.trial, (0.0, span))[0]:
@@ -166,10 +165,10 @@ def _operations(span: Executed, each: LeastOperations) -> int:
 
 
 def even(executed: Sequence[Executed]) -> Iterator[str]:
-    """Yield it if most spans take as long a sample as the one before them, to the last digits.
+    """Yield a failure if most spans have the same time per sample as the previous one.
 
-    Half of a dozen must: two in a row may, on a clock that ticks. Training is compared with
-    training and evaluation with evaluation, of one trial.
+    A few equal spans can be due to the clock's resolution. Spans of training and of evaluation are
+    compared separately, within each trial.
     """
     before: dict[tuple[str, bool], float] = {}
     pairs = equal = 0

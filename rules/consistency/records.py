@@ -1,4 +1,4 @@
-"""Records: whole, by their own writers, and stating the same configuration and dataset."""
+"""Rules on records: well-formed, by the right writers, with one configuration and dataset."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from aiperf_hpc.run.records import ReplicaStarted
 from aiperf_hpc.untrusted.files import open_regular
 
 PRIMARY, TRAINER, SEARCH, RANK = "the primary", "a trainer", "a search worker", "a rank"
-"""The processes that write journals; a rank that is no replica's first samples its node, or reports
-the ranks that were lost with the first."""
+"""Processes that write journals. A rank other than a replica's first samples its node or reports
+lost ranks, including the first."""
 WRITERS: Mapping[str, tuple[str, ...]] = {
     "primary": (PRIMARY,),
     "replica": (TRAINER,),
@@ -26,7 +26,7 @@ WRITERS: Mapping[str, tuple[str, ...]] = {
     "search": (SEARCH,),
     "digests": (),
 }
-"""Who writes the records of each module of ``run/records``, but for those below."""
+"""Writers of the records of each module of ``run/records``, with the exceptions below."""
 OTHERS: Mapping[type[records.Event], tuple[str, ...]] = {
     records.ClocksRead: (PRIMARY, TRAINER, SEARCH, RANK),
     records.FileProblem: (PRIMARY, TRAINER),
@@ -41,13 +41,13 @@ JOURNALS: Mapping[str, str] = {
     r"search-\d+\.jsonl": SEARCH,
     r"(telemetry|rank)-\d+\.jsonl": RANK,
 }
-"""Whose journal has which name, in the folder of a life of a replica."""
+"""Writers of the journals in the folder of an attempt, by file name."""
 
 
 def writers(run: Evidence) -> Findings:
-    """Each journal is one process's, which says who it is first, and ends with its end.
+    """Each journal has one writer, begins with its start and ends with its end.
 
-    The answers of witnesses come behind the end of a run: the last of them may be unfinished.
+    Answers of witnesses follow the end of a run, and the last one may be an unfinished write.
     """
     yield Checked(len(run.journals))
     torn = set(run.history.torn)
@@ -87,7 +87,7 @@ def _writer(run: Evidence, path: Path) -> str | None:
 
 
 def _first(path: Path, writer: str, first: RareRecord) -> Iterator[str]:
-    """A journal begins with who writes it."""
+    """A journal begins with the identity of its writer."""
     folder, event = path.parent, first.event
     replica = folder.parent.name
     match writer:
@@ -111,10 +111,10 @@ def _first(path: Path, writer: str, first: RareRecord) -> Iterator[str]:
 
 
 def journals(run: Evidence) -> Findings:
-    """Every line is a record, with the number that is due, of a trial that was started.
+    """Every line is a record, with the next number, and refers only to started trials.
 
-    Once the run has ended nothing follows the last record of a journal but an unfinished write,
-    which a process leaves that is killed or loses its power.
+    After the end of the run, only an unfinished write may follow the last record of a journal, as
+    left by a killed process or a power failure.
     """
     yield Checked(run.record_count)
     for problem in run.history.problems:
@@ -128,9 +128,9 @@ def journals(run: Evidence) -> Findings:
 
 
 def config(run: Evidence) -> Findings:
-    """``run.yaml`` is what every primary and every replica had, by its SHA-256.
+    """Every primary and every replica recorded the SHA-256 of this ``run.yaml``.
 
-    In earlier versions replicas did not state it, and primaries neither.
+    Earlier versions of replicas and primaries did not record it.
     """
     primaries, replicas = _stated_by_primaries(run), _stated_by_replicas(run)
     yield Checked(sum(bool(each.sha256) for each in (*primaries, *replicas)))
@@ -150,15 +150,15 @@ def config(run: Evidence) -> Findings:
 
 
 class Stated(NamedTuple):
-    """What one process stated of ``run.yaml``."""
+    """The SHA-256 of ``run.yaml`` as recorded by one process."""
 
     who: str
     sha256: str
-    """Empty where it did not."""
+    """Recorded SHA-256; empty if there is none."""
 
 
 def _requested(run: Evidence) -> Iterator[str]:
-    """Each primary states the run that ``run.yaml`` asks for."""
+    """Each primary recorded the parameters of ``run.yaml``."""
     manifest = run.manifest
     for utc, event in run.history.run_starts:
         for name in ("run_id", "nodes", "hours", "launcher"):
@@ -168,7 +168,7 @@ def _requested(run: Evidence) -> Iterator[str]:
 
 
 def _engines(run: Evidence) -> Iterator[str]:
-    """Each life of a replica had the engine that ``run.yaml`` asks for."""
+    """Each attempt of a replica used the engine of ``run.yaml``."""
     requested = run.config.engine.name
     for attempt in run.attempts:
         used = {started.engine for _, started in attempt.journal.records_of(ReplicaStarted)}
@@ -190,7 +190,7 @@ def _stated_by_replicas(run: Evidence) -> list[Stated]:
 
 
 def dataset(run: Evidence) -> Findings:
-    """All replicas had one dataset, of the name that the configuration asks for."""
+    """All replicas had the same dataset, with the configured name."""
     yield Checked(len(run.datasets))
     if len(run.datasets) != 1:
         names = [f"{d.name} {d.sha256[:12]}" for d in run.datasets]

@@ -1,4 +1,4 @@
-"""Replicas: launched with a cause, alive, and on the machines that their ranks describe."""
+"""Rules on replicas: launched with a cause, alive, and on the machines described by their ranks."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from aiperf_hpc.system.description import NodeDescription
 from aiperf_hpc.trial import JobPhase, Machine
 
 EXACT = ("local", "simulated")
-"""The launchers that see each death; a scheduler's client may miss one."""
+"""Launchers that observe each exit of a replica; a scheduler's client may miss one."""
 R = TypeVar("R", records.NodeChecked, records.JobState)
 LATE_SECONDS = 120.0
-"""How long after it was taken out of the queue a replica may still begin: the request waits for
-its turn, and a scheduler may be starting the replica meanwhile."""
+"""Maximum seconds from the reduction of nodes to the start of a removed replica: the cancellation
+is queued, and the scheduler may already be starting the replica."""
 
 
 def launches(run: Evidence) -> Findings:
-    """The replicas are those that the nodes make, all of them launched, and each life has a cause.
+    """The replicas match the nodes, all were launched, and each attempt has a cause.
 
-    Those beyond the run's first nodes were asked for before they began. A primary that was killed
-    while it launched has not said whom; then nothing is missed.
+    Replicas on additional nodes were requested before they started. A primary that was killed
+    during the launch has not recorded all launches; these are not reported as missing.
     """
     yield Checked(len(run.history.replicas))
     requested = _requested(run)
@@ -49,14 +49,14 @@ def launches(run: Evidence) -> Findings:
 
 
 class _Requested(NamedTuple):
-    """How many replicas the run was to have from when on, UTC seconds."""
+    """The requested number of replicas from a time on, UTC seconds."""
 
     utc: float
     replicas: int
 
 
 def _requested(run: Evidence) -> list[_Requested]:
-    """Return how many replicas the run was to have: as many as it began with, then as asked for."""
+    """Return the requested numbers of replicas: at the start, and after each change."""
     manifest, journal = run.manifest, run.primary
     changes = [(utc, event.nodes) for utc, event in journal.records_of(records.NodesAsked)]
     changes += [(utc, event.kept) for utc, event in journal.records_of(records.NodesRefused)]
@@ -72,7 +72,7 @@ def _replicas_at(requested: list[_Requested], utc: float) -> int:
 def _was_requested(
     run: Evidence, replica: ReplicaHistory, number: int, requested: list[_Requested]
 ) -> Iterator[str]:
-    """A replica is one of those that the run was to have when each of its lives began."""
+    """A replica was requested when each of its attempts started."""
     slack = run.tolerance(replica)
     if number >= requested[0].replicas and replica.job is None and not _unseen(run):
         yield f"{replica.id} was never launched"
@@ -88,7 +88,7 @@ def _was_requested(
 
 
 def _unlaunched(run: Evidence, requested: list[_Requested]) -> Iterator[str]:
-    """Each primary that saw what became of replicas had recorded by then whom it launched."""
+    """Each primary that observed replicas' states had recorded all launches."""
     journal = run.primary
     starts = [utc for utc, _ in journal.records_of(records.RunStarted)]
     for utc, until in pairwise([*starts, math.inf]):
@@ -105,7 +105,7 @@ def _unlaunched(run: Evidence, requested: list[_Requested]) -> Iterator[str]:
 
 
 def _lives(run: Evidence, replica: ReplicaHistory) -> Iterator[str]:
-    """A life begins after a launch, and a further one of that launch after a death."""
+    """The first attempt starts after a launch, and later ones of that launch after a failure."""
     begun = [utc for utc, _ in run.history.run_starts]
     first = begun[0] if begun else run.end
     for life, utc in sorted(replica.starts.items()):
@@ -121,10 +121,10 @@ def _lives(run: Evidence, replica: ReplicaHistory) -> Iterator[str]:
 
 
 def _again(run: Evidence, replica: ReplicaHistory) -> Iterator[str]:
-    """A replica is queued again when it has died, and its launcher says so.
+    """A replica is requeued only after a failure that its launcher recorded.
 
-    One that a scheduler starts when the run is over counts nothing, and nobody looks any more. A
-    scheduler may queue one again and start it between two looks of the primary.
+    Replicas that a scheduler starts after the run's end do not count and are not observed. A
+    scheduler may requeue and start a replica between two polls of the primary.
     """
     if run.manifest.launcher not in EXACT:
         return
@@ -140,15 +140,15 @@ def _again(run: Evidence, replica: ReplicaHistory) -> Iterator[str]:
 
 
 def _relaunched(run: Evidence, replica: ReplicaHistory) -> list[float]:
-    """Return when the primary launched a replica that had left the run, UTC seconds."""
+    """Return the times at which the primary launched a removed replica again, UTC seconds."""
     launched = run.primary.records_of(records.ReplicaLaunched)
     return [utc for utc, event in launched if event.replica == replica.id][1:]
 
 
 def _unseen(run: Evidence) -> bool:
-    """Return whether a replica may have been queued again while nobody looked.
+    """Return whether a requeueing may have been missed.
 
-    The scheduler did not answer for a while, or a primary died.
+    That is possible if the scheduler did not answer for some time or a primary exited.
     """
     states = run.primary.records_of(records.SchedulerState)
     silent = any(not event.answers for _, event in states)
@@ -156,13 +156,13 @@ def _unseen(run: Evidence) -> bool:
 
 
 def _primaries(journal: Journal) -> list[float]:
-    """Return when each primary, or command in its place, took the run in hand, UTC seconds."""
+    """Return the start times of all primaries and of commands in their place, UTC seconds."""
     kinds = (records.RunStarted, records.TakenOver)
     return sorted(utc for kind in kinds for utc, _ in journal.records_of(kind))
 
 
 def _by_replica(run: Evidence, kind: type[R]) -> Mapping[str, list[tuple[float, R]]]:
-    """Return what the primary recorded of each replica, and when, UTC seconds."""
+    """Return the primary's records of a kind by replica, with their UTC seconds."""
     found = defaultdict[str, list[tuple[float, R]]](list)
     for utc, event in run.primary.records_of(kind):
         found[event.replica].append((utc, event))
@@ -175,7 +175,7 @@ def _observed(
     checked: list[tuple[float, records.NodeChecked]],
     states: list[tuple[float, records.JobState]],
 ) -> Iterator[str]:
-    """What the primary saw of a replica was after the replica had said it."""
+    """The primary's observations of a replica follow the replica's own records."""
     slack, attempts = run.tolerance(replica), run.attempts_of(replica)
     starts = [attempt.started for attempt in attempts]
     hosts = {started.machine.host for _, started in starts}
@@ -192,13 +192,13 @@ def _observed(
 
 
 def _ended(attempt: Attempt) -> float:
-    """Return when an attempt ended, UTC seconds; when it started if it did not say so."""
+    """Return the end of an attempt, or its start if it recorded no end, UTC seconds."""
     ends = (utc for utc, _ in attempt.journal.records_of(records.ReplicaEnded))
     return max(ends, default=attempt.started[0])
 
 
 def replicas(run: Evidence) -> Findings:
-    """What the primary knows from a replica's records, or from its success, needs records."""
+    """A replica whose records or success the primary recorded has records."""
     yield Checked(len(run.history.replicas))
     for replica in run.history.replicas.values():
         if not replica.starts and replica.seen:
@@ -207,9 +207,9 @@ def replicas(run: Evidence) -> Findings:
 
 
 def heartbeats(run: Evidence) -> Findings:
-    """Replicas that recorded work gave signs of life beside it, and so did primaries.
+    """Replicas and primaries recorded heartbeats while they worked.
 
-    A pause in which a process recorded nothing is no work: it may have been suspended.
+    A pause without any record does not count as work: the process may have been suspended.
     """
     yield Checked(len(run.history.replicas))
     beat = run.config.journal.heartbeat_seconds
@@ -227,7 +227,7 @@ def heartbeats(run: Evidence) -> Findings:
 
 
 def _beats_of_primaries(journal: Journal) -> Iterator[tuple[list[float], int]]:
-    """Yield when each primary wrote, UTC seconds, and how many signs of life it gave."""
+    """Yield the times of each primary's records, UTC seconds, and its number of heartbeats."""
     for began, _ in journal.records_of(records.RunStarted):
         until = min((utc for utc in _primaries(journal) if utc > began), default=math.inf)
         own = [utc for utc in journal.times if began <= utc < until]
@@ -235,7 +235,7 @@ def _beats_of_primaries(journal: Journal) -> Iterator[tuple[list[float], int]]:
 
 
 def machines(run: Evidence) -> Findings:
-    """What a replica says of its machine is what its first rank told of itself and its node."""
+    """A replica's machine agrees with the descriptions by its first rank and of its node."""
     yield Checked(sum(len(r.described) for r in run.history.replicas.values()))
     for attempt in run.attempts:
         yield from (f"{attempt}: {wrong}" for wrong in _machine(attempt))
@@ -261,7 +261,7 @@ def _machine(attempt: Attempt) -> Iterator[str]:
 
 
 def _node(machine: Machine, node: NodeDescription) -> Iterator[str]:
-    """Yield where a machine is not as its node's kernel and its vendors' tools tell."""
+    """Yield differences between a machine and the reports of its kernel and vendors' tools."""
     processors = node.processors
     if processors is not None and processors.architecture == "x86_64":
         model = processors.model or machine.cpu

@@ -1,4 +1,4 @@
-"""The final report: its values and bytes, and the texts of the result, are those of the records."""
+"""Rules on the final report and the result texts: values and bytes follow from the records."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ STATED = (
     "nodes_requested", "resources", "hours", "launcher", "measure", "baseline", "score", "series",
     "interval_hours", "operations", "best", "datasets", "versions", "commit", "config",
 )  # fmt: skip
-"""What of a report must follow from the records until the run's end. (A replica that was cut off
-may have written on after it; that changes nothing of these.)"""
+"""Values of a report that must follow from the records until the run's end. (Later records of a
+disconnected replica do not change them.)"""
 STATED_OF_A_TRIAL = (
     "replica", "round", "phase", "graph", "parent", "morphisms", "batch_size", "kernel_size",
     "learning_rate", "parameters", "depth", "train_operations", "validation_operations",
     "epoch_limit", "started_seconds", "grown_by", "hyperparameters", "notes",
 )  # fmt: skip
-"""What of each of its trials must; what it executed and reached is recounted."""
+"""Values of each trial that must follow from the records; samples and results are recounted."""
 MOST_REPORT_BYTES = 256 * 2**20
-"""The largest file of a report that is read."""
+"""Maximum size of a report's file in bytes."""
 LAST_LINE = re.compile(r"^AIPERF RESULT: (VALID|INVALID|NOT FINAL) (.*?) run=(.*)$", re.MULTILINE)
 RULE_LINE = re.compile(r"^(\S.*?)  .* \.{6} (PASSED|FAILED)$", re.MULTILINE)
-"""What programs read in ``result.txt``."""
+"""Lines of ``result.txt`` that programs parse."""
 LOG_LINE = re.compile(r"^:::MLLOG (\{.*\})$", re.MULTILINE)
 ALIKE = 1e-12
-"""The last digits of floats do not count."""
+"""Relative tolerance of floats, to ignore their last digits."""
 
 
 def report(run: Evidence) -> Findings:
-    """The final report is what these records give: in every number, and in every byte.
+    """The final report follows from the records, in every value and every byte.
 
-    Its values are compared by rules of their own, its bytes with a report that is made again.
+    Values are compared by separate code, bytes with a report that is made again.
     """
     yield Checked(int(run.reported))
     if not run.reported:
@@ -56,7 +56,7 @@ def report(run: Evidence) -> Findings:
         if not isinstance(stated, dict):
             yield "report.json is no report"
             return
-        # Version 1 did not state them.
+        # Absent in version 1.
         unstated = {"resources": made["resources"]} if "nodes" in stated else {}
         stated = run.report.in_this_version(stated) | unstated
     except OSError as error:
@@ -78,9 +78,9 @@ def report(run: Evidence) -> Findings:
 
 
 def _bytes(run: Evidence, stated: Json) -> Iterator[str]:
-    """Each of the report's files is, to the byte, what is made of the same records again.
+    """Each file of the report equals, byte for byte, the file made from the same records.
 
-    By another version it may be another file: then the values alone are compared.
+    Another version may have written different bytes; then only the values are compared.
     """
     if run.report.has_grown():
         yield Note("journals have grown since it was made: its values were compared, not its bytes")
@@ -112,7 +112,7 @@ def _same_bytes(run: Evidence, path: Path, made: bytes) -> Iterator[str]:
 
 
 def _rows(run: Evidence, stated: Json, made: Json) -> Iterator[str]:
-    """Every trial until the end has one row, which states what the recount gives."""
+    """Every trial until the end has one row with the recounted values."""
     expected, rows = _by_id(made["trials"]), _table(stated, "trials")
     stated_rows = _by_id(rows)
     if len(stated_rows) != len(rows):
@@ -123,7 +123,7 @@ def _rows(run: Evidence, stated: Json, made: Json) -> Iterator[str]:
     for name in sorted(stated_rows.keys() & expected.keys()):
         trial = run.history.trials[name]
         wanted = {key: expected[name][key] for key in STATED_OF_A_TRIAL} | _result(run, trial)
-        if "qualities" in stated_rows[name]:  # Earlier versions stated the best alone.
+        if "qualities" in stated_rows[name]:  # Earlier versions stated only the best.
             wanted["qualities"] = [quality(e) for e in trial.evaluations if e.utc <= run.end]
         for key, value in wanted.items():
             if stated_rows[name].get(key) != value:
@@ -131,7 +131,7 @@ def _rows(run: Evidence, stated: Json, made: Json) -> Iterator[str]:
 
 
 def _result(run: Evidence, trial: Trial) -> Json:
-    """Return what a trial executed and reached until the end."""
+    """Return the executed samples and results of a trial until the end."""
     train, validation = run.samples.get(trial.id, (0, 0))
     until = [e for e in trial.evaluations if e.utc <= run.end]
     is_share = all(e.measure.name == "accuracy" for e in until)
@@ -147,7 +147,7 @@ def _result(run: Evidence, trial: Trial) -> Json:
 
 
 def _times(stated: Json, made: Json) -> Iterator[str]:
-    """Where the time went; sums over replicas that may have been read in another order."""
+    """The time breakdown agrees, up to rounding: sums may be in another order of replicas."""
     if not _alike(stated.get("time"), made["time"]):
         yield "report.json states another 'time' than the records give"
     replicas = _by_id(_table(stated, "replicas"))
@@ -157,7 +157,7 @@ def _times(stated: Json, made: Json) -> Iterator[str]:
 
 
 def _table(stated: Json, key: str) -> list[Json]:
-    """Return the rows of a table that is yet to be compared, whatever it is."""
+    """Return the rows of an unchecked table; none if it is malformed."""
     table = stated.get(key)
     return [row for row in table if isinstance(row, dict)] if isinstance(table, list) else []
 
@@ -167,7 +167,7 @@ def _by_id(rows: list[Json]) -> dict[str, Json]:
 
 
 def _alike(one: object, other: object) -> bool:
-    """Return whether two values of JSON are equal, but for the last digits of floats."""
+    """Return whether two JSON values are equal, except for the last digits of floats."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
     if isinstance(one, float) and isinstance(other, float):
@@ -176,9 +176,9 @@ def _alike(one: object, other: object) -> bool:
 
 
 def statements(run: Evidence) -> Findings:
-    """Both texts state the recounted score, and the first the rules that are not kept.
+    """Both texts state the recomputed score, and the first one also the violated rules.
 
-    Earlier versions wrote none; whether one that was written is there, the rule ``files`` says.
+    Earlier versions wrote no texts; the rule ``files`` checks that written ones exist.
     """
     yield Checked(sum(path.exists() for path in (run.paths.result_text, run.paths.result_log)))
     if not run.reported:
@@ -249,7 +249,7 @@ def _seconds(run: Evidence) -> float:
 
 
 def _says(stated: str | None, value: object) -> bool:
-    """Return whether a word of the text is a value."""
+    """Return whether a stated word equals a value."""
     if stated is None or value is None or not isinstance(value, float):
         return stated == ("none" if value is None else str(value))
     try:

@@ -1,4 +1,4 @@
-"""Samples, their evaluations, and the baseline of a trivial predictor."""
+"""Rules on samples, evaluations, and the baseline of a trivial predictor."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from aiperf_hpc.rules.rule import Checked, Findings
 from aiperf_hpc.run.records import BaselineMeasured
 
 DIGITS = 1e-9
-"""By which sums may differ: ranks add them up in another order."""
+"""Relative tolerance of sums, which ranks add up in different orders."""
 
 
 def samples(run: Evidence) -> Findings:
-    """An epoch executes each sample once; a part of an epoch not more than that."""
+    """An epoch executes each sample once, and a part of an epoch at most once."""
     yield Checked(sum(1 for _ in run.progress()))
     trained: Counter[tuple[str, int]] = Counter()
     validated: Counter[tuple[str, int]] = Counter()
@@ -25,7 +25,7 @@ def samples(run: Evidence) -> Findings:
     for progress in run.progress():
         utc, trial = progress.utc, run.history.trials.get(progress.trial)
         if trial is None:
-            continue  # The rule ``journals`` reports it.
+            continue  # Reported by the rule ``journals``.
         started, last = trial.training_utc, trial.ended_utc
         slack = run.stepped(run.history.replicas[trial.replica])
         begun = started is not None and started - slack <= utc
@@ -53,14 +53,14 @@ def samples(run: Evidence) -> Findings:
 
 
 def _due(run: Evidence, sums: Mapping[str, float], samples: int) -> int | None:
-    """Return how many values sums must be of; None where they are of as many, or of none."""
+    """Return the required number of values of sums, or None if it is right or not recorded."""
     shapes = (spec.shape for spec in run.objective.targets.values())
     due = samples * sum(math.prod(size for size in shape if size is not None) for shape in shapes)
     return None if sums.get("values", due) == due else due
 
 
 def evaluations(run: Evidence) -> Findings:
-    """Each epoch is evaluated once, in order, on the whole validation set, by one measure."""
+    """Each epoch is evaluated once, in order, on the whole validation set, by the same measure."""
     yield Checked(sum(len(trial.evaluations) for trial in run.trials))
     wanted = run.objective.measure
     for trial in run.trials:
@@ -81,9 +81,9 @@ def evaluations(run: Evidence) -> Findings:
 
 
 def baselines(run: Evidence) -> Findings:
-    """Each is of the run's measure and of all validation samples, and says what all others say.
+    """Baselines use the run's measure and all validation samples, and are equal on all replicas.
 
-    What it follows from are the targets alone, which all replicas share. ``--execute`` measures it
+    A baseline depends only on the targets, which all replicas share. ``--execute`` measures it
     again.
     """
     measure = run.objective.measure

@@ -1,4 +1,4 @@
-"""The score and the energy, recomputed from the records."""
+"""Rules on the score and the energy, recomputed from the records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiperf_hpc.run.history.telemetry import Span, apart
 
 
 def score(run: Evidence) -> Findings:
-    """The score now must be the recount's; the rule ``report`` compares what was stated."""
+    """The current score equals the recomputed one; the rule ``report`` checks the stated score."""
     yield Checked(sum(1 for _ in run.progress()))
     try:
         operations, ops, regulated = recount(run)
@@ -58,17 +58,17 @@ def _started(run: Evidence, name: str) -> Trial:
 
 
 def _same(stated: object, recounted: float | None, slack: float = 0.0) -> bool:
-    """Counts must be equal; what is divided or a logarithm, to the last digits of a float."""
+    """Return whether values are equal: counts exactly, floats except for their last digits."""
     if isinstance(stated, float) and recounted is not None:
         return math.isclose(stated, recounted, rel_tol=1e-12, abs_tol=slack)
     return stated == recounted
 
 
 def energy(run: Evidence) -> Findings:
-    """Each part's joules, and their sum, are those of the samples until the end.
+    """The energy of each part, and their sum, equal the sums of the samples until the end.
 
-    A report that states none has none to be checked; one that cannot be read is the rule
-    ``report``'s.
+    Nothing is checked if the report states no energy; the rule ``report`` handles unreadable
+    reports.
     """
     yield Checked(sum(len(each.samples) for each in run.samplers()))
     if not run.reported:
@@ -105,7 +105,7 @@ def energy_by_part(run: Evidence) -> dict[str, float]:
     for samplers in hosts.values():
         for sampler in _alone(samplers):
             for part in sampler.parts:
-                millijoules[part] += 0  # A part that is metered has an energy, if it is 0.
+                millijoules[part] += 0  # A metered part has an energy, even if it is 0.
             for utc, sample in sampler.samples:
                 for part, joules in zip(sampler.parts, sample, strict=True):
                     millijoules[part] += joules if utc <= run.end else 0
@@ -113,7 +113,7 @@ def energy_by_part(run: Evidence) -> dict[str, float]:
 
 
 def _alone(samplers: list[Sampler]) -> list[Sampler]:
-    """Return those that count: of several that sampled a host at once, the longest."""
+    """Return the samplers that count: the longest of those that sampled a host concurrently."""
     in_order = sorted(samplers, key=lambda s: (s.begin, s.replica))
     spans = [Span(s.begin, s.end, s.every) for s in in_order]
     return [in_order[place] for place in apart(spans)]

@@ -1,7 +1,7 @@
-"""The studies of hyperparameter optimisation, beside what the journals say of their trials.
+"""Rule on the studies of hyperparameter optimization, compared with the trials of the journals.
 
-A replica's study is in Optuna's journal format, a line an operation, and nobody reads it back. So
-whoever makes up a trial in a journal has to make up what the study was asked and told, too.
+A replica's study is in Optuna's journal format, with one line per operation, and is never read by a
+run. To fabricate a trial in a journal, its operations in the study must be fabricated as well.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from aiperf_hpc.untrusted.files import bytes_inside, parsed_json
 CREATED, STATE_SET = 4, 6
 """Operations of Optuna's journal: a trial is created; its state and values are set."""
 COMPLETE = 1
-"""Optuna's number of the state of a trial that has a value."""
+"""Optuna's number of the state of a completed trial."""
 _NO_STUDY = (
     AIPerfError, ValueError, TypeError, LookupError, AttributeError, OverflowError,
 )  # fmt: skip
-"""What reading something else as a study raises."""
+"""Exceptions raised by reading other content as a study."""
 DIGITS = 9
-"""Decimal places to which values are compared."""
+"""Decimal places of compared values."""
 Point = tuple[int, int | None, float]
-"""A batch size, a kernel size where one was chosen, and the best value."""
+"""A batch size, a kernel size or None, and the best value."""
 
 
 @dataclass(slots=True)
@@ -40,16 +40,16 @@ class StudyTrial:
     """A trial of a study."""
 
     used: tuple[int, int | None]
-    """Its batch size, and its kernel size where one was chosen."""
+    """Batch size, and kernel size or None."""
     suggested: bool
-    """Whether the study was asked for it, and not told of it afterwards."""
+    """Whether the study suggested the trial; others were added after their execution."""
     value: float | None = None
     told_utc: float = 0.0
-    """When the study was told of its value, UTC seconds."""
+    """Time at which its value was added to the study, UTC seconds."""
 
 
 def studies(run: Evidence) -> Findings:
-    """Each life's study has what its journal says that was tried, and no other value."""
+    """The study of each attempt has the trials of its journal, and no other values."""
     lives = _lives(run)
     yield Checked(sum(map(len, lives.values())))
     for (replica, life), trials in lives.items():
@@ -69,7 +69,7 @@ def studies(run: Evidence) -> Findings:
 
 
 def _lives(run: Evidence) -> dict[tuple[str, Incarnation], list[Trial]]:
-    """Return the trials of each life that has a study; none in runs of versions before."""
+    """Return the trials of each attempt that has a study; none in runs of earlier versions."""
     found: dict[tuple[str, Incarnation], list[Trial]] = {}
     if run.manifest.rules == 1 or run.manifest.simulated:
         return found
@@ -80,9 +80,9 @@ def _lives(run: Evidence) -> dict[tuple[str, Incarnation], list[Trial]]:
 
 
 def _read(content: bytes) -> list[StudyTrial]:
-    """Return the trials of a study by their numbers. Raises ValueError and the like.
+    """Return the trials of a study in order of their numbers. Raises one of ``_NO_STUDY``.
 
-    A last line without an end was being written when its replica died.
+    An unfinished last line is ignored: the replica failed while it wrote the line.
     """
     found: list[StudyTrial] = []
     for line in content.split(b"\n")[:-1]:
@@ -112,7 +112,7 @@ def _completed(operation: dict[str, Any]) -> float:
 
 
 def _value(distribution: dict[str, Any], value: float) -> Any:  # noqa: ANN401 -- whatever it is of
-    """Return a value of a study, which keeps the place of a choice among the choices."""
+    """Return a value of a study, which stores the index of a choice."""
     choices = distribution["attributes"].get("choices")
     return value if choices is None else choices[int(value)]
 
@@ -133,21 +133,21 @@ def _differences(
     own = (run.history.trials[name] for name in whole.trials)
     reached = {_reached(run, trial) for trial in own if trial.started.phase is RoundPhase.HPO}
     fence = run.fence(run.paths.replica_journal(replica, trials[0].incarnation))
-    # A life that runs on behind a cut link tells its study of trials that do not count.
+    # A disconnected attempt continues its study with trials that do not count.
     late = {_point(*s.used, s.value) for s in study if s.value is not None and s.told_utc > fence}
     for batch_size, _, value in sorted(values - reached - late, key=str):
         yield f"it received {value} of batch size {batch_size}, and no trial was that"
 
 
 def _must_have_a_value(trial: Trial) -> bool:
-    """Return whether a trial is over and, as far as that can be told, a point of the space."""
+    """Return whether a trial is completed and, as far as recorded, a point of the search space."""
     started = trial.started
     fits = not started.notes and started.planned_batch_size is None
     return fits and trial.state is TrialState.COMPLETED
 
 
 def _reached(run: Evidence, trial: Trial) -> Point:
-    """Return what a trial tried and its best value, with that of the trials it goes on with."""
+    """Return the point of a trial with its best value, including the trials that it resumes."""
     used, best = trial.started.hyperparameters, -math.inf
     epochs, seen = math.inf, set[str]()
     at: Trial | None = trial

@@ -1,4 +1,4 @@
-"""The growth of the trials: their order, rounds, states and time."""
+"""Rules on the course of trials: their order, rounds, states and time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from aiperf_hpc.trial import RoundPhase, TrialState
 
 
 def order(run: Evidence) -> Findings:
-    """A replica has one trainer: its trials follow one another, from the run's start on.
+    """The trials of a replica, which has one trainer, are sequential and follow the run's start.
 
-    One may begin before the end of the last one is recorded, which waits for its weights to be
-    stored; but not before the last samples of it were executed. What a replica that was cut off,
-    or whose clock is ahead, records after the run's end is not counted, and no fault.
+    A trial may start before the end of the previous one is recorded, which waits until the weights
+    are stored, but not before its last samples were executed. Records after the run's end, by a
+    disconnected replica or a clock that is ahead, are neither counted nor a failure.
     """
     yield Checked(len(run.trials))
     for path, journal in run.journals.items():
@@ -31,7 +31,7 @@ def order(run: Evidence) -> Findings:
     if run.history.run_started is None:
         yield "the primary recorded no start of the run"
         return
-    start = run.end if start is None else start  # While its clock stood, nobody could.
+    start = run.end if start is None else start  # No trial can start before the clock.
     executed: dict[str, float] = {}
     earliest: dict[str, float] = {}
     for progress in run.progress():
@@ -52,7 +52,7 @@ def order(run: Evidence) -> Findings:
 
 
 def rounds(run: Evidence) -> Findings:
-    """Warm-up first, then HPO; limits as configured; the kernel size really in the graph."""
+    """Warm-up precedes HPO, limits are as configured, and graphs have the chosen kernel size."""
     yield Checked(len(run.trials))
     for trial in run.trials:
         started = trial.started
@@ -71,7 +71,7 @@ def rounds(run: Evidence) -> Findings:
 
 
 def _expected(config: RunConfig, number: int) -> tuple[RoundPhase, int]:
-    """Return the phase of a round, and the epochs that its trials have at most."""
+    """Return the phase of a round and the maximum epochs of its trials."""
     warmup, most = config.rounds.warmup_epochs, config.training.max_epochs
     if config.search.method == "fixed":
         return RoundPhase.FIXED, most
@@ -81,7 +81,7 @@ def _expected(config: RunConfig, number: int) -> tuple[RoundPhase, int]:
 
 
 def _used(run: Evidence, trial: Trial) -> Iterator[str]:
-    """The hyperparameters are those of the configuration, or of its search space."""
+    """The hyperparameters are as configured or in the search space."""
     training, used = run.config.training, trial.started.hyperparameters
     searched = run.config.hpo.space if trial.started.phase is RoundPhase.HPO else None
     for name in (
@@ -101,7 +101,7 @@ def _used(run: Evidence, trial: Trial) -> Iterator[str]:
 
 
 def trainings(run: Evidence) -> Findings:
-    """A replica has no more trainings than were asked for, and all of them where it says so."""
+    """A replica has at most the requested trainings, and all of them if it ended as done."""
     yield Checked(len(run.history.replicas))
     wanted = run.config.search.trainings
     for replica in run.history.replicas.values():
@@ -115,7 +115,7 @@ def trainings(run: Evidence) -> Findings:
 
 
 def states(run: Evidence) -> Findings:
-    """A completed trial has all its epochs or reached the target, a failed one has a reason."""
+    """A completed trial has all epochs or reached the target, and a failed one has a reason."""
     yield Checked(len(run.trials))
     last_ended: dict[tuple[str, Incarnation], float] = {}
     for trial in run.trials:
@@ -125,7 +125,7 @@ def states(run: Evidence) -> Findings:
     for trial in run.trials:
         yield from _patience(run, trial)
         if trial.ended is None:
-            # The end of a trial is recorded before that of the next one of the same life.
+            # Ends of trials are recorded in order within an attempt.
             if trial.started_utc < last_ended.get((trial.replica, trial.incarnation), 0.0):
                 yield f"{trial.id} has no end although a later one has"
             continue
@@ -140,7 +140,7 @@ def states(run: Evidence) -> Findings:
 
 
 def _patience(run: Evidence, trial: Trial) -> Iterator[str]:
-    """A trial whose validation loss has not been lower for so many epochs is stopped then."""
+    """A trial stops when its validation loss has not improved for the configured epochs."""
     lowest, since, patience = math.inf, 0, run.config.training.patience
     for epoch, loss in _losses(run, trial):
         if since >= patience:
@@ -150,7 +150,7 @@ def _patience(run: Evidence, trial: Trial) -> Iterator[str]:
 
 
 def _losses(run: Evidence, trial: Trial) -> list[tuple[int, float]]:
-    """Return the epochs and validation losses of a trial, and of those that it goes on with."""
+    """Return the epochs and validation losses of a trial and of the trials that it resumes."""
     before = run.history.trials.get(trial.started.resumes or "")
     earlier: list[tuple[int, float]] = []
     if before is not None and before.incarnation < trial.incarnation:
@@ -159,7 +159,7 @@ def _losses(run: Evidence, trial: Trial) -> list[tuple[int, float]]:
 
 
 def _reached(target: float | None, trial: Trial) -> bool:
-    """Return whether a trial's last evaluation is as good as the target, the first that is."""
+    """Return whether a trial's last evaluation is the first one that reaches the target."""
     if target is None or not trial.evaluations:
         return False
     found = [e.measure.reaches(quality(e), target) for e in trial.evaluations]
@@ -167,10 +167,10 @@ def _reached(target: float | None, trial: Trial) -> bool:
 
 
 def time(run: Evidence) -> Findings:
-    """What a replica says it spent is the time that it had, and the run's time was over at its end.
+    """The recorded time breakdowns match the elapsed time, and the run lasted as requested.
 
-    A life that ended in order has charged every second from its process's start to its end; one
-    that was cut off, no more than there was until its last record.
+    An attempt that shut down cleanly has recorded every second from its start to its end, and any
+    other at most the time until its last record.
     """
     yield Checked(len(run.history.replicas))
     start = run.history.origin_utc or run.end
@@ -184,10 +184,10 @@ def time(run: Evidence) -> Findings:
 
 
 def _split(attempt: Attempt, stepped: float) -> Iterator[str]:
-    """The time split of a life that ended is of all its time until the last of it was recorded.
+    """The time breakdown of an ended attempt covers its whole time until the last such record.
 
-    One that failed may have lost what it was about to record. The time by which its clock was set,
-    or for which its machine was suspended, is in no split.
+    A failed attempt may have lost its last record. Clock steps and suspensions are not included in
+    the breakdown.
     """
     ends = attempt.journal.records_of(ReplicaEnded)
     if not ends or ends[-1][1].reason[:6] == "failed":
@@ -203,10 +203,10 @@ def _split(attempt: Attempt, stepped: float) -> Iterator[str]:
 
 
 def _whole(run: Evidence, start: float) -> Iterator[str]:
-    """A run whose time was over lasted as long as it was to."""
+    """A run or replica that ended after the requested runtime lasted that long."""
     wanted = run.manifest.hours * 3600.0
     replicas = run.history.replicas.values()
-    # It may end by its replicas' clocks, one of which is ahead.
+    # It may end by a replica's clock that is ahead.
     ahead = max(map(run.tolerance, replicas), default=0.0)
     ends = [
         ("the run", utc + ahead, event.reason) for utc, event in run.primary.records_of(RunEnded)

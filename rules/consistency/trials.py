@@ -1,4 +1,4 @@
-"""Trials: their names and seeds, the trials that they resume, and their batch sizes."""
+"""Rules on trials: their names and seeds, the trials that they resume, and their batch sizes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from aiperf_hpc.system.summary import size
 from aiperf_hpc.trial import RoundPhase, TrialState
 
 Life = tuple[str, str]
-"""A replica, and the name that a life of it names its trials by."""
+"""A replica, and the prefix of the trial names of one of its attempts."""
 RESUMED_FIELDS = ("round", "phase", "graph", "parent", "proposal", "morphisms", "epoch_limit")
-"""What a trial has in common with the one that it goes on with, or repeats in smaller batches."""
+"""Fields that a trial shares with the trial that it resumes or repeats in smaller batches."""
 HALVED = re.compile(
     r"(\S+) did not fit on the accelerator in batches of (\d+); (\d+) with the same learning rate"
 )
-"""The program's note on a trial that is another one in batches of half the size."""
+"""Note on a trial that repeats another one with half its batch size."""
 SHRUNK = "batch size {planned} does not fit in memory; {used} is used"
-"""Its note on a trial whose batches are smaller than planned."""
+"""Note on a trial whose batch size is smaller than planned."""
 
 
 def names(run: Evidence) -> Findings:
-    """Trials and proposals are numbered, and their seeds made of the run's and of their names."""
+    """Trials and proposals are numbered, and their seeds follow from the run's seed and names."""
     yield Checked(len(run.trials))
     lives: defaultdict[Life, dict[int, Trial]] = defaultdict(dict)
     for trial in run.begun:
@@ -49,7 +49,7 @@ def names(run: Evidence) -> Findings:
 
 
 def _seed(run: Evidence, trial: Trial, life: str, number: int) -> int:
-    """Return the seed of a trial; one that goes on with another has that one's."""
+    """Return the expected seed of a trial: its own, or the seed of the trial that it continues."""
     before = run.history.trials.get(trial.started.resumes or halved_trial(trial) or "")
     if before is not None:
         return before.started.seed
@@ -57,10 +57,10 @@ def _seed(run: Evidence, trial: Trial, life: str, number: int) -> int:
 
 
 def _missing(life: str, trials: dict[int, Trial]) -> Iterator[str]:
-    """Each number has its trial.
+    """Each number has a trial.
 
-    But for one that was planned while another did not fit: that one, in half its batches, comes
-    first, and the run's end may come then.
+    The exception is a trial that was planned while another one did not fit in memory: the latter
+    is first repeated in half its batch size, and the run may end then.
     """
     last = max(trials)
     late = {n - 1 for n, trial in trials.items() if halved_trial(trial) and n == last}
@@ -70,7 +70,7 @@ def _missing(life: str, trials: dict[int, Trial]) -> Iterator[str]:
 
 
 def _rounds(run: Evidence, trials: Sequence[Trial]) -> Iterator[str]:
-    """Round follows round, each with as many trials as are configured."""
+    """Rounds are consecutive, and each has the configured number of trials."""
     found: defaultdict[int, list[Trial]] = defaultdict(list)
     for trial in trials:
         if halved_trial(trial) is None:
@@ -90,7 +90,7 @@ def _rounds(run: Evidence, trials: Sequence[Trial]) -> Iterator[str]:
 
 
 def _proposal(run: Evidence, proposal: Proposal) -> Iterator[str]:
-    """A search worker names what it proposes by itself and a number."""
+    """A proposal is named by its search worker and a number."""
     worker, _, number = proposal.id.rpartition("-")
     life, _, which = worker.rpartition("-w")
     if not (number.isdecimal() and which.isdecimal()):
@@ -106,7 +106,7 @@ def _proposal(run: Evidence, proposal: Proposal) -> Iterator[str]:
 
 
 def resumes(run: Evidence) -> Findings:
-    """A trial begins at its first epoch, or goes on with one that a life of its replica left."""
+    """A trial begins with epoch 1 or resumes a trial of an earlier attempt of its replica."""
     yield Checked(len(run.trials))
     gone_on: dict[str, str] = {}
     for trial in run.begun:
@@ -129,7 +129,7 @@ def resumes(run: Evidence) -> Findings:
 
 
 def _wrong(run: Evidence, trial: Trial, before: Trial) -> Iterator[str]:
-    """Yield what keeps a trial from going on with another."""
+    """Yield the reasons why a trial cannot resume another."""
     if before.replica != trial.replica or before.incarnation >= trial.incarnation:
         yield "which is not of a previous attempt of its replica"
     if before.ended is not None:
@@ -159,19 +159,19 @@ def _other_field(one: TrialStarted, other: TrialStarted) -> str | None:
 
 
 def _earlier(run: Evidence, trial: Trial) -> list[Trial]:
-    """Return the trials of earlier lives of a trial's replica."""
+    """Return the trials of earlier attempts of a trial's replica."""
     own = (run.history.trials[name] for name in run.history.replicas[trial.replica].trials)
     return [other for other in own if other.incarnation < trial.incarnation]
 
 
 def halved_trial(trial: Trial) -> str | None:
-    """Return the trial that this one is in batches of half the size, as its note says."""
+    """Return the trial that this one repeats with half its batch size, according to its notes."""
     found = [match for note in trial.started.notes if (match := HALVED.fullmatch(note))]
     return found[0][1] if found else None
 
 
 def batches(run: Evidence) -> Findings:
-    """A trial has a batch size of the configuration, or less where memory asked for it."""
+    """A trial has a configured batch size, or a smaller one that fits in memory."""
     yield Checked(len(run.trials))
     for trial in run.begun:
         started = trial.started
@@ -183,13 +183,13 @@ def batches(run: Evidence) -> Findings:
 
 
 def _planned(run: Evidence, trial: Trial, planned: int) -> Iterator[str]:
-    """What was planned is of the space, or of the trial that this one goes on with."""
+    """The planned batch size is in the search space, or that of the resumed trial."""
     resumes, halves = trial.started.resumes, halved_trial(trial)
     if halves is not None:
         yield from _halved(run, trial, halves, planned)
         return
     if resumes is not None:
-        return  # The rule ``resumes`` compares it with the trial that it goes on with.
+        return  # Compared with the resumed trial by the rule ``resumes``.
     searched = run.config.hpo.space if trial.started.phase is RoundPhase.HPO else None
     allowed = searched.batch_size.values if searched else (run.config.training.batch_size,)
     if planned not in allowed:
@@ -197,7 +197,7 @@ def _planned(run: Evidence, trial: Trial, planned: int) -> Iterator[str]:
 
 
 def _halved(run: Evidence, trial: Trial, halves: str, planned: int) -> Iterator[str]:
-    """A trial that is another one in half its batches follows it, which failed."""
+    """A trial that repeats another one with half its batch size follows its failure."""
     before = run.history.trials.get(halves)
     if before is None or before.replica != trial.replica:
         yield f"{trial.id} is {halves} in smaller batches, which is no trial of {trial.replica}"
@@ -216,12 +216,12 @@ def _halved(run: Evidence, trial: Trial, halves: str, planned: int) -> Iterator[
 
 
 def _shrunk(run: Evidence, trial: Trial, planned: int, used: int) -> Iterator[str]:
-    """Batches were halved as often as their estimate did not fit in memory, and it is noted."""
+    """The batch size was halved until its estimate fits in memory, and there is a note on it."""
     if SHRUNK.format(planned=planned, used=used) not in trial.started.notes:
         yield f"{trial.id}: no note states that {used} is used where {planned} was planned"
     limit = run.memory_limit(trial)
     if limit is None:
-        return  # An earlier version did not record it.
+        return  # Not recorded by earlier versions.
     fitting = limit.fitting_batch(run.graph(trial), planned)
     if fitting != used:
         yield (

@@ -1,4 +1,4 @@
-"""Witnesses outside: the run's time is theirs, and its records are no younger than they say."""
+"""Rule on external witnesses: the run's times agree with theirs, and no record is newer."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from aiperf_hpc.run.records import TimeStamped, Witnessed
 from aiperf_hpc.untrusted.files import open_regular
 
 DRIFT: Final = 1.0
-"""Seconds by which the primary's clock may run otherwise than a witness's over a run."""
+"""Maximum drift in seconds of the primary's clock from a witness's during a run."""
 APART: Final = 60.0
-"""Seconds by which the two clocks may be apart."""
+"""Maximum offset between the two clocks in seconds."""
 GAP_BEATS: Final = 3.0
-"""How many periods may pass between two heads that a trusted witness is shown."""
+"""Maximum number of intervals between two digests submitted to a trusted witness."""
 GAP_SECONDS: Final = 60.0
-"""What is added to these for a network that hesitates."""
+"""Seconds that are added to these intervals for delays of the network."""
 
 
 class Seen(NamedTuple):
-    """A head that someone outside was shown."""
+    """A journal digest confirmed by a witness or authority."""
 
     early: float
-    """Not before this, by its clock, UTC seconds."""
+    """Earliest possible time by its clock, UTC seconds."""
     late: float
-    """Not after this."""
+    """Latest possible time, UTC seconds."""
     shown: WitnessAnswer
 
 
 class Witness(NamedTuple):
-    """What someone outside has answered, as far as it is right."""
+    """The valid answers of a witness or authority."""
 
     seen: list[Seen]
     trusted: bool
-    """Whether whoever verifies believes it."""
+    """Whether the verifier trusts it."""
     every: float
-    """Seconds between two heads that it was to be shown."""
+    """Configured seconds between two submitted digests."""
     wrong: str
-    """Why the answers behind these are worth nothing; empty where all are right."""
+    """Reason why the following answers are invalid; empty if all are valid."""
 
 
 def witnesses(run: Evidence) -> Findings:
-    """What each witness has stated is of this run's records, at the time that they tell.
+    """The statements of each witness match the run's records and times.
 
-    One that is trusted must have seen all of the run, from its start to its end.
+    A trusted witness must cover the run from its start to its end.
     """
     own = run.journals.get(run.paths.primary_journal)
     yield Checked(0 if own is None else len(own.answers))
@@ -78,7 +78,7 @@ def _by_url(own: Journal) -> dict[str, list[WitnessAnswer]]:
 
 
 def _stated(run: Evidence, shown: Sequence[WitnessAnswer]) -> Witness:
-    """Return what is right of the answers from one address."""
+    """Return the valid answers from one address."""
     if isinstance(shown[0].answer, Witnessed):
         return _statements(run, shown)
     return _time_stamps(run, shown)
@@ -125,14 +125,14 @@ def _time_stamps(run: Evidence, shown: Sequence[WitnessAnswer]) -> Witness:
 
 
 def _times(run: Evidence, own: Journal, witness: Witness) -> Iterator[str]:
-    """The heads are of this journal, and its clock ran as the witness's did."""
+    """The digests are of this journal, and its clock agrees with the witness's."""
     written = list(_written(run, own, witness.seen))
     if len(written) < len(witness.seen):
         head = witness.seen[len(written)].shown.head
         yield f"answer {len(written) + 1} is of another journal (its first {head.bytes} bytes)"
         return
-    # A record in a head was written before the witness saw it, its answer was recorded after: by
-    # how much the primary's clock is ahead, seconds, is between these for every head.
+    # A record is written before its digest reaches the witness, and the answer is recorded later.
+    # Each digest therefore bounds the seconds by which the primary's clock is ahead.
     bounds = list(zip(written, witness.seen, strict=True))
     least, first = max(bounds, key=lambda each: each[0] - each[1].late)
     last = min(witness.seen, key=lambda each: each.shown.utc - each.early)
@@ -151,9 +151,9 @@ def _times(run: Evidence, own: Journal, witness: Witness) -> Iterator[str]:
 
 
 def _written(run: Evidence, own: Journal, seen: Sequence[Seen]) -> Iterator[float]:
-    """Yield when the last record of each head was written, UTC seconds.
+    """Yield the time of the last record of each digest, UTC seconds.
 
-    It ends before one that is not a head of this journal.
+    It ends at the first digest that does not match this journal.
     """
     primary = run.paths.primary_journal
     with open_regular(primary, follow=False) as file:
@@ -165,12 +165,12 @@ def _written(run: Evidence, own: Journal, seen: Sequence[Seen]) -> Iterator[floa
         same = prefix.lines and prefix.sha256 == shown.head.sha256
         if not same or shown.offset <= shown.head.bytes:
             return
-        # A line that is no record, which the rule ``journals`` reports, has no time.
+        # Malformed lines, reported by the rule ``journals``, have no time.
         yield times[min(prefix.lines, len(times)) - 1]
 
 
 def _unseen(run: Evidence, own: Journal, witness: Witness) -> Iterator[str]:
-    """A trusted witness saw the run from its start to its end, without a long gap."""
+    """A trusted witness received digests from the run's start to its end, without a long gap."""
     start, end = run.history.origin_utc, run.history.end_utc
     if start is None:
         return
@@ -188,9 +188,9 @@ def _unseen(run: Evidence, own: Journal, witness: Witness) -> Iterator[str]:
 
 
 def linked(seen: Sequence[Seen]) -> list[Seen]:
-    """Return the heads whose answer was recorded before the next head was shown.
+    """Return the digests whose answer was recorded before the next digest was submitted.
 
-    Only of those it is known that what follows in the journal was written after them.
+    Only then are the following records of the journal known to be later than the digest.
     """
     found: list[Seen] = []
     for each in seen:

@@ -1,1 +1,1 @@
-"""Rules on validity: what a run must be to be official in a division (docs/divisions.md)."""
+"""Rules on validity: the requirements of official runs by division (docs/divisions.md)."""

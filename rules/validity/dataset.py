@@ -1,4 +1,4 @@
-"""Rules on the dataset: ImageNet by its numbers and its content, copied within the run."""
+"""Rules on the dataset: ImageNet by its counts and its content, staged within the run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COUNTS: Final = {"classes": 1000, "train_samples": 1_281_167, "validation_sample
 
 
 class Datasets(NamedTuple):
-    """The datasets that replicas had, or that a run will have."""
+    """The datasets of the replicas of a run or a planned run."""
 
     distinct: Collection[DatasetInfo]
     stored: Stored
@@ -25,13 +25,13 @@ class Datasets(NamedTuple):
 
 
 def datasets_of(run: RunEvidence) -> Datasets:
-    """Return the datasets that the replicas of a run had."""
+    """Return the datasets of a run's replicas."""
     distinct = {each.dataset for each in run.replicas if each.dataset is not None}
     return Datasets(distinct, run.config.dataset.stored)
 
 
 def dataset(datasets: Datasets) -> Findings:
-    """All replicas had ImageNet, by its name, numbers and configured format."""
+    """All replicas have ImageNet, by name, counts and configured format."""
     yield Found(", ".join(sorted(each.name for each in datasets.distinct)) or "none")
     if not datasets.distinct:
         yield "no replica loaded a dataset"
@@ -57,14 +57,14 @@ def dataset(datasets: Datasets) -> Findings:
 
 
 def content(datasets: Datasets) -> Findings:
-    """The dataset of all replicas is the official one by its content."""
+    """The content of all replicas' datasets is the official one."""
     in_order = sorted(datasets.distinct, key=lambda each: (each.name, each.sha256))
     yield Found(", ".join(each.sha256[:12] for each in in_order) or "none")
     yield from filter(None, map(why_unofficial, in_order))
 
 
 def staging(run: RunEvidence) -> Findings:
-    """A copy on a node's disk was made within the run; none of an earlier one was found there."""
+    """Copies of the dataset on a node's disk are made during the run, not by an earlier run."""
     if run.config.dataset.cache != "disk":
         yield Found("none")
         return

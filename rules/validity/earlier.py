@@ -1,4 +1,4 @@
-"""The rules by which runs of versions without divisions were judged, for what they stated then."""
+"""The rules of versions without divisions, for the results that those versions stated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def initial(run: RunEvidence) -> Findings:
 
 
 def hpo(run: RunEvidence) -> Findings:
-    """TPE models only after its start-up trials: a run without later ones was random search."""
+    """TPE uses its model only after the startup trials; with no others, a run is random search."""
     most = max((evaluated_hpo(run, trials) for trials in run.trials_of.values()), default=0)
     random = run.config.hpo.startup_trials
     yield Found(f"{most:,} trials of a replica")
@@ -37,6 +37,6 @@ def hpo(run: RunEvidence) -> Findings:
 
 
 def division(run: RunEvidence) -> Findings:
-    """A run that satisfied all rules of its time is official in no division."""
+    """A run of a version without divisions is official in no division."""
     yield Found("none")
     yield "recorded by a version without divisions"

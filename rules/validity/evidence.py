@@ -14,14 +14,14 @@ from aiperf_hpc.run.manifest import RunManifest
 
 @dataclass(frozen=True)
 class RunEvidence:
-    """A run by its records."""
+    """The records of a run, its score and the time of the judgement."""
 
     history: RunHistory
     manifest: RunManifest
     final: ScorePoint
-    """The score at its end, or at its last record so far."""
+    """Score at the end of the run, or at its last record so far."""
     now: float
-    """When it is judged, UTC seconds."""
+    """Time of the judgement, UTC seconds."""
 
     @property
     def config(self) -> RunConfig:
@@ -34,7 +34,7 @@ class RunEvidence:
 
     @cached_property
     def replicas(self) -> list[ReplicaHistory]:
-        """All replicas that were launched, or that left a record."""
+        """All replicas that were launched or wrote a record."""
         return list(self.history.replicas.values())
 
     @cached_property

@@ -1,8 +1,8 @@
-"""Rules on the precision: the numbers that a run computed in, and variables that override them.
+"""Rules on precision: the number formats of a run, and environment variables that override them.
 
-Sources: oneDNN's developer guide (primitive attributes, fpmath mode), cuBLAS and PyTorch's notes on
-TF32, TensorFlow's and Intel's extensions' variables, MIOpen's and rocBLAS's notes on FP16's
-alternative.
+Sources: oneDNN's developer guide (primitive attributes, fpmath mode); the notes of cuBLAS and
+PyTorch on TF32; the variables of TensorFlow and of Intel's extensions; the notes of MIOpen and
+rocBLAS on alternative implementations of FP16.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ BITS: Final[Mapping[str, int]] = {
     "fp8": 8,
     "any": 0,
 }
-"""Bits of the numbers that are multiplied."""
+"""Bits of the multiplied numbers by format."""
 PRECISIONS: Final = ("fp32", "bf16", "fp16")
-"""The precisions that records state and that are official: at least 16 bits."""
+"""Official precisions by their names in records: at least 16 bits."""
 
 _ONEDNN: Final = {"bf16": "bf16", "f16": "fp16", "tf32": "tf32", "any": "any"}
 _ON: Final = {"1": "fp16", "true": "fp16"}
@@ -44,22 +44,22 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, str]]] = {
     "MIOPEN_DEBUG_CONVOLUTION_ATTRIB_FP16_ALT_IMPL": {"1": "bf16"},
     "ROCBLAS_INTERNAL_FP16_ALT_IMPL": {"1": "bf16"},
 }
-"""Variables by which a library computes in other numbers than it is asked to: their values in small
-letters, and the numbers."""
+"""Environment variables that make a library compute in another format than requested, with the
+format of each lower-case value."""
 _FEW_BITS: Final = re.compile(r"fp?8|f8e|int[48]", re.IGNORECASE)
 _CACHED_KERNELS: Final = re.compile(
     "xla_persistent_cache_directory|xla_gpu_kernel_cache_file|xla_gpu_load_autotune_results_from"
     "|xla_gpu_per_fusion_autotune_cache_dir"
 )
-"""Flags by which XLA reads what it compiled or timed before."""
+"""XLA flags that load compiled kernels or autotuning results of earlier runs."""
 PRELOADED: Final = "LD_PRELOAD"
-"""The variable of libraries that come before all others, which may be anything: it is stated."""
+"""Environment variable of preloaded libraries. Their effect is unknown, so it is always stated."""
 _CLOCKS: Final = ("FAKETIME", "FAKE_MONOTONIC", "DONT_FAKE_MONOTONIC")
-"""How variables begin that make a process's clock another one."""
+"""Prefixes of environment variables that fake a process's clock."""
 
 
 def override_of(name: str, value: str) -> str | None:
-    """Return the numbers that a variable has a library compute in; None where it has no say."""
+    """Return the number format that a variable forces on a library, or None if it has no effect."""
     if name == "XLA_FLAGS" or name.startswith("NVTE_FP8"):
         eight = bool(_FEW_BITS.search(value if name == "XLA_FLAGS" else name))
         return "fp8" if eight and value not in ("", "0") else None
@@ -67,9 +67,9 @@ def override_of(name: str, value: str) -> str | None:
 
 
 def reads_cached_kernels(name: str, value: str) -> bool:
-    """Return whether a variable has kernels that an earlier run compiled or timed used again.
+    """Return whether a variable enables kernels or autotuning results of an earlier run.
 
-    Those that only say where such are kept each process of a run sets itself.
+    Variables that only set the cache folder do not count: each process of a run sets them itself.
     """
     if name in ("XLA_FLAGS", "TF_XLA_FLAGS"):
         return bool(_CACHED_KERNELS.search(value))
@@ -78,12 +78,12 @@ def reads_cached_kernels(name: str, value: str) -> bool:
 
 
 def lowering(variables: Mapping[str, str], precision: str) -> Iterator[str]:
-    """Yield which variables have a process compute in fewer bits, by another clock, or by kernels
-    that an earlier run made.
+    """Yield a message for each variable that lowers the precision, fakes the clock, or loads
+    kernels of an earlier run.
 
     Args:
-        variables: those of a process.
-        precision: what the records state.
+        variables: environment variables of a process.
+        precision: precision stated in the records.
     """
     for name, value in sorted(variables.items()):
         lower = override_of(name, value)
@@ -96,27 +96,27 @@ def lowering(variables: Mapping[str, str], precision: str) -> Iterator[str]:
 
 
 class Environment(NamedTuple):
-    """The variables of a run's processes."""
+    """The environment variables of a run's processes."""
 
     variables: Iterable[Mapping[str, str]]
-    """The variables of each process."""
+    """Environment variables of each process."""
     precision: str
-    """The precision that the records state."""
+    """Precision stated in the records."""
     missing: Iterable[str] = ()
-    """Why some are not known."""
+    """Reasons why some variables are unknown."""
 
 
 class Precisions(NamedTuple):
-    """The numbers that a run computed in."""
+    """The number formats in which a run computed."""
 
     stated: Iterable[str]
     """The precisions that trials recorded."""
     products: Mapping[str, str] = {}
-    """The numbers in which frameworks computed products of fp32, by library."""
+    """Number formats of frameworks' fp32 products, by library."""
 
 
 def environment_of(run: RunEvidence) -> Environment:
-    """Return the variables of a run's processes."""
+    """Return the environment variables of a run's processes."""
     stated = {trial.started.hyperparameters.precision for trial in run.trials}
     silent = (
         f"{each.id} did not record its variables"
@@ -135,7 +135,7 @@ def environment_of(run: RunEvidence) -> Environment:
 
 
 def precisions_of(run: RunEvidence) -> Precisions:
-    """Return the numbers that a run computed in."""
+    """Return the number formats in which a run computed."""
     stated = {trial.started.hyperparameters.precision for trial in run.trials}
     products: dict[str, set[str]] = {}
     for replica in run.replicas if "fp32" in stated else ():
@@ -162,7 +162,7 @@ def environment(run: Environment) -> Findings:
 
 
 def precision(run: Precisions) -> Findings:
-    """All was computed in 16 bits and more."""
+    """All computation uses at least 16 bits."""
     stated = sorted(set(run.stated))
     products = sorted(f"{name} {numbers}" for name, numbers in run.products.items())
     yield Found("; ".join([", ".join(stated) or "none", *products]))

@@ -1,4 +1,4 @@
-"""Rules on replicas: they ran from beginning to end, on constant nodes and all accelerators."""
+"""Rules on replicas: they run from start to end, on constant nodes and all accelerators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aiperf_hpc.system.description import NodeDescription, RankDescription
 
 
 def replicas(run: RunEvidence) -> Findings:
-    """Every replica that was launched left records and ended in order, and no other did."""
+    """Exactly the requested replicas were launched, and each has records and shut down cleanly."""
     requested = run.manifest.replicas
     yield Found(f"{sum(1 for each in run.replicas if _in_order(each)):,} shut down cleanly")
     yield Required(f"{requested:,}")
@@ -39,7 +39,7 @@ def _in_order(replica: ReplicaHistory) -> bool:
 
 
 def heartbeats(run: RunEvidence) -> Findings:
-    """No attempt of a replica was silent for long."""
+    """No attempt of a replica was silent for longer than the limit."""
     period = run.config.journal.heartbeat_seconds
     most = own_limit(period)
     silent = {each.id: _silence(run, each) for each in run.replicas if each.started is not None}
@@ -56,9 +56,9 @@ def _silence(run: RunEvidence, replica: ReplicaHistory) -> float:
 
 
 def nodes(run: RunEvidence) -> Findings:
-    """The run had as many nodes as it states, the same ones from its start to its end.
+    """The run had the stated number of nodes, the same ones from its start to its end.
 
-    A node may be a part of a host whose every rank has an accelerator of its own.
+    A node may be a part of a host if every rank on the host has its own accelerator.
     """
     requested = run.manifest.nodes
     hosts = len({host for each in run.replicas for host in hosts_of(each)})
@@ -76,14 +76,14 @@ def nodes(run: RunEvidence) -> Findings:
 
 
 def _in_shares(run: RunEvidence, hosts: int) -> bool:
-    """Return whether a run's nodes are parts of fewer hosts, no two with the same accelerator."""
+    """Return whether a run's nodes are parts of fewer hosts and share no accelerators."""
     use = accelerator_use(run.replicas, on_cpus=run.config.engine.device == "cpu")
     alone = all(use.used.get(host, 0) == ranks for host, ranks in use.ranks.items())
     return 0 < hosts < run.manifest.nodes == len(run.replicas) and alone
 
 
 def constant_nodes(run: RunEvidence) -> Findings:
-    """The run had the nodes that it began with: no more were requested, and no fewer."""
+    """The requested number of nodes did not change during the run."""
     requested = [run.manifest.nodes, *(nodes for _, nodes in run.history.nodes_asked)]
     value = ", ".join(f"{nodes:,}" for nodes in dict.fromkeys(requested))
     yield Found(f"{value} requested")
@@ -92,7 +92,7 @@ def constant_nodes(run: RunEvidence) -> Findings:
 
 
 def planned_nodes(manifest: RunManifest) -> Findings:
-    """A run is planned to keep the nodes that it begins with."""
+    """The planned run keeps its initial number of nodes."""
     most = manifest.nodes_max
     requested = f"{manifest.nodes:,}" if most is None else f"{manifest.nodes:,}-{most:,}"
     yield Found(requested)
@@ -101,7 +101,7 @@ def planned_nodes(manifest: RunManifest) -> Findings:
 
 
 def records(run: RunEvidence) -> Findings:
-    """Every line of every journal is a record in its place."""
+    """No journal has malformed or misplaced records."""
     root, problems = run.history.paths.root, run.history.problems
     yield Found(f"{len(problems):,} damaged lines")
     yield from (f"{p.path.relative_to(root)}, line {p.line}: {p.what}" for p in problems)
@@ -109,22 +109,22 @@ def records(run: RunEvidence) -> Findings:
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorUse:
-    """How many accelerators each host has, and how many of them a rank computes on."""
+    """The numbers of ranks, accelerators and used accelerators by host."""
 
     ranks: Mapping[str, int]
-    """Of each host that replicas ran on."""
+    """Number of ranks on each host of the replicas."""
     there: Mapping[str, int]
-    """Of each host that told of itself."""
+    """Number of accelerators of each host that was described in the records."""
     used: Mapping[str, int]
 
     @property
     def idle(self) -> dict[str, int]:
-        """The accelerators of each host that no rank computes on, where there are any."""
+        """Number of unused accelerators by host, for hosts that have any."""
         left = {host: number - self.used[host] for host, number in self.there.items()}
         return {host: number for host, number in left.items() if number}
 
     def reasons(self) -> Iterator[str]:
-        """Yield why the rule is not kept: a line for each host."""
+        """Yield the reasons of a violation, one line per host."""
         for host, ranks in sorted(self.ranks.items()):
             if host not in self.there:
                 yield f"{host} did not record its accelerators"
@@ -134,7 +134,7 @@ class AcceleratorUse:
                 yield f"{host} has {there} accelerators and {ranks} ranks{of_them}"
 
     def line(self) -> str:
-        """Return what a run leaves idle in a line; empty where it is nothing."""
+        """Return a line about the idle accelerators; empty if there are none."""
         idle = self.idle
         if not idle:
             return ""
@@ -147,12 +147,12 @@ class AcceleratorUse:
 
 
 def accelerator_use(replicas: Iterable[ReplicaHistory], *, on_cpus: bool) -> AcceleratorUse:
-    """Return what replicas use of their nodes.
+    """Return the use of accelerators by replicas.
 
     Args:
-        replicas: all of a run.
-        on_cpus: whether the run was told to leave accelerators alone, which replicas that tell
-            of some they trained on did not.
+        replicas: all replicas of a run.
+        on_cpus: whether the run is configured to use CPUs only; ignored if a replica recorded
+            accelerators that it trained on.
     """
     listed = list(replicas)
     on_cpus = on_cpus and not any(r.machine is not None and r.machine.accelerators for r in listed)
@@ -192,7 +192,7 @@ def started_hosts(started: ReplicaStarted) -> tuple[str, ...]:
 
 
 def _accelerators(description: RankDescription) -> int:
-    """Return how many there are: by vendors' tools, on the bus, or by what the scheduler gave."""
+    """Return the largest number of accelerators by vendors' tools, PCI bus and scheduler."""
     node, process = description.node or NodeDescription(), description.process
     given = job_variable("node_gpus", process.environment) or ""
     on_bus = sum((node.pci_accelerators or {}).values())
@@ -200,9 +200,9 @@ def _accelerators(description: RankDescription) -> int:
 
 
 def _bound(descriptions: Iterable[RankDescription]) -> int:
-    """Return how many different ones ranks are bound to; 0 where they do not tell.
+    """Return the number of distinct accelerators to which ranks are bound; 0 if not recorded.
 
-    Where the scheduler gives each rank another one all may have the same name for theirs.
+    If the scheduler assigns accelerators to ranks, each rank may see its own under the same name.
     """
     bound = {
         (job_variable("step_gpus", each.process.environment), each.process.accelerator)

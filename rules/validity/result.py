@@ -1,4 +1,4 @@
-"""Rules on a result: its error, of a real engine, of weights that were kept, of the workload."""
+"""Rules on a result: its engine, its error, the stored weights and the workload."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from aiperf_hpc.rules.rule import Findings, Found
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 
 WORKLOAD: Final = "automl"
-"""The workload that the benchmark's rules are for."""
+"""Workload to which the benchmark's rules apply."""
 MOST_ERROR: Final = 0.30
 
 
 def engine(run: RunEvidence) -> Findings:
-    """A simulated engine lets time pass; whatever is counted, nothing was computed."""
+    """The engine is not the simulated one, which computes nothing."""
     used = {r.started.engine for r in run.replicas if r.started is not None}
     yield Found(", ".join(sorted(used)) or "none")
     if "simulated" in used:
@@ -21,7 +21,7 @@ def engine(run: RunEvidence) -> Findings:
 
 
 def error(run: RunEvidence) -> Findings:
-    """The best complete evaluation is good enough."""
+    """The error of the best complete evaluation is at most ``MOST_ERROR``."""
     error = run.final.error
     if error is None:
         yield Found("none")
@@ -33,7 +33,7 @@ def error(run: RunEvidence) -> Findings:
 
 
 def weights(run: RunEvidence) -> Findings:
-    """The weights of the best evaluation were kept, so that others can evaluate it again."""
+    """The weights of the best evaluation are stored, so that others can repeat it."""
     best = run.history.best_until(run.end)
     trial = None if best is None else run.history.trials.get(best.trial)
     if best is None or trial is None:
@@ -45,10 +45,10 @@ def weights(run: RunEvidence) -> Findings:
         yield Found(f"{trial.id}, epoch {kept.epoch}")
     else:
         yield Found("none")
-        yield f"those of {trial.id} were not kept"
+        yield f"the weights of {trial.id} were not kept"
 
 
 def workload(run: RunEvidence) -> Findings:
-    """The run is of the workload that has this benchmark's score."""
+    """The run has the workload for which the benchmark's score is defined."""
     yield Found(run.config.workload)
     yield f"{run.config.workload}; the benchmark's score is that of {WORKLOAD}"

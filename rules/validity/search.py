@@ -1,4 +1,4 @@
-"""Rules on the search: the initial network, what was grown from it, and how it was tuned."""
+"""Rules on the search: the initial network, its morphisms and the hyperparameters."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from aiperf_hpc.run.records import TrialStarted
 from aiperf_hpc.trial import Hyperparameters, RoundPhase, ScheduleSettings
 
 RESNET50: Final = "5d8e832a7c608c926178ef7b6d47f5ba"
-"""The hash of ResNet-50 for ImageNet's images and classes."""
+"""Hash of ResNet-50's graph for ImageNet."""
 LEAST_HPO_TRIALS: Final = 4
-"""The trials of hyperparameter optimisation that are random, whatever a run has configured."""
+"""Number of trials of hyperparameter optimization that count as random in any configuration."""
 FIRST_HPO_ROUND: Final = 4
 RESIZED: Final = "kernel"
-"""The kind of morphism by which a trial takes the kernel size that was chosen for it."""
+"""Kind of the morphism that applies the kernel size chosen for a trial."""
 BATCH: Final[int] = CLOSED["training.batch_size"]
 BATCHES: Final = range(256, 448 + 1, 64)
 KERNELS: Final = (None, 3, 5, 7)
@@ -33,13 +33,13 @@ EXACT: Final = {
     )
 }  # fmt: skip
 SCHEDULE: Final = ScheduleSettings()
-"""The closed division's: linear to zero, by steps."""
+"""Learning-rate schedule of the closed division: linear to zero, by steps."""
 WARMUP_EPOCHS: Final[list[int]] = CLOSED["rounds.warmup_epochs"]
 MOST_EPOCHS: Final[int] = CLOSED["training.max_epochs"]
 
 
 def initial(run: RunEvidence) -> Findings:
-    """Each replica begins with ResNet-50."""
+    """The first trial of each replica trains ResNet-50."""
     graphs = sorted({t[0].started.graph[:8] for t in run.trials_of.values() if t})
     yield Found(", ".join(graphs) or "none")
     for replica, trials in run.trials_of.items():
@@ -48,7 +48,7 @@ def initial(run: RunEvidence) -> Findings:
 
 
 def morphism(run: RunEvidence) -> Findings:
-    """A network that grew was trained until the end, not only begun."""
+    """At least one network grown by morphisms was trained before the end of the run."""
     late = run.history.executions.after(run.end)
     grown = sum(
         trial.train_samples > late.get(trial.id, (0, 0))[0]
@@ -61,14 +61,14 @@ def morphism(run: RunEvidence) -> Findings:
 
 
 def proposals(run: RunEvidence) -> Findings:
-    """Each network that grew is what a search proposed."""
+    """Each grown network was proposed by the search."""
     grown = [trial for trial in run.trials if trial.started.morphisms]
     yield Found(f"{len(grown):,} grown networks")
     for trial in grown:
         started = trial.started
         proposal = run.history.proposals.get(started.proposal or "")
         if proposal is None:
-            yield Each(f"{trial.id} has a network that nothing on record proposed")
+            yield Each(f"{trial.id} has a network that no record proposes")
             continue
         proposed = proposal.proposed
         more = started.morphisms[len(proposed.morphisms) :]
@@ -84,7 +84,8 @@ def proposals(run: RunEvidence) -> Findings:
 
 
 def hpo(run: RunEvidence) -> Findings:
-    """TPE models only after random trials: each replica that comes so far has more of them."""
+    """Each replica that reaches round ``FIRST_HPO_ROUND`` has more trials of hyperparameter
+    optimization than TPE's random startup trials."""
     done = {name: evaluated_hpo(run, trials) for name, trials in run.trials_of.items()}
     least, most = min(done.values(), default=0), max(done.values(), default=0)
     yield Found(f"{least:,} to {most:,} of a replica")
@@ -101,7 +102,7 @@ def hpo(run: RunEvidence) -> Findings:
 
 
 def evaluated_hpo(run: RunEvidence, trials: list[Trial]) -> int:
-    """Return how many trials of hyperparameter optimisation were evaluated before the end."""
+    """Return the number of trials of hyperparameter optimization evaluated before the end."""
     return sum(
         trial.started.phase is RoundPhase.HPO and any(e.utc <= run.end for e in trial.evaluations)
         for trial in trials
@@ -109,7 +110,7 @@ def evaluated_hpo(run: RunEvidence, trials: list[Trial]) -> int:
 
 
 def hyperparameters(run: RunEvidence) -> Findings:
-    """Each trial was trained as the closed division has it, whatever was configured."""
+    """Each trial was trained with the closed division's hyperparameters."""
     yield Found(f"{len(run.history.trials):,} trials")
     for trial in run.trials:
         if wrong := next(_wrong(trial.started), None):
@@ -117,7 +118,7 @@ def hyperparameters(run: RunEvidence) -> Findings:
 
 
 def _wrong(started: TrialStarted) -> Iterator[str]:
-    """Yield what differs in a trial."""
+    """Yield the hyperparameters of a trial that the closed division does not allow."""
     used = started.hyperparameters
     if started.phase is RoundPhase.HPO:
         if used.batch_size not in BATCHES:

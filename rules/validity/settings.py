@@ -1,7 +1,7 @@
-"""Which settings each division fixes, declares or leaves free.
+"""The settings that each division fixes, declares or leaves free.
 
-A setting that is in neither table here, also one that a later version adds, is fixed: a run is
-official only with its default.
+A setting that is in neither table, including one added by a later version, is fixed: official runs
+must use its default.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a setting may be."""
+    """The allowed values of a setting."""
 
     words: str
-    """What is allowed, as it stands in a message."""
+    """Description of the allowed values, for messages."""
     admits: Callable[[Any], bool]
 
 
@@ -45,17 +45,17 @@ def _at_most(most: float) -> Limit:
 ANY: Final = Limit("any", lambda _: True)
 
 FREE: Final[Mapping[str, Limit]] = {
-    # Names, and what no result depends on but by chance.
+    # Names, and settings that affect results only randomly.
     "preset": ANY,
     "seed": ANY,
     "training.keep_predictions": ANY,
-    # Where the data are, and how they reach the accelerators; the time is charged.
+    # The location of the data and the input pipeline, whose time is charged.
     "dataset.path": ANY,
     "dataset.parallel_transforms": ANY,
     "dataset.cache": ANY,
     "dataset.cache_path": ANY,
     "dataset.decoded_gib": ANY,
-    # The machine, and how its processes are started.
+    # The machine and the launch of its processes.
     "training.precision": _one_of("fp32", "bf16", "fp16"),
     "engine.name": _one_of("tensorflow", "torch"),
     "engine.device": ANY,
@@ -69,21 +69,21 @@ FREE: Final[Mapping[str, Limit]] = {
     "replica.rank_timeout_seconds": ANY,
     "search.workers": ANY,
     **{each.name: ANY for each in SCHEDULERS},
-    # What is kept to execute trials again: of all, and more than by default, never less.
+    # Storage of checkpoints for re-execution of trials: the default or more, never less.
     "keep.gib": Limit("at least 8", lambda value: value >= 8.0),
-    # How often something is written: more often than by default, never less.
+    # Intervals of writing: the default or shorter, never longer.
     "training.checkpoint_seconds": _at_most(120.0),
     "journal.progress_seconds": _at_most(5.0),
     "journal.heartbeat_seconds": _at_most(10.0),
     "journal.heads_seconds": _at_most(30.0),
-    # Who outside sees that the run goes on.
+    # External witnesses, time stamps and telemetry.
     "witness.urls": ANY,
     "witness.seconds": _at_most(30.0),
     "timestamps.urls": ANY,
     "timestamps.seconds": _at_most(300.0),
     "telemetry.seconds": Limit("above 0, at most 30", lambda value: 0.0 < value <= 30.0),
 }
-"""What both divisions leave to whoever runs: keys, and sections as a whole."""
+"""Settings that are free in both divisions, by key or by section."""
 
 _SIZES: Final = {"choices": None, "low": 256, "high": 448, "step": 64}
 _KERNELS: Final = {"choices": None, "low": 3, "high": 7, "step": 2}
@@ -142,21 +142,21 @@ CLOSED: Final[Settings] = {
     "search.max_growth": 2.0,
     "search.keep_checkpoints": 8,
 }
-"""What the closed division fixes, by Table 4 of Ren et al. 2021 and the defaults of the search.
-The open division leaves it free; what differs is declared beside the score."""
+"""Settings fixed by the closed division, from Table 4 of Ren et al. 2021 and the defaults of the
+search. They are free in the open division, which declares differences next to the score."""
 OPEN: Final[Mapping[str, Limit]] = {"search.method": _one_of("guided", "greedy")}
-"""Limits that what is declared has in the open division too."""
+"""Limits of declared settings in the open division."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A setting of the open division that is not the closed one's."""
+    """A setting of the open division that differs from the closed division's."""
 
     key: str
     value: Any
-    """Plain data."""
+    """Value as plain data."""
     closed: Any
-    """The closed division's."""
+    """Value of the closed division."""
 
     def __str__(self) -> str:
         return f"{self.key} {said(self.value)} (closed: {said(self.closed)})"
@@ -186,7 +186,7 @@ def _flat(section: BaseModel, above: str) -> Iterator[tuple[str, Any]]:
 
 @cache
 def _fixed() -> Settings:
-    """Return what both divisions fix: the defaults of all that is in no table."""
+    """Return the settings that both divisions fix: those in no table, with their defaults."""
     defaults = flat(RunConfig.model_construct())
     return {
         key: value for key, value in defaults.items() if key not in CLOSED and _free(key) is None
@@ -194,13 +194,13 @@ def _fixed() -> Settings:
 
 
 def _free(key: str) -> Limit | None:
-    """Return the limit of a setting that is free; None where it is not."""
+    """Return the limit of a free setting, or None if the setting is not free."""
     section = key.partition(".")[0]
     return FREE.get(key, FREE.get(section))
 
 
 def declared(config: RunConfig) -> tuple[Declared, ...]:
-    """Return what the open division declares of a configuration; nothing where it is closed."""
+    """Return the settings that differ from the closed division's; none if all are equal."""
     settings = flat(config)
     return tuple(
         Declared(key, settings[key], closed)
@@ -210,7 +210,7 @@ def declared(config: RunConfig) -> tuple[Declared, ...]:
 
 
 def fixed_settings(config: RunConfig) -> Findings:
-    """Both divisions fix all settings that are neither declared nor free."""
+    """All settings that are neither declared nor free have their fixed values."""
     settings = flat(config)
     limits = {
         **{key: _exactly(value) for key, value in _fixed().items()},
@@ -227,7 +227,7 @@ def fixed_settings(config: RunConfig) -> Findings:
 
 
 def closed_settings(config: RunConfig) -> Findings:
-    """The closed division fixes the declared settings, too."""
+    """The declared settings have the closed division's values."""
     different = declared(config)
     yield Found(f"{len(different) or 'none'} otherwise")
     for each in different:

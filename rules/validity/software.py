@@ -14,18 +14,18 @@ PACKAGE = "aiperf-hpc"
 
 
 class Code(NamedTuple):
-    """The code of a run, or of a run that is planned."""
+    """The software of a run or a planned run."""
 
     versions: Mapping[str, str]
-    """The versions of the packages by name, and the digest of this package's files."""
+    """Versions of packages by name, and the digest of this package's files."""
     changes: Iterable[str]
-    """The files that differ from the release of this version, and how."""
+    """Files that differ from the release of this version, and how."""
     others: Iterable[str] = ()
-    """The replicas with other files than the primary."""
+    """Replicas whose files differ from the primary's."""
 
 
 def code_of(run: RunEvidence) -> Code:
-    """Return the code of a run."""
+    """Return the software of a run."""
     manifest = run.manifest
     files = manifest.versions.get(FILES)
     machines = ((each.id, each.machine) for each in run.replicas)
@@ -34,7 +34,7 @@ def code_of(run: RunEvidence) -> Code:
 
 
 def release(code: Code) -> Findings:
-    """The code is that of a release, unchanged, on all replicas."""
+    """All replicas run the unchanged code of a release."""
     version, files = code.versions.get(PACKAGE, "unknown"), code.versions.get(FILES)
     releases = released()
     yield Found(f"{version}, files {(files or 'unknown')[:12]}")
@@ -51,7 +51,7 @@ def release(code: Code) -> Findings:
 
 
 def versions(run: RunEvidence) -> Findings:
-    """All replicas had the same versions of all packages."""
+    """All replicas have the same versions of all packages."""
     listed = {
         each.id: tuple(sorted(each.machine.versions.items()))
         for each in run.replicas

@@ -1,4 +1,4 @@
-"""Rules on time: how long a run lasts, its clocks, and its rates of operations."""
+"""Rules on time: the duration of a run, its clocks, and its rates of operations."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from aiperf_hpc.run.history.state import WINDOW_SECONDS
 
 LEAST_HOURS: Final = 1.0
 LEAST_FRACTION: Final = 0.99
-"""The fraction of the requested hours that a run has to last."""
+"""Minimum duration of a run, as a fraction of the requested hours."""
 MOST_DRIFT: Final = 1.0
-"""Seconds an hour by which two clocks of a host may diverge."""
+"""Maximum drift between two clocks of a host, in seconds per hour."""
 LEAST_READINGS: Final = 2
-"""Readings of the clocks that each process makes: at its start and at its end."""
+"""Minimum number of clock readings of each process: at its start and at its end."""
 BOOT_RESOLUTION: Final = 0.01
-"""The resolution of the kernel's age, seconds."""
+"""Resolution of the kernel's uptime in seconds."""
 MOST_RATIO: Final = 5.0
-"""How much faster a replica may be in a window than in half of its windows."""
+"""Maximum ratio of a replica's rate in a window to its median rate."""
 
 
 def hours(requested: float) -> Findings:
-    """A run is planned to last long enough."""
+    """The planned run lasts at least ``LEAST_HOURS``."""
     yield Found(f"{requested:g} h")
     if requested < LEAST_HOURS:
         yield f"{requested:g} h; at least {LEAST_HOURS:g} h is required"
 
 
 def clock_start(event: str) -> Findings:
-    """The clock starts with the first node, or with the run."""
+    """The run's clock starts with the first node or with the run."""
     yield Found(event)
     if event == "all":
         yield "all; loading and staging would lie outside the clock"
 
 
 def lasted(run: RunEvidence) -> Findings:
-    """A run lasts an hour."""
+    """A run lasts at least ``LEAST_HOURS``."""
     hours = run.final.elapsed / 3600.0
     yield Found(f"{hours:.6g} h")
     if hours < LEAST_HOURS:
@@ -52,7 +52,7 @@ def lasted(run: RunEvidence) -> Findings:
 
 
 def duration(run: RunEvidence) -> Findings:
-    """A run lasts an hour, and as long as requested: none is stopped at its best moment."""
+    """A run lasts an hour and as long as requested, so that none is stopped at its best score."""
     yield from lasted(run)
     hours = run.final.elapsed / 3600.0
     requested = max([run.manifest.hours, *(event.hours for _, event in run.history.run_starts)])
@@ -64,9 +64,9 @@ def duration(run: RunEvidence) -> Findings:
 
 
 def end(run: RunEvidence) -> Findings:
-    """A run that has ended has not ended tomorrow."""
+    """The end of a run is not in the future."""
     until = run.history.end_utc
-    if until is None or run.manifest.simulated:  # Whose time is that of a simulation.
+    if until is None or run.manifest.simulated:  # Simulated times have no meaning.
         yield Found("none" if until is None else "simulated")
         return
     try:
@@ -75,11 +75,11 @@ def end(run: RunEvidence) -> Findings:
         value = f"{until:g} s"
     yield Found(value)
     if until > run.now:
-        yield f"{value} is yet to come"
+        yield f"{value} is in the future"
 
 
 def clocks(run: RunEvidence) -> Findings:
-    """No clock was slowed or set: all clocks of a host ran alike, and hosts' clocks agree."""
+    """No clock was slowed or set: all clocks of a host ran equally, and hosts' clocks agree."""
     read = {"the primary": run.history.primary_clocks}
     read |= {each.id: each.clocks for each in run.replicas if each.started is not None}
     drifts = {name: _drift(readings) for name, readings in read.items()}
@@ -89,14 +89,14 @@ def clocks(run: RunEvidence) -> Findings:
             yield Each(f"{name} did not record its clocks from its start to its end")
         elif drift > MOST_DRIFT:
             by = read[name][-1].answered_by
-            yield Each(f"the clocks of {name} came {drift:.3f} s an hour apart, answered by {by}")
+            yield Each(f"the clocks of {name} diverged by {drift:.3f} s per hour, answered by {by}")
     for each in run.replicas:
         if each.checked is not None:
             yield from map(Each, each.checked.problems)
 
 
 def _drift(readings: Sequence[Clocks]) -> float:
-    """Return how far two clocks of a host diverged between two readings, in seconds an hour."""
+    """Return the maximum drift between two clocks of a host, in seconds per hour."""
     return max((_apart(one, other) for one, other in pairwise(readings)), default=0.0)
 
 
@@ -111,7 +111,7 @@ def _apart(one: Clocks, other: Clocks) -> float:
 
 
 def rates(run: RunEvidence) -> Findings:
-    """No replica was many times as fast in one window as it mostly is."""
+    """No replica was much faster in one window than in its median window."""
     ratios = {each.id: _ratio(each) for each in run.replicas}
     yield Found(f"{max(ratios.values(), default=0.0):.2f} times the median")
     window = f"{WINDOW_SECONDS / 3600:g} h"
@@ -121,13 +121,13 @@ def rates(run: RunEvidence) -> Findings:
 
 
 def _ratio(replica: ReplicaHistory) -> float:
-    """Return the most work of a window over the median of those with any."""
+    """Return the ratio of the maximum to the median work of the windows that are not idle."""
     done = [work for work in replica.work.values() if work]
     return max(done) / median(done) if done else 0.0
 
 
 def peaks(run: RunEvidence) -> Findings:
-    """No replica was faster in a window than the measured peak of its ranks' devices."""
+    """No replica exceeded the measured peak of its ranks' devices in a window."""
     fractions = {each.id: _of_peak(run, each) for each in run.replicas if each.work}
     highest = max((each for each in fractions.values() if each is not None), default=0.0)
     yield Found(f"{highest:.1%} of the peak")
@@ -135,11 +135,12 @@ def peaks(run: RunEvidence) -> Findings:
         if fraction is None:
             yield Each(f"{name} did not measure the peak of each of its devices")
         elif fraction > 1.0:
-            yield Each(f"{name} did {fraction:.3g} times what its devices can do at most")
+            yield Each(f"{name} computed at {fraction:.3g} times the peak of its devices")
 
 
 def _of_peak(run: RunEvidence, replica: ReplicaHistory) -> float | None:
-    """Return the highest rate of a window over the replica's peak; None if that is unknown."""
+    """Return the highest rate of a window as a fraction of the replica's peak, or None if the peak
+    is unknown."""
     rates = [max(peak.rates.values(), default=0.0) for peak in replica.peaks.values()]
     if len(rates) < run.config.replica.ranks or not all(rates):
         return None

@@ -104,7 +104,7 @@ def _decoded(event: TimeStamped) -> TimeStampResponse:
     try:
         return parsed(b64decode(event.response, validate=True))
     except ValueError:
-        raise NoStampError("it is no time stamp") from None
+        raise NoStampError("it is not a time stamp") from None
 
 
 def parsed(content: bytes) -> TimeStampResponse:
@@ -112,13 +112,13 @@ def parsed(content: bytes) -> TimeStampResponse:
     try:
         return decode_timestamp_response(content)
     except ValueError:
-        raise NoStampError("it is no time stamp of RFC 3161") from None
+        raise NoStampError("it is not an RFC 3161 time stamp") from None
 
 
 def stamp_of(response: TimeStampResponse, message: bytes) -> Stamp:
     """Return the time in a response. Raises NoStampError if it does not stamp ``message``."""
     if response.status != PKIStatus.GRANTED:
-        raise NoStampError(f"it is refused, with status {response.status}")
+        raise NoStampError(f"the request was refused with status {response.status}")
     try:
         info = response.tst_info
         imprint, at = info.message_imprint, info.gen_time.timestamp()
@@ -127,7 +127,7 @@ def stamp_of(response: TimeStampResponse, message: bytes) -> Stamp:
         raise NoStampError("it has no time stamp") from None
     wanted = request_of(message).message_imprint
     if (imprint.hash_algorithm, imprint.message) != (wanted.hash_algorithm, wanted.message):
-        raise NoStampError("it is of something else")
+        raise NoStampError("it is for another message")
     return Stamp(at - apart, at + RESOLUTION + apart)
 
 

@@ -76,7 +76,7 @@ class ReplicaHistory:
     alive: dict[Incarnation, float] = field(default_factory=dict)
     """The last heartbeat or the end of each attempt."""
     released_utc: float | None = None
-    """The time at which it was told to leave the run; None once it is launched again."""
+    """The time at which it was removed from the run; None once it is launched again."""
     requeued: list[tuple[float, str]] = field(default_factory=list)
     """The time of each requeueing after a failure, and the launcher's message."""
     storage_waits: list[records.StorageWaited] = field(default_factory=list)

@@ -25,7 +25,7 @@ class Evaluation(NamedTuple):
     quality: float
     """The quality by the run's measure."""
     objective_value: float
-    """What the search maximizes: the quality, or its negative where less is better."""
+    """Objective value to maximize: the quality, or its negative if lower is better."""
     train_loss: float = math.nan
     """The mean loss of the training of its epoch."""
 

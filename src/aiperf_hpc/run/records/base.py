@@ -1,4 +1,4 @@
-"""What the primary and the replicas both record, and the base of all records."""
+"""The base of all records, and the records that the primary and the replicas share."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class StorageWaited(Event):
 class SystemDescribed(Event):
     """The description of a rank or of the primary; that of a host's first rank includes the node.
 
-    A replica's first rank writes those of all its ranks.
+    A replica's first rank writes the records of all ranks.
     """
 
     type: Literal["system_described"] = "system_described"

@@ -88,7 +88,7 @@ class NodesRefused(Event):
 
 
 class ReplicaReleased(Event):
-    """The replica was told to shut down cleanly, or not to start: fewer nodes are requested."""
+    """The replica was requested to shut down cleanly or not to start, due to fewer nodes."""
 
     type: Literal["replica_released"] = "replica_released"
     replica: Name
@@ -198,7 +198,7 @@ class WitnessState(Event):
 
 
 class StopRequested(Event):
-    """The replicas were told to shut down cleanly."""
+    """The replicas were requested to shut down cleanly."""
 
     type: Literal["stop_requested"] = "stop_requested"
     reason: str

@@ -63,7 +63,7 @@ class DatasetLoaded(Event):
 class PeakMeasured(Event):
     """The peak rates of a rank's device, measured before the training.
 
-    A replica's first rank writes those of all its ranks.
+    A replica's first rank writes the records of all ranks.
     """
 
     type: Literal["peak_measured"] = "peak_measured"

@@ -97,7 +97,7 @@ class Evaluated(Event):
     # a large run has as many of these records as epochs.
     @model_validator(mode="after")
     def _has_the_sums_of_its_measure(self) -> Self:
-        values = self.__dict__  # The record is frozen for everybody else.
+        values = self.__dict__  # The record is frozen for all other code.
         if (correct := values["correct"]) is not None:
             values["sums"] = {"correct": float(correct)}
             values["correct"] = None
@@ -116,7 +116,7 @@ def _check_sums(name: str, sums: dict[str, float], samples: int) -> None:
     if measure is None:
         raise ValueError(unknown_measure(name))
     if sums.keys() != measure.names or measure.impossible(sums, samples):
-        measure.check(sums, samples)  # Says what is wrong.
+        measure.check(sums, samples)  # Raises the error with its reason.
 
 
 class BaselineMeasured(Event):
@@ -164,7 +164,7 @@ class PredictionsKept(Event):
     epoch: Number
     samples: Number
     sha256: str
-    """Of the file, in hexadecimal."""
+    """SHA-256 of the file, in hexadecimal."""
 
 
 class KeptFile(Value):
