@@ -1,1 +1,1 @@
-"""Verification: a run recounted from its own records."""
+"""Verification: recomputation of a run's score from its own records."""

@@ -1,14 +1,13 @@
-"""Verification: whether a run's score, and its report, are what the run's own records give.
+"""Verification: whether a run's score and report follow from the run's own records.
 
-The rules recompute from the records, with other code than the score's: the samples, summed from the
-progress records without those of replaced replicas; the graphs, derived again from the initial
-network by the recorded morphisms instead of read; and from both the operations, OPS and regulated
-score.
+The rules recompute the score with separate code: the samples from the progress records, without
+those of replaced attempts; the graphs from the initial network and the recorded morphisms instead
+of their files; and from both the operations, OPS and the regulated score.
 
-The same code as the score's has these parts: what a line of a journal means, which trials and
-evaluations the records contain, when the run began and ended, and how a graph is counted. The rules
-train and evaluate nothing: accuracies are those that the replicas recorded, and ``execution/``
-re-executes some. The report is made again by the code that made it, and compared.
+Verification shares this code with the score: parsing of journals, the trials and evaluations of the
+records, the start and the end of the run, and operation counts of graphs. The rules do not train or
+evaluate: accuracies are taken from the records, and ``execution/`` re-executes some. The report is
+made again by the same code and compared.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from aiperf_hpc.workloads.registry import initial_graph, workload_of
 
 T = TypeVar("T")
 MANY_RECORDS = 100_000
-"""The number of records of a run for which making the report again takes seconds."""
+"""Minimum number of records for which making the report again takes seconds."""
 
 
 def evidence_of(
@@ -45,15 +44,15 @@ def evidence_of(
     witnesses: Sequence[PublicKey] = (),
     authorities: Sequence[Certificate] = (),
 ) -> Evidence:
-    """Read a run.
+    """Read the evidence of a run.
 
     Args:
-        view: the run.
-        trusted: the keys of which one must have signed it; if there are none, it need not be
-            signed, but a wrong signature fails.
-        witnesses: the keys of witnesses of which one must have seen all of the run; if there are
-            none, nobody needs to have seen it.
-        authorities: root certificates of time-stamp authorities, which are witnesses too.
+        view: view of the run.
+        trusted: keys, one of which must have signed the run; if empty, the run need not be signed,
+            but an invalid signature is a failure.
+        witnesses: keys of witnesses, one of which must have covered the whole run; if empty, no
+            witness is required.
+        authorities: root certificates of time-stamp authorities, which count as witnesses.
 
     Raises:
         JournalError: a journal cannot be read at all.
@@ -84,7 +83,7 @@ def verify(
 def check(run: Evidence) -> list[RuleResult]:
     """Check every rule on a run that has been read."""
 
-    # The collector would walk all that was read, for each of the values that rules make.
+    # The collector would traverse all evidence repeatedly while rules allocate objects.
     with no_collections(keep_all=True):
         if run.record_count < MANY_RECORDS:
             return [rule.check(run) for rule in CONSISTENCY]
@@ -92,9 +91,9 @@ def check(run: Evidence) -> list[RuleResult]:
 
 
 def _check_in_two_processes(run: Evidence) -> list[RuleResult]:
-    """Check every rule, ``report`` in a process of its own."""
+    """Check every rule; ``report`` runs in a separate process."""
     rules = {rule.name: rule for rule in CONSISTENCY}
-    # Graphs are derived again once, for all rules.
+    # Regrow the graphs once, before the fork.
     found = {name: rules.pop(name).check(run) for name in ("graphs", "counts")}
     report = rules.pop("report")
     with forked(lambda: report.check(run)) as reported:
@@ -105,11 +104,11 @@ def _check_in_two_processes(run: Evidence) -> list[RuleResult]:
 
 @contextmanager
 def forked(work: Callable[[], T]) -> Iterator[Callable[[], T]]:
-    """Do something in a fork of this process while the block runs, if there is a core for it.
+    """Run ``work`` in a fork of this process during the block, if a core is available.
 
     Yields:
-        A function that waits for the result. If this process has threads, which a fork would lose,
-        or one core, or if the fork ended without a result, it does the work itself.
+        A function that waits for the result. It does the work itself if this process has threads,
+        which a fork would lose, or a single core, or if the fork exited without a result.
     """
     if threading.active_count() > 1 or len(os.sched_getaffinity(0)) == 1:
         yield work

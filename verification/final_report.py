@@ -1,4 +1,4 @@
-"""The report of a run for the rules on consistency: as stored, and made of the records again."""
+"""The report of a run for the rules on consistency: as stored, and made again from the records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aiperf_hpc.rules.consistency.evidence import Change, FinalReport, Json
 
 
 def final_report(view: RunView) -> FinalReport:
-    """Return the report of a run, which is made again once, when it is first needed."""
+    """Return the report of a run, which is made again once, at its first use."""
     made = cache(partial(make_report, view))
     return FinalReport(
         exists=partial(provenance.is_final, view),

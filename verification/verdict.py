@@ -13,23 +13,23 @@ from aiperf_hpc.verification.execution.outcome import Outcome, differing
 
 @dataclass(frozen=True, slots=True)
 class RunVerdict:
-    """What verification found, as two answers."""
+    """The result of verification in two answers: consistent records, and an official result."""
 
     failed: tuple[str, ...]
     """The rules of verification that failed."""
     executed: str
-    """Which re-executed trials are not as recorded; empty if all are, or none was requested."""
+    """Re-executed trials that differ from their records; empty if there are none."""
     signature: str
-    """Who signed the run, ``unsigned``, or what is wrong with the signature."""
+    """Signer of the run, ``unsigned``, or the error of the signature."""
     ended: bool
     division: Division | None
-    """The division of an official result."""
+    """Division of an official result."""
     violations: tuple[Violation, ...]
     """The violated rules of the benchmark, if the run has ended and its records are consistent."""
 
     @property
     def consistent(self) -> bool:
-        """Whether every rule passed and every re-executed trial is as recorded."""
+        """Whether every rule passed and every re-executed trial matches its records."""
         return not self.failed and not self.executed
 
     @property
@@ -75,9 +75,9 @@ def verdict_of(view: RunView, results: Sequence[RuleResult], outcome: Outcome | 
     """Return the verdict on a run that was verified.
 
     Args:
-        view: the run.
-        results: the result of each rule of verification.
-        outcome: the result of the re-executed trials, if any were requested.
+        view: view of the run.
+        results: result of each rule of verification.
+        outcome: result of the re-execution, if it was requested.
     """
     (signature,) = (each for each in results if each.rule == "signature")
     failed = tuple(each.rule for each in results if not each.passed)

@@ -1,6 +1,6 @@
-"""Witnesses of a run: servers of ``aiperf witness``, and time-stamp authorities by RFC 3161.
+"""Clients of a run's witnesses: ``aiperf witness`` servers and time-stamp authorities (RFC 3161).
 
-Journal heads are submitted by a thread for each witness: the run never waits for one.
+A thread for each witness submits journal digests; the run never waits for a witness.
 """
 
 from __future__ import annotations
@@ -37,46 +37,46 @@ from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.files import bytes_of
 
 LONGEST: Final = 1_000_000
-"""Bytes of the longest answer that is read."""
+"""Maximum size of an answer in bytes."""
 LONGEST_REASON: Final = 300
 ADDRESS: Final = "/api/v1/statements"
 TOKEN_BYTES: Final = 32
 LONGEST_STAMP: Final = 70_000
-"""Bytes of the longest time stamp that is recorded; with certificates, one has 2,000 to 7,000."""
+"""Maximum size of a recorded time stamp in bytes; 2,000 to 7,000 are usual with certificates."""
 ANSWER_SECONDS: Final = 10.0
-"""How long an answer is waited for."""
+"""Timeout of a request in seconds."""
 END_SECONDS: Final = 10.0
-"""How long, behind the end of a run, a witness is waited for that has not seen it."""
+"""Maximum seconds of waiting after the end of a run until a witness has received its digest."""
 PAUSES: Final = (5.0, 10.0, 20.0, 40.0, 60.0)
-"""Seconds until one that is away is asked again; the last one over and over."""
+"""Pauses in seconds between requests to a witness that does not answer; the last one repeats."""
 END_PAUSE: Final = 0.5
 
 
 class AwayError(AIPerfError):
-    """A witness does not answer, or not as it should."""
+    """A witness does not answer, or its answer is invalid."""
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Follows none: who moves is to be named by its new address."""
+    """Handler that follows no redirects: a witness that moves must be configured again."""
 
     def redirect_request(self, *_: object, **__: object) -> None:
-        """Return nothing, so that the answer is an error."""
+        """Return None, so that the redirect is reported as an error."""
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> bytes:
-    """Return the answer to a request.
+    """Send a POST request and return the body of the answer.
 
     Args:
-        url: of http or https.
-        body: of the request.
-        headers: of the request.
-        seconds: for which an answer is waited for, each time that nothing comes.
+        url: URL with http or https.
+        body: body of the request.
+        headers: headers of the request.
+        seconds: timeout of each socket operation in seconds.
 
     Raises:
-        AwayError: there is none of at most ``LONGEST`` bytes; why, in one line.
+        AwayError: there is no answer of at most ``LONGEST`` bytes; the message is one line.
     """
     request = Request(url, body, dict(headers), method="POST")  # noqa: S310 -- http(s) by config
-    # Proxies are those of the environment: clusters reach the world by one.
+    # Proxies are taken from the environment: clusters often need one for external hosts.
     ask = build_opener(_NoRedirect).open
     try:
         with ask(request, timeout=seconds) as answer:
@@ -99,7 +99,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> b
 
 
 def _detail(error: HTTPError) -> str:
-    """Return what a server says of a refusal."""
+    """Return a server's detail of an error."""
     try:
         said = json.loads(error.read(10_000))
     except (OSError, http.client.HTTPException, ValueError, RecursionError):
@@ -109,21 +109,21 @@ def _detail(error: HTTPError) -> str:
 
 
 def _line(text: str) -> str:
-    """Return a reason in one line of bounded length, with nothing that a terminal obeys."""
+    """Return a reason in one line of bounded length without control characters."""
     return without_controls(" ".join(text.split()))[:LONGEST_REASON]
 
 
 class Witness(Protocol):
-    """Someone who is shown heads."""
+    """A service that confirms journal digests."""
 
     @property
     def url(self) -> str: ...
 
     def show(self, head: JournalDigest, seconds: float) -> list[AnyEvent]:
-        """Show a head; return what is recorded of the answer, waited for so many seconds.
+        """Submit a digest with a timeout in seconds, and return the records of the answer.
 
         Raises:
-            AwayError: there is none.
+            AwayError: there is no valid answer.
         """
         ...
 
@@ -133,16 +133,16 @@ class _Answer(Value):
 
 
 class StatingWitness:
-    """One that runs ``aiperf witness``."""
+    """A server of ``aiperf witness``."""
 
     def __init__(self, url: str, run: str, token: str, last: Statement | None = None) -> None:
-        """Know it.
+        """Create a client of a witness.
 
         Args:
-            url: where it is.
-            run: the run's name.
-            token: what shows that it is this run.
-            last: its last statement of the run that was recorded.
+            url: URL of the server.
+            run: identifier of the run.
+            token: secret that authenticates the run.
+            last: its last recorded statement of the run.
         """
         self.url = url
         self._run = run
@@ -150,7 +150,7 @@ class StatingWitness:
         self._last = last
         self._key: PublicKey | None = None
         if last is not None:
-            with suppress(BadSignatureError):  # Verification finds that it was changed since.
+            with suppress(BadSignatureError):  # Verification reports that it was changed.
                 self._key = signer_of(last)
 
     def show(self, head: JournalDigest, seconds: float) -> list[AnyEvent]:
@@ -180,20 +180,20 @@ class StatingWitness:
 
 
 class StampingAuthority:
-    """A time-stamp authority: a service by RFC 3161, of which there are public ones."""
+    """A time-stamp authority (RFC 3161), e.g. a public one."""
 
     def __init__(self, url: str, run: str) -> None:
-        """Know it.
+        """Create a client of an authority.
 
         Args:
-            url: where it is.
-            run: the run's name.
+            url: URL of the service.
+            run: identifier of the run.
         """
         self.url = url
         self._run = run
 
     def show(self, head: JournalDigest, seconds: float) -> list[AnyEvent]:
-        from aiperf_hpc.run.time_stamps import (  # Few runs use one.
+        from aiperf_hpc.run.time_stamps import (  # Imported on demand: few runs use an authority.
             NoStampError,
             message_of,
             parsed,
@@ -218,7 +218,7 @@ class StampingAuthority:
 
 
 def token_in(path: Path) -> str:
-    """Return what a run shows witnesses to be known by; made where there is none.
+    """Return the secret by which witnesses recognize a run; create it if the file does not exist.
 
     Raises:
         AIPerfError: the file cannot be read or written.
@@ -242,14 +242,15 @@ def submitting(
     journal: JournalWriter,
     say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Callable[[], None]]:
-    """Show the head of the primary's journal while the block runs, and once more behind it.
+    """Submit digests of the primary's journal during the block, and the final one after it.
 
-    Gives what is called when there is a new one to show.
+    Yields:
+        A function to call when there is a new digest.
 
     Args:
-        witnesses: the witnesses, with the seconds between two heads for each.
-        journal: the primary's, where the answers are recorded.
-        say: told when one is away, and when it is there again.
+        witnesses: witnesses with their intervals in seconds.
+        journal: journal of the primary, in which the answers are recorded.
+        say: callback with a message when a witness ceases or begins to answer.
     """
     submitters = [_Submitter(witness, journal, seconds, say) for witness, seconds in witnesses]
     for submitter in submitters:
@@ -270,7 +271,7 @@ def submitting(
 
 
 class _Submitter(threading.Thread):
-    """Shows one witness what there is to see."""
+    """Thread that submits digests to one witness."""
 
     def __init__(
         self,
@@ -289,11 +290,11 @@ class _Submitter(threading.Thread):
         self._away = ""
 
     def wake(self) -> None:
-        """Tell that there is a new head."""
+        """Notify the thread of a new digest."""
         self._new.set()
 
     def end(self) -> None:
-        """Tell that the run is over: its last head is shown, and no other."""
+        """Notify the thread of the run's end: only the final digest is still submitted."""
         self._over.set()
         self._new.set()
 
@@ -302,7 +303,7 @@ class _Submitter(threading.Thread):
             self._show_while_it_lasts()
             self._show_the_end()
         except AIPerfError as error:
-            # The journal takes no more: the run itself says why.
+            # The journal cannot be written; the run itself reports the reason.
             self._say(f"{self._witness.url} is shown no more: {error}")
 
     def _show_while_it_lasts(self) -> None:
@@ -313,7 +314,7 @@ class _Submitter(threading.Thread):
             if self._over.is_set() or time.monotonic() < due:
                 continue
             if self._shown(ANSWER_SECONDS):
-                # A little less, or one that is taken as often would be shown every other time.
+                # Slightly less than the interval; otherwise every other digest would be skipped.
                 due, failures = time.monotonic() + 0.9 * self._seconds, 0
             else:
                 self._over.wait(PAUSES[min(failures, len(PAUSES) - 1)])
@@ -326,7 +327,7 @@ class _Submitter(threading.Thread):
             time.sleep(min(END_PAUSE, left))
 
     def _shown(self, seconds: float) -> bool:
-        """Show what there is now; return whether it was answered."""
+        """Submit the current digest; return whether it was answered."""
         try:
             events = self._witness.show(self._journal.head, seconds)
         except AwayError as error:

@@ -1,1 +1,1 @@
-"""Trials of a run, drawn and executed again: ``aiperf verify --execute``."""
+"""Re-execution of sampled trials: ``aiperf verify --execute``."""

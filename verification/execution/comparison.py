@@ -1,4 +1,4 @@
-"""Recorded values of an epoch, compared with those of executing it again."""
+"""Comparison of the recorded values of an epoch with its re-execution."""
 
 from __future__ import annotations
 
@@ -18,63 +18,63 @@ from aiperf_hpc.run.replica_requests import EpochAgain, EvaluationAgain, Executi
 from aiperf_hpc.trial import Value
 
 BASELINE_SHARE = 1e-9
-"""By which a trivial predictor's quality may differ: ranks add numbers up in another order."""
+"""Relative tolerance of a trivial predictor's quality: ranks add up in different orders."""
 MATRIX_LAYERS = tuple(
     kind for kind, layer in KINDS.items() if any(name.endswith("kernel") for name in layer.decayed)
 )
-"""The kinds of layers that have kernels, whose operations PyTorch's counter knows."""
+"""Kinds of layers with kernels, whose operations PyTorch's counter includes."""
 TIME_FACTOR: Final = 2.0
-"""An epoch that takes more than so many times what was recorded, on the same device, was not
-executed in the time that was recorded; less tells a machine that was busy with something else."""
+"""Maximum ratio of the re-execution's time to the recorded time, on the same device. Smaller ratios
+may be due to other load on the machine."""
 TIME_SLACK: Final = 10.0
-"""Seconds besides: of epochs of a few seconds, what else a machine does is most."""
+"""Additional tolerance in seconds, for other load during epochs of a few seconds."""
 LEAST_LOSS: Final = 0.1
-"""Losses below it may differ by the share of it that they may differ by: near zero a share of the
-loss itself is nothing."""
+"""Minimum loss to which relative tolerances refer: near zero, a fraction of the loss itself would
+allow no difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """What may differ."""
+    """The allowed differences between recorded and re-executed values."""
 
     flips: float
-    """Share of the samples whose class may be another: those that two classes come close for."""
+    """Fraction of samples whose predicted class may change because two classes are close."""
     loss: float
-    """Of the validation loss of the same weights, relative."""
+    """Relative tolerance of the validation loss of the same weights."""
     trained_loss: float
-    """Of the mean loss of a training epoch, relative."""
+    """Relative tolerance of the mean loss of a training epoch."""
     trained_deviations: float
-    """Of the quality after a training epoch, in deviations of what so many samples can tell."""
+    """Tolerance of the quality after a training epoch, in standard deviations of the sample."""
 
     @property
     def parted(self) -> Tolerance:
-        """That of a training which parts from the recorded one at its first step."""
+        """The tolerance for trainings that diverge from the recorded one at the first step."""
         return replace(self, **_PARTED)
 
     def samples(self, samples: int) -> int:
-        """Return how many of so many samples may be of another class."""
+        """Return the number of samples whose predicted class may change."""
         return math.ceil(self.flips * samples)
 
 
 EXACT: Final = Tolerance(flips=0.0, loss=1e-6, trained_loss=0.02, trained_deviations=2.0)
-"""On the CPU, by the same framework, processor and number of threads: the same code adds up in the
-same order, so that evaluations are equal to the last digits that a record has. A recorded training
-loss is a mean over stretches of some seconds, in which a last, smaller batch weighs by its samples
+"""Tolerance on the CPU with the same framework, processor and number of threads: the same code adds
+up in the same order, so that evaluations are equal to the recorded digits. A recorded training loss
+is a mean over intervals of some seconds, in which a smaller last batch is weighted by its samples
 or as a step."""
 _PARTED: Final = {"trained_loss": 0.10, "trained_deviations": 5.0}
-"""Of two trainings of one epoch from one state, which part by rounding, or by what a dropout draws,
-at the first step and go on to, most of all in a trial's first epochs."""
+"""Tolerance of two trainings of an epoch from the same state, which diverge from the first step on
+by rounding or dropout, most of all in the first epochs of a trial."""
 ROUNDED: Final = {
     "fp32": Tolerance(flips=0.0002, loss=1e-4, **_PARTED),
     "bf16": Tolerance(flips=0.002, loss=1e-2, **_PARTED),
     "fp16": Tolerance(flips=0.002, loss=1e-2, **_PARTED),
 }
-"""Elsewhere, by precision: another order of additions, and on accelerators also in the same place,
-where libraries choose their kernels by what is fastest at the moment."""
+"""Tolerance in all other cases, by precision: additions in another order. This applies also to the
+same accelerator, where libraries choose the currently fastest kernels."""
 
 
 class Verdict(StrEnum):
-    """What came of a check, or of all of a trial's."""
+    """Result of a check, or of all checks of a trial."""
 
     PASSED = "PASSED"
     FAILED = "FAILED"
@@ -83,38 +83,38 @@ class Verdict(StrEnum):
 
 
 class Check(Value):
-    """A value that was recorded, and what it is now."""
+    """A recorded value compared with its re-execution."""
 
     what: str
     recorded: float | int
     again: float | int | None
     tolerance: str
-    """What may differ, in words; why nothing is compared, where that is so."""
+    """Description of the tolerance, or the reason why nothing was compared."""
     verdict: Verdict
 
 
 class TrialAgain(Value):
-    """A trial that was drawn."""
+    """The result of a sampled trial."""
 
     trial: str
     drawn: str
-    """Why it: as the best, or by the seed."""
+    """Reason of its selection: as the best trial, or by the seed."""
     epoch: int | None
     verdict: Verdict
     failure: str
-    """Why it could not be executed again."""
+    """Reason why it could not be re-executed."""
     checks: tuple[Check, ...]
 
 
 def not_executed(trial: str, drawn: str, why: str, verdict: Verdict) -> TrialAgain:
-    """Return what is said of a trial of which nothing could be compared."""
+    """Return the result of a trial of which nothing could be compared."""
     return TrialAgain(trial=trial, drawn=drawn, epoch=None, verdict=verdict, failure=why, checks=())
 
 
 def compared(
     run: Evidence, trial: Trial, drawn: str, result: ExecutionResult, again: EpochAgain
 ) -> TrialAgain:
-    """Return a trial with all checks of its best epoch."""
+    """Return the result of a trial with all checks of its best epoch."""
     kept = trial.best_epoch
     if again.failure or kept is None:
         return not_executed(trial.id, drawn, again.failure, Verdict.FAILED)
@@ -167,7 +167,7 @@ def _tolerance(run: Evidence, trial: Trial, result: ExecutionResult) -> Toleranc
 
 
 def _drops(graph: Graph) -> bool:
-    """Return whether a network draws in training, which it does anew when it is executed again."""
+    """Return whether a network has dropout, whose random choices differ in the re-execution."""
     return any(isinstance(node.layer, Dropout) and node.layer.rate > 0.0 for node in graph.nodes)
 
 
@@ -189,7 +189,7 @@ def _evaluations(
 
 
 def _baseline(run: Evidence, trial: Trial, again: EvaluationAgain) -> Iterator[Check]:
-    """Yield the check of what was said of a predictor that has learnt nothing."""
+    """Yield the check of the trivial predictor's quality."""
     recorded = run.history.replicas[trial.replica].baseline
     if recorded is None or again.baseline is None:
         return
@@ -205,7 +205,7 @@ def _training_loss(recorded: Evaluation, again: float, tolerance: Tolerance) -> 
 
 
 def _trained_quality(recorded: Evaluation, again: EvaluationAgain, tolerance: Tolerance) -> Check:
-    """Compare what the epoch led to: two trainings from one state part, and end alike."""
+    """Compare the quality after the epoch: two trainings from one state end similarly."""
     what = f"epoch {recorded.epoch} trained again: {recorded.measure.label}"
     quality = recorded.measure.quality(again.sums, again.samples)
     if recorded.measure.name != "accuracy":
@@ -226,13 +226,13 @@ def _time(
 
 
 def _began(trial: Trial, epoch: int) -> float:
-    """Return when an epoch began, UTC seconds."""
+    """Return the start of an epoch, UTC seconds."""
     before = [e.utc for e in trial.evaluations if e.epoch == epoch - 1]
     return before[0] if before else trial.training_utc or trial.started_utc
 
 
 def _other_device(run: Evidence, trial: Trial, result: ExecutionResult) -> str:
-    """Return why times cannot be compared; empty where they can."""
+    """Return the reason why times cannot be compared; empty if they can."""
     if run.config.replica.ranks > 1:
         return f"one process did the work of {run.config.replica.ranks} ranks"
     machine = run.history.replicas[trial.replica].machine
@@ -247,7 +247,7 @@ def _other_device(run: Evidence, trial: Trial, result: ExecutionResult) -> str:
 
 
 def _operations(run: Evidence, trial: Trial, again: EpochAgain) -> Iterator[Check]:
-    """Yield what PyTorch counts of the layers that it knows, with our count of the others."""
+    """Compare operations: PyTorch's count of the layers that it includes plus ours of others."""
     kinds = count(run.graph(trial)).by_kind()
     known = [kinds[kind] for kind in MATRIX_LAYERS if kind in kinds]
     forward = sum(each.forward for each in known)
@@ -279,7 +279,7 @@ def _check(what: str, recorded: float, again: float, most: float, tolerance: str
 def _judged(
     what: str, recorded: float, again: float | None, tolerance: str, right: bool | None
 ) -> Check:
-    """Return a check; of what is not compared, it is not known whether it is right."""
+    """Return a check; ``right`` is None if the values were not compared."""
     verdict = Verdict.NOT_COMPARED
     if right is not None:
         verdict = Verdict.PASSED if right else Verdict.FAILED
@@ -287,6 +287,6 @@ def _judged(
 
 
 def deviation(share: float, samples: int) -> float:
-    """Return the standard deviation of a share that so many samples show."""
+    """Return the standard deviation of a fraction estimated from so many samples."""
     share = min(max(share, 1.0 / samples), 1.0 - 1.0 / samples)
     return math.sqrt(share * (1.0 - share) / samples)

@@ -1,4 +1,4 @@
-"""Sampled trials of a run, executed again and compared."""
+"""Re-execution of sampled trials of a run and comparison with the records."""
 
 from __future__ import annotations
 
@@ -42,42 +42,42 @@ from aiperf_hpc.workloads.registry import missing, workload_of
 
 BEST = "the run's best"
 SIGNATURE_BYTES = 65_536
-"""The largest signature that is read; one by Ed25519 has some 400 bytes."""
+"""Maximum size of a signature in bytes; an Ed25519 signature has about 400."""
 
 
 class Choice(NamedTuple):
-    """What a user chose."""
+    """The user's options of the re-execution."""
 
     trials: int
-    """How many trials are drawn, besides the best."""
+    """Number of sampled trials in addition to the best one."""
     seed: str | None = None
     dataset: str | None = None
-    """Where the dataset is here; where the run had it when not given."""
+    """Path of the dataset on this host; by default, the path in the run."""
     seconds: float | None = None
-    """The most that it may take."""
+    """Time limit in seconds."""
 
 
 class Outcome(Value):
-    """What came of executing trials of a run again."""
+    """The result of re-executing trials of a run."""
 
     passed: bool
-    """Whether all that were drawn, and the best, were executed and are as recorded."""
+    """Whether the best and all sampled trials were re-executed and match the records."""
     seed: str
     seed_origin: str
     population: int
-    """The trials with an evaluation, of which is drawn."""
+    """Number of trials with an evaluation: the population of the sample."""
     kept: int
-    """Those of them whose best epoch is kept."""
+    """Number of these trials whose best epoch is stored."""
     engine: str | None
     device: str | None
     trials: tuple[TrialAgain, ...]
 
 
 def execute_again(run: Evidence, choice: Choice) -> Outcome:
-    """Draw trials, execute their best epochs again and compare what was recorded.
+    """Sample trials, re-execute their best epochs and compare the results with the records.
 
     Raises:
-        UsageError: it is impossible, for this run or here.
+        UsageError: re-execution is impossible for this run or on this host.
     """
     config = run.config
     possible(config)
@@ -131,7 +131,7 @@ def _not_executed(trial: Trial, drawn: str, why: str) -> TrialAgain:
 
 
 def table(outcome: Outcome) -> Iterator[str]:
-    """Yield the lines of an outcome: what was drawn, and each trial with its checks."""
+    """Yield the lines of an outcome: the sample, and each trial with its checks."""
     yield (
         f"Executed again: the best and {_drawn(outcome)} of {outcome.population} trials, of which "
         f"{outcome.kept} can be; sampled with seed {outcome.seed} ({outcome.seed_origin}), "
@@ -168,7 +168,7 @@ def _number(value: float | None) -> str:
 
 
 def differing(outcome: Outcome) -> str:
-    """Return which re-executed trials are not as recorded; empty if all are."""
+    """Return the re-executed trials that differ from their records; empty if there are none."""
     of = {verdict: [t.trial for t in outcome.trials if t.verdict is verdict] for verdict in Verdict}
     return "; ".join(
         f"{verdict}: {', '.join(of[verdict])}"
@@ -179,15 +179,15 @@ def differing(outcome: Outcome) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """What a drawing follows from."""
+    """The seed of the sampling."""
 
     text: str
     origin: str
-    """Where it is from, in words."""
+    """Description of the seed's origin."""
 
 
 def seed_for(paths: RunPaths, given: str | None) -> Seed:
-    """Return the seed that is given, or that of the run's signature, or else a new one."""
+    """Return the given seed, or one from the run's signature, or else a new random one."""
     if given is not None:
         return Seed(given, "as given")
     try:
@@ -196,18 +196,18 @@ def seed_for(paths: RunPaths, given: str | None) -> Seed:
         return Seed(secrets.token_hex(8), "chosen now; the run is not signed")
     except OSError as error:
         return Seed(secrets.token_hex(8), f"chosen now; the run's signature: {reason_of(error)}")
-    # Without white space, which may be changed and leaves the signature as it is.
+    # Without white space, whose changes do not affect the signature.
     digest = hashlib.sha256(b"".join(signature.split())).hexdigest()
     return Seed(digest, "of the run's signature")
 
 
 def drawn(trials: Iterable[str], count: int, seed: str) -> list[str]:
-    """Return ``count`` of the trials, or all if there are no more, in the order of the drawing."""
+    """Return a sample of at most ``count`` trials, in the order of sampling."""
     return sorted(trials, key=lambda trial: _place(seed, trial))[:count]
 
 
 def chance(trials: int, wrong: int, drawn: int) -> float:
-    """Return the probability that a drawing has one of the wrong trials at least.
+    """Return the probability that a sample includes at least one of the wrong trials.
 
     Hypergeometric: 1 - C(trials - wrong, drawn) / C(trials, drawn).
     """
@@ -220,7 +220,7 @@ def _place(seed: str, trial: str) -> bytes:
 
 
 def possible(config: RunConfig) -> None:
-    """Raise UsageError where nothing of a run could ever be executed again, or not here."""
+    """Raise UsageError if no trial of the run can be re-executed, or not on this host."""
     if config.engine.name == "simulated":
         raise UsageError(
             "--execute: engine 'simulated' computed nothing that could be executed again"
@@ -231,7 +231,7 @@ def possible(config: RunConfig) -> None:
 
 
 def not_executable(run: Evidence, trial: Trial) -> str:
-    """Return why a trial cannot be executed again; empty where it can."""
+    """Return the reason why a trial cannot be re-executed; empty if it can."""
     kept = trial.best_epoch
     if kept is None:
         return not_kept(run.config, trial)
@@ -249,7 +249,7 @@ def not_executable(run: Evidence, trial: Trial) -> str:
 
 
 def recorded_epoch(run: Evidence, trial: Trial, kept: BestEpochKept) -> RecordedEpoch:
-    """Return what is to be executed of a trial whose best epoch is kept."""
+    """Return the epoch to re-execute of a trial whose best epoch is stored."""
     began, evaluated = (
         KeptCheckpoint(path=str(path.absolute()), sha256=file.sha256)
         for path, file in files_of(run.paths, trial, kept)
@@ -270,7 +270,7 @@ def recorded_epoch(run: Evidence, trial: Trial, kept: BestEpochKept) -> Recorded
 
 
 def losses_before(run: Evidence, trial: Trial, epoch: int) -> list[float]:
-    """Return the recorded validation losses of a trial before an epoch, in what it resumes too."""
+    """Return the validation losses before an epoch, recorded by a trial and those it resumes."""
     found: list[float] = []
     resumed = run.history.trials.get(trial.started.resumes or "")
     if resumed is not None and resumed.started_utc < trial.started_utc:
@@ -279,12 +279,12 @@ def losses_before(run: Evidence, trial: Trial, epoch: int) -> list[float]:
 
 
 def execute(request: ExecutionRequest, seconds: float | None) -> ExecutionResult:
-    """Execute in a process of the replica's side.
+    """Re-execute epochs in a process of the replica package.
 
-    The process has ended, with all that it started, when this returns, raises or is interrupted.
+    The process and its children have exited when this returns, raises or is interrupted.
 
     Raises:
-        UsageError: nothing can be executed here, or not in so many seconds.
+        UsageError: the execution failed or exceeded ``seconds``.
     """
     with tempfile.TemporaryDirectory(prefix="aiperf-execution-") as folder:
         out = Path(folder) / "execution.json"
