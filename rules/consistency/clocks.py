@@ -91,7 +91,7 @@ def unlike(before: Reading, after: Reading) -> Iterator[str]:
     if abs(mono - raw) > allowed:
         yield f"the monotonic clock ran {mono:.3f} s while the raw one ran {raw:.3f} s{_by(after)}"
     if raw - boot > allowed:
-        yield f"the raw clock ran {raw:.3f} s while the kernel grew {boot:.3f} s older"
+        yield f"the raw clock ran {raw:.3f} s while the uptime advanced {boot:.3f} s"
 
 
 def _set(before: Reading, after: Reading) -> Iterator[str]:
@@ -104,7 +104,7 @@ def _set(before: Reading, after: Reading) -> Iterator[str]:
     utc, boot = other.utc - one.utc, other.boot - one.boot
     allowed = _allowed(before, after)
     if abs(utc - boot) > allowed:
-        yield f"UTC ran {utc:.3f} s while the kernel grew {boot:.3f} s older{_by(after)}"
+        yield f"UTC ran {utc:.3f} s while the uptime advanced {boot:.3f} s{_by(after)}"
     drift = other.server.ahead_seconds - one.server.ahead_seconds
     allowed += one.server.precision_seconds + other.server.precision_seconds
     if abs(drift) > allowed:

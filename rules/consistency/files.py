@@ -111,7 +111,7 @@ def _wrong_file(paths: RunPaths, path: Path, file: KeptFile, *, whole: bool) -> 
     try:
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode):
-            yield f"{name} is no file"
+            yield f"{name} is not a file"
         elif found.st_size != file.bytes:
             yield f"{name} has {found.st_size} bytes, {file.bytes} were recorded"
         elif whole and _sha256(path) != file.sha256:

@@ -146,7 +146,7 @@ def _read(run: Evidence, own: Journal, found: _Digests) -> Iterator[str]:
         try:
             record = RECORD.validate_json(line)
         except ValidationError:
-            yield f"heads.jsonl, line {number + 1} is no record"
+            yield f"heads.jsonl, line {number + 1} is not a record"
             return
         event = record.event
         if not isinstance(event, JournalHeads) or not found.add(record.utc, event):

@@ -152,7 +152,7 @@ def _beyond(run: Evidence, executed: Iterable[Executed], bound: Bound) -> Iterat
             if rate > bound.rate and rate > fastest.get(span.trial, (0.0, span))[0]:
                 fastest[span.trial] = rate, span
     for name, number in timeless.items():
-        yield f"{name}: {number} records of samples that took no time"
+        yield f"{name}: {number} records of samples without elapsed time"
     for name, (rate, span) in fastest.items():
         yield (
             f"{name} executed {si(rate, 'OPS')} for {span.seconds:.3f} s of epoch {span.epoch}, "
@@ -184,4 +184,4 @@ def even(executed: Sequence[Executed]) -> Iterator[str]:
             pairs += 1
             equal += abs(each - last) <= EVEN * max(each, last)
     if pairs >= LEAST_PAIRS and 2 * equal > pairs:
-        yield f"{equal} of {pairs} spans took as long a sample as the one before: no machine's do"
+        yield f"{equal} of {pairs} spans have implausibly equal times per sample"

@@ -134,9 +134,9 @@ def _again(run: Evidence, replica: ReplicaHistory) -> Iterator[str]:
     first = min(replica.starts[life] for life in again)
     deaths = [*(utc for utc, _ in replica.requeued), *_relaunched(run, replica)]
     if not any(utc <= first + run.tolerance(replica) for utc in deaths):
-        yield f"{replica.id}, attempt {min(again)}: it was never queued again"
+        yield f"{replica.id}, attempt {min(again)}: it was never requeued"
     elif len(deaths) < len(again):
-        yield f"{replica.id} lived {len(again)} times more, it was queued again {len(deaths)} times"
+        yield f"{replica.id} restarted {len(again)} times, but was requeued {len(deaths)} times"
 
 
 def _relaunched(run: Evidence, replica: ReplicaHistory) -> list[float]:

@@ -54,7 +54,7 @@ def report(run: Evidence) -> Findings:
     try:
         stated, made = run.report.stated(), run.report.made()
         if not isinstance(stated, dict):
-            yield "report.json is no report"
+            yield "report.json is not a report"
             return
         # Absent in version 1.
         unstated = {"resources": made["resources"]} if "nodes" in stated else {}
@@ -228,7 +228,7 @@ def _result_log(run: Evidence, text: str) -> Iterator[str]:
         times = {line["key"]: line["time_ms"] / 1000.0 for line in lines}
         seconds = times["run_stop"] - times["run_start"]
     except (ValueError, TypeError, KeyError) as error:
-        yield f"is no log of a run that has ended: {type(error).__name__}, {error}"
+        yield f"is not a log of a run that has ended: {type(error).__name__}, {error}"
         return
     for key, value in _score(run).items():
         name = {"regulated": "aiperf_regulated_ops"}.get(key, f"aiperf_{key}")

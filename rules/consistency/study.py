@@ -62,7 +62,7 @@ def studies(run: Evidence) -> Findings:
         except OSError as error:
             yield f"{where} cannot be read: {reason_of(error)}"
         except _NO_STUDY as error:
-            yield f"{where} is no study: {' '.join(str(error).split())}"
+            yield f"{where} is not a study: {' '.join(str(error).split())}"
         else:
             for wrong in _differences(run, replica, trials, found):
                 yield f"{where}: {wrong}"

@@ -35,7 +35,7 @@ def names(run: Evidence) -> Findings:
         life = Identity(trial.replica, trial.incarnation).name
         before, _, number = trial.id.rpartition("-t")
         if before != life or not number.isdecimal():
-            yield f"{trial.id} is no name of a trial of {life}"
+            yield f"{trial.id} is not a name of a trial of {life}"
             continue
         lives[trial.replica, life][int(number)] = trial
         wanted = _seed(run, trial, life, int(number))
@@ -94,11 +94,11 @@ def _proposal(run: Evidence, proposal: Proposal) -> Iterator[str]:
     worker, _, number = proposal.id.rpartition("-")
     life, _, which = worker.rpartition("-w")
     if not (number.isdecimal() and which.isdecimal()):
-        yield f"{proposal.id} is no name of a proposal"
+        yield f"{proposal.id} is not a name of a proposal"
         return
     lives = run.history.replicas[proposal.replica].starts
     if life not in {Identity(proposal.replica, each).name for each in lives}:
-        yield f"{proposal.id} is no name of a proposal of {proposal.replica}"
+        yield f"{proposal.id} is not a name of a proposal of {proposal.replica}"
     wanted = seed_of(run.config.seed, life, "search", int(which), int(number))
     if proposal.proposed.seed != wanted:
         seed = proposal.proposed.seed

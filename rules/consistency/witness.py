@@ -67,7 +67,7 @@ def witnesses(run: Evidence) -> Findings:
             failures += [] if found.wrong else _unseen(run, own, found)
         yield from (f"{url}: {each}" for each in failures)
     if (run.trusted.witnesses or run.trusted.authorities) and not believed:
-        yield "nobody who is trusted has seen anything of this run"
+        yield "no trusted witness has confirmed this run"
 
 
 def _by_url(own: Journal) -> dict[str, list[WitnessAnswer]]:

@@ -179,7 +179,9 @@ class Peaks(Value):
                 f"{path}: {error}; `aiperf peaks --out {path.parent}` writes one"
             ) from None
         except ValidationError as error:
-            raise UsageError(f"{path} is no file of `aiperf peaks`: {first_fault(error)}") from None
+            raise UsageError(
+                f"{path} is not a file of `aiperf peaks`: {first_fault(error)}"
+            ) from None
         return max(found, key=lambda peaks: max(peaks.rates.values(), default=0.0))
 
 

@@ -243,8 +243,8 @@ def test_damaged_peaks_beside_a_run_are_a_note_and_named_ones_an_error(tmp_path:
     path = RunPaths(tmp_path / "r").peaks
     path.write_text("{", "utf-8")
     run, _ = only(made)
-    assert any("is no file of `aiperf peaks`" in note for note in run.notes)
-    with pytest.raises(UsageError, match="is no file of `aiperf peaks`"):
+    assert any("is not a file of `aiperf peaks`" in note for note in run.notes)
+    with pytest.raises(UsageError, match="is not a file of `aiperf peaks`"):
         rooflines([made], Options(peaks=path))
 
 

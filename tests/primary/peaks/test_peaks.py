@@ -116,9 +116,9 @@ def test_a_file_is_read_back_and_of_several_the_fastest_counts(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", "is no file of `aiperf peaks`: invalid JSON"),
-        ("[]", "is no file of `aiperf peaks`: value should have at least 1 item"),
-        ("{}", "is no file of `aiperf peaks`: 0.utc: is missing"),
+        ("", "is not a file of `aiperf peaks`: invalid JSON"),
+        ("[]", "is not a file of `aiperf peaks`: value should have at least 1 item"),
+        ("{}", "is not a file of `aiperf peaks`: 0.utc: is missing"),
         (peaks().model_dump_json().replace('"cores":4', '"cores":"x"'), "0.cores: "),
         (
             peaks(sweeps=(sweep("copy", "fp32", 1.0),))

@@ -115,7 +115,7 @@ def test_another_result_is_found_also_where_the_manifest_agrees(
         (r'("aiperf_operations", "value": )\d+', r"\g<1>1", "states aiperf_operations 1, the"),
         (r'("time_ms": )\d+(, "event_type": "INTERVAL_START", "key": "run_start")', r"\g<1>5\2",
          "states a run of"),
-        (r'"run_stop"', '"run_stopped"', "is no log of a run that has ended: KeyError"),
+        (r'"run_stop"', '"run_stopped"', "is not a log of a run that has ended: KeyError"),
     ],
 )  # fmt: skip
 def test_another_score_in_the_log_is_found(

@@ -107,7 +107,7 @@ def test_the_kept_best_epoch_of_the_best_trial_is_checked(run: RunPaths) -> None
     assert "cannot be read: No such file" in said
     os.mkfifo(evaluated)
     (said,) = check_rule("best epochs", run).failures
-    assert "is no file" in said
+    assert "is not a file" in said
 
 
 def test_a_kept_epoch_that_is_not_the_best_is_found(run: RunPaths) -> None:

@@ -69,7 +69,7 @@ def test_a_study_that_was_told_what_was_tried(tmp_path: Path) -> None:
     assert check_rule("study", paths).failures == ("replicas/r1/0.0/study.log is missing",)
     paths.study("r1").write_text("[1]\n")
     (said,) = check_rule("study", paths).failures
-    assert said.startswith("replicas/r1/0.0/study.log is no study: ")
+    assert said.startswith("replicas/r1/0.0/study.log is not a study: ")
 
 
 def told_more(lines: list[Line]) -> None:

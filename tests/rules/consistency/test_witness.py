@@ -169,7 +169,7 @@ def test_another_witness_is_not_the_trusted_one(run: WitnessedRun, tmp_path: Pat
     run.shown_end(turns=1)
     run.log.close()
     run.log = WitnessLog(tmp_path / "trusted", most_bytes=10**6)
-    assert run.failures() == ["nobody who is trusted has seen anything of this run"]
+    assert run.failures() == ["no trusted witness has confirmed this run"]
     run.log.close()
 
 
