@@ -1,4 +1,4 @@
-"""The layers, a module for each family; importing this package registers all of them."""
+"""The layers, one module per family; importing this package registers all layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elementwise activations, a factor, the softmax, and layers that merge several inputs."""
+"""Element-wise activations, scaling, softmax, and layers that merge several inputs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Tanh(Layer):
 
 @layer_class
 class Scale(Layer):
-    """factor * x, the same factor for all elements: not trained."""
+    """factor * x, with a fixed factor for all elements."""
 
     kind: ClassVar[str] = "scale"
     follower: ClassVar[bool] = True
@@ -75,7 +75,7 @@ class Softmax(Layer):
 
 @layer_class
 class Add(Layer):
-    """Element-wise sum of two or more inputs of one shape."""
+    """Element-wise sum of two or more inputs of equal shape."""
 
     kind: ClassVar[str] = "add"
     inputs: ClassVar[tuple[int, int | None]] = (2, None)
@@ -89,7 +89,7 @@ class Add(Layer):
 
 @layer_class
 class Concat(Layer):
-    """The channels of two or more inputs behind each other, in their order."""
+    """Concatenation of the channels of two or more inputs, in order."""
 
     kind: ClassVar[str] = "concat"
     inputs: ClassVar[tuple[int, int | None]] = (2, None)

@@ -1,4 +1,4 @@
-"""What every layer says of itself, and the registry of all layers."""
+"""The base class and the registry of layers."""
 
 from __future__ import annotations
 
@@ -15,66 +15,66 @@ Shape = tuple[int, ...]
 
 
 class Distribution(StrEnum):
-    """A distribution from which a parameter's first values are drawn."""
+    """Distribution of the initial values of a parameter."""
 
     HE_NORMAL = "he_normal"
-    """Normal, of mean 0 and variance 2 / fan-in (He et al. 2015)."""
+    """Normal with mean 0 and variance 2 / fan-in (He et al. 2015)."""
     STANDARD_NORMAL = "standard_normal"
-    """Normal, of mean 0 and variance 1."""
+    """Normal with mean 0 and variance 1."""
     NORMAL_HUNDREDTH = "normal_hundredth"
-    """Normal, of mean 0 and standard deviation 0.01."""
+    """Normal with mean 0 and standard deviation 0.01."""
     NORMAL_THOUSANDTH = "normal_thousandth"
-    """Normal, of mean 0 and standard deviation 0.001."""
+    """Normal with mean 0 and standard deviation 0.001."""
     GLOROT_UNIFORM = "glorot_uniform"
-    """Uniform, of mean 0 and variance 2 / (fan-in + fan-out) (Glorot and Bengio 2010, eq. 16)."""
+    """Uniform with mean 0 and variance 2 / (fan-in + fan-out) (Glorot and Bengio 2010, eq. 16)."""
     FAN_OUT_TRUNCATED_NORMAL = "fan_out_truncated_normal"
-    """Normal, cut off at two deviations, of mean 0 and variance 2 / fan-out: TensorFlow's variance
-    scaling by fan-out."""
+    """Normal truncated at two standard deviations, with mean 0 and variance 2 / fan-out, as in
+    TensorFlow's variance scaling by fan-out."""
     FAN_IN_UNIFORM = "fan_in_uniform"
-    """Uniform within the root of 1 / fan-in of the layer's kernel: what PyTorch's layers begin
-    with."""
+    """Uniform in [-b, b] with b = sqrt(1 / fan-in) of the layer's kernel, as in PyTorch's
+    layers."""
 
 
 InitialValue = Distribution | float
-"""How an array begins: drawn, or all of it one number."""
+"""Initial values of an array: a distribution or a constant."""
 
 
 class ChannelRole(Enum):
-    """What a layer does with the channels, the last axis, of what it reads."""
+    """Relation between the input channels (last axis) and the output channels of a layer."""
 
     PRODUCES = "produces"
-    """A layer that makes as many new ones as it was told to, by a ``kernel`` (..., in, out)."""
+    """The layer produces a configured number of new channels with a ``kernel`` (..., in, out)."""
     PASSES_ON = "passes on"
-    """A layer that gives as many as each of its inputs has, each of the channel at the same
-    place."""
+    """The layer has the same channels as each of its inputs; each output channel depends on the
+    input channels at the same position."""
     FIXED = "fixed"
-    """A layer whose channels the dataset decides: those of a sample, or its classes."""
+    """The dataset determines the channels: those of a sample, or its classes."""
     REARRANGES = "rearranges"
-    """A layer that makes other channels of them, so that no channel can be added to what it
-    reads."""
+    """The layer rearranges its input channels, so that no channel can be added to its input."""
 
 
 class SlidingWindow(NamedTuple):
-    """What a layer slides over an image or a volume; 1 and 1 for one that slides nothing."""
+    """Sliding window over an image or a volume; kernel 1 and stride 1 for other layers."""
 
     kernel: int
-    """Elements along each axis but the channels'."""
+    """Size along each axis except the channels."""
     stride: int
-    """Elements that it moves by along each of these axes."""
+    """Step along each of these axes."""
     dilation: int = 1
-    """From one of its elements to the next, along each of these axes."""
+    """Distance between its elements along each of these axes."""
 
     @property
     def padding(self) -> tuple[int, int]:
-        """Elements added before and behind each of these axes, dilation (k - 1) together.
+        """Padding before and after each of these axes; the sum is dilation (k - 1).
 
-        Of an odd number the one more is behind, as in TensorFlow's SAME padding at stride 1.
+        If the sum is odd, the additional element is at the end, as in TensorFlow's SAME padding at
+        stride 1.
         """
         added = self.dilation * (self.kernel - 1)
         return added // 2, added - added // 2
 
     def slid_over(self, places: Shape) -> Shape:
-        """Return how often it lies on each axis of some places, padded: n / stride, rounded up."""
+        """Return the number of window positions on each padded axis: n / stride, rounded up."""
         return tuple(math.ceil(n / self.stride) for n in places)
 
 
@@ -83,31 +83,31 @@ class Layer:
     """One operation of a network. Subclasses add their hyperparameters as fields."""
 
     kind: ClassVar[str]
-    """The layer's name in JSON and in counts, unless ``graph/recording.py`` has another for its
+    """Name of the layer in JSON and in counts, unless ``graph/recording.py`` has another for its
     parameters."""
     inputs: ClassVar[tuple[int, int | None]] = (1, 1)
-    """Least and most number of inputs; ``None`` is unbounded."""
+    """Minimum and maximum number of inputs; ``None`` is unlimited."""
     commutative: ClassVar[bool] = False
-    """Whether the order of its inputs does not matter."""
+    """Whether the order of the inputs is irrelevant."""
     decayed: ClassVar[frozenset[str]] = frozenset()
-    """The names of the parameters that weight decay shrinks."""
+    """Names of the parameters subject to weight decay."""
     channel_role: ClassVar[ChannelRole] = ChannelRole.PASSES_ON
-    """What it does with the channels of what it reads."""
+    """Relation between input channels and output channels."""
     normalises: ClassVar[bool] = False
-    """Whether it standardises each channel, by the statistics ``mean`` and ``variance``, and then
+    """Whether the layer standardizes each channel by the statistics ``mean`` and ``variance``, then
     scales it by ``gamma`` and shifts it by ``beta``."""
     output_kept: ClassVar[bool] = True
-    """Whether its output, as a tensor of its own, waits in memory for the backward pass."""
+    """Whether its output is a separate tensor that is stored for the backward pass."""
     unfolds_input: ClassVar[bool] = False
-    """Whether it works on a copy of its input, which counts to its working set."""
+    """Whether the layer works on a copy of its input, which is part of its working set."""
     follower: ClassVar[bool] = False
-    """Whether it belongs to the layer that it follows, element by element, so that the two
-    together stand for one layer where networks are described."""
+    """Whether the layer is element-wise and is shown together with the preceding layer in
+    descriptions of networks."""
     odd_kernel: ClassVar[bool] = False
-    """Whether its kernel must be odd, so that it has a center."""
+    """Whether the kernel size must be odd, so that the kernel has a center."""
 
     def __post_init__(self) -> None:
-        """Check fields by their types. Raises GraphError."""
+        """Validate fields by type. Raises GraphError."""
         for field in fields(self):
             value = getattr(self, field.name)
             if field.type == "int":
@@ -128,37 +128,37 @@ class Layer:
 
     @property
     def dtype(self) -> str:
-        """The type of the numbers that it gives, before an engine lowers their precision."""
+        """Type of the output, before an engine reduces its precision."""
         return "float32"
 
     @property
     def initial_values(self) -> Mapping[str, InitialValue]:
-        """How each parameter and statistic that it can have begins, by its name."""
+        """Initial values of each possible parameter and statistic, by name."""
         return {}
 
     @property
     def growable_kernel(self) -> bool:
-        """Whether morphisms may enlarge its kernel, padded by zeros, and keep its function."""
+        """Whether morphisms can enlarge the kernel with zeros without changing the function."""
         return False
 
     @property
     def window(self) -> SlidingWindow:
-        """What it slides over its input."""
+        """Sliding window over the input."""
         return SlidingWindow(1, 1)
 
     @property
     def negative_slope(self) -> float | None:
-        """The slope below zero of what is the identity above it; None for other functions."""
+        """Slope for negative inputs of a layer that is the identity for positive ones, or None."""
         return None
 
     @property
     def penalties(self) -> Mapping[str, float]:
-        """By what the sum of a parameter's squares is multiplied and added to the loss that is
-        minimized, for the parameters that are penalised so, by their names."""
+        """Factors of the L2 penalties in the minimized loss (times the sum of squares), by
+        parameter."""
         return {}
 
     def output_shape(self, *inputs: Shape) -> Shape:
-        """Return the output's shape, here the input's. Raises GraphError if inputs do not fit."""
+        """Return the output shape, by default the input's. Raises GraphError for invalid inputs."""
         return inputs[0]
 
     def parameters(self, *inputs: Shape) -> dict[str, Shape]:
@@ -166,23 +166,23 @@ class Layer:
         return {}
 
     def statistics(self, *inputs: Shape) -> dict[str, Shape]:
-        """Return the shape of each stored value that training updates without a gradient."""
+        """Return the shape of each array that training updates without a gradient."""
         return {}
 
     def with_channels(self, channels: int) -> Layer:
-        """Return the same layer, making so many channels. Raises GraphError if it makes none."""
+        """Return the layer with ``channels`` channels. Raises GraphError if it produces none."""
         raise GraphError(f"a layer of kind '{self.kind}' makes no channels")
 
 
 LAYERS: dict[str, type[Layer]] = {}
-"""Every layer's class by its kind, as a graph's JSON names it."""
+"""Layer classes by kind, their name in a graph's JSON."""
 
 _L = TypeVar("_L", bound=Layer)
 
 
 @dataclass_transform(frozen_default=True)
 def layer_class(cls: type[_L]) -> type[_L]:
-    """Make a class a frozen dataclass with slots, and register it by its kind."""
+    """Convert a class to a frozen dataclass with slots, and register it by its kind."""
     made: Any = dataclass(frozen=True, slots=True)(cls)
     LAYERS[made.kind] = made
     return made  # type: ignore[no-any-return]
@@ -195,13 +195,13 @@ def require(condition: bool, message: str) -> None:
 
 
 def image(shape: Shape) -> tuple[int, int, int]:
-    """Return height, width and channels. Raises GraphError unless ``shape`` is an image's."""
+    """Return height, width and channels. Raises GraphError if it is not the shape of an image."""
     require(len(shape) == 3, f"needs an input (height, width, channels), got {shape}")
     return shape[0], shape[1], shape[2]
 
 
 def volume(shape: Shape) -> tuple[int, int, int, int]:
-    """Return depth, height, width and channels. Raises GraphError unless it is a volume's shape."""
+    """Return depth, height, width and channels. Raises GraphError if it is not that of a volume."""
     require(len(shape) == 4, f"needs an input (depth, height, width, channels), got {shape}")
     return shape[0], shape[1], shape[2], shape[3]
 
@@ -210,7 +210,7 @@ def require_number(layer: Layer, name: str, least: float, most: float, what: str
     """Store a field as a float, so that equal layers have one hash.
 
     Raises:
-        GraphError: it is no number from ``least`` to ``most``, or not what ``what`` describes.
+        GraphError: it is not a number from ``least`` to ``most``; ``what`` describes the range.
     """
     value = getattr(layer, name)
     number = type(value) is not bool and isinstance(value, int | float)
@@ -221,5 +221,5 @@ def require_number(layer: Layer, name: str, least: float, most: float, what: str
 
 
 def is_size(value: object) -> bool:
-    """Return whether ``value`` is a whole number of at least 1, of 31 bits."""
-    return type(value) is int and 1 <= value <= MOST_SIZE  # True is an int too, and no size.
+    """Return whether ``value`` is a positive 31-bit integer."""
+    return type(value) is int and 1 <= value <= MOST_SIZE  # True is also an int.

@@ -22,9 +22,9 @@ from aiperf_hpc.graph.layers.base import (
 
 @dataclass(frozen=True, slots=True)
 class _OddConv2D(Layer):
-    """What convolutions of images have in common: k x k with odd k, without a bias, at stride 1.
+    """Base class of image convolutions: k x k with odd k, without a bias, at stride 1.
 
-    Padded by (k - 1) / 2 on every side, so that an image keeps its size. Kernel layout:
+    The padding of (k - 1) / 2 on every side preserves the image size. Kernel layout:
     (k, k, in, out).
     """
 
@@ -57,7 +57,7 @@ class _OddConv2D(Layer):
 
 @dataclass(frozen=True, slots=True)
 class _StridedConv2D(_OddConv2D):
-    """The same at any stride: a side of n places becomes one of n / stride, rounded up."""
+    """An image convolution with any stride: a side of n becomes n / stride, rounded up."""
 
     stride: int = 1
 
@@ -70,15 +70,15 @@ class _StridedConv2D(_OddConv2D):
 class Conv2D(_StridedConv2D):
     """Convolution, k x k with odd k, padded by (k - 1) / 2 on every side.
 
-    The symmetric padding makes output positions independent of k, for every stride, so that
-    growing a kernel by zeros keeps the function. (TensorFlow's SAME padding does not: with
-    stride 2 its windows move when k changes.) Kernel layout: (k, k, in, out).
+    With symmetric padding, output positions do not depend on k for any stride, so that enlarging a
+    kernel with zeros preserves the function. (With TensorFlow's SAME padding and stride 2, windows
+    shift if k changes.) Kernel layout: (k, k, in, out).
     """
 
     kind: ClassVar[str] = "conv2d"
 
     initial: Distribution = Distribution.HE_NORMAL
-    """The kernel's. A bias begins uniform with a kernel that does, as in PyTorch, or at 0."""
+    """Initial distribution of the kernel. A bias is uniform if the kernel is (PyTorch), or 0."""
     bias: bool = False
 
     @property
@@ -88,7 +88,7 @@ class Conv2D(_StridedConv2D):
 
     @property
     def growable_kernel(self) -> bool:
-        # The others belong to networks that no search grows.
+        # The other distributions are for networks without a search.
         return not self.bias and self.initial is not Distribution.FAN_IN_UNIFORM
 
     def parameters(self, *inputs: Shape) -> dict[str, Shape]:
@@ -98,9 +98,9 @@ class Conv2D(_StridedConv2D):
 
 @layer_class
 class Conv3D(Layer):
-    """Convolution of volumes, k x k x k with any k, with a bias where it is asked for.
+    """Convolution of volumes, k x k x k with any k, with an optional bias.
 
-    Padded by (k - 1) // 2 before and k // 2 behind each axis. Kernel layout: (k, k, k, in, out).
+    Padded by (k - 1) // 2 before and k // 2 after each axis. Kernel layout: (k, k, k, in, out).
     """
 
     kind: ClassVar[str] = "conv3d"
@@ -134,7 +134,7 @@ class Conv3D(Layer):
 
 @layer_class
 class DepthwiseConv2D(Layer):
-    """A convolution of each channel by itself, k x k with odd k, without a bias.
+    """A depthwise convolution, k x k with odd k, without a bias.
 
     Padded by dilation (k - 1) / 2 on every side. Kernel layout: (k, k, 1, channels).
     """
@@ -142,7 +142,7 @@ class DepthwiseConv2D(Layer):
     kind: ClassVar[str] = "depthwise_conv2d"
     initial_values: ClassVar[Mapping[str, InitialValue]] = {"kernel": Distribution.HE_NORMAL}
     decayed: ClassVar[frozenset[str]] = frozenset({"kernel"})
-    # Its kernel has a channel of its own for each that it reads: none can be added alone.
+    # The kernel has one channel per input channel, so channels cannot be added independently.
     channel_role: ClassVar[ChannelRole] = ChannelRole.REARRANGES
     odd_kernel: ClassVar[bool] = True
 
@@ -164,7 +164,7 @@ class DepthwiseConv2D(Layer):
 
 @layer_class
 class AtrousConv2D(_OddConv2D):
-    """A bias-free convolution whose k x k taps, with odd k, lie ``dilation`` apart, at stride 1.
+    """A dilated convolution without a bias, k x k with odd k, at stride 1.
 
     Padded by dilation (k - 1) / 2 on every side. Kernel layout: (k, k, in, out).
     """
@@ -180,7 +180,7 @@ class AtrousConv2D(_OddConv2D):
 
 @layer_class
 class RegionConv2D(_StridedConv2D):
-    """A convolution of each region by itself, as ``Conv2D``: (regions, height, width, channels).
+    """A ``Conv2D`` applied to each region separately: (regions, height, width, channels).
 
     Kernel layout: (k, k, in, out).
     """
@@ -197,17 +197,17 @@ class RegionConv2D(_StridedConv2D):
 
 @layer_class
 class ConvTranspose2D(_OddConv2D):
-    """What a bias-free convolution of k x k with odd k at a stride has for its input's gradient.
+    """A transposed convolution without a bias, k x k with odd k.
 
-    An image becomes ``stride`` times as high and as wide: each of its elements is multiplied by
-    the kernel, and what falls on one place is added up; (k - 1) / 2 rows and columns before the
-    first are left out, and as many behind as are too many. It begins as PyTorch's does.
-    Kernel layout: (k, k, out, in).
+    The height and width of the image are multiplied by ``stride``. Each element is multiplied by
+    the kernel, and overlapping results are added. The first (k - 1) / 2 rows and columns are
+    cropped, and the excess at the end. The initialization is that of PyTorch. Kernel layout:
+    (k, k, out, in).
     """
 
     kind: ClassVar[str] = "conv_transpose2d"
     initial_values: ClassVar[Mapping[str, InitialValue]] = {"kernel": Distribution.FAN_IN_UNIFORM}
-    # A kernel whose last axis is not its own channels cannot be widened.
+    # A kernel cannot be widened if its last axis is not the output channels.
     channel_role: ClassVar[ChannelRole] = ChannelRole.REARRANGES
 
     stride: int

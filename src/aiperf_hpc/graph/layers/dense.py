@@ -23,8 +23,8 @@ from aiperf_hpc.untrusted.bounds import LARGEST
 class Dense(Layer):
     """x @ kernel + bias on vectors. Kernel layout: (in, out).
 
-    The kernel may be penalised: l2 times the sum of its squares is a part of what is minimized,
-    whose gradient is 2 l2 w. It is in no loss that is reported.
+    An optional L2 penalty of the kernel, l2 times the sum of its squares, is added to the minimized
+    loss (its gradient is 2 l2 w). Reported losses do not include it.
     """
 
     kind: ClassVar[str] = "dense"
@@ -33,7 +33,7 @@ class Dense(Layer):
 
     units: int
     initial: Distribution = Distribution.HE_NORMAL
-    """The kernel's; the bias begins at 0."""
+    """Initial distribution of the kernel; the bias is initially 0."""
     l2: float = 0.0
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class Dense(Layer):
 
 @layer_class
 class PositionwiseDense(Dense):
-    """The same dense layer for each vector of a sample: (vectors, in) to (vectors, units)."""
+    """A dense layer applied to each vector of a sample: (vectors, in) to (vectors, units)."""
 
     kind: ClassVar[str] = "positionwise_dense"
 
@@ -75,12 +75,12 @@ class PositionwiseDense(Dense):
 
 @layer_class
 class Embedding(Layer):
-    """A vector for each integer below ``vocabulary``. Table layout: (vocabulary, channels)."""
+    """An embedding of the integers below ``vocabulary``. Table layout: (vocabulary, channels)."""
 
     kind: ClassVar[str] = "embedding"
     initial_values: ClassVar[Mapping[str, InitialValue]] = {"table": Distribution.STANDARD_NORMAL}
     decayed: ClassVar[frozenset[str]] = frozenset({"table"})
-    # Its table has no channels to read, as a kernel has, so that a morphism cannot widen it.
+    # Unlike a kernel, its table has no input channels, so a morphism cannot widen it.
     channel_role: ClassVar[ChannelRole] = ChannelRole.REARRANGES
 
     vocabulary: int

@@ -1,4 +1,4 @@
-"""Normalization, its scale and shift alone, and dropout."""
+"""Batch normalization, channel-wise scale and shift, and dropout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aiperf_hpc.graph.layers.base import (
 
 @layer_class
 class BatchNorm(Layer):
-    """Batch normalisation over all but the last axis, with scale (gamma) and shift (beta)."""
+    """Batch normalization over all but the last axis, with scale (gamma) and shift (beta)."""
 
     kind: ClassVar[str] = "batch_norm"
     initial_values: ClassVar[Mapping[str, InitialValue]] = {
@@ -28,9 +28,9 @@ class BatchNorm(Layer):
     output_kept: ClassVar[bool] = False
     follower: ClassVar[bool] = True
     epsilon: ClassVar[float] = 1e-5
-    """What is added to the variance before its square root is taken."""
+    """Number added to the variance before its square root."""
     momentum: ClassVar[float] = 0.9
-    """The share of the running statistics that a training step leaves of them."""
+    """Fraction of the running statistics that a training step retains."""
 
     def parameters(self, *inputs: Shape) -> dict[str, Shape]:
         return {"gamma": inputs[0][-1:], "beta": inputs[0][-1:]}
@@ -41,11 +41,11 @@ class BatchNorm(Layer):
 
 @layer_class
 class ChannelAffine(Layer):
-    """scale * x + shift, each channel its own: what is trained of a normalisation, without it."""
+    """scale * x + shift per channel: the trainable part of a normalization."""
 
     kind: ClassVar[str] = "channel_affine"
     initial_values: ClassVar[Mapping[str, InitialValue]] = {"scale": 1.0, "shift": 0.0}
-    # A parameter for each channel that it reads, which no morphism adds.
+    # It has a parameter per input channel, which no morphism adds.
     channel_role: ClassVar[ChannelRole] = ChannelRole.REARRANGES
 
     def parameters(self, *inputs: Shape) -> dict[str, Shape]:
@@ -54,10 +54,10 @@ class ChannelAffine(Layer):
 
 @layer_class
 class Dropout(Layer):
-    """Zeros in place of a share ``rate`` of all elements in training; the identity in inference.
+    """Dropout of a fraction ``rate`` of the elements in training; the identity in inference.
 
-    Inverted dropout (Srivastava et al. 2014): what is kept is divided by 1 - rate in training, so
-    that each element keeps its mean. Each element is dropped or kept by itself.
+    Inverted dropout (Srivastava et al. 2014): remaining elements are divided by 1 - rate in
+    training, which preserves their mean. Elements are dropped independently.
     """
 
     kind: ClassVar[str] = "dropout"

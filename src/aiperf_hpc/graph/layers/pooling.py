@@ -19,9 +19,9 @@ from aiperf_hpc.graph.layers.base import (
 class MaxPool2D(Layer):
     """Maximum over k x k windows with odd k, padded by (k - 1) / 2 on every side.
 
-    With ``same`` padded as TensorFlow's SAME pads: as little as its windows need on each axis. Of
-    an odd number the element more is behind. So a window of 3 at stride 2 begins at the first
-    element of an axis of even length, instead of before it.
+    With ``same``, the padding is TensorFlow's SAME: the minimum that the windows need on each axis,
+    with an odd element at the end. A window of 3 at stride 2 then starts at the first element of an
+    axis of even length instead of before it.
     """
 
     kind: ClassVar[str] = "max_pool2d"
@@ -36,7 +36,7 @@ class MaxPool2D(Layer):
         return SlidingWindow(self.kernel, self.stride)
 
     def padding(self, *places: int) -> list[tuple[int, int]]:
-        """Return what is added before and behind each axis of so many elements."""
+        """Return the padding before and after each axis with the given numbers of elements."""
         if not self.same:
             return [self.window.padding for _ in places]
         reached = [(n - 1) // self.stride * self.stride + self.kernel for n in places]
@@ -52,8 +52,8 @@ class MaxPool2D(Layer):
 class MaxPool3D(Layer):
     """Maximum over k x k x k windows with any k.
 
-    Padded by (k - 1) // 2 before and k // 2 behind each axis: windows of 2 at stride 2 on axes of
-    even length reach no padding.
+    Padded by (k - 1) // 2 before and k // 2 after each axis. Windows of 2 at stride 2 on axes of
+    even length do not reach the padding.
     """
 
     kind: ClassVar[str] = "max_pool3d"

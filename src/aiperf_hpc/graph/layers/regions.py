@@ -1,7 +1,7 @@
-"""Layers of a detector of two stages, as Faster R-CNN is (Ren et al. 2015).
+"""Layers of a two-stage detector such as Faster R-CNN (Ren et al. 2015).
 
-Boxes are (top, left, bottom, right) in pixels of the sample, the latter two behind the last row and
-column. Regions of one sample are (regions, height, width, channels), or (regions, features).
+Boxes are (top, left, bottom, right) in pixels of the sample, with bottom and right exclusive.
+Regions of a sample have the shape (regions, height, width, channels) or (regions, features).
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from aiperf_hpc.graph.layers.base import (
 )
 
 BOX = 4
-"""Numbers of a box."""
+"""Number of values of a box."""
 SHARED_KERNEL = 3
-"""Of the convolution that a proposal head begins with, along each axis."""
+"""Kernel size of the first convolution of a proposal head."""
 RATIOS = (0.5, 1.0, 2.0)
-"""The heights of anchors by their widths."""
+"""Ratios of height to width of the anchors."""
 LEVEL = 3
-"""What is said of a level of features: rows, columns, and the pixels from one to the next."""
+"""Number of values of a feature level: rows, columns and stride in pixels."""
 
 Level = tuple[int, int, int]
 
 
 @layer_class
 class ProposalHead(Layer):
-    """What tells of each anchor whether something is there, and where: on all levels the same.
+    """The head of a region proposal network, with the same weights on all levels.
 
-    A 3 x 3 convolution with a ReLU, and two of 1 x 1 that read it, each with a bias. Reads the
-    levels' features, (height, width, channels); gives a row of an anchor's score and four shifts,
-    (anchors, 5), by level, row, column and the anchors of a place.
+    A 3 x 3 convolution with a ReLU is followed by two 1 x 1 convolutions; all have a bias. The
+    inputs are the features of the levels, (height, width, channels). The output has a row per
+    anchor with a score and four shifts, (anchors, 5), ordered by level, row, column and anchor.
     """
 
     kind: ClassVar[str] = "proposal_head"
@@ -57,12 +57,12 @@ class ProposalHead(Layer):
     unfolds_input: ClassVar[bool] = True
 
     channels: int
-    """Of the 3 x 3 convolution."""
+    """Channels of the 3 x 3 convolution."""
     anchors: int
-    """Of a place."""
+    """Number of anchors per position."""
 
     def places(self, *inputs: Shape) -> int:
-        """Return the places of all levels. Raises GraphError where channels differ."""
+        """Return the number of positions on all levels. Raises GraphError if channels differ."""
         require(
             len({image(shape)[2] for shape in inputs}) == 1,
             f"proposal_head: levels must have the same channels, got {inputs}",
@@ -86,16 +86,15 @@ class ProposalHead(Layer):
 
 @layer_class
 class Proposals(Layer):
-    """The boxes that the second stage looks at: so many for every sample.
+    """The region proposals for the second stage, a fixed number per sample.
 
-    Of each level the ``before`` anchors of the highest scores, each where its shifts put it,
-    without those that lie on one of a higher score by more than ``overlap``; of all levels together
-    the best ones. In training the true boxes are put to the best ``kept`` of them, and ``count``
-    are drawn: a quarter at most of those that lie on a true box. Where there are fewer, the rest
-    are empty.
+    The ``before`` anchors with the highest scores of each level are shifted and filtered by
+    non-maximum suppression with the threshold ``overlap``; then the best of all levels are
+    selected. In training, the ground-truth boxes are added to the best ``kept`` proposals, and
+    ``count`` are sampled, at most a quarter of them on a ground-truth box. Missing ones are empty.
 
-    Reads the rows of a ``ProposalHead``, and the true boxes, (boxes, 5), which in inference are not
-    read. What it gives has no gradient.
+    The inputs are the rows of a ``ProposalHead`` and the ground-truth boxes, (boxes, 5), which are
+    not read in inference. The output has no gradient.
     """
 
     kind: ClassVar[str] = "proposals"
@@ -106,11 +105,11 @@ class Proposals(Layer):
     before: int
     kept: int
     levels: tuple[Level, ...]
-    """Of each: rows, columns, and the pixels from one to the next."""
+    """Rows, columns and stride in pixels of each level."""
     sizes: tuple[int, ...]
-    """Sides of square anchors in pixels: one a level, or, where there is one, all of it."""
+    """Sides of square anchors in pixels: one per level, or all for the only level."""
     height: int
-    """Of a sample, in pixels."""
+    """Height of a sample in pixels."""
     width: int
     overlap: float = 0.7
 
@@ -136,12 +135,12 @@ class Proposals(Layer):
 
     @property
     def of_a_level(self) -> tuple[tuple[int, ...], ...]:
-        """The sizes of each level's anchors."""
+        """Anchor sizes of each level."""
         return (self.sizes,) if len(self.levels) == 1 else tuple((size,) for size in self.sizes)
 
     @property
     def anchors(self) -> tuple[int, ...]:
-        """The number of each level's anchors."""
+        """Number of anchors of each level."""
         return tuple(
             rows * columns * len(sizes) * len(RATIOS)
             for (rows, columns, _), sizes in zip(self.levels, self.of_a_level, strict=True)
@@ -158,22 +157,22 @@ class Proposals(Layer):
 
 @layer_class
 class RegionAlign(Layer):
-    """Each box's features, size x size of them, by bilinear interpolation (He et al. 2017).
+    """RoIAlign: size x size features of each box by bilinear interpolation (He et al. 2017).
 
-    The mean of 2 x 2 samples for each. Of several levels a box has that on which it is some 14 to
-    28 places large (Lin et al. 2017, equation 1). Reads boxes, (regions, 4), and the levels'
-    features.
+    Each feature is the mean of 2 x 2 samples. With several levels, a box uses the level on which
+    its size is about 14 to 28 positions (Lin et al. 2017, equation 1). The inputs are boxes,
+    (regions, 4), and the features of the levels.
     """
 
     kind: ClassVar[str] = "region_align"
     inputs: ClassVar[tuple[int, int | None]] = (2, None)
     channel_role: ClassVar[ChannelRole] = ChannelRole.REARRANGES
     samples: ClassVar[int] = 2
-    """Along each axis of one of its values."""
+    """Number of samples per feature along each axis."""
 
     size: int
     strides: tuple[int, ...]
-    """The pixels from one place to the next, of each level."""
+    """Stride of each level in pixels."""
 
     def __post_init__(self) -> None:
         Layer.__post_init__(self)
@@ -199,7 +198,7 @@ class RegionAlign(Layer):
 
 @layer_class
 class RegionAverage(Layer):
-    """The mean over each region's height and width: (regions, channels)."""
+    """Mean over the height and width of each region: (regions, channels)."""
 
     kind: ClassVar[str] = "region_average"
 
@@ -223,11 +222,11 @@ class RegionFlatten(Layer):
 
 @layer_class
 class Detector(Layer):
-    """All that a detector says, in one vector, since a graph has one output.
+    """All results of a detector in one vector, because a graph has one output.
 
-    Reads the rows of a ``ProposalHead``, (anchors, 5), boxes, (regions, 4), their classes' scores,
-    (regions, classes), and shifts, (regions, 4 classes), the background's among them, which are of
-    no use; gives them behind each other.
+    The inputs are the rows of a ``ProposalHead``, (anchors, 5), boxes, (regions, 4), class scores,
+    (regions, classes), and shifts, (regions, 4 classes), including unused ones of the background.
+    The output is their concatenation.
     """
 
     kind: ClassVar[str] = "detector"

@@ -31,7 +31,7 @@ class Flatten(Layer):
 
 @layer_class
 class Tile(Layer):
-    """An image of one pixel, repeated over a height and a width."""
+    """Repetition of a one-pixel image over a height and a width."""
 
     kind: ClassVar[str] = "tile"
     output_kept: ClassVar[bool] = False
@@ -47,7 +47,7 @@ class Tile(Layer):
 
 @layer_class
 class NearestResize2D(Layer):
-    """Each place of a larger or smaller image takes the nearest one's values: floor(i in / out)."""
+    """Nearest-neighbor resizing of an image: output i has the values of input floor(i in / out)."""
 
     kind: ClassVar[str] = "nearest_resize2d"
     output_kept: ClassVar[bool] = False
@@ -61,7 +61,7 @@ class NearestResize2D(Layer):
 
 @layer_class
 class Input(Layer):
-    """The samples of a dataset, of one fixed shape."""
+    """An input layer for the samples of a dataset, with a fixed shape."""
 
     kind: ClassVar[str] = "input"
     inputs: ClassVar[tuple[int, int | None]] = (0, 0)
@@ -69,7 +69,7 @@ class Input(Layer):
 
     shape: Shape
     dtype: str = "float32"
-    """``int32`` for samples that are integers, such as the numbers of words."""
+    """``int32`` for integer samples, such as token numbers."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
