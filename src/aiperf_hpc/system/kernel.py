@@ -84,7 +84,7 @@ def _model_by_lscpu() -> str:
         fields = json.loads(output_of("lscpu", "--json"))["lscpu"]
         said = [f["data"] for f in fields if f["field"] == "Model name:"]
     except (ValueError, LookupError, TypeError):
-        raise AbsentError("lscpu did not print what it should") from None
+        raise AbsentError("lscpu printed unexpected output") from None
     if not said or said[0] in (None, "-"):
         raise AbsentError("neither the kernel nor lscpu knows the name")
     return str(said[0])
@@ -276,7 +276,7 @@ def container(root: Path, environment: Mapping[str, str]) -> str:
         return "podman"
     if (root / ".dockerenv").exists():
         return "docker"
-    raise AbsentError("no mark of docker, podman, apptainer, enroot or kubernetes")
+    raise AbsentError("no sign of docker, podman, apptainer, enroot or kubernetes")
 
 
 def _root_mount(root: Path) -> str:
@@ -297,7 +297,7 @@ def _name(root: Path) -> str:
         for line in (text_or_none(root / file) or "").splitlines():
             if line.startswith("PRETTY_NAME="):
                 return line.partition("=")[2].strip("\"'")
-    raise AbsentError("/etc/os-release names none")
+    raise AbsentError("/etc/os-release has no name")
 
 
 def _hardware(root: Path) -> str:

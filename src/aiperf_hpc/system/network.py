@@ -99,5 +99,5 @@ def _gigabits(interface: Path) -> float:
 def _driver(interface: Path) -> str:
     driver = interface / "device/driver"
     if not driver.exists():
-        raise AbsentError("no driver is behind it")
+        raise AbsentError("it has no driver")
     return driver.resolve().name

@@ -1,4 +1,4 @@
-"""Description of a system by its owner: a YAML file with what cannot be detected."""
+"""Description of a system by its owner: a YAML file with properties that cannot be detected."""
 
 from __future__ import annotations
 

@@ -253,7 +253,7 @@ def sampled(
                         sample_until(own, over, seconds=seconds, clock=clock, record=record)
         except AIPerfError as error:
             sys.stderr.write(f"aiperf: no more telemetry: {error}\n")
-        except Exception as error:  # noqa: BLE001 -- told; the benchmark goes on without it
+        except Exception as error:  # noqa: BLE001 -- reported; the benchmark continues without it
             traceback.print_exc()
             why = f"unexpected {type(error).__name__}: {error}"
             with suppress(AIPerfError):  # The error was already reported.

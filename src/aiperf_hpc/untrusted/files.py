@@ -36,8 +36,8 @@ _NO_BRACKETS = bytes(set(range(256)) - _STEPS.keys())
 MOST_YAML_BYTES = 1024 * 1024
 """Maximum size of a YAML file in bytes; the run.yaml for a node with 1,024 cores has 30 kB."""
 MOST_YAML_VALUES = 10_000
-"""Maximum number of values in a YAML file, with aliases expanded. Reading them lasts a second; a
-run.yaml has 300 values plus one per core."""
+"""Maximum number of values in a YAML file, with aliases expanded, which are read in about a second.
+A run.yaml has 300 values plus one per core."""
 MOST_DIGITS = 40
 """Maximum length of a number in YAML in characters. A float has at most 25; Python refuses to print
 integers of more than 4,300 digits, which YAML may contain in hexadecimal."""
