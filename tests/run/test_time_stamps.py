@@ -75,7 +75,7 @@ def test_a_stamp_tells_when_and_below_which_root(
 def test_a_stamp_is_of_one_head_of_one_run(stamped: TimeStamped) -> None:
     other = stamped.model_copy(update={"head": JournalDigest(bytes=8, sha256="0" * 64)})
     for run, event in (("other", stamped), (RUN, other)):
-        with pytest.raises(NoStampError, match="something else"):
+        with pytest.raises(NoStampError, match="another message"):
             check_stamp(run, event)
 
 
