@@ -78,7 +78,7 @@ def lay_out(
         busy = time.process_time()
         prepare_imagenet(folder / "source", folder / stored, options)
         busy = 1e3 * (time.process_time() - busy) / (images + CLASSES)
-        print(f"prepared as {stored}: {busy:.3g} processor ms an image", flush=True)
+        print(f"prepared as {stored}: {busy:.3g} processor ms per image", flush=True)
 
 
 def ours(engine: str, stored: Stored = "jpeg") -> Callable[[Path], Iterator[int]]:
@@ -269,7 +269,7 @@ def main() -> None:
 
 def show(found: Mapping[str, Sequence[Rate]]) -> None:
     """Print the rates."""
-    heading("reader", "images a second and core", "processor ms an image")
+    heading("reader", "images per second and core", "processor ms per image")
     for name, rates in found.items():
         row(name, spread([r.images for r in rates]), spread([r.processor for r in rates]))
 

@@ -61,7 +61,7 @@ def compare(name: str, size: int, rounds: int) -> dict[str, Any]:
         runs = in_turns(turns, rounds)
     print()
     title = f"{name}, {size}, batch {case.batch}, load {load:.1f}"
-    heading(title, "samples/s", "processor ms a sample")
+    heading(title, "samples/s", "processor ms per sample")
     for reader, each in runs.items():
         row(reader, *(spread(values) for values in zip(*each, strict=True)))
     return {**runs, "load": load, "size": size}

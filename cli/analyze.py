@@ -83,7 +83,7 @@ class ScaleOptions:
         option(
             "--vflops-exponent",
             "N",
-            "n of Valid FLOPS. Default: HPC AI500's, 5 or 10 by the benchmark.",
+            "n of Valid FLOPS. Default: HPC AI500's, 5 or 10 depending on the benchmark.",
             _positive,
         ),
     ] = None
@@ -124,7 +124,7 @@ class MachineOptions:
         option(
             "--precision",
             "PERCENT",
-            "Wanted precision of the mean of repeated runs, and of a run's score; 1.",
+            "Target precision of the mean of repeated runs, and of a run's score; 1.",
             _percent,
             show_default=False,
         ),
@@ -250,9 +250,9 @@ def rank(
 ) -> int:
     """Rank verified runs by their score.
 
-    Every run in the folder is verified first. Only those that pass and keep the benchmark's rules
-    have a rank; others are listed apart, each with the reason. With --key, one of these keys must
-    have signed each.
+    Every run in the folder is verified first. Only runs that pass and satisfy the benchmark's
+    rules are ranked; others are listed separately, each with the reason. With --key, one of these
+    keys must have signed each.
 
     Examples:
       $ aiperf rank runs

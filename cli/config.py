@@ -112,8 +112,8 @@ def check(
     """Check a configuration and report the division in which its runs may be official.
 
     Only the configuration is checked here: `aiperf start --division` checks the dataset, the code
-    and the environment too. The exit status is 1 if runs can be official in
-    neither division, or not in the requested one. For workloads other than automl, the command
+    and the environment too. The exit status is 1 if runs cannot be official in either division,
+    or in the requested one. For workloads other than automl, the command
     reports the closed division of the workload's own benchmark.
 
     Examples:
@@ -168,7 +168,7 @@ def init(
 ) -> int:
     """Write a configuration file with all settings and their descriptions.
 
-    Without FILE, it is `aiperf.yaml`. An existing file is not overwritten.
+    FILE defaults to `aiperf.yaml`. An existing file is not overwritten.
 
     Examples:
       $ aiperf config init

@@ -35,7 +35,7 @@ def logs(run: Run, replica: Replica = None, lines: Lines = 20, follow: Follow = 
     """Show a run's events and the output of its processes.
 
     Prints the last lines of each process's output with the file's name, then the events of all
-    journals in the order of time (UTC), without periodic records.
+    journals in chronological order (UTC), without periodic records.
 
     Examples:
       $ aiperf logs last

@@ -34,7 +34,9 @@ class AllreduceOptions:
     ] = None
     repetitions: Annotated[int | None, option("--repetitions", "N", "Of each size; 100.")] = None
     largest: Annotated[float | None, option("--largest", "N", "Elements; 1e8.")] = None
-    quick: Annotated[bool, flag("--quick", "10 of each size, up to 1e6 elements.")] = False
+    quick: Annotated[bool, flag("--quick", "10 repetitions of each size, up to 1e6 elements.")] = (
+        False
+    )
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class PeakOptions:
 
     engine: Annotated[str | None, option("--engine", "NAME", "torch or tensorflow; all.")] = None
     data: Annotated[
-        Path | None, path_option("--data", "DIR", "Read files there; else in --out.")
+        Path | None, path_option("--data", "DIR", "Read files in DIR instead of in --out.")
     ] = None
     ranks: Annotated[int | None, option("--ranks", "N", "Of the all-reduce.")] = None
     quick: Annotated[bool, flag("--quick", "One engine and back end, 10 s.")] = False
@@ -154,7 +156,7 @@ def system(
 ) -> int:
     """Describe this machine, or the machine of a run.
 
-    Lists nodes, equal ones together, with processors, memory, accelerators, network, file systems
+    Lists nodes, grouped if equal, with processors, memory, accelerators, network, file systems
     and software. Missing facts are listed with the reason.
 
     Examples:
@@ -216,7 +218,7 @@ def profile(
     out: Out = Path("profile"),
     json: Json = False,
 ) -> int:
-    """Break training steps of a network down by kernels, with the framework's profiler.
+    """Break down a network's training steps by kernel, with the framework's profiler.
 
     Examples:
       $ aiperf profile 20261121-101500-imagenet-3f2a

@@ -115,7 +115,7 @@ Out = Annotated[Path, path_option("--out", "DIR", "A folder for the result.")]
 FinalJson = Annotated[bool, flag("--json", "Print the final status as JSON.")]
 Config = Annotated[str, config_option("A YAML file or a preset: {}.")]
 PerhapsConfig = Annotated[
-    str | None, config_option("A YAML file or a preset: {}. Default: that of the workload.")
+    str | None, config_option("A YAML file or a preset: {}. Default: the workload's preset.")
 ]
 Assignments = Annotated[
     list[str] | None,

@@ -79,7 +79,7 @@ class RepeatOptions:
     """The number of runs, and their seeds."""
 
     repeat: Annotated[
-        int | None, option("--repeat", "N", "N runs one after another, and their variation.")
+        int | None, option("--repeat", "N", "Run N times in sequence and report the variation.")
     ] = None
     same_seed: Annotated[bool, flag("--same-seed", "With --repeat: one seed for all.")] = False
 

@@ -52,7 +52,7 @@ def report(
     key: SigningKey = None,
     json: Json = False,
 ) -> int:
-    """Write a run's report, also during the run.
+    """Write a run's report, even during the run.
 
     Prints the path of the page, the rules of the benchmark that the run violates, each with its
     first reason, and last the score. All reasons are on the page and in `report/result.txt`.
@@ -124,8 +124,8 @@ def verify(
     result is official by the benchmark's rules.
 
     The exit status is 0 if the records are consistent and each re-executed trial is as recorded,
-    else 1. With --official it is 3 if that holds and the result is not official. --key names the
-    keys of which one must have signed the run. With --witness, one of these witnesses must have
+    else 1. With --official it is 3 if that holds and the result is not official. With --key,
+    one of these keys must have signed the run. With --witness, one of these witnesses must have
     seen the run from its start to its end.
 
     Examples:

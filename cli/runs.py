@@ -72,7 +72,7 @@ def compare(runs: SomeRuns, json: Json = False) -> int:
     """Compare runs: their configuration, machines, scores, time and energy.
 
     A folder of repeated runs is compared by their means, with their coefficient of variation. The
-    exit status is 0 if the scores may be held against each other, else 1.
+    exit status is 0 if the scores are comparable, else 1.
 
     Examples:
       $ aiperf compare runs/a runs/b

@@ -44,7 +44,7 @@ def sign(
 ) -> int:
     """Sign a finished run.
 
-    The signature is of the manifest, which has the SHA-256 of every file of the run. With a key
+    The signature covers the manifest, which has the SHA-256 of every file of the run. With a key
     that has a passphrase, or is in an agent or a token, sign with OpenSSH:
     `ssh-keygen -Y sign -n run@aiperf-hpc -f KEY RUN/report/manifest.json`.
 
@@ -90,8 +90,8 @@ def witness(
 
     Runs send the digest of the primary's journal periodically (`witness.urls`); the server signs
     and logs each digest with its time. It receives nothing else. Anybody can run a server; its
-    statements are worth something if its operator does not profit from the result. The first start
-    makes its key; others verify its statements with DIR/key.pub.
+    statements carry weight only if the operator does not profit from the result. The first start
+    creates its key; others verify its statements with DIR/key.pub.
 
     Examples:
       $ aiperf witness /var/lib/aiperf-witness --address 0.0.0.0:8766

@@ -129,10 +129,11 @@ def start(
     """Run the benchmark.
 
     Each node has a replica that searches for networks and trains them for the whole time; with a
-    --workload of another benchmark it trains that one's network, to its target. The score is
+    --workload of another benchmark it trains that benchmark's network to its target. The score is
     operations per second, recounted from the records by `aiperf verify`. Without --detach the run
-    is shown while it lasts; the first Ctrl-C stops it gracefully, the second at once.
-    Needs an engine: the extra `cpu`, `cuda` or `torch`; of several ranks a collective, e.g. `mpi`.
+    is displayed until it ends; the first Ctrl-C stops it gracefully, the second at once.
+    Needs an engine: the extra `cpu`, `cuda` or `torch`; with several ranks also a collective, e.g.
+    `mpi`.
 
     Examples:
       $ aiperf start --nodes 2 --hours 0.05

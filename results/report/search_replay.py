@@ -20,7 +20,7 @@ from aiperf_hpc.trial import TrialState, Value
 LEAST_PAIRS = 3
 """Candidates below which a rank correlation says nothing."""
 
-OBJECTIVE = "the predicted accuracy where there is one, else the reached"
+OBJECTIVE = "the predicted accuracy if there is one, else the accuracy reached"
 
 
 class CandidateOutcome(Value):
@@ -203,7 +203,7 @@ def _summary(replay: SearchReplay) -> list[str]:
         lines.append(f"rank correlation of expected and objective: {replay.rank_correlation:.2f}")
     if replay.judged:
         lines.append(
-            f"expected is off the objective by {percent(replay.mean_absolute_error)} on average; "
+            f"mean absolute error of expected: {percent(replay.mean_absolute_error)}; "
             f"{percent(replay.within_two_deviations, 0)} within two deviations"
         )
     return lines

@@ -39,7 +39,7 @@ const frame = {
 
 function askForToken() {
   token.hidden = !(unread || unchanged);
-  show(token.querySelector("label"), unread ? "This service needs a token to be read." : "A change needs a token; then ask for it again.");
+  show(token.querySelector("label"), unread ? "Reading from this service requires a token." : "Changes need a token; enter it and try again.");
 }
 
 /** Return the parts of the address behind `#/`. */

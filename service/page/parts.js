@@ -79,7 +79,7 @@ function models(found) {
     found.median_seconds === null ? null
       : figure("Time to target", "median", duration(found.median_seconds), exact(`the median of ${good} of ${ended} models`)),
     figure("Models a minute", "models",
-      found.models_per_minute === null ? none(target === null ? `none of ${begun} has come to its end` : `none of ${begun} has reached ${target}`)
+      found.models_per_minute === null ? none(target === null ? `none of ${begun} has finished` : `none of ${begun} has reached ${target}`)
         : String(Number(found.models_per_minute.toPrecision(4))),
       exact(`${found.scaling} scaling: ${many}; ${number(ended, "model")} ended`)),
   ];

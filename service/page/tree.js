@@ -20,8 +20,8 @@ export function tree({ nodes: known, total, measure }, { run, trial }) {
   const height = 2 * EDGE + ROW * (nodes.length ? Math.max(...placed.values().map(({ row }) => row)) : 0);
   const reachable = placed.has(trial) ? trial : nodes[0].id;
   return [
-    h("p", { class: "lead" }, total > nodes.length ? `The latest and what they grew from: ${whole(nodes.length)} of ${whole(total)} trials. ` : `${whole(total)} trials. `,
-      `Colour is ${measureLabel(measure)}: the lighter, the better. A choice shows layers, operations and curve; arrow keys go from one to the next.`),
+    h("p", { class: "lead" }, total > nodes.length ? `The latest trials and their ancestors: ${whole(nodes.length)} of ${whole(total)}. ` : `${whole(total)} trials. `,
+      `Color shows ${measureLabel(measure)} (lighter is better). Select a trial to see its layers, operations and curve; arrow keys move between trials.`),
     h("div", { class: "scroll tree-scroll", role: "region", "aria-label": "Drawing: tree of networks", tabindex: 0 },
       s("svg", { class: "networks", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Tree of networks" },
         nodes.map((node) => edge(node, placed)),

@@ -35,7 +35,7 @@ export function trialDetail(detail, { run, status }, width) {
     h("h3", {}, `Curve of ${measureLabel(measure)}`),
     curve.length ? drawn(curve, measure, width) : h("p", { class: "none" }, "No evaluation has been completed yet."),
     h("h3", {}, "Layers"),
-    h("p", { class: "lead" }, "Operations are those of one sample. What a morphism put in is marked."),
+    h("p", { class: "lead" }, "Operations are those of one sample. Layers that a morphism inserted are marked."),
     table("Layers", LAYERS, layers.map(layer), "layers"),
   ];
 }

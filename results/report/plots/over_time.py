@@ -225,7 +225,7 @@ def telemetry_plots(telemetry: TelemetryReport | None) -> list[Plot]:
 
 
 _TOGETHER = (
-    ("power", "Power", "All that is metered, all nodes together.", "W"),
+    ("power", "Power", "Sum of all metered components of all nodes.", "W"),
     ("network", "Networks",
      "Received and sent by all nodes together, by interfaces and by verbs.", "B/s"),
     ("disk", "Disks", "Read and written by the block devices of all nodes together.", "B/s"),

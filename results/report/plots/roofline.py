@@ -162,7 +162,7 @@ def _caption(panels: Sequence[Panel]) -> str:
 def _words(roofs: Sequence[Roof], panels: Sequence[Panel]) -> str:
     of = {roof.name: roof.rate for roof in roofs}
     peaks = ", ".join(f"{roof.name} {si(roof.rate, 'OPS')}" for roof in roofs)
-    parts = [f"Operations a second over operations a byte, logarithmic; peaks: {peaks}."]
+    parts = [f"Operations per second over operations per byte, logarithmic; peaks: {peaks}."]
     for panel in panels:
         best = max(panel.points, key=lambda point: point.rate)
         share = f", {percent(best.rate / of[best.precision], 0)} of its peak" if (
@@ -170,7 +170,7 @@ def _words(roofs: Sequence[Roof], panels: Sequence[Panel]) -> str:
         ) else ""  # fmt: skip
         parts.append(
             f"{panel.kind.capitalize()} of {si(panel.bandwidth, 'B/s')}: {len(panel.points)} "
-            f"networks, the fastest at {best.intensity:.3g} operations a byte with "
+            f"networks, the fastest at {best.intensity:.3g} operations per byte with "
             f"{si(best.rate, 'OPS')}{share}."
         )
     return " ".join(parts)

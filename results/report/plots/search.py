@@ -91,11 +91,11 @@ def _caption(
     drawn: Sequence[TrialReport], evaluated: Sequence[TrialReport], best: TrialReport | None
 ) -> str:
     number = len({trial.id for trial in drawn})
-    said = "One line a trial, a point after each epoch that was evaluated."
+    said = "One line per trial, with a point after each evaluated epoch."
     if best is not None:
         said += f" The strong one is {best.id}, the best."
     if number < len(evaluated):
-        said += f" {number} of {len(evaluated):,} trials, evenly taken; report.json has all."
+        said += f" {number} of {len(evaluated):,} trials, evenly sampled; report.json has all."
     return said
 
 
@@ -140,7 +140,7 @@ def hyperparameters_plot(trials: Sequence[TrialReport], measure: Measure) -> Plo
         "medians. Trials differ in more than one of them, and in their networks."
     )
     if len(shown) < len(tuned):
-        caption += f" {len(shown)} of {len(tuned):,} trials, evenly taken."
+        caption += f" {len(shown)} of {len(tuned):,} trials, evenly sampled."
     words = ", ".join(_name_text(name) for name in names)
     description = f"A scatter plot by {words}."
     return Plot("Effects of hyperparameters", caption, description, canvas.svg)
@@ -221,7 +221,7 @@ def prediction_plot(candidates: Sequence[CandidateOutcome]) -> Plot | None:
         "of longer training, which the search uses. Line: the best reached so far."
     )
     if len(shown) < len(judged):
-        caption += f" {len(shown)} of {len(judged):,} candidates, evenly taken."
+        caption += f" {len(shown)} of {len(judged):,} candidates, evenly sampled."
     return Plot("Expected, reached and predicted", caption, words, canvas.svg)
 
 

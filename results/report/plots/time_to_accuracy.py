@@ -88,7 +88,7 @@ def threshold_plot(
         _legend(canvas.figure, curves)
     caption = (
         "Rings: the ranking changes there; the entry has overtaken another since the threshold "
-        "before. A line ends where its entry never got further."
+        "before. A line ends at the last threshold that its entry reached."
     )
     words = _thresholds_in_words(subject, thresholds, curves)
     return Plot(f"Threshold sensitivity of {subject}", caption, words, canvas.svg)

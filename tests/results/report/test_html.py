@@ -124,7 +124,7 @@ def _rects(lanes: Lanes) -> list[tuple[str, Attributes]]:
 def test_of_4096_replicas_the_page_says_which_it_draws(small: Report) -> None:
     text = render(with_trials(small, [60.0], replicas=4096), [])
     assert len(Lanes(text).lanes) == MOST_REPLICAS
-    assert f"Drawn are the {MOST_REPLICAS} of 4,096 replicas that trained and evaluated" in text
+    assert f"Only the {MOST_REPLICAS} of 4,096 replicas that trained and evaluated" in text
 
 
 def test_the_number_of_a_round_that_has_no_room_is_left_out(small: Report) -> None:

@@ -67,7 +67,7 @@ def test_of_many_trials_some_are_drawn_and_the_caption_says_so() -> None:
     trials = [trial(f"t{n}", [0.1, n / 1000]) for n in range(500)]
     plot = learning_plot(trials, "t7", ACCURACY)
     assert plot is not None
-    assert f"{MOST_CURVES + 1} of 500 trials, evenly taken; report.json has all." in plot.caption
+    assert f"{MOST_CURVES + 1} of 500 trials, evenly sampled; report.json has all." in plot.caption
     assert len(plot.svg) < 200_000
 
 

@@ -146,7 +146,7 @@ def test_expectations_are_judged_against_what_the_search_was_told(predicted: Run
     assert found.mean_absolute_error == pytest.approx((0.01 + 0.10 + 0.09) / 3)
     assert found.within_two_deviations == pytest.approx(1 / 3)
     said = "\n".join(table(found))
-    assert "objective: the predicted accuracy where there is one" in said
+    assert "objective: the predicted accuracy if there is one" in said
     assert "rank correlation of expected and objective: 1.00" in said
 
 
