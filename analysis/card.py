@@ -354,7 +354,7 @@ def lines(card: Card, columns: int = WIDTH) -> Iterator[str]:
     if card.invalid:
         yield ""
         where = "`aiperf report RUN` lists the reasons"
-        official = f"No official result of AIPerf: {card.unofficial}; {where}"
+        official = f"Not an official AIPerf result: {card.unofficial}; {where}"
         yield from wrapped(official, columns, indent=0)
 
 

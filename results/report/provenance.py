@@ -239,7 +239,7 @@ def _all_differences(view: RunView, entries: Iterable[HashedFile]) -> Iterator[D
     known = {entry.path: entry for entry in entries}
     listing = list_files(view.paths.root)
     for other in listing.others:
-        yield Difference(f"{other} is no regular file of this folder; a run has no other")
+        yield Difference(f"{other} is not a regular file; a run contains only regular files")
     yield from _changed(view, known.values(), frozenset(listing.files))
     late = _late_folders(view, known)
     always = {_name(view, path) for path in _always(view.paths)}

@@ -31,13 +31,13 @@ def sign_run(view: RunView, key: PrivateKey) -> PublicKey:
     view.refresh()
     if not is_final(view):
         raise UsageError(
-            f"{root} has no final report, which is what is signed; `aiperf report {root}` writes "
+            f"{root} has no final report to sign; `aiperf report {root}` writes "
             "it once the run has ended"
         )
     if wrong := differences(view):
         raise UsageError(
             f"{root} does not match its manifest: {wrong[0].said}; `aiperf report {root}` writes a "
-            "new one where the records are what they were"
+            "new one if the records are unchanged"
         )
     if not is_complete(view):
         raise UsageError(

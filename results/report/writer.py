@@ -117,12 +117,13 @@ def _take_signature(paths: RunPaths, manifest: ReportManifest, key: PrivateKey |
         OSError: it cannot be removed.
     """
     if key is not None and not manifest.final:
-        raise UsageError(f"{paths.root} has not ended; a run that lasts is not signed")
+        raise UsageError(f"{paths.root} has not ended; only ended runs are signed")
     if not is_signed(paths) or _is_there(paths, manifest):
         return
     if key is None:
         raise RunDirectoryError(
-            f"{paths.root} is signed, and a new report would be another; name a key with --key, or "
+            f"{paths.root} is signed, and a new report would invalidate the signature; "
+            "name a key with --key, or "
             f"remove {paths.signature}"
         )
     paths.signature.unlink()

@@ -7,9 +7,9 @@ import { moment, number } from "./words.js";
 /** In which states of a run what can be asked for. The service decides whether it can be done. */
 const ACTIONS = [
   { what: "stop", states: ["queued", "running", "silent"], title: "Stop this run", button: "Stop it now",
-    words: "The current steps end, it is scored, and it cannot go on." },
+    words: "The current steps end and the run is scored; it cannot be resumed." },
   { what: "resume", states: ["gone", "silent"], title: "Resume this run", button: "Resume it now",
-    words: "Where its primary has died, it goes on as it was; the time in between counts." },
+    words: "If its primary has died, the run resumes; the time in between counts." },
 ];
 const COLUMNS = [["Submission", "names"], ["State"], ["Preset"], ["Nodes", "number"], ["Hours", "number"],
   ["Handed in", "short"], ["Run"], ["Why", "names"], ["Change"]];
@@ -61,7 +61,7 @@ export function submitting(form, said, frame) {
     try {
       settings = JSON.parse(form.elements.settings.value.trim() || "{}");
     } catch (error) {
-      show(said, `The settings are no JSON: ${error.message}`);
+      show(said, `The settings are not valid JSON: ${error.message}`);
       return;
     }
     const name = form.elements.name.value.trim();

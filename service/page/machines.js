@@ -71,7 +71,7 @@ function sum(values) {
 function summary(telemetry, total) {
   const energy = telemetry?.energy;
   return [
-    total > MOST ? `Of ${whole(total)} hosts ${MOST} are shown, those in trouble first. ` : null,
+    total > MOST ? `${MOST} of ${whole(total)} hosts are shown, those with problems first. ` : null,
     telemetry?.why_none ? `No telemetry: ${telemetry.why_none}. The replicas' reports of their own processes are shown. ` : null,
     energy && energy.joules !== null ? `Energy so far ${si(energy.joules, "J")}, ${energy.label}. ` : null,
     telemetry && telemetry.overhead !== null ? `Sampling takes ${percent(telemetry.overhead, 3)} of a core at most.` : null,

@@ -62,7 +62,7 @@ def test_what_was_not_measured_says_why(runs: Path) -> None:
     assert "aiperf peaks --out" in roofline.detail
     text = list(lines(card))
     assert any("not measured: " in line for line in text)
-    official = " ".join(" ".join(text).partition("No official result of AIPerf: ")[2].split())
+    official = " ".join(" ".join(text).partition("Not an official AIPerf result: ")[2].split())
     rules = list(dict.fromkeys(reason.partition(": ")[0] for reason in card.invalid))
     assert len(card.invalid) > len(rules)
     where = "`aiperf report RUN` lists the reasons"

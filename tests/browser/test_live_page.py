@@ -490,7 +490,7 @@ def test_runs_are_submitted_and_cancelled_with_a_token_that_the_tab_keeps(
     _click(page, "#submit summary")
     _fill(page, settings="{")
     _click(page, "#submit form button")
-    page.shows("#queue [data-part=said]", "The settings are no JSON")
+    page.shows("#queue [data-part=said]", "The settings are not valid JSON")
     _fill(page, name="nightly", settings='{"training": {"batch_size": 32}}')
     _click(page, "#submit form button")
     page.shows("#queue [data-part=said]", "a token is needed")

@@ -171,7 +171,7 @@ def time_breakdown_plot(bars: Sequence[TimeBar]) -> Plot:
     shares = [Bar(_short(bar.name), dict(zip(PARTS, bar.minutes, strict=True))) for bar in bars]
     svg = _stacked(shares, PARTS, [f"{sum(bar.minutes):,.2f} min" for bar in bars], "breakdown")
     words = "; ".join(f"{bar.name}: {_time_bar_text(bar)}" for bar in bars)
-    title = "What the time to solution is made of"
+    title = "Parts of the time to solution"
     return Plot(title, _caption(bars), f"A bar chart. {words}.", svg)
 
 

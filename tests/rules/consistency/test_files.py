@@ -99,7 +99,7 @@ def test_what_is_no_regular_file_is_found_and_not_opened(
     make(run.root / "other")
     (said,) = rule_files(run).failures
     assert said.startswith("'other")
-    assert said.endswith("is no regular file of this folder; a run has no other")
+    assert said.endswith("is not a regular file; a run contains only regular files")
 
 
 def test_a_manifest_is_what_was_written_to_the_byte(run: RunPaths) -> None:

@@ -109,10 +109,10 @@ def test_only_a_run_that_is_as_its_manifest_says_is_signed(
     with pytest.raises(UsageError, match=r"manifest.json does not name more: .*; `aiperf report "):
         sign_run(RunView(run), key)
     shutil.rmtree(run.report)
-    with pytest.raises(UsageError, match="has no final report, which is what is signed"):
+    with pytest.raises(UsageError, match="has no final report to sign"):
         sign_run(RunView(run), key)
     lasting = synthetic_run.write_run(tmp_path / "lasting", 1, ended=False).paths
-    with pytest.raises(UsageError, match="has not ended; a run that lasts is not signed"):
+    with pytest.raises(UsageError, match="has not ended; only ended runs are signed"):
         write_report(RunView(lasting), key=key)
     assert not lasting.signature.exists()
 
@@ -124,7 +124,9 @@ def test_a_signed_report_stays_unless_there_is_a_key(
     write_report(RunView(run))
     assert run.signature.read_bytes() == before
     (run.root / "more").touch()
-    with pytest.raises(RunDirectoryError, match="is signed, and a new report would be another"):
+    with pytest.raises(
+        RunDirectoryError, match="is signed, and a new report would invalidate the signature"
+    ):
         write_report(RunView(run))
     write_report(RunView(run), key=load_private_key(keys[1]))
     assert found(run, keys[1]).passed
