@@ -34,7 +34,7 @@ from aiperf_hpc.system.accelerators import VENDORS
 from aiperf_hpc.system.accelerators.nvidia import cuda_version
 from aiperf_hpc.system.accelerators.source import RepeatedProbe
 from aiperf_hpc.system.software import recorded_variables
-from aiperf_hpc.system.storage import mount_of
+from aiperf_hpc.system.storage import known_mount_of
 from aiperf_hpc.system.tools import AbsentError
 from aiperf_hpc.telemetry.energy import rapl_zones
 
@@ -270,7 +270,7 @@ def _official() -> Iterator[Check]:
 def examine_storage(folder: Path) -> Iterator[Check]:
     """Look at ``folder`` as a place for runs."""
     place = nearest_existing(folder)
-    mount = mount_of(place.resolve())
+    mount = known_mount_of(place.resolve())
     kind, where = mount.type, f"{mount.type} at {mount.point}"
     shared = kind.startswith(NETWORK_FILE_SYSTEMS)
     try:

@@ -113,7 +113,7 @@ class OneRun(Runs):
         return self.only
 
     def list(self) -> RunList:
-        wait([self.only.open()], self._readers.patience)
+        wait([self.only.load()], self._readers.patience)
         try:
             row = self.only.row()
         except AIPerfError as error:
@@ -180,7 +180,7 @@ class FolderOfRuns(Runs):
             found, foreign = self._look()
             loading = self._take_rows(found, rows, unreadable)
             opening = [
-                (self._served.get(name) or self._serve(name, paths)).open()
+                (self._served.get(name) or self._serve(name, paths)).load()
                 for name, paths in loading.items()
             ]
         wait(opening, self._readers.patience)

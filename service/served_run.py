@@ -161,7 +161,7 @@ class ServedRun:
             ("value", question), lambda: self.live.ask(question), self._readers.patience
         )
 
-    def open(self) -> Future[None]:
+    def load(self) -> Future[None]:
         """Have the run read for the first time, unless that is done or under way."""
         opening = self._opening
         if opening is None or (opening.done() and not self._opened):
@@ -176,10 +176,10 @@ class ServedRun:
         """
         opening = self._opening
         if opening is None or not opening.done():
-            self.open()
+            self.load()
             return None
         if opening.exception() is not None:
-            self.open()  # For whoever asks next.
+            self.load()  # For whoever asks next.
             opening.result()
         work = self._row
         if work is not None and not work.done():
@@ -195,7 +195,7 @@ class ServedRun:
 
     def check(self) -> None:
         """Raise AIPerfError unless it can be read, as far as that is told soon."""
-        began, opening = time.monotonic(), self.open()
+        began, opening = time.monotonic(), self.load()
         wait([opening], self._readers.patience)
         if not opening.done():
             raise ProblemError(
@@ -237,7 +237,7 @@ class ServedRun:
     async def _computed(self, key: object, make: Callable[[], T], seconds: float) -> T | None:
         """Return what another thread makes, once for all who want it; None where that lasts."""
         began = time.monotonic()
-        if not self._opened and not await _done(self.open(), seconds):
+        if not self._opened and not await _done(self.load(), seconds):
             return None
         work = self._under_way.get(key)
         if work is None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from signal import default_int_handler
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tests.support.cache import cached, unavailable
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -32,6 +33,11 @@ os.environ |= ONE_THREAD
 second by one thread took it five seconds of processor time by two. All processes inherit it."""
 os.environ.pop("COLUMNS", None)
 """pytest-xdist sets it in its workers, and output that is piped has no width."""
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
+"""No test depends on the duration of an example, which is long on a busy machine."""
 
 TOGETHER = {
     **dict.fromkeys(

@@ -19,7 +19,7 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import size
 from aiperf_hpc.run.peaks import Reading, Storage
 from aiperf_hpc.run.storage import free_bytes
-from aiperf_hpc.system.storage import mount_of
+from aiperf_hpc.system.storage import known_mount_of
 
 BLOCK = 4 * 2**20
 """Bytes of one read."""
@@ -73,7 +73,7 @@ def _storage(
     cache = _cache(blocks)
     return Storage(
         folder=str(folder),
-        file_system=mount_of(folder.resolve()).type,
+        file_system=known_mount_of(folder.resolve()).type,
         files=files,
         cache=cache,
         readings=tuple(_reading(blocks, readers, cache, effort) for readers in READERS),

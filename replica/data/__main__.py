@@ -14,6 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn, get_args
 
+from pydantic import ValidationError
+
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets import dataset_name
 from aiperf_hpc.errors import AIPerfError, DatasetError, UsageError, did_you_mean
@@ -33,6 +35,7 @@ from aiperf_hpc.replica.data.sharded.verification import Verification
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.streams import ascii_json, print_in_any_locale
 from aiperf_hpc.trial import DatasetInfo, Stored
+from aiperf_hpc.untrusted.bounds import first_fault
 
 _PREPARERS: dict[str, Callable[[Path, Path, Options], DatasetInfo]] = {
     "cifar10": cifar10.prepare,
@@ -235,7 +238,10 @@ def _verify_by_loading(name: str, folder: Path, reporter: TextReporter) -> int:
 
 def _describe(arguments: argparse.Namespace, reporter: TextReporter) -> int:
     del arguments
-    config = DatasetConfig.model_validate_json(sys.stdin.buffer.read())
+    try:
+        config = DatasetConfig.model_validate_json(sys.stdin.buffer.read())
+    except ValidationError as error:
+        raise UsageError(f"standard input: {first_fault(error, 'the dataset')}") from None
     reporter.say(ascii_json(load_dataset(config, _cores()).info.model_dump_json()))
     return 0
 

@@ -261,7 +261,6 @@ class YearFiles(Source[Map]):
         del options
         self._arrays: dict[Path, tuple[Any, Any]] = {}
         """The images and boxes of each file while it is open."""
-        self.folders = (folder,)
         self.years = years_of(folder)
         self.shape = self.years[0].shape
         boxes = TensorSpec(shape=(MOST_BOXES, BOX), dtype="int32")

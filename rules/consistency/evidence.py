@@ -342,8 +342,8 @@ class Evidence:
         if self.history.end_utc is not None:
             return self.history.end_utc
         latest = (
-            max((utc for utc in journal.times if utc < self.fence(path)), default=0.0)
-            for path, journal in self.journals.items()
+            max((utc for utc in journal.times if utc < fence), default=0.0)
+            for journal, fence in ((j, self.fence(path)) for path, j in self.journals.items())
         )
         return max(latest, default=0.0)
 

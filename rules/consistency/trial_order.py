@@ -199,7 +199,7 @@ def _split(attempt: Attempt, stepped: float) -> Iterator[str]:
     spent = sum(sum(event.seconds.values()) for _, event in splits)
     lived = splits[-1][0] - attempt.started[0]
     if spent < lived - 2.0 * CLOCK_TOLERANCE - stepped:
-        yield f"it accounts for {spent:.1f} s went, it lasted {lived:.1f} s"
+        yield f"it accounts for {spent:.1f} s of {lived:.1f} s"
 
 
 def _whole(run: Evidence, start: float) -> Iterator[str]:

@@ -213,7 +213,6 @@ def test_a_time_that_would_make_more_points_than_any_run_has_is_refused() -> Non
         times(3600.0 * 100_001, 1.0)
 
 
-@settings(deadline=None)
 @given(steps=st.integers(0, 60) | st.floats(0.001, 60), interval=st.floats(0.01, 24.0))
 def test_the_last_time_is_exactly_the_end_and_none_comes_twice(
     steps: float, interval: float
@@ -238,7 +237,7 @@ def test_the_last_of_the_series_is_the_final_score_to_the_last_sample(run: RunWr
     assert series[-1].operations == 1321
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     executed=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9), st.integers(0, 9))),
     evaluations=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=8),

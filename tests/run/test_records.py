@@ -286,3 +286,8 @@ def test_a_dataset_of_an_earlier_version_is_one_of_labelled_images() -> None:
     assert DatasetInfo.model_validate(old) == DATASET
     assert DATASET.input_shape("image") == (8, 8, 1)
     assert len({DATASET, DatasetInfo.model_validate(old)}) == 1
+
+
+def test_an_event_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        evaluated(correct=1).samples = 2  # type: ignore[misc]

@@ -33,7 +33,7 @@ def served(tmp_path: Path, views: list[RunView]) -> Iterator[ServedRun]:
     readers = Readers()
     readers.start()
     run = ServedRun("run", CachedView(made), readers)
-    run.open().result()
+    run.load().result()
     yield run
     run.close()
     readers.stop()
@@ -64,7 +64,7 @@ def test_a_run_that_is_no_longer_served_is_freed_without_it(tmp_path: Path) -> N
     run = ServedRun("run", CachedView(made), readers)
     gc.disable()
     try:
-        run.open().result()
+        run.load().result()
         run.row()
         run.close()
         readers.stop()

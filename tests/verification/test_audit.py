@@ -87,6 +87,16 @@ def test_a_run_that_has_not_ended_is_verified_up_to_its_last_record(tmp_path: Pa
     assert failures_by_rule(paths) == {}
 
 
+def test_a_clock_that_jumps_is_found_with_its_place(run: RunPaths) -> None:
+    path = run.replica_journal("r1")
+    mono = json.loads(path.read_bytes().splitlines()[7])["mono"]
+    replace_in(path, f'"mono":{mono}', f'"mono":{mono - 20.0}', 1)
+    assert check_rule("clocks", run).failures == (
+        "replicas/r1/0.0/journal.jsonl, record 7: 20.000 s off since record 0",
+        "replicas/r1/0.0/journal.jsonl, record 8: -20.000 s off since record 7",
+    )
+
+
 def test_what_a_replaced_replica_wrote_is_neither_credited_nor_recounted(tmp_path: Path) -> None:
     paths = synthetic_run.write_run(tmp_path, REPLICAS, ended=False).paths
     before = RunView(paths)

@@ -65,7 +65,7 @@ class ExtremeWeatherConfig(Section):
     hidden: int = Field(1024, ge=1, le=65_536)
     """Units of each of the two dense layers (fpn only)."""
     anchors: Sizes = (32, 64, 128, 256, 512)
-    """Anchor sizes in pixels, one per pyramid level."""
+    """Anchor sizes in pixels: one per pyramid level (fpn), or all at each position (c4)."""
     proposals: int = Field(2000, ge=1, le=100_000)
     """Number of highest-scoring anchors per level before non-maximum suppression."""
     kept: int = Field(2000, ge=1, le=100_000)

@@ -156,7 +156,8 @@ class SearchConfig(Section):
     keep_checkpoints: int = Field(8, ge=1, le=100_000)
     """Number of trained checkpoints that a replica keeps as parents; the best are kept."""
     noise: float = Field(0.0, ge=0.0)
-    """Standard deviation of noise added to new weights; 0 preserves the network's function."""
+    """Standard deviation of noise on new and changed kernels, relative to He initialization; 0
+    preserves the network's function."""
 
     @model_validator(mode="after")
     def _counts_trainings_of_one_network(self) -> SearchConfig:

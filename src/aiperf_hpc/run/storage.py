@@ -96,19 +96,23 @@ class BackoffRetry:
     @property
     def waited(self) -> float:
         """Total seconds of waiting so far, after failures or in slow calls of any thread."""
-        now = self.waiting
-        return self._waited + (0.0 if now is None else now.seconds)
+        with self._lock:  # Once for both: a wait that ends in between would count twice.
+            now = self._current()
+            return self._waited + (0.0 if now is None else now.seconds)
 
     @property
     def waiting(self) -> Wait | None:
         """The current wait with its duration so far; None if no thread waits."""
         with self._lock:
-            now = self._clock.monotonic()
-            oldest = min(self._calls, key=lambda call: call.since, default=None)
-            if oldest is None or oldest.since > now:
-                return None
-            seconds = now - min(oldest.since, self._began)
-            return Wait(self._clock.utc() - seconds, seconds, oldest.why)
+            return self._current()
+
+    def _current(self) -> Wait | None:
+        now = self._clock.monotonic()
+        oldest = min(self._calls, key=lambda call: call.since, default=None)
+        if oldest is None or oldest.since > now:
+            return None
+        seconds = now - min(oldest.since, self._began)
+        return Wait(self._clock.utc() - seconds, seconds, oldest.why)
 
     def take(self) -> list[Wait]:
         """Return the waits that finished since the last call."""

@@ -102,5 +102,13 @@ def mount_of(folder: Path, root: Path = ROOT) -> Mount:
     return max(enumerate(found), key=lambda each: (len(Path(each[1].point).parts), each[0]))[1]
 
 
+def known_mount_of(folder: Path, root: Path = ROOT) -> Mount:
+    """Return the mount of a folder, or one of type ``unknown`` if the kernel reports none."""
+    try:
+        return mount_of(folder, root)
+    except (OSError, ValueError):
+        return Mount("/", "/", (), "unknown", "")
+
+
 def _plain(text: str) -> str:
     return _ESCAPED.sub(lambda octal: chr(int(octal[1], 8)), text)

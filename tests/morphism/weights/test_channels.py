@@ -70,7 +70,7 @@ def test_resnet50_has_a_group_for_each_stage_and_two_for_each_block() -> None:
     )  # fmt: skip
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     seed=st.integers(0, 2**32 - 1),
     depth=st.integers(0, 6),

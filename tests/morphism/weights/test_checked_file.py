@@ -82,7 +82,7 @@ def test_no_flipped_bit_goes_unnoticed(stored: Path) -> None:
 
 
 @given(place=st.integers(0, 10_000), byte=st.integers(0, 255), more=st.integers(0, 3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_other_bytes_go_unnoticed(stored: Path, place: int, byte: int, more: int) -> None:
     content = bytearray(stored.read_bytes())
     for number in range(more + 1):
@@ -91,7 +91,7 @@ def test_no_other_bytes_go_unnoticed(stored: Path, place: int, byte: int, more: 
 
 
 @given(end=st.integers(0, 10_000))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_no_cut_goes_unnoticed(stored: Path, end: int) -> None:
     content, damaged = stored.read_bytes(), stored.with_name("cut")
     damaged.write_bytes(content[: end % len(content)])

@@ -460,6 +460,14 @@ def test_it_is_the_official_one(real: list[Samples]) -> None:
 
 
 @pytest.mark.cifar10
+def test_its_labels(real: list[Samples]) -> None:
+    assert real[0].labels[:10].tolist() == [6, 9, 9, 4, 1, 1, 2, 7, 8, 3]
+    training = np.concatenate([part.labels for part in real[:-1]])
+    assert np.bincount(training).tolist() == [5000] * 10
+    assert np.bincount(real[-1].labels).tolist() == [1000] * 10
+
+
+@pytest.mark.cifar10
 def test_its_normalization_constants(real: list[Samples]) -> None:
     values = np.arange(256)
     for channel in range(3):

@@ -144,3 +144,12 @@ def test_a_trial_that_began_after_the_end_may_be_missing_in_the_report(tmp_path:
     with JournalWriter(paths.replica_journal("r0"), clock=clock) as journal:
         journal.append(trial.started.model_copy(update={"trial": "r0-late"}))
     assert failures_by_rule(paths) == {}
+
+
+def test_another_version_may_word_the_reasons_of_violated_rules_otherwise(run: RunPaths) -> None:
+    restate_report(reported(run), lambda r: r["invalid"][0].update(reason="in other words"))
+    assert not check_rule("report", run).passed
+    other_maker(run)
+    assert failures_by_rule(run) == {}
+    restate_report(run, lambda r: r["invalid"].pop(0))
+    assert "another 'invalid'" in failures_by_rule(run)["report"][0]
