@@ -209,7 +209,7 @@ def test_the_score_is_stated_at_every_tenth_of_an_hour_and_at_the_end(
 
 def test_a_time_that_would_make_more_points_than_any_run_has_is_refused() -> None:
     assert len(times(3600.0 * 100_000, 1.0)) == 100_000
-    with pytest.raises(RunDirectoryError, match=r"tell of 100001 hours, for each 1 of which"):
+    with pytest.raises(RunDirectoryError, match=r"cover 100001 hours, for each 1 of which"):
         times(3600.0 * 100_001, 1.0)
 
 
