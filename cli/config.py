@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -174,13 +175,16 @@ def init(
       $ aiperf config init
       $ aiperf config init mine.yaml --preset imagenet
     """
+    if str(path) in preset_names():
+        raise UsageError(f"{path} is a preset; give the file another name")
     text = "\n".join(_lines(load_config(preset), None)) + "\n"
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
         raise UsageError(f"{path} exists; give another name, or delete it first") from None
-    say(f"wrote {path}; edit it, then run `aiperf start --config {path}`")
+    config = shlex.quote(str(path))
+    say(f"wrote {path}; edit it, then run `aiperf start --config {config}`")
     return 0
 
 

@@ -56,13 +56,9 @@ def list_runs(
         say_document(found.model_dump_json(indent=1))
         return 0
     if csv:
-        say_document(_csv(found, folder))
-        return 0
-    if not found.runs:
-        say(f"no run in {folder}")
-    columns = window_columns()
-    for line in tables_as_lines([_table(found, folder, columns)], columns + INDENT):
-        say(line[INDENT:])
+        say(_csv(found, folder))
+    else:
+        _say_table(found, folder)
     for line in _left_out(found):
         sys.stderr.write(f"aiperf: {line}\n")
     return 0
@@ -85,6 +81,14 @@ def compare(runs: SomeRuns, json: Json = False) -> int:
     found = side_by_side(read_groups(runs))
     say_result(found, tables_as_lines(tables(found), window_columns()), as_json=json)
     return 0 if found.comparable else 1
+
+
+def _say_table(found: RunList, folder: Path) -> None:
+    if not found.runs:
+        say(f"no run in {folder}")
+    columns = window_columns()
+    for line in tables_as_lines([_table(found, folder, columns)], columns + INDENT):
+        say(line[INDENT:])
 
 
 def _table(found: RunList, folder: Path, columns: int) -> Table:

@@ -51,7 +51,7 @@ from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RequestedLauncher, RunManifest
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.untrusted.bounds import NAME
+from aiperf_hpc.untrusted.bounds import MOST_NAME, NAME
 from aiperf_hpc.workloads.automl import WORKLOAD as AUTOML
 from aiperf_hpc.workloads.registry import workload_named
 
@@ -184,8 +184,11 @@ def _folder(run: RunOptions, manifest: RunManifest) -> Path:
         return run.run_dir or RUNS / manifest.run_id
     if run.run_dir is not None:
         raise UsageError("--name is a folder in runs, --run-dir any folder; give one of them")
-    if not re.match(NAME, run.name):
-        raise UsageError(f"--name {run.name}: a name has no slash and does not begin with a dot")
+    if not re.fullmatch(NAME, run.name) or len(run.name) > MOST_NAME or run.name == "last":
+        raise UsageError(
+            f"--name {run.name[:MOST_NAME]}: give at most {MOST_NAME} characters without a slash "
+            "or a dot first; 'last' stands for the latest run"
+        )
     return RUNS / run.name
 
 

@@ -104,7 +104,9 @@ def achieved_quality(log: TrainingLog) -> float:
 
 def target_of(quality: Quality | None) -> float:
     """Return the target by which a quality is weighted. Raises NotMeasuredError: there is none."""
-    target = None if quality is None else quality.weighted_by or quality.target
+    target = None
+    if quality is not None:
+        target = quality.target if quality.weighted_by is None else quality.weighted_by
     if target is None:
         raise NotMeasuredError("the benchmark has no target: name one with --target")
     return target

@@ -20,9 +20,9 @@ class KindStatus(Value):
     kind: str
     """The accelerators of a node or, where it has none, its processors."""
     replicas: int
-    """The replicas by their numbers."""
+    """Number of replicas."""
     nodes: int
-    """The nodes, or how many."""
+    """Number of nodes."""
     trials: int
     """How many its replicas began."""
     operations: int
@@ -87,7 +87,7 @@ class NodesStep(Value):
     seconds: float
     """Since the run's start."""
     replicas: int
-    """The replicas by their numbers."""
+    """Number of replicas."""
 
 
 class NodesAskedFor(Value):
@@ -107,7 +107,7 @@ class NodesPoint(Value):
     """All the time in which a run had one number of nodes."""
 
     nodes: int
-    """The nodes, or how many."""
+    """Number of nodes."""
     seconds: float
     """For how long it had them."""
     ops: float

@@ -30,7 +30,7 @@ class ReplicaStatus(Value):
     detail: str
     """The launcher's own words about its job."""
     trials: int
-    """How many trials there are."""
+    """Number of its trials."""
     stock: int
     """Candidates that wait for the trainer."""
     last_record_seconds: float | None
@@ -38,7 +38,7 @@ class ReplicaStatus(Value):
     cpu_percent: float | None
     """Processor time used, in percent of one core."""
     memory_bytes: int | None
-    """Bytes of memory."""
+    """Memory in use, in bytes."""
     storage_waiting: str = ""
     """What it waits for now, because storage is full or away; empty when it does not."""
 

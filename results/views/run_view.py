@@ -129,7 +129,7 @@ class RunStatus(Value):
     best_trial: str | None
     """The trial with the best quality; null before an evaluation."""
     replicas: tuple[ReplicaStatus, ...]
-    """The replicas by their numbers."""
+    """The replicas, in the order of their numbers."""
     trials_by_state: dict[str, int]
     """How many trials are in each state; queued candidates are ``queued``."""
     rounds: dict[str, int]

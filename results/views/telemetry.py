@@ -27,7 +27,7 @@ class AcceleratorStatus(Value):
     utilisation_percent: float | None
     """Of the time since the sample before."""
     memory_bytes: float | None
-    """Bytes of memory."""
+    """Memory in use, in bytes."""
     watts: float | None
     """The mean power since the sample before."""
     celsius: float | None
@@ -95,7 +95,7 @@ class TelemetryStatus(Value):
     why_none: str
     """Why there is none; empty where there is some."""
     nodes: tuple[NodeStatus, ...]
-    """The nodes, or how many."""
+    """The latest telemetry of each node."""
     energy: EnergyStatus
     """The energy, with its label."""
     overhead: float | None

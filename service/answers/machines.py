@@ -22,7 +22,7 @@ class Replicas(Answer):
     """All replicas now."""
 
     replicas: tuple[ReplicaStatus, ...]
-    """The replicas by their numbers."""
+    """The replicas, in the order of their numbers."""
 
 
 class ReplicaDetail(Answer):

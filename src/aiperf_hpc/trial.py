@@ -126,8 +126,8 @@ class ScheduleSettings(Value):
     end: float = Field(0.0, ge=0.0, le=1.0)
     """Final or minimum learning rate as a fraction of the peak (polynomial, cosine, plateau)."""
     wave_steps: int | None = Field(None, ge=1)
-    """Number of steps of the cosine decay after the warm-up; by default, all remaining steps
-    (cosine only)."""
+    """Number of steps of the cosine decay after the warm-up; by default, it spans all steps of the
+    trial, including the warm-up (cosine only)."""
     milestones: tuple[Annotated[int, Field(ge=1)], ...] = Field((), max_length=1_000)
     """Epochs or steps after which the learning rate changes (multi_step only)."""
     milestone_unit: Literal["epoch", "step"] = "epoch"
@@ -137,7 +137,8 @@ class ScheduleSettings(Value):
     factor: float = Field(0.1, gt=0.0, lt=1.0)
     """Factor by which the learning rate is multiplied at each reduction (multi_step, plateau)."""
     patience: int = Field(10, ge=0)
-    """Epochs without a lower validation loss before a reduction (plateau only)."""
+    """Epochs without a lower validation loss that are tolerated; the next one reduces the learning
+    rate (plateau only)."""
     threshold: float = Field(1e-4, ge=0.0, lt=1.0)
     """Minimum decrease of the validation loss that counts as an improvement (plateau only)."""
     threshold_mode: Literal["relative", "absolute"] = "relative"

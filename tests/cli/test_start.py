@@ -282,6 +282,12 @@ def test_a_named_run_is_a_folder_in_runs(
     command = [*START, "--config", "quickstart", "--dry-run"]
     assert main([*command, "--name", "baseline"]) == 0
     assert str(tmp_path / "runs/baseline") in capsys.readouterr().out
-    for other in (["--name", "a/b"], ["--name", ".a"], ["--name", "a", "--run-dir", "b"]):
+    for other in (
+        ["--name", "a/b"],
+        ["--name", ".a"],
+        ["--name", "last"],
+        ["--name", "a" * 201],
+        ["--name", "a", "--run-dir", "b"],
+    ):
         assert main([*command, *other]) == 2
         assert "--name" in capsys.readouterr().err

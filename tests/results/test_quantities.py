@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,9 +99,14 @@ def test_tables_on_a_terminal(
 
 
 def test_the_list_as_csv(run: RunPaths, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(run.root, run.root.parent / "größe, 2")
+    (run.root.parent / "broken").mkdir()
+    (run.root.parent / "broken" / "run.yaml").write_text("nodes: [")
     assert main(["list", str(run.root.parent), "--csv"]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert {Path(row["run"]).name for row in rows} == {"run", "other"}
+    printed = capsys.readouterr()
+    rows = list(csv.DictReader(io.StringIO(printed.out)))
+    assert {Path(row["run"]).name for row in rows} == {"run", "other", "größe, 2"}
+    assert "not listed: broken" in printed.err
     own = next(row for row in rows if Path(row["run"]).name == "run")
     assert float(own[ROW.name]) == ROW.read(refreshed(run).status())
     assert main(["list", "--csv", "--json"]) == 2

@@ -138,7 +138,7 @@ class SearchConfig(Section):
     trainings: int | None = Field(None, ge=1, le=1_000_000)
     """Number of trainings per replica with method fixed; by default, as many as the time allows."""
     confidence: float = Field(1.0, ge=0.0, le=100.0)
-    """Weight of the standard deviation in the acquisition function (guided only)."""
+    """Mean weight of the standard deviation in the acquisition function (guided only)."""
     expansions: int = Field(16, ge=1, le=100_000)
     """Number of graphs evaluated by the acquisition function for each candidate (guided only)."""
     levels: int = Field(4, ge=1, le=64)

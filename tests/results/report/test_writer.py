@@ -28,7 +28,6 @@ from tests.support.run_factory import (
 )
 
 from aiperf_hpc.errors import AIPerfError, GraphError, RunDirectoryError
-from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.results.report.document import Report, make_report
 from aiperf_hpc.results.report.provenance import ReportManifest, differences
 from aiperf_hpc.results.report.writer import write_report
@@ -74,6 +73,53 @@ def _records(paths: RunPaths) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+def _operations_of(paths: RunPaths, graph: str) -> tuple[Counter[str], Counter[str]]:
+    """Count one sample: forward and backward operations by kind, with shapes of its own."""
+    nodes = json.loads(paths.graph(graph).read_text("utf-8"))["nodes"]
+    shape: dict[str, tuple[int, ...]] = {}
+    forward: Counter[str] = Counter()
+    backward: Counter[str] = Counter()
+    first_conv = True
+    for node in nodes:
+        kind, name = node["kind"], node["name"]
+        below = [shape[source] for source in node["inputs"]]
+        match kind:
+            case "input":
+                shape[name] = tuple(node["shape"])
+            case "conv2d":
+                k, stride, out = node["kernel"], node["stride"], node["channels"]
+                height, width = -(-below[0][0] // stride), -(-below[0][1] // stride)
+                shape[name] = (height, width, out)
+                product = 2 * k * k * below[0][2] * out * height * width
+                forward[kind] += product
+                gradients = product if first_conv else 2 * product
+                backward[kind] += gradients + 2 * k * k * below[0][2] * out
+                first_conv = False
+            case "batch_norm":
+                shape[name] = below[0]
+                forward[kind] += 7 * math.prod(below[0])
+            case "relu":
+                shape[name] = below[0]
+                forward[kind] += math.prod(below[0])
+            case "add":
+                shape[name] = below[0]
+                forward[kind] += (len(below) - 1) * math.prod(below[0])
+            case "global_average_pool2d":
+                shape[name] = below[0][2:]
+                forward[kind] += math.prod(below[0]) + 4 * below[0][2]
+            case "dense":
+                shape[name] = (node["units"],)
+                into, out = below[0][0], node["units"]
+                forward[kind] += 2 * into * out
+                backward[kind] += 2 * (2 * into * out + (into + 1) * out)
+            case "softmax":
+                shape[name] = below[0]
+                forward[kind] += 13 * below[0][0]
+            case _:
+                raise AssertionError(kind)
+    return forward, backward
+
+
 def test_every_number_of_the_score_is_recounted_from_the_files(
     default_run: RunPaths, document: dict[str, Any]
 ) -> None:
@@ -83,8 +129,7 @@ def test_every_number_of_the_score_is_recounted_from_the_files(
         for r in found
         if r["event"]["type"] == "trial_started"
     }
-    graphs = refreshed(paths).run_graphs
-    counted = {graph: count(graphs.load(graph)).by_kind() for graph in set(graph_of.values())}
+    counted = {graph: _operations_of(paths, graph) for graph in set(graph_of.values())}
     start = next(r["utc"] for r in found if r["event"]["type"] == "run_started")
     end = next(r["utc"] for r in found if r["event"]["type"] == "run_ended")
     forward: Counter[str] = Counter()
@@ -95,14 +140,16 @@ def test_every_number_of_the_score_is_recounted_from_the_files(
         event = record["event"]
         if event["type"] != "progress":
             continue
+        once, back = counted[graph_of[event["trial"]]]
         train, validation = event["train_samples"], event["validation_samples"]
         samples[0] += train
         samples[1] += validation
-        for kind, operations in counted[graph_of[event["trial"]]].items():
-            once = (train + validation) * operations.forward, train * operations.backward
-            forward[kind] += once[0]
-            backward[kind] += once[1]
-            own[event["trial"]] += sum(once)
+        for kind, operations in once.items():
+            forward[kind] += (train + validation) * operations
+            own[event["trial"]] += (train + validation) * operations
+        for kind, operations in back.items():
+            backward[kind] += train * operations
+            own[event["trial"]] += train * operations
     total = forward.total() + backward.total()
     error = min(
         1 - r["event"]["sums"]["correct"] / r["event"]["samples"]
@@ -122,15 +169,24 @@ def test_every_number_of_the_score_is_recounted_from_the_files(
     assert (split["forward"], split["backward"]) == (forward.total(), backward.total())
     assert split["forward"] == split["training_forward"] + split["validation_forward"]
     assert [split["train_samples"], split["validation_samples"]] == samples
-    found_by_kind = {k: (o["forward"], o["backward"]) for k, o in split["by_kind"].items()}
-    assert found_by_kind == {kind: (forward[kind], backward[kind]) for kind in forward}
+    assert {
+        kind: (o["forward"], o["backward"])
+        for kind, o in split["by_kind"].items()
+        if kind != "input"
+    } == {kind: (forward[kind], backward[kind]) for kind in forward}
     assert {t["id"]: t["operations"] for t in document["trials"]} == {t: own[t] for t in graph_of}
 
     best = document["best"]
-    kinds = counted[best["graph"]].values()
+    once, back = counted[best["graph"]]
     assert best["accuracy"] == pytest.approx(1 - error)
-    assert best["forward"] == sum(each.forward for each in kinds)
-    assert best["backward"] == sum(each.backward for each in kinds)
+    assert (best["forward"], best["backward"]) == (once.total(), back.total())
+
+
+def test_the_series_ends_with_the_score(document: dict[str, Any]) -> None:
+    series = document["series"]
+    assert series[-1] == document["score"]
+    assert series[0]["elapsed_seconds"] == pytest.approx(0.02 * 3600)
+    assert all(p["ops"] == p["operations"] / p["elapsed_seconds"] for p in series)
 
 
 def test_every_second_is_accounted_for(tmp_path: Path) -> None:
