@@ -157,3 +157,10 @@ def test_what_was_evaluated_after_the_end_is_no_hpo(run: Run) -> None:
 def test_a_simulated_engine_computed_nothing(run: Run) -> None:
     run.replica(0.5, replica_started().model_copy(update={"engine": "simulated"}))
     assert run.write().broken() == ["engine: simulated engine: nothing was computed"]
+
+
+def test_all_replicas_must_have_had_the_same_dataset(run: Run) -> None:
+    run.write()
+    other = IMAGENET.model_copy(update={"sha256": "1" * 64})
+    run.replica(1, DatasetLoaded(dataset=other), name="r1")
+    assert run.broken() == ["dataset: replicas had 2 different datasets"]
