@@ -109,7 +109,7 @@ function large(value, unit) {
 
 function rules({ invalid, state: now }) {
   const sofar = now === "ended" ? "" : " so far";
-  if (!invalid.length) return h("p", { class: "verdict good" }, h("strong", {}, `VALID${sofar}`), " The run keeps every rule.");
+  if (!invalid.length) return h("p", { class: "verdict good" }, h("strong", {}, `VALID${sofar}`), " The run satisfies every rule.");
   const broken = new Set(invalid.map(([rule]) => rule)).size;
   return h("details", { class: "verdict bad" },
     h("summary", {}, h("strong", {}, `INVALID${sofar}`), ` ${number(broken, "rule")} violated`),
