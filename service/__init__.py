@@ -1,1 +1,1 @@
-"""Runs over HTTP: read while they last and afterwards, and by whom."""
+"""REST service for running and finished benchmarks, with access control."""

@@ -1,4 +1,4 @@
-"""Who may do what, decided before it is looked whether there is such a thing."""
+"""Access control, which is checked before the requested resource is looked up."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from aiperf_hpc.service.problem import ProblemError, problem_response
 
 READING = ("GET", "HEAD")
 PUBLIC = ("/", "/healthz", "/docs", "/openapi.json")
-"""What is the same for every service, and says nothing of its runs."""
+"""Paths that are equal for every service and reveal nothing about its runs."""
 PUBLIC_FOLDER = "/assets/"
 MOST_BYTES = 1_000_000
-"""Bytes of the longest body."""
+"""Maximum size of a request body in bytes."""
 LONGEST = 200
-"""Characters of an address that are logged."""
+"""Maximum number of logged characters of a URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Who may do what."""
+    """Access policy of a service."""
 
     tokens: Tokens | None = None
-    """The tokens; None where nothing can be changed."""
+    """Tokens for write access; None if the service is read-only."""
     open_reading: bool = True
-    """Whether reading needs no token."""
+    """Whether read access needs no token."""
     host: str = ""
-    """The name that it listens at, by which it may be asked for besides this machine's own."""
+    """Host name of the listening address, accepted in requests besides the names of this
+    machine."""
 
     def refusal(self, method: str, path: str, headers: Headers) -> ProblemError | None:
-        """Return why a request is refused; None for one that is not."""
+        """Return the reason to reject a request, or None if it is allowed."""
         shown = _token(headers)
         if shown is not None and self.tokens is not None and self.tokens.accept(shown):
             return None
@@ -55,7 +56,7 @@ class Policy:
         )
 
     def _of_host(self, asked: str) -> ProblemError | None:
-        """Refuse what a page from elsewhere has a browser here ask, under its own name."""
+        """Reject cross-site requests of browsers and requests for another host name."""
         try:
             name = urlsplit(f"//{asked}").hostname or ""
         except ValueError:
@@ -70,7 +71,7 @@ class Policy:
 
 
 def _token(headers: Headers) -> str | None:
-    """Return the token that a request shows; empty for what is none."""
+    """Return the token of a request, or an empty string if it has none."""
     shown = headers.get("authorization")
     if shown is None:
         return None
@@ -79,7 +80,7 @@ def _token(headers: Headers) -> str | None:
 
 
 class Guard:
-    """Lets through what the policy lets, and logs what it does not, and every change."""
+    """Middleware that enforces the access policy and logs rejected requests and all changes."""
 
     def __init__(self, app: ASGIApp, policy: Policy, log: Callable[[str], None]) -> None:
         self._app = app
@@ -110,7 +111,7 @@ class Guard:
 
 
 class BodyLimit:
-    """Refuses a request whose body is too long, before it is read to its end."""
+    """Middleware that rejects a request with too large a body before reading all of it."""
 
     def __init__(self, app: ASGIApp, most: int = MOST_BYTES) -> None:
         self._app = app
@@ -149,7 +150,7 @@ def _refuse(refusal: ProblemError) -> ASGIApp:
 
 
 def _line(scope: Scope, status: int, why: str) -> str:
-    """Return an attempt in one line; nothing of it is a command to a terminal."""
+    """Return a request as one log line without control characters."""
     client = scope.get("client")
     who = client[0] if client else "unknown"
     path = scope["path"].encode("unicode_escape").decode()[:LONGEST]

@@ -1,4 +1,4 @@
-"""The application: every route, and one body for every refusal."""
+"""The application with all routes and one format for all errors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ TAGS = [
 
 
 class Health(Answer):
-    """The service answers."""
+    """Health of the service."""
 
     status: str = Field("ok", examples=["ok"])
     """Always `ok`."""
@@ -64,14 +64,14 @@ Change = Literal["submit", "stop", "scale", "resume"]
 
 
 class About(Answer):
-    """The service."""
+    """Description of the service."""
 
     version: str = Field(__version__, examples=["0.1.0"])
-    """The version of AIPerf-HPC."""
+    """Version of AIPerf-HPC."""
     run: str | None
-    """The run, where one alone is served."""
+    """Name of the run if the service has only one."""
     changes: tuple[Change, ...] = Field((), examples=[("submit", "stop", "scale", "resume")])
-    """The changes that a client with a token can make."""
+    """Operations available to clients with a token."""
 
 
 def create_app(
@@ -80,15 +80,15 @@ def create_app(
     log: Callable[[str], None] = lambda _: None,
     queue: RunQueue | None = None,
 ) -> FastAPI:
-    """Return the application over some runs.
+    """Return the application that serves runs.
 
     Args:
-        runs: the runs.
-        policy: the access policy; by default reading is open, and nothing else.
-        log: called with a line for each refused attempt and each change.
-        queue: the queue of runs, if clients may submit some.
+        runs: runs to serve.
+        policy: access policy; by default everyone may read and nobody may write.
+        log: called with a line for each rejected request and each change.
+        queue: queue of runs, if clients may submit runs.
     """
-    # The usual pages of documentation load scripts from elsewhere, which a cluster cannot.
+    # FastAPI's documentation pages load scripts from a CDN, which a cluster may not reach.
     app = FastAPI(
         title="AIPerf-HPC",
         summary="Runs of the benchmark, during and after them",
@@ -99,7 +99,7 @@ def create_app(
         redoc_url=None,
     )
     app.add_middleware(BodyLimit)
-    app.state.ending = asyncio.Event()  # Set once the server is told to stop: streams end.
+    app.state.ending = asyncio.Event()  # Set when the server shuts down, which ends event streams.
     app.state.streams = OpenStreams()
     app.add_middleware(Guard, policy=policy or Policy(), log=log)
     registry = new_registry()
@@ -122,7 +122,7 @@ def create_app(
 def _add_changes(
     app: FastAPI, runs: Runs, policy: Policy, queue: RunQueue | None
 ) -> tuple[Change, ...]:
-    """Add the routes of what can be changed; return what that is."""
+    """Add the routes for write access; return the names of the operations."""
     if queue is not None and isinstance(runs, FolderOfRuns):
         app.include_router(queue_routes(runs, queue), prefix=API)
         app.include_router(control_routes(runs, queue), prefix=API)
@@ -151,7 +151,7 @@ def _add_metrics(
 
 
 async def _statuses(runs: Runs, listed: RunList) -> dict[str, RunStatus]:
-    """Return the statuses of the runs that go on, as far as they are there soon."""
+    """Return the statuses of the active runs that are available without a long wait."""
     found = {}
     for row in listed.runs:
         run = runs.known(row.name) if row.state in LASTING else None
@@ -163,7 +163,7 @@ async def _statuses(runs: Runs, listed: RunList) -> dict[str, RunStatus]:
 def _add_documentation(app: FastAPI) -> None:
     @app.get("/docs", response_class=HTMLResponse, tags=["service"])
     async def docs() -> Response:
-        """Return the documentation of this interface as a page."""
+        """Return the documentation of this interface as an HTML page."""
         return HTMLResponse(page(app.openapi()), headers={"Content-Security-Policy": POLICY})
 
 
@@ -197,13 +197,13 @@ def _runs_routes(runs: Runs) -> APIRouter:
 
     @router.get("/runs", response_model=RunList, responses=PROBLEM)
     async def list_runs() -> Response:
-        """Return all runs, the latest first."""
+        """Return all runs, latest first."""
         listed = await run_in_threadpool(runs.list)
         return Response(listed.model_dump_json(), media_type="application/json")
 
     @router.get("/quantities")
     async def describe_quantities() -> Quantities:
-        """Return the headline figures that runs have: their titles, units and formats."""
+        """Return the titles, units and formats of the headline figures of runs."""
         return quantities()
 
     return router

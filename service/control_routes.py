@@ -1,6 +1,6 @@
-"""The routes that change something: submit, cancel, stop, scale, resume. Each needs a token."""
+"""Routes for write access: submit, cancel, stop, scale and resume. Each requires a token."""
 
-# Annotations are evaluated at once: FastAPI does not see a function's surroundings.
+# No postponed annotations: FastAPI cannot resolve the local names of an enclosing function.
 
 from collections.abc import Callable
 from typing import Annotated
@@ -22,19 +22,19 @@ from aiperf_hpc.untrusted.bounds import MOST_NODES
 
 
 class Accepted(Answer):
-    """The request was accepted; the run's status shows its progress."""
+    """Acceptance of a request; the run's status shows its progress."""
 
     run: str = Field(examples=["20261121-101500-imagenet-3f2a"])
-    """The run."""
+    """Name of the run."""
     status: str = Field(examples=["/api/v1/runs/20261121-101500-imagenet-3f2a/status"])
-    """The address of its status."""
+    """URL of the run's status."""
 
 
 class NodesWanted(Answer):
-    """The number of nodes that a running benchmark is to have."""
+    """New number of nodes of a running benchmark."""
 
     nodes: int = Field(ge=1, le=MOST_NODES, examples=[8])
-    """How many nodes; a replica spans `replica.nodes` of them."""
+    """Number of nodes; each replica spans `replica.nodes` nodes."""
 
 
 RESPONSES = problems(
@@ -55,12 +55,12 @@ Name = Annotated[str, Path(description="The submission's name.", examples=["0000
 
 
 def queue_routes(runs: FolderOfRuns, queue: RunQueue) -> APIRouter:
-    """Return the routes of a folder's queue of runs."""
+    """Return the routes of the queue of runs."""
     router = APIRouter(responses=RESPONSES, tags=["changes"])
 
     @router.get("/queue")
     async def queue_() -> Queue:
-        """Return all submissions: those that wait in the order of their start, then the others."""
+        """Return all submissions: first the waiting ones in their start order, then the others."""
         return queue.submissions()
 
     @router.get("/queue/{submission}")
@@ -70,20 +70,20 @@ def queue_routes(runs: FolderOfRuns, queue: RunQueue) -> APIRouter:
 
     @router.post("/runs", status_code=202)
     async def submit(submission: Submission) -> Submitted:
-        """Submit a run: it is checked as `aiperf start` does, and waits for its turn.
+        """Submit a run, which is checked as by `aiperf start` and then queued.
 
-        One run at a time computes on this machine; a scheduler gets its runs at once.
+        Runs on this machine execute one at a time; runs for a scheduler are handed to it at once.
         """
         return await run_in_threadpool(queue.submit, submission)
 
     @router.post("/queue/{submission}/cancel")
     async def cancel(submission: Name) -> Submitted:
-        """Cancel a submission that waits."""
+        """Cancel a waiting submission."""
         return await run_in_threadpool(queue.cancel, submission)
 
     @router.post("/runs/{run}/resume", status_code=202)
     async def resume(run: Run) -> Accepted:
-        """Resume a run whose primary died, as `aiperf resume` does."""
+        """Resume an interrupted run, like `aiperf resume`."""
         return await _changed(runs, run, queue.resume)
 
     return router
@@ -95,26 +95,27 @@ def control_routes(runs: Runs, primaries: Primaries | RunQueue) -> APIRouter:
 
     @router.post("/runs/{run}/stop", status_code=202)
     async def stop(run: Run) -> Accepted:
-        """Stop a run gracefully, as `aiperf stop` does: the current steps end, and it is scored."""
+        """Stop a run gracefully, like `aiperf stop`: current steps complete, and the run is
+        scored."""
         return await _changed(runs, run, primaries.stop)
 
     @router.post("/runs/{run}/scale", status_code=202)
     async def scale(run: Run, wanted: NodesWanted) -> Accepted:
-        """Change the number of nodes of a running benchmark, as `aiperf scale` does."""
+        """Change the number of nodes of a running benchmark, like `aiperf scale`."""
         return await _changed(runs, run, lambda paths: primaries.scale(paths, wanted.nodes))
 
     return router
 
 
 def _readable(runs: Runs, run: str) -> RunPaths:
-    """Return where a run lies. That it cannot be read is no conflict, and raises."""
+    """Return the path of a run. Raises if the run cannot be read, which is not a conflict."""
     paths = runs.paths(run)
     RunManifest.load(paths)
     return paths
 
 
 async def _changed(runs: Runs, run: str, change: Callable[[RunPaths], object]) -> Accepted:
-    """Change a run; what is not possible now is a conflict."""
+    """Change a run; report operations that are currently impossible as a conflict."""
     paths = await run_in_threadpool(_readable, runs, run)
     try:
         await run_in_threadpool(change, paths)

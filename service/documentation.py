@@ -1,4 +1,5 @@
-"""A page that describes the interface, made of its OpenAPI: no script, nothing from elsewhere."""
+"""HTML page of the interface, generated from its OpenAPI document without scripts or other
+files."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""What the page may load: nothing."""
+"""Content security policy of the page: no external resources."""
 
 Schema = Mapping[str, Any]
 
 
 def page(openapi: Schema) -> str:
-    """Return the page of an interface."""
+    """Return the documentation page of an OpenAPI document."""
     environment = Environment(loader=PackageLoader("aiperf_hpc.service", "."), autoescape=True)
     environment.filters |= {"type": _type, "content": _content}
     groups = [(tag, list(_operations(openapi, tag["name"]))) for tag in openapi["tags"]]
@@ -28,7 +29,7 @@ def page(openapi: Schema) -> str:
 
 
 def _operations(openapi: Schema, tag: str) -> Iterator[tuple[str, str, Schema]]:
-    """Yield method, path and description of each operation of a group."""
+    """Yield the method, path and description of each operation of a group."""
     for path, methods in openapi["paths"].items():
         for method, operation in methods.items():
             if tag in operation.get("tags", ()):
@@ -36,14 +37,14 @@ def _operations(openapi: Schema, tag: str) -> Iterator[tuple[str, str, Schema]]:
 
 
 def _content(message: Schema) -> Markup:
-    """Return the type of a body."""
+    """Return the type of a request or response body."""
     kinds = message.get("content", {})
     types = [_type(kind["schema"]) for kind in kinds.values() if kind.get("schema")]
     return types[0] if types else Markup("{}").format(", ".join(kinds))
 
 
 def _type(schema: Schema) -> Markup:
-    """Return a value's type in a few words, with a link to a type of its own."""
+    """Return a short description of a value's type, with a link to its definition."""
     if "$ref" in schema:
         name = schema["$ref"].rsplit("/", 1)[1]
         return Markup('<a href="#type-{0}">{0}</a>').format(name)
@@ -66,7 +67,7 @@ LIMITS = {
     "exclusiveMaximum": "<",
     "default": "default",
 }
-"""The sign of each limit of a value."""
+"""Relation signs of the limits of a value."""
 
 
 def _limits(schema: Schema) -> Iterator[str]:

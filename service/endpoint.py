@@ -1,4 +1,4 @@
-"""Where a service listens and what protects it: address, tokens and TLS."""
+"""Endpoint of a service: address, tokens and TLS."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from aiperf_hpc.errors import UsageError, reason_of
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 8765
 LEAST = 16
-"""Characters of the shortest token that is taken."""
+"""Minimum number of characters of a token."""
 HOW_TO = "`(umask 077; openssl rand -hex 32 > FILE)` makes one"
 
 
 def parse_address(text: str) -> tuple[str, int]:
     """Return host and port of ``HOST:PORT``, ``:PORT``, ``PORT`` or ``[::1]:PORT``.
 
-    Without a host it is this machine alone (loopback); an empty text has the default port, too.
-    Port 0 is any free one.
+    The default host is loopback, which only this machine can reach. An empty text gives the
+    default port too. Port 0 selects any free port.
 
     Raises:
-        UsageError: it is none of these; the message says how to write it.
+        UsageError: the text has none of these forms; the message lists them.
     """
     if not text:
         return LOOPBACK, DEFAULT_PORT
@@ -39,7 +39,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Return host and port as they are written."""
+    """Return the formatted host and port."""
     _demand("/" not in text, text, "it has no scheme and no path")
     if text.startswith("["):
         host, _, rest = text[1:].partition("]")
@@ -59,7 +59,7 @@ def _demand(condition: bool, text: str, what: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach what listens at a host, a name or an address."""
+    """Return whether a host name or address is loopback, which only this machine can reach."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
@@ -67,17 +67,17 @@ def is_loopback(host: str) -> bool:
 
 
 class Tokens:
-    """What a client may show, of which each is as good as any other."""
+    """Access tokens, each with the same rights."""
 
     def __init__(self, tokens: list[str]) -> None:
         self._digests = [_digest(token) for token in tokens]
 
     @classmethod
     def read(cls, path: Path) -> Tokens:
-        """Read a file with a token on each line; what follows a # is a comment.
+        """Read a file with one token per line; comments begin with #.
 
         Raises:
-            UsageError: it cannot be read, others may read it, or what it has is no token.
+            UsageError: the file is unreadable, readable by other users, or has an invalid token.
         """
         try:
             mode, text = path.stat().st_mode, path.read_text("utf-8")
@@ -99,9 +99,11 @@ class Tokens:
         return cls(tokens)
 
     def accept(self, shown: str) -> bool:
-        """Return whether it is one of the tokens; how long that takes says nothing of them."""
+        """Return whether the token is valid, in time that is independent of the tokens (no side
+        channel)."""
         digest = _digest(shown)
-        matches = [hmac.compare_digest(digest, each) for each in self._digests]  # Each of them.
+        # Compare with every token: the time must not depend on a match.
+        matches = [hmac.compare_digest(digest, each) for each in self._digests]
         return any(matches)
 
 
@@ -111,16 +113,16 @@ def _digest(token: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An address, the file of the tokens, and the files of TLS."""
+    """Address, token file and TLS files of a service."""
 
     host: str = LOOPBACK
     port: int = 0
-    """0 for any free one."""
+    """Port; 0 selects any free one."""
     token_file: Path | None = None
     certificate: Path | None = None
-    """The certificate, with the chain to the one that clients trust, in PEM."""
+    """Path of the TLS certificate with its chain, in PEM format."""
     key: Path | None = None
-    """Its private key in PEM."""
+    """Path of the certificate's private key, in PEM format."""
 
     @property
     def scheme(self) -> str:
@@ -128,19 +130,19 @@ class Endpoint:
 
     @property
     def open_reading(self) -> bool:
-        """Whether who can reach it may read: only this machine can."""
+        """Whether read access needs no token, because only this machine can reach the service."""
         return is_loopback(self.host)
 
     @property
     def unencrypted(self) -> bool:
-        """Whether tokens travel over a network as they are."""
+        """Whether tokens are sent unencrypted over a network."""
         return self.certificate is None and not self.open_reading
 
     def tokens(self) -> Tokens | None:
-        """Return the tokens; None where none are asked for.
+        """Return the tokens, or None if no token is required.
 
         Raises:
-            UsageError: they cannot be had, or are missing.
+            UsageError: the tokens are unreadable or missing.
         """
         if self.token_file is not None:
             return Tokens.read(self.token_file)
@@ -151,7 +153,7 @@ class Endpoint:
         return None
 
     def check_tls(self) -> None:
-        """Raise UsageError unless the certificate and its key can be used, where there are any."""
+        """Raise UsageError if a certificate is given but it or its key is unusable."""
         if self.certificate is None and self.key is None:
             return
         if self.certificate is None or self.key is None:
@@ -159,7 +161,7 @@ class Endpoint:
         try:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(self.certificate, self.key, password=_no_password)
-        except (OSError, ValueError) as error:  # An SSLError is an OSError.
+        except (OSError, ValueError) as error:  # SSLError is a subclass of OSError.
             raise UsageError(
                 f"cannot use the certificate {self.certificate} with the key {self.key}: "
                 f"{reason_of(error) if isinstance(error, OSError) else error}"

@@ -1,4 +1,4 @@
-"""The runs as Prometheus reads them."""
+"""Metrics of runs in Prometheus format."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from aiperf_hpc.service.submission import Queue
 K = TypeVar("K", bound=tuple[str, ...])
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-"""Upper limits of the histogram of how long answers took."""
+"""Upper limits of the response time histogram."""
 STREAM = "/events/stream"
 
 
 class Measured:
-    """Counts requests and times their answers, but for those that go on."""
+    """Middleware that counts requests and measures response times, except for event streams."""
 
     def __init__(self, app: ASGIApp, registry: CollectorRegistry) -> None:
         self._app = app
@@ -65,7 +65,7 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 def new_registry() -> CollectorRegistry:
-    """Return a registry with what is known of the process."""
+    """Return a registry with the metrics of the process."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     return registry
@@ -80,10 +80,10 @@ def exposition(
     """Return all metrics as text.
 
     Args:
-        registry: of the service itself.
-        listed: all runs.
-        statuses: those of runs that go on, by their names.
-        queue: what was submitted, where that is possible.
+        registry: metrics of the service itself.
+        listed: summaries of all runs.
+        statuses: statuses of active runs by name.
+        queue: submissions, if the service accepts them.
     """
     once = CollectorRegistry()
     once.register(_Families(_families(listed, statuses, queue)))
@@ -91,7 +91,7 @@ def exposition(
 
 
 class _Families:
-    """Metrics that are there once."""
+    """Collector of metrics with fixed values."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = list(families)
@@ -124,7 +124,7 @@ def _families(
 
 
 def _headline(quantity: Quantity, runs: Iterable[RunSummary]) -> Metric:
-    """Return a headline figure of each run that has it."""
+    """Return the metric of a headline figure, for each run that has it."""
     family = CounterMetricFamily if quantity.counter else GaugeMetricFamily
     metric = family(f"aiperf_run_{quantity.metric_name}", quantity.help, labels=["run"])
     for run in runs:
@@ -147,7 +147,7 @@ STATUS_METRICS: tuple[tuple[str, str, Callable[[RunStatus], float | None]], ...]
         lambda s: sum(each.waiting for each in s.storage),
     ),
 )
-"""What is reported of a run that goes on: the name, what it is, where it is found."""
+"""Metrics of an active run: name, description and source of the value."""
 
 
 def _of_statuses(statuses: Mapping[str, RunStatus]) -> Iterator[Metric]:
@@ -182,7 +182,7 @@ NODE_METRICS: tuple[tuple[str, str, Callable[[NodeStatus], float | None]], ...] 
     ("network_received_bytes_per_second", "Received.", lambda n: n.network_received_rate),
     ("network_sent_bytes_per_second", "Sent.", lambda n: n.network_sent_rate),
 )
-"""What is told of a node's last sample: the name, what it is, where it is found."""
+"""Metrics of a node's latest sample: name, description and source of the value."""
 
 
 def _of_telemetry(statuses: Mapping[str, RunStatus]) -> Iterator[Metric]:
@@ -208,7 +208,7 @@ def _ratio(percent: float | None) -> float | None:
 def _gauge(
     name: str, text: str, values: Mapping[K, float | None], labels: list[str]
 ) -> GaugeMetricFamily:
-    """Return the metric of those that have a value."""
+    """Return a metric with the labels that have a value."""
     family = GaugeMetricFamily(name, text, labels=labels)
     for key, value in values.items():
         if value is not None:

@@ -1,4 +1,4 @@
-"""The interface's own description, made whole: OpenAPI as FastAPI makes it leaves something out."""
+"""OpenAPI document of the interface, with the parts that FastAPI's generator omits."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Document = dict[str, Any]
 
 PROBLEM = {"schema": {"$ref": f"#/components/schemas/{Problem.__name__}"}}
 REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
-"""What any request may be answered with, before it is looked what it asks for."""
+"""Error statuses that any request may return before it is routed."""
 OPEN = ("/healthz", "/docs")
 FASTAPIS_OWN = ("HTTPValidationError", "ValidationError")
-"""FastAPI's types for what is a problem here."""
+"""FastAPI's error schemas, which Problem replaces."""
 
 
 def describe(app: FastAPI) -> None:
-    """Make the application describe itself whole, once somebody asks."""
+    """Let the application generate the complete OpenAPI document on first request."""
     made_by_fastapi = app.openapi
 
     def openapi() -> Document:
@@ -56,7 +56,7 @@ def _complete(document: Document) -> None:
 
 
 def _plain(model: type[BaseModel], schemas: Document) -> Document:
-    """Return a type's schema, and put those that it needs beside it."""
+    """Return the schema of a type, and add the schemas that it references."""
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
     for name, other in schema.pop("$defs", {}).items():
         schemas.setdefault(name, other)
@@ -64,7 +64,7 @@ def _plain(model: type[BaseModel], schemas: Document) -> Document:
 
 
 def _put_refusals(operation: Document, *, guarded: bool) -> None:
-    """Let every refusal be a problem, and name those that any request may meet."""
+    """Declare every error response as a Problem, and add those common to all requests."""
     responses = operation["responses"]
     for status in REFUSALS if guarded else ():
         responses.setdefault(str(status.value), {"description": status.description})
@@ -74,7 +74,7 @@ def _put_refusals(operation: Document, *, guarded: bool) -> None:
 
 
 def _describe_fields(schemas: Document) -> None:
-    """Describe fields by the docstrings of their attributes."""
+    """Add the docstrings of attributes as descriptions of fields."""
     for model in set(_subclasses(Value)):
         for name in (model.__name__, f"{model.__name__}-Input", f"{model.__name__}-Output"):
             properties = schemas.get(name, {}).get("properties", {})

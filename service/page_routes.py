@@ -1,4 +1,4 @@
-"""The live page at ``/``, and its files."""
+"""Routes of the live page at ``/`` and its files."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-"""Nothing from elsewhere, nothing written in the page itself; asked for anew, answered by 304."""
+"""Headers: no external or inline resources; browsers revalidate files (status 304)."""
 
 
 class Asset(NamedTuple):
-    """A file of the page."""
+    """A file of the live page."""
 
     content: bytes
     media_type: str
     tag: str
-    """Its ``ETag``."""
+    """``ETag`` of the file."""
 
 
 def page_routes() -> APIRouter:
-    """Return the routes of the page; they read the package's own files, and these once."""
+    """Return the routes of the page, whose files are read once from the package."""
     assets = _assets()
     router = APIRouter(include_in_schema=False)
 
@@ -55,7 +55,7 @@ def page_routes() -> APIRouter:
 
 
 def _assets() -> dict[str, Asset]:
-    """Return the page's files, and the style sheet that it shares with reports, by their names."""
+    """Return the page's files and the style sheet shared with reports, by name."""
     files = [
         *resources.files("aiperf_hpc.service.page").iterdir(),
         resources.files("aiperf_hpc.results.report") / "report.css",

@@ -1,4 +1,4 @@
-"""Starting, stopping and resuming runs from the service: each by a process of its own."""
+"""Starting, stopping and resuming of runs by the service, each in a separate process."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from aiperf_hpc.service.submission import Submission
 
 
 class Process(Protocol):
-    """A process that was started."""
+    """A started primary process."""
 
     def poll(self) -> int | None:
-        """Return its exit status; None while it runs."""
+        """Return the exit status, or None while the process is running."""
 
 
 class Primaries:
-    """The primaries of this machine."""
+    """Primary processes on this machine."""
 
     def plan(self, submission: Submission) -> RunManifest:
-        """Return what a submission will be, if it can run: all that `aiperf start` checks.
+        """Return the prepared run of a submission, after all checks of `aiperf start`.
 
         Raises:
-            UsageError: it cannot, and why.
+            UsageError: the run is impossible; the message states the reason.
         """
         config = submission.config()
         manifest = make_manifest(
@@ -56,17 +56,17 @@ class Primaries:
         return manifest.model_copy(update={"dataset": dataset})
 
     def start(self, manifest: RunManifest, folder: Path) -> Process:
-        """Start a run in a new folder. Raises UsageError where that cannot be made."""
+        """Start a run in a new folder. Raises UsageError if the folder cannot be created."""
         assert manifest.dataset is not None  # noqa: S101 -- planned
         paths = make_run_directory(manifest, folder, manifest.dataset)
         backend_of(manifest.launcher).wait()  # The clock of some runs starts with the run.
         return start_command("conduct", paths)
 
     def stop(self, paths: RunPaths) -> Process | None:
-        """Ask a run to stop; a process ends one whose primary has died.
+        """Request the stop of a run; if its primary has died, start a process that ends the run.
 
         Raises:
-            UsageError: there is nothing to stop.
+            UsageError: the run is not active.
         """
         view = RunView.read(paths)
         state = view.status().state
@@ -79,17 +79,18 @@ class Primaries:
         return None if lives else start_command("stop", paths)
 
     def scale(self, paths: RunPaths, nodes: int) -> None:
-        """Ask the primary of a run that lasts for other nodes. Raises UsageError: it cannot be."""
+        """Request another number of nodes of a running benchmark. Raises UsageError if
+        impossible."""
         view = RunView.read(paths)
         request_nodes(view, nodes, "the service")
 
     def resume(self, paths: RunPaths) -> Process:
-        """Go on with a run. Raises UsageError, RunDirectoryError: it cannot go on as it was."""
+        """Resume a run. Raises UsageError or RunDirectoryError if it cannot be resumed."""
         check_resumable(paths.root)
         return start_command("resume", paths, ["--no-serve"])
 
     def busy(self) -> str | None:
-        """Return which process computes on this machine now, for any run; None for none."""
+        """Return the process that executes any run on this machine now, or None."""
         for process in psutil.process_iter(["cmdline"]):
             words = process.info["cmdline"] or []
             if "aiperf_hpc.replica" in words:
@@ -98,7 +99,7 @@ class Primaries:
 
 
 def output_of(paths: RunPaths) -> str:
-    """Return the last line that a primary in the background printed."""
+    """Return the last output line of a primary in the background."""
     try:
         lines = paths.primary_log.read_text("utf-8", errors="backslashreplace").splitlines()
     except OSError:

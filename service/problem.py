@@ -1,4 +1,4 @@
-"""Why a request has no answer: one body for all of it, by RFC 9457."""
+"""Error responses, all in the format of RFC 9457."""
 
 from __future__ import annotations
 
@@ -21,36 +21,37 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class Fault(Value):
-    """One thing that is wrong with a request."""
+    """One error in a request."""
 
     where: str = Field(examples=["query.limit"])
-    """The part of the request and the name in it, with dots between."""
+    """Location of the error: part of the request and name, separated by dots."""
     message: str = Field(examples=["Input should be less than or equal to 1000"])
-    """What is wrong with it."""
+    """Description of the error."""
 
 
 class Problem(Value):
-    """Why a request has no answer (RFC 9457)."""
+    """Error response (RFC 9457)."""
 
     type: str = Field(examples=["urn:aiperf-hpc:problem:not-found"])
-    """What kind of problem it is: `urn:aiperf-hpc:problem:` and a word for programs."""
+    """Problem type: `urn:aiperf-hpc:problem:` and a keyword for programs."""
     title: str = Field(examples=["Not Found"])
-    """The kind of problem in words, the same for all of its kind."""
+    """Summary of the problem type."""
     status: int = Field(ge=400, le=599, examples=[404])
-    """The HTTP status."""
+    """HTTP status code."""
     detail: str = Field(examples=["there is no run 'x'"])
-    """What is wrong, where, and what to do: one line."""
+    """Cause, location and remedy of the problem, in one line."""
     errors: tuple[Fault, ...] = ()
-    """Each thing that is wrong with the request, where there are several."""
+    """Individual errors in the request, if there are several."""
 
 
 class ProblemError(AIPerfError):
-    """A request that has no answer."""
+    """Error that is returned as the response to a request."""
 
     def __init__(
         self, status: HTTPStatus, kind: str, detail: str, errors: tuple[Fault, ...] = ()
     ) -> None:
-        """Take the HTTP status, the last word of the problem's type, and what to say."""
+        """Create an error from the HTTP status, the last part of the problem type, and the
+        detail."""
         super().__init__(detail)
         self.status = status
         self.kind = kind
@@ -58,17 +59,17 @@ class ProblemError(AIPerfError):
 
 
 def not_found(detail: str) -> ProblemError:
-    """Return that something is not there."""
+    """Return the error for a missing resource."""
     return ProblemError(HTTPStatus.NOT_FOUND, "not-found", detail)
 
 
 def conflict(detail: str) -> ProblemError:
-    """Return that something is not possible now."""
+    """Return the error for an operation that is currently impossible."""
     return ProblemError(HTTPStatus.CONFLICT, "conflict", detail)
 
 
 def problems(descriptions: Mapping[int, str]) -> dict[int | str, dict[str, Any]]:
-    """Return the responses of a route that has problems of these statuses."""
+    """Return the declared responses of a route for these error statuses."""
     return {
         status: {"model": Problem, "description": text, "content": {MEDIA_TYPE: {}}}
         for status, text in descriptions.items()
@@ -76,7 +77,7 @@ def problems(descriptions: Mapping[int, str]) -> dict[int | str, dict[str, Any]]
 
 
 def problem_of(error: AIPerfError) -> Problem:
-    """Return the body that says an error; any other than a ProblemError is one of reading a run."""
+    """Return the response body of an error; all but ProblemError are failures to read a run."""
     if isinstance(error, ProblemError):
         status, kind, errors = error.status, error.kind, error.errors
     else:
@@ -91,7 +92,7 @@ def problem_of(error: AIPerfError) -> Problem:
 
 
 def problem_response(error: AIPerfError, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Return the response to a request that has no answer."""
+    """Return the response for an error."""
     problem = problem_of(error)
     again = {"Retry-After": "1"} if problem.status == HTTPStatus.SERVICE_UNAVAILABLE else {}
     return JSONResponse(
@@ -103,7 +104,7 @@ def problem_response(error: AIPerfError, headers: Mapping[str, str] | None = Non
 
 
 def add_problem_handlers(app: FastAPI) -> None:
-    """Have an application answer every error with a problem."""
+    """Register handlers that convert every error to a Problem response."""
     app.add_exception_handler(AIPerfError, _refused)
     app.add_exception_handler(Exception, _failed)
     app.add_exception_handler(HTTPException, _no_route)
@@ -116,7 +117,7 @@ def _refused(_: Request, error: Exception) -> Response:
 
 
 def _failed(_: Request, error: Exception) -> Response:
-    """Reveal no more than that; the server prints the error."""
+    """Hide the details of an internal error; the server prints them."""
     status = HTTPStatus.INTERNAL_SERVER_ERROR
     detail = "an unexpected error; the service's own output has it"
     return problem_response(ProblemError(status, "unexpected", detail))

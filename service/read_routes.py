@@ -1,6 +1,6 @@
-"""The routes that read runs. Each asks one question; the answers are in ``answers``."""
+"""Routes for read access to runs. Each evaluates one query from ``answers``."""
 
-# Annotations are evaluated at once: FastAPI does not see a function's surroundings.
+# No postponed annotations: FastAPI cannot resolve the local names of an enclosing function.
 
 from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
@@ -40,7 +40,7 @@ from aiperf_hpc.service.served_run import ServedRun
 from aiperf_hpc.service.stream import EventStream, run_stream
 
 SANDBOX = "sandbox allow-scripts; default-src 'unsafe-inline' data:"
-"""What a report's page may do: it is shown, and reaches nothing of the service."""
+"""Content security policy of a report's page, which isolates it from the service."""
 
 
 RESPONSES = {
@@ -57,12 +57,12 @@ T = TypeVar("T")
 
 
 class Route(NamedTuple):
-    """A route that answers one question about a run; its description is the question's."""
+    """A route that evaluates one query about a run and has the query's description."""
 
     path: str
     name: str
     question: Callable[[RunView], BaseModel] | type[Question]
-    """A question, or the type of one that is made of the query's parameters."""
+    """A query, or the class of a query with parameters."""
 
 
 STATUS_ROUTES = (
@@ -70,7 +70,7 @@ STATUS_ROUTES = (
     Route("/score", "score_", score),
     Route("/trials", "trials", TrialsQuestion),
 )
-"""The routes that a run which is served alone also has without its name."""
+"""Routes that also exist without the run's name if the service has a single run."""
 TRIAL_ROUTES = (
     Route("/in-flight", "in_flight", InFlightQuestion),
     Route("/candidates", "candidates", CandidatesQuestion),
@@ -86,13 +86,13 @@ MACHINE_ROUTES = (
 
 
 class Reader(NamedTuple):
-    """Reads a run for the routes below its address."""
+    """Evaluates queries for the routes below the URL of a run."""
 
     run: ServedRun
     runs: Runs
 
     async def answer(self, question: Callable[[RunView], BaseModel]) -> Response:
-        """Answer at once if that is possible; else wait a moment, so that others need not."""
+        """Answer immediately if possible; otherwise wait without blocking other requests."""
         found = await self._found(self.run.text(question))
         if found is None:
             return _loading(self.run)
@@ -100,7 +100,7 @@ class Reader(NamedTuple):
         return Response(found.body, media_type="application/json", headers=headers)
 
     async def ask(self, question: Callable[[RunView], T]) -> T | None:
-        """Return the answer as a value; None while the run is being read."""
+        """Return the answer, or None while the run is being read."""
         return await self._found(self.run.ask(question))
 
     async def _found(self, answer: Awaitable[T]) -> T:
@@ -112,7 +112,7 @@ class Reader(NamedTuple):
 
 
 def run_routes(runs: Runs) -> APIRouter:
-    """Return the routes below a run's address."""
+    """Return the routes below the URL of a run."""
 
     async def reader(
         run: Annotated[
@@ -138,7 +138,7 @@ def run_routes(runs: Runs) -> APIRouter:
 
 
 def only_run_routes(run: ServedRun, runs: Runs) -> APIRouter:
-    """Return the routes of a run that is served alone, by which it has always answered."""
+    """Return the routes of a single served run without its name, for compatibility."""
 
     async def reader() -> Reader:
         return Reader(run, runs)
@@ -203,7 +203,7 @@ def _add_replica(router: APIRouter, reader: Dependency) -> None:
         reader: Annotated[Reader, Depends(reader)],
         replica: Annotated[str, Path(description="The replica's name.", examples=["r0"])],
     ) -> Response:
-        """Return one replica with its machine and where its time went."""
+        """Return one replica with its host and its time split."""
         return await reader.answer(ReplicaQuestion(replica))
 
 
@@ -212,7 +212,7 @@ def _add_events(router: APIRouter, reader: Dependency) -> None:
     async def events(
         reader: Annotated[Reader, Depends(reader)], question: Annotated[EventsQuery, Query()]
     ) -> Response:
-        """Return what happened, in the order in which it became known."""
+        """Return the events of a run, in the order in which they were observed."""
         return await reader.answer(EventsQuestion(reader.run.events, question))
 
     @router.get(
@@ -238,9 +238,9 @@ def _add_events(router: APIRouter, reader: Dependency) -> None:
     ) -> Response:
         """Send server-sent events as long as the client reads them.
 
-        `status` has a RunStatus whenever it is another one. `happened` has a RunEvent, whose number
+        `status` has a RunStatus whenever it changes. `happened` has a RunEvent, whose number
         is the event's id. `loading` has a Loading; `problem` has a Problem when the run cannot be
-        read, after which `status` reports that it can again. Every 15 seconds there is a comment.
+        read, after which `status` reports that it can again. A comment is sent every 15 seconds.
         """
         last = request.headers.get("Last-Event-ID", "")
         known = int(last) if last.isascii() and last.isdecimal() and len(last) < 19 else after
@@ -267,7 +267,7 @@ def _add_files(router: APIRouter, reader: Dependency) -> None:
         reader: Annotated[Reader, Depends(reader)],
         file: Annotated[str, Path(description="The file's name.", examples=["report.html"])],
     ) -> Response:
-        """Return a file of the report. Its scripts reach nothing of the service."""
+        """Return a file of the report. Its scripts are isolated from the service."""
         found = await reader.ask(FileQuestion(file))
         if found is None:
             return _loading(reader.run)
@@ -276,7 +276,7 @@ def _add_files(router: APIRouter, reader: Dependency) -> None:
 
 
 def compare_routes(runs: Runs) -> APIRouter:
-    """Return the route that sets several runs beside each other."""
+    """Return the route that compares several runs."""
     router = APIRouter(responses=RESPONSES, tags=["runs"])
 
     @router.get("/compare", response_model=Comparison)
@@ -290,7 +290,8 @@ def compare_routes(runs: Runs) -> APIRouter:
             ),
         ],
     ) -> Response:
-        """Return what several runs reached, in what they differ, and whether they compare."""
+        """Return the results and differences of several runs, and whether their scores are
+        comparable."""
         if len(set(run)) < len(run):
             raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "invalid", "a run is named twice")
         found: dict[str, list[RunDetails]] = {}

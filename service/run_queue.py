@@ -1,8 +1,8 @@
-"""The queue of a folder: runs are started from it, one at a time on this machine.
+"""Queue of runs in a folder, which starts runs, one at a time on this machine.
 
-Each submission is a file, written whole whenever its state changes, so that a service that is
-started again goes on with the queue. A scheduler has its own queue: what it is to run is handed to
-it at once.
+Each submission is a file, rewritten atomically whenever its state changes: a restarted service
+resumes the queue. Schedulers have queues of their own, so their runs are handed over
+immediately.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from aiperf_hpc.trial import Value
 LOOK_SECONDS = 1.0
 MOST_WAITING = 1000
 FOLDER = ".aiperf-service"
-"""Where a service keeps what is its own, in the folder of the runs."""
+"""Folder for the service's own files, in the folder of the runs."""
 
 
 class RunQueue:
-    """Starts, stops and resumes the runs of a folder. Threads may share it."""
+    """Queue that starts, stops and resumes the runs of a folder. It is thread-safe."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class RunQueue:
         primaries: Primaries | None = None,
         log: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Take a folder, what starts processes, and what is done with a line about them."""
+        """Create a queue from a folder, a starter of processes, and a function that logs a line."""
         self.folder = folder
         self._primaries = primaries or Primaries()
         self._log = log
@@ -51,19 +51,19 @@ class RunQueue:
         self._entries: dict[str, Submitted] = {}
         self._plans: dict[str, RunManifest] = {}
         self._processes: dict[str, Process] = {}
-        """What was started and may still run, by the run's name."""
+        """Started processes that may still run, by the run's name."""
         self._here: set[str] = set()
-        """The runs that compute on this machine."""
+        """Runs that execute on this machine."""
         self._queue = folder
         self._wake = threading.Event()
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Own the folder, and start what waits, while the block runs.
+        """Lock the folder and start waiting runs while the block executes.
 
         Raises:
-            UsageError: another service has the folder.
-            RunDirectoryError: it cannot be written, or a file of the queue is damaged.
+            UsageError: another service has locked the folder.
+            RunDirectoryError: the folder is not writable, or a file of the queue is damaged.
         """
         with owned(self.folder) as own:
             self._queue = own / "queue"
@@ -83,15 +83,15 @@ class RunQueue:
     # Requests of clients.
 
     def submit(self, submission: Submission) -> Submitted:
-        """Check a submission and put it into the queue.
+        """Check a submission and add it to the queue.
 
         Raises:
-            ProblemError: it cannot run, its name is taken, or too many wait.
+            ProblemError: it is invalid, its name is in use, or the queue is full.
         """
         with self._lock:
             self._require_room(submission)
         try:
-            with self._planning:  # One at a time: it may load a framework.
+            with self._planning:  # One check at a time, because it may load a framework.
                 plan = self._primaries.plan(submission)
         except AIPerfError as error:
             raise ProblemError(
@@ -112,7 +112,7 @@ class RunQueue:
         return entry
 
     def submissions(self) -> Queue:
-        """Return all submissions: those that wait, then the latest first."""
+        """Return all submissions: first the waiting ones, then the others, latest first."""
         with self._lock:
             entries = list(self._entries.values())
         waiting = [e for e in entries if e.state is SubmissionState.QUEUED]
@@ -120,7 +120,7 @@ class RunQueue:
         return Queue(queue=(*waiting, *reversed(others)))
 
     def submitted(self, name: str) -> Submitted:
-        """Return a submission. Raises ProblemError when there is none."""
+        """Return a submission. Raises ProblemError if it does not exist."""
         with self._lock:
             entry = self._entries.get(name)
         if entry is None:
@@ -128,7 +128,7 @@ class RunQueue:
         return entry
 
     def cancel(self, name: str) -> Submitted:
-        """Cancel a submission that waits. Raises ProblemError when it does not wait."""
+        """Cancel a waiting submission. Raises ProblemError if it is not waiting."""
         with self._lock:
             entry = self.submitted(name)
             if entry.state is not SubmissionState.QUEUED:
@@ -136,18 +136,19 @@ class RunQueue:
             return self._change(entry, SubmissionState.CANCELLED)
 
     def stop(self, paths: RunPaths) -> None:
-        """Stop a run. Raises UsageError when there is nothing to stop."""
+        """Stop a run. Raises UsageError if the run is not active."""
         with self._lock:
             process = self._primaries.stop(paths)
             if process is not None:
                 self._processes[f"{paths.root.name} (stop)"] = process
 
     def scale(self, paths: RunPaths, nodes: int) -> None:
-        """Request other nodes for a run. Raises UsageError when it cannot have them."""
+        """Request another number of nodes of a run. Raises UsageError if that is impossible."""
         self._primaries.scale(paths, nodes)
 
     def resume(self, paths: RunPaths) -> None:
-        """Resume a run. Raises UsageError when it cannot be, ProblemError for a busy machine."""
+        """Resume a run. Raises UsageError if that is impossible, ProblemError if the machine is
+        busy."""
         with self._lock, self._planning:
             local = RunManifest.load(paths).launcher == "local"
             if local and (busy := self._busy()) is not None:
@@ -168,7 +169,7 @@ class RunQueue:
             self._wake.wait(LOOK_SECONDS)
 
     def _turn(self) -> None:
-        """Start what can start now."""
+        """Start the submissions that can start now."""
         with self._lock:
             self._reap()
         for entry in self.submissions().queue:
@@ -181,13 +182,13 @@ class RunQueue:
                 self._change(entry, SubmissionState.FAILED, reason=str(error))
 
     def _plan(self, entry: Submitted) -> RunManifest:
-        """Check once more, as it is now. Raises AIPerfError where it cannot run."""
+        """Check the submission again in the current state. Raises AIPerfError if it is invalid."""
         with self._planning:
             self._plans[entry.id] = plan = self._primaries.plan(entry.submission)
         return plan
 
     def _waits(self, entry: Submitted) -> bool:
-        """Return whether it is not its turn yet, and write why."""
+        """Return whether a submission must wait, and record the reason."""
         plan = self._plans.get(entry.id) or self._plan(entry)
         with self._lock:
             busy = self._busy() if plan.launcher == "local" else None
@@ -198,7 +199,7 @@ class RunQueue:
     def _start(self, entry: Submitted, plan: RunManifest) -> None:
         with self._lock:
             if self._entries[entry.id].state is not SubmissionState.QUEUED:
-                return  # Cancelled meanwhile.
+                return  # Canceled in the meantime.
             name = entry.submission.name or plan.run_id
             entry = self._change(entry, SubmissionState.STARTING, run=name)
             self._processes[name] = self._primaries.start(plan, self.folder / name)
@@ -208,13 +209,13 @@ class RunQueue:
             self._log(f"queue: submission {entry.id} has started as {name}")
 
     def _busy(self) -> str | None:
-        """Return what this machine is at work for."""
+        """Return the run that this machine executes, or None."""
         self._reap()
         going_on = next((name for name in self._processes if name in self._here), None)
         return self._primaries.busy() if going_on is None else f"run {going_on} goes on"
 
     def _reap(self) -> None:
-        """Record the end of processes."""
+        """Record the exit of processes."""
         for name, process in list(self._processes.items()):
             if (status := process.poll()) is None:
                 continue
@@ -232,7 +233,8 @@ class RunQueue:
                 break
 
     def _settle(self) -> None:
-        """Record the outcome of submissions that an earlier service was just starting."""
+        """Record the outcome of submissions whose start was interrupted by the end of an earlier
+        service."""
         for entry in list(self._entries.values()):
             if entry.state is SubmissionState.STARTING:
                 began = _has_begun(RunPaths(self.folder / (entry.run or "")))
@@ -268,7 +270,7 @@ class RunQueue:
 
 
 def _has_begun(paths: RunPaths) -> bool:
-    """Return whether a run's clock has started."""
+    """Return whether the clock of a run has started."""
     try:
         return paths.primary_journal.stat().st_size > 0
     except OSError:
@@ -286,7 +288,7 @@ def _read(folder: Path) -> Iterator[tuple[str, Submitted]]:
 
 
 class Owner(Value):
-    """Who changes a folder, for people."""
+    """Description of the process that has locked a folder."""
 
     host: str
     pid: int
@@ -299,13 +301,13 @@ class Owner(Value):
 
 @contextlib.contextmanager
 def owned(folder: Path) -> Iterator[Path]:
-    """Own a folder while the block runs; gives where the service keeps what is its own.
+    """Lock a folder while the block executes; yield the folder for the service's own files.
 
-    The lock is the kernel's or the file server's: it ends with the process, however that ends.
+    The kernel or the file server releases the lock when the process ends for any reason.
 
     Raises:
-        UsageError: another service has it.
-        RunDirectoryError: nothing can be written there.
+        UsageError: another service has locked the folder.
+        RunDirectoryError: the folder is not writable.
     """
     own = folder / FOLDER
     try:

@@ -1,4 +1,4 @@
-"""The runs that are served: one, or all in a folder."""
+"""Served runs: a single one, or all in a folder."""
 
 from __future__ import annotations
 
@@ -26,64 +26,64 @@ from aiperf_hpc.service.problem import not_found
 from aiperf_hpc.service.served_run import Readers, ServedRun
 
 LOOK_SECONDS = 1.0
-"""How long a listing of the folder is good."""
+"""Validity of a listing of the folder, in seconds."""
 IDLE_SECONDS = 600.0
-"""How long a run that nobody asks for is kept in memory."""
+"""Seconds after its last request until a run is removed from memory."""
 
 
 class RunList(Answer):
-    """The runs that are served."""
+    """List of the served runs."""
 
     runs: tuple[RunSummary, ...]
-    """The latest first; those that have not started are before all others."""
+    """Runs, latest first; runs that have not started precede all others."""
     loading: tuple[str, ...]
-    """Runs whose records are being read for the first time, and that will be among `runs`."""
+    """Runs whose records are being read for the first time; they will appear in `runs`."""
     unreadable: tuple[Unreadable, ...]
-    """Runs that cannot be read, or that have gone since they were served, and why."""
+    """Runs that are unreadable or were removed while served, each with the reason."""
     foreign: int
-    """How many folders beside them are no runs."""
+    """Number of folders that are not runs."""
 
 
 class Runs(ABC):
-    """The runs that a service knows."""
+    """Interface to the runs of a service."""
 
     only: ServedRun | None = None
-    """The run, where one alone is served."""
+    """Name of the run if the service has only one."""
 
     def __init__(self, readers: Readers | None) -> None:
         self._readers = readers or Readers()
 
     @abstractmethod
     def known(self, name: str) -> ServedRun | None:
-        """Return the run of that name if it has been asked for before; reads nothing."""
+        """Return the run of that name if it was requested before, without reading any file."""
 
     @abstractmethod
     def find(self, name: str) -> ServedRun:
-        """Return the run of that name. Raises ProblemError when there is none."""
+        """Return the run of that name. Raises ProblemError if it does not exist."""
 
     @abstractmethod
     def paths(self, name: str) -> RunPaths:
-        """Return where a run lies. Raises ProblemError when there is none."""
+        """Return the path of a run. Raises ProblemError if it does not exist."""
 
     def lost(self, run: ServedRun) -> None:
-        """Look anew for a run whose directory is no longer what it was."""
-        return  # One that is served alone may be put back.
+        """Forget a run whose directory was replaced or removed, to look it up again."""
+        return  # The directory of a single served run may be restored.
 
     @abstractmethod
     def list(self) -> RunList:
-        """Return all runs as they are known now, without reading any large one."""
+        """Return all runs with the data that is available without reading large journals."""
 
     @abstractmethod
     def check(self) -> None:
-        """Raise AIPerfError unless the runs can be read."""
+        """Raise AIPerfError if the runs cannot be read."""
 
     @abstractmethod
     def _being_served(self) -> Iterable[ServedRun]:
-        """Return the runs that are in memory."""
+        """Return the runs in memory."""
 
     @contextlib.contextmanager
     def served(self) -> Iterator[None]:
-        """Read runs and make their answers anew while the block runs."""
+        """Read runs and refresh their answers while the block executes."""
         self._readers.start()
         try:
             yield
@@ -94,10 +94,10 @@ class Runs(ABC):
 
 
 class OneRun(Runs):
-    """A run alone."""
+    """A single served run."""
 
     def __init__(self, name: str, live: CachedView, readers: Readers | None = None) -> None:
-        """Take its name, a view that may have nothing read yet, and what reads it."""
+        """Serve a run from its name, a view that may be unread, and the threads that read it."""
         super().__init__(readers)
         self.only: ServedRun = ServedRun(name, live, self._readers)
 
@@ -130,22 +130,23 @@ class OneRun(Runs):
 
 
 class FolderOfRuns(Runs):
-    """All runs in a folder. A run is read when somebody asks for it, and kept while somebody does.
+    """All runs in a folder. Each is read on first request and kept while it is requested.
 
-    A run that has ended with a report is listed by the report's summary; any other once it was
-    read, in the background.
+    A finished run with a report is listed from the report's summary, any other run after it was
+    read in the background.
     """
 
     def __init__(self, folder: Path, readers: Readers | None = None) -> None:
-        """Take a folder, and what reads its runs. Raises RunDirectoryError: it cannot be listed."""
+        """Serve a folder with the threads that read its runs. Raises RunDirectoryError if
+        unreadable."""
         super().__init__(readers)
         self.folder = folder
         self._lock = threading.Lock()
         self._served: dict[str, ServedRun] = {}
         self._rows: dict[str, tuple[int, RunSummary | None]] = {}
-        """The rows of runs that do not go on, with the bytes of their journals."""
+        """Rows of inactive runs, with the size of their journals in bytes."""
         self._summaries: dict[str, tuple[tuple[int, ...], RunSummary | None]] = {}
-        """The rows that reports state, and which version of the report's file each is from."""
+        """Rows from reports, each with the identity of the report's file."""
         self._found = _runs_inside(folder)
         self._looked_at = time.monotonic()
 
@@ -194,7 +195,7 @@ class FolderOfRuns(Runs):
     def _take_rows(
         self, runs: dict[str, RunPaths], rows: dict[str, RunSummary], unreadable: dict[str, str]
     ) -> dict[str, RunPaths]:
-        """Put the rows of runs where they belong; return the runs that have to be read for it."""
+        """Sort the rows of runs into a list; return the runs that must be read first."""
         loading = dict[str, RunPaths]()
         for name, paths in runs.items():
             try:
@@ -216,7 +217,7 @@ class FolderOfRuns(Runs):
         return self._served.values()
 
     def _look(self) -> tuple[dict[str, RunPaths], tuple[str, ...]]:
-        """Return the runs by their names in addresses, and folders that are none."""
+        """Return the runs by their names in URLs, and the folders that are not runs."""
         now = time.monotonic()
         if now - self._looked_at >= LOOK_SECONDS:
             self._found = _runs_inside(self.folder)
@@ -224,16 +225,16 @@ class FolderOfRuns(Runs):
         return self._found
 
     def _row(self, name: str, paths: RunPaths) -> RunSummary | None:
-        """Return a run's row; None while the run is read for the first time."""
+        """Return the row of a run, or None while the run is being read for the first time."""
         served = self._served.get(name)
         if served is None:
             return self._remembered(name, paths)
         if not served.goes_on and (stated := self._stated(name, paths)) is not None:
-            return stated  # No reading for each list of all runs that anybody looked at lately.
+            return stated  # Lists of all runs do not extend the time that a run stays in memory.
         try:
             row = served.row()
         except RunDirectoryError:
-            self._close(served)  # Another run may be there by now.
+            self._close(served)  # The directory may hold another run by now.
             raise
         if row is None:
             return None
@@ -243,14 +244,14 @@ class FolderOfRuns(Runs):
         return row
 
     def _remembered(self, name: str, paths: RunPaths) -> RunSummary | None:
-        """Return the row of a run that is not in memory, if it is known without its records."""
+        """Return the row of a run that is not in memory, or None if its records are needed."""
         if (row := self._stated(name, paths)) is not None:
             return row
         written, row = self._rows.get(name, (-1, None))
         return row if written == bytes_written(paths) else None
 
     def _stated(self, name: str, paths: RunPaths) -> RunSummary | None:
-        """Return the row that a run's report states; None where there is none."""
+        """Return the row from the report of a run, or None if there is none."""
         version = _version(paths.report_summary)
         if version is None:
             return None
@@ -265,7 +266,7 @@ class FolderOfRuns(Runs):
         return served
 
     def _forget_idle(self) -> None:
-        """Let go of runs that nobody has asked for, but for those that go on."""
+        """Remove inactive runs without recent requests from memory."""
         before = time.monotonic() - IDLE_SECONDS
         for run in list(self._served.values()):
             if run.asked_at < before and not run.goes_on:
@@ -277,10 +278,10 @@ class FolderOfRuns(Runs):
 
 
 def runs_in(folder: Path) -> Runs:
-    """Return what to serve of a folder: the one run that it is, or all that are in it.
+    """Return the runs to serve from a folder: the folder itself if it is a run, or all runs in it.
 
     Raises:
-        RunDirectoryError: it is no run and cannot be listed.
+        RunDirectoryError: the folder is not a run and cannot be listed.
     """
     paths = RunPaths(folder)
     if paths.manifest.exists():
@@ -289,7 +290,8 @@ def runs_in(folder: Path) -> Runs:
 
 
 def _runs_inside(folder: Path) -> tuple[dict[str, RunPaths], tuple[str, ...]]:
-    """Return the runs that really lie in a folder, and folders that are none; no link leads out."""
+    """Return the runs inside a folder, without links to other folders, and the folders without
+    runs."""
     found, foreign = find_runs(folder)
     root = folder.resolve()
     inside = {n: p for n, p in found.items() if _is_inside(p.root, folder, root)}
@@ -297,31 +299,32 @@ def _runs_inside(folder: Path) -> tuple[dict[str, RunPaths], tuple[str, ...]]:
 
 
 def _is_inside(run: Path, folder: Path, root: Path) -> bool:
-    """Return whether a run lies in a folder, wherever links lead.
+    """Return whether a run is inside a folder after all links are resolved.
 
     Args:
-        run: below the folder.
-        folder: as it is called.
-        root: the folder with all links resolved.
+        run: path below the folder.
+        folder: path of the folder as given.
+        root: path of the folder with all links resolved.
     """
-    # Resolving all links takes a call for each part of the path.
+    # Resolution of all links needs a system call for each part of the path.
     below = run.parts[len(folder.parts) :]
     links = (folder.joinpath(*below[: depth + 1]).is_symlink() for depth in range(len(below)))
     return not any(links) or run.resolve().is_relative_to(root)
 
 
 def address_name(name: str) -> str:
-    """Return a run's name as addresses have it: one part of a path, whatever its folder's name."""
+    """Return the name of a run in URLs: a single path segment for any folder name."""
     plain = name.encode("utf-8", "backslashreplace").decode()
     return plain.replace("/", "~")
 
 
 def _version(file: Path) -> tuple[int, ...] | None:
-    """Return what tells a file from what was there before it; None where there is none."""
+    """Return the identity of a file, which changes when it is replaced, or None if it does not
+    exist."""
     try:
         found = file.lstat()
     except OSError:
-        return None  # As for a run that has no report yet.
+        return None  # Same as for a run without a report.
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 

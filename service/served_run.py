@@ -1,4 +1,4 @@
-"""A run that is served: read in the background, so that no request waits for long."""
+"""A served run, which is read in the background to bound the latency of requests."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ from aiperf_hpc.service.problem import ProblemError
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 0.4
-"""How long a request waits for its answer before it is told that the run is being read."""
+"""Seconds that a request waits for its answer before it returns that the run is being read."""
 
 
 AGAIN_SECONDS, RECENT_SECONDS = 0.02, 60.0
-"""How long one waits that can be given a recent answer again, and how old that may be."""
+"""Seconds that a request waits if a recent answer is cached, and maximum age of that answer."""
 STILL_SECONDS = 5.0
-"""How long the row of a run that does not go on is good."""
+"""Validity of the row of an inactive run, in seconds."""
 KEPT = 32
-"""Answers that are kept to be given again, with their age, while a new one takes long."""
+"""Maximum number of cached answers, which are returned with their age while a new one is
+pending."""
 
 
 class Background:
-    """A few threads that do one thing after the other.
+    """A small thread pool, which executes tasks in order.
 
-    They are daemons: an interrupt does not wait for the reading of a large run.
+    The threads are daemons, so an interrupt does not wait until a large run has been read.
     """
 
     def __init__(self, name: str, threads: int) -> None:
@@ -48,18 +49,18 @@ class Background:
         self._queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the threads."""
         for number in range(self._threads):
             name = f"{self._name}-{number}"
             threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def stop(self) -> None:
-        """Let each thread end once it has done what it does."""
+        """Let each thread end after its current task."""
         for _ in range(self._threads):
             self._queue.put(None)
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Have something done; the future has its result or error."""
+        """Submit a task; return the future of its result or error."""
         future: Future[T] = Future()
         self._queue.put((future, work))
         return future
@@ -77,14 +78,14 @@ class Background:
 
 
 class Readers:
-    """The threads that read runs and answer: a large run's first reading is in nobody's way."""
+    """Separate threads for first reads and for answers: reading a large run delays no answer."""
 
     def __init__(self, patience: float = PATIENCE_SECONDS, again: float = AGAIN_SECONDS) -> None:
-        """Take how many seconds a request waits.
+        """Create the threads, with the maximum waiting times of requests in seconds.
 
         Args:
-            patience: before it is told that its run is being read.
-            again: before it is given an answer that was given not long ago once more.
+            patience: time before a request returns that its run is being read.
+            again: time before a request returns a recent answer from the cache.
         """
         self.patience = patience
         self.again = again
@@ -101,17 +102,17 @@ class Readers:
 
 
 class ServedRun:
-    """A run, read once for all clients."""
+    """A run that is read once for all clients."""
 
     def __init__(self, name: str, live: CachedView, readers: Readers) -> None:
-        """Take the run's name and a view that may still have nothing read."""
+        """Serve a run from its name and a view that may be unread."""
         self.name = name
         self.live = live
         self.events = EventLog()
         self.asked_at = time.monotonic()
-        """When somebody last asked, monotonic seconds."""
+        """Time of the last request, in monotonic seconds."""
         self._loading_since: float | None = None
-        """Since when it is read for the first time, monotonic seconds; None before and after."""
+        """Start of the first read in monotonic seconds; None before and after it."""
         self._readers = readers
         self._opened = False
         self._opening: Future[None] | None = None
@@ -120,14 +121,14 @@ class ServedRun:
         self._last_row: RunSummary | None = None
         self._under_way: dict[object, Future[Any]] = {}
         self._recent: dict[object, tuple[bytes, float]] = {}
-        """The last answers, and of when what they say is, monotonic seconds."""
+        """Latest answers, with the time of their data in monotonic seconds."""
         self._renewal = contextlib.ExitStack()
 
     async def text(self, question: Callable[[RunView], BaseModel]) -> Text | None:
-        """Return the answer as JSON; None while that takes too long, and it goes on.
+        """Return the answer as JSON, or None if it is still pending after the waiting time.
 
         Raises:
-            AIPerfError: the run cannot be read, or has no such thing.
+            AIPerfError: the run cannot be read, or the requested resource does not exist.
         """
         self.asked_at = time.monotonic()
         answer = self.live.text_at_hand(question)
@@ -148,28 +149,28 @@ class ServedRun:
         return answer
 
     def _recent_answer(self, question: object) -> Text | None:
-        """Return the answer as it was last given, with its age, while a new one is made."""
+        """Return the cached answer with its age while a new one is pending."""
         if question not in self._recent:
             return None
         body, told_at = self._recent[question]
         return Text(body, time.monotonic() - told_at)
 
     async def ask(self, question: Callable[[RunView], T]) -> T | None:
-        """Return the answer as a value; else as ``text``."""
+        """Return the answer as a value; otherwise as ``text``."""
         self.asked_at = time.monotonic()
         return await self._computed(
             ("value", question), lambda: self.live.ask(question), self._readers.patience
         )
 
     def load(self) -> Future[None]:
-        """Have the run read for the first time, unless that is done or under way."""
+        """Start the first read of the run, unless it is complete or in progress."""
         opening = self._opening
         if opening is None or (opening.done() and not self._opened):
             opening = self._opening = self._readers.opening.submit(self._open)
         return opening
 
     def row(self) -> RunSummary | None:
-        """Return its row in a list as last known, and have it made anew; never waits.
+        """Return the latest row of the run for a list, and request a new one; never blocks.
 
         Raises:
             AIPerfError: the run could not be read.
@@ -179,14 +180,14 @@ class ServedRun:
             self.load()
             return None
         if opening.exception() is not None:
-            self.load()  # For whoever asks next.
+            self.load()  # The error is raised by the next request.
             opening.result()
         work = self._row
         if work is not None and not work.done():
             return self._last_row
         if work is not None:
             self._last_row = work.result()
-        # Even to see that nothing was written takes a call for each journal.
+        # Even the check for new records needs a system call for each journal.
         still = work is not None and not self.goes_on
         if not still or time.monotonic() >= self._row_asked_at + STILL_SECONDS:
             self._row_asked_at = time.monotonic()
@@ -194,7 +195,7 @@ class ServedRun:
         return self._last_row
 
     def check(self) -> None:
-        """Raise AIPerfError unless it can be read, as far as that is told soon."""
+        """Raise AIPerfError if the run is unreadable and that is known within the waiting time."""
         began, opening = time.monotonic(), self.load()
         wait([opening], self._readers.patience)
         if not opening.done():
@@ -208,20 +209,20 @@ class ServedRun:
             work.result()
 
     def loading(self) -> Loading:
-        """Return for how long it has been read."""
+        """Return the seconds since the first read started."""
         since = self._loading_since
         seconds = 0.0 if since is None else time.monotonic() - since
         return Loading(run=self.name, seconds=round(seconds, 1))
 
     @property
     def goes_on(self) -> bool:
-        """Whether it is being read, or writes on."""
+        """Whether the run is being read or is active."""
         if self._opening is None or not self._opening.done():
             return self._opening is not None
         return self._last_row is not None and self._last_row.state in LASTING
 
     def close(self) -> None:
-        """No longer renew its answers."""
+        """Stop refreshing its answers."""
         self._renewal.close()
 
     def _open(self) -> None:
@@ -235,7 +236,8 @@ class ServedRun:
             self._loading_since = None
 
     async def _computed(self, key: object, make: Callable[[], T], seconds: float) -> T | None:
-        """Return what another thread makes, once for all who want it; None where that lasts."""
+        """Return a result of another thread, shared by all requests, or None if it is still
+        pending."""
         began = time.monotonic()
         if not self._opened and not await _done(self.load(), seconds):
             return None
@@ -249,10 +251,10 @@ class ServedRun:
 
 @contextlib.contextmanager
 def never_collected() -> Iterator[None]:
-    """Keep the garbage collector from ever walking what is there at the end of the block.
+    """Exclude all objects that exist at the end of the block from garbage collection.
 
-    It would hold up every thread for seconds where a large run was read. A view has no cycles,
-    and is freed without the collector.
+    After a large run was read, a collection would block every thread for seconds. A view has no
+    cycles and is freed by reference counting.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -269,7 +271,7 @@ def _row(view: RunView) -> RunSummary:
 
 
 async def _done(work: Future[Any], seconds: float) -> bool:
-    """Wait for something; return whether it is done. Raises its error."""
+    """Wait for a future; return whether it is done. Raises its error."""
     wrapped = asyncio.ensure_future(asyncio.wrap_future(work))
     done, _ = await asyncio.wait({wrapped}, timeout=max(0.0, seconds))
     if not done:

@@ -1,4 +1,4 @@
-"""The server: it listens, and answers until it is told to stop."""
+"""HTTP server, which runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ def serve(
     announce: Callable[[str], None] = _quiet,
     log: Callable[[str], None] = _quiet,
 ) -> None:
-    """Serve runs until the process is told to stop.
+    """Serve runs until the process receives a signal to stop.
 
     Args:
-        runs: the runs.
-        endpoint: where to listen, and what protects it.
-        announce: called with the URL once there is someone to answer.
-        log: called with a line for each attempt that is refused, and for each change.
+        runs: runs to serve.
+        endpoint: address, tokens and TLS files.
+        announce: called with the URL once the server accepts requests.
+        log: called with a line for each rejected request and each change.
 
     Raises:
-        UsageError: the address cannot be had, or its tokens or TLS cannot be used.
+        UsageError: the address is unavailable, or the tokens or TLS files are unusable.
     """
     queue = None
     if isinstance(runs, FolderOfRuns) and endpoint.token_file is not None:
         queue = RunQueue(runs.folder, log=log)
     server = _server(runs, endpoint, log, queue)
     listener = listen(endpoint)
-    # The server re-raises the signal that ended it: an interrupt is the way to end this.
+    # The server re-raises the signal that ended it; an interrupt is the normal way to stop.
     with (
         contextlib.suppress(KeyboardInterrupt),
         contextlib.nullcontext() if queue is None else queue.working(),
@@ -69,10 +69,10 @@ def serve(
 
 @contextlib.contextmanager
 def _prompt_threads() -> Iterator[None]:
-    """Let threads take turns more often, while the block runs.
+    """Shorten the switch interval of threads while the block executes.
 
-    The thread that gives answers wakes often and briefly; each time, and behind each call to a file
-    system, it waits so long for one that reads. A list of 100 runs makes some 400 such calls.
+    The event loop wakes often and briefly. Each time, and after each call to a file system, it
+    waits up to the switch interval for a reading thread. A list of 100 runs makes about 400 calls.
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -83,7 +83,7 @@ def _prompt_threads() -> Iterator[None]:
 
 
 class ServerThread:
-    """The service in a thread of its own, beside whatever else the process does."""
+    """A service that runs in a background thread of the process."""
 
     def __init__(
         self,
@@ -92,12 +92,12 @@ class ServerThread:
         log: Callable[[str], None] = _quiet,
         queue: RunQueue | None = None,
     ) -> None:
-        """Take what to serve, where, and what changes it.
+        """Create a service from runs, an endpoint, and the queue for write access.
 
-        Raises UsageError: its tokens or TLS cannot be used.
+        Raises UsageError if the tokens or TLS files are unusable.
         """
         self.endpoint = endpoint
-        """Where it was asked for; after the start, the port is the one that is listened at."""
+        """Requested endpoint; after the start, with the actual port."""
         self._runs = runs
         self._server = _server(runs, endpoint, log, queue)
         self._served = contextlib.ExitStack()
@@ -105,11 +105,11 @@ class ServerThread:
         self.url = ""
 
     def start(self) -> None:
-        """Listen, and answer from now on.
+        """Start to listen and to answer requests.
 
         Raises:
-            UsageError: the address cannot be had.
-            AIPerfError: the server does not come up.
+            UsageError: the address is unavailable.
+            AIPerfError: the server does not start.
         """
         listener = listen(self.endpoint)
         self.endpoint = replace(self.endpoint, port=listener.getsockname()[1])
@@ -129,7 +129,7 @@ class ServerThread:
             time.sleep(0.01)
 
     def stop(self) -> None:
-        """Answer what was asked, then stop listening."""
+        """Complete the pending requests, then stop the server."""
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join(STOP_SECONDS)
@@ -150,7 +150,7 @@ def _server(
     log: Callable[[str], None],
     queue: RunQueue | None = None,
 ) -> uvicorn.Server:
-    """Return a server that leaves the process's logging and output alone."""
+    """Return a server that does not change the process's logging and output."""
     policy = Policy(endpoint.tokens(), endpoint.open_reading, endpoint.host)
     endpoint.check_tls()
     app = create_app(runs, policy, log, queue)
@@ -164,7 +164,7 @@ def quiet_config(
     http: type[asyncio.Protocol] | Literal["h11"] = "h11",
     most_connections: int | None = None,
 ) -> uvicorn.Config:
-    """Return how to serve an application and leave the process's logging and output alone."""
+    """Return a server configuration that does not change the process's logging and output."""
     return uvicorn.Config(
         app,
         loop="asyncio",
@@ -182,7 +182,7 @@ def quiet_config(
 
 
 class _Server(uvicorn.Server):
-    """A server that ends its streams of events when it is to stop: nothing waits for them."""
+    """A server that ends event streams on shutdown, so that they do not delay it."""
 
     def __init__(self, config: uvicorn.Config, ending: asyncio.Event) -> None:
         super().__init__(config)
@@ -194,19 +194,19 @@ class _Server(uvicorn.Server):
 
 
 def _worth_saying(record: logging.LogRecord) -> bool:
-    """Return False for what is said of a client that was left because it did not read."""
+    """Return False for log records about a client that was disconnected because it did not read."""
     return "without completing response" not in record.getMessage()
 
 
 def check_free(endpoint: Endpoint) -> None:
-    """Raise UsageError unless someone may listen there now, with its tokens and TLS."""
+    """Raise UsageError if a service could not start at an endpoint now."""
     endpoint.tokens()
     endpoint.check_tls()
     listen(endpoint).close()
 
 
 def listen(endpoint: Endpoint) -> socket.socket:
-    """Return a socket that listens, so that a bad address is known before anything starts."""
+    """Return a listening socket, to detect an invalid address before anything starts."""
     host, port = endpoint.host, endpoint.port
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -217,7 +217,7 @@ def listen(endpoint: Endpoint) -> socket.socket:
         raise UsageError(f"cannot serve at {host}: {error.strerror}") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # What a client does not take in that time is dropped with its connection.
+        # The connection is closed if the client does not acknowledge data within this time.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MILLISECONDS)
         listener.bind(address)
         listener.listen(128)
@@ -237,7 +237,7 @@ def _refused(host: str, port: int, error: OSError) -> str:
 
 
 def url_of(listener: socket.socket, endpoint: Endpoint) -> str:
-    """Return by what URL a listener is reached."""
+    """Return the URL of a listening socket."""
     host, port = listener.getsockname()[:2]
     name = f"[{host}]" if ":" in host else host
     return f"{endpoint.scheme}://{name}:{port}"

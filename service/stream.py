@@ -1,7 +1,7 @@
-"""Server-sent events: what a run does, as long as the client reads.
+"""Server-sent events with the progress of a run.
 
-A client that does not read is left: what waits for it is bounded by the socket's buffers, because
-nothing is made before the last message was taken.
+Clients that do not read are disconnected. Unread data is bounded by the socket's buffers, because
+each message is created only after the previous one was sent.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from aiperf_hpc.service.problem import ProblemError, problem_of, problem_respons
 from aiperf_hpc.service.served_run import ServedRun
 
 ALIVE_SECONDS = 15.0
-"""The time between two signs of life."""
+"""Heartbeat interval in seconds."""
 SEND_SECONDS = 30.0
-"""How long a client may take to read what was sent, before it is left."""
+"""Seconds that a client may take to read sent data before it is disconnected."""
 AT_ONCE = 500
-"""How many events are sent before the next look."""
+"""Maximum number of events sent per poll."""
 MOST_STREAMS = 256
-"""Streams that are open at once; each keeps a connection, of which a process has about 1,000."""
+"""Maximum number of concurrent streams; each holds one of about 1,000 connections of a process."""
 LAST: Message = {"type": "http.response.body", "body": b"", "more_body": False}
 LAST_SECONDS = 1.0
-"""How long a client may take to read that the stream has ended, when the service does."""
+"""Seconds that a client may take to read the end of the stream at shutdown."""
 
 
 @dataclass(slots=True)
 class OpenStreams:
-    """How many streams a service has open, and may have."""
+    """Current and maximum number of open streams of a service."""
 
     most: int = MOST_STREAMS
     count: int = 0
 
     def refusal(self) -> ProblemError | None:
-        """Return why no further one can be opened; None while one can."""
+        """Return the reason why no further stream can be opened, or None if one can."""
         if self.count < self.most:
             return None
         detail = f"{self.most} streams of events are open, and no more can be; ask for /events"
@@ -52,7 +52,7 @@ class OpenStreams:
 
 
 class EventStream(Response):
-    """A response that sends messages until the client goes, or does not read them."""
+    """A response that sends messages until the client disconnects or stops reading."""
 
     media_type = "text/event-stream"
 
@@ -63,7 +63,8 @@ class EventStream(Response):
         send_seconds: float = SEND_SECONDS,
         open_streams: OpenStreams | None = None,
     ) -> None:
-        """Take the messages, what says that the service is about to end, and how many are open."""
+        """Create a response from the messages, the shutdown event, and the counter of open
+        streams."""
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._messages = messages
@@ -97,7 +98,7 @@ class EventStream(Response):
                 await asyncio.wait_for(send(LAST), LAST_SECONDS)
         error = None if sending.cancelled() else sending.exception()
         if error is not None and not isinstance(error, TimeoutError):
-            raise error  # After a TimeoutError, the client does not read: it is left.
+            raise error  # A TimeoutError means that the client does not read: disconnect it.
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -113,14 +114,14 @@ async def _disconnected(receive: Receive) -> None:
 
 
 class StatusMessage(NamedTuple):
-    """The state of a run as a whole."""
+    """Overall state of a run."""
 
     event: str
     data: bytes
 
 
 def message(event: str, data: str | bytes, number: int | None = None) -> bytes:
-    """Return a server-sent event; the data is JSON, which has no line breaks."""
+    """Return a server-sent event; its data is JSON without line breaks."""
     body = data if isinstance(data, bytes) else data.encode()
     known = b"" if number is None else b"id: %d\n" % number
     return b"%sevent: %s\ndata: %s\n\n" % (known, event.encode(), body)
@@ -129,12 +130,12 @@ def message(event: str, data: str | bytes, number: int | None = None) -> bytes:
 async def run_stream(
     run: ServedRun, after: int | None, seconds: float
 ) -> AsyncGenerator[bytes, None]:
-    """Yield what a run does.
+    """Yield the status changes and events of a run.
 
     Args:
-        run: the run.
-        after: the number of the last event that is known; None for those to come.
-        seconds: how long to rest between two looks.
+        run: served run.
+        after: number of the last known event; None for future events only.
+        seconds: polling interval.
     """
     sent: StatusMessage | None = None
     sent_at = time.monotonic()
@@ -155,7 +156,7 @@ async def run_stream(
 
 
 async def _look(run: ServedRun, after: int | None) -> tuple[StatusMessage, Events | None]:
-    """Return the run's state now, and the events after a number; the latest for None."""
+    """Return the current state of the run and the events after a number, or the latest for None."""
     try:
         found = await run.text(status)
         limit = 1 if after is None else AT_ONCE

@@ -19,26 +19,27 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
 
 
 class Submission(Answer):
-    """A run that is to be started."""
+    """A run to start."""
 
     nodes: int = Field(ge=1, le=1_000_000, examples=[2])
-    """How many nodes; a replica spans `replica.nodes` of them."""
+    """Number of nodes; each replica spans `replica.nodes` nodes."""
     nodes_max: int | None = Field(None, ge=1, le=1_000_000, examples=[4])
-    """How many it takes at most, as the scheduler gives them; no more when not given."""
+    """Maximum number of nodes if the scheduler can allocate more; by default the number of
+    nodes."""
     hours: Annotated[float, Field(gt=0.0, le=8760.0, allow_inf_nan=False, examples=[0.05])]
-    """How long it lasts, in hours."""
+    """Length of the run in hours."""
     preset: str = Field("quickstart", max_length=64, examples=["imagenet"])
-    """The preset that the configuration begins with; `aiperf config` lists them."""
+    """Preset as the base of the configuration; `aiperf config` lists all presets."""
     settings: dict[str, Any] = Field({}, examples=[{"training": {"batch_size": 64}}])
-    """Sections and keys of the configuration that replace the preset's."""
+    """Configuration sections and keys that override the preset."""
     launcher: RequestedLauncher = "auto"
-    """What starts the replicas; `auto` is a scheduler where there is one."""
+    """Launcher of the replicas; `auto` selects the scheduler if there is one."""
     start_when: Literal["first", "all"] = "first"
-    """Whether the clock starts with the first node, or once all replicas are ready to train."""
+    """Start of the clock: with the first node, or when all replicas are ready to train."""
     division: Literal["closed", "open"] | None = None
-    """The division in which its result is to be official; what cannot be is refused."""
+    """Requested division of the result; violations of its rules are rejected."""
     name: str | None = Field(None, pattern=NAME, examples=["nightly-1"])
-    """The run's folder; by default its own name, of the time and the preset."""
+    """Name of the run's folder; by default generated from the time and the preset."""
 
     @model_validator(mode="after")
     def _can_be_written(self) -> Self:
@@ -50,13 +51,13 @@ class Submission(Answer):
         return self
 
     def config(self) -> RunConfig:
-        """Return the configuration. Raises ConfigError when it is none."""
+        """Return the configuration. Raises ConfigError if it is invalid."""
         values = yaml.safe_load(preset_text(self.preset)) or {}
         return validate(_replaced(values, self.settings), self.preset)
 
 
 class SubmissionState(StrEnum):
-    """The state of a submission."""
+    """State of a submission."""
 
     QUEUED = "queued"
     STARTING = "starting"
@@ -69,28 +70,28 @@ class Submitted(Answer):
     """A submission and its state."""
 
     id: str = Field(examples=["000001"])
-    """The submission's name in the queue."""
+    """Name of the submission in the queue."""
     state: SubmissionState
-    """Its state."""
+    """State of the submission."""
     submitted_utc: float
-    """When it was submitted, UTC seconds."""
+    """Submission time in UTC seconds."""
     submission: Submission
-    """The submitted run."""
+    """Submitted run."""
     run: str | None = None
-    """The run that it has become."""
+    """Name of the run that was started."""
     reason: str = ""
-    """The reason why it waits or has failed."""
+    """Reason for the wait or the failure."""
 
 
 class Queue(Answer):
     """All submissions."""
 
     queue: tuple[Submitted, ...]
-    """Those that wait first, in the order in which they will start; then the latest first."""
+    """Submissions: first the waiting ones in their start order, then the others, latest first."""
 
 
 def _replaced(values: Mapping[str, Any], by: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with some replaced, section by section."""
+    """Return the values with overrides merged section by section."""
     result = dict(values)
     for key, value in by.items():
         old = result.get(key)

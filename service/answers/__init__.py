@@ -1,1 +1,1 @@
-"""What is answered of one run: each a question, a pure function of a view, and its typed answer."""
+"""Queries of one run: each is a question, a pure function of a view, and a typed answer."""

@@ -1,4 +1,4 @@
-"""What all answers have in common."""
+"""Base classes of questions and answers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from aiperf_hpc.trial import Value
 
 
 class Answer(Value):
-    """Base of answers. What stands below a field describes it in the interface's description."""
+    """Base of answers. The docstring of a field is its description in the OpenAPI document."""
 
 
 MOST = 10_000
-"""The largest number of items in an answer."""
+"""Maximum number of items in an answer."""
 Limit = Annotated[int, Field(ge=1, le=MOST)]
 
 
 class Question(BaseModel):
-    """Base of questions: what stands below a field describes a parameter of the query."""
+    """Base of questions: the docstring of a field describes a query parameter."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
@@ -31,31 +31,31 @@ class Question(BaseModel):
 
 
 class PageQuestion(Question):
-    """Base of questions for some of many."""
+    """Base of questions with a paginated answer."""
 
     limit: Limit = 100
-    """How many are given at most."""
+    """Maximum number of returned items."""
     offset: int = Field(0, ge=0)
-    """How many are passed over."""
+    """Number of skipped items."""
 
 
 class Page(Answer):
-    """Base of answers that give some of many."""
+    """Base of paginated answers."""
 
     total: int
-    """How many there are in all that match."""
+    """Total number of matching items."""
     offset: int
-    """How many of them precede the first that is given."""
+    """Number of matching items before the first returned one."""
     limit: int
-    """How many are given at most."""
+    """Maximum number of returned items."""
 
 
 class Loading(Answer):
-    """The answer is being made: the run's records are read for the first time."""
+    """The answer is pending, because the run's records are being read for the first time."""
 
     run: str
-    """The run."""
+    """Name of the run."""
     state: str = "loading"
     """Always `loading`."""
     seconds: float
-    """For how many seconds they have been read."""
+    """Seconds since the read started."""

@@ -1,4 +1,4 @@
-"""Candidates that the search has grown, and the tree of the networks that were trained."""
+"""Candidates of the search, and the tree of trained networks."""
 
 from __future__ import annotations
 
@@ -17,54 +17,54 @@ class CandidateState(StrEnum):
     """The state of a candidate."""
 
     WAITING = "waiting"
-    """It waits for the trainer."""
+    """The candidate is queued for training."""
     TRAINED = "trained"
-    """A trial took it."""
+    """A trial trains or has trained the candidate."""
     REJECTED = "rejected"
-    """It could not be loaded."""
+    """The candidate could not be loaded."""
 
 
 class CandidateStatus(Answer):
-    """A network that the search has grown."""
+    """A network that the search generated."""
 
     id: str
-    """The candidate's name."""
+    """Name of the candidate."""
     replica: str
-    """The replica whose search worker grew it."""
+    """Replica whose search worker generated the candidate."""
     state: CandidateState
-    """Its state."""
+    """State of the candidate."""
     reason: str
-    """Why it was rejected; else empty."""
+    """Reason for the rejection; empty if it was not rejected."""
     trial: str | None
-    """The first trial that trained it."""
+    """First trial that trained the candidate."""
     graph: str
-    """The hash of its graph."""
+    """Hash of the candidate's graph."""
     parent: str
-    """The trial whose network it grew from."""
+    """Trial of the parent network."""
     morphisms: tuple[MorphismData, ...]
-    """What was done to the parent's network, in order."""
+    """Morphisms applied to the parent network, in order."""
     elapsed_seconds: float
-    """Seconds from the run's start until it was there."""
+    """Seconds from the run's start until the candidate was ready."""
     search_seconds: float
-    """Seconds that growing it took."""
+    """Seconds spent on generating the candidate."""
     belief: dict[str, float]
-    """What the searcher predicted of it, such as mean, deviation and acquisition."""
+    """Predictions of the searcher, such as mean, deviation and acquisition."""
 
 
 class Candidates(Page):
-    """Some of the candidates, the latest first."""
+    """A page of candidates, latest first."""
 
     candidates: tuple[CandidateStatus, ...]
-    """The candidates, the latest first."""
+    """Candidates, latest first."""
 
 
 class CandidatesQuestion(PageQuestion):
-    """Return some of the networks that the search has grown, the latest first."""
+    """Return a page of the networks that the search generated, latest first."""
 
     state: CandidateState | None = None
-    """Those in a state."""
+    """Only candidates in this state."""
     replica: str | None = Field(None, examples=["r0"])
-    """Those of one replica alone."""
+    """Only candidates of this replica."""
 
     def __call__(self, view: RunView) -> Candidates:
         history = view.history
@@ -86,7 +86,7 @@ class CandidatesQuestion(PageQuestion):
 
 
 def _trials_by_proposal(history: RunHistory) -> dict[str, str]:
-    trials = reversed(history.trials.values())  # So that the first one of a proposal stays.
+    trials = reversed(history.trials.values())  # Keep the first trial of each proposal.
     return {t.started.proposal: t.id for t in trials if t.started.proposal is not None}
 
 
@@ -113,41 +113,41 @@ class TreeNode(Answer):
     """A trial in the tree of networks."""
 
     id: str
-    """The trial."""
+    """Name of the trial."""
     parent: str | None
-    """The trial whose network it grew from; null for the initial network."""
+    """Trial of the parent network; null for the initial network."""
     replica: str
-    """The replica that trained it."""
+    """Replica that executed the trial."""
     round: int
-    """The round of its replica."""
+    """Round of the replica."""
     state: str
-    """The state of the trial."""
+    """State of the trial."""
     started_seconds: float
-    """Seconds from the run's start to the trial's."""
+    """Seconds from the run's start to the start of the trial."""
     quality: float | None
-    """The best quality that an evaluation of it observed, by the run's measure."""
+    """Best quality of the trial's evaluations, in the run's measure."""
     parameters: int
-    """How many numbers of its network are trained."""
+    """Number of trainable parameters of the network."""
     changes: tuple[str, ...]
-    """The kinds of the morphisms that made it of its parent, in order."""
+    """Kinds of the morphisms from the parent network, in order."""
 
 
 class Tree(Answer):
-    """The tree of the networks that were trained: the latest trials and all they grew from."""
+    """Tree of the trained networks: the latest trials and all their ancestors."""
 
     measure: str
-    """The name of the run's measure of quality."""
+    """Name of the run's quality measure."""
     total: int
-    """How many trials there are in all."""
+    """Total number of trials."""
     nodes: tuple[TreeNode, ...]
-    """Trials in order of their start; the parent of each is among them if the run has it."""
+    """Trials in order of their start; each one's parent is included if the run has it."""
 
 
 class TreeQuestion(Question):
-    """Return the tree of networks: the latest trials and all that they grew from."""
+    """Return the tree of networks: the latest trials and all their ancestors."""
 
     limit: Limit = 2000
-    """How many of the latest trials it has."""
+    """Number of latest trials in the tree."""
 
     def __call__(self, view: RunView) -> Tree:
         trials = view.history.trials

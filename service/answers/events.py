@@ -1,4 +1,4 @@
-"""What happened in a run, in the order in which it became known."""
+"""Events of a run, in the order in which they were observed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from aiperf_hpc.run.history import ReplicaHistory, Trial
 from aiperf_hpc.service.answers.base import Answer, Limit
 
 KEPT = 20_000
-"""How many events are kept of a run; of more, the latest."""
+"""Maximum number of retained events per run; the oldest are dropped."""
 
 
 class EventKind(StrEnum):
-    """What an event is about."""
+    """Subject of an event."""
 
     RUN = "run"
     REPLICA = "replica"
@@ -31,36 +31,36 @@ class EventKind(StrEnum):
 
 
 class RunEvent(Answer):
-    """Something that happened."""
+    """An event of a run."""
 
     number: int
-    """The event's number: it grows, and events that become known later have greater ones."""
+    """Number of the event, which increases in the order of observation."""
     utc: float | None
-    """When it happened, UTC seconds; null where the records do not state it."""
+    """Time of the event in UTC seconds; null if the records do not state it."""
     elapsed_seconds: float | None
-    """Seconds from the run's start; null where the records do not state it."""
+    """Seconds from the run's start; null if the records do not state it."""
     kind: EventKind
-    """What it is about."""
+    """Subject of the event."""
     who: str
-    """The replica or the trial that it is about, or `primary`."""
+    """Name of the replica or trial, or `primary`."""
     text: str
-    """What happened, in words."""
+    """Description of the event."""
 
 
 class Events(Answer):
-    """Some of the events, in the order of their numbers."""
+    """A part of the events, in the order of their numbers."""
 
     first: int
-    """The number of the first event that is still kept."""
+    """Number of the oldest retained event."""
     last: int
-    """The number of the latest event; 0 before any."""
+    """Number of the latest event; 0 before the first."""
     events: tuple[RunEvent, ...]
     """The requested events."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Happening:
-    """What happened; equal ones are one."""
+    """An event without its number, to detect duplicates."""
 
     utc: float | None
     kind: EventKind
@@ -69,7 +69,8 @@ class _Happening:
 
 
 class EventLog:
-    """The events of a run, numbered as they became known. Whoever asks holds the history's lock."""
+    """Events of a run, numbered in the order of observation. Callers must hold the history's
+    lock."""
 
     def __init__(self) -> None:
         self._seen: set[_Happening] = set()
@@ -78,7 +79,7 @@ class EventLog:
         self.last = 0
 
     def update(self, view: RunView) -> None:
-        """Add what has become known since the last time, in order of time."""
+        """Append the events observed since the last call, in chronological order."""
         records = view.history.rebuilt, view.history.record_count
         if records == self._records:
             return
@@ -98,7 +99,7 @@ class EventLog:
             )
 
     def after(self, number: int) -> Iterator[RunEvent]:
-        """Yield the events that are kept with a greater number."""
+        """Yield the retained events with a greater number."""
         return islice(self._kept, max(0, number + 1 - self.first), None)
 
     @property
@@ -107,23 +108,23 @@ class EventLog:
 
 
 class EventsQuery(BaseModel):
-    """The parameters of the question for events."""
+    """Parameters of a query for events."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     after: int | None = Field(None, ge=0)
-    """The first ones after this number. Default: the latest."""
+    """Return the first events after this number. Default: the latest events."""
     kind: EventKind | None = None
-    """Those about one thing."""
+    """Only events of this subject."""
     who: str | None = None
-    """Those of a replica or a trial."""
+    """Only events of this replica or trial."""
     limit: Limit = 100
-    """How many are given at most."""
+    """Maximum number of returned events."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventsQuestion:
-    """The question for some of the events: after a number, or the latest."""
+    """Query for events after a number, or for the latest events."""
 
     log: EventLog
     query: EventsQuery

@@ -1,4 +1,4 @@
-"""The files of a run's report: those that really lie there, found by name in a listing."""
+"""Files of a run's report, looked up by name in a listing of its folder."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ class File(Answer):
     """A file of the report."""
 
     name: str
-    """The file's name."""
+    """Name of the file."""
     bytes: int
-    """Its size in bytes."""
+    """Size of the file in bytes."""
     modified_utc: float
-    """When it was written, UTC seconds."""
+    """Modification time in UTC seconds."""
     media_type: str
-    """What kind of file it is."""
+    """Media type of the file."""
 
 
 class Files(Answer):
-    """The files of the report, and run.yaml."""
+    """Files of the report, and run.yaml."""
 
     files: tuple[File, ...]
-    """The files by their names; none of the report before it is written."""
+    """Files sorted by name; those of the report are absent until it is written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file that may be given."""
+    """A file that may be served."""
 
     path: Path
     file: File
 
 
 def files(view: RunView) -> Files:
-    """Return the files that may be given."""
+    """Return the files that may be served."""
     return Files(files=tuple(found.file for found in _found(view)))
 
 
 @dataclass(frozen=True, slots=True)
 class FileQuestion:
-    """The question for one file."""
+    """Query for one file."""
 
     name: str
 
@@ -69,7 +69,7 @@ class FileQuestion:
 
 
 def _found(view: RunView) -> list[Found]:
-    """Return the regular files; what is a link is not followed, nor named."""
+    """Return the regular files; symbolic links are omitted."""
     folder = view.paths.report
     names = sorted(os.listdir(folder)) if folder.is_dir() and not folder.is_symlink() else []
     paths = [view.paths.manifest, *(folder / name for name in names if name[:1] != ".")]
@@ -77,7 +77,7 @@ def _found(view: RunView) -> list[Found]:
 
 
 def _in_bounds(found: Found) -> Found:
-    """A stranger's file may have a terabyte, which takes no room where it is."""
+    """Reject large files: a sparse file of a terabyte uses no space on disk."""
     if found.file.bytes > MOST_REPORT_BYTES:
         raise not_found(
             f"{found.file.name!r} has {found.file.bytes:,} bytes; none of more than "
@@ -91,7 +91,7 @@ def _regular(path: Path) -> os.stat_result | None:
         status = path.lstat()
         path.name.encode()
     except (FileNotFoundError, UnicodeEncodeError):
-        return None  # It has just gone, or has a name that no address can have.
+        return None  # The file was just removed, or its name cannot be part of a URL.
     return status if stat.S_ISREG(status.st_mode) else None
 
 

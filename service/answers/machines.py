@@ -1,4 +1,4 @@
-"""What a run ran on, what its replicas do, and what it was asked to do."""
+"""System, replicas, telemetry and configuration of a run."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ from aiperf_hpc.trial import Machine, TimePhase
 
 
 class Replicas(Answer):
-    """All replicas now."""
+    """Current state of all replicas."""
 
     replicas: tuple[ReplicaStatus, ...]
-    """The replicas, in the order of their numbers."""
+    """Replicas in the order of their numbers."""
 
 
 class ReplicaDetail(Answer):
-    """One replica with its machine and its time."""
+    """One replica with its host and its time split."""
 
     replica: ReplicaStatus
-    """The replica as in the list of all."""
+    """Replica as in the list of all replicas."""
     machine: Machine | None
-    """What it reported of the host of its first rank when it started."""
+    """Description of the host of rank 0, as reported at the start of the replica."""
     ranks: dict[int, RankDescription]
-    """What the ranks of its latest attempt reported of themselves, by their numbers."""
+    """Reports of the ranks of the latest attempt, by rank."""
     restarts: int
-    """How often it was started again."""
+    """Number of restarts of the replica."""
     seconds: dict[TimePhase, float]
-    """Seconds of its trainer by what they were spent on."""
+    """Seconds of the replica's trainer by phase."""
     trials_by_state: dict[str, int]
-    """How many of its trials are in each state."""
+    """Number of the replica's trials in each state."""
     storage_wait_seconds: float
-    """Seconds that it has waited for storage."""
+    """Seconds that the replica has waited for storage."""
 
 
 class Configuration(Answer):
-    """What the run was asked to do, by which versions: its run.yaml."""
+    """Configuration and software versions of the run, from its run.yaml."""
 
     run_yaml: dict[str, Any]
-    """The keys of run.yaml; `config` has the configuration as `aiperf config show` describes it."""
+    """Keys of run.yaml; `config` is the configuration as described by `aiperf config show`."""
 
 
 def replicas(view: RunView) -> Replicas:
-    """Return all replicas now."""
+    """Return the current state of all replicas."""
     return Replicas(replicas=view.status().replicas)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaQuestion:
-    """The question for one replica."""
+    """Query for one replica."""
 
     id: str
 
@@ -77,7 +77,7 @@ class ReplicaQuestion:
 
 
 def machine(view: RunView) -> MachineSummary:
-    """Return the machine that the run has: equal nodes together."""
+    """Return the system of the run, with equal nodes grouped."""
     return view.machine.summary()
 
 
@@ -90,9 +90,9 @@ class TelemetryQuestion(Question):
     """Return the nodes' telemetry: utilization, memory, power, energy."""
 
     host: str | None = Field(None, examples=["n01"])
-    """The node whose time series is given too."""
+    """Node whose time series is also returned."""
     points: Limit = 240
-    """How many points of it, at most: the latest."""
+    """Maximum number of points of the time series; the latest are returned."""
 
     def __call__(self, view: RunView) -> Telemetry:
         history = view.history

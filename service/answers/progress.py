@@ -1,4 +1,4 @@
-"""How far a run is: its status, score and headline figures, and where its replicas' time went."""
+"""Progress of a run: status, score, headline figures, and time split of its replicas."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from aiperf_hpc.service.answers.base import Answer
 
 
 def status(view: RunView) -> RunStatus:
-    """Return what the run does now."""
+    """Return the current status of the run."""
     return view.status()
 
 
 class Score(Answer):
-    """The score so far."""
+    """Score so far."""
 
     run_id: str
-    """The run's own name."""
+    """Name of the run."""
     final: bool
-    """Whether the run has ended; while it lasts, `score` is that at the last record."""
+    """Whether the run has ended; before its end, `score` is the score at the last record."""
     interval_hours: float
-    """The hours between two points."""
+    """Interval between points in hours."""
     score: ScoreStatus
-    """The score at the end, or at the last record so far."""
+    """Score at the end of the run, or at the last record so far."""
     points: tuple[ScoreStatus, ...]
-    """The score at every interval, and at the end or the last record so far."""
+    """Score at every interval, and at the end of the run or the last record so far."""
 
 
 def score(view: RunView) -> Score:
-    """Return the score so far, and at every interval."""
+    """Return the score so far and at every interval."""
     return Score(
         run_id=view.manifest.run_id,
         final=view.history.end_utc is not None,
@@ -45,29 +45,30 @@ def score(view: RunView) -> Score:
 
 
 class QuantityAnswer(Answer):
-    """A headline figure, whose values are the `figures` of runs."""
+    """Description of a headline figure; its values are in the `figures` of runs."""
 
     name: str
-    """Its key in `figures`."""
+    """Key of the figure in `figures`."""
     title: str
-    """Its title."""
+    """Title of the figure."""
     unit: str
-    """Its unit; empty for a pure number."""
+    """Unit of the figure; empty for a dimensionless number."""
     format: Format
-    """How it is written: with an SI prefix, as a percentage, a duration, a count, or a number."""
+    """Format of the values: with an SI prefix, or as a percentage, a duration, a count or a
+    number."""
     help: str
-    """What it is."""
+    """Description of the figure."""
     better: Literal["higher", "lower"] | None
-    """Whether higher or lower values are better; null if neither is."""
+    """Whether higher or lower values are better; null if neither."""
     page: str | None
-    """Its heading on the live page; null if that does not show it."""
+    """Heading on the live page; null if the page does not show the figure."""
 
 
 class Quantities(Answer):
-    """The headline figures of runs."""
+    """Headline figures of runs."""
 
     quantities: tuple[QuantityAnswer, ...]
-    """Each headline figure, in the order in which it is shown."""
+    """Headline figures in display order."""
 
 
 def quantities() -> Quantities:
@@ -81,31 +82,31 @@ def quantities() -> Quantities:
 
 
 class Phase(Answer):
-    """What time was spent on."""
+    """Time spent in one phase."""
 
     name: str
-    """Such as `train`; `unrecorded` is what no record accounts for yet, trials in flight among
-    it."""
+    """Name of the phase, such as `train`; `unrecorded` is time without a record so far, which
+    includes trials in progress."""
     seconds: float
-    """Seconds of all replicas together."""
+    """Total seconds over all replicas."""
     share: float
-    """Of their elapsed time, from 0 to 1."""
+    """Fraction of the elapsed time of all replicas, from 0 to 1."""
 
 
 class Time(Answer):
-    """Where the time of all replicas went, so far."""
+    """Time split of all replicas so far."""
 
     elapsed_seconds: float
-    """The elapsed time of all replicas together."""
+    """Total elapsed seconds over all replicas."""
     phases: tuple[Phase, ...]
-    """Every phase; together they are the elapsed time."""
+    """All phases; they sum to the elapsed time."""
     trainings: tuple[TrainingTime, ...] = ()
-    """Of a run that trains one network as it is: each training that came to its end, and its
-    seconds as staging, compute and extra, as MLPerf HPC divides them."""
+    """Completed trainings of a run without a search, with their seconds split into staging, compute
+    and extra, as MLPerf HPC defines them."""
 
 
 def time(view: RunView) -> Time:
-    """Return where the time of all replicas went, until the run's end or its last record."""
+    """Return the time split of all replicas until the run's end or its last record."""
     start = view.history.start_utc
     split = total_time(view, 0.0 if start is None else max(0.0, view.until - start))
     return Time(

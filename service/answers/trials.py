@@ -1,4 +1,4 @@
-"""Trials: some of many, and one with its learning curve and its layers."""
+"""Trials: paginated lists, and single trials with their learning curve and layers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from aiperf_hpc.service.problem import not_found
 from aiperf_hpc.trial import Hyperparameters, RoundPhase, TimePhase, TrialState
 
 UNDER_WAY = (TrialState.COMPILING, TrialState.TRAINING)
-"""The states of trials without an end."""
+"""States of trials that have not ended."""
 
 
 class TrialOrder(StrEnum):
-    """By what trials are ordered."""
+    """Sort key of trials."""
 
     STARTED = "started"
     QUALITY = "quality"
@@ -47,29 +47,29 @@ _ORDERS: Final[dict[TrialOrder, Callable[[Trial], Any]]] = {
 
 
 class Trials(Page):
-    """Some of the trials that match."""
+    """A page of the matching trials."""
 
     trials: tuple[TrialStatus, ...]
-    """The trials, in the requested order."""
+    """Trials in the requested order."""
 
 
 class TrialsQuestion(PageQuestion):
-    """Return some of the trials: filtered, sorted, and by pages."""
+    """Return a page of the trials, filtered and sorted."""
 
     state: TrialState | None = None
-    """Those in a state."""
+    """Only trials in this state."""
     replica: str | None = Field(None, examples=["r0"])
-    """Those of one replica alone."""
+    """Only trials of this replica."""
     phase: RoundPhase | None = None
-    """Those of a phase."""
+    """Only trials of this phase."""
     graph: str | None = None
-    """Those of a graph, by its hash."""
+    """Only trials of the graph with this hash."""
     parent: str | None = None
-    """Those grown from a trial."""
+    """Only trials whose parent is this trial."""
     sort: TrialOrder = TrialOrder.STARTED
-    """The order of the trials."""
+    """Sort key of the trials."""
     descending: bool = False
-    """The greatest first."""
+    """Sort in descending order."""
 
     def __call__(self, view: RunView) -> Trials:
         found = [trial for trial in view.ordered_trials() if self._matches(trial)]
@@ -90,28 +90,28 @@ class TrialsQuestion(PageQuestion):
 
 
 class TrialProgress(Answer):
-    """How far a trial is."""
+    """Progress of a trial."""
 
     trial: TrialStatus
-    """The trial as in a list of trials."""
+    """Trial as in a list of trials."""
     epoch: int
-    """The epoch that it trains, counted from 1."""
+    """Current epoch, counted from 1."""
     epoch_share: float
-    """The share of that epoch's training samples that were executed, from 0 to 1."""
+    """Fraction of the current epoch's training samples that were executed, from 0 to 1."""
     left_seconds: float | None
-    """Seconds to its epoch limit, at its speed so far; less where it stops early. Null before its
-    first samples."""
+    """Estimated seconds to the trial's epoch limit at its speed so far; early stopping shortens
+    them. Null before the first samples."""
 
 
 class InFlight(Page):
-    """Some of the trials that are under way, the earliest first."""
+    """A part of the trials in progress, earliest first."""
 
     trials: tuple[TrialProgress, ...]
-    """The trials."""
+    """Trials in progress."""
 
 
 class InFlightQuestion(PageQuestion):
-    """Return some of the trials that are under way: how far each is, and its time left."""
+    """Return the progress and the remaining time of trials that have not ended."""
 
     def __call__(self, view: RunView) -> InFlight:
         open_ = [trial for trial in view.ordered_trials() if trial.state in UNDER_WAY]
@@ -147,64 +147,66 @@ class CurvePoint(Answer):
     """A complete evaluation after an epoch of training."""
 
     epoch: int
-    """The epoch, counted from 1."""
+    """Epoch, counted from 1."""
     elapsed_seconds: float
-    """Seconds from the run's start to the evaluation's end."""
+    """Seconds from the run's start to the end of the evaluation."""
     validation_loss: float
-    """The mean loss over the validation samples."""
+    """Mean loss over the validation samples."""
     quality: float
-    """The quality by the run's measure."""
+    """Quality in the run's measure."""
     error: float | None
-    """The share of validation samples that are wrong; null where the measure is no share."""
+    """Fraction of validation samples with a wrong prediction; null if the measure is not a
+    fraction."""
 
 
 class Layer(Answer):
-    """A layer of a network, with its cost for one sample."""
+    """A layer of a network, with its cost per sample."""
 
     name: str
-    """The layer's name in its network."""
+    """Name of the layer in its network."""
     kind: str
-    """What kind of layer it is."""
+    """Kind of the layer."""
     inputs: tuple[str, ...]
-    """The names of the layers that it reads."""
+    """Names of its input layers."""
     output: tuple[int, ...]
-    """The shape of what it gives, without the samples' axis."""
+    """Shape of the output without the batch axis."""
     parameters: int
-    """How many numbers of it are trained."""
+    """Number of trainable parameters."""
     forward_operations: int
-    """Analytical operations of its forward pass for one sample."""
+    """Analytical operations of the forward pass per sample."""
     backward_operations: int
-    """Analytical operations of its backward pass for one sample, the update included."""
+    """Analytical operations of the backward pass per sample, including the update of the
+    weights."""
     inserted: bool
-    """Whether a morphism put it in."""
+    """Whether a morphism inserted the layer."""
 
 
 class TrialDetail(Answer):
     """One trial with its learning curve and its network."""
 
     trial: TrialStatus
-    """The trial as in a list of trials."""
+    """Trial as in a list of trials."""
     hyperparameters: Hyperparameters
-    """What it was really trained with."""
+    """Hyperparameters used in the training."""
     seed: int
-    """The seed of its random choices."""
+    """Seed of the trial's random choices."""
     resumes: str | None
-    """The interrupted trial that this one resumes."""
+    """Interrupted trial that this trial resumes."""
     children: tuple[str, ...]
-    """The trials whose networks were grown from this one's, in order of their start."""
+    """Trials whose parent network is this trial's, in order of their start."""
     notes: tuple[str, ...]
-    """What its replica noted when it was planned."""
+    """Notes of the replica from the planning of the trial."""
     curve: tuple[CurvePoint, ...]
-    """Its complete evaluations in order."""
+    """Complete evaluations in order."""
     seconds: dict[TimePhase, float]
-    """Seconds of its trainer by what they were spent on; empty until it is over."""
+    """Seconds of the trainer by phase; empty until the trial has ended."""
     layers: tuple[Layer, ...]
-    """The layers of its network in topological order."""
+    """Layers of the network in topological order."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialQuestion:
-    """The question for one trial."""
+    """Query for one trial."""
 
     id: str
 
@@ -249,7 +251,7 @@ def _curve(view: RunView, trial: Trial) -> tuple[CurvePoint, ...]:
 
 
 def _operations(trial: Trial) -> int:
-    """Return the operations that a trial's samples are credited with."""
+    """Return the operations credited per sample of a trial."""
     started = trial.started
     return (
         trial.train_samples * started.train_operations

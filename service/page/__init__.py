@@ -1,1 +1,1 @@
-"""The live page: files that a browser reads, without a build step; what they show is the API's."""
+"""Live page: static files for browsers, without a build step, which show data from the REST API."""

@@ -1,1 +1,1 @@
-"""The witness: a small service that signs what it was shown of runs, with its own time."""
+"""Witness: a small timestamping service that signs journal digests of runs with its own time."""

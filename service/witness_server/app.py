@@ -1,4 +1,4 @@
-"""The REST service of a witness, and its server."""
+"""REST application of a witness, and its server."""
 
 from __future__ import annotations
 
@@ -30,55 +30,55 @@ from aiperf_hpc.trial import Value
 
 API: Final = "/api/v1"
 MOST_BYTES: Final = 2_000
-"""Bytes of the longest body: a head and a run's name."""
+"""Maximum size of a request body in bytes: a journal digest and the name of a run."""
 MOST_LINES: Final = 1_000
-"""Statements that one answer has at most."""
+"""Maximum number of statements per response."""
 LONGEST_SECONDS: Final = 30.0
-"""How long a connection may last: a statement takes milliseconds, and a client that sends its
-request a byte at a time would keep its place."""
+"""Maximum duration of a connection in seconds. A statement takes milliseconds, and a client that
+sends its request byte by byte would occupy a connection."""
 MOST_CONNECTIONS: Final = 500
 MOST_CLIENTS: Final = 10_000
-"""Clients that are remembered; the one that asked longest ago is forgotten first."""
+"""Maximum number of tracked clients; the one with the oldest request is dropped first."""
 
 
 class Shown(Value):
-    """A head that a run shows."""
+    """A journal digest submitted by a run."""
 
     run: RunId
-    """The run's name."""
+    """Name of the run."""
     head: JournalDigest
-    """The head of its primary journal."""
+    """Digest of the primary journal."""
     after: Annotated[int, Field(ge=0, lt=2**53)] = 0
-    """The number, within the run, of the last statement that was received."""
+    """Number of the last received statement within the run."""
 
 
 class Statements(Value):
-    """What the witness has said of a run."""
+    """Statements of the witness about a run."""
 
     statements: tuple[Statement, ...]
-    """In order, without a gap; the first hundred, if there are more."""
+    """Consecutive statements in order; at most the first hundred."""
 
 
 class Witness(Value):
-    """Who this witness is."""
+    """Identity of the witness."""
 
     version: str = __version__
-    """The version of AIPerf-HPC."""
+    """Version of AIPerf-HPC."""
     name: str
-    """What it calls itself."""
+    """Name of the witness."""
     fingerprint: str
-    """The fingerprint of its key, as ``ssh-keygen -l`` prints it."""
+    """Fingerprint of the witness's key, in the format of ``ssh-keygen -l``."""
     statements: int
-    """How many it has made."""
+    """Number of statements made."""
 
 
 def create_app(log: WitnessLog, name: str, limit: RateLimit) -> FastAPI:
     """Return the application of a witness.
 
     Args:
-        log: what it has said.
-        name: what it calls itself.
-        limit: how often a client may ask.
+        log: log of its statements.
+        name: name of the witness.
+        limit: rate limit of each client.
     """
     app = FastAPI(
         title="AIPerf-HPC witness",
@@ -94,7 +94,7 @@ def create_app(log: WitnessLog, name: str, limit: RateLimit) -> FastAPI:
 
 
 class RateLimit:
-    """Lets each client do something so often a minute, and a minute's worth at once."""
+    """Token bucket per client, with a rate per minute and a burst of one minute's requests."""
 
     def __init__(self, per_minute: int, now: Callable[[], float] = time.monotonic) -> None:
         self._most = float(per_minute)
@@ -102,10 +102,10 @@ class RateLimit:
         self._now = now
         self._lock = Lock()
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """What each client has left, and when that was, seconds."""
+        """Remaining tokens of each client, with the time of that count in seconds."""
 
     def seconds_until(self, client: str) -> float:
-        """Take one; return 0, or how long a client has to wait for its next."""
+        """Take a token; return 0, or the seconds that the client must wait for the next."""
         with self._lock:
             now = self._now()
             left, since = self._left.pop(client, (self._most, now))
@@ -118,7 +118,7 @@ class RateLimit:
 
 
 class _Limited:
-    """Refuses a client that asks too often, before anything is read of what it asks."""
+    """Middleware that rejects clients above the rate limit before it reads their request."""
 
     def __init__(self, app: ASGIApp, limit: RateLimit) -> None:
         self._app = app
@@ -140,22 +140,23 @@ def _add_routes(app: FastAPI, log: WitnessLog, name: str) -> None:
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
-        """Say that the witness is there."""
+        """Report that the witness is running."""
         return {"status": "ok"}
 
     @app.get(API)
     async def about() -> Witness:
-        """Say who this is."""
+        """Return the identity of the witness."""
         return Witness(name=name, fingerprint=key.fingerprint, statements=log.count)
 
     @app.get(f"{API}/key", response_class=PlainTextResponse)
     async def public_key() -> str:
-        """Return the public key, as OpenSSH writes it."""
+        """Return the public key in OpenSSH format."""
         return key.line
 
     @app.post(f"{API}/statements")
     def state(shown: Shown, authorization: Annotated[str, Header(max_length=200)]) -> Statements:
-        """State that a head was shown now; return what was stated of the run since."""
+        """Sign a statement on a journal digest; return the run's statements since the last received
+        one."""
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or len(token) < 32:
             raise ProblemError(
@@ -172,17 +173,17 @@ def _add_routes(app: FastAPI, log: WitnessLog, name: str) -> None:
         first: Annotated[int, Query(ge=1, lt=2**53)] = 1,
         most: Annotated[int, Query(ge=1, le=MOST_LINES)] = MOST_LINES,
     ) -> Response:
-        """Return statements as they are in the log, a line each, from a number on."""
+        """Return statements as stored in the log, one per line, from a number on."""
         return Response(log.lines(first, most), media_type="application/jsonl")
 
     @app.get(f"{API}/runs/{{run}}/statements")
     def of_run(run: str, after: Annotated[int, Query(ge=0, lt=2**53)] = 0) -> Statements:
-        """Return what was stated of a run, after a number within the run."""
+        """Return the statements on a run after a number within the run."""
         return Statements(statements=tuple(log.of_run(run, after)))
 
 
 class _Brief(H11Protocol):
-    """A connection that ends after a while, whatever its client does."""
+    """A connection with a maximum duration."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
@@ -197,17 +198,17 @@ def serve(
     per_minute: int,
     announce: Callable[[str], None],
 ) -> None:
-    """Be a witness until the process is told to stop.
+    """Run a witness until the process receives a signal to stop.
 
     Args:
-        log: what it has said.
-        name: what it calls itself.
-        endpoint: where to listen, and the files of TLS.
-        per_minute: how often a client may ask.
-        announce: called with the URL once there is someone to answer.
+        log: log of its statements.
+        name: name of the witness.
+        endpoint: address and TLS files.
+        per_minute: maximum number of requests per client and minute.
+        announce: called with the URL once the server accepts requests.
 
     Raises:
-        UsageError: the address cannot be had, or TLS cannot be used.
+        UsageError: the address is unavailable, or the TLS files are unusable.
     """
     endpoint.check_tls()
     listener = listen(endpoint)
@@ -218,5 +219,5 @@ def serve(
 
 
 def make_server(app: FastAPI, endpoint: Endpoint) -> uvicorn.Server:
-    """Return what serves a witness, and leaves the process's logging and output alone."""
+    """Return a server of a witness that does not change the process's logging and output."""
     return uvicorn.Server(quiet_config(app, endpoint, _Brief, MOST_CONNECTIONS))

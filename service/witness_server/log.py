@@ -1,4 +1,4 @@
-"""The witness's log: append-only, each statement chained to the one before, all of it checked."""
+"""Log of a witness: append-only, verified on opening, each statement chained to its predecessor."""
 
 from __future__ import annotations
 
@@ -34,36 +34,36 @@ from aiperf_hpc.run.storage import GrowingFile
 from aiperf_hpc.service.problem import ProblemError
 
 MOST_GIVEN: Final = 100
-"""Statements of a run that one answer has at most."""
+"""Maximum number of a run's statements per response."""
 BACK_SECONDS: Final = 1.0
-"""How far the clock may go back before the witness says nothing more."""
+"""Maximum backward step of the clock in seconds before the witness stops signing."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """What is known of a run."""
+    """State of a run in the log."""
 
     owner: str
     offsets: array[int] = field(default_factory=lambda: array("Q"))
-    """Where each of its statements begins in the log."""
+    """Offset of each of the run's statements in the log."""
     last: str = NOTHING
 
 
 class WitnessLog:
-    """All that a witness has said. Threads may share it."""
+    """Log of all statements of a witness. It is thread-safe."""
 
     def __init__(
         self, folder: Path, *, most_bytes: int, utc: Callable[[], float] = time.time
     ) -> None:
-        """Read what was said before; make the key and the log where there are none.
+        """Read the existing log; create the key and the log if they do not exist.
 
         Args:
-            folder: of ``log.jsonl`` and the key.
-            most_bytes: how long the log may become.
-            utc: the witness's clock, UTC seconds.
+            folder: folder with ``log.jsonl`` and the key.
+            most_bytes: maximum size of the log in bytes.
+            utc: clock of the witness, UTC seconds.
 
         Raises:
-            UsageError: the folder cannot be used, or what is there is not what was written.
+            UsageError: the folder is unusable, or its log was modified.
         """
         self._most_bytes = most_bytes
         self._utc = utc
@@ -83,20 +83,20 @@ class WitnessLog:
 
     @property
     def count(self) -> int:
-        """How many statements there are."""
+        """Number of statements."""
         return len(self._offsets)
 
     def add(self, run: str, token: str, head: JournalDigest, after: int) -> list[Statement]:
-        """Say that a head was shown now; return the run's statements after number ``after``.
+        """Sign a statement on a journal digest; return the run's statements after ``after``.
 
         Args:
-            run: the run's name.
-            token: what shows that it is the same that has shown the run's heads before.
-            head: of the run's primary journal.
-            after: the number, within the run, of the last that was received.
+            run: name of the run.
+            token: secret that proves that all digests of the run come from the same sender.
+            head: digest of the run's primary journal.
+            after: number of the last received statement within the run.
 
         Raises:
-            ProblemError: the run's name is another's, the log is full, or the clock went back.
+            ProblemError: the name belongs to another run, the log is full, or the clock went back.
             OSError: the log cannot be written.
         """
         owner = hashlib.sha256(token.encode()).hexdigest()
@@ -110,12 +110,12 @@ class WitnessLog:
             return self._of_run(run, after)
 
     def of_run(self, run: str, after: int = 0) -> list[Statement]:
-        """Return the statements of a run after number ``after``, the first ``MOST_GIVEN``."""
+        """Return the first ``MOST_GIVEN`` statements of a run after number ``after``."""
         with self._lock:
             return self._of_run(run, after)
 
     def lines(self, first: int, most: int) -> bytes:
-        """Return so many statements from number ``first`` on, a line each."""
+        """Return a number of statements from number ``first`` on, one per line."""
         with self._lock:
             begin, end = first - 1, min(first - 1 + most, len(self._offsets))
             if begin >= end:
@@ -154,7 +154,9 @@ class WitnessLog:
         try:
             self._file.add(line)
         except BaseException:
-            with suppress(OSError):  # The next addition cuts it off, where this one cannot.
+            with suppress(
+                OSError
+            ):  # The next append truncates the partial line if this one cannot.
                 self._file.cut()
             raise
         self._take(statement, offset)
@@ -196,15 +198,15 @@ class WitnessLog:
 
 
 def checked_log(path: Path, fingerprint: str | None) -> Iterator[Statement]:
-    """Yield the statements of a log, each checked: chained to those before, and signed.
+    """Yield the statements of a log after verifying the chain and the signature of each.
 
     Args:
-        path: the log.
-        fingerprint: of the key that signed it; any one key where that is not known.
+        path: path of the log.
+        fingerprint: fingerprint of the signing key; if unknown, any single key is accepted.
 
     Raises:
-        UsageError: a line is no statement, does not follow, or is not signed by that key.
-        OSError: it cannot be read.
+        UsageError: a line is no statement, breaks the chain, or is not signed by that key.
+        OSError: the log cannot be read.
     """
     last, utc, runs = NOTHING, 0.0, dict[str, Statement]()
     with path.open("rb") as file:
@@ -229,7 +231,8 @@ def checked_log(path: Path, fingerprint: str | None) -> Iterator[Statement]:
 
 
 def _without_torn_line(path: Path) -> int:
-    """Move what no whole line ends aside, which nobody was told; return the bytes that stay."""
+    """Move an incomplete last line, which was never sent, to a separate file; return the size
+    left."""
     size = path.stat().st_size
     with path.open("r+b") as file:
         file.seek(max(0, size - 2**16))
