@@ -1,1 +1,1 @@
-"""The control side: command line, dispatch, watching, REST service, report, verification."""
+"""The control side: run control, launchers, machine checks and peak measurements."""

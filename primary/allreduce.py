@@ -1,6 +1,7 @@
-"""``aiperf allreduce``: the all-reduce of every installed back end, as JSON and a table.
+"""``aiperf allreduce``: all-reduce performance of every installed back end, as JSON and a table.
 
-``replica/parallel/allreduce_timing.py`` measures, a process a rank: no framework is imported here.
+``replica/parallel/allreduce_timing.py`` measures in one process per rank: no framework is imported
+here.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import Value
 
 REPETITIONS, LARGEST = 100, 1e8
-"""Repetitions, and elements of the largest tensor there is: the sizes are MLBench's."""
+"""Maximum repetitions, and elements of the largest tensor; the sizes are MLBench's."""
 QUICK_REPETITIONS, QUICK_LARGEST = 10, 1e6
 TABLE_BYTES = (4, 2**10, 2**20, 2**27)
-"""Sizes in bytes of which the table has the nearest of each curve."""
+"""Sizes in bytes; the table has the nearest point of each curve."""
 
 
 class Measurement(Value):
-    """One size of tensor; times in seconds, bandwidths in bytes a second."""
+    """Result for one tensor size; times in seconds, bandwidths in bytes per second."""
 
     memory: str
     dtype: str
     elements: int
     bytes: int
     seconds: float
-    """The median over the repetitions, each of which is the mean over the ranks."""
+    """Median over the repetitions of the mean over the ranks."""
     fastest_seconds: float
     slowest_seconds: float
     algorithm_bandwidth: float
@@ -43,7 +44,7 @@ class Measurement(Value):
 
 
 class Skipped(Value):
-    """What was not measured, and why."""
+    """Measurements that were skipped, with the reason."""
 
     memory: str
     dtype: str
@@ -51,7 +52,7 @@ class Skipped(Value):
 
 
 class Result(Value):
-    """One back end's."""
+    """Results of one back end."""
 
     collective: str
     ranks: int
@@ -69,13 +70,13 @@ class Curve(NamedTuple):
 
 
 def installed() -> tuple[list[str], dict[str, str]]:
-    """Return the back ends that are installed, and what to do about the others."""
+    """Return the installed back ends, and the remedies for the others."""
     there = [name for name, needs in COLLECTIVES.items() if needs.installed]
     return there, {name: b.remedy for name, b in COLLECTIVES.items() if name not in there}
 
 
 class Plan(NamedTuple):
-    """What is to be measured, which can be."""
+    """Validated plan of the measurements."""
 
     names: tuple[str, ...]
     ranks: int
@@ -93,18 +94,18 @@ def plan(
     quick: bool,
     available: int,
 ) -> Plan:
-    """Return what was asked for, with defaults for what was not.
+    """Return the measurement plan, with defaults for arguments that are not given.
 
     Args:
-        names: back ends, separated by commas; all that are installed when not given.
-        ranks: processes that reduce.
-        repetitions: of each size.
-        largest: elements.
-        quick: fewer and smaller when not given.
-        available: this machine's memory that is free, bytes.
+        names: back ends, separated by commas; all installed ones by default.
+        ranks: number of processes.
+        repetitions: repetitions of each size.
+        largest: elements of the largest tensor.
+        quick: reduce the default number of repetitions and the default largest size.
+        available: free memory of this machine in bytes.
 
     Raises:
-        UsageError: it cannot be measured here.
+        UsageError: the measurement is not possible on this machine.
     """
     there, _ = installed()
     chosen = there if names is None else list(dict.fromkeys(names.split(",")))
@@ -121,7 +122,7 @@ def plan(
         raise UsageError(f"--repetitions {repetitions}: at least 1")
     if largest is None:
         largest = QUICK_LARGEST if quick else LARGEST
-    if not 1 <= largest <= LARGEST:  # Which what is no number is not.
+    if not 1 <= largest <= LARGEST:  # False for NaN, too.
         raise UsageError(f"--largest {largest:g}: from 1 to {LARGEST:g} elements")
     needed = int(ranks * (WORKER_BYTES + 4 * largest))
     if needed > available:
@@ -138,13 +139,13 @@ def measure(name: str, plan: Plan, folder: Path, seconds: float | None = None) -
     """Measure one back end on ranks of this machine.
 
     Args:
-        name: the back end's.
-        plan: what to measure.
-        folder: for its result.
-        seconds: that it may take.
+        name: name of the back end.
+        plan: measurement plan.
+        folder: folder of the result.
+        seconds: time limit.
 
     Raises:
-        UsageError: it is not installed, or its ranks failed or took longer.
+        UsageError: the back end is not installed, or its ranks failed or exceeded the time limit.
     """
     path = folder / f"{name}.json"
     command = [
@@ -169,7 +170,7 @@ def measure(name: str, plan: Plan, folder: Path, seconds: float | None = None) -
 
 
 def curves(results: Sequence[Result]) -> Iterator[Curve]:
-    """Yield what is drawn as one line each."""
+    """Yield the curves of the plot."""
     for result in results:
         kinds = dict.fromkeys((m.memory, m.dtype) for m in result.measurements)
         for memory, dtype in kinds:
@@ -178,7 +179,7 @@ def curves(results: Sequence[Result]) -> Iterator[Curve]:
 
 
 def table(results: Sequence[Result], remedies: dict[str, str]) -> str:
-    """Return some sizes of each curve, and what was not measured."""
+    """Return selected sizes of each curve, and the skipped measurements."""
     lines = [f"{'back end':<28}{'tensor':>10}{'time':>11}{'algorithm':>13}{'bus':>13}"]
     for name, points in curves(results):
         nearest = {min(points, key=lambda m: abs(m.bytes - near)).elements for near in TABLE_BYTES}
@@ -201,7 +202,7 @@ def _time(seconds: float) -> str:
 
 
 def write(results: Sequence[Result], remedies: dict[str, str], path: Path) -> None:
-    """Write all results, and what to do about the back ends that are not installed, as JSON."""
+    """Write all results, and the remedies for back ends that are not installed, as JSON."""
     whole = {
         "results": [result.model_dump() for result in results],
         "not_installed": remedies,

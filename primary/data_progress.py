@@ -1,4 +1,4 @@
-"""Shows how far the replica side's data commands are, which run in a process of their own."""
+"""Progress display of the replica side's data commands, which run in a separate process."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from aiperf_hpc.results.terminal.screen import BARS, Screen, bar_line, one_line
 from aiperf_hpc.streams import width, without_controls
 
 LOG_SECONDS = 15.0
-"""How often the progress is said where no line can change."""
+"""Interval of the progress lines if the output is not a terminal."""
 
 
 def run_shown(arguments: Sequence[str]) -> int:
-    """Run ``python -m aiperf_hpc.replica.data``, show what it says, and return its status."""
+    """Run ``python -m aiperf_hpc.replica.data``, show its events, and return its exit status."""
     command = [sys.executable, "-m", "aiperf_hpc.replica.data", "--events", *arguments]
     reading, writing = os.pipe()
     display = DataDisplay(sys.stdout, sys.stderr)
@@ -32,7 +32,7 @@ def run_shown(arguments: Sequence[str]) -> int:
         os.fdopen(writing, "w", encoding="utf-8") as output,
     ):
         thread = threading.Thread(target=display.follow, args=(events,), name="progress")
-        with withheld():  # Signals are the main thread's: this one inherits that it gets none.
+        with withheld():  # Only the main thread gets signals; this one inherits the blocking mask.
             thread.start()
         try:
             return run_to_its_end(command, output)
@@ -42,7 +42,7 @@ def run_shown(arguments: Sequence[str]) -> int:
 
 
 class DataDisplay:
-    """Shows events of a data command: lines, complaints, and on a terminal a bar."""
+    """Shows events of a data command: lines, warnings, and a progress bar on a terminal."""
 
     def __init__(
         self, output: TextIO, errors: TextIO, clock: Callable[[], float] = time.monotonic
@@ -52,10 +52,10 @@ class DataDisplay:
         self._clock = clock
         self._next = clock() + LOG_SECONDS
         self._gone = False
-        """Whether nobody reads what is shown."""
+        """Whether the reader of the output has closed it."""
 
     def follow(self, events: Iterable[str]) -> None:
-        """Show events until there are no more; read them all, whoever looks."""
+        """Show events until there are no more; read all, even if the output is closed."""
         for line in events:
             self._try(line)
         self._shown(self._screen.clear)
@@ -64,7 +64,7 @@ class DataDisplay:
         try:
             ((kind, what),) = json.loads(line).items()
         except (ValueError, AttributeError):
-            kind, what = "line", line.rstrip("\n")  # A library that prints something.
+            kind, what = "line", line.rstrip("\n")  # Output of a library.
         if kind == "complaint":
             self._complain(what)
         elif kind == "progress":
@@ -77,7 +77,7 @@ class DataDisplay:
             if not self._gone:
                 show()
         except OSError:
-            self._gone = True  # As with `| head`: what is done is done all the same.
+            self._gone = True  # As with `| head`: the command continues.
 
     def _complain(self, text: str) -> None:
         self._shown(self._screen.clear)
@@ -93,9 +93,9 @@ class DataDisplay:
 
 
 def fitted(progress: dict[str, Any], columns: int) -> RenderableType:
-    """Return the progress with a bar, for so many columns.
+    """Return the progress with a bar, in at most this number of columns.
 
-    Where that is too little the speed is left out, and the bar.
+    Narrow windows have no speed and no bar.
     """
     what, *rest = _parts(progress)
     said = rest if _fits([what, *rest], columns) else rest[:-1]
@@ -105,12 +105,12 @@ def fitted(progress: dict[str, Any], columns: int) -> RenderableType:
 
 
 def _fits(parts: Sequence[str], columns: int) -> bool:
-    """Return whether a bar has room beside them."""
+    """Return whether there is room for a bar."""
     return width("  ".join(parts)) + 2 + BARS[-1] <= columns
 
 
 def progress_line(progress: dict[str, Any]) -> str:
-    """Return the progress as a line that stays."""
+    """Return the progress as a permanent line."""
     return "  ".join(_parts(progress))
 
 
@@ -119,7 +119,7 @@ def _share(progress: dict[str, Any]) -> float:
 
 
 def _parts(progress: dict[str, Any]) -> list[str]:
-    """Return what is done, and how far it is: what matters most first, since the end is cut off."""
+    """Return the action and its progress, most important first, because the end may be cut off."""
     done, total, speed = progress["done"], progress["total"], progress["per_second"]
     parts = [str(progress["what"]), f"{int(100 * _share(progress)):3d}%"]
     if speed:

@@ -1,4 +1,4 @@
-"""``aiperf doctor``: what this machine has, what is missing, and what installs it."""
+"""``aiperf doctor``: check this machine's software and hardware, with remedies."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "lustre", "beegfs", "gpfs", "ceph", "cifs
 OPEN_RAPL = "as root: chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj, and those below them"
 
 OWN, SCRIPT_BYTES = b"aiperf_hpc", 65_536
-"""What a program that starts this package has in it, and how far into it that is looked for."""
+"""Text in a program that starts this package, and the number of bytes searched for it."""
 
 
 CPU_BUILDS = "the installed frameworks are builds for CPUs"
 CUDA = "CUDA"
-"""The area of NVIDIA's packages and driver.
+"""Area of the rows about NVIDIA's packages and driver.
 
 The packages' names end in the major version of CUDA, but they install into folders without it:
 nvidia-cudnn-cu12 and nvidia-cudnn-cu13 both write nvidia/cudnn, and the later one overwrites it.
 """
 LEAST_DRIVERS: Final[Mapping[int, str]] = {12: "525", 13: "580"}
-"""The oldest driver branch for each major version of CUDA [NVIDIA, CUDA Compatibility, table 1 of
+"""Oldest driver branch for each major version of CUDA [NVIDIA, CUDA Compatibility, table 1 of
 Minor Version Compatibility]."""
 _NAME: Final = re.compile(r"nvidia-(?P<library>.+)-cu(?P<cuda>\d+)")
 
 Libraries = Mapping[str, Sequence[int]]
-"""The major versions of CUDA for which each library is installed, by its folder's name."""
+"""Major versions of CUDA for which each library is installed, by its folder's name."""
 APART = "create a new virtual environment for each of [cuda] and [torch]"
 
 
@@ -76,11 +76,11 @@ OPTIONAL = {
     "greenlet": "for aiperf simulate",
     "nni": "for NNI's experiments, with our search as the tuner; no run needs it",
 }
-"""What is needed for one thing that many never do."""
+"""Checks that only one optional feature needs."""
 
 
 def examine(folder: Path) -> list[Check]:
-    """Look at this machine, and at ``folder`` as a place for runs."""
+    """Check this machine, and ``folder`` as a place for runs."""
     return [
         *_machine(),
         _command(),
@@ -95,7 +95,7 @@ def examine(folder: Path) -> list[Check]:
 
 
 def readiness(checks: Sequence[Check]) -> str:
-    """Return for which runs this machine is ready, what the others lack, and what to do first."""
+    """Return the runs that are possible here, the requirements of others, and the first remedy."""
     if missing := [check for check in checks if check.required and not check.found]:
         return f"Not ready for any run ({_lack(missing[0])}). First: {missing[0].remedy}."
     lacks, silent = {"local runs": ""}, list[Check]()
@@ -124,7 +124,7 @@ def _lack(check: Check) -> str:
 
 
 def _lack_for_accelerators(checks: Iterable[Check]) -> str:
-    """Return what a run on this machine's accelerators lacks; nothing if it may be possible."""
+    """Return the missing requirements of runs on this machine's accelerators, empty if none."""
     found = [check for check in checks if check.found]
     if not any(check.area == "accelerator" for check in found):
         return "no accelerator found"
@@ -151,7 +151,7 @@ def _machine() -> Iterator[Check]:
 
 
 def _command() -> Check:
-    """Look at the ``aiperf`` that a shell would start: another package has one of that name."""
+    """Check the ``aiperf`` that a shell would start: another package has a program of that name."""
     where = shutil.which("aiperf")
     if where is None:
         remedy = f"put {sysconfig.get_path('scripts')} on the PATH"
@@ -181,7 +181,7 @@ def _accelerators() -> Iterator[Check]:
 
 
 def _cuda() -> Iterator[Check]:
-    """Look at NVIDIA's packages: whether they overwrote each other, and whether the driver fits."""
+    """Check whether NVIDIA's packages overwrote each other, and whether the driver fits."""
     libraries = installed_libraries()
     needed = max((version for versions in libraries.values() for version in versions), default=None)
     if needed is None:
@@ -199,7 +199,7 @@ def _cuda() -> Iterator[Check]:
 
 
 def installed_libraries() -> Libraries:
-    """Return the libraries of CUDA that this environment's packages have installed."""
+    """Return the CUDA libraries that this environment's packages have installed."""
     found: defaultdict[str, set[int]] = defaultdict(set)
     for distribution in metadata.distributions():
         name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower()
@@ -209,7 +209,7 @@ def installed_libraries() -> Libraries:
 
 
 def conflict(libraries: Libraries) -> str | None:
-    """Return which packages have overwritten each other; None if none have."""
+    """Return the packages that have overwritten each other, or None if there are none."""
     both = {library: versions for library, versions in libraries.items() if len(versions) > 1}
     each = (
         f"{' and '.join(f'nvidia-{library}-cu{version}' for version in versions)} both write "
@@ -220,13 +220,13 @@ def conflict(libraries: Libraries) -> str | None:
 
 
 def driver_for(cuda: int) -> str:
-    """Return what driver a major version of CUDA needs."""
+    """Return the driver that a major version of CUDA requires."""
     oldest = LEAST_DRIVERS.get(cuda)
     return f"NVIDIA's driver {oldest} or later" if oldest else "a newer driver of NVIDIA's"
 
 
 def energy_checks() -> Iterator[Check]:
-    """Look at what reports the energy of this node, which a run records."""
+    """Check the energy meters of this node, which a run records."""
     probe = RepeatedProbe((OSError, ValueError))
     zones = probe.read("RAPL", rapl_zones)
     absent = probe.absent.get("RAPL", "")
@@ -240,7 +240,7 @@ def energy_checks() -> Iterator[Check]:
                 detail = f"{tool.tool}: {len(read)} of {len(tool.names)}"
                 complete = len(read) == len(tool.names)
         except AbsentError:
-            continue  # There are none of this vendor, or its tool is named among accelerators.
+            continue  # There are none of this vendor, or the rows of accelerators name its tool.
         yield check("energy", f"{vendor.name} accelerators", complete, detail)
 
 
@@ -257,7 +257,7 @@ def _packages() -> Iterator[Check]:
 
 
 def _official() -> Iterator[Check]:
-    """Look at the code and the variables: official results need a release and its variables."""
+    """Check the code and the variables: official results need a release and its variables."""
     versions = {"aiperf-hpc": __version__, FILES: package_digest()}
     for result in (
         RELEASE.check(Code(versions, changes())),
@@ -268,7 +268,7 @@ def _official() -> Iterator[Check]:
 
 
 def examine_storage(folder: Path) -> Iterator[Check]:
-    """Look at ``folder`` as a place for runs."""
+    """Check ``folder`` as a place for runs."""
     place = nearest_existing(folder)
     mount = known_mount_of(place.resolve())
     kind, where = mount.type, f"{mount.type} at {mount.point}"

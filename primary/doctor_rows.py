@@ -10,38 +10,38 @@ from aiperf_hpc.extras import Package
 from aiperf_hpc.system import tools
 
 CONTROLLER = "controller"
-"""The name of the check whether a scheduler that is installed answers."""
+"""Name of the check whether an installed scheduler responds."""
 
 
 class Check(NamedTuple):
-    """One item that was looked for."""
+    """One checked item."""
 
     area: str
     name: str
     found: bool
     detail: str
     remedy: str = ""
-    """The command that installs it, where there is one."""
+    """Command that installs the item, if there is one."""
     required: bool = False
-    """Whether no run is possible without it."""
+    """Whether every run requires the item."""
 
 
 def check(
     area: str, name: str, found: bool, detail: str, remedy: str = "", *, required: bool = False
 ) -> Check:
-    """Return the row of an item; the remedy is only for one that was not found."""
+    """Return the row of an item; the remedy is used only if it was not found."""
     return Check(area, name, found, detail, "" if found else remedy, required)
 
 
 def package_check(area: str, name: str, package: Package, purpose: str = "") -> Check:
-    """Look for a package, which may be needed for one purpose alone."""
+    """Check a package, which only one purpose may require."""
     detail = _version(package.package) if package.installed else "not installed"
     purpose = f"  ({purpose})" if purpose else ""
     return check(area, name, package.installed, detail, f"{package.remedy}{purpose}")
 
 
 def output_of(command: list[str]) -> str | None:
-    """Return what a command prints; None if it is not there, fails or takes too long."""
+    """Return the output of a command, or None if it is missing, fails or times out."""
     try:
         return tools.output_of(*command)
     except tools.AbsentError:
@@ -49,10 +49,10 @@ def output_of(command: list[str]) -> str | None:
 
 
 def _version(module: str) -> str:
-    with suppress(metadata.PackageNotFoundError):  # Most are named as their module.
+    with suppress(metadata.PackageNotFoundError):  # Most packages have the name of their module.
         return f"{module} {metadata.version(module)}"
     name = metadata.packages_distributions().get(module, [module])[0]  # Reads all packages.
     try:
         return f"{name} {metadata.version(name)}"
-    except metadata.PackageNotFoundError:  # Put there by hand, e.g. on PYTHONPATH.
+    except metadata.PackageNotFoundError:  # Installed manually, e.g. on PYTHONPATH.
         return f"{name}, of unknown version"

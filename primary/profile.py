@@ -1,6 +1,6 @@
-"""``aiperf profile``: a kernel breakdown by the framework's own profiler.
+"""``aiperf profile``: a kernel breakdown by the framework's profiler.
 
-``replica/profiling.py`` trains and profiles in a process of its own: no framework is imported here.
+``replica/profiling.py`` trains and profiles in a separate process: no framework is imported here.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from aiperf_hpc.workloads.registry import initial_graph, missing, workload_of
 INITIAL = "initial"
 STEPS, MOST_STEPS = 10, 10_000
 TIME_LIMIT = 3600.0
-"""Seconds, from the start of the process to its end."""
+"""Time limit of the process in seconds."""
 TOP = 12
-"""How many kernels the table has."""
+"""Number of kernels in the table."""
 
 
 class Choice(NamedTuple):
-    """What a user chose besides the network's source."""
+    """User's options besides the source of the network."""
 
     steps: int = STEPS
     batch_size: int | None = None
@@ -44,13 +44,13 @@ class Choice(NamedTuple):
 
 
 def of_run(run: Path, wanted: str | None, choice: Choice) -> ProfileRequest:
-    """Return what to profile of a run.
+    """Return the profiling request for a graph of a run.
 
     Args:
-        run: its directory.
-        wanted: the hash of a graph that it trained, or the beginning of one; ``initial``; that of
-            its best evaluation when not given.
-        choice: what else was chosen.
+        run: run directory.
+        wanted: hash of a trained graph, or a prefix of it, or ``initial``; by default the graph
+            with the best evaluation.
+        choice: further options.
 
     Raises:
         UsageError: there is no such run, graph or engine.
@@ -70,13 +70,13 @@ def of_run(run: Path, wanted: str | None, choice: Choice) -> ProfileRequest:
 def of_config(
     source: str, assignments: Sequence[str], wanted: str | None, choice: Choice
 ) -> ProfileRequest:
-    """Return what to profile of a configuration: its initial network.
+    """Return the profiling request for the initial network of a configuration.
 
     Args:
-        source: a preset or a file.
-        assignments: over it, each ``section.key=value``.
-        wanted: ``initial``, or not given.
-        choice: what else was chosen.
+        source: preset or file.
+        assignments: overrides, each ``section.key=value``.
+        wanted: ``initial`` or not given.
+        choice: further options.
 
     Raises:
         UsageError: there is no such configuration or engine.
@@ -89,16 +89,16 @@ def of_config(
 
 
 def with_engine(config: RunConfig, engine: str | None) -> RunConfig:
-    """Return a configuration with another engine, if one is given; its settings are the defaults.
+    """Return a configuration with another engine, if one is given, with the engine's defaults.
 
     Raises:
-        ConfigError: the engine cannot do what the configuration asks for.
+        ConfigError: the engine does not support the configuration.
     """
     if engine is None or engine == config.engine.name:
         return config
     values: dict[str, Any] = config.model_dump(mode="json")
     values["engine"] = {"name": engine, "memory_gib": config.engine.memory_gib}
-    values["replica"]["collective"] = "mpi"  # One rank reduces nothing; not all fit all engines.
+    values["replica"]["collective"] = "mpi"  # One rank reduces nothing; support differs by engine.
     return validate(values, f"--engine {engine}")
 
 
@@ -170,7 +170,7 @@ def _load(view: RunView, name: str) -> Graph:
 
 
 def _best_trial(view: RunView, graph: str) -> Trial | None:
-    """Return the best trial of a graph, or the first where none was evaluated."""
+    """Return the best trial of a graph, or the first if none was evaluated."""
     own = [trial for trial in view.ordered_trials() if trial.started.graph == graph]
     evaluated = [trial for trial in own if trial.best is not None]
     if not evaluated:
@@ -179,12 +179,12 @@ def _best_trial(view: RunView, graph: str) -> Trial | None:
 
 
 def measure(request: ProfileRequest, folder: Path, seconds: float = TIME_LIMIT) -> Profile:
-    """Profile in a process of the replica's side, which makes ``folder`` and writes into it.
+    """Profile in a process of the replica side, which creates ``folder`` and writes into it.
 
-    The process has ended, with all that it started, when this returns, raises or is interrupted.
+    The process and its children have exited when this function returns, raises or is interrupted.
 
     Raises:
-        UsageError: it cannot be profiled here, or not in so many seconds.
+        UsageError: profiling is not possible here, or exceeds the time limit.
     """
     command = [sys.executable, "-m", "aiperf_hpc.replica.profiling", "--out", str(folder)]
     try:
@@ -201,7 +201,7 @@ def measure(request: ProfileRequest, folder: Path, seconds: float = TIME_LIMIT) 
 
 
 def table(profile: Profile) -> Iterator[str]:
-    """Yield the lines of a profile: what it is of, its categories, its longest kernels."""
+    """Yield the lines of a profile: its network, its categories, its longest kernels."""
     yield (
         f"{profile.source}, graph {profile.graph[:12]}: {profile.steps} steps of "
         f"{profile.batch_size} samples ({profile.data} data in the shapes of "

@@ -1,6 +1,6 @@
-"""Other programs of this package, each in a process of its own.
+"""Other programs of this package, each in a separate process.
 
-The replica's side imports frameworks; the primary asks its programs and imports none.
+Only the replica side imports frameworks; the primary runs its programs instead.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from aiperf_hpc.streams import ascii_json
 
 
 def output_for(module: list[str], config: BaseModel, refusal: type[UsageError]) -> str:
-    """Give a program of the replica's side a configuration; return its output.
+    """Run a program of the replica side with a configuration as input; return its output.
 
-    Raises ``refusal`` with its last line when it fails.
+    Raises ``refusal`` with the reason from its output if it fails.
     """
     done = subprocess.run(
         [sys.executable, "-m", *module],
@@ -38,9 +38,9 @@ def output_for(module: list[str], config: BaseModel, refusal: type[UsageError]) 
 def start_command(
     name: str, paths: RunPaths, options: Sequence[str] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start a command of ``aiperf`` on a run in a session of its own.
+    """Start a command of ``aiperf`` on a run in its own session.
 
-    It continues when this process ends; its output is in the run directory.
+    It continues after this process exits; its output is in the run directory.
     """
     command = [sys.executable, "-m", "aiperf_hpc.cli", name, str(paths.root), *options]
     paths.primary_log.parent.mkdir(parents=True, exist_ok=True)

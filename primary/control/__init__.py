@@ -1,1 +1,1 @@
-"""Conducting a run: claiming it, starting it, watching it, going on with it."""
+"""Run control: claim, start, monitor and resume a run."""

@@ -1,9 +1,9 @@
-"""Who has a run in hand: one process at a time, decided by the file server and not by looking.
+"""Claims: exclusive control of a run by one process, decided atomically by the file server.
 
-Whoever is to write what a primary writes first takes the next number in ``primary/claims``: a file
-that says who it is, made under another name and then linked, which of many clients of a file
-server succeeds for one. The number after a claim may be taken once its holder is known to be gone,
-so that the newest claim says who has the run.
+Before a process writes the primary's files, it claims the next number in ``primary/claims``. The
+claim is a file that identifies the process, created under a temporary name and then hard-linked,
+which succeeds for only one client of a file server. The next number may be claimed only after the
+holder is known to have exited, so the newest claim identifies the process that controls the run.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ T = TypeVar("T")
 
 LOOK_SECONDS = 0.5
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
-"""What file systems without hard links answer."""
+"""Errors of file systems without hard links."""
 
 
 class ClaimedError(UsageError):
-    """Another process has the run in hand."""
+    """Another process controls the run."""
 
 
 class LostClaimError(AIPerfError):
-    """Another process took the run in hand while this one was silent."""
+    """Another process took control of the run while this one recorded no heartbeat."""
 
 
 class Holder(Value):
-    """Who took a run in hand."""
+    """Identity of a process that claimed a run."""
 
     v: Literal[1] = 1
     command: str
-    """The command of ``aiperf``: start, conduct, resume or stop."""
+    """Command of ``aiperf``: start, conduct, resume or stop."""
     host: str
     process: ProcessId
     utc: float
-    """The time at which it took the run in hand, UTC seconds."""
+    """Time of the claim, UTC seconds."""
     released: bool = False
-    """Whether it has let go of the run: it writes no more."""
+    """Whether the process has released the run and writes no more records."""
     token: str = ""
-    """What tells this claim from any other."""
+    """Unique identifier of the claim."""
 
     def __str__(self) -> str:
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.utc))
@@ -68,16 +68,16 @@ class Holder(Value):
 
 
 class Claim:
-    """This process's hold on a run, until the block that uses it ends."""
+    """This process's claim on a run, released at the end of the ``with`` block."""
 
     def __init__(self, folder: Path, number: int, command: str, silence: float) -> None:
-        """Hold what was taken; use ``take``.
+        """Hold an acquired claim; use ``take`` to acquire one.
 
         Args:
-            folder: of all claims.
-            number: of this one.
-            command: what for.
-            silence: seconds without a record after which others may take it for gone.
+            folder: folder of all claims.
+            number: number of this claim.
+            command: command of ``aiperf`` that holds it.
+            silence: seconds without a record after which others may assume that it has exited.
         """
         self.number = number
         self._folder = folder
@@ -85,7 +85,7 @@ class Claim:
         self._silence = silence
         self._spoke = _now()
         self._next: Holder | None = None
-        """What was or may have been written as the next claim."""
+        """Claim that was, or may have been, written with the next number."""
         self._released = False
 
     def __enter__(self) -> Self:
@@ -95,32 +95,32 @@ class Claim:
         self.release()
 
     def release(self) -> None:
-        """Let go of the run. Once more changes nothing."""
+        """Release the run. Further calls have no effect."""
         if self._released:
             return
         self._released = True
-        # Where it cannot be written, others see that this process is gone, or wait until it has
+        # If it cannot be written, others see that this process has exited, or wait until it has
         # been silent for long enough.
         with suppress(OSError):
             released = _holder(self._command).model_copy(update={"released": True})
             write_whole(_file(self._folder, self.number), released.model_dump_json())
 
     def recorded(self, utc: float, mono: float) -> None:
-        """Note a record by which others see that this process is alive, and its time.
+        """Note the time of a record that serves as this process's heartbeat.
 
-        By its own time, not by when it was stored: others judge by what it says, and a write that
-        hung for long is no sign of life.
+        This is the record's own time stamp, not the time at which it was stored: others judge by
+        the time stamp, and a write that hung for long is no heartbeat.
         """
         self._spoke = max(utc, self._spoke[0]), max(mono, self._spoke[1])
 
     def confirm(self) -> None:
-        """Require that the run is still this process's, after a silence as after a cut link.
+        """Require that this process still controls the run, e.g. after a network partition.
 
-        It takes the next number too: if that has been taken, it was by someone else.
+        It also claims the next number: if that is already claimed, another process did so.
 
         Raises:
-            LostClaimError: another process has taken the run in hand.
-            OSError: that cannot be found out now.
+            LostClaimError: another process has claimed the run.
+            OSError: the claims cannot be accessed now.
         """
         quiet = max(now - then for now, then in zip(_now(), self._spoke, strict=True))
         if quiet < self._silence:
@@ -138,7 +138,7 @@ class Claim:
 
 
 class Claimed:
-    """Writes for as long as a claim holds."""
+    """Retry policy that writes only while the claim is held."""
 
     def __init__(self, claim: Claim, retry: Retry) -> None:
         self._claim = claim
@@ -158,18 +158,19 @@ def take(
     command: str,
     retry: Retry = no_retry,
 ) -> Claim:
-    """Take a run in hand.
+    """Claim a run.
 
     Args:
-        history: its records, which are read once nobody else writes any.
-        heartbeat_seconds: how often its primary says that it is alive.
-        command: what of ``aiperf`` takes it.
-        retry: how to write; a BackoffRetry waits while the storage is full or away.
+        history: records of the run, which are read when no other process writes any.
+        heartbeat_seconds: interval of the primary's heartbeats.
+        command: command of ``aiperf`` that claims the run.
+        retry: retry policy of writes; a BackoffRetry waits while the storage is full or
+            unavailable.
 
     Raises:
-        ClaimedError: another process has it. Nothing was changed.
-        RunDirectoryError: its file system cannot say who has it.
-        JournalError: its records cannot be read.
+        ClaimedError: another process controls the run. Nothing was changed.
+        RunDirectoryError: the file system does not support exclusive claims.
+        JournalError: the records cannot be read.
     """
     folder = history.paths.claims
     history.refresh()
@@ -180,7 +181,7 @@ def take(
         if retry(publish, f"a claim in {folder}"):
             claim = Claim(folder, number, command, own_limit(heartbeat_seconds))
             try:
-                history.refresh()  # Who had it may have written, and let go of it, meanwhile.
+                history.refresh()  # The previous holder may have written and released it.
             except BaseException:
                 claim.release()
                 raise
@@ -189,13 +190,13 @@ def take(
 
 
 def holder_is_gone(folder: Path) -> bool | None:
-    """Return whether no other process can have a run in hand any more.
+    """Return whether no other process controls a run.
 
-    The last one has ended, or it is this one, or there never was any. None where that cannot be
-    seen from here.
+    The last holder has exited, is this process, or never existed. Return None if that cannot be
+    determined from this host.
 
     Raises:
-        RunDirectoryError, OSError: its claim cannot be read.
+        RunDirectoryError, OSError: the claim cannot be read.
     """
     number = _newest(folder)
     process = _read(folder, number).process if number else this_process()
@@ -203,10 +204,10 @@ def holder_is_gone(folder: Path) -> bool | None:
 
 
 def check_free(history: RunHistory, heartbeat_seconds: float) -> int:
-    """Require that nobody is known to have a run; return the newest claim's number, 0 if none.
+    """Require that no process is known to control a run; return the newest claim's number or 0.
 
     Raises:
-        ClaimedError: someone has it.
+        ClaimedError: another process controls the run.
     """
     number = _newest(history.paths.claims)
     if number:
@@ -235,7 +236,7 @@ def _check_silent(who: str, since: float, history: RunHistory, heartbeat_seconds
 
 
 def _check_last_start(history: RunHistory, heartbeat_seconds: float) -> None:
-    """Require that the primary of a run from before there were claims is gone."""
+    """Require that the primary of a run from a version without claims has exited."""
     since, last = history.run_starts[-1]
     who = f"its primary is running, as process {last.pid} on {last.host}"
     gone = primary_is_gone(last)
@@ -256,7 +257,7 @@ def _holder(command: str) -> Holder:
 
 
 def _now() -> tuple[float, float]:
-    """Return the time by two clocks: one is set now and then, the other rests with the machine."""
+    """Return the time of two clocks: one can be adjusted, the other stops while suspended."""
     return time.time(), time.monotonic()
 
 
@@ -265,7 +266,7 @@ def _file(folder: Path, number: int) -> Path:
 
 
 def _newest(folder: Path) -> int:
-    """Return the highest number that is to be seen; a higher one may not be yet."""
+    """Return the highest visible number; a higher one may not be visible yet."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -275,7 +276,7 @@ def _newest(folder: Path) -> int:
 
 
 def _publish(folder: Path, number: int, holder: Holder) -> bool:
-    """Make the claim of this number; return whether it is ours. Raises OSError."""
+    """Create the claim of this number; return whether this process holds it. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{number:04d}.{holder.token}"
     try:
@@ -286,7 +287,7 @@ def _publish(folder: Path, number: int, holder: Holder) -> bool:
         try:
             os.link(temporary, _file(folder, number))
         except FileExistsError:
-            # A file server that restarts may be told twice, and refuse the second time.
+            # A file server that restarts may get the request twice and reject the second one.
             return _read(folder, number).token == holder.token
         except OSError as error:
             if error.errno not in NO_LINKS:
@@ -297,16 +298,16 @@ def _publish(folder: Path, number: int, holder: Holder) -> bool:
             ) from None
         return True
     finally:
-        with suppress(OSError):  # What was linked is linked all the same.
+        with suppress(OSError):  # The link exists nevertheless.
             temporary.unlink()
 
 
 def _read(folder: Path, number: int) -> Holder:
-    """Read a claim that is there, although it may not be visible yet.
+    """Read an existing claim, which may not be visible yet.
 
     Raises:
-        RunDirectoryError: it is damaged.
-        OSError: it cannot be read.
+        RunDirectoryError: the claim is damaged.
+        OSError: the claim cannot be read.
     """
     path = _file(folder, number)
     until = time.monotonic() + LAG_SECONDS

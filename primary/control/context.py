@@ -1,4 +1,4 @@
-"""The parts that a primary conducts a run with."""
+"""Context of a primary: the run, its records, clock, storage and timing."""
 
 from __future__ import annotations
 
@@ -20,46 +20,46 @@ from aiperf_hpc.system.description import RankDescription
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrimaryContext:
-    """A run as its primary has it in hand: what it is, its records, its clock and storage."""
+    """A run under control of its primary: manifest, records, clock and storage."""
 
     manifest: RunManifest
     journal: JournalWriter
     """The primary's own journal."""
     history: RunHistory
-    """The run's records, which the controller refreshes."""
+    """Records of the run, which the controller refreshes."""
     digest: DigestWriter
     """The digest of the records, for the search workers."""
     heads: JournalDigests | None = None
-    """The digests of all journals; None where none are recorded."""
+    """Digests of all journals; None if none are recorded."""
     show: Callable[[], None] = lambda: None
-    """Called when there is a new digest for witnesses; it returns at once."""
+    """Callback for a new digest for witnesses; it returns immediately."""
     clock: Clock = SYSTEM
-    """The clock that the run is timed by; the journals are stamped by the same."""
+    """Clock of the run and of the journals' time stamps."""
     file_clock: FileClock = read_clock
-    """The way to compare that clock with the file server's."""
+    """Comparison of that clock with the file server's."""
     clocks: Callable[[Path], Clocks | None] = lambda folder: None
-    """Reads all clocks of the host, with a folder of the run to write in; None where time is
+    """Function that reads all clocks of the host and writes in a folder of the run; None if time is
     simulated."""
     description: RankDescription | None = None
-    """The description of the primary's node; None where it is simulated."""
+    """Description of the primary's node; None if it is simulated."""
     retry: BackoffRetry = field(default_factory=lambda: BackoffRetry(lambda: True))
-    """The way to read and write the run's files; its waits are recorded."""
+    """Retry policy for access to the run's files; its waits are recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How often a controller looks, and how long it waits, in seconds."""
+    """Polling intervals and timeouts of a controller, in seconds."""
 
     poll: float = 0.25
-    """The time between two looks at the launcher."""
+    """Polling interval of the launcher."""
     look: float = 1.0
-    """The least time between two looks at the journals; more where a look takes long."""
+    """Minimum polling interval of the journals; longer if reading is slow."""
     late: float = 5.0
-    """The time after the run's end until a replica that goes on is asked to stop."""
+    """Time after the run's end until a replica that still runs is requested to stop."""
     grace: float = 60.0
-    """The time that replicas may take to end in order before they are killed."""
+    """Time for replicas to shut down cleanly before they are killed."""
     kill: float = 60.0
-    """The time for which a killed replica whose end nobody confirms is waited for."""
+    """Time to wait for a killed replica whose end is not confirmed."""
     lost: float = LAG_SECONDS
-    """The time for which a lost replica is waited for: its last records may become visible that
-    late, and its scheduler may run it again."""
+    """Time to wait for a lost replica: its last records may become visible that late, and the
+    scheduler may requeue it."""

@@ -1,4 +1,4 @@
-"""Conducting a run: launch the replicas, start the clock, watch them, stop the clock."""
+"""Controller of a run: launch the replicas, start the clock, monitor them, stop the clock."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ INTERRUPTED = "interrupted by the user"
 
 
 class Controller:
-    """The primary's part of one run."""
+    """The primary's control loop of one run."""
 
     def __init__(
         self,
@@ -59,14 +59,14 @@ class Controller:
         interrupts: Interrupts | None = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Launch and record nothing yet.
+        """Create a controller without launching or recording anything.
 
         Args:
-            context: the run.
-            launcher: starts the replicas.
-            timing: how often to look, and how long to wait.
-            interrupts: counts when the user asks for the end.
-            say: reports the end of the run and the replicas that are waited for to the user.
+            context: context of the run.
+            launcher: launcher of the replicas.
+            timing: polling intervals and timeouts.
+            interrupts: counter of the user's requests to stop.
+            say: callback that reports the end of the run and pending replicas to the user.
         """
         self._run = context
         self._clock = context.clock
@@ -76,7 +76,7 @@ class Controller:
         self._timing = timing or Timing()
         self._deadline = self._closing_utc = math.inf
         self._run_clock: RunClock | None = None
-        """What starts the run's clock; None once it has started."""
+        """Detector of the clock's start; None once the clock has started."""
         self._stop_reason: str | None = None
         self._stop_requested_at = self._killed_at = 0.0
         self._interrupts = interrupts or Interrupts()
@@ -85,30 +85,32 @@ class Controller:
         self._lost_since: dict[str, float] = {}
         self._problem: str | None = None
         self._lost_journals: set[Path] = set()
-        """The journals of replicas that were recorded as gone."""
+        """Journals that were recorded as missing."""
         self._next_look = 0.0
         self._scaling = Scaling(context, launcher, self._timing, say)
         self._preflight = Preflight(context.history, context.clock, self._scaling.joined)
         self.refused: str | None = None
-        """Why the nodes cannot do what was asked for, if so: then the run was stopped."""
+        """Mismatch between nodes and request for which the run was stopped; None otherwise."""
 
     def run(self, watch: Callable[[], None] = lambda: None) -> str:
-        """Conduct the run to its end and return why it ended.
+        """Control the run until it ends and return the reason of its end.
 
         Args:
-            watch: called several times a second while replicas run, e.g. to show progress.
+            watch: callback, called several times per second while replicas run, e.g. to show
+                progress.
 
         Raises:
-            UsageError: the launcher started no replica; the journal says so.
+            UsageError: the launcher started no replica; the journal records this.
         """
-        # The first one asks for an orderly stop, the second ends all.
+        # The first one requests a graceful stop, the second kills all replicas.
         with handled(ending_signals(), self._interrupts.received):
             return self._conduct(watch)
 
     def _conduct(self, watch: Callable[[], None]) -> str:
         manifest, paths = self._run.manifest, self._run.history.paths
         folder = paths.primary_journal.parent
-        first = self._run.history.run_started is None  # Before others may read that it has started.
+        # Before other processes can read that the run has started.
+        first = self._run.history.run_started is None
         starts = self._clock_starts()
         clock = self._run.retry(
             lambda: self._run.file_clock(folder, self._clock.utc), f"a file in {folder}"
@@ -126,7 +128,7 @@ class Controller:
                 clock_starts=starts,
             )
         )
-        # The clock of a run that is resumed never stopped.
+        # The clock of a resumed run never stopped.
         begun = self._run.history.start_utc
         if begun is not None or starts == "now":
             self._close_after(started.utc if begun is None else begun, started)
@@ -143,7 +145,7 @@ class Controller:
             self._run.journal.append(RunEnded(reason=TIME_OVER))
             return TIME_OVER
         if self._interrupts.count and first:
-            # The replicas of a run that is resumed may be at work: it is stopped as any other.
+            # The replicas of a resumed run may be active: it is stopped like any other run.
             self._run.journal.append(RunEnded(reason=INTERRUPTED))
             return INTERRUPTED
         about: list[AnyEvent] = [*self._timekeeping.at_start()]
@@ -165,7 +167,7 @@ class Controller:
         return reason
 
     def _clock_starts(self) -> ClockStarts:
-        """Return what starts the clock: what it was where the run is resumed."""
+        """Return the start condition of the clock; the recorded one if the run is resumed."""
         if self._run.history.run_starts:
             return self._run.history.clock_starts
         if self._run.manifest.start_when == "all":
@@ -173,13 +175,13 @@ class Controller:
         return "now" if self._launcher.wait_limit is None else "first"
 
     def _close_after(self, start_utc: float, at: Record) -> None:
-        """Let the run's time be over so many hours after its clock's start; ``at`` is now."""
+        """Set the run's deadline to its hours after the clock's start; ``at`` is now."""
         closing = start_utc + self._run.manifest.hours * 3600.0
         self._closing_utc = min(closing, self._closing_utc)
         self._deadline = at.mono + (closing - at.utc)
 
     def _start_clock(self, *, last: bool = False) -> None:
-        """Start the run's clock, if the records say that it has to be by now."""
+        """Start the run's clock if the records meet its start condition."""
         if self._run_clock is not None and (due := self._run_clock.due(last=last)) is not None:
             self._run_clock = None
             self._close_after(due.start_utc, self._run.journal.append(due))
@@ -189,35 +191,35 @@ class Controller:
         return self._run.retry(lambda: read(folder), f"a file in {folder}")
 
     def _end(self, reason: str) -> None:
-        with suppress(JournalError):  # What was read by then is covered, and verify says it.
+        with suppress(JournalError):  # The records read before are covered; verify reports this.
             self._run.history.refresh()
         self._start_clock(last=True)
         last = [*self._timekeeping.at_end(), *self._new_digests()]
         self._run.journal.append_all([*self._storage_waits(), *last, RunEnded(reason=reason)])
 
     def _fail(self, error: BaseException) -> None:
-        """Leave no replica running, and a record of why this primary cannot go on."""
+        """End all replicas and record why this primary cannot continue."""
         foreseen = isinstance(error, AIPerfError)
         reason = str(error) if foreseen else f"unexpected {type(error).__name__}: {error}"
         self._say(f"the primary cannot go on: {reason}; its replicas are stopped")
         try:
             self._leave_nothing_running()
         finally:
-            # Where it cannot be written, `aiperf status` still finds that the process is gone; and
-            # where another primary has the run, it is no longer this one's to write.
+            # If it cannot be written, `aiperf status` still finds that the process has exited; and
+            # if another primary controls the run, this one must not write it.
             with suppress(StorageError, LostClaimError):
                 self._run.journal.append(PrimaryFailed(reason=reason))
 
     def _leave_nothing_running(self) -> None:
-        """End the replicas of a primary that cannot go on: nobody else would."""
+        """End the replicas of a primary that cannot continue, because no other process would."""
         self._launcher.ask_to_stop()
         if not self._all_end(self._timing.grace, self._interrupts.at_once):
             self._launcher.kill()
-            # A scheduler's launcher carries out what it is asked to while it is looked at.
+            # A scheduler's launcher executes requests while it is polled.
             self._all_end(self._timing.kill, lambda: False)
 
     def _all_end(self, seconds: float, over: Callable[[], bool]) -> bool:
-        """Wait so long for the end of all replicas, unless ``over``; return whether it came."""
+        """Wait for all replicas, with a timeout, until ``over``; return whether all ended."""
         end = self._clock.monotonic() + seconds
         while self._clock.monotonic() < end and not over():
             if all(state.phase.ended for state in self._launcher.states().values()):
@@ -232,8 +234,8 @@ class Controller:
         try:
             return self._launcher.start()
         except AIPerfError as error:
-            # A run that was only not gone on with can be resumed again: its replicas may be at
-            # work, and its clock goes on.
+            # If only resuming failed, the run can be resumed again: its replicas may be active,
+            # and its clock continues.
             if first:
                 self._end(f"not started: {error}")
             raise
@@ -250,7 +252,7 @@ class Controller:
             self._record(states)
             self._look()
             self._check_nodes(states)
-            # A list, so that the time of each lost one begins when it is lost.
+            # A list, so that the timeout of each lost replica begins when it is lost.
             over = [self._over(name, state) for name, state in states.items()]
             left = self._deadline - self._clock.monotonic()
             added = self._stop_reason is None and self._scaling.update(reported, left)
@@ -269,11 +271,11 @@ class Controller:
             self._clock.sleep(self._timing.poll)
 
     def _resolved(self, states: Mapping[str, ReplicaState]) -> Mapping[str, ReplicaState]:
-        """Return the states with what only the journals say about the end of replicas.
+        """Return the states, completed by the ends of replicas that only the journals record.
 
-        A scheduler tells seconds late, or never, that a replica has ended. Its own last record
-        says it, once no other life of it can follow: the run's time was over by then, or a stop
-        asked for, or it is lost. An earlier end may be that of a life that was queued again.
+        A scheduler reports the end of a replica seconds late or never. The replica's last record
+        reports it if no further attempt can follow: the run's time was over, a stop was requested,
+        or the replica is lost. An earlier end may be that of an attempt that was requeued.
         """
         closing = self._clock.utc() >= self._closing_utc
         lost = any(state.phase is JobPhase.LOST for state in states.values())
@@ -296,14 +298,14 @@ class Controller:
         return resolved
 
     def _look(self) -> None:
-        """Read the journals and act on what is new, if it is time to."""
+        """Read the journals and handle new records, if the interval has passed."""
         began = self._clock.monotonic()
         if began < self._next_look:
             return
         try:
             self._run.history.refresh()
         except JournalError:
-            pass  # Progress shows it. A failed look must not end the run, and is repeated.
+            pass  # Progress shows it. A failed read must not end the run, and is repeated.
         else:
             self._start_clock()
             self._update_digest()
@@ -324,7 +326,7 @@ class Controller:
             )
 
     def _record_digests(self) -> None:
-        """Record and publish the digests of all journals, if it is time to."""
+        """Record and publish the digests of all journals, if the interval has passed."""
         if self._heads is not None and self._heads.is_due(self._clock.monotonic()):
             self._run.journal.append_all(self._new_digests())
             if self._heads is not None:
@@ -332,7 +334,7 @@ class Controller:
             self._run.show()
 
     def _new_digests(self) -> list[AnyEvent]:
-        """Return the records of digests taken now; a run continues without them."""
+        """Return records of the current digests; a run continues without them."""
         if self._heads is None:
             return []
         try:
@@ -344,7 +346,7 @@ class Controller:
             return [FileProblem(file=file, problem=str(error), remedy=remedy)]
 
     def _restore_manifest(self) -> None:
-        """Write the manifest again if it is gone: replicas that start again would find no run."""
+        """Rewrite the manifest if it is missing: restarted replicas would find no run."""
         paths = self._run.history.paths
         where = str(paths.manifest)
         if not self._run.retry(paths.manifest.exists, where, "read"):
@@ -354,7 +356,7 @@ class Controller:
             )
 
     def _record_lost_journals(self) -> None:
-        """Record, once, each journal of a replica that is gone: its records no longer count."""
+        """Record each missing journal of a replica once: its records no longer count."""
         for lost in self._run.history.lost_journals:
             if lost.path not in self._lost_journals:
                 self._lost_journals.add(lost.path)
@@ -389,10 +391,11 @@ class Controller:
             if state.status is not None:
                 events.append(ReplicaExited(replica=replica, status=state.status))
         if events:
-            self._run.journal.append_all(events)  # Thousands change at once when a run begins.
+            # Thousands of states change at once when a run begins.
+            self._run.journal.append_all(events)
 
     def _check_nodes(self, states: Mapping[str, ReplicaState]) -> None:
-        """Compare the nodes; stop the run if they cannot be what was asked for."""
+        """Compare the nodes; stop the run if they do not match the request."""
         if found := self._preflight.look():
             self._run.journal.append_all(found)
         if self._stop_reason is not None:
@@ -406,16 +409,16 @@ class Controller:
             self._request_stop(refused, states)
 
     def _is_decisive(self, name: str) -> bool:
-        """Return whether a replica whose node is unfit leaves a run that was not asked for.
+        """Return whether a replica's unfit node makes the run differ from the request.
 
-        Once it has trained, or where it joins later, its node is its own trouble.
+        If the replica has already trained, or joined later, only this replica is affected.
         """
         replica = self._run.history.replicas.get(name)
         return not self._scaling.joined(name) and (replica is None or not replica.trials)
 
     def _unfit_reason(self, name: str, state: ReplicaState) -> str:
         self._next_look = 0.0
-        self._look()  # It may have just said why.
+        self._look()  # It may have just recorded the reason.
         replica = self._run.history.replicas.get(name)
         ended = replica.ended if replica is not None else None
         if ended is not None and ended.startswith("failed: node "):
@@ -444,7 +447,7 @@ class Controller:
             elif self._run_clock is not None and (why := self._run_clock.overdue()):
                 self._request_stop(why, states)
             elif now >= self._deadline + self._timing.late:
-                # Replicas watch the same deadline; this is for one that cannot, or hangs.
+                # Replicas observe the same deadline; this is for one that cannot or hangs.
                 self._request_stop(TIME_OVER, states)
         elif self._interrupts.at_once() or now >= self._stop_requested_at + self._timing.grace:
             if not self._killed_at:
@@ -459,8 +462,8 @@ class Controller:
         self._say(f"{reason}: waiting for {_active(states)}")
         self._run.journal.append(StopRequested(reason=reason))
         request = self._run.history.paths.stop_request
-        # By it a replica tells the end of the run from a scheduler that wants its node. Where it
-        # cannot be written, say on a full disk, the launcher's signal has to do.
+        # It lets a replica distinguish the run's end from preemption by the scheduler. If it
+        # cannot be written, e.g. on a full disk, the launcher's signal must suffice.
         with suppress(OSError):
             if not request.exists():
                 write_whole(request, f"{reason}\n")

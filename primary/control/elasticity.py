@@ -1,4 +1,4 @@
-"""The number of replicas of a running benchmark, which changes on request."""
+"""Elasticity: change the number of replicas of a running benchmark on request."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from aiperf_hpc.untrusted.bounds import MOST_NODES
 
 WAITS = (JobPhase.PENDING, JobPhase.REQUEUED)
 PREEMPTED = "PREEMPTED"
-"""What a scheduler calls a job whose node it gave to another and that it does not queue again."""
+"""State of a job that the scheduler has preempted and does not requeue."""
 LAST_SECONDS, LAST_SHARE = 60.0, 0.02
-"""Before the run's end replicas that still wait are taken out of the queue: so many seconds, at
-most this share of the run."""
+"""Seconds before the run's end at which waiting replicas are removed from the queue, and the
+maximum as a fraction of the run."""
 
 
 def require_nodes(nodes: int, config: RunConfig) -> None:
-    """Require a number of nodes that makes replicas. Raises UsageError."""
+    """Require a multiple of the nodes per replica. Raises UsageError."""
     if nodes < 1:
         raise UsageError(f"--nodes {nodes}: a run needs at least 1 node")
     if nodes > MOST_NODES:
@@ -45,11 +45,11 @@ def require_nodes(nodes: int, config: RunConfig) -> None:
 
 
 def request_nodes(view: RunView, nodes: int, why: str) -> None:
-    """Request other nodes from the primary of a running benchmark.
+    """Request another number of nodes from the primary of a running benchmark.
 
     Raises:
-        UsageError: it has ended or nobody conducts it, or no run has so many nodes. Nothing is
-            changed.
+        UsageError: the run has ended, has no active primary, or cannot have so many nodes.
+            Nothing is changed.
     """
     run, state = view.paths.root, view.status().state
     if state is RunState.ENDED:
@@ -72,13 +72,13 @@ class Scaling:
         timing: Timing,
         say: Callable[[str], None],
     ) -> None:
-        """Request nothing yet.
+        """Create the elasticity control without any request.
 
         Args:
-            context: the run.
-            launcher: starts the replicas; not every one can start more later.
-            timing: how long replicas may take to shut down cleanly.
-            say: reports the outcome of requests to the user.
+            context: context of the run.
+            launcher: launcher of the replicas; not every launcher can add replicas later.
+            timing: timeouts, including that of a clean shutdown.
+            say: callback that reports the outcome of requests to the user.
         """
         self._run = context
         self._clock = context.clock
@@ -89,32 +89,32 @@ class Scaling:
         self._elastic = bool(context.history.scalings)
         self._launches = 0
         self._to_add: set[str] = set()
-        """Replicas to be started once they are over, if they are there."""
+        """Replicas to start once their previous attempt, if any, has ended."""
         self._leaving: dict[str, float] = {}
-        """Replicas that are to leave, and when they are ended if they do not."""
+        """Leaving replicas, with the time at which they are killed."""
 
     @property
     def released(self) -> set[str]:
-        """The replicas that were asked to leave the run."""
+        """Replicas that were requested to leave the run."""
         return set(self._leaving)
 
     def joined(self, replica: str) -> bool:
-        """Return whether a replica is none of those that the run began with."""
+        """Return whether a replica joined after the run began."""
         return replica_number(replica) >= self._run.manifest.replicas
 
     def begin(self) -> None:
-        """Request all nodes that the run may take, unless they were requested before."""
+        """Request the maximum number of nodes, unless it was requested before."""
         most = self._run.manifest.nodes_max
         if most is not None and most > self._run.manifest.nodes and not self._elastic:
             states = dict.fromkeys(self._names(self._requested), ReplicaState(JobPhase.PENDING))
             self._change(most, f"--nodes {self._run.manifest.nodes}-{most}", states)
 
     def update(self, states: Mapping[str, ReplicaState], seconds_left: float) -> bool:
-        """Handle a request for other nodes, and what follows from earlier ones.
+        """Handle a new request for nodes, and continue earlier ones.
 
         Args:
-            states: what the launcher knows of the replicas.
-            seconds_left: until the run's time is over.
+            states: states of the replicas according to the launcher.
+            seconds_left: seconds until the run's deadline.
 
         Returns:
             Whether replicas were started.
@@ -155,11 +155,11 @@ class Scaling:
             self._refuse(request.nodes, str(error))
         else:
             self._change(request.nodes, request.why, states)
-        # Last: whoever asks waits for that.
+        # Last: the requesting process waits for it.
         paths.scale_request.unlink(missing_ok=True)
 
     def _change(self, nodes: int, why: str, states: Mapping[str, ReplicaState]) -> None:
-        """Let the run have so many nodes from now on."""
+        """Set the requested number of nodes."""
         wanted = self._names(nodes)
         missing = [n for n in wanted if not self._stays(n, states)]
         surplus = [n for n in states if n not in set(wanted) and self._stays(n, states)]
@@ -167,14 +167,14 @@ class Scaling:
         if nodes == self._requested and not missing and not surplus:
             return
         before, self._requested, self._elastic = self._requested, nodes, True
-        # Before any begins: those that nobody asked for do not count.
+        # Before any begins: replicas that were not requested do not count.
         self._run.journal.append(NodesAsked(nodes=nodes, why=why))
         self._say(f"--nodes {nodes} is requested ({why}), after {before}")
         self._release(surplus)
         self._add_those_over(states, kept=before)
 
     def _stays(self, replica: str, states: Mapping[str, ReplicaState]) -> bool:
-        """Return whether a replica is there, or waits to be, and is not to leave."""
+        """Return whether a replica runs or waits, and was not requested to leave."""
         state = states.get(replica)
         return state is not None and not _is_over(state) and replica not in self._leaving
 
@@ -185,7 +185,7 @@ class Scaling:
         ]
 
     def _release(self, replicas: Sequence[str]) -> None:
-        """Ask replicas to leave in order."""
+        """Request replicas to shut down cleanly."""
         if not replicas:
             return
         until = self._clock.monotonic() + self._grace
@@ -196,7 +196,7 @@ class Scaling:
     def _add_those_over(
         self, states: Mapping[str, ReplicaState], *, kept: int | None = None
     ) -> None:
-        """Start replicas that are asked for and not there, as soon as that can be done."""
+        """Start requested replicas that do not run, as soon as possible."""
         ready = sorted(
             (n for n in self._to_add if n not in states or _is_over(states[n])),
             key=replica_number,
@@ -220,28 +220,28 @@ class Scaling:
         self._say(f"{reason}; --nodes stays {self._requested}")
 
     def _return_preempted(self, states: Mapping[str, ReplicaState]) -> None:
-        """Ask again for nodes that a scheduler took away without queueing their replicas again."""
+        """Request nodes again that the scheduler preempted without requeueing their replicas."""
         lost = {n for n, s in states.items() if PREEMPTED in s.detail and _is_over(s)}
         self._to_add |= lost.intersection(self._names(self._requested)) - self._leaving.keys()
 
     def _give_up_waiting(self, states: Mapping[str, ReplicaState]) -> None:
-        """Take replicas out of the queue that would come when the run is over."""
+        """Remove replicas from the queue that would start too late for the run."""
         self._to_add.clear()
         waiting = [n for n, s in states.items() if s.phase in WAITS and self.joined(n)]
         self._release([name for name in waiting if name not in self._leaving])
 
     def _end_overdue(self, states: Mapping[str, ReplicaState]) -> None:
-        """End replicas that were asked to leave, and have not."""
+        """Kill replicas that were requested to leave and exceeded the timeout."""
         now = self._clock.monotonic()
         there = (name for name, state in states.items() if not _is_over(state))
         late = [name for name in there if self._leaving.get(name, now) < now]
         if late:
-            self._leaving |= dict.fromkeys(late, now + self._grace)  # It is asked for again then.
+            self._leaving |= dict.fromkeys(late, now + self._grace)  # It is requested again then.
             self._say(f"ending {few(late)}, which have not left within {self._grace:.0f} s")
             self._launcher.end(late)
 
 
 def _is_over(state: ReplicaState) -> bool:
-    """Return whether a replica will not be run again, unless it is asked for."""
+    """Return whether a replica will not be restarted unless requested."""
     taken = state.phase is JobPhase.LOST and PREEMPTED in state.detail
     return state.phase.ended or taken

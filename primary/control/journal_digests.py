@@ -1,4 +1,4 @@
-"""Digests of all journals, recorded periodically, so that no journal can be rewritten alone.
+"""Digests of all journals, recorded periodically to detect any rewritten journal.
 
 Witnesses, if the configuration names some, sign the digest of the primary's journal.
 """
@@ -22,22 +22,22 @@ from aiperf_hpc.verification.witness_client import (
 )
 
 _NOTHING = new_hash()
-"""The hash of a journal that is gone."""
+"""Hash of a missing journal."""
 
 
 class JournalDigests:
-    """Records the digests of a run's journals, as far as its primary has read them."""
+    """Records the digests of a run's journals, up to the records that its primary has read."""
 
     def __init__(
         self, history: RunHistory, primary: JournalWriter, own: JournalWriter, *, seconds: float
     ) -> None:
-        """Record none yet.
+        """Create a recorder of digests.
 
         Args:
-            history: the run's, which is refreshed by whoever owns it.
-            primary: the primary's journal.
-            own: ``heads.jsonl``.
-            seconds: between two times.
+            history: records of the run, which the owner refreshes.
+            primary: journal of the primary.
+            own: journal of the digests, ``heads.jsonl``.
+            seconds: interval in seconds.
         """
         self._history = history
         self._primary = primary
@@ -48,16 +48,16 @@ class JournalDigests:
         self._sizes: dict[str, int] = {}
 
     def is_due(self, now: float) -> bool:
-        """Return whether it is time to, by a monotonic clock in seconds."""
+        """Return whether digests are due, by a monotonic clock in seconds."""
         return self._due is None or now >= self._due
 
     def take(self, now: float) -> HeadsTaken:
         """Record the digests; return the record for the primary's journal.
 
         Raises:
-            JournalError: they cannot be written.
+            JournalError: the digests cannot be written.
         """
-        # Thousands of short-lived tuples would have the collector walk all of the history.
+        # Thousands of short-lived tuples would make the garbage collector traverse the history.
         with self._history.lock, no_collections(keep_all=False):
             heads = self._grown(anew=self._due is None)
         self._due = now + self._seconds
@@ -68,14 +68,14 @@ class JournalDigests:
         """Publish the digest of the primary's journal to the replicas, and return it.
 
         Raises:
-            StorageError: it cannot be written.
+            StorageError: the digest cannot be written.
         """
         paths, head = self._history.paths, self._primary.head
         retry(lambda: publish(paths, head), str(paths.primary_head))
         return head
 
     def _grown(self, *, anew: bool) -> JournalHeads:
-        """Return what has grown since the last time."""
+        """Return the journals that have grown since the last digests."""
         found = self._history.hashes
         new = self._named(found.keys() - self._names.keys())
         grown, heads = list[int](), list[tuple[str, int, str]]()
@@ -94,9 +94,9 @@ class JournalDigests:
         )
 
     def _named(self, paths: set[Path]) -> list[str]:
-        """Take journals that were not there before; return their names.
+        """Add new journals; return their names.
 
-        One whose name is in no encoding that a record has is none of a run's own.
+        A name that cannot be encoded in a record belongs to no journal of a run.
         """
         root, primary = self._history.paths.root, self._history.paths.primary_journal
         new = {path: str(path.relative_to(root)) for path in sorted(paths - {primary})}
@@ -106,11 +106,11 @@ class JournalDigests:
 
 
 def witnesses_of(manifest: RunManifest, history: RunHistory) -> list[tuple[Witness, float]]:
-    """Return the witnesses of a run, each with the seconds between two of its statements.
+    """Return the witnesses of a run, each with the interval of its statements in seconds.
 
     Args:
-        manifest: the run.
-        history: its records so far, with the statements of each witness.
+        manifest: manifest of the run.
+        history: records of the run, including the statements of each witness.
 
     Raises:
         AIPerfError: the run's token for witnesses cannot be read or written.
@@ -130,7 +130,7 @@ def witnesses_of(manifest: RunManifest, history: RunHistory) -> list[tuple[Witne
 
 
 def remove_token(history: RunHistory) -> None:
-    """Remove the run's token for witnesses, which is of no use once it has ended."""
+    """Remove the run's token for witnesses, which is not needed after the run's end."""
     if history.end_utc is not None:
-        with suppress(OSError):  # It has no information about the run.
+        with suppress(OSError):  # It contains no information about the run.
             history.paths.witness_token.unlink(missing_ok=True)

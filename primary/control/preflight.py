@@ -1,4 +1,4 @@
-"""What the primary makes of the nodes once their replicas have said what they see there."""
+"""Preflight checks: the primary compares the nodes that the replicas report."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from aiperf_hpc.run.paths import Incarnation
 from aiperf_hpc.run.records import NodeChecked
 
 CLOCK_SECONDS = 1.0
-"""The seconds by which a node's clock may differ from the primary's without a complaint."""
+"""Tolerated difference in seconds between a node's clock and the primary's."""
 
 
 class Preflight:
-    """Looks once at every life of a replica that the primary's launcher has begun."""
+    """Checks every attempt of a replica that this primary's launcher started, once."""
 
     def __init__(
         self,
@@ -23,12 +23,12 @@ class Preflight:
         clock: Clock,
         joined: Callable[[str], bool] = lambda replica: False,
     ) -> None:
-        """Take the lives that ``history`` knows already for an earlier primary's.
+        """Treat the attempts already in ``history`` as those of an earlier primary.
 
         Args:
-            history: the run's records.
-            clock: the primary's.
-            joined: whether a replica is none of those that the run began with.
+            history: records of the run.
+            clock: clock of the primary.
+            joined: returns whether a replica joined after the run began.
         """
         self._history = history
         self._clock = clock
@@ -36,14 +36,14 @@ class Preflight:
         self._waiting: set[str] = set()
         self._known = {name: set(r.starts) for name, r in history.replicas.items()}
         self.refused: str | None = None
-        """Why the run cannot be what was asked for; None as long as nothing speaks against it."""
+        """Reason why the run cannot match the request; None if there is none."""
 
     def expect(self, replica: str) -> None:
-        """Note that a life of this replica begins."""
+        """Note that an attempt of this replica begins."""
         self._waiting.add(replica)
 
     def look(self) -> list[NodeChecked]:
-        """Return what is found about replicas that have started since; the history is current."""
+        """Return the findings about newly started replicas; the history must be current."""
         found = []
         new = False
         for name in sorted(self._waiting):
@@ -51,7 +51,7 @@ class Preflight:
             known = self._known.setdefault(name, set())
             if replica is None or not set(replica.starts) - known:
                 continue
-            # Later, on another node, it is one replica's trouble and not the whole run's.
+            # Later, on another node, it affects only one replica and not the whole run.
             new |= not known and not self._joined(name)
             known |= set(replica.starts)
             self._waiting.discard(name)
@@ -73,8 +73,8 @@ class Preflight:
     def _prefetch(self, replica: ReplicaHistory) -> float | None:
         """Return by how many seconds a replica's clock is ahead of the primary's.
 
-        Both know how far they are ahead of the file server. Where its clients stamp the files
-        that says nothing; but no replica starts before the run does, nor after it was seen.
+        Both know their offset from the file server. If the clients stamp the files, the offset is
+        meaningless; but no replica starts before the run, or after it was seen.
         """
         begun, primary = self._history.run_starts[-1]
         life: Incarnation = max(replica.starts)
@@ -89,7 +89,7 @@ class Preflight:
 
 
 def clock_problem(replica: str, host: str, ahead: float) -> str:
-    """Return what is said about a clock that is off."""
+    """Return the message about a clock with an offset."""
     way = "ahead of" if ahead > 0 else "behind"
     return (
         f"the clock of {host} ({replica}) is {abs(ahead):.1f} s {way} the primary's: what it does "

@@ -1,4 +1,4 @@
-"""Everything that is checked and made before a run starts: nothing is started if it fails."""
+"""Preparation of a run: all checks and files before its start; a failure starts nothing."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ def make_manifest(
     dry: bool = False,
     nodes_max: int | None = None,
 ) -> RunManifest:
-    """Resolve what a run will be.
+    """Resolve the manifest of a new run.
 
     Args:
-        config: what it does.
-        nodes: how many; a replica spans ``replica.nodes`` of them.
-        hours: for how long.
-        launcher: the one that was asked for (``RequestedLauncher``).
-        dry: whether a launcher that is named need not be able to start it.
-        nodes_max: how many it takes as the scheduler gives them; no more when not given.
+        config: configuration of the run.
+        nodes: number of nodes; a replica spans ``replica.nodes`` of them.
+        hours: duration of the run in hours.
+        launcher: requested launcher (``RequestedLauncher``).
+        dry: accept a named launcher that cannot start the run.
+        nodes_max: maximum number of nodes as the scheduler grants them; ``nodes`` by default.
 
     Raises:
-        UsageError: the number of nodes or hours makes no run, the launcher is not there or
-            lacks what is asked for, or a package is not installed.
+        UsageError: the number of nodes or hours is invalid, the launcher is unavailable or lacks
+            the requested resources, or a package is not installed.
     """
     workload_of(config)
     require_nodes(nodes, config)
@@ -107,10 +107,11 @@ def make_manifest(
 def require_packages(config: RunConfig, launcher: str) -> None:
     """Require the packages of the engine and of the collective.
 
-    Nodes that run this very Python lack what is missing here. Others find out before they train.
+    Nodes that run this Python installation lack the same packages. Other nodes check before they
+    train.
 
     Raises:
-        UsageError: some are not installed.
+        UsageError: a package is not installed.
     """
     here = backend_of(launcher).runs_this_python(config, launcher)
     if here and (lacking := missing(config)):
@@ -122,15 +123,15 @@ def require_eligible(
     dataset: DatasetInfo | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> None:
-    """Require that a run may become official in the requested division, if any.
+    """Require that a run can become official in the requested division, if any.
 
     Args:
-        manifest: what is to run.
-        dataset: what is there; None before that has been looked at.
-        environment: the variables that replicas may inherit.
+        manifest: manifest of the run.
+        dataset: description of the dataset; None before it has been read.
+        environment: environment variables that replicas may inherit.
 
     Raises:
-        UsageError: it cannot, with a line for each reason.
+        UsageError: the run cannot become official; the message has one line per reason.
     """
     if manifest.division is None:
         return
@@ -155,21 +156,21 @@ def require_eligible(
 
 
 def describe_dataset(config: DatasetConfig) -> DatasetInfo:
-    """Ask the replica's side for the description of the dataset.
+    """Return the description of the dataset, read by a program of the replica side.
 
     Raises:
-        DatasetError: it is missing, unreadable or damaged.
+        DatasetError: the dataset is missing, unreadable or damaged.
     """
     described = output_for(["aiperf_hpc.replica.data", "describe"], config, DatasetError)
     return DatasetInfo.model_validate_json(described)
 
 
 def make_run_directory(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> RunPaths:
-    """Make the run directory and write ``run.yaml`` into it.
+    """Create the run directory and write ``run.yaml`` into it.
 
     Raises:
-        RunDirectoryError: it exists with something in it, cannot be written, or its file
-            system has no room for what the run keeps.
+        RunDirectoryError: the directory is not empty or not writable, or its file system has not
+            enough space for the run.
     """
     require_writable(folder)
     _check_room(manifest, folder, dataset)
@@ -177,9 +178,9 @@ def make_run_directory(manifest: RunManifest, folder: Path, dataset: DatasetInfo
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise RunDirectoryError(f"the run directory {folder} is not empty; name a new one")
-        # Absolute, so that a replica finds it from any working directory.
+        # Absolute, because replicas have other working directories.
         paths = RunPaths(folder.resolve())
-        paths.candidates.mkdir()  # Of two that start at once in one folder, one fails here.
+        paths.candidates.mkdir()  # Of two concurrent starts in one folder, one fails here.
         try:
             update = {"dataset": dataset, "name": _name(manifest, paths)}
             manifest.model_copy(update=update).save(paths)
@@ -196,27 +197,27 @@ def make_run_directory(manifest: RunManifest, folder: Path, dataset: DatasetInfo
 
 
 def _name(manifest: RunManifest, paths: RunPaths) -> str:
-    """Return a run's name, by its folder; empty where that is its identifier."""
+    """Return a run's name from its folder, or an empty string if that is the identifier."""
     name = run_name(paths.root)
     return "" if name == manifest.run_id else name
 
 
 def remove_run_directory(paths: RunPaths) -> None:
-    """Remove what was made for a run that has not started, and nothing else."""
+    """Remove only the files that were created for a run that has not started."""
     for folder in (paths.candidates, paths.replicas, paths.primary_journal.parent):
         shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):  # Its file system may be what is wrong; or it is someone's mount point.
+    with suppress(OSError):  # The file system may be faulty, or the folder may be a mount point.
         paths.manifest.unlink(missing_ok=True)
         paths.root.rmdir()
 
 
 def _check_room(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> None:
-    """Require room for the weights of every replica's stock and kept trials.
+    """Require space for the weights of every replica's queued candidates and kept trials.
 
     Raises:
         ConfigError: the dataset has fewer samples than the run needs.
         DatasetError: there is no network for its samples.
-        RunDirectoryError: there is no room.
+        RunDirectoryError: there is not enough space.
     """
     config = manifest.config
     require_samples(config, dataset)

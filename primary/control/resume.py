@@ -1,4 +1,4 @@
-"""Going on with a run whose primary died: what must be true before anything is started again."""
+"""Checks and cleanup before a run whose primary died is resumed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from aiperf_hpc.run.records import ReplicaStarted
 
 
 def check_resumable(folder: Path) -> tuple[RunManifest, RunHistory]:
-    """Return the run in ``folder`` and its records, if it can go on exactly as it was.
+    """Return the run in ``folder`` and its records, if it can be resumed unchanged.
 
     Raises:
         RunDirectoryError: there is no run, it never started, or it has ended.
-        UsageError: its primary is alive; or the configuration, the code or the dataset is not
-            what it was. Nothing is started and nothing is changed.
+        UsageError: the primary is alive; or the configuration, the code or the dataset has
+            changed. Nothing is started and nothing is changed.
     """
     paths = RunPaths(folder.resolve())
     manifest = RunManifest.load(paths)
@@ -45,20 +45,20 @@ def check_resumable(folder: Path) -> tuple[RunManifest, RunHistory]:
 
 
 def end_leftovers(history: RunHistory) -> None:
-    """Kill what an earlier primary of a local run left running on this machine.
+    """Kill the replicas of an earlier primary of a local run on this machine.
 
-    Without it the old replicas would go on beside the new ones; their records would be fenced,
-    but they would take the cores.
+    Otherwise the old replicas would run concurrently with the new ones; their records would be
+    fenced, but they would use the cores.
     """
     for replica in history.replicas.values():
         started = replica.started
         if started is not None and started.job is None and _runs_here(started, history.paths):
-            with contextlib.suppress(ProcessLookupError):  # It ended by itself just now.
+            with contextlib.suppress(ProcessLookupError):  # It has just exited by itself.
                 end_session(os.getsid(started.pid))
 
 
 def all_have_ended(history: RunHistory) -> bool:
-    """Return whether every replica has said that it ended, or its process is gone from here."""
+    """Return whether every replica has recorded its end, or its local process has exited."""
     return all(
         replica.started is None
         or replica.ended is not None
@@ -71,7 +71,7 @@ def all_have_ended(history: RunHistory) -> bool:
 
 
 def _runs_here(started: ReplicaStarted, paths: RunPaths) -> bool:
-    """Return whether a replica's process is on this machine; its number may be another's now."""
+    """Return whether a replica's process runs on this machine; its PID may have been reused."""
     return started.machine.host == socket.gethostname() and str(
         paths.root.resolve()
     ) in arguments_of(started.pid)

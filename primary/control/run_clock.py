@@ -1,7 +1,7 @@
-"""When the clock of a run starts: once its first node is granted, or once all replicas are ready.
+"""Start of a run's clock: when its first node is granted, or when all replicas are ready.
 
-docs/decisions/clock.md says why. Whatever is decided follows from the run's records, so that
-`aiperf verify` can decide it again.
+docs/decisions/clock.md gives the reasons. The start follows from the run's records only, so
+`aiperf verify` can recompute it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from aiperf_hpc.run.history import ReplicaHistory, RunHistory
 from aiperf_hpc.run.records import ClockStarted, ClockStarts
 
 TOLERANCE = 1.0
-"""Seconds by which two clocks may differ without a complaint; schedulers tell whole seconds."""
+"""Tolerated difference of two clocks in seconds; schedulers report whole seconds."""
 
 
 class _Grant(NamedTuple):
-    """Since when a replica has its node, UTC seconds, and who it is."""
+    """Time at which a replica got its node, UTC seconds, and the replica's name."""
 
     utc: float
     replica: str
 
 
 class RunClock:
-    """Looks for what starts the clock of one run, until it has started."""
+    """Detects the start of one run's clock."""
 
     def __init__(
         self,
@@ -39,16 +39,16 @@ class RunClock:
         grace: float,
         wait_limit: WaitLimit | None = None,
     ) -> None:
-        """Look at nothing yet.
+        """Create a detector.
 
         Args:
-            history: the run's, which others refresh.
-            starts: what starts the clock.
-            replicas: how many the run has.
-            clock: the primary's.
-            grace: seconds for which either of the scheduler and the first node is waited for when
-                the other has said that it runs.
-            wait_limit: how long a node may wait for the others; None for ever.
+            history: records of the run, which the owner refreshes.
+            starts: start condition of the clock.
+            replicas: number of replicas.
+            clock: clock of the primary.
+            grace: seconds to wait for the scheduler's report after the first node's, or for the
+                first node's after the scheduler's.
+            wait_limit: maximum seconds for which a node may wait for the others; None for no limit.
         """
         self._history = history
         self._starts = starts
@@ -59,13 +59,13 @@ class RunClock:
         self._since: float | None = None
 
     def due(self, *, last: bool = False) -> ClockStarted | None:
-        """Return the start of the clock, if the records tell of it by now.
+        """Return the start of the clock, or None if the records do not contain it yet.
 
         Args:
-            last: whether nobody is waited for any more, because the run ends.
+            last: decide without further waiting, because the run ends.
         """
         if not self._history.run_starts:
-            return None  # The journal cannot be read now.
+            return None  # The journal is currently unreadable.
         begun, _ = self._history.run_starts[0]
         with self._history.lock:
             replicas = list(self._history.replicas.values())
@@ -85,7 +85,7 @@ class RunClock:
         )
 
     def overdue(self) -> str | None:
-        """Return why the run cannot start any more: its first node has waited for too long."""
+        """Return why the run can no longer start: its first node has exceeded the wait limit."""
         with self._history.lock:
             replicas = list(self._history.replicas.values())
         first = _first("granted_utc", replicas)
@@ -120,11 +120,11 @@ class RunClock:
 
 
 def start_at_the_end(history: RunHistory, replicas: int) -> list[ClockStarted]:
-    """Return the start of the clock of a run that ends, where its primary did not come to it.
+    """Return the clock's start of an ending run whose primary has not recorded it.
 
     Args:
-        history: the run's, as of now.
-        replicas: how many it has.
+        history: current records of the run.
+        replicas: number of replicas.
     """
     if history.start_utc is not None or history.clock_starts == "now":
         return []
@@ -134,18 +134,18 @@ def start_at_the_end(history: RunHistory, replicas: int) -> list[ClockStarted]:
 
 
 def _first(what: str, replicas: list[ReplicaHistory]) -> _Grant | None:
-    """Return the earliest of a time of the replicas; None where none has it."""
+    """Return the earliest of the replicas' times, or None if no replica has one."""
     found = [_Grant(utc, r.id) for r in replicas if (utc := getattr(r, what)) is not None]
     return min(found, default=None)
 
 
 def _submitted(replicas: list[ReplicaHistory], begun: float) -> float:
-    """Return when the nodes were requested, by the scheduler's clock or else the primary's."""
+    """Return the time at which the nodes were requested, by the scheduler's or primary's clock."""
     return min((r.submitted_utc for r in replicas if r.submitted_utc is not None), default=begun)
 
 
 def _problem(replicas: list[ReplicaHistory], begun: float) -> str:
-    """Return how the scheduler's clock is off, where that shows; empty where it does not."""
+    """Return a message about the scheduler's clock offset, or an empty string if none is seen."""
     behind = begun - _submitted(replicas, begun)
     if behind > TOLERANCE:
         return (

@@ -1,1 +1,1 @@
-"""Starting replicas and following them: on this machine, or through a scheduler."""
+"""Launchers: start and monitor replicas on this machine or through a scheduler."""

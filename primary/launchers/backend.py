@@ -1,4 +1,4 @@
-"""The back ends that launch replicas: this machine's, and one for each scheduler."""
+"""Back ends that launch replicas: the local one, and one per scheduler."""
 
 from __future__ import annotations
 
@@ -23,77 +23,78 @@ from aiperf_hpc.workloads.registry import missing
 
 
 class Request(NamedTuple):
-    """What a user wants to run."""
+    """A user's request for a run."""
 
     launcher: str
-    """As ``RequestedLauncher``."""
+    """Requested launcher, as ``RequestedLauncher``."""
     config: RunConfig
     nodes: int
-    """How many nodes it begins with."""
+    """Initial number of nodes."""
     most: int
-    """How many it takes at most."""
+    """Maximum number of nodes."""
     hours: float
     dry: bool = False
-    """Whether a launcher that is named need not be able to start it."""
+    """Whether a named launcher is accepted even if it cannot start the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The launcher that a request gets, and why; here the one for this machine."""
+    """Resolved launcher of a request, with the reason; local by default."""
 
     request: Request
     why: str = ""
     launcher: str = "local"
 
     def settle(self) -> Settled:
-        """Return the configuration with numbers. Raises UsageError: the nodes do not suit it."""
-        if lacking := missing(self.request.config):  # Whom to ask how many there are.
+        """Return the configuration with numbers. Raises UsageError if the nodes do not suit it."""
+        if lacking := missing(self.request.config):  # Sources of the number of ranks.
             raise UsageError("; ".join(lacking))
         return settle_here(self.request.config, self.request.most)
 
 
 class Backend(ABC):
-    """Launches replicas. A scheduler's is the ``BACKEND`` of the module that its row names."""
+    """Back end of launchers. A scheduler's back end is ``BACKEND`` of the module in its row."""
 
     needs: tuple[str, ...] = ()
-    """The names of the checks without which it launches nothing."""
+    """Names of the checks that must pass before a launch."""
 
     @abstractmethod
     def choose(self, request: Request) -> Choice:
-        """Return the launcher for a request, once it can carry it out.
+        """Return the launcher for a request, after checking that it can satisfy it.
 
-        For ``auto`` it is the one for this machine if the scheduler is not there.
+        ``auto`` selects the local launcher if the scheduler is not installed.
 
         Raises:
-            UsageError: the scheduler is not there, does not answer, or lacks what is requested.
+            UsageError: the scheduler is not installed, does not respond, or lacks the requested
+                resources.
         """
 
     @abstractmethod
     def launcher(
         self, manifest: RunManifest, paths: RunPaths, launch: int, retry: Retry
     ) -> Launcher:
-        """Return what launches a run whose replicas were launched so often before."""
+        """Return the launcher of a run whose replicas were launched ``launch`` times before."""
 
     @abstractmethod
     def dry_run(self, manifest: RunManifest, paths: RunPaths) -> str:
-        """Return what would be submitted or started."""
+        """Return the script or command that would be submitted or started."""
 
     def runs_this_python(self, config: RunConfig, launcher: str) -> bool:
-        """Return whether the nodes surely run this very Python, with its packages."""
+        """Return whether all nodes are known to use this Python installation and its packages."""
         del config, launcher
         return True
 
     def wait(self) -> None:
-        """Wait until the scheduler may be asked something."""
+        """Wait until the rate limit allows a request to the scheduler."""
         return
 
     def release(self, manifest: RunManifest) -> str | None:
-        """Give back the nodes of a run whose primary has died; return why that failed."""
+        """Release the nodes of a run whose primary has died; return the reason of a failure."""
         del manifest
         return None
 
     def checks(self) -> Iterable[Check]:
-        """Look at what this machine has of the scheduler."""
+        """Check this machine's installation of the scheduler."""
         return ()
 
 
@@ -120,18 +121,19 @@ def load(scheduler: Scheduler) -> Backend:
 
 
 def backend_of(launcher: str) -> Backend:
-    """Return what launches by the launcher of this name."""
+    """Return the back end of the launcher of this name."""
     found = (load(each) for each in SCHEDULERS if launcher in each.launchers)
     return next(found, LocalBackend())
 
 
 def choose_launcher(request: Request) -> Choice:
-    """Return the launcher for a request, once it can carry it out.
+    """Return the launcher for a request, after checking that it can satisfy it.
 
-    ``auto`` is the first scheduler that is there, else this machine, and says which and why.
+    ``auto`` selects the first installed scheduler, else the local launcher, and records the reason.
 
     Raises:
-        UsageError: the scheduler is not there, does not answer, or lacks what is requested.
+        UsageError: the scheduler is not installed, does not respond, or lacks the requested
+            resources.
     """
     if request.launcher != "auto":
         return backend_of(request.launcher).choose(request)

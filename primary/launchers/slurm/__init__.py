@@ -1,1 +1,1 @@
-"""SLURM: the batch script, its clients, and the launcher that uses them."""
+"""SLURM: the batch script, the clients and the launchers."""

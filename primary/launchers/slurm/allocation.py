@@ -1,4 +1,4 @@
-"""Where the nodes of steps come from: jobs of the run's own, or the job that the primary is in."""
+"""Allocations of the steps' nodes: jobs that the run submits, or the job of the primary."""
 
 from __future__ import annotations
 
@@ -31,52 +31,52 @@ from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 
 ACCEPTED = re.compile(r"(?:Pending|Granted) job allocation (\d+)")
-"""The output of salloc once SLURM has taken the job."""
+"""Output of salloc after SLURM has accepted the job."""
 LOOK_SECONDS = 0.05
 END_SECONDS = 60.0
-"""The time that a run needs of its allocation after its last second: records, score, report."""
+"""Time after the run's end that an allocation must allow, for records, score and report."""
 
 
 class Allocation(ABC):
     """Jobs whose nodes the primary holds."""
 
     queues = False
-    """Whether nodes may be waited for after the start, and more be requested."""
+    """Whether nodes may arrive after the start, and more nodes can be requested."""
 
     @abstractmethod
     def look(self) -> Sequence[Job]:
-        """Return the jobs whose nodes may be used, as they are now. One call of a client."""
+        """Return the current jobs whose nodes can be used. One client call."""
 
     @abstractmethod
     def check(self, nodes: int) -> None:
-        """Require that a run may have so many nodes. One call of a client.
+        """Require that a run can have this number of nodes. One client call.
 
-        Raises UsageError where it may not, SchedulerError when SLURM does not answer.
+        Raises UsageError if it cannot, SchedulerError if SLURM does not respond.
         """
 
     def request(self, nodes: int, minutes: int, group: NodeGroup) -> Job:
-        """Request a job of so many nodes of a group; return it as soon as SLURM has taken it."""
+        """Request a job of ``count`` nodes of a group; return when SLURM has accepted it."""
         raise SchedulerError(f"{nodes} nodes more: this allocation does not grow")
 
     def requested(self, group: NodeGroup) -> int:
-        """Return how many nodes of a group were requested and are waited for."""
+        """Return the number of requested nodes of a group that are still pending."""
         del group
         return 0
 
     def granted(self) -> Sequence[Job]:
-        """Return the jobs that were granted since the last call. SLURM is not asked."""
+        """Return the jobs that were granted since the last call, without a request to SLURM."""
         return ()
 
     def release(self) -> None:
-        """Give back what is held. One call of a client."""
+        """Release the held nodes. One client call."""
         return
 
 
 class CurrentAllocation(Allocation):
-    """The allocation that the primary is in: its nodes are used, and nothing is submitted."""
+    """Allocation that contains the primary: its nodes are used, and nothing is submitted."""
 
     def __init__(self, client: SlurmClient, job: str | None) -> None:
-        """Ask nothing yet. Raises UsageError where this process is in no job."""
+        """Read the job from the environment. Raises UsageError if this process is in no job."""
         if job is None:
             raise UsageError(
                 "--launcher inside: SLURM_JOB_ID is not set, so that this is no job of SLURM; "
@@ -94,15 +94,15 @@ class CurrentAllocation(Allocation):
 
 
 def held_nodes(jobs: Sequence[Job]) -> int:
-    """Return how many nodes may be used."""
+    """Return the number of usable nodes."""
     return sum(len(job.nodes) for job in jobs if job.held)
 
 
 def nodes_inside(jobs: Sequence[Job], environment: Mapping[str, str] = os.environ) -> list[Nodes]:
-    """Return an allocation's nodes as ``SlurmClient.partitions`` returns those of a partition.
+    """Return an allocation's nodes in the format of ``SlurmClient.partitions``.
 
-    Accelerators that were not requested by node, but came with whole nodes, are in a variable of
-    the first node alone.
+    Accelerators that were not requested per node, but belong to whole nodes, appear only in an
+    environment variable on the first node.
     """
     given = environment.get("SLURM_JOB_GPUS", "")
     here = f"gpu:{given.count(',') + 1}" if given else ""
@@ -114,16 +114,16 @@ def nodes_inside(jobs: Sequence[Job], environment: Mapping[str, str] = os.enviro
 
 
 def check_allocation(jobs: Sequence[Job], nodes: int, hours: float, now: float) -> None:
-    """Require what a run asks of the allocation that it is in.
+    """Require that the primary's allocation satisfies a run's request.
 
     Args:
-        jobs: the allocation; several where it is heterogeneous.
-        nodes: how many nodes the run needs.
-        hours: for how long.
-        now: UTC seconds.
+        jobs: jobs of the allocation; several if it is heterogeneous.
+        nodes: number of nodes of the run.
+        hours: duration of the run in hours.
+        now: current time in UTC seconds.
 
     Raises:
-        UsageError: it is not there, has too few nodes, or ends before the run.
+        UsageError: the allocation does not exist, has too few nodes, or ends before the run.
     """
     held = [job for job in jobs if job.held]
     if not held:
@@ -143,10 +143,10 @@ def check_allocation(jobs: Sequence[Job], nodes: int, hours: float, now: float) 
 
 
 def salloc_command(manifest: RunManifest, nodes: int, minutes: int, group: NodeGroup) -> list[str]:
-    """Return the command that requests a job of so many nodes of a group for so many minutes.
+    """Return the command that requests a job with these nodes of a group and this time limit.
 
-    No shell: the job is not salloc's, whose end, or that of the primary, does not end it. No kill:
-    the loss of a node, be it the first, does not end it either.
+    With --no-shell, the job outlives salloc and the primary. With --no-kill, it outlives the
+    failure of a node, even of the first.
     """
     slurm = group.slurm
     return [
@@ -164,14 +164,14 @@ def salloc_command(manifest: RunManifest, nodes: int, minutes: int, group: NodeG
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A salloc that waits for its nodes."""
+    """A salloc process that waits for its nodes."""
 
     job: Job
     process: Process
 
 
 class SubmittedAllocation(Allocation):
-    """Jobs of the run's nodes that no batch script holds, and further ones for lost nodes."""
+    """Jobs without batch script that hold the run's nodes, and further ones for lost nodes."""
 
     queues = True
 
@@ -184,7 +184,7 @@ class SubmittedAllocation(Allocation):
         spawn: Spawn = spawn,
         clock: Clock = SYSTEM,
     ) -> None:
-        """Request nothing yet."""
+        """Create the allocation without a request."""
         self._manifest = manifest
         self._log = paths.allocation_log
         self._client = client
@@ -207,7 +207,7 @@ class SubmittedAllocation(Allocation):
         process = self._spawn(command, self._log)
         until = self._clock.monotonic() + TIMEOUT_SECONDS
         while True:
-            status = process.poll()  # Before its output, so that none is missed.
+            status = process.poll()  # Before its output is read, so that none is missed.
             with self._log.open("rb") as file:
                 file.seek(begins)
                 output = file.read().decode("utf-8", "replace")
@@ -237,7 +237,7 @@ class SubmittedAllocation(Allocation):
 
 
 def release_jobs(manifest: RunManifest, client: SlurmClient | None = None) -> str | None:
-    """Give back the nodes of a run whose primary has died; return why that failed, if it did."""
+    """Release the nodes of a run whose primary has died; return the reason if that failed."""
     try:
         (client or SlurmClient()).cancel_named(job_name(manifest))
     except SchedulerError as error:

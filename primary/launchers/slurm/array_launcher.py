@@ -1,4 +1,4 @@
-"""Running replicas as elements of a job array, with one batched look at a time."""
+"""Launcher that runs replicas as elements of a job array, with batched status requests."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from aiperf_hpc.run.storage import Retry, no_retry
 from aiperf_hpc.trial import JobPhase
 
 ARRAY = ("array", "slurm")
-"""The names of this launcher in manifests; `slurm` is from versions that had no other."""
+"""Names of this launcher in manifests; versions with only this launcher wrote `slurm`."""
 FORGOTTEN = "SLURM lists it no longer"
 
 
 class ArrayLauncher(SlurmLauncher):
-    """Runs every replica as an element of a job array: one, and one more each time some are added.
+    """Runs every replica as an element of a job array; added replicas form further arrays.
 
-    At most one call of SLURM's client every 5 s: requests (stop, cancel, accounting) wait in
-    line, and when there is none the call is a look at all elements at once.
+    SLURM's client is called at most once per 5 s: requests (stop, cancel, accounting) are queued,
+    and if there is none, the call is a status request for all elements.
     """
 
     def __init__(
@@ -53,15 +53,15 @@ class ArrayLauncher(SlurmLauncher):
         launch: int = 0,
         retry: Retry = no_retry,
     ) -> None:
-        """Submit nothing yet. As the base; ``retry`` writes the batch script."""
+        """Create a launcher. Arguments as in the base class; ``retry`` writes the batch script."""
         super().__init__(manifest, paths, client, rate_limit, launch)
         self.wait_limit = wait_limit(manifest.config.slurm)
         self._retry = retry
         self._jobs: dict[str, str] = {}
-        """The job of which each replica is an element."""
+        """Array job of each replica."""
         self._requests: deque[Callable[[], None]] = deque()
         self._refused: dict[str, str] = {}
-        """Replicas that SLURM does not run again, and why."""
+        """Replicas that SLURM does not restart, with the reason."""
         self._accounting = True
         self._killing = False
 
@@ -81,7 +81,7 @@ class ArrayLauncher(SlurmLauncher):
         return jobs
 
     def _submit_arrays(self, replicas: Sequence[str]) -> dict[str, str]:
-        """Submit an array for each group of nodes that replicas are of, or none at all."""
+        """Submit an array for each node group of the replicas, or none if one is rejected."""
         before, found = (self._jobs, self._states), dict[str, str]()
         grouped = bool(self._manifest.config.slurm.node_groups)
         for group, names in by_group(self._manifest, replicas):
@@ -107,7 +107,7 @@ class ArrayLauncher(SlurmLauncher):
     def release(self, replicas: Collection[str]) -> None:
         self._released.update(replicas)
         for elements in self._elements_of(replicas):
-            # First those that wait, so that one that starts in between gets the signal.
+            # Waiting elements first, so that one that starts in between gets the signal.
             self._request(partial(self._client.cancel, elements, waiting_only=True))
             self._request(partial(self._client.signal, elements, "TERM"))
 
@@ -116,12 +116,12 @@ class ArrayLauncher(SlurmLauncher):
             self._request(partial(self._client.cancel, elements))
 
     def _request(self, call: Callable[[], None]) -> None:
-        """Have a call made as soon as the rate limit lets it."""
+        """Queue a call for the next time that the rate limit allows."""
         self._requests.append(call)
         self._interval = SHORTEST_SECONDS
 
     def _elements_of(self, replicas: Collection[str]) -> list[str]:
-        """Return the elements that are these replicas, one expression of SLURM's for each job."""
+        """Return the array elements of these replicas, as one SLURM expression per job."""
         numbers: dict[str, list[int]] = {}
         for name in replicas:
             numbers.setdefault(self._jobs[name], []).append(replica_number(name))
@@ -129,7 +129,7 @@ class ArrayLauncher(SlurmLauncher):
 
     @property
     def _arrays(self) -> list[str]:
-        """The jobs that replicas are elements of now, the first one first."""
+        """Current array jobs of the replicas, first job first."""
         return list(dict.fromkeys(self._jobs.values()))
 
     def _write_script(self, names: Sequence[str]) -> None:
@@ -138,14 +138,14 @@ class ArrayLauncher(SlurmLauncher):
 
         def write() -> None:
             for name in names:
-                # SLURM opens the output before anything of ours could make its folder.
+                # SLURM opens the output file before the job could create its folder.
                 self._paths.replica(name).mkdir(parents=True, exist_ok=True)
-            write_whole(path, os.fsencode(script))  # In the encoding of the file names in it.
+            write_whole(path, os.fsencode(script))  # In the encoding of its file names.
 
         self._retry(write, f"the batch script {path}")
 
     def _cancel_earlier(self) -> None:
-        """Cancel the job of an earlier primary, whose replicas this one's replace."""
+        """Cancel the job of an earlier primary, whose replicas are replaced."""
         name, what = job_name(self._manifest), "the run's earlier job cannot be cancelled"
         self._rate_limit.require(lambda: self._client.cancel_named(name), what, RETRY_HINT)
 
@@ -161,11 +161,11 @@ class ArrayLauncher(SlurmLauncher):
             raise self._refusal(error, f", or see {script}") from None
 
     def _check_array(self, elements: int) -> None:
-        """Raise UsageError with the site's limit if the array is larger than that."""
+        """Raise UsageError with the site's limit if the array exceeds it."""
         try:
             limit = self._rate_limit.call(self._client.largest_array)
         except SchedulerError:
-            return  # The refusal of the array has to do.
+            return  # SLURM's rejection message must suffice.
         if elements > limit:
             raise UsageError(
                 f"{elements} replicas: this SLURM's arrays have at most {limit} elements "
@@ -174,7 +174,7 @@ class ArrayLauncher(SlurmLauncher):
             )
 
     def _find(self, silence: SchedulerSilentError) -> str:
-        """Return the job that was accepted although the answer got lost."""
+        """Return the job that was accepted although its response was lost."""
         name = job_name(self._manifest)
         try:
             job = self._rate_limit.call(lambda: self._client.find(name, self._arrays))
@@ -191,7 +191,7 @@ class ArrayLauncher(SlurmLauncher):
 
     def ask_to_stop(self) -> None:
         self._stopping = True
-        # First those that wait, so that one that starts in between gets the signal.
+        # Waiting elements first, so that one that starts in between gets the signal.
         for job in self._arrays:
             states = (self._states[name] for name, own in self._jobs.items() if own == job)
             if any(state.phase in WAITS for state in states):
@@ -207,7 +207,7 @@ class ArrayLauncher(SlurmLauncher):
                 self._request(partial(self._client.cancel, job))
 
     def _call(self) -> None:
-        """Make one call of the client: the first request, or a look."""
+        """Make one client call: the first queued request, or a status request."""
         request = self._requests[0] if self._requests else None
         try:
             self._rate_limit.call(request or self._look)
@@ -216,9 +216,9 @@ class ArrayLauncher(SlurmLauncher):
             self.problem = None
         except SchedulerSilentError as error:
             self._silent(error)
-            request = None  # It is made again.
+            request = None  # It is repeated.
         except SchedulerError as error:
-            # A request that is refused is of no use any more: its elements have ended.
+            # A rejected request is obsolete: its elements have ended.
             if request is None:
                 self._silent(error)
         if request is not None:
@@ -240,13 +240,13 @@ class ArrayLauncher(SlurmLauncher):
             self._interval = SHORTEST_SECONDS
 
     def _listed(self, ask: Callable[..., list[Element]]) -> list[Element]:
-        """Ask about all jobs; return the elements that are replicas now, and not former ones."""
+        """Query all jobs; return the current elements of replicas, without former ones."""
         found = ask(*self._arrays)
         return [e for e in found if self._jobs.get(replica_name(e.number)) == e.job]
 
     def _state(self, name: str, element: Element | None, before: ReplicaState) -> ReplicaState:
         if element is None:
-            # A job that has ended is forgotten after a while: no news, unless we missed its end.
+            # SLURM forgets ended jobs after a while, which matters only if the end was missed.
             if before.phase.ended:
                 return before
             return replace(before, phase=JobPhase.LOST, detail=FORGOTTEN)
@@ -254,11 +254,11 @@ class ArrayLauncher(SlurmLauncher):
         if self._leaves(name) and element.state == "CANCELLED" and before.phase in WAITS:
             return replace(state, phase=JobPhase.DONE, detail="cancelled before it started")
         if before.phase is JobPhase.DONE and element.state == "CANCELLED":
-            return before  # The one above, seen again.
+            return before  # The one above.
         return state
 
     def _may_run_again(self, name: str, element: Element) -> bool:
-        """Return whether a replica died on a node that is up, so that SLURM takes it for done."""
+        """Return whether a replica died on a healthy node, so SLURM does not requeue it."""
         if self._leaves(name) or self._killing or not died(element):
             return False
         if name in self._refused:
@@ -268,7 +268,7 @@ class ArrayLauncher(SlurmLauncher):
         return self._restarts[name] < MOST_RESTARTS
 
     def _run_again(self, names: Sequence[str]) -> None:
-        """Have SLURM queue dead replicas again, in one call for each job."""
+        """Requeue dead replicas, with one call per job."""
         self._restarts.update(names)
         for name in names:
             again = f"queued again, {self._restarts[name]} of {MOST_RESTARTS}"
@@ -286,7 +286,7 @@ class ArrayLauncher(SlurmLauncher):
             self._refused |= dict.fromkeys(names, str(error))
 
     def _with_fitness(self, state: ReplicaState, element: Element) -> ReplicaState:
-        """Return the state, with what is wrong with the node where SLURM's status says so."""
+        """Return the state, with the node's fault if SLURM's status reports one."""
         if state.phase is not JobPhase.FAILED:
             return state
         lost_output = (element.status, element.signal) == NO_OUTPUT
@@ -295,7 +295,7 @@ class ArrayLauncher(SlurmLauncher):
         return state if reason is None else replace(state, detail=reason, refused=True)
 
     def _account(self) -> None:
-        """Ask the accounting about the forgotten ones, once: not every site has one."""
+        """Query the accounting for forgotten elements once: not every site has accounting."""
         self._accounting = False
         known = {replica_name(e.number): e for e in self._listed(self._client.account)}
         self._states = {
@@ -307,13 +307,13 @@ class ArrayLauncher(SlurmLauncher):
 
 
 def array_option(replicas: Sequence[str]) -> str:
-    """Return the option of sbatch that gives an array these replicas as elements."""
+    """Return the sbatch option for an array with these replicas as elements."""
     return f"--array={_ranges(map(replica_number, replicas))}"
 
 
 def _ranges(numbers: Iterable[int]) -> str:
-    """Return numbers as SLURM writes those of an array, e.g. 2-5,7."""
+    """Return numbers in SLURM's array notation, e.g. 2-5,7."""
     places = enumerate(sorted(numbers))
-    # Those that follow each other are as far from their places.
+    # Consecutive numbers have equal differences from their indices.
     runs = [[n for _, n in run] for _, run in groupby(places, key=lambda each: each[1] - each[0])]
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)

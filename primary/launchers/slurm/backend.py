@@ -1,4 +1,4 @@
-"""SLURM as the primary sees it: which of its launchers a run gets, and what that would do."""
+"""SLURM's back end: selects the launcher of a run and describes its commands."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ INSTALL = "your site's SLURM client; on Debian: apt-get install slurm-client"
 
 
 def slurm_client(config: SlurmConfig) -> SlurmClient:
-    """Return what speaks to SLURM. Raises UsageError where it is not there."""
+    """Return the configured SLURM client. Raises UsageError if it is not installed."""
     return PyslurmClient() if config.client == "pyslurm" else SlurmClient()
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmChoice(Choice):
-    """One of SLURM's launchers, and what the cluster has."""
+    """One of SLURM's launchers, and the cluster's nodes."""
 
     nodes: Sequence[Nodes] = ()
-    """What ``SlurmClient.partitions`` returned or, in an allocation, what that is made of; empty
-    where SLURM was not asked."""
+    """Nodes as returned by ``SlurmClient.partitions``, or nodes of the allocation; empty if SLURM
+    was not queried."""
 
     def settle(self) -> Settled:
         config, inside = self.request.config, self.launcher == "inside"
@@ -75,22 +75,22 @@ class SlurmChoice(Choice):
 
 
 class SlurmBackend(Backend):
-    """Launches by SLURM."""
+    """Back end that launches through SLURM."""
 
     needs = (*COMMANDS, CONTROLLER)
 
     def __init__(
         self, client: SlurmClient | None = None, rate_limit: RateLimit = RATE_LIMIT
     ) -> None:
-        """Ask nothing yet; ``client`` is what speaks to SLURM, if not what a run's settings say."""
+        """Create a back end; ``client`` overrides the client of a run's settings."""
         self._client = client
         self._rate_limit = rate_limit
 
     def choose(self, request: Request) -> Choice:
-        """Return the launcher; for ``auto`` it is ``inside`` in a job, else ``slurm.mode``.
+        """Return the launcher; ``auto`` selects ``inside`` in a job, else ``slurm.mode``.
 
-        But more replicas than this machine has cores are a cluster's run: on a login node whose
-        controller is away nobody wants 1,000 replicas.
+        If SLURM is silent, ``auto`` rejects more replicas than this machine has cores: a login
+        node must not start 1,000 local replicas.
         """
         asked, job = request.launcher, job_variable("id")
         if request.dry and asked != "auto":
@@ -118,7 +118,7 @@ class SlurmBackend(Backend):
         return SlurmChoice(request, why, _resolved(request), partitions)
 
     def _look_inside(self, request: Request, job: str | None) -> list[Nodes]:
-        """Require of the allocation what is requested; return what it is made of."""
+        """Require that the allocation satisfies the request; return its nodes."""
         allocation = CurrentAllocation(SlurmClient(), job)
         try:
             jobs = self._rate_limit.call(allocation.look)
@@ -155,7 +155,7 @@ class SlurmBackend(Backend):
         return "\n".join([batch_script(manifest, paths), *_submissions(manifest, paths)])
 
     def runs_this_python(self, config: RunConfig, launcher: str) -> bool:
-        # A batch script of the site's own may start another one: then the nodes find out.
+        # A site's batch script may start another Python: then the nodes check.
         return launcher not in ARRAY or config.slurm.template is None
 
     def wait(self) -> None:
@@ -181,13 +181,13 @@ BACKEND = SlurmBackend()
 
 
 def _resolved(request: Request) -> str:
-    """Return the launcher that a requested one stands for."""
+    """Return the launcher for a requested name."""
     named = request.launcher not in ("auto", "slurm")
     return request.launcher if named else request.config.slurm.mode
 
 
 def _without_answer(request: Request, silent: str) -> Choice:
-    """Return the launcher where SLURM is installed and silent. Raises UsageError: there is none."""
+    """Return the launcher if SLURM does not respond. Raises UsageError if there is none."""
     if request.launcher == "auto" and request.most <= len(os.sched_getaffinity(0)):
         return Choice(request, f"{silent}; the run is on this machine")
     raise UsageError(
@@ -197,7 +197,7 @@ def _without_answer(request: Request, silent: str) -> Choice:
 
 
 def _submissions(manifest: RunManifest, paths: RunPaths) -> Iterator[str]:
-    """Yield, as comments of the script, how it is submitted once for each group of nodes."""
+    """Yield script comments with the sbatch command of each node group."""
     if manifest.config.slurm.node_groups:
         replicas = [replica_name(number) for number in range(manifest.replicas)]
         for group, names in by_group(manifest, replicas):
@@ -206,7 +206,7 @@ def _submissions(manifest: RunManifest, paths: RunPaths) -> Iterator[str]:
 
 
 def _steps_text(manifest: RunManifest, paths: RunPaths, job: str) -> str:
-    """Return the steps of a job, whose nodes are called NODE0, NODE1, ... as yet."""
+    """Return the steps of a job, with placeholders NODE0, NODE1, ... for the nodes."""
     each, lines = manifest.config.replica.nodes, []
     for number in range(manifest.replicas):
         nodes = tuple(f"NODE{n}" for n in range(number * each, (number + 1) * each))

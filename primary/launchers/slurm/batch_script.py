@@ -1,4 +1,4 @@
-"""The batch script that SLURM gets: a pure function of the run, from a template of the site's."""
+"""The SLURM batch script: a pure function of the run and the site's template."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 
 NEEDED = ("last_replica", "run_dir")
-"""Names without which a template would not run the replicas of the run."""
+"""Placeholders that a template must contain to run the replicas."""
 
 
 def batch_script(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> str:
-    """Return the script: a job array, in which element N is the replica rN.
+    """Return the script of a job array, in which element N is the replica rN.
 
     Args:
-        manifest: the run.
-        paths: where it keeps its records; nothing is written here.
-        launch: how often the primary had launched these replicas before.
+        manifest: manifest of the run.
+        paths: paths of the run directory; nothing is written here.
+        launch: number of previous launches of these replicas.
 
     Raises:
         ConfigError: the template cannot be read or filled in, or the run directory's name has
@@ -40,7 +40,7 @@ def batch_script(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> str
     root = str(paths.root)
     if set(root) & set("\\\n\r"):
         raise ConfigError(f"the run directory {root!r} has characters that SLURM changes")
-    # %a is the element's number to SLURM, and %% a percent sign.
+    # SLURM replaces %a by the element's number, and %% by a percent sign.
     log = str(RunPaths(Path(root.replace("%", "%%"))).replica_log("r%a"))
     values = {
         "job_name": job_name(manifest),
@@ -62,17 +62,17 @@ def batch_script(manifest: RunManifest, paths: RunPaths, launch: int = 0) -> str
 
 
 def job_name(manifest: RunManifest) -> str:
-    """Return the name by which a run's job can be found again."""
+    """Return the unique name of a run's job."""
     return f"aiperf-{manifest.run_id}"
 
 
 def time_limit_minutes(hours: float, slurm: SlurmConfig) -> int:
-    """Return the job's time limit: that of the run, and the margin."""
+    """Return the job's time limit: the run's duration plus the margin."""
     return math.ceil(hours * 60.0) + slurm.time_margin_minutes
 
 
 def wait_limit(slurm: SlurmConfig) -> WaitLimit:
-    """Return how long a node may wait for others without being cut by its time limit."""
+    """Return the maximum wait of a node for others before its time limit truncates the run."""
     # SLURM sends the signal up to a minute early.
     seconds = slurm.time_margin_minutes * 60.0 - slurm.signal_seconds - 60.0
     return WaitLimit(seconds, "slurm.time_margin_minutes")
@@ -88,7 +88,7 @@ def job_options(slurm: SlurmConfig) -> list[str]:
 
 
 def group_options(slurm: SlurmConfig) -> list[str]:
-    """Return the options of a job of a group's nodes that replace those of the batch script."""
+    """Return the options of a node group's job that override the batch script's options."""
     return _options(slurm, "partition", "gres", "constraint")
 
 
@@ -99,13 +99,13 @@ def _options(slurm: SlurmConfig, *settings: str) -> list[str]:
 
 
 def rank_options(slurm: SlurmConfig, replica: ReplicaConfig) -> list[str]:
-    """Return what srun is told about the ranks of a replica."""
+    """Return the srun options for the ranks of a replica."""
     cpus = [f"--cpus-per-task={slurm.cpus_per_task}"] if slurm.cpus_per_task else []
     if replica.ranks == 1:
         return cpus
-    # Torch's ranks meet by SLURM's variables; Horovod's by MPI, with which a site builds it.
+    # Torch's ranks rendezvous by SLURM's variables; Horovod's by the MPI that it is built with.
     mpi = [] if replica.collective == "torch" else [f"--mpi={slurm.mpi}"]
-    # Ranks that have lost one of them would wait for it until the time limit.
+    # Otherwise ranks would wait for a failed rank until the time limit.
     return [*cpus, *mpi, "--kill-on-bad-exit=1"]
 
 

@@ -1,6 +1,6 @@
-"""SLURM's command line, which every site has: one method is one call of one of its commands.
+"""Client for SLURM's command line, which every site has: each method calls one command once.
 
-``pyslurm_client.py`` looks at SLURM by its library instead.
+``pyslurm_client.py`` uses SLURM's library for queries instead.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from aiperf_hpc.primary.launchers.slurm.jobs import (
 )
 
 TIMEOUT_SECONDS = 30.0
-"""The longest time of one call; SLURM gives up a controller that is down after about 4 s."""
+"""Timeout of one call in seconds; SLURM's own, for a controller that is down, is about 4 s."""
 SHORTEST_SECONDS = 5.0
-"""The shortest time between two calls of SLURM's client, whatever the number of nodes."""
+"""Minimum time in seconds between two client calls, independent of the number of nodes."""
 RETRY_HINT = "; nothing was started; try again when SLURM answers"
-"""What to do when a start was not answered."""
+"""Remedy if SLURM did not respond to a start."""
 SILENT = (
     "unable to contact",
     "connect failure",
@@ -47,19 +47,19 @@ SILENT = (
     "authentication",
     "unspecified error",
 )
-"""The client's words, in lower case, when there was no answer: the controller, its address, or the
-daemon that signs requests is not there."""
+"""Client messages, in lower case, without a response: the controller, its address, or the daemon
+that signs requests is unavailable."""
 SILENCE_LENGTH = 80
-"""Characters of SLURM's message about its silence."""
+"""Maximum characters of the client's message about a missing response."""
 ENDED = ("invalid job id specified", "already completing or completed")
-"""The words of scancel, in lower case, about jobs and steps that have ended."""
+"""Messages of scancel, in lower case, about jobs and steps that have ended."""
 SITE_VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT")
-"""The variables that are a site's or a user's, and not of one job."""
+"""Environment variables of a site or a user, which do not belong to one job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of a command."""
+    """Result of a command."""
 
     status: int
     out: str
@@ -73,12 +73,12 @@ Call = Callable[[Sequence[str], Mapping[str, str] | None], Answer]
 class SlurmClient:
     """SLURM's command line. Each method is one request.
 
-    All raise SchedulerSilentError when SLURM does not answer and SchedulerError, in SLURM's own
-    words, when it refuses.
+    All raise SchedulerSilentError if SLURM does not respond, and SchedulerError with SLURM's
+    message if it rejects the request.
     """
 
     def __init__(self, call: Call | None = None) -> None:
-        """Use ``call`` to run commands: the place where tests put a cluster of their own."""
+        """Use ``call`` to run commands; tests replace it by a simulated cluster."""
         self._run = call or run_command
 
     def partitions(self) -> list[Nodes]:
@@ -87,8 +87,8 @@ class SlurmClient:
         return _parsed("sinfo", lines, parse_nodes)
 
     def submit(self, script: Path, *options: str) -> str:
-        """Submit a batch script, with options over its own; return the job's number."""
-        # A primary that itself runs in a job must not pass that job's sizes on.
+        """Submit a batch script with overriding options; return the job's number."""
+        # A primary within a job must not pass on that job's sizes.
         environment = outside_of_a_job()
         lines = self._lines("sbatch", "--parsable", *options, str(script), environment=environment)
         job = lines[-1].partition(";")[0] if lines else ""  # NUMBER or NUMBER;CLUSTER
@@ -97,12 +97,12 @@ class SlurmClient:
         return job
 
     def find(self, name: str, known: Collection[str] = ()) -> str | None:
-        """Return the number of this user's job of that name, but for known ones; None for none."""
+        """Return the number of this user's job of that name except known ones, or None."""
         lines = self._lines("squeue", "--noheader", "--me", f"--name={name}", "--format=%F")
         return next((job for line in lines if (job := line.strip()) not in known), None)
 
     def elements(self, *jobs: str) -> list[Element]:
-        """Return the elements that SLURM still lists, ended ones too; none when it forgot all."""
+        """Return the elements that SLURM still lists, including ended ones."""
         lines = self._listed(
             "--array", f"--jobs={','.join(jobs)}",
             "--Format=JobArrayID:64|,State:32|,Reason:64|,NodeList:256|,exit_code:16|,"
@@ -111,7 +111,7 @@ class SlurmClient:
         return _parsed("squeue", lines, parse_element)
 
     def account(self, *jobs: str) -> list[Element]:
-        """Return the accounting's records of elements; refused where there is none."""
+        """Return the accounting's records of elements; rejected at sites without accounting."""
         lines = self._lines(
             "sacct", "--noheader", "--parsable2", "--allocations", "--array",
             f"--jobs={','.join(jobs)}",
@@ -121,11 +121,11 @@ class SlurmClient:
         return _parsed("sacct", lines, parse_element)
 
     def jobs(self, job: str) -> list[Job]:
-        """Return a job, or the components of a heterogeneous one; none where SLURM forgot it."""
+        """Return a job, or the components of a heterogeneous job; empty if SLURM forgot it."""
         return self._jobs(f"--jobs={job}")
 
     def named(self, name: str) -> list[Job]:
-        """Return this user's jobs of that name, those that have ended lately too."""
+        """Return this user's jobs of that name, including recently ended ones."""
         return self._jobs("--me", f"--name={name}")
 
     def _jobs(self, *which: str) -> list[Job]:
@@ -134,11 +134,11 @@ class SlurmClient:
         return sorted(parsed, key=job_number)
 
     def node_names(self, nodes: str) -> tuple[str, ...]:
-        """Return the names of an expression like n[1-3]; without a request to the controller."""
+        """Return the node names of an expression like n[1-3], without a controller request."""
         return tuple(self._lines("scontrol", "show", "hostnames", nodes)) if nodes else ()
 
     def steps(self, prefix: str) -> list[RunningStep]:
-        """Return this user's steps whose names begin so."""
+        """Return this user's steps whose names have this prefix."""
         lines = self._lines("squeue", "--noheader", "--steps", "--me", "--format=%i|%j|%N")
         columns = (line.strip().split("|") for line in lines)
         return [
@@ -148,7 +148,7 @@ class SlurmClient:
         ]
 
     def try_step(self, command: Sequence[str]) -> list[str]:
-        """Run a step to its end; return its output. It is refused in the words of a request."""
+        """Run a step to its end; return its output. Errors are those of any request."""
         return self._lines(*command, environment=outside_of_a_job())
 
     def signal(self, job: str, name: str) -> None:
@@ -156,7 +156,7 @@ class SlurmClient:
         self._lines("scancel", f"--signal={name}", job)
 
     def cancel(self, *ids: str, waiting_only: bool = False) -> None:
-        """End jobs, elements or steps that have not ended meanwhile, or only those that wait."""
+        """Cancel jobs, elements or steps that have not ended, or only the waiting ones."""
         try:
             self._lines("scancel", *(("--state=PENDING",) if waiting_only else ()), *ids)
         except SchedulerSilentError:
@@ -171,11 +171,11 @@ class SlurmClient:
         self._lines("scancel", "--me", f"--name={name}")
 
     def requeue(self, job: str, numbers: Sequence[int]) -> None:
-        """Queue elements again that have ended."""
+        """Requeue ended elements."""
         self._lines("scontrol", "requeue", ",".join(f"{job}_{number}" for number in numbers))
 
     def largest_array(self) -> int:
-        """Return how many elements an array may have."""
+        """Return the maximum size of an array."""
         for line in self._lines("scontrol", "show", "config"):
             name, _, value = line.partition("=")
             if name.strip() == "MaxArraySize":
@@ -189,7 +189,7 @@ class SlurmClient:
         return [line for line in answer.out.splitlines() if line.strip()]
 
     def _listed(self, *options: str) -> list[str]:
-        """Return what squeue prints of jobs, ended ones too; nothing where SLURM forgot them."""
+        """Return squeue's output for jobs, including ended ones; empty if SLURM forgot them."""
         command = ("squeue", "--noheader", "--states=all", *options)
         try:
             return self._lines(*command, environment=with_epoch_times())
@@ -216,7 +216,7 @@ def run_command(command: Sequence[str], environment: Mapping[str, str] | None) -
     """Run one of SLURM's commands.
 
     Raises:
-        SchedulerSilentError: it is not there, or does not end.
+        SchedulerSilentError: the command is not installed or times out.
     """
     try:
         done = subprocess.run(
@@ -228,7 +228,7 @@ def run_command(command: Sequence[str], environment: Mapping[str, str] | None) -
             timeout=TIMEOUT_SECONDS,
             stdin=subprocess.DEVNULL,
             env=environment,
-            start_new_session=True,  # Ctrl-C is for the primary alone.
+            start_new_session=True,  # Only the primary gets Ctrl-C.
         )
     except FileNotFoundError:
         raise SchedulerSilentError(f"{command[0]} is not on the PATH") from None
@@ -239,7 +239,7 @@ def run_command(command: Sequence[str], environment: Mapping[str, str] | None) -
 
 
 def error_of(program: str, answer: Answer) -> SchedulerError:
-    """Return the error in SLURM's own words, in one line."""
+    """Return SLURM's error message in one line."""
     output = (answer.err.strip() or answer.out.strip()).splitlines()
     lines = [_without_prefix(line, program) for line in output]
     if (silence := silence_in(lines)) is not None:
@@ -249,22 +249,22 @@ def error_of(program: str, answer: Answer) -> SchedulerError:
 
 
 def _without_prefix(line: str, program: str) -> str:
-    """Return a line without the program's name and the severity."""
+    """Return a line without the program's name and severity."""
     text = line.strip().removeprefix(f"{program}: ")
     return text.removeprefix("error: ").removeprefix("fatal: ")
 
 
 def silence_in(lines: Sequence[str]) -> str | None:
-    """Return the line that says that nobody answered, if one does: the last, which concludes.
+    """Return the line that reports a missing response, if any: the last one, which concludes.
 
-    Those before it tell by which steps the client came to know. It is shortened to fit a line.
+    Earlier lines describe intermediate steps. The line is shortened.
     """
     found = [line for line in lines if any(words in line.lower() for words in SILENT)]
     return textwrap.shorten(found[-1], SILENCE_LENGTH, placeholder=" ...") if found else None
 
 
 def outside_of_a_job() -> dict[str, str]:
-    """Return this process's environment without the variables of the job that it is in."""
+    """Return this process's environment without the variables of its enclosing job."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -278,7 +278,7 @@ def with_epoch_times() -> dict[str, str]:
 
 
 def answered(request: Callable[[], T], what: str, hint: str = "") -> T:
-    """Return SLURM's answer. Raises UsageError, with ``what`` and the hint, if there is none."""
+    """Return SLURM's response. Raises UsageError, with ``what`` and the hint, if there is none."""
     try:
         return request()
     except SchedulerError as error:
@@ -286,7 +286,7 @@ def answered(request: Callable[[], T], what: str, hint: str = "") -> T:
 
 
 class RateLimit:
-    """Keeps the calls of SLURM's client apart, whoever of this process makes them."""
+    """Rate limit of all calls of SLURM's client in this process."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -298,11 +298,11 @@ class RateLimit:
         return self.clock.monotonic() - self._last
 
     def wait(self) -> None:
-        """Wait until a call may be made."""
+        """Wait until a call is allowed."""
         self.clock.sleep(SHORTEST_SECONDS - self.quiet_seconds)
 
     def call(self, request: Callable[[], T]) -> T:
-        """Wait until a call may be made, and make it."""
+        """Wait until a call is allowed, and make it."""
         self.wait()
         try:
             return request()
@@ -310,7 +310,7 @@ class RateLimit:
             self._last = self.clock.monotonic()
 
     def require(self, request: Callable[[], T], what: str, hint: str = "") -> T:
-        """Make a call that has to be ``answered``."""
+        """Make a call that requires a response, see ``answered``."""
         return answered(lambda: self.call(request), what, hint)
 
 

@@ -1,4 +1,4 @@
-"""SLURM's reports of jobs, steps and nodes: their types, and how lines are read and interpreted."""
+"""Types and parsers of SLURM's reports of jobs, steps and nodes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from aiperf_hpc.trial import JobPhase
 
 INFINITY = float("inf")
 SHELL_SIGNAL = 128
-"""srun ends with this and the number of the signal that ended its task, as shells do."""
+"""Offset of srun's exit status for a task ended by a signal, as in shells."""
 NO_OUTPUT = (0, 53)
 """Status and signal of a job whose output file its node could not open."""
 HELD = ("RUNNING", "SUSPENDED")
-"""The states of a job whose nodes can be used."""
+"""States of a job whose nodes can be used."""
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD")
-"""The states of a job that may come to be held."""
+"""States of a job that may get nodes later."""
 PHASES = {
     state: phase
     for phase, states in {
@@ -38,9 +38,9 @@ PHASES = {
     }.items()
     for state in states
 }  # fmt: skip
-"""The phase of a replica in each state of its job."""
+"""Phase of a replica for each state of its job."""
 JOB_FORMAT = "%A|%i|%T|%V|%S|%e|%D|%b|%r|%P|%f|%N"
-"""The columns of squeue that ``parse_job`` reads."""
+"""Columns of squeue that ``parse_job`` reads."""
 RAN = (JobPhase.RUNNING, JobPhase.REQUEUED, JobPhase.LOST)
 WAITS = (JobPhase.PENDING, JobPhase.REQUEUED)
 
@@ -55,20 +55,20 @@ class Element:
     reason: str = ""
     node: str | None = None
     status: int = 0
-    """The job's exit status, once it has ended."""
+    """Exit status of an ended job."""
     signal: int = 0
-    """The signal that ended it, if one did."""
+    """Signal that ended the job, if any."""
     submitted_utc: float | None = None
-    """When SLURM took it, UTC seconds by SLURM's clock; None where SLURM does not say."""
+    """Submission time, UTC seconds of SLURM's clock; None if SLURM does not report it."""
     started_utc: float | None = None
-    """When it was given its nodes, likewise; of one that waits, when SLURM expects to."""
+    """Start time, likewise; the expected one while the element waits."""
     job: str = field(default="", compare=False)
-    """The array's number."""
+    """Job number of the array."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """Nodes of one partition in one state with equal resources."""
+    """Nodes of one partition with equal state and resources."""
 
     partition: str
     default: bool
@@ -77,7 +77,7 @@ class Nodes:
     count: int
     gres: str
     minutes: float
-    """The partition's time limit; infinity where there is none."""
+    """Time limit of the partition; infinity if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,37 +85,37 @@ class Job:
     """A job as SLURM reports it."""
 
     id: str
-    """Its number; of a component of a heterogeneous job, the job's and its own, as in 17+1."""
+    """Job number; with the component's number for a heterogeneous job, e.g. 17+1."""
     state: str
     """SLURM's state, e.g. RUNNING."""
     end_utc: float = INFINITY
-    """When its time limit ends it, UTC seconds; infinity where that is not known."""
+    """Time at which the time limit ends the job, UTC seconds; infinity if unknown."""
     nodes: tuple[str, ...] = ()
-    """Those that it has; one that failed is no longer among them."""
+    """Allocated nodes, without failed ones."""
     count: int = 0
-    """How many nodes it has or waits for."""
+    """Number of allocated or requested nodes."""
     reason: str = ""
     gres: str = ""
-    """The generic resources requested for each of its nodes."""
+    """Requested generic resources per node."""
     partition: str = ""
-    """The partition it was requested in."""
+    """Requested partition."""
     constraint: str = ""
-    """The features requested for its nodes."""
+    """Requested features of the nodes."""
     group: int = 0
-    """The number of the group of the run's nodes that it gives."""
+    """Number of the node group that the job provides."""
     submitted_utc: float | None = None
-    """When SLURM took it, UTC seconds by SLURM's clock."""
+    """Submission time, UTC seconds of SLURM's clock."""
     started_utc: float | None = None
-    """When SLURM gave it its nodes, likewise; of one that waits, when SLURM expects to."""
+    """Start time, likewise; the expected one while the job waits."""
 
     @property
     def held(self) -> bool:
-        """Whether its nodes can be used."""
+        """Whether the job's nodes can be used."""
         return self.state in HELD
 
     @property
     def waits(self) -> bool:
-        """Whether it may come to have nodes."""
+        """Whether the job may get nodes later."""
         return self.state in WAITING
 
 
@@ -123,14 +123,14 @@ class RunningStep(NamedTuple):
     """A step that SLURM reports as running; it may have ended unseen."""
 
     id: str
-    """Its job's number and its own, as in 17.3."""
+    """Job number and step number, e.g. 17.3."""
     nodes: tuple[str, ...]
-    """Those that it has."""
+    """Allocated nodes."""
 
 
 def state_of(element: Element, before: ReplicaState) -> ReplicaState:
-    """Return the replica's state by SLURM's report of its element and the state before."""
-    phase = PHASES.get(element.state, before.phase)  # A state of a later SLURM changes nothing.
+    """Return the replica's state from SLURM's report of its element and the previous state."""
+    phase = PHASES.get(element.state, before.phase)  # Newer states are ignored.
     if phase is JobPhase.PENDING and before.phase in RAN:
         phase = JobPhase.REQUEUED
     plain = element.state in ("PENDING", "RUNNING", "COMPLETED")
@@ -141,7 +141,7 @@ def state_of(element: Element, before: ReplicaState) -> ReplicaState:
         element.node,
         ": ".join(part for part in parts if part),
         submitted_utc=element.submitted_utc,
-        # One that was cancelled before it had any has a time, too.
+        # A job cancelled before it got nodes has a start time, too.
         started_utc=None if phase in WAITS or not element.node else element.started_utc,
     )
 
@@ -153,7 +153,7 @@ def _end(element: Element) -> str:
 
 
 def died(element: Element) -> bool:
-    """Return whether a replica ended by a signal or by an error that nobody foresaw."""
+    """Return whether a replica ended by a signal or by an unexpected error."""
     if element.state == "OUT_OF_MEMORY":
         return True
     unfit = (element.status, element.signal) == NO_OUTPUT
@@ -162,7 +162,7 @@ def died(element: Element) -> bool:
 
 
 def parse_nodes(line: str) -> Nodes:
-    """Read a line of sinfo. Raises ValueError."""
+    """Parse a line of sinfo. Raises ValueError."""
     partition, available, state, count, gres, limit = line.split("|")
     return Nodes(
         partition=partition.rstrip("*"),
@@ -176,7 +176,7 @@ def parse_nodes(line: str) -> Nodes:
 
 
 def parse_element(line: str) -> Element:
-    """Read a line of squeue or sacct about an element. Raises ValueError."""
+    """Parse a line of squeue or sacct about an element. Raises ValueError."""
     name, state, reason, node, code, submitted, started = (part.strip() for part in line.split("|"))
     status, number = _exit_code(code)
     job, _, place = name.rpartition("_")
@@ -194,7 +194,7 @@ def parse_element(line: str) -> Element:
 
 
 def parse_job(line: str, node_names: Callable[[str], tuple[str, ...]]) -> Job:
-    """Read a line of squeue about a job; ``node_names`` expands n[1-3]. Raises ValueError."""
+    """Parse a line of squeue about a job; ``node_names`` expands n[1-3]. Raises ValueError."""
     parts = [part.strip() for part in line.split("|")]
     number, name, state, *times, count, gres, reason, partition, features, nodes = parts
     submitted, started, end = map(_seconds, times)
@@ -214,17 +214,17 @@ def parse_job(line: str, node_names: Callable[[str], tuple[str, ...]]) -> Job:
 
 
 def job_number(job: Job) -> tuple[int, ...]:
-    """Return a job's number, with the component's for a heterogeneous job's component."""
+    """Return a job's number, with the component's number for a heterogeneous job."""
     return tuple(int(part) for part in job.id.split("+"))
 
 
 def _seconds(text: str) -> float | None:
-    """Return a time in seconds since 1970; None for SLURM's words for no time, e.g. N/A."""
+    """Return a time in seconds since 1970, or None for SLURM's placeholders, e.g. N/A."""
     return float(text) if text.isdecimal() else None
 
 
 def _exit_code(text: str) -> tuple[int, int]:
-    """Return status and signal of sacct's STATUS:SIGNAL, or of what wait(2) says, as squeue's."""
+    """Return status and signal from sacct's STATUS:SIGNAL or from squeue's wait(2) status."""
     if ":" in text:
         status, _, ended_by = text.partition(":")
         return int(status), int(ended_by)
@@ -234,7 +234,7 @@ def _exit_code(text: str) -> tuple[int, int]:
 
 
 def limit_minutes(text: str) -> float:
-    """Return SLURM's [DAYS-][HOURS:]MINUTES:SECONDS in minutes; infinity for no limit."""
+    """Return minutes from SLURM's [DAYS-][HOURS:]MINUTES:SECONDS; infinity for no limit."""
     if text in ("infinite", "UNLIMITED", "n/a"):
         return INFINITY
     days, _, rest = text.rpartition("-")

@@ -1,4 +1,4 @@
-"""What SLURM's launchers share: the states of replicas, back-off, and how jobs are refused."""
+"""Common base of SLURM's launchers: states of replicas, back-off, and errors of submission."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import JobPhase
 
 LONGEST_SECONDS = 30.0
-"""The longest time between two calls, while nothing changes or SLURM does not answer."""
+"""Maximum time between two calls while nothing changes or SLURM does not respond."""
 BACK_OFF = 1.5
 
 
@@ -38,12 +38,12 @@ class SlurmLauncher(ReplicaLauncher):
         rate_limit: RateLimit,
         launch: int = 0,
     ) -> None:
-        """As the base, and:
+        """Create a launcher without starting replicas.
 
         Args:
-            manifest, paths, launch: as the base.
-            client: SLURM's commands.
-            rate_limit: keeps its calls apart, those before this launcher's too.
+            manifest, paths, launch: as in the base class.
+            client: client of SLURM.
+            rate_limit: rate limit of the client's calls, including earlier ones.
         """
         super().__init__(manifest, paths, launch)
         self.name = manifest.launcher
@@ -54,7 +54,7 @@ class SlurmLauncher(ReplicaLauncher):
 
     @abstractmethod
     def _check_nodes(self, nodes: int) -> None:
-        """Require that a run may have so many nodes, by one call of the client."""
+        """Require that a run can have this number of nodes, by one client call."""
 
     def check(self, nodes: int) -> None:
         what = f"--nodes {nodes}: SLURM does not report its nodes"
@@ -74,7 +74,7 @@ class SlurmLauncher(ReplicaLauncher):
             sys.stderr.write(f"aiperf: cannot cancel {', '.join(jobs)} ({error}): use scancel\n")
 
     def _refusal(self, error: SchedulerError, alternative: str = "") -> UsageError:
-        """Return the error of a job that SLURM did not take."""
+        """Return the error for a job that SLURM rejected."""
         if isinstance(error, SchedulerSilentError):
             return UsageError(
                 f"SLURM did not take the job: {error}; if it did all the same, "
@@ -94,7 +94,7 @@ class SlurmLauncher(ReplicaLauncher):
 
 
 def unfit_node(paths: RunPaths, status: int) -> str | None:
-    """Return what is wrong with a node, if a replica's exit status says so."""
+    """Return the fault of a node if a replica's exit status reports one."""
     reasons = {
         PREFLIGHT_STATUS: "its node differs from the others; its output states how",
         UNSEEN_RUN_STATUS: f"its node does not see the run directory {paths.root}; name a folder "

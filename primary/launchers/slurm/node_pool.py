@@ -1,4 +1,4 @@
-"""The nodes of an allocation's jobs: which are free, which are missing, which are not needed."""
+"""Pool of the nodes of an allocation's jobs: free, missing and unneeded nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aiperf_hpc.run.manifest import RunManifest
 
 
 class NodePool:
-    """Finds places for replicas on the nodes of an allocation."""
+    """Places replicas on the nodes of an allocation."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class NodePool:
         client: SlurmClient,
         stale_steps: StaleSteps,
     ) -> None:
-        """Begin without jobs."""
+        """Create a pool without jobs."""
         self.jobs: list[Job] = []
         self.groups = groups_of(manifest)
         self._manifest = manifest
@@ -33,16 +33,16 @@ class NodePool:
         self._client = client
         self._stale_steps = stale_steps
         self._tried: dict[str, int] = {}
-        """Jobs on whose nodes a step was started, and the group of each."""
+        """Jobs on whose nodes a step was started, with their node groups."""
         self._hosts: dict[str, str] = {}
-        """The host name of each node."""
+        """Host name of each node."""
 
     def job_at(self, place: Place) -> Job | None:
-        """Return the job of a place; None if it is no longer there."""
+        """Return the job of a place, or None if it has ended."""
         return next((job for job in self.jobs if job.id == place.job), None)
 
     def host(self, node: str) -> str:
-        """Return a node's host name; empty if it is not known."""
+        """Return a node's host name, or an empty string if it is unknown."""
         return self._hosts.get(node, "")
 
     def group(self, replica: str) -> int:
@@ -54,16 +54,16 @@ class NodePool:
         return [job for job in self.jobs if job.group == group]
 
     def untried(self) -> list[Job]:
-        """Return the run's jobs whose nodes can be used, but were not tried."""
+        """Return the run's jobs with usable nodes that were not tested."""
         held = (job for job in self.jobs if job.held and job.group != FOREIGN)
         return [job for job in held if job.id not in self._tried]
 
     def try_step(self, place: Place, count: int = 0) -> list[str]:
-        """Start a step that does nothing on these nodes, and return their names.
+        """Run an empty step on these nodes, and return their names.
 
         Raises:
-            UsageError: it is refused; nothing else was started.
-            SchedulerSilentError: SLURM does not answer.
+            UsageError: the step was rejected; nothing else was started.
+            SchedulerSilentError: SLURM does not respond.
         """
         overlap = self._stale_steps.overlaps(place)
         command = trial_command(self._manifest, place, count, overlap=overlap)
@@ -83,13 +83,13 @@ class NodePool:
         return sorted(hosts, key=lambda node: (len(node), node))
 
     def take(self, job: Job) -> None:
-        """Use the nodes of a job that was granted. Raises as ``try_step``."""
+        """Add the nodes of a granted job. Raises the errors of ``try_step``."""
         nodes = self.try_step(Place(job.id, job.nodes, job.group), job.count)
         others = [other for other in self.jobs if other.id != job.id]
         self.jobs = [*others, replace(job, state="RUNNING", nodes=tuple(nodes))]
 
     def places(self, replicas: Sequence[str], used: Collection[Place]) -> dict[str, Place]:
-        """Return places for these replicas, or for some, on nodes that no step runs on."""
+        """Return places for all or some of these replicas on nodes without steps."""
         free: dict[int, deque[Place]] = {}
         for place in self._free(used):
             free.setdefault(place.group, deque()).append(place)
@@ -106,24 +106,24 @@ class NodePool:
                 yield Place(job.id, tuple(free[at : at + each]), job.group)
 
     def lacking(self, waiting: Collection[str]) -> NodeGroup | None:
-        """Return the group of which nodes are to be requested in the place of lost ones."""
+        """Return the group whose lost nodes are to be replaced."""
         begun = self._tried.values() if self._allocation.queues else ()
         groups = (g for g in self.groups if g.number in begun and self._lacks(g, waiting))
         return next(groups, None)
 
     def _lacks(self, group: NodeGroup, replicas: Collection[str]) -> bool:
-        """Return whether more replicas of a group wait than nodes that were requested."""
+        """Return whether the waiting replicas of a group need more nodes than requested."""
         waiting = sum(self.group(name) == group.number for name in replicas)
         pending = sum(job.count for job in self.of_group(group.number) if job.waits)
         requested = max(self._allocation.requested(group), pending)
         return requested < waiting * self._manifest.config.replica.nodes
 
     def surplus(self, used: Collection[Place]) -> list[str]:
-        """Return the jobs other than each group's first on whose nodes no step is."""
+        """Return the jobs without steps on their nodes, except the first job of each group."""
         first = {job.group: job.id for job in reversed(self.jobs) if job.group != FOREIGN}
         needed = {place.job for place in used}.union(first.values())
         return [job.id for job in self.jobs if (job.held or job.waits) and job.id not in needed]
 
     def drop(self, jobs: Collection[str]) -> None:
-        """Forget jobs that were given back."""
+        """Remove released jobs."""
         self.jobs = [job for job in self.jobs if job.id not in jobs]

@@ -1,10 +1,10 @@
-"""Looking at SLURM through pyslurm, where a site has built it against its own SLURM.
+"""Client that queries SLURM through pyslurm, if a site has built it against its SLURM.
 
 The API is that of pyslurm 25.11 (``Jobs.load``, ``Nodes.load``, ``Partitions.load``,
-``slurmctld.Config.load``), which pyslurm has had since 23.2. Only looks go through it. Submitting
-stays with ``sbatch``, because pyslurm skips directives of a batch script that it does not know
-and says nothing; ending and queueing again stay with ``scancel`` and ``scontrol``, which
-do it for all elements of an array in one request, and pyslurm in one for each.
+``slurmctld.Config.load``), available since pyslurm 23.2. Only queries use it. Jobs are submitted
+with ``sbatch``, because pyslurm silently skips unknown directives of a batch script. They are
+cancelled and requeued with ``scancel`` and ``scontrol``, which handle all elements of an array in
+one request, whereas pyslurm needs one request per element.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ T = TypeVar("T")
 
 
 class PyslurmClient(SlurmClient):
-    """SLURM by its library, as far as looking goes."""
+    """SLURM client whose queries use the library."""
 
     def __init__(self, call: Call | None = None) -> None:
-        """Load pyslurm; ``call`` runs commands. Raises UsageError where it cannot be loaded."""
+        """Load pyslurm; ``call`` runs commands. Raises UsageError if it cannot be loaded."""
         super().__init__(call)
         try:
             self._pyslurm: Any = importlib.import_module("pyslurm")
@@ -77,7 +77,7 @@ class PyslurmClient(SlurmClient):
         return int(self._ask(lambda: self._pyslurm.slurmctld.Config.load().max_array_size))
 
     def _records(self) -> list[Any]:
-        """Return all jobs that the controller knows: pyslurm has no request for one array's."""
+        """Return all jobs that the controller knows: pyslurm cannot request a single array."""
         return self._ask(lambda: list(self._pyslurm.Jobs.load().values()))
 
     def _ask(self, request: Callable[[], T]) -> T:
@@ -91,7 +91,7 @@ class PyslurmClient(SlurmClient):
 
 
 def _elements(job: Any) -> Iterator[Element]:  # noqa: ANN401 -- pyslurm has no types
-    """Yield the elements of one record: elements that wait share one."""
+    """Yield the elements of one record: waiting elements share a record."""
     reason = "" if job.state_reason in (None, "None") else job.state_reason
     waiting = job.array_tasks_waiting
     numbers = [job.array_task_id] if waiting is None else _numbers(waiting)
@@ -110,7 +110,7 @@ def _elements(job: Any) -> Iterator[Element]:  # noqa: ANN401 -- pyslurm has no 
 
 
 def _status(code: int) -> int:
-    """Return the exit status that pyslurm has taken 128 off, as for a task ended by a signal.
+    """Return the exit status from which pyslurm subtracted 128, as for a task ended by a signal.
 
     It does so for every status from 128; a replica's own are 1, 2 and from 70.
     """
@@ -125,7 +125,7 @@ def _numbers(text: str) -> Iterator[int]:
 
 
 def _node_state(text: str) -> str:
-    """Return the state as sinfo says it, of e.g. IDLE+DRAIN or DOWN+NOT_RESPONDING."""
+    """Return the state in sinfo's form for e.g. IDLE+DRAIN or DOWN+NOT_RESPONDING."""
     base, *flags = text.lower().split("+")
     if "drain" in flags:
         base = "drained"

@@ -1,4 +1,4 @@
-"""How many ranks a node that SLURM gives has, and what is asked of SLURM for them."""
+"""Number of ranks per SLURM node, and the resources requested for them."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from aiperf_hpc.primary.launchers.slurm.resources import (
 )
 
 _EXTRA = re.compile(r"--(?:gres|gpus-per-node)[= ](\S+)")
-"""Directives of a user's own that ask for accelerators."""
+"""User-defined directives that request accelerators."""
 _CPUS = re.compile(r"^(?:--cpus-per-(?:task|gpu)\b|-c)")
-"""Directives of a user's own that ask for CPUs."""
+"""User-defined directives that request CPUs."""
 
 
 def settle_on_cluster(
     config: RunConfig, nodes: int, found: Sequence[Nodes], *, inside: bool = False
 ) -> Settled:
-    """Settle a run that SLURM starts.
+    """Resolve the ranks of a run that SLURM starts.
 
     Args:
-        config: what is asked for.
-        nodes: how many.
-        found: what ``SlurmClient.partitions`` returned; empty where SLURM was not asked.
-        inside: whether they are the nodes of an allocation, whatever partition they are of.
+        config: requested configuration.
+        nodes: number of nodes.
+        found: nodes returned by ``SlurmClient.partitions``; empty if SLURM was not queried.
+        inside: whether these are the nodes of an allocation, in any partition.
 
     Raises:
         UsageError: a node would have more ranks than accelerators; or the partition's nodes
-            differ, so that nobody can say how many there are.
+            differ, so the number of accelerators is ambiguous.
     """
     slurm = config.slurm
     if not config.engine.uses_accelerators:
@@ -74,7 +74,7 @@ def settle_on_cluster(
 
 
 def _unsaid_cpus(slurm: SlurmConfig) -> Iterator[str]:
-    """Say what decodes for an accelerator, where that is left to SLURM."""
+    """Yield a warning about the CPUs that decode data if SLURM's default determines them."""
     asked = slurm.cpus_per_task is not None or any(_CPUS.search(each) for each in slurm.extra)
     if not (slurm.exclusive or asked or slurm.template is not None):
         yield (
@@ -86,13 +86,13 @@ def _unsaid_cpus(slurm: SlurmConfig) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """The accelerators of the nodes of a group."""
+    """Accelerators per node of a group."""
 
     group: NodeGroup
     gres: str | None
-    """As generic resources of SLURM's; None where there are none."""
+    """Accelerators as SLURM's generic resources; None if there are none."""
     where: str
-    """How that is known."""
+    """Source of the information."""
 
     @property
     def there(self) -> int:
@@ -110,7 +110,7 @@ def _offer(group: NodeGroup, found: Sequence[Nodes], *, inside: bool) -> _Offer:
 
 
 def _require_like(without: _Offer, offered: Sequence[_Offer]) -> None:
-    """Require that no group has accelerators where one has none."""
+    """Require accelerators in all groups or in none."""
     for other in offered:
         if other.there:
             raise UsageError(
@@ -121,7 +121,7 @@ def _require_like(without: _Offer, offered: Sequence[_Offer]) -> None:
 
 
 def _asking(slurm: SlurmConfig, offered: Sequence[_Offer]) -> SlurmConfig:
-    """Return what is asked of SLURM, with what its nodes offer where nothing was said."""
+    """Return the SLURM settings, with the nodes' accelerators if none were requested."""
     if not slurm.node_groups:
         (offer,) = offered
         return slurm.model_copy(update={"gres": offer.gres}) if _says_none(offer) else slurm
@@ -137,7 +137,7 @@ def _says_none(offer: _Offer) -> bool:
 
 
 def _require_of_allocation(gres: str, found: Sequence[Nodes]) -> None:
-    """Require that an allocation has what is asked for, where it tells what it has."""
+    """Require that an allocation has the requested accelerators, if it reports its own."""
     for group in found:
         if group.gres and not offers(group.gres, gres):
             raise UsageError(
@@ -147,7 +147,7 @@ def _require_of_allocation(gres: str, found: Sequence[Nodes]) -> None:
 
 
 def _asked_gres(slurm: SlurmConfig) -> str | None:
-    """Return what is asked of each node as generic resources; None where nothing is."""
+    """Return the generic resources requested per node, or None."""
     if slurm.gres is not None:
         return slurm.gres
     found = (_EXTRA.search(each) for each in slurm.extra)
@@ -156,10 +156,10 @@ def _asked_gres(slurm: SlurmConfig) -> str | None:
 
 
 def _offered(usable: Sequence[Nodes], asked: NodeGroup) -> str | None:
-    """Return the accelerators that as many nodes as are asked for have; None where none has any.
+    """Return the accelerators that enough nodes for the request have, or None if no node has any.
 
     Raises:
-        UsageError: some have, and not enough.
+        UsageError: some nodes have accelerators, but too few nodes.
     """
     counts = sorted({accelerators_in(group.gres) for group in usable}, reverse=True)
 

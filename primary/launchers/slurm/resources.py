@@ -1,6 +1,6 @@
-"""The nodes that a run requests of SLURM, by groups, and whether the cluster has them.
+"""Node groups that a run requests from SLURM, and their validation against the cluster.
 
-Generic resources (gres) are written as SLURM does: gpu:h100:4(S:0-1),ssd:1.
+Generic resources (gres) have SLURM's notation: gpu:h100:4(S:0-1),ssd:1.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import replica_number
 
 FOREIGN = -1
-"""The group of a job that was asked for as none of a run's groups is."""
+"""Group number of a job that matches none of the run's groups."""
 UNUSABLE = ("down", "drain", "fail", "error", "unknown", "inval", "future", "perfctrs", "blocked")
-"""How the states of nodes begin that will run nothing."""
+"""Prefixes of the states of nodes that cannot run jobs."""
 ACCELERATORS = ("gpu", "npu", "dcu", "mlu")
-"""What sites call their accelerators. Others, as ``shard`` and ``mps``, are parts of one."""
+"""Names of accelerators at sites. Others, such as ``shard`` and ``mps``, are parts of one."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Nodes that are asked for alike."""
+    """Nodes with an equal request."""
 
     number: int
     nodes: int
     slurm: SlurmConfig
-    """What is asked for each of them."""
+    """Request per node."""
     where: str
-    """The setting that asks for them, for messages."""
+    """Setting that requests the nodes, for messages."""
 
     @property
     def request(self) -> str:
-        """The setting with the number of nodes, for messages."""
+        """Setting with the number of nodes, for messages."""
         setting = "--nodes" if self.where == "slurm" else f"{self.where}.nodes"
         return f"{setting} {self.nodes}"
 
 
 def node_groups(slurm: SlurmConfig, nodes: int) -> list[NodeGroup]:
-    """Return the groups of so many nodes; without ``slurm.node_groups`` they are one."""
+    """Return the groups of this number of nodes; without ``slurm.node_groups`` there is one."""
     groups = [
         NodeGroup(number, each.nodes, slurm.of_group(each), f"slurm.node_groups.{number}")
         for number, each in enumerate(slurm.node_groups)
@@ -57,7 +57,7 @@ def groups_of(manifest: RunManifest) -> list[NodeGroup]:
 
 
 def group_of(manifest: RunManifest, replica: str) -> int:
-    """Return the number of the group of a replica: those of the first group come first."""
+    """Return the group number of a replica: replicas of the first group come first."""
     *earlier, last = groups_of(manifest)
     number = replica_number(replica)
     for group in earlier:
@@ -70,7 +70,7 @@ def group_of(manifest: RunManifest, replica: str) -> int:
 def by_group(
     manifest: RunManifest, replicas: Sequence[str]
 ) -> Iterator[tuple[NodeGroup, list[str]]]:
-    """Yield each group of which there are some among these replicas, with those."""
+    """Yield each group of these replicas, with the replicas that belong to it."""
     of = {name: group_of(manifest, name) for name in replicas}
     for group in groups_of(manifest):
         if own := [name for name in replicas if of[name] == group.number]:
@@ -78,7 +78,7 @@ def by_group(
 
 
 def in_its_group(job: Job, groups: Sequence[NodeGroup]) -> Job:
-    """Return a job of a run with its group, by what SLURM says that it was asked for."""
+    """Return a job of a run with its group, determined from the request that SLURM reports."""
     if len(groups) == 1:
         return job
     found = (group.number for group in groups if _matches(group.slurm, job))
@@ -91,7 +91,7 @@ def _matches(slurm: SlurmConfig, job: Job) -> bool:
 
 
 def require_none(slurm: SlurmConfig) -> None:
-    """Require that nothing is asked for where nothing is submitted. Raises UsageError."""
+    """Require no node groups if nothing is submitted. Raises UsageError."""
     if slurm.node_groups:
         raise UsageError(
             "--launcher inside: an allocation has the nodes that it has; leave slurm.node_groups "
@@ -100,7 +100,7 @@ def require_none(slurm: SlurmConfig) -> None:
 
 
 def require_total(slurm: SlurmConfig, nodes: int) -> None:
-    """Require that a run has the nodes of its groups. Raises UsageError."""
+    """Require that a run's nodes match its groups. Raises UsageError."""
     total = sum(each.nodes for each in slurm.node_groups)
     if slurm.node_groups and total != nodes:
         raise UsageError(
@@ -110,17 +110,17 @@ def require_total(slurm: SlurmConfig, nodes: int) -> None:
 
 
 def check_cluster(slurm: SlurmConfig, nodes: int, hours: float, found: Sequence[Nodes]) -> None:
-    """Require what a run asks of the cluster.
+    """Require that the cluster satisfies a run's request.
 
     Args:
-        slurm: what is asked.
-        nodes: how many nodes.
-        hours: for how long.
-        found: what ``SlurmClient.partitions`` returned.
+        slurm: SLURM settings.
+        nodes: number of nodes.
+        hours: duration of the run in hours.
+        found: nodes returned by ``SlurmClient.partitions``.
 
     Raises:
-        UsageError: there is no such partition, it is down, allows less time, or has too few
-            nodes that can be used, or too few with the accelerators asked for.
+        UsageError: the partition does not exist, is down, has a shorter time limit, or has too few
+            usable nodes, or too few with the requested accelerators.
     """
     require_total(slurm, nodes)
     groups = node_groups(slurm, nodes)
@@ -159,7 +159,7 @@ def _check_group(group: NodeGroup, hours: float, found: Sequence[Nodes]) -> None
 
 
 def _check_together(groups: Sequence[NodeGroup], found: Sequence[Nodes]) -> None:
-    """Require that no partition is asked for more nodes by several groups than it has."""
+    """Require that several groups do not request more nodes of a partition than it has."""
     for partition in {group.slurm.partition for group in groups[1:]}:
         own = [group for group in groups if group.slurm.partition == partition]
         asked = sum(group.nodes for group in own)
@@ -172,26 +172,26 @@ def _check_together(groups: Sequence[NodeGroup], found: Sequence[Nodes]) -> None
 
 
 def _room(group: Nodes, slurm: SlurmConfig) -> int:
-    """Return how many replicas have room on nodes."""
+    """Return the number of replicas that fit on nodes."""
     if _alone(slurm):
         return group.count
     return group.count * max(1, accelerators_in(group.gres) // accelerators_in(slurm.gres or ""))
 
 
 def _alone(slurm: SlurmConfig) -> bool:
-    """Return whether each replica has its nodes to itself, and not a share of accelerators."""
+    """Return whether each replica has exclusive nodes instead of a part of the accelerators."""
     asked = slurm.gres is not None and accelerators_in(slurm.gres) > 0
     return slurm.exclusive or slurm.mode != "array" or not asked
 
 
 def usable_of(members: Sequence[Nodes]) -> list[Nodes]:
-    """Return the nodes of a partition that may run something."""
+    """Return the usable nodes of a partition."""
     usable = [group for group in members if not group.state.startswith(UNUSABLE)]
-    return [group for group in usable if "*" not in group.state]  # * does not respond
+    return [group for group in usable if "*" not in group.state]  # *: does not respond
 
 
 def partition_of(slurm: SlurmConfig, found: Sequence[Nodes], where: str = "slurm") -> list[Nodes]:
-    """Return the nodes of the partition that is asked for. Raises UsageError: there is none."""
+    """Return the nodes of the requested partition. Raises UsageError if there is none."""
     names = ", ".join(sorted({group.partition for group in found})) or "none"
     if slurm.partition is None:
         members = [group for group in found if group.default]
@@ -207,7 +207,7 @@ def partition_of(slurm: SlurmConfig, found: Sequence[Nodes], where: str = "slurm
 
 
 def offers(gres: str, asked: str) -> bool:
-    """Return whether a node with ``gres`` has what is ``asked``, e.g. gpu:8 or gpu:h100:8."""
+    """Return whether a node with ``gres`` satisfies the request, e.g. gpu:8 or gpu:h100:8."""
     there = [_generic(entry) for entry in _entries(gres)]
     for name, kind, count in (_generic(entry) for entry in _entries(asked)):
         fitting = (n for other, k, n in there if other == name and kind in ("", k))
@@ -217,18 +217,18 @@ def offers(gres: str, asked: str) -> bool:
 
 
 def same_gres(one: str, other: str) -> bool:
-    """Return whether both ask for the same."""
+    """Return whether both request the same resources."""
     return sorted(map(_generic, _entries(one))) == sorted(map(_generic, _entries(other)))
 
 
 def accelerators_in(gres: str) -> int:
-    """Return how many accelerators a node with ``gres`` has."""
+    """Return the number of accelerators of a node with ``gres``."""
     entries = (_generic(entry) for entry in _entries(gres))
     return sum(count for name, _, count in entries if name in ACCELERATORS)
 
 
 def accelerator_name(gres: str) -> str:
-    """Return what SLURM calls the accelerators of ``gres``; "gpu" where it has none."""
+    """Return the SLURM name of the accelerators in ``gres``, or "gpu" if there are none."""
     names = (_generic(entry)[0] for entry in _entries(gres))
     return next((name for name in names if name in ACCELERATORS), ACCELERATORS[0])
 

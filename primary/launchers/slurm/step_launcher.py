@@ -1,4 +1,4 @@
-"""Running replicas as steps of jobs whose nodes the primary holds."""
+"""Launcher that runs replicas as steps of jobs whose nodes the primary holds."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import JobPhase
 
 KILL_SECONDS = 10.0
-"""How long srun may take to end its step before srun itself is ended."""
+"""Time in seconds for srun to end its step before srun itself is killed."""
 NODE_ERRORS = ("node failure", "launch for", "launch failed", "connection failure")
-"""srun's errors, in lower case, when it was the node: its status may then be 0."""
+"""Errors of srun, in lower case, about a node failure: its status may then be 0."""
 REFUSALS = (
     "unable to create step",
     "unable to confirm allocation",
     "expired or invalid job",
     "has expired",
 )
-"""srun's errors when SLURM gives it no step."""
+"""Errors of srun if SLURM creates no step."""
 BLOCKED = "waits for its node, on which SLURM counts a step that has ended as running"
 
 
 @dataclass(frozen=True, slots=True)
 class StepEnd:
-    """How a step ended, by srun."""
+    """End of a step as reported by srun."""
 
     step: Step
     status: int
@@ -70,31 +70,31 @@ class StepEnd:
 
     @property
     def of_node(self) -> bool:
-        """Whether srun reports that it was the node."""
+        """Whether srun reports a node failure."""
         return any(error in self.errors.lower() for error in NODE_ERRORS)
 
     @property
     def refused(self) -> bool:
-        """Whether SLURM gave no step, or not any more."""
+        """Whether SLURM created no step, or revoked it."""
         return any(error in self.errors.lower() for error in REFUSALS)
 
     @property
     def foreseen(self) -> bool:
-        """Whether the replica has reported why it ended, so that there is nothing to find out."""
+        """Whether the replica has reported the reason of its end, so no query is needed."""
         return self.status in FORESEEN_STATUSES and not self.of_node and not self.refused
 
     @property
     def reason(self) -> str:
-        """srun's errors where they explain the end, else its exit status."""
+        """Errors of srun if they explain the end, else its exit status."""
         return self.errors if self.of_node or self.refused else f"ended with status {self.status}"
 
 
 class StepLauncher(SlurmLauncher):
-    """Runs every replica as a step on nodes that are held, each started by an srun of its own.
+    """Runs every replica as a step on held nodes, each started by its own srun.
 
-    A step that runs needs no look at SLURM: its srun is a process of this machine. SLURM is asked,
-    once in 5 s at most, when a step ended as nobody foresaw and its nodes may be the reason, and
-    while nodes are waited for.
+    A running step needs no query of SLURM: its srun is a local process. SLURM is queried at most
+    once per 5 s, if a step ended unexpectedly and its nodes may be the cause, and while nodes are
+    pending.
     """
 
     def __init__(
@@ -108,12 +108,12 @@ class StepLauncher(SlurmLauncher):
         launch: int = 0,
         spawn: Spawn = spawn,
     ) -> None:
-        """Start nothing yet. As the base, and:
+        """Create a launcher without starting replicas.
 
         Args:
-            manifest, paths, client, rate_limit, launch: as the base.
-            allocation: where the nodes come from.
-            spawn: starts an srun.
+            manifest, paths, client, rate_limit, launch: as in the base class.
+            allocation: source of the nodes.
+            spawn: function that starts an srun.
         """
         super().__init__(manifest, paths, client, rate_limit, launch)
         self.queues = allocation.queues
@@ -124,18 +124,18 @@ class StepLauncher(SlurmLauncher):
         self._stale_steps = StaleSteps(step_prefix(manifest), client, rate_limit)
         self._pool = NodePool(manifest, allocation, client, self._stale_steps)
         self._steps: dict[str, Step] = {}
-        """Those that run."""
+        """Running steps."""
         self._stuck: set[str] = set()
-        """Replicas whose sruns waited for ever and were ended, to be started anew."""
+        """Replicas whose sruns were stuck and were ended; they are restarted."""
         self._unexplained: dict[str, StepEnd] = {}
-        """Steps that ended as nobody foresaw, until SLURM was asked about their nodes."""
+        """Steps that ended unexpectedly, until SLURM was queried about their nodes."""
         self._waiting: list[str] = []
-        """Replicas that are without nodes."""
+        """Replicas without nodes."""
         self._attempts: Counter[str] = Counter()
         self._ended_by_force: set[str] = set()
-        """Released replicas whose sruns were asked to end their steps."""
+        """Released replicas whose sruns were requested to end their steps."""
         self._no_more = False
-        """Whether SLURM has refused nodes in the place of lost ones."""
+        """Whether SLURM has rejected a request for replacement nodes."""
         self._killed_at: float | None = None
 
     def start(self) -> dict[str, str]:
@@ -181,7 +181,7 @@ class StepLauncher(SlurmLauncher):
         self._no_more = False
         self._interval = SHORTEST_SECONDS
         self._place()
-        # A replica that waits gets its nodes by a job that has no number yet, but its name.
+        # The job of a waiting replica has a name, but no number yet.
         placed = {name: step.place.job for name, step in self._steps.items()}
         return {name: placed.get(name, job_name(self._manifest)) for name in replicas}
 
@@ -200,7 +200,7 @@ class StepLauncher(SlurmLauncher):
         self._ended_by_force.update(replicas)
 
     def _queue(self) -> dict[int, str]:
-        """Have a job of each group that is held or waited for; return their numbers."""
+        """Ensure that each group has a held or pending job; return the numbers of the jobs."""
         self._take_untried()
         found = {job.group: job.id for job in reversed(self._pool.jobs) if job.held or job.waits}
         requested: list[str] = []
@@ -222,31 +222,31 @@ class StepLauncher(SlurmLauncher):
         return self._rate_limit.call(lambda: self._allocation.request(nodes, minutes, group))
 
     def _end_earlier(self) -> None:
-        """End the steps of an earlier primary, whose replicas this one's replace."""
-        end_sruns(step_prefix(self._manifest))  # One that waits would start its step later.
+        """End the steps of an earlier primary, whose replicas are replaced."""
+        end_sruns(step_prefix(self._manifest))  # A waiting srun would start its step later.
         what = "the run's earlier steps cannot be ended"
         answered(self._stale_steps.end_earlier, what, RETRY_HINT)
 
     def _take(self, job: Job) -> None:
-        """Start replicas on the nodes of a job that was granted."""
+        """Start replicas on the nodes of a granted job."""
         try:
             self._pool.take(job)
         except SchedulerSilentError as error:
-            self._silent(error)  # The next look finds it granted.
+            self._silent(error)  # The next query finds it granted.
         except UsageError as error:
             if not (self._attempts or self._launch):
-                raise  # The run cannot be what was asked for.
-            self.problem = str(error)  # It is looked at again.
+                raise  # The run cannot match the request.
+            self.problem = str(error)  # It is queried again.
         else:
             self._place()
 
     def _take_untried(self) -> None:
-        """Take the nodes of jobs that an earlier primary requested."""
+        """Adopt the nodes of jobs that an earlier primary requested."""
         for job in self._pool.untried():
             self._take(job)
 
     def _used(self) -> list[Place]:
-        """Return the places that no other replica can have now."""
+        """Return the places that are unavailable to other replicas."""
         ended = (end.step for end in self._unexplained.values())
         return [step.place for step in (*self._steps.values(), *ended)]
 
@@ -254,7 +254,7 @@ class StepLauncher(SlurmLauncher):
         return self._pool.places(replicas, self._used())
 
     def _place(self) -> None:
-        """Start replicas that wait on nodes that are free."""
+        """Start waiting replicas on free nodes."""
         for name, place in self._places(self._waiting).items():
             self._waiting.remove(name)
             if self._attempts[name]:
@@ -305,7 +305,7 @@ class StepLauncher(SlurmLauncher):
         return state
 
     def _call_if_due(self) -> None:
-        """Make one call of the client, if there is something to ask and it is time to."""
+        """Make one client call if there is a query and the rate limit allows it."""
         quiet = self._rate_limit.quiet_seconds
         if quiet < SHORTEST_SECONDS:
             return
@@ -353,7 +353,7 @@ class StepLauncher(SlurmLauncher):
             stuck = self._stale_steps.free()
             self.problem = None
         except SchedulerError as error:
-            self.problem = str(error)  # It is tried again.
+            self.problem = str(error)  # It is retried.
             return
         self._stuck.update(stuck)
         self._send(signal.SIGKILL, stuck)
@@ -365,7 +365,7 @@ class StepLauncher(SlurmLauncher):
             self._unexplained[name] = end
 
     def _final(self, end: StepEnd) -> ReplicaState:
-        """Return the state of a replica that is not started again."""
+        """Return the state of a replica that is not restarted."""
         node, status = str(end.step.place), end.status
         if end.refused:
             return ReplicaState(JobPhase.FAILED, node, end.reason, refused=True)
@@ -382,7 +382,7 @@ class StepLauncher(SlurmLauncher):
         return bool(self._unexplained or self._waiting or unknown_start)
 
     def _look(self) -> None:
-        """Ask SLURM what is held, and act on it."""
+        """Query the held jobs, and handle changes."""
         before = self._pool.jobs
         try:
             self._pool.jobs = list(self._rate_limit.call(self._allocation.look))
@@ -404,7 +404,7 @@ class StepLauncher(SlurmLauncher):
         self._place()
 
     def _queued(self, name: str) -> ReplicaState:
-        """Return the state of a replica that waits, by its group's jobs."""
+        """Return the state of a waiting replica from its group's jobs."""
         jobs = self._pool.of_group(self._pool.group(name))
         if self._attempts[name] or any(job.held for job in jobs):
             return self._states[name]
@@ -418,10 +418,10 @@ class StepLauncher(SlurmLauncher):
         return ReplicaState(JobPhase.FAILED, detail=detail)
 
     def _resolved(self, name: str, end: StepEnd) -> ReplicaState:
-        """Decide about a replica whose step ended as nobody foresaw."""
+        """Decide whether to restart a replica whose step ended unexpectedly."""
         place = end.step.place
         job = self._pool.job_at(place)
-        # A step may come too late for its job, whose nodes then nobody of the run has.
+        # A step may start too late for its job, so that no replica uses the job's nodes.
         failed = end.refused or (job is not None and job.state == "NODE_FAIL")
         failed &= (job is None or not job.held) and self._may_be_replaced()
         if not failed and (job is None or not job.held):
@@ -433,7 +433,7 @@ class StepLauncher(SlurmLauncher):
             detail = f"{','.join(gone)} left the allocation: {end.reason}"
             phase = JobPhase.REQUEUED if self.queues else JobPhase.LOST
             return ReplicaState(phase, str(place), detail)
-        if end.of_node:  # Neither the replica's doing, nor over: SLURM has not given it up.
+        if end.of_node:  # Neither the replica's fault nor final: SLURM still has the job.
             self._start(name, place)
             return ReplicaState(JobPhase.REQUEUED, str(place), f"{end.reason}; tried again")
         if died(end.status) and not end.refused and self._restarts[name] < MOST_RESTARTS:
@@ -444,7 +444,7 @@ class StepLauncher(SlurmLauncher):
         return self._final(end)
 
     def _may_be_replaced(self) -> bool:
-        """Return whether a job whose only node failed, which ends it, may have a successor."""
+        """Return whether a job that ended because its only node failed may be replaced."""
         return self.queues and any(job.held for job in self._pool.jobs)
 
     def ask_to_stop(self) -> None:
@@ -462,7 +462,7 @@ class StepLauncher(SlurmLauncher):
         if self._killed_at is None:
             self.ask_to_stop()
             self._killed_at = self._clock.monotonic()
-            self._send(signal.SIGTERM, self._steps)  # srun ends its step by force.
+            self._send(signal.SIGTERM, self._steps)  # srun kills its step.
         elif self._clock.monotonic() >= self._killed_at + KILL_SECONDS:
             self._send(signal.SIGKILL, self._steps)
 
@@ -484,6 +484,6 @@ class StepLauncher(SlurmLauncher):
 
 
 def _by_job(places: Sequence[Place]) -> list[Place]:
-    """Return for each job one place with all nodes of its places."""
+    """Return one place per job with all nodes of its places."""
     grouped = groupby(places, key=lambda place: place.job)
     return [Place(job, tuple(n for place in own for n in place.nodes)) for job, own in grouped]

@@ -1,9 +1,9 @@
-"""Replicas as steps of jobs that are held: the command of srun, its process, and stale steps.
+"""Replicas as steps of held jobs: the command of srun, its process, and stale steps.
 
-A stale step has ended, but SLURM counts it as running, so that a new one on its nodes waits for
-ever. A controller that is restarted while a step ends may never hear of that end. scancel ends such
-a step while its daemon is there to be told. Otherwise only its job's end does, and others start
-beside it (`srun --overlap`).
+A stale step has ended, but SLURM counts it as running, so a new step on its nodes waits forever.
+This happens if the controller restarts while a step ends. scancel ends a stale step if the step's
+daemon is still running. Otherwise it remains until the end of its job, and new steps overlap it
+(`srun --overlap`).
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ ON_THE_NODE = (
     f"trap '' USR1; [ -s \"$0\" ] || exit {UNSEEN_RUN_STATUS}; "
     f'[ -x "$1" ] || exit {UNSEEN_PYTHON_STATUS}; exec "$@"'
 )
-"""What a node's shell does before it becomes the replica: deaf to the request to stop until the
-replica listens, it looks for the run's records and for Python."""
+"""Shell script that runs on a node before it executes the replica: it ignores the stop signal until
+the replica handles it, and checks for the run's records and for Python."""
 SRUN = "srun: error: "
-"""How srun's own lines about errors begin, among those of what it runs."""
+"""Prefixes of srun's own error lines in the output of a step."""
 WAITING_MARKS = ("srun: ", "step creation", "retrying")
-"""Parts of srun's last line while it tries again to have its step started."""
+"""Parts of srun's last line while it retries to start its step."""
 TRIAL_SECONDS = 20
-"""The longest time that the step that tries the nodes waits until they are free."""
+"""Maximum time in seconds for which the test step waits for free nodes."""
 TAIL_BYTES = 4096
-"""The bytes at the end of a step's output in which srun's lines are looked for."""
+"""Bytes at the end of a step's output that are searched for srun's lines."""
 WATCH_SECONDS = 60.0
-"""How long a new step is watched. srun says within seconds that its nodes are not free."""
+"""Time for which a new step is monitored. srun reports within seconds that nodes are not free."""
 STALE_SECONDS = 20.0
-"""How long a step may take to end once it is cancelled. If it does end later, after all, it and its
-successor share the node for so long; what it still records is fenced."""
+"""Time for a cancelled step to end. If it ends later, it shares the node with its successor until
+then; its records are fenced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Nodes of one job that a replica is started on."""
+    """Nodes of one job on which a replica is started."""
 
     job: str
     nodes: tuple[str, ...]
     group: int = 0
-    """The number of the group of the run's nodes that they are of."""
+    """Number of the node group."""
 
     def __str__(self) -> str:
         return ",".join(self.nodes)
@@ -67,13 +67,13 @@ class Attempt:
 
     replica: str
     launch: int
-    """How often the primary had launched it before."""
+    """Number of previous launches."""
     restart: int
-    """How often it was started again since."""
+    """Number of restarts since the launch."""
 
 
 class Process(Protocol):
-    """A process that was started."""
+    """A started process."""
 
     @property
     def pid(self) -> int: ...
@@ -84,11 +84,11 @@ class Process(Protocol):
 
 
 Spawn = Callable[[Sequence[str], Path], Process]
-"""Starts a command whose output is appended to a file."""
+"""Starts a command and appends its output to a file."""
 
 
 def step_prefix(manifest: RunManifest) -> str:
-    """Return the beginning of the names of a run's steps."""
+    """Return the name prefix of a run's steps."""
     return f"{job_name(manifest)}-"
 
 
@@ -103,16 +103,16 @@ def step_command(
 ) -> list[str]:
     """Return the command that runs one attempt of a replica as a step.
 
-    It has its nodes whole: nothing else of the job runs there, and a step that asks for no part of
-    a node is given all of it.
+    It uses whole nodes: nothing else of the job runs there, and a step that requests no part of a
+    node gets all of it.
 
     Args:
-        manifest: the run.
-        paths: where it keeps its records.
-        attempt: of which replica, and its number.
-        place: where.
-        first_host: the first node's host name, by which the others of several find it.
-        overlap: whether to start beside steps that SLURM counts as running there.
+        manifest: manifest of the run.
+        paths: paths of the run directory.
+        attempt: attempt of the replica.
+        place: job and nodes.
+        first_host: host name of the first node, at which the nodes rendezvous if there are several.
+        overlap: whether to overlap steps that SLURM counts as running there.
     """
     root = str(paths.root)
     replica = [sys.executable, "-m", "aiperf_hpc.replica", root, "--replica", attempt.replica]
@@ -124,7 +124,7 @@ def step_command(
 
 
 def _rendezvous(manifest: RunManifest, place: Place, first_host: str) -> list[str]:
-    """Return how Torch's ranks are told where to meet: SLURM only tells them where srun is."""
+    """Return the rendezvous variables of Torch's ranks: SLURM only provides the host of srun."""
     replica = manifest.config.replica
     if replica.ranks == 1 or replica.collective != "torch":
         return []
@@ -135,15 +135,15 @@ def _rendezvous(manifest: RunManifest, place: Place, first_host: str) -> list[st
 def trial_command(
     manifest: RunManifest, place: Place, count: int = 0, *, overlap: bool = False
 ) -> list[str]:
-    """Return a step that only prints where it runs, with the options of those that work.
+    """Return the command of a test step that prints its hosts, with the options of real steps.
 
-    It is refused, rather than waiting, when the nodes are not free within ``TRIAL_SECONDS``.
+    It fails instead of waiting if the nodes are not free within ``TRIAL_SECONDS``.
 
     Args:
-        manifest: the run.
+        manifest: manifest of the run.
         place: a job, and its nodes if they are known.
-        count: how many nodes the job has, where their names are not known.
-        overlap: whether to start beside steps that SLURM counts as running there.
+        count: number of nodes of the job if their names are unknown.
+        overlap: whether to overlap steps that SLURM counts as running there.
     """
     own = [
         f"--immediate={TRIAL_SECONDS}",
@@ -177,13 +177,13 @@ def _srun(
 
 
 def _job_options(job: str) -> list[str]:
-    """Return how srun is told whose nodes they are: a component's number is not enough for it."""
+    """Return the srun options that select the job: a component's number does not suffice."""
     leader, _, component = job.partition("+")
     return [f"--jobid={leader}", *([f"--het-group={component}"] if component else [])]
 
 
 def spawn(command: Sequence[str], log: Path) -> Process:
-    """Start a command in a session of its own, so that it outlives its primary."""
+    """Start a command in its own session, so that it outlives its primary."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         return subprocess.Popen(
@@ -197,9 +197,9 @@ def spawn(command: Sequence[str], log: Path) -> Process:
 
 
 def end_sruns(prefix: str) -> None:
-    """End the sruns of this user on this host whose steps' names begin so; steps that run go on."""
+    """Kill this user's local sruns of steps with this name prefix; running steps continue."""
     for process in psutil.process_iter():
-        with suppress(psutil.Error):  # It has ended, or is another user's.
+        with suppress(psutil.Error):  # It has ended, or belongs to another user.
             command = process.cmdline()
             named = any(word.startswith(f"--job-name={prefix}") for word in command)
             if named and Path(command[0]).name == "srun" and process.uids().real == os.getuid():
@@ -208,22 +208,22 @@ def end_sruns(prefix: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that was started."""
+    """A started step."""
 
     attempt: Attempt
     place: Place
     process: Process
     log: Path
     begins: int
-    """The size of the output when it was started, bytes."""
+    """Size of the output file at the start of the step, in bytes."""
 
     def srun_errors(self) -> str:
-        """Return srun's own last errors, in one line."""
+        """Return the last error messages of srun itself in one line."""
         own = [line.removeprefix(SRUN) for line in self._last_lines() if line.startswith(SRUN)]
         return "; ".join(dict.fromkeys(line.strip() for line in own))
 
     def waits(self) -> bool:
-        """Return whether SLURM has not started it so far, because its nodes are not free."""
+        """Return whether SLURM has not started the step because its nodes are not free."""
         lines = self._last_lines()
         return bool(lines) and all(word in lines[-1] for word in WAITING_MARKS)
 
@@ -234,45 +234,45 @@ class Step:
                 file.seek(max(self.begins, size - TAIL_BYTES))
                 return file.read().decode("utf-8", "replace").splitlines()
         except OSError:
-            return []  # Then its exit status has to do.
+            return []  # Then its exit status must suffice.
 
 
 class StaleSteps:
-    """Finds the stale steps that block a run's steps on nodes where it had steps before."""
+    """Finds stale steps that block a run's steps on nodes that it used before."""
 
     def __init__(self, prefix: str, client: SlurmClient, rate_limit: RateLimit) -> None:
-        """Watch nothing yet; ``prefix`` begins the names of the run's steps."""
+        """Create a monitor without steps; ``prefix`` is the name prefix of the run's steps."""
         self._prefix = prefix
         self._client = client
         self._rate_limit = rate_limit
         self._clock = rate_limit.clock
         self._used: set[tuple[str, str]] = set()
-        """Jobs and nodes on which the run has had a step."""
+        """Jobs and nodes on which the run had a step."""
         self._watched: dict[str, tuple[Step, float]] = {}
-        """The last step of each replica, and since when."""
+        """Last step of each replica, with its start time."""
         self._found: list[str] = []
-        """What is to be ended."""
+        """Steps to cancel."""
         self._cancelled: dict[str, float] = {}
-        """What was, and when."""
+        """Cancelled steps, with the time."""
         self._stale: set[tuple[str, str]] = set()
-        """Jobs and nodes on which SLURM counts a step that nothing ends."""
+        """Jobs and nodes with a stale step that cannot be ended."""
         self.blocked: frozenset[str] = frozenset()
-        """Replicas whose step waits, when that was last looked at."""
+        """Replicas whose step was waiting at the last check."""
 
     def started(self, step: Step) -> None:
-        """Watch a step, unless it is the first one on its nodes."""
+        """Monitor a step, unless it is the first one on its nodes."""
         place = {(step.place.job, node) for node in step.place.nodes}
         if place & self._used:
             self._watched[step.attempt.replica] = step, self._clock.monotonic()
         self._used |= place
 
     def ended(self, replica: str) -> None:
-        """Watch a replica's step no longer."""
+        """Stop monitoring a replica's step."""
         self._watched.pop(replica, None)
         self.blocked -= {replica}
 
     def look(self) -> bool:
-        """Read the output of sruns; return whether any step waits. SLURM is not asked."""
+        """Read the output of sruns; return whether any step waits, without a query of SLURM."""
         now = self._clock.monotonic()
         waits = {name for name, (step, _) in self._watched.items() if step.waits()}
         self._watched = {
@@ -284,11 +284,11 @@ class StaleSteps:
         return bool(waits)
 
     def overlaps(self, place: Place) -> bool:
-        """Return whether a step can start at a place only beside one that nothing ends."""
+        """Return whether a step at a place must overlap a step that cannot be ended."""
         return not self._stale.isdisjoint(_nodes_of(place.job, place.nodes))
 
     def end_earlier(self) -> None:
-        """End the steps of an earlier primary, and wait until they have ended or are stale.
+        """Cancel the steps of an earlier primary, and wait until they have ended or are stale.
 
         Raises SchedulerError.
         """
@@ -300,10 +300,9 @@ class StaleSteps:
         self._give_up(there)
 
     def free(self) -> list[str]:
-        """Find the steps that are in the way or, if that is done, end them. One call of a client.
+        """Find the blocking steps or, if they are known, cancel them. One client call.
 
-        Return the replicas whose steps will wait for ever and are to be started anew. Raises
-        SchedulerError.
+        Return the replicas whose steps are stuck and must be restarted. Raises SchedulerError.
         """
         now = self._clock.monotonic()
         if self._found:
@@ -312,7 +311,7 @@ class StaleSteps:
             self._cancelled |= dict.fromkeys(found, now)
             return []
         there = self._steps()
-        # What still waits now is not among those that SLURM told of.
+        # Steps that still wait are not among the steps that SLURM reported.
         waiting = {name: step.place for name, (step, _) in self._watched.items() if step.waits()}
         in_the_way = [each for each in there if any(_is_at(each, at) for at in waiting.values())]
         self._found = [each.id for each in in_the_way if each.id not in self._cancelled]
@@ -342,5 +341,5 @@ def _is_at(step: RunningStep, place: Place) -> bool:
 
 
 def _nodes_of(job: str, nodes: Sequence[str]) -> set[tuple[str, str]]:
-    """Return nodes with their job's number, which all components of a heterogeneous job share."""
+    """Return nodes with their job's number, which components of a heterogeneous job share."""
     return {(job.partition("+")[0], node) for node in nodes}
