@@ -1,4 +1,4 @@
-"""Datasets: real samples, each with its SHA-256."""
+"""Datasets of real samples, each identified by its SHA-256."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiperf_hpc.replica.data.base import Batch, Dataset
 
 __all__ = ["Batch", "Dataset", "dataset_names", "load_dataset"]
 
-# By name: a replica imports the module of its dataset only.
+# By name: a replica imports only the module of its dataset.
 _LOADERS = {
     "imagenet": ("imagenet.dataset", "load"),
     "weather_boxes": ("weather.datasets", "load_boxes"),
@@ -29,7 +29,7 @@ _LOADERS = {
 
 
 def dataset_names() -> list[str]:
-    """Return the names that ``load_dataset`` knows."""
+    """Return the names of the datasets that ``load_dataset`` supports."""
     return sorted(_LOADERS)
 
 
@@ -39,11 +39,11 @@ def load_dataset(config: DatasetConfig, cores: int, engine: str = "tensorflow") 
     Args:
         cores: logical CPUs that reading may use; with ``config.parallel_transforms`` it bounds
             the parallel decoding of ImageNet. The other datasets need one core.
-        engine: what trains on it, which decides what reads ImageNet.
+        engine: name of the training engine, which determines the reader of ImageNet.
 
     Raises:
-        DatasetError: the dataset's folder is missing, unreadable, damaged or of other content; or
-            one is given to a dataset that is in none.
+        DatasetError: the dataset's folder is missing, unreadable or damaged, or has other content;
+            or a folder is given for a dataset without one.
     """
     if config.path is not None and config.name not in PREPARED_DATASETS:
         raise DatasetError(
@@ -52,6 +52,6 @@ def load_dataset(config: DatasetConfig, cores: int, engine: str = "tensorflow") 
         )
     module, function = _LOADERS[config.name]
     load = getattr(importlib.import_module(f"{__name__}.{module}"), function)
-    # ImageNet's reader is the engine's own; the others give arrays.
+    # ImageNet has a reader for each engine; the other datasets return arrays.
     further = (engine,) if config.name == "imagenet" else ()
     return cast("Dataset", load(config, cores, *further))

@@ -52,11 +52,11 @@ _VERIFIERS: dict[str, Callable[[Path, int, ShowProgress], Verification]] = {
 """Functions that verify every sample of a folder of shards."""
 
 BROKEN = 1
-"""Exit status if a verification found something broken."""
+"""Exit status if a verification found broken files."""
 
 
 class TextReporter:
-    """Writes lines to standard output and complaints to standard error. Threads may share it."""
+    """Writes lines to standard output and problems to standard error. Threads may share it."""
 
     def say(self, line: str) -> None:
         """Report a line."""
@@ -68,11 +68,11 @@ class TextReporter:
         sys.stderr.write(f"aiperf: {line}\n")
 
     def progress(self, progress: Progress) -> None:
-        """Show nothing: events have it."""
+        """Show nothing: progress is part of the events."""
 
 
 class EventReporter(TextReporter):
-    """Writes events to standard output: JSON objects, a line each, whose only key is the kind.
+    """Writes events to standard output: one JSON object per line, whose only key is the kind.
 
     The kinds are ``line`` and ``complaint``, with a text, and ``progress``, with a ``Progress``.
     """
@@ -90,7 +90,7 @@ class EventReporter(TextReporter):
         self._write("progress", asdict(progress))
 
     def _write(self, kind: str, value: object) -> None:
-        # The reader may have exited; the work goes on.
+        # The reader may have exited; the work continues.
         with self._lock, suppress(OSError):
             sys.stdout.write(json.dumps({kind: value}) + "\n")
             sys.stdout.flush()
@@ -224,7 +224,7 @@ def _verify(arguments: argparse.Namespace, reporter: TextReporter) -> int:
 
 
 def _verify_by_loading(name: str, folder: Path, reporter: TextReporter) -> int:
-    """Verify a dataset that is read to its last byte when it is loaded."""
+    """Verify a dataset that is read completely when it is loaded."""
     config = DatasetConfig.model_validate({"name": name, "path": folder})
     try:
         info = load_dataset(config, _cores()).info

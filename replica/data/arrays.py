@@ -20,7 +20,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Labelled images: ``images`` is uint8 (samples, height, width, channels), ``labels``
+    """Labeled images: ``images`` is uint8 (samples, height, width, channels), ``labels``
     uint8 (samples,)."""
 
     images: Bytes
@@ -29,7 +29,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Normalization:
-    """Mean and standard deviation of the training pixels, in raw pixel units, a channel each."""
+    """Mean and standard deviation of the training pixels per channel, in raw pixel units."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -37,7 +37,7 @@ class Normalization:
     def apply(self, images: Bytes) -> Floats:
         """Return (images - mean) / std in float32, in the shape of ``images``."""
         *samples, width, channels = images.shape
-        # A whole line of pixels at once: numpy is slow along an axis of three channels.
+        # One line of pixels at a time: numpy is slow along an axis of three channels.
         floats = images.reshape(*samples, width * channels).astype(np.float32)
         floats -= np.tile(np.asarray(self.mean, np.float32), width)
         floats /= np.tile(np.asarray(self.std, np.float32), width)
@@ -45,7 +45,7 @@ class Normalization:
 
     @property
     def scaling(self) -> Scaling:
-        """The same as a multiplication and an addition, to be done where an engine computes."""
+        """The normalization as a multiplication and an addition, for execution on a device."""
         factors = tuple(1.0 / deviation for deviation in self.std)
         shifts = (-mean / deviation for mean, deviation in zip(self.mean, self.std, strict=True))
         return Scaling(factors, tuple(shifts))
@@ -53,16 +53,16 @@ class Normalization:
 
 @dataclass(frozen=True, slots=True)
 class Augmentation:
-    """Pad with black by ``pad`` pixels a side, crop back at random, mirror half of the images.
+    """Pad with black by ``pad`` pixels per side, crop back at random, mirror half of the images.
 
-    The padding is black before the normalization, as it is for a camera.
+    The padding is black before the normalization, as in a camera image.
     """
 
     pad: int
     mirror: bool
 
     def draw(self, samples: int, seed: int, epoch: int) -> Moves:
-        """Draw where each of a training set's samples is moved in one epoch."""
+        """Sample the crops and mirrorings of all training samples in one epoch."""
         span = 2 * self.pad + 1
         mirrored = rng.integers(samples, 2, Purpose.MIRROR, seed, epoch) == 1
         return Moves(
@@ -72,10 +72,10 @@ class Augmentation:
         )
 
     def apply(self, images: Bytes, moves: Moves) -> Bytes:
-        """Return the images moved, in the shape they came in: (samples, height, width, channels).
+        """Return the augmented images, in the same shape: (samples, height, width, channels).
 
-        All of them are gathered in one indexing of the padded images; a mirror image is the same
-        gathering with its columns counted backwards.
+        One indexing operation gathers all of them from the padded images; for a mirror image, the
+        column indices are reversed.
         """
         count, height, width, _ = images.shape
         sides = (self.pad, self.pad)
@@ -91,7 +91,7 @@ class Augmentation:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Where each of some samples is moved to: three arrays of one length.
+    """Crops and mirrorings of several samples: three arrays of equal length.
 
     ``down`` and ``right`` are the crop's corner in the padded image, in pixels from its top left.
     """
@@ -101,16 +101,16 @@ class Moves:
     mirrored: NDArray[np.bool_]
 
     def of(self, chosen: NDArray[np.intp]) -> Moves:
-        """Return the moves of the chosen samples."""
+        """Return the crops and mirrorings of the chosen samples."""
         return Moves(self.down[chosen], self.right[chosen], self.mirrored[chosen])
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayDataset:
-    """A dataset held in memory as bytes and normalised a batch at a time.
+    """A dataset stored in memory as bytes and normalized batch by batch.
 
-    A sample's move in an epoch is drawn for the sample, not for its place in the order, so it is
-    the same at every batch size.
+    The augmentation of a sample in an epoch depends on the sample and not on its place in the
+    order, so that it is the same for every batch size.
     """
 
     info: DatasetInfo
@@ -120,7 +120,7 @@ class ArrayDataset:
     augmentation: Augmentation | None
 
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
-        """Yield every training sample once, in the order and augmentation of (seed, epoch)."""
+        """Yield every training sample once; (seed, epoch) determine order and augmentation."""
         return prefetched(self._train(epoch, batch_size, seed, part))
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:

@@ -1,4 +1,4 @@
-"""What a dataset is to the trainer: samples in batches, in a reproducible order."""
+"""The trainer's interface to datasets: samples in batches, in a reproducible order."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Floats = NDArray[np.float32]
 
 
 class Scaling(NamedTuple):
-    """What real numbers bytes stand for: byte * scale + shift, each channel its own."""
+    """Conversion of bytes to real numbers: byte * scale + shift, separately for each channel."""
 
     scale: tuple[float, ...]
     shift: tuple[float, ...]
 
     def line(self, width: int) -> tuple[Floats, Floats]:
-        """Return factors and addends of a line of so many pixels, (width * channels,).
+        """Return factors and addends of a line of ``width`` pixels, (width * channels,).
 
-        A whole line at once, because arithmetic along an axis of three channels is slow.
+        They cover a whole line because arithmetic along an axis of three channels is slow.
         """
         return _line(self, width)
 
@@ -37,15 +37,15 @@ def _line(scaling: Scaling, width: int) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class Pixels:
-    """Real numbers as the bytes that they are made of, a quarter of what they are themselves.
+    """Real numbers stored as the bytes that they are computed from, a quarter of their size.
 
-    Engines bring the bytes to their device and make the numbers there: as float32, by one
-    multiplication and one addition that each round, so that they are the same bits everywhere.
-    numpy takes this as the array of the numbers.
+    Engines copy the bytes to their device and compute the numbers there in float32, by one
+    multiplication and one addition with separate rounding, so that results are bitwise equal on
+    all devices. numpy converts an instance to the array of the numbers.
     """
 
     bytes: NDArray[np.uint8]
-    """(samples, \\*places, width, channels)."""
+    """Bytes of shape (samples, \\*places, width, channels)."""
     scaling: Scaling
 
     @property
@@ -53,8 +53,8 @@ class Pixels:
         return self.bytes.shape
 
     def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> NDArray[Any]:
-        """Return the numbers, float32 unless another type is asked for."""
-        del copy  # It is always one.
+        """Return the numbers as ``dtype``, by default float32."""
+        del copy  # The result is always a copy.
         *samples, width, channels = self.bytes.shape
         scale, shift = self.scaling.line(width)
         floats = self.bytes.reshape(*samples, width * channels) * scale
@@ -63,45 +63,45 @@ class Pixels:
 
 
 class Batch(NamedTuple):
-    """Some samples, ready for an engine: named arrays, each (samples, \\*shape).
+    """Samples ready for an engine: named arrays, each (samples, \\*shape).
 
-    Names, shapes and types are those of the dataset's ``DatasetInfo``. The arrays are numpy's, or
-    tensors of the framework whose own pipeline made them; inputs may be ``Pixels``, which stand for
+    The dataset's ``DatasetInfo`` defines names, shapes and types. The arrays are numpy arrays or
+    tensors of the framework whose pipeline created them; inputs may be ``Pixels``, which represent
     float32.
     """
 
     inputs: Mapping[str, Any]
-    """What the network reads, by the names of its input nodes."""
+    """Inputs of the network by the names of its input nodes."""
     targets: Mapping[str, Any]
-    """What the loss compares its output with, by the objective's names."""
+    """Targets of the loss by the objective's names."""
     of: int | None = None
-    """The number of samples in the whole batch, of which this is one rank's part."""
+    """Number of samples in the whole batch if this is one rank's part of it."""
 
     @property
     def size(self) -> int:
-        """The number of samples."""
+        """Number of samples."""
         return next((int(array.shape[0]) for array in self.targets.values()), 0)
 
     @property
     def whole(self) -> int:
-        """The number of samples that all ranks together have in this batch."""
+        """Number of samples in this batch over all ranks."""
         return self.size if self.of is None else self.of
 
 
 def labelled_images(images: Any, labels: Any, of: int | None = None) -> Batch:  # noqa: ANN401
-    """Return a batch of images that each have one class.
+    """Return a batch of images with one class each.
 
     Args:
-        images: float32 (samples, height, width, channels), normalised, of any framework, or
+        images: normalized images, float32 (samples, height, width, channels) of any framework, or
             ``Pixels``.
-        labels: int32 (samples,).
-        of: the samples of the whole batch, where this is one rank's part.
+        labels: classes, int32 (samples,).
+        of: number of samples in the whole batch if this is one rank's part of it.
     """
     return Batch({"image": images}, {"label": labels}, of)
 
 
 def empty_batch(info: DatasetInfo, samples: int) -> Batch:
-    """Return a batch of a dataset with room for a number of samples, all of one shape."""
+    """Return an uninitialized batch for a number of samples of equal shape."""
     arrays = {
         name: np.empty((samples, *(size or 1 for size in spec.shape)), spec.dtype)
         for name, spec in (info.inputs | info.targets).items()
@@ -116,10 +116,10 @@ class Part(NamedTuple):
     ranks: int = 1
 
     def bounds(self, samples: int) -> tuple[int, int]:
-        """Return the first of this rank's samples in a batch of so many, and the one after.
+        """Return the first and one past the last of this rank's samples in a batch of ``samples``.
 
-        The first ranks have one more when they do not divide evenly; so no rank ever has more
-        of a smaller batch than of a larger one.
+        If they do not divide evenly, the first ranks have one more. No rank has more samples of a
+        smaller batch than of a larger one.
         """
         each, left = divmod(samples, self.ranks)
         first = self.rank * each + min(self.rank, left)
@@ -143,14 +143,14 @@ class Dataset(Protocol):
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every training sample exactly once; the last batch may be smaller.
 
-        The order and the augmentation depend on ``seed`` and ``epoch`` alone. Of each batch of
-        ``batch_size`` samples a rank is given its part; a part without a sample is left out.
+        The order and the augmentation depend only on ``seed`` and ``epoch``. A rank receives its
+        part of each batch of ``batch_size`` samples; empty parts are omitted.
         """
         ...
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
-        """Yield every validation sample exactly once, in one fixed order, not augmented.
+        """Yield every validation sample exactly once, in a fixed order and without augmentation.
 
-        Of each batch a rank is given its part, as in ``train``.
+        A rank receives its part of each batch, as in ``train``.
         """
         ...

@@ -1,9 +1,9 @@
-"""What a network is worth that has learnt nothing: a trivial predictor on the same samples.
+"""Baseline of a measure: the result of a trivial predictor on the validation samples.
 
-A trivial predictor reads no input, so that what it reaches follows from the targets alone. Those
-of the validation samples are looked at while a network is evaluated on them, each rank at its own
-part: nothing is read twice. Each measure names its predictor (``Measure.baseline``), and has a row
-here that says what it adds up.
+A trivial predictor reads no input, so that its result depends only on the targets. The targets are
+collected while a network is evaluated, on each rank for its own part, and no sample is read twice.
+Each measure names its predictor (``Measure.baseline``), and ``PREDICTORS`` defines how to compute
+its result.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from aiperf_hpc.run.records import BaselineMeasured
 from aiperf_hpc.trial import DatasetInfo
 
 MOST_CLASSES = 1000
-"""Classes of boxes: more than any dataset has that is known here."""
+"""Maximum number of box classes; no supported dataset has as many."""
 
 Targets = Mapping[str, NDArray[Any]]
-"""A batch's, by the objective's names: each (samples, \\*shape)."""
+"""Targets of a batch by the objective's names, each (samples, \\*shape)."""
 Totals = NDArray[np.float64]
 
 
@@ -34,13 +34,13 @@ class Predictor:
     """A predictor that reads no input."""
 
     totals: Callable[[Targets, DatasetInfo], Totals]
-    """What is added up over batches and ranks, of a batch's targets; of no samples, zeros."""
+    """Returns a batch's totals, which are summed over batches and ranks; zeros for no samples."""
     sums: Callable[[Totals], dict[str, float]]
-    """The measure's sums, of the totals of all samples."""
+    """Returns the measure's sums from the totals of all samples."""
 
 
 def _of_each_class(targets: Targets, info: DatasetInfo) -> Totals:
-    """Return how many samples have each class, (classes,)."""
+    """Return the number of samples per class, (classes,)."""
     classes = _classes(info)
     counts = np.bincount(targets["label"], minlength=classes)
     if len(counts) > classes:
@@ -49,15 +49,16 @@ def _of_each_class(targets: Targets, info: DatasetInfo) -> Totals:
 
 
 def _from_zeros(targets: Targets, _: DatasetInfo) -> Totals:
-    """Return the sum of all distances from zero, and the number of values."""
+    """Return the sum of all absolute values, and the number of values."""
     values = np.abs(targets["values"], dtype=np.float64)
     return np.array([values.sum(), values.size], np.float64)
 
 
 def _of_background(targets: Targets, info: DatasetInfo) -> Totals:
-    """Return the sum over samples of what class 0 everywhere is worth, (1,).
+    """Return the sum over samples of the mean IoU of predicting class 0 everywhere, (1,).
 
-    Class 0 is found in all pixels, and there in some; another is right where it is not there.
+    The IoU of class 0 is its fraction of the pixels. The IoU of another class is 1 if the mask
+    does not contain it, else 0.
     """
     mask, classes = targets["mask"], _classes(info)
     ratios = [(mask == 0).mean(axis=(1, 2), dtype=np.float64)]
@@ -72,7 +73,7 @@ def _classes(info: DatasetInfo) -> int:
 
 
 def _of_boxes(targets: Targets, _: DatasetInfo) -> Totals:
-    """Return how many boxes each class has, of as many classes as there may be."""
+    """Return the number of boxes per class, (MOST_CLASSES,)."""
     classes = targets["boxes"][..., -1]
     return np.bincount(classes[classes >= 0], minlength=MOST_CLASSES).astype(np.float64)
 
@@ -95,18 +96,18 @@ PREDICTORS: dict[str, Predictor] = {
 
 
 class Baseline(Protocol):
-    """Measures, over one evaluation, what a trivial predictor reaches."""
+    """Measures the result of a trivial predictor during an evaluation."""
 
     def watched(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Yield the batches of an evaluation that is to be measured; what was measured before is
-        forgotten."""
+        """Yield the batches of an evaluation and measure them; earlier measurements are
+        discarded."""
         ...
 
     def measured(self) -> BaselineMeasured:
-        """Return what was found, once all batches were evaluated.
+        """Return the result after all batches were evaluated.
 
         Raises:
-            DatasetError: they were not all validation samples.
+            DatasetError: the batches did not contain all validation samples.
         """
         ...
 
@@ -123,10 +124,10 @@ class Tally:
             for name, spec in objective.targets.items()
         }
         self.totals = self._of(self._nothing, 0)
-        """The number of samples, and what the predictor adds up."""
+        """Number of samples, followed by the predictor's totals."""
 
     def watched(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Return the same batches; each is added when it is taken."""
+        """Return the same batches; each is added to the totals when it is read."""
         self.totals = self._of(self._nothing, 0)
         return map(self._added, batches)
 
@@ -140,7 +141,7 @@ class Tally:
         return np.concatenate([[samples], self._predictor.totals(targets, self._info)])
 
     def measured(self) -> BaselineMeasured:
-        """Return what the totals come to."""
+        """Return the result from the totals."""
         samples, wanted = round(float(self.totals[0])), self._info.validation_samples
         if samples != wanted:
             raise DatasetError(f"an evaluation had {samples} of {wanted} validation samples")
@@ -149,5 +150,5 @@ class Tally:
 
 
 def has_baseline(objective: Objective) -> bool:
-    """Return whether there is a trivial predictor for what a network is trained for."""
+    """Return whether the objective's measure has a trivial predictor."""
     return objective.measure in PREDICTORS

@@ -1,4 +1,4 @@
-"""Batches in order, made by threads ahead of their use."""
+"""Batches in order, prefetched by threads."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from aiperf_hpc.replica.data.base import Batch, Part
 
 DEPTH = 2
-"""Batches that are ready ahead of their use."""
+"""Number of prefetched batches."""
 T = TypeVar("T")
 
 
 def rank_parts(order: NDArray[np.intp], batch_size: int, part: Part) -> Iterator[NDArray[np.intp]]:
-    """Yield a rank's part of each batch of samples in an order; empty parts are left out."""
+    """Yield a rank's part of each batch of samples in an order; empty parts are omitted."""
     for start in range(0, len(order), batch_size):
         own = part.of(order[start : start + batch_size])
         if len(own):
@@ -26,9 +26,9 @@ def rank_parts(order: NDArray[np.intp], batch_size: int, part: Part) -> Iterator
 
 
 def prefetched(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yield the same batches in the same order, made by a thread that ends with this iterator.
+    """Yield the same batches in the same order, read by a thread that ends with this iterator.
 
-    An exception is raised in the place of the batch that caused it.
+    An exception is raised in place of the batch that caused it.
     """
     with ThreadPoolExecutor(1, "batches") as thread:
         pending = deque(thread.submit(next, batches, None) for _ in range(DEPTH))
@@ -43,13 +43,13 @@ def filled(
     fill: Callable[[T, Batch, int], None],
     threads: int,
 ) -> Iterator[Batch]:
-    """Yield batches whose samples threads fill in, enough of them ahead to keep all threads busy.
+    """Yield batches whose samples are read by threads, with enough prefetched to use all threads.
 
     Args:
-        parts: the samples of each batch.
-        empty: returns a batch with room for a number of samples.
-        fill: puts a sample into its place in a batch.
-        threads: number of samples that are read at once; no sample depends on it.
+        parts: sample numbers of each batch.
+        empty: returns an uninitialized batch for a number of samples.
+        fill: writes a sample into its place in a batch.
+        threads: number of samples read concurrently; no sample depends on it.
     """
     pending: deque[tuple[Batch, list[Future[None]]]] = deque()
     with ThreadPoolExecutor(threads, "samples") as pool:

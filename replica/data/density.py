@@ -1,17 +1,16 @@
-"""Fields of matter density made by formulas, to learn two cosmological parameters from.
+"""Synthetic fields of matter density, for the regression of two cosmological parameters.
 
-They stand in for CosmoFlow's volumes, which come from simulations of gravity: they have the same
-layout (counts in cells at four redshifts, of which a network reads ln(1 + counts)) and the same
-kind of targets.
+They replace CosmoFlow's volumes, which come from simulations of gravity. Layout (counts in cells at
+four redshifts; a network reads ln(1 + counts)) and targets are of the same kind.
 
-A sample is a flat universe whose Omega_m and sigma_8 are drawn; n_s, h and the density of baryons
-are fixed. Its linear power spectrum is k^n_s T(k)^2 with the transfer function of Eisenstein and Hu
-1998 without wiggles (equations 26 and 28 to 31), of the amplitude that sigma_8 asks for. White
-noise weighted by it is the field at redshift 0; at the others it is smaller by the factor of
-growth (Carroll, Press and Turner 1992, equation 29). The density is its exponential, of mean 1, and
-a cell's count is a normal number about the expected one, with its variance, rounded: Poisson's
-distribution for many particles. Samples are made when they are read first, and kept in memory as
-far as it is not much.
+A sample is a flat universe with sampled Omega_m and sigma_8; n_s, h and the density of baryons are
+fixed. Its linear power spectrum is k^n_s T(k)^2 with the no-wiggle transfer function of Eisenstein
+and Hu 1998 (equations 26 and 28 to 31), normalized to sigma_8. The field at redshift 0 is white
+noise weighted by this spectrum; the growth factor scales it to the other redshifts (Carroll, Press
+and Turner 1992, equation 29). The density is the exponential of the field, normalized to mean 1. A
+cell's count is a rounded normal number whose mean and variance are the expected count, which
+approximates the Poisson distribution for many particles. Samples are generated when they are first
+read and cached in memory up to a limit.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ from aiperf_hpc.replica.data.rng import Purpose
 
 REDSHIFTS = (0.0, 0.5, 1.5, 3.0)
 CELL = 16.0
-"""The side of a cell, in Mpc/h: 32 of them are 512 Mpc/h."""
+"""Side of a cell in Mpc/h: 32 cells are 512 Mpc/h."""
 PARTICLES = 64.0
-"""Expected in a cell."""
+"""Mean number of particles in a cell."""
 OMEGA_M, OMEGA_M_RANGE = 0.3, 0.2
 SIGMA_8, SIGMA_8_RANGE = 0.8, 0.2
-"""The middle of what is drawn, and how far it goes: that of the Quijote simulations
+"""Center and half-width of the sampled intervals, as in the Quijote simulations
 (Villaescusa-Navarro et al. 2020, section 2.4)."""
 N_S, H, OMEGA_B_H2, T_CMB = 0.97, 0.68, 0.0224, 2.7255
 FORMULA = 2
-"""The version of the formulas; part of the SHA-256."""
+"""Version of the formulas, part of the SHA-256."""
 
 _MOST = (1 << 15) - 1
 
@@ -56,21 +55,21 @@ Counts = NDArray[np.int16]
 
 
 class Universe(NamedTuple):
-    """What is drawn for a sample."""
+    """Sampled parameters of a universe."""
 
     omega_m: float
     sigma_8: float
 
     @classmethod
     def of(cls, targets: Doubles) -> Universe:
-        """Return the universe of two targets in [-1, 1)."""
+        """Return the universe for two targets in [-1, 1)."""
         first, second = targets.tolist()
         return cls(OMEGA_M + OMEGA_M_RANGE * first, SIGMA_8 + SIGMA_8_RANGE * second)
 
 
 def load(config: DatasetConfig, cores: int) -> GeneratedDataset:
-    """Return the volumes of the configured size, float32 (size, size, size, 4), and two numbers."""
-    del cores  # One core makes some 60 volumes of 32 cells a side in a second, once each.
+    """Return a dataset of volumes, float32 (size, size, size, 4), with two targets each."""
+    del cores  # One core generates about 60 volumes of 32 cells per side per second, once each.
     size = config.image_size
     cache = SampleCache(
         lambda part, sample: make_counts(draw_targets(part, sample), size, part, sample),
@@ -88,16 +87,16 @@ def make_counts(targets: Doubles, size: int, part: int, sample: int) -> Counts:
     """Return the counts of a sample, int16 (size, size, size, 4).
 
     Args:
-        targets: the sample's, (2,).
-        size: cells a side.
-        part: 0 for training samples, 1 for those held out.
-        sample: its number.
+        targets: targets of the sample, (2,).
+        size: cells per side.
+        part: 0 for training samples, 1 for validation samples.
+        sample: number of the sample.
     """
     universe, cells = Universe.of(targets), size**3
     places, weight = _modes(size)
     power = _grid_power(universe, size)[places]
     noise = rng.normal(noise_words(cells, part, sample), cells).reshape(size, size, size)
-    # Unit noise has the power 1 in every mode, and a field of power P(k) has P / cell volume.
+    # Unit noise has power 1 in every mode; a field of power P(k) has P / cell volume.
     modes = np.fft.rfftn(noise) * np.sqrt(power / CELL**3)
     field = np.fft.irfftn(modes, (size, size, size), axes=(0, 1, 2))
     variance = float((power * weight).sum()) / (CELL**3 * cells)
@@ -110,7 +109,7 @@ def make_counts(targets: Doubles, size: int, part: int, sample: int) -> Counts:
 
 
 def growth(omega_m: float) -> Doubles:
-    """Return by how much less fields had grown at each redshift than by now, (4,)."""
+    """Return the growth factor at each redshift relative to redshift 0, (4,)."""
     redshifts = np.array(REDSHIFTS)
     return _growth_at(omega_m, redshifts) / _growth_at(omega_m, np.zeros(1))
 
@@ -125,7 +124,7 @@ def _growth_at(omega_m: float, redshifts: Doubles) -> Doubles:
 
 
 def transfer(k: Doubles, omega_m: float) -> Doubles:
-    """Return T of wavenumbers in h/Mpc."""
+    """Return the transfer function T(k) at wavenumbers in h/Mpc."""
     omega_m_h2 = omega_m * H**2
     baryons = OMEGA_B_H2 / omega_m_h2
     sound = 44.5 * math.log(9.83 / omega_m_h2) / math.sqrt(1.0 + 10.0 * OMEGA_B_H2**0.75)
@@ -142,7 +141,7 @@ def transfer(k: Doubles, omega_m: float) -> Doubles:
 
 
 def power_spectrum(k: Doubles, universe: Universe) -> Doubles:
-    """Return P(k) at redshift 0, in (Mpc/h)^3, of wavenumbers in h/Mpc."""
+    """Return P(k) at redshift 0, in (Mpc/h)^3, at wavenumbers in h/Mpc."""
     wide = np.geomspace(1e-4, 20.0, 1024)
     x = 8.0 * wide  # Spheres of 8 Mpc/h.
     window = 3.0 * (np.sin(x) - x * np.cos(x)) / x**3
@@ -158,7 +157,7 @@ def _shape_of(k: Doubles, omega_m: float) -> Doubles:
 
 
 def _grid_power(universe: Universe, size: int) -> Doubles:
-    """Return P by the square of a wavenumber in units of the smallest; none of the mean."""
+    """Return P by the squared wavenumber in units of the smallest; zero for the mean."""
     squares = np.arange(3 * (size // 2) ** 2 + 1)
     power = np.zeros(len(squares))
     power[1:] = power_spectrum(2.0 * math.pi * np.sqrt(squares[1:]) / (size * CELL), universe)
@@ -167,7 +166,7 @@ def _grid_power(universe: Universe, size: int) -> Doubles:
 
 @lru_cache(maxsize=4)
 def _modes(size: int) -> tuple[NDArray[np.intp], Doubles]:
-    """Return the squares of the modes of a real transform, and their ``mode_counts``."""
+    """Return the squared wavenumbers of a real transform's modes, and their ``mode_counts``."""
     whole = np.rint(np.fft.fftfreq(size, 1.0 / size)).astype(np.intp)
     half = np.arange(size // 2 + 1)
     squares = whole[:, None, None] ** 2 + whole[None, :, None] ** 2 + half[None, None, :] ** 2

@@ -1,7 +1,7 @@
-"""The 1,797 handwritten digits of scikit-learn: real images that need no download.
+"""The 1,797 handwritten digits of scikit-learn: real images without a download.
 
 They are the test part of the "Optical Recognition of Handwritten Digits" set (Alpaydin and
-Kaynak, 1998): 8x8 grey images whose pixels count 0 to 16.
+Kaynak, 1998): 8x8 gray images with pixels from 0 to 16.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.trial import DatasetInfo
 
 VALIDATION_SAMPLES = 360
-"""A fifth of the 1,797, so that 1,437 remain for training."""
+"""A fifth of the 1,797 samples; 1,437 remain for training."""
 
 SHA256 = "2f15a76928b08dfd9d5c5db343c26aa19b8aa7b69850811525a2ed8d75ff8991"
 """SHA-256 of the training images, training labels, validation images and validation labels,
@@ -32,16 +32,16 @@ NORMALIZATION = Normalization(mean=(4.885928,), std=(6.016572,))
 """``training.images.mean()`` and ``training.images.std()`` over all of the training pixels."""
 
 AUGMENTATION = Augmentation(pad=1, mirror=False)
-"""A shift by one pixel, an eighth of the image; a mirrored digit is no digit."""
+"""A shift by up to one pixel, an eighth of the image; mirrored digits would not be digits."""
 
 
 def load(config: DatasetConfig, cores: int) -> ArrayDataset:
-    """Return the digits, split as always.
+    """Return the digits in their fixed split.
 
     Raises:
-        DatasetError: the digits of the installed scikit-learn are others than the pinned ones.
+        DatasetError: the digits of the installed scikit-learn differ from the pinned ones.
     """
-    del cores  # a batch of digits is made in microseconds
+    del cores  # creating a batch of digits takes microseconds
     training, held_out = _split(_all_digits())
     digest = content_sha256(training, held_out)
     if digest != SHA256:
@@ -71,7 +71,7 @@ def content_sha256(training: Samples, held_out: Samples) -> str:
 
 
 def _all_digits() -> Samples:
-    """Read them from scikit-learn's file: to import scikit-learn takes longer than all else."""
+    """Read the digits from scikit-learn's file: importing scikit-learn would dominate the time."""
     package = find_spec("sklearn")
     if package is None or package.origin is None:
         raise DatasetError("dataset 'digits': there is no scikit-learn; pip install scikit-learn")
@@ -82,7 +82,7 @@ def _all_digits() -> Samples:
 
 
 def _split(samples: Samples) -> tuple[Samples, Samples]:
-    """Split into training and validation, each class in its share; both stay in stored order."""
+    """Split into training and validation, stratified by class; both keep the stored order."""
     chosen = np.zeros(len(samples.labels), np.bool_)
     for label, share in enumerate(_shares(np.bincount(samples.labels))):
         members = np.flatnonzero(samples.labels == label)
@@ -95,10 +95,10 @@ def _split(samples: Samples) -> tuple[Samples, Samples]:
 
 
 def _shares(counts: NDArray[np.intp]) -> list[int]:
-    """Return each class's part of the validation samples, by the largest remainders.
+    """Return the number of validation samples per class, by the largest remainder method.
 
-    In integers: quotas are counts * 360 / total, rounded down, and the samples still missing go
-    to the classes whose quota lost the most; of equals, to the lower label.
+    Integer arithmetic: quotas are counts * 360 / total, rounded down. The missing samples go to the
+    classes with the largest remainders; ties go to the lower label.
     """
     total = int(counts.sum())
     shares = [int(count) * VALIDATION_SAMPLES // total for count in counts]

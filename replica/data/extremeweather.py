@@ -1,11 +1,11 @@
-"""The ExtremeWeather dataset: maps of a climate model, and boxes about cyclones and rivers in them.
+"""The ExtremeWeather dataset: maps of a climate model with boxes around cyclones and rivers.
 
 A year is an HDF5 file, ``climo_YYYY.h5``: ``images``, float32 (maps, 16, height, width), and
-``boxes`` (maps, 15, 5): first row, first column, last row, last column and class of each, in rows
-of -1 where there are fewer. [Racah et al. 2017; extremeweatherdataset.github.io]
+``boxes`` (maps, 15, 5): first row, first column, last row, last column and class of each box, with
+-1 in unused rows. [Racah et al. 2017; extremeweatherdataset.github.io]
 
-The last year is held out: which maps the benchmark's paper held out is not known. A shard has
-some maps of one year, to be read one by one; a record is a map's numbers, the fields first.
+The last year is held out, because the benchmark's paper does not state which maps it held out. A
+shard has maps of one year, which are read one by one; a record is a map's numbers, fields first.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from aiperf_hpc.replica.data.weather.fields import CHANNELS as BOUNDS
 from aiperf_hpc.trial import TensorSpec
 
 SHARD_SAMPLES = 20
-"""Maps of a shard if the number of shards is not given: about a gigabyte of the official ones."""
+"""Default number of maps per shard: about a gigabyte for the official maps."""
 NAME = "extremeweather"
 CLASSES = 4
 BOX = 5
-"""Numbers of a box."""
+"""Number of values per box."""
 FAR = 1000.0
-"""Largest distance of a value from a quantity's usual range, in widths of that range: a hundred
-times as much rain falls in the worst of storms."""
+"""Maximum distance of a value from the middle of its usual range, in widths of that range: rain in
+the worst storms is a hundred times the usual."""
 _BOXES_BYTES = MOST_BOXES * BOX * 4
 
 Floats = NDArray[np.float32]
@@ -65,18 +65,18 @@ class Sample(NamedTuple):
     """A map and its boxes."""
 
     fields: Maps
-    """(height, width, 16), in the quantities' own units."""
+    """Fields, (height, width, 16), in the quantities' units."""
     boxes: Boxes
-    """(15, 5): the first row and column, those behind the last, the class; -1 where none is."""
+    """Boxes, (15, 5): first row and column, row and column after the last, class; -1 if unused."""
 
     @property
     def content(self) -> bytes:
-        """What is stored of it: its numbers, little-endian, the fields first."""
+        """Stored bytes of the sample: its numbers, little-endian, fields first."""
         return self.fields.astype("<f4", copy=False).tobytes() + self.boxes.astype("<i4").tobytes()
 
 
 def content_bytes(shape: Sequence[int]) -> int:
-    """Return the bytes that are stored of a map of a shape (height, width, channels)."""
+    """Return the stored size in bytes of a map of shape (height, width, channels)."""
     return math.prod(shape) * 4 + _BOXES_BYTES
 
 
@@ -100,10 +100,10 @@ class ExtremeWeatherCodec:
 
 
 def checked_sample(image: Maps, rows: NDArray[np.generic]) -> Sample:
-    """Return the sample of a map (16, height, width) and its rows of boxes.
+    """Return the validated sample of a map, (16, height, width), and its rows of boxes.
 
     Raises:
-        ValueError: what is wrong with it.
+        ValueError: the map or a box is invalid.
     """
     _check_fields(image)
     boxes = np.full((MOST_BOXES, BOX), NONE, np.int32)
@@ -118,7 +118,7 @@ def checked_sample(image: Maps, rows: NDArray[np.generic]) -> Sample:
 
 def _check_fields(image: Maps) -> None:
     """Require finite numbers near the usual ranges. Raises ValueError."""
-    least, most = image.min((1, 2)), image.max((1, 2))  # NaN if a number is.
+    least, most = image.min((1, 2)), image.max((1, 2))  # NaN if any number is NaN.
     for name, low, high in zip(CHANNELS, least.tolist(), most.tolist(), strict=True):
         if not (math.isfinite(low) and math.isfinite(high)):
             raise ValueError(f"channel {name} has numbers that are not finite")
@@ -132,7 +132,7 @@ def _check_fields(image: Maps) -> None:
 
 
 def _box(numbers: Sequence[float], height: int, width: int) -> tuple[int, ...]:
-    """Return a box as it is trained on: its part in the map, in whole pixels."""
+    """Return a box for training: its part within the map, in whole pixels."""
     if not all(map(math.isfinite, numbers)):
         raise ValueError(f"{numbers} are not finite numbers")
     *sides, label = numbers
@@ -153,9 +153,9 @@ _FACTOR = np.array([1.0 / (BOUNDS[name].high - BOUNDS[name].low) for name in CHA
 
 
 def scale(fields: Maps, out: Maps) -> None:
-    """Scale each quantity from 0 to 1 between its usual bounds, as networks read it."""
+    """Scale the usual bounds of each quantity to 0 and 1 for the network."""
     low, factor = _lines(fields.shape[1])
-    # By rows, which stay in a cache between both; by cells of 16 it took four times as long.
+    # By rows, which stay in a cache between both steps; steps of one cell are four times slower.
     for row, scaled in zip(fields, out, strict=True):
         np.subtract(row.reshape(-1), low, out=scaled.reshape(-1))
         np.multiply(scaled.reshape(-1), factor, out=scaled.reshape(-1))
@@ -163,7 +163,7 @@ def scale(fields: Maps, out: Maps) -> None:
 
 @lru_cache(maxsize=4)
 def _lines(width: int) -> tuple[Floats, Floats]:
-    """Return the shifts and the factors of a row's numbers."""
+    """Return the shifts and the factors for the numbers of a row."""
     return np.tile(_LOW, width), np.tile(_FACTOR, width)
 
 
@@ -178,7 +178,7 @@ class Year:
     path: Path
     maps: int
     shape: tuple[int, int, int]
-    """(height, width, channels)."""
+    """Shape of a map, (height, width, channels)."""
     boxes: int
     """Number of boxes in all maps."""
 
@@ -191,11 +191,11 @@ class Map(NamedTuple):
 
 
 def years_of(folder: Path) -> list[Year]:
-    """Return the files of a folder in the order of their names, all of maps of one shape.
+    """Return the files of a folder, sorted by name, whose maps all have the same shape.
 
     Raises:
-        DatasetError: there are fewer than two, one is no such file, which is named, or there is no
-            box in the last one, which is held out, or in all others.
+        DatasetError: there are fewer than two files, a file (named in the message) is invalid, or
+            there are no boxes in the last file, which is held out, or in all other files.
     """
     hdf5.require_h5py()
     paths = sorted(folder.glob(PATTERN))
@@ -243,7 +243,7 @@ def _year(path: Path) -> Year:
 
 @contextmanager
 def _file_errors(what: object) -> Iterator[None]:
-    """Turn h5py's exceptions of reading a file into a DatasetError."""
+    """Convert h5py's exceptions while reading a file to a DatasetError."""
     try:
         with read_errors(what), hdf5.reading():
             yield
@@ -252,7 +252,7 @@ def _file_errors(what: object) -> Iterator[None]:
 
 
 class YearFiles(Source[Map]):
-    """The official files of a folder. Raises DatasetError as ``years_of``."""
+    """The official files of a folder. Raises DatasetError like ``years_of``."""
 
     dataset = NAME
     unit = "maps"
@@ -286,7 +286,7 @@ class YearFiles(Source[Map]):
             yield
 
     def read(self, sample: Map) -> Sample:
-        """Return a map with its boxes, checked. Raises DatasetError."""
+        """Return a validated map with its boxes. Raises DatasetError."""
         path, number = sample.year.path, sample.number
         images, boxes = self._arrays[path]
         with _file_errors(f"map {number + 1} of {path}"):
@@ -333,7 +333,7 @@ def _jobs(years: Sequence[Year], wanted: int | None) -> list[ShardJob[Map]]:
 
 
 def _pieces(years: Sequence[Year], wanted: int | None) -> list[int]:
-    """Return into how many shards each year is cut: so many in all, as equal as can be."""
+    """Return the number of shards per year: ``wanted`` in total, of similar size."""
     if wanted is None:
         return [-(-year.maps // SHARD_SAMPLES) for year in years]
     pieces = [1] * len(years)

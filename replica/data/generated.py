@@ -1,4 +1,4 @@
-"""Datasets made by formulas when they are read: any number of samples, no files."""
+"""Synthetic datasets generated when they are read: any number of samples, no files."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 
 TRAINING, VALIDATION = 0, 1
-"""The two sets of samples, as part of the key of a sample's random numbers."""
+"""The two sets of samples, part of the key of a sample's random numbers."""
 CACHE_BYTES = 1 << 30
-"""Largest size of the samples that are kept in memory."""
+"""Maximum size of the samples cached in memory, in bytes."""
 TARGETS = 2
-"""Numbers of a sample that ``draw_targets`` draws."""
+"""Number of targets per sample that ``draw_targets`` samples."""
 _DIGEST_SAMPLES = 64
 
 T = TypeVar("T")
@@ -30,11 +30,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class GeneratedDataset:
-    """Samples by their numbers."""
+    """A dataset that generates samples by their numbers."""
 
     info: DatasetInfo
     make: Callable[[int, NDArray[np.intp]], Batch]
-    """Takes ``TRAINING`` or ``VALIDATION`` and samples' numbers; returns them as a batch."""
+    """Returns a batch of samples from ``TRAINING`` or ``VALIDATION`` and the samples' numbers."""
 
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every training sample once, in the order of (seed, epoch)."""
@@ -42,7 +42,7 @@ class GeneratedDataset:
         return self._batches(TRAINING, order, batch_size, part)
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
-        """Yield every validation sample once, in its own order."""
+        """Yield every validation sample once, in the order of their numbers."""
         order = np.arange(self.info.validation_samples)
         return self._batches(VALIDATION, order, batch_size, part)
 
@@ -53,7 +53,7 @@ class GeneratedDataset:
 
 
 class SampleCache(Generic[T]):
-    """Samples in memory, as many as fit; further ones are made anew in each epoch."""
+    """Cache of samples in memory, as many as fit; all others are regenerated in each epoch."""
 
     def __init__(self, make: Callable[[int, int], T], sample_bytes: int) -> None:
         self._make = make
@@ -75,12 +75,12 @@ def content_sha256(
     train_samples: int,
     words_of: Callable[[int], Iterable[NDArray[Any]]],
 ) -> str:
-    """Return the SHA-256 of everything that a dataset's samples follow from.
+    """Return the SHA-256 of all inputs that determine a dataset's samples.
 
-    Not of the samples: the last bits of a Fourier transform differ between machines.
+    The samples are not hashed: the last bits of a Fourier transform differ between machines.
 
     Args:
-        facts: the formula's version and settings, each hashed as text that a newline ends.
+        facts: version and settings of the formula, each hashed as text with a final newline.
         train_samples: number of training samples; the first 64 of them are hashed.
         words_of: returns the random words of a training sample, which are hashed little-endian.
     """
@@ -97,15 +97,15 @@ def cube_dataset(
     channels: int,
     volumes: Callable[[int, NDArray[np.intp]], NDArray[np.float32]],
 ) -> GeneratedDataset:
-    """Return a dataset of fields on cubes that are made for ``draw_targets``.
+    """Return a dataset of fields on cubes that are generated for the targets of ``draw_targets``.
 
-    Its SHA-256 is taken over the formula's version, the size, the numbers of samples, and the
-    random words.
+    Its SHA-256 covers the formula's version, the size, the numbers of samples, and the random
+    words.
 
     Args:
-        config: with the cells a side as ``image_size``.
+        config: settings of the dataset; ``image_size`` is the number of cells per side.
         formula: version of the formula.
-        channels: number of a volume's channels.
+        channels: number of channels of a volume.
         volumes: returns the volumes of a part's samples by their numbers.
     """
     size, counts = config.image_size, (config.train_samples, config.validation_samples)
@@ -143,7 +143,7 @@ def image_info(config: DatasetConfig, sha256: str) -> DatasetInfo:
 
 
 def draw_targets(part: int, sample: int) -> NDArray[np.float64]:
-    """Return the targets that a sample is made for, (2,), uniform in [-1, 1)."""
+    """Return the sampled targets of a sample, (2,), uniform in [-1, 1)."""
     return target_words(part, sample) / 2.0**63 - 1.0
 
 
@@ -158,7 +158,7 @@ def noise_words(cells: int, part: int, sample: int) -> NDArray[np.uint32]:
 
 
 def mode_counts(size: int) -> NDArray[np.float64]:
-    """Return for each mode of a real Fourier transform how many of the full one it stands for."""
+    """Return the multiplicity in the full transform of each mode of a real Fourier transform."""
     counts = np.full(size // 2 + 1, 2.0)
     counts[0] = 1.0
     if size % 2 == 0:

@@ -1,4 +1,4 @@
-"""HDF5 files of official datasets, read by h5py, which nothing else needs."""
+"""HDF5 files of official datasets, the only use of h5py."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def require_h5py() -> None:
 
 def open_file(path: Path) -> h5py.File:
     """Open a file for reading. Raises OSError and h5py's exceptions; see ``reading``."""
-    import h5py  # Imported here, since only preparing needs it.
+    import h5py  # Imported here because only preparation needs it.
 
-    with path.open("rb"):  # Raises OSError for what is no file, rather than ValueError.
+    with path.open("rb"):  # Raises OSError instead of ValueError if the path is not a file.
         pass
     return h5py.File(path, "r")
 
@@ -35,8 +35,8 @@ def opened(path: Path) -> Iterator[h5py.File]:
     """Open a file for reading.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is damaged, then or while it is read.
+        OSError: the file cannot be read.
+        ValueError: the file is damaged, which may be detected while it is read.
     """
     with reading(), open_file(path) as file:
         yield file
@@ -44,10 +44,10 @@ def opened(path: Path) -> Iterator[h5py.File]:
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Turn h5py's exceptions on a damaged file into a ValueError of one line.
+    """Convert h5py's exceptions for a damaged file to a ValueError of one line.
 
-    A damaged header also has wrong types and sizes. An error of the system stays an OSError, with
-    the system's message: h5py's has times and addresses in it.
+    A damaged header can also yield wrong types and sizes. System errors remain OSErrors with the
+    system's message, because h5py's message contains times and addresses.
     """
     try:
         yield
@@ -58,7 +58,7 @@ def reading() -> Iterator[None]:
 
 
 def array_of(file: h5py.File, name: str) -> Any:  # noqa: ANN401 -- h5py has no types
-    """Return an array of a file, which is not read yet. Raises ValueError if there is none."""
+    """Return an array of a file without reading it. Raises ValueError if there is none."""
     import h5py
 
     found = file.get(name)

@@ -1,6 +1,6 @@
-"""A local copy of a dataset: on a disk of the node, or in its page cache.
+"""Local copy of a dataset: on a disk of the node, or in its page cache.
 
-Its time is part of the run like all time; it is recorded, never subtracted.
+The time of copying is part of the run. It is recorded, and never subtracted.
 """
 
 from __future__ import annotations
@@ -23,30 +23,31 @@ from aiperf_hpc.replica.data.staging import check_space
 from aiperf_hpc.system.summary import size
 
 CHUNK = 8 << 20
-"""Bytes read at once."""
+"""Number of bytes per read."""
 LOCK = ".lock"
 STREAMS = 16
-"""Files copied at once, at most: more do not make a file server faster."""
+"""Maximum number of files copied concurrently: more do not make a file server faster."""
 
 
 class LocalCopy(NamedTuple):
-    """The configuration to read a dataset with, and the cost of copying it."""
+    """Configuration for reading a dataset's copy, and the cost of copying."""
 
     config: DatasetConfig
     seconds: float = 0.0
     bytes: int = 0
-    """Bytes that were copied or read; 0 if the copy was complete."""
+    """Number of bytes copied or read; 0 if the copy was already complete."""
 
 
 def local_copy(config: DatasetConfig, cores: int) -> LocalCopy:
-    """Bring a dataset's folder to where ``config.cache`` says.
+    """Copy a dataset's folder to the location that ``config.cache`` selects.
 
-    Ranks and replicas of a node may all call it. With ``disk`` the first one copies, and the others
-    wait for the copy, which stays there for the next attempt or run. With ``memory`` all of them
-    read, and the later ones from the page cache.
+    All ranks and replicas of a node may call it. With ``disk`` the first one copies and the others
+    wait for the copy, which remains for the next attempt or run. With ``memory`` all of them read
+    the dataset, later ones from the page cache.
 
     Raises:
-        DatasetError: the folder is not a prepared dataset, cannot be copied, or does not fit.
+        DatasetError: the folder is not a prepared dataset, or cannot be copied, or there is not
+            enough space or memory.
     """
     if config.cache == "none" or config.path is None:
         return LocalCopy(config)
@@ -73,7 +74,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _fingerprint(files: list[Path]) -> str:
-    """Return a digest that identifies a folder: of names, sizes, and the content of small files."""
+    """Return a digest of a folder's file names, file sizes and the content of small files."""
     digest = hashlib.sha256()
     for path in files:
         digest.update(f"{path.name}\t{path.stat().st_size}\t".encode())
@@ -83,7 +84,7 @@ def _fingerprint(files: list[Path]) -> str:
 
 
 def _read(files: list[Path], streams: int) -> int:
-    """Read all files once, so that the page cache has them; return their bytes."""
+    """Read all files once into the page cache; return the number of bytes."""
     total = sum(path.stat().st_size for path in files)
     free = psutil.virtual_memory().available  # the page cache is part of it
     if free < total:
@@ -104,10 +105,10 @@ def _read_file(path: Path) -> int:
 
 
 def _copy(files: list[Path], target: Path, streams: int) -> int:
-    """Copy the files that are not there; return their bytes."""
+    """Copy the missing files; return the number of bytes."""
     target.mkdir(parents=True, exist_ok=True)
     with (target / LOCK).open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # On a local disk, and left when the process dies.
+        fcntl.flock(lock, fcntl.LOCK_EX)  # On a local disk; released when the process exits.
         absent = [path for path in files if not _same(path, target / path.name)]
         check_space(target, sum(path.stat().st_size for path in absent))
         return sum(
@@ -116,7 +117,7 @@ def _copy(files: list[Path], target: Path, streams: int) -> int:
 
 
 def _same(path: Path, copy: Path) -> bool:
-    """Return whether a file and its copy have one size and the same first bytes."""
+    """Return whether a file and its copy have the same size and the same first bytes."""
     if not copy.exists() or copy.stat().st_size != path.stat().st_size:
         return False
     with path.open("rb") as one, copy.open("rb") as other:

@@ -1,4 +1,4 @@
-"""The progress of long operations, and jobs in threads that it counts."""
+"""Progress of long operations, and execution of jobs in threads with progress."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 EVERY_SECONDS = 1.0
-"""Least time between two reports of progress."""
+"""Minimum time between two progress reports."""
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
@@ -20,13 +20,13 @@ class Progress:
     """The progress of a long operation."""
 
     what: str
-    """Participle for people, such as "verifying"."""
+    """Participle for display, such as "verifying"."""
     done: int
     total: int
     unit: str
-    """Plural noun for what is counted."""
+    """Plural noun for the counted units."""
     per_second: float | None = None
-    """Units per second; None until that is known."""
+    """Units per second, or None if not yet known."""
 
 
 ShowProgress = Callable[[Progress], None]
@@ -38,10 +38,10 @@ def not_shown(progress: Progress) -> None:
 
 
 class Meter:
-    """Counts units and reports progress at most once a second. Threads may share it.
+    """Counts units and reports progress at most once per second. Threads may share it.
 
     Args:
-        finished: units that an earlier process finished, which do not count for the speed.
+        finished: units that an earlier process finished, which are not included in the speed.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ def in_threads(
     """Run jobs in threads and yield their results in the order of the jobs.
 
     Args:
-        work: called with a job, and with an event that is set when its result is no longer needed
-            because another job failed or the iterator was closed. It may then return anything.
-        jobs: the arguments of ``work``.
+        work: function of a job and an event, which is set when the result is no longer needed
+            because another job failed or the iterator was closed. It may then return any value.
+        jobs: arguments of ``work``.
         threads: number of threads.
         meter: counts finished jobs.
 
     Raises:
-        Exception: the first one that a job raised, by the order of the jobs.
+        Exception: first exception raised by a job, in the order of the jobs.
     """
     stopped = threading.Event()
 

@@ -1,9 +1,9 @@
-"""Random draws that stay the same with every version of numpy.
+"""Random sampling that is identical for all versions of numpy.
 
-numpy promises that the raw words of a bit generator and the spreading of a seed sequence do not
-change; it promises nothing of the kind for ``Generator.permutation`` and its like. The order of
-an epoch, the split of a dataset and the samples of the synthetic one are facts of a run, so they
-are made of raw words here.
+numpy guarantees stable raw words of bit generators and a stable expansion of seed sequences, but
+not stable results of ``Generator.permutation`` and similar methods. The order of an epoch, the
+split of a dataset and the synthetic samples must be reproducible, so that they are computed from
+raw words here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 
 class Purpose(IntEnum):
-    """What is drawn. Part of the key, so that no two purposes share their words."""
+    """Purpose of random words, part of the key: different purposes have different words."""
 
     SPLIT = 1
     ORDER = 2
@@ -33,12 +33,12 @@ class Purpose(IntEnum):
 
 
 def words(count: int, *key: int) -> NDArray[np.uint64]:
-    """Return ``count`` uniform 64-bit words that depend on the (non-negative) key alone."""
+    """Return ``count`` uniform 64-bit words that depend only on the (non-negative) key."""
     return np.random.Philox(np.random.SeedSequence(key)).random_raw(count)
 
 
 def permutation(count: int, *key: int) -> NDArray[np.intp]:
-    """Return 0 ... count - 1 in an order drawn by the key."""
+    """Return 0 ... count - 1 in a random order determined by the key."""
     return np.argsort(words(count, *key), kind="stable")
 
 
@@ -48,21 +48,21 @@ def integers(count: int, bound: int, *key: int) -> NDArray[np.intp]:
 
 
 def seed(*key: int) -> int:
-    """Return one seed of 63 bits for a generator that wants a signed integer."""
+    """Return a 63-bit seed for a generator that requires a signed integer."""
     return int(words(1, *key)[0] >> np.uint64(1))
 
 
 def halves(count: int, *key: int) -> NDArray[np.uint32]:
-    """Return ``count`` uniform words of 32 bits, and one more where that is odd.
+    """Return ``count`` uniform 32-bit words, plus one if ``count`` is odd.
 
-    The byte order is stated, so that all machines have the same.
+    The explicit byte order gives the same words on all machines.
     """
     found = words(-(-count // 2), *key).astype("<u8").view("<u4")
     return found[: count + count % 2]
 
 
 def normal(uniform: NDArray[np.uint32], count: int) -> NDArray[np.float64]:
-    """Return ``count`` normal numbers of at least as many words, by Box and Muller's transform."""
+    """Return ``count`` normal numbers from at least as many words, by the Box-Muller transform."""
     shares = (uniform.astype(np.float64) + 0.5) / 2.0**32
     radius = np.sqrt(-2.0 * np.log(shares[0::2]))
     angle = 2.0 * np.pi * shares[1::2]

@@ -1,7 +1,7 @@
-"""Samples with nothing in them, of any shape and any number: for engines that read none.
+"""Empty samples of any shape and number, for engines that do not read samples.
 
-A simulated engine takes its time from a batch's size alone. Arrays without strides give it
-batches of the real shape that cost neither memory nor time.
+The time of a simulated engine depends only on the batch size. Arrays with zero strides provide
+batches of the real shape without using memory or time.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ CHANNELS = 3
 
 @dataclass(frozen=True, slots=True)
 class SimulatedDataset:
-    """All samples are zero and have the label 0."""
+    """A dataset whose samples are all zero, with label 0."""
 
     info: DatasetInfo
 
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
-        """Yield every training sample once; they are all alike."""
+        """Yield every training sample once; all are equal."""
         del epoch, seed
         return self._batches(self.info.train_samples, batch_size, part)
 
@@ -53,7 +53,7 @@ def _zeros(shape: tuple[int, ...]) -> Batch:
 
 
 def load(config: DatasetConfig, cores: int) -> SimulatedDataset:
-    """Return a dataset of the configured size, classes and numbers."""
+    """Return a dataset of the configured image size, classes and numbers of samples."""
     del cores
     shape = (config.image_size, config.image_size, CHANNELS)
     numbers = (*shape, config.classes, config.train_samples, config.validation_samples)

@@ -1,12 +1,12 @@
-"""Preparing a dataset's folder so that it can be resumed and never looks complete before it is.
+"""Resumable and atomic preparation of a dataset's folder.
 
-Beside the target FOLDER lies ``FOLDER.partial`` until its dataset is complete:
+Until the dataset is complete, ``FOLDER.partial`` next to the target FOLDER contains:
 
-    preparation.json   what is being prepared (``Plan``)
-    owner.json         the process that prepares it; its time of change is the heartbeat
-    dataset/           the dataset's files; renamed to FOLDER when all are there
-    finished/          a note of each finished file: its sources, its checksum
-    unpacked/          copies for a source that has to be read in another order than its own
+    preparation.json   the plan of the preparation (``Plan``)
+    owner.json         the preparing process; its modification time is the heartbeat
+    dataset/           the dataset's files; renamed to FOLDER when complete
+    finished/          a note for each finished file: its sources, its checksum
+    unpacked/          copies for a source that cannot be read efficiently in the required order
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from aiperf_hpc.system.summary import size
 from aiperf_hpc.trial import Stored, Value
 
 HEARTBEAT_SECONDS = 5.0
-"""Seconds between two heartbeats of an owner."""
+"""Seconds between heartbeats of an owner."""
 V = TypeVar("V", bound=Value)
 
 
@@ -45,13 +45,13 @@ class Options:
     """Options of a preparation."""
 
     shards: int | None = None
-    """Number of training shards; the dataset's own default if it is not given."""
+    """Number of training shards; by default that of the dataset."""
     stored: Stored = "jpeg"
     """Format of ImageNet's stored images."""
     cores: int = 1
     """Number of threads."""
     restart: bool = False
-    """Discard what an interrupted preparation has left."""
+    """Discard the files of an interrupted preparation."""
     report: Callable[[str], None] = _silent
     """Receives lines for people."""
     complain: Callable[[str], None] = _silent
@@ -60,12 +60,12 @@ class Options:
 
 
 class Plan(Value):
-    """What is being prepared: two preparations of the same plan may share their files."""
+    """Plan of a preparation: preparations with equal plans can use each other's files."""
 
     schema_version: Literal[1] = 1
     dataset: str
     source: str
-    """Path of the source; it may be moved."""
+    """Path of the source, which may be moved."""
     names_sha256: str
     """SHA-256 of the names and labels of all samples, in their order."""
     shards: tuple[int, int]
@@ -74,7 +74,7 @@ class Plan(Value):
     """Format of stored images."""
 
     def difference(self, other: Plan) -> str | None:
-        """Return how this plan differs from another, as text; None if both are the same."""
+        """Return a text on the difference from another plan, or None if both are equal."""
         if (self.dataset, self.names_sha256) != (other.dataset, other.names_sha256):
             return f"of other samples than {other.source} has now"
         if self.shards != other.shards:
@@ -90,7 +90,7 @@ class _Owner(Value):
 
 
 class Unfinished:
-    """The folder of a preparation that is running or was interrupted."""
+    """The folder of a running or interrupted preparation."""
 
     def __init__(self, target: Path) -> None:
         self.root = target.with_name(f"{target.name}.partial")
@@ -100,7 +100,7 @@ class Unfinished:
         self.unpacked = self.root / "unpacked"
 
     def note(self, file: str) -> Path:
-        """Return the path of the note that a file of the dataset is finished."""
+        """Return the path of the note for a finished file of the dataset."""
         return self.root / "finished" / f"{file}.json"
 
     def finished(self) -> list[str]:
@@ -116,7 +116,7 @@ class Unfinished:
 
 
 def read_note(path: Path, model: type[V]) -> V | None:
-    """Return a note of a preparation; None if it is missing or damaged. Raises OSError."""
+    """Return a note of a preparation, or None if it is missing or damaged. Raises OSError."""
     try:
         return model.model_validate_json(path.read_bytes())
     except (FileNotFoundError, ValidationError):
@@ -124,18 +124,18 @@ def read_note(path: Path, model: type[V]) -> V | None:
 
 
 class FileNote(Value):
-    """The note of a source file that was processed to its end."""
+    """The note of a completely processed source file."""
 
     size: int
     modified: int
-    """Time of its last change in nanoseconds since 1970."""
+    """Modification time in nanoseconds since 1970."""
 
 
 N = TypeVar("N", bound=FileNote)
 
 
 def note_of(path: Path, model: type[N], file: os.stat_result) -> N | None:
-    """Return the note of a source file; None unless the file is unchanged. Raises OSError."""
+    """Return the note of a source file, or None unless the file is unchanged. Raises OSError."""
     note = read_note(path, model)
     unchanged = note and (note.size, note.modified) == (file.st_size, file.st_mtime_ns)
     return note if unchanged else None
@@ -143,14 +143,14 @@ def note_of(path: Path, model: type[N], file: os.stat_result) -> N | None:
 
 @contextmanager
 def resumed(target: Path, plan: Plan, options: Options) -> Iterator[Unfinished]:
-    """Provide the folder to prepare in, with the finished files of an interrupted preparation.
+    """Provide the working folder, with the finished files of an interrupted preparation.
 
     At the end the dataset is renamed to ``target``. If the body raises, finished files are kept,
-    and a note on the exception says so.
+    and a note is added to the exception.
 
     Raises:
-        DatasetError: ``target`` exists and is not empty, is being prepared by another process,
-            cannot be written, or an interrupted preparation had another plan.
+        DatasetError: ``target`` is not empty, is being prepared by another process or cannot be
+            written, or an interrupted preparation had another plan.
     """
     target = target.resolve()
     work = Unfinished(target)
@@ -169,10 +169,10 @@ def resumed(target: Path, plan: Plan, options: Options) -> Iterator[Unfinished]:
 
 
 def check_target(target: Path) -> None:
-    """Require that ``target`` can be prepared, before anything long begins.
+    """Check that ``target`` can be prepared, before any long operation starts.
 
     Raises:
-        DatasetError: as ``resumed``.
+        DatasetError: under the same conditions as in ``resumed``.
     """
     target = target.resolve()
     with _errors_of(target):
@@ -182,7 +182,7 @@ def check_target(target: Path) -> None:
 
 @contextmanager
 def _errors_of(target: Path) -> Iterator[None]:
-    """Turn an OSError into a DatasetError with the same notes."""
+    """Convert an OSError to a DatasetError with the same notes."""
     try:
         yield
     except OSError as error:
@@ -193,7 +193,7 @@ def _errors_of(target: Path) -> Iterator[None]:
 
 
 def _require_free(target: Path) -> None:
-    """Require that a dataset can be put there. Raises DatasetError and OSError."""
+    """Check that a dataset can be written to ``target``. Raises DatasetError and OSError."""
     if target.exists() and not target.is_dir():
         raise DatasetError(f"cannot write the dataset to {target}: it is a file, not a folder")
     for above in target.parents:
@@ -206,7 +206,7 @@ def _require_free(target: Path) -> None:
 
 
 def check_space(folder: Path, needed: int) -> None:
-    """Refuse to start what cannot end. ``needed`` is in bytes.
+    """Require ``needed`` bytes of free space before an operation starts.
 
     Raises:
         DatasetError: the file system of ``folder`` has less free space.
@@ -247,7 +247,7 @@ def _check_plan(work: Unfinished, plan: Plan) -> None:
 
 
 def _keep_finished(work: Unfinished, plan: Plan, error: BaseException) -> None:
-    """Remove unfinished files, or everything if nothing is finished; note what is left."""
+    """Remove unfinished files, or all files if none is finished; add a note on the outcome."""
     with suppress(OSError):
         work.clear()
         if not work.finished() and not any(work.unpacked.glob("*.json")):
@@ -263,12 +263,14 @@ def _keep_finished(work: Unfinished, plan: Plan, error: BaseException) -> None:
 
 @contextmanager
 def _owned(work: Unfinished, target: Path) -> Iterator[None]:
-    """Own a preparation's folder, with heartbeats."""
+    """Hold ownership of a preparation's folder by heartbeats."""
     created = _create(work, target)
     _require_inactive(work, target)
     me = _Owner(process=this_process(), host=os.uname().nodename)
     work.owner.unlink(missing_ok=True)
-    with work.owner.open("x", encoding="utf-8") as file:  # Of two that begin at once, one fails.
+    with work.owner.open(
+        "x", encoding="utf-8"
+    ) as file:  # If two processes start at the same time, one of them fails.
         file.write(me.model_dump_json() + "\n")
     try:
         with in_background(partial(_send_heartbeats, work.owner), "heartbeats"):
@@ -280,7 +282,7 @@ def _owned(work: Unfinished, target: Path) -> Iterator[None]:
 
 
 def _create(work: Unfinished, target: Path) -> bool:
-    """Make the folder; return whether it is new. Raises DatasetError if it is something else."""
+    """Create the folder; return whether it is new. Raises DatasetError if the path is in use."""
     with suppress(FileExistsError):
         work.root.mkdir()
         return True
@@ -293,7 +295,7 @@ def _create(work: Unfinished, target: Path) -> bool:
 
 
 def _require_inactive(work: Unfinished, target: Path) -> None:
-    """Raise DatasetError while another process prepares the same, as far as can be seen."""
+    """Raise DatasetError if another process appears to be preparing the same folder."""
     try:
         content = work.owner.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -302,7 +304,7 @@ def _require_inactive(work: Unfinished, target: Path) -> None:
         owner = _Owner.model_validate_json(content)
         gone, who = owner.process.gone, f"process {owner.process.pid} of {owner.host}"
     except ValidationError:
-        gone, who = None, "another process"  # It is still writing the file.
+        gone, who = None, "another process"  # The owner is still writing the file.
     if gone is False:
         raise DatasetError(f"{who} is preparing {target}; wait for its end")
     if gone is None and (age := _heartbeat_age(work)) < LAG_SECONDS:
@@ -313,7 +315,7 @@ def _require_inactive(work: Unfinished, target: Path) -> None:
 
 
 def _heartbeat_age(work: Unfinished) -> float:
-    """Return the seconds since an owner's last heartbeat, by the clock of the file server."""
+    """Return the seconds since an owner's last heartbeat by the file server's clock."""
     now = work.root / f".now.{os.uname().nodename}.{os.getpid()}"
     now.touch()
     try:

@@ -1,10 +1,10 @@
-"""Labelled images out of a formula: any shape, any number, no files, and they can be learned.
+"""Synthetic labeled images that can be learned: any size and number, no files.
 
-Each class is a fixed pattern of 4x4 coloured tiles; a sample is the mean of its class's pattern
-and noise of its own. Tiles rather than pixels, since a network that pools over the whole image
-sees coarse structure. Samples are made when they are read, so a set of any size needs no memory;
-with ``dataset.decoded_gib`` they are made once and stay in memory as bytes, which is faster to read
-than accelerators train.
+Each class has a fixed pattern of 4x4 colored tiles; a sample is the mean of its class's pattern and
+noise. The patterns are coarse because networks pool over the whole image. Samples are generated
+when they are read, so that a set of any size needs no memory. With ``dataset.decoded_gib`` they are
+generated once and kept in memory as bytes; reading these is faster than training on any
+accelerator.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from aiperf_hpc.replica.data.rng import Purpose
 CHANNELS = 3
 TILES = 4
 FORMULA = 1
-"""The version of the formula; part of the SHA-256."""
+"""Version of the formula, part of the SHA-256."""
 
 NORMALIZATION = Normalization(mean=(127.25,) * CHANNELS, std=(52.26,) * CHANNELS)
-"""Mean and deviation of floor((a + b) / 2) for a and b uniform over 0 ... 255: 127.25 and
+"""Mean and standard deviation of floor((a + b) / 2) for a and b uniform over 0 ... 255: 127.25 and
 sqrt((2 * (256**2 - 1) / 12 + 1 / 4) / 4) = 52.26."""
 
 SCALING = NORMALIZATION.scaling
 _DIGEST_SAMPLES = 64
 _TOGETHER = 64
-"""Images that a thread makes at a time."""
+"""Number of images that a thread generates at a time."""
 
 
 def load(config: DatasetConfig, cores: int) -> GeneratedDataset:
-    """Return the synthetic dataset of the configured size, classes and numbers.
+    """Return the synthetic dataset of the configured image size, classes and numbers of samples.
 
     Sample i of a set has the class i mod classes.
 
@@ -62,7 +62,7 @@ def load(config: DatasetConfig, cores: int) -> GeneratedDataset:
 
 
 class _ImagesInMemory:
-    """The images of both sets as bytes; a set's are made when the first of them is read."""
+    """The images of both sets as bytes; a set is generated when its first image is read."""
 
     def __init__(self, config: DatasetConfig, patterns: Bytes, cores: int) -> None:
         self._size, self._patterns, self._cores = config.image_size, patterns, cores
@@ -98,11 +98,11 @@ class _ImagesInMemory:
 
 
 def content_sha256(config: DatasetConfig, patterns: Bytes) -> str:
-    """Return the SHA-256 of what all samples follow from.
+    """Return the SHA-256 of the inputs that determine all samples.
 
-    Taken over the formula's version, size, classes and numbers of samples (as ASCII decimals,
-    each ended by a newline), the patterns, and the first 64 training samples: the samples
-    themselves may be more than any memory holds.
+    It covers the formula's version, size, classes and numbers of samples (as ASCII decimals, each
+    followed by a newline), the patterns, and the first 64 training samples. All samples may exceed
+    the memory of any machine.
     """
     size = config.image_size
     numbers = (FORMULA, size, config.classes, config.train_samples, config.validation_samples)
@@ -131,5 +131,5 @@ def make_images(patterns: Bytes, size: int, part: int, samples: NDArray[np.intp]
 
 
 def _random_bytes(count: int, *key: int) -> Bytes:
-    # The byte order is stated, so that all machines make the same samples.
+    # The explicit byte order gives the same samples on all machines.
     return rng.words(-(-count // 8), *key).astype("<u8").view(np.uint8)[:count]

@@ -1,9 +1,10 @@
 """TFRecord files and the examples in them, without TensorFlow.
 
-A file is records one after the other: the length (uint64), its checksum (uint32), the content, the
-content's checksum; little-endian, checksums by CRC-32C, masked as TensorFlow's ``record_writer.cc``
-does. The content is a ``tf.train.Example``, of which only what the shards of datasets here hold is
-understood: protocol buffers with a map from a name to bytes, an integer or floating point numbers.
+A file is a sequence of records: length (uint64), checksum of the length (uint32), content, checksum
+of the content; little-endian. Checksums are CRC-32C, masked as in TensorFlow's
+``record_writer.cc``. The content is a ``tf.train.Example``: a protocol buffer with a map from names
+to values. Only the values in shards of the supported datasets are implemented: bytes, an integer or
+floating point numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 _LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 _HEADER = _LENGTH.size + _CHECKSUM.size
 OVERHEAD = _HEADER + _CHECKSUM.size
-"""Bytes of a record around its content."""
+"""Number of bytes of a record in addition to its content."""
 
 _VARINT, _BYTES, _FIXED32 = 0, 2, 5
 """Wire types of a protocol buffer's fields."""
@@ -32,21 +33,21 @@ AnyBuffer = TypeVar("AnyBuffer", bytes, memoryview)
 
 
 class Feature(NamedTuple):
-    """A value of an example, as it is stored."""
+    """A serialized value of an example."""
 
     kind: int
     listed: memoryview
 
     def as_bytes(self) -> memoryview:
-        """Return the bytes. Raises ValueError unless it is one value of bytes."""
+        """Return the bytes. Raises ValueError unless the feature is a single bytes value."""
         return _value(self._of(_BYTES_LIST))
 
     def as_integer(self) -> int:
-        """Return the integer. Raises ValueError unless it is one."""
+        """Return the integer. Raises ValueError unless the feature is a single integer."""
         return _read_varint(_value(self._of(_INTEGER_LIST)), 0)[0]
 
     def as_floats(self) -> tuple[float, ...]:
-        """Return the numbers. Raises ValueError unless it is a list of floating point numbers."""
+        """Return the numbers. Raises ValueError unless the feature is a list of floats."""
         content = b"".join(value for _, value in _fields(self._of(_FLOAT_LIST)))
         if len(content) % 4:
             raise ValueError("a list of numbers ends within one")
@@ -70,7 +71,7 @@ def read_record(file: int, offset: int, size: int) -> bytes:
     """Return the content of the record of ``size`` bytes at ``offset`` of an open file.
 
     Raises:
-        ValueError: there is no such record, or it is damaged.
+        ValueError: there is no such record, or the record is damaged.
     """
     record = os.pread(file, size, offset)
     header, length = record[:_HEADER], record[: _LENGTH.size]
@@ -81,7 +82,7 @@ def read_record(file: int, offset: int, size: int) -> bytes:
 
 
 def damage(path: Path) -> str | None:
-    """Return what is wrong with the records of a file, if anything is. Raises OSError."""
+    """Return the first problem with the records of a file, or None. Raises OSError."""
     with path.open("rb") as file:
         try:
             for _ in contents(file.fileno()):
@@ -92,10 +93,10 @@ def damage(path: Path) -> str | None:
 
 
 def contents(file: int) -> Iterator[bytes]:
-    """Yield the content of each record of an open file, all of them checked.
+    """Yield the content of each record of an open file after checking it.
 
     Raises:
-        ValueError: a record is cut or damaged.
+        ValueError: a record is truncated or damaged.
     """
     offset = 0
     while header := os.pread(file, _HEADER, offset):
@@ -105,7 +106,7 @@ def contents(file: int) -> Iterator[bytes]:
 
 
 def records(file: Buffer) -> Iterator[memoryview]:
-    """Yield the content of each record of a file that is in memory. Raises as ``contents``."""
+    """Yield the content of each record of a file in memory. Raises ValueError like ``contents``."""
     view, offset = memoryview(file), 0
     while offset < len(view):
         size = _size(bytes(view[offset : offset + _HEADER]), offset)
@@ -114,7 +115,7 @@ def records(file: Buffer) -> Iterator[memoryview]:
 
 
 def only_record(file: Buffer) -> memoryview:
-    """Return the content of a file of one record. Raises ValueError where it is not one, whole."""
+    """Return the content of a one-record file. Raises ValueError unless it is one intact record."""
     found = list(records(file))
     if len(found) != 1:
         raise ValueError(f"it has {len(found)} records, not 1")
@@ -122,7 +123,7 @@ def only_record(file: Buffer) -> memoryview:
 
 
 def _content(record: AnyBuffer, size: int, offset: int) -> AnyBuffer:
-    """Return what a record of ``size`` bytes holds. Raises ValueError where it is not all there."""
+    """Return the content of a record of ``size`` bytes. Raises ValueError unless it is intact."""
     if len(record) < size:
         raise ValueError(f"it ends within the record at byte {offset}")
     content = record[_HEADER : -_CHECKSUM.size]
@@ -132,7 +133,7 @@ def _content(record: AnyBuffer, size: int, offset: int) -> AnyBuffer:
 
 
 def _size(header: bytes, offset: int) -> int:
-    """Return the bytes of a record that begins so. Raises ValueError."""
+    """Return the size in bytes of a record with this header. Raises ValueError."""
     if len(header) < _HEADER:
         raise ValueError(f"it ends within the record at byte {offset}")
     length = header[: _LENGTH.size]
@@ -142,23 +143,23 @@ def _size(header: bytes, offset: int) -> int:
 
 
 def example(features: Mapping[bytes, bytes]) -> bytes:
-    """Return a serialized ``tf.train.Example`` of features that are made by the functions below."""
+    """Return a serialized ``tf.train.Example`` of features created by the functions below."""
     entries = (_field(1, _field(1, key) + _field(2, value)) for key, value in features.items())
     return _field(1, b"".join(entries))
 
 
 def of_bytes(value: bytes) -> bytes:
-    """Return a feature of one value of bytes."""
+    """Return a feature with a single bytes value."""
     return _field(_BYTES_LIST, _field(1, value))
 
 
 def of_integer(value: int) -> bytes:
-    """Return a feature of one integer of at least 0."""
+    """Return a feature with a single non-negative integer."""
     return _field(_INTEGER_LIST, _field(1, _varint(value)))
 
 
 def of_floats(values: Iterable[float]) -> bytes:
-    """Return a feature of floating point numbers, which are rounded to 32 bits."""
+    """Return a feature with a list of floats, rounded to 32 bits."""
     numbers = tuple(values)
     return _field(_FLOAT_LIST, _field(1, struct.pack(f"<{len(numbers)}f", *numbers)))
 
@@ -167,7 +168,7 @@ def features_of(content: Buffer) -> dict[bytes, Feature]:
     """Return the features of a serialized ``tf.train.Example`` by their names.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the content is not an example.
     """
     try:
         found: dict[bytes, Feature] = {}
@@ -181,7 +182,7 @@ def features_of(content: Buffer) -> dict[bytes, Feature]:
 
 
 def _masked(content: Buffer) -> bytes:
-    # The library takes bytes and arrays as they are, but no memoryview.
+    # The library accepts bytes and arrays, but not a memoryview.
     whole = content if isinstance(content, bytes) else np.asarray(content)
     checksum = google_crc32c.value(whole)
     rotated = (checksum >> 15) | (checksum << 17)
@@ -201,7 +202,7 @@ def _field(number: int, value: bytes) -> bytes:
 
 
 def _read_varint(content: Buffer, place: int) -> tuple[int, int]:
-    """Return the number at a place and the place behind it."""
+    """Return the number at a position and the position after it."""
     number = shift = 0
     while True:
         byte = content[place]
@@ -213,7 +214,7 @@ def _read_varint(content: Buffer, place: int) -> tuple[int, int]:
 
 
 def _fields(content: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Yield the number and the value of each field; a field that is a number is as it is stored."""
+    """Yield the number and the value of each field; numeric values remain encoded."""
     place = 0
     while place < len(content):
         tag, start = _read_varint(content, place)

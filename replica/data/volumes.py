@@ -1,9 +1,9 @@
-"""Gaussian random fields on a cube out of a formula, to learn the power spectrum of.
+"""Synthetic Gaussian random fields on a cube, for the regression of their power spectrum.
 
-A sample is white noise whose modes are weighted so that their power falls as k**n, for a field of
-standard deviation 2**a. Its targets are n + 2 and a, both uniform in [-1, 1): what a network of
-convolutions has to find is how rough a field is and how strong, as in cosmology's maps of matter
-(Mathuriya et al. 2018 learn parameters of such spectra). Samples are made when they are read.
+A sample is white noise whose modes are weighted by a power spectrum k**n and scaled to the standard
+deviation 2**a. Its targets are n + 2 and a, both uniform in [-1, 1). A convolutional network has to
+estimate the roughness and the amplitude of a field, as for cosmological maps of matter (Mathuriya
+et al. 2018 learn parameters of such spectra). Samples are generated when they are read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aiperf_hpc.replica.data.generated import (
 )
 
 SLOPE = -2.0
-"""The spectrum's exponent in the middle of what is drawn."""
+"""Center of the sampled exponents of the spectrum."""
 FORMULA = 1
 """The version of the formula; part of the SHA-256."""
 
@@ -32,8 +32,8 @@ Floats = NDArray[np.float32]
 
 
 def load(config: DatasetConfig, cores: int) -> GeneratedDataset:
-    """Return the fields of the configured size, float32 (size, size, size, 1), and numbers."""
-    del cores  # One core makes thousands of 16 cells a side in a second.
+    """Return a dataset of fields, float32 (size, size, size, 1), with two targets each."""
+    del cores  # One core generates thousands of fields of 16 cells per side per second.
 
     def fields(part: int, chosen: NDArray[np.intp]) -> Floats:
         targets = np.stack([draw_targets(part, sample) for sample in chosen.tolist()])
@@ -45,13 +45,13 @@ def load(config: DatasetConfig, cores: int) -> GeneratedDataset:
 def make_fields(
     targets: NDArray[np.float64], size: int, part: int, samples: NDArray[np.intp]
 ) -> Floats:
-    """Return the fields of some samples, float32 (samples, size, size, size, 1).
+    """Return the fields of several samples, float32 (samples, size, size, size, 1).
 
     Args:
-        targets: theirs, (samples, 2).
-        size: cells a side.
-        part: 0 for training samples, 1 for those held out.
-        samples: their numbers.
+        targets: targets of the samples, (samples, 2).
+        size: cells per side.
+        part: 0 for training samples, 1 for validation samples.
+        samples: numbers of the samples.
     """
     cells = size**3
     noise = np.stack([rng.normal(noise_words(cells, part, s), cells) for s in samples.tolist()])
@@ -67,7 +67,7 @@ def make_fields(
 
 @lru_cache(maxsize=4)
 def _wavenumbers(size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return |k| of the modes of a real transform, and their ``mode_counts``."""
+    """Return |k| for the modes of a real transform, and their ``mode_counts``."""
     whole, half = np.fft.fftfreq(size, 1.0 / size), np.fft.rfftfreq(size, 1.0 / size)
     squares = whole[:, None, None] ** 2 + whole[None, :, None] ** 2 + half[None, None, :] ** 2
     return np.sqrt(squares), np.broadcast_to(mode_counts(size), squares.shape)

@@ -1,4 +1,4 @@
-"""ImageNet as a dataset: opening a prepared folder, for each of its readers."""
+"""The ImageNet dataset: prepared folders and their readers."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from PIL import Image
 
 PIXEL_BYTES = 4
-"""Memory of a pixel of three colors in Pillow."""
+"""Number of bytes per RGB pixel in Pillow's memory."""
 
 
 class DecodedImage(NamedTuple):
-    """A whole image, in RGB, and its class."""
+    """An uncropped RGB image and its class."""
 
     image: Image.Image
     label: int
 
 
 class DecodedImages:
-    """Decoded images in memory for later epochs: the first ones, as many as fit.
+    """Cache of decoded images for later epochs: the first images, as many as fit.
 
-    None makes room for another. Each is used once in an epoch, so that the least recently used
-    image is the one that is needed next.
+    No image is evicted. Each image is used once per epoch, so that the least recently used image is
+    the next one needed.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -55,17 +55,17 @@ class DecodedImages:
         return len(self._images)
 
     def get(self, shard: str, offset: int) -> DecodedImage | None:
-        """Return the image of the record at this byte of a shard, if it was kept."""
+        """Return the image of the record at this byte offset of a shard if it is cached."""
         return self._images.get((shard, offset))
 
     def keep(self, shard: str, offset: int, decoded: DecodedImage) -> None:
-        """Keep a copy of an image if there is room for it. Threads may call it."""
+        """Cache a copy of an image if there is enough space. Thread-safe."""
         needed = PIXEL_BYTES * decoded.image.width * decoded.image.height
         with self._lock:
             if needed > self._left or (shard, offset) in self._images:
                 return
             self._left -= needed
-        # A copy: an image that was opened holds the file that it came from.
+        # A copy: an opened image holds a reference to its file.
         self._images[shard, offset] = decoded._replace(image=decoded.image.copy())
 
 
@@ -77,28 +77,28 @@ class ImageNetDataset:
     folder: Path
     index: ShardIndex
     sizes: tuple[Sizes, Sizes]
-    """Bytes of each record of training and validation."""
+    """Sizes in bytes of the training and the validation records."""
     augment: bool
     parallel: int
-    """Number of images that are decoded at once; no sample depends on it."""
+    """Number of images decoded concurrently; no sample depends on it."""
     reader: str
-    """Name of the module that reads the shards; no framework is imported before that."""
+    """Name of the reader module, which is imported at the first use, as is its framework."""
     decoded: DecodedImages
-    """Images that Pillow's reader keeps."""
+    """Image cache of Pillow's reader."""
     least_crop: float
-    """Least fraction of an image that a training crop covers."""
+    """Minimum fraction of an image's area in a training crop."""
 
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
-        """Yield every training sample once, in the order and augmentation of (seed, epoch).
+        """Yield every training sample once; (seed, epoch) determine order and augmentation.
 
         Raises:
-            DatasetError: while iterating, when a shard turns out to be damaged.
+            DatasetError: during iteration, if a shard is damaged.
         """
         batches: Iterator[Batch] = self._reader.train(self, epoch, batch_size, seed, part)
         return batches
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
-        """Yield every validation sample once, in the shards' order. Raises as ``train`` does."""
+        """Yield every validation sample once, in the shards' order. Raises like ``train``."""
         batches: Iterator[Batch] = self._reader.validation(self, batch_size, part)
         return batches
 
@@ -110,12 +110,11 @@ class ImageNetDataset:
 def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
     """Open a prepared folder; each shard's size and first bytes are checked.
 
-    The engine ``tensorflow`` reads it by tf.data, every other one by Pillow.
+    The engine ``tensorflow`` uses tf.data; all others use Pillow.
 
     Raises:
-        DatasetError: no folder is given, it was not prepared, it stores images in another format
-            than the configured one, or a shard is missing, truncated or not the one that was
-            prepared.
+        DatasetError: no folder is given, the folder was not prepared or does not store images in
+            the configured format, or a shard is missing, truncated or not the prepared one.
     """
     folder = prepared_folder(config)
     info, index = open_index(folder, "imagenet")
@@ -140,10 +139,10 @@ def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
 
 
 def _check_format(info: DatasetInfo, config: DatasetConfig) -> None:
-    """Require that a folder stores images in the configured format, and large enough.
+    """Check that the stored images have the configured format and sufficient size.
 
     Raises:
-        DatasetError: it does not.
+        DatasetError: the format differs or the images are too small.
     """
     if info.stored != config.stored:
         raise DatasetError(

@@ -1,10 +1,10 @@
-"""Reading ImageNet's shards with Pillow on threads: for every engine but TensorFlow's.
+"""Multithreaded reader of ImageNet's shards with Pillow, for all engines except TensorFlow's.
 
-Pillow's decoder and its resampling leave Python's lock alone, so that threads decode in parallel
-and no sample crosses from one process to another. Pixels are those of ``tensorflow_reader``: the
-same decoder (libjpeg-turbo, accurate), the same parts of the images, the same interpolation between
-the four nearest pixels. Only what is left of a pixel's fraction differs, and the colors at a
-crop's edges, behind which TensorFlow's decoder does not look.
+Pillow releases Python's global interpreter lock in decoding and resampling, so that threads decode
+in parallel and no samples are copied between processes. Pixels agree with ``tensorflow_reader``:
+same decoder (libjpeg-turbo, accurate), same parts of the images, same interpolation between the
+four nearest pixels. Only the rounding of pixels differs, and the colors at a crop's edges, because
+TensorFlow's decoder does not read beyond them.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from aiperf_hpc.replica.data.sharded.index import Shard, Sizes
 Floats = NDArray[np.float32]
 
 HELD_SHARDS = 2 * sample_order.OPEN_SHARDS
-"""Files kept open: those of this group of shards and of the next."""
+"""Maximum number of open shards: those of the current group and of the next one."""
 _FLOOR = 0.5
-"""Mean of the fraction that Pillow cuts off an interpolated pixel."""
+"""Mean of the fraction that Pillow truncates from an interpolated pixel."""
 SCALING = Scaling(
     scale=tuple(1 / deviation for deviation in STD),
     shift=tuple((_FLOOR - mean) / deviation for mean, deviation in zip(MEAN, STD, strict=True)),
@@ -47,7 +47,7 @@ SCALING = Scaling(
 
 
 class _OpenShard:
-    """An open shard; closed when no sample of it is left to read."""
+    """An open shard, which is closed when no sample refers to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -59,7 +59,7 @@ class _OpenShard:
 
 
 class _Sample(NamedTuple):
-    """The place of a sample, and its crop: None for the center."""
+    """Location of a sample in its shard, and its crop, or None for the central crop."""
 
     shard: _OpenShard
     offset: int
@@ -68,13 +68,13 @@ class _Sample(NamedTuple):
 
 
 Places = Iterator[tuple[int, Floats | None]]
-"""The places in the shards of some samples in order, and their crops."""
+"""Positions of samples in the shards, in reading order, and their crops."""
 
 
 def train(
     dataset: ImageNetDataset, epoch: int, batch_size: int, seed: int, part: Part = WHOLE
 ) -> Iterator[Batch]:
-    """Yield the training samples of one epoch, in the order that ``sample_order`` draws."""
+    """Yield the training samples of one epoch in the order of ``sample_order``."""
     shards = dataset.index.train
     together = sample_order.groups(len(shards), seed, epoch)
     reading = sample_order.reading_order(shards, together)
@@ -86,7 +86,7 @@ def train(
 
 
 def validation(dataset: ImageNetDataset, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
-    """Yield the validation samples, in the order in which the shards are read."""
+    """Yield the validation samples in the reading order of the shards."""
     shards = dataset.index.validation
     together = sample_order.grouped(list(range(len(shards))))
     order = sample_order.reading_order(shards, together).tolist()
@@ -103,14 +103,14 @@ def _shuffled(reading: NDArray[np.intp], seed: int, epoch: int, least_crop: floa
 
 
 class _Samples:
-    """Finds samples in shards, some of which are kept open."""
+    """Locates samples in shards, some of which are kept open."""
 
     def __init__(self, folder: Path, shards: Sequence[Shard], sizes: Sizes) -> None:
         self._files = SampleFiles("imagenet", folder, shards, sizes)
         self._open: OrderedDict[int, _OpenShard] = OrderedDict()
 
     def at(self, place: int, crop: Floats | None) -> _Sample:
-        """Return the sample at a place. Raises DatasetError if its shard cannot be opened."""
+        """Return the sample at a position. Raises DatasetError if its shard cannot be opened."""
         number, offset, size = self._files.locate(place)
         return _Sample(self._shard(number), offset, size, crop)
 
@@ -150,7 +150,7 @@ def _batches(
 
 
 def _load(decoded: DecodedImages, sample: _Sample, batch: Batch, at: int) -> None:
-    """Cut one sample, which is read and decoded unless that was kept, into its place in a batch."""
+    """Write the crop of a sample into its place in a batch; read and decode it unless cached."""
     pixels: Pixels = batch.inputs["image"]
     shard = sample.shard.path.name
     found = decoded.get(shard, sample.offset)
@@ -162,7 +162,7 @@ def _load(decoded: DecodedImages, sample: _Sample, batch: Batch, at: int) -> Non
 
 
 def _decoded(sample: _Sample) -> DecodedImage:
-    """Read and decode one sample. Raises DatasetError, with its shard, when it is damaged."""
+    """Read and decode a sample. Raises DatasetError with the name of its shard if it is damaged."""
     try:
         content = tfrecord.read_record(sample.shard.file, sample.offset, sample.size)
         found = unpack(content)
@@ -176,23 +176,25 @@ def _decoded(sample: _Sample) -> DecodedImage:
 
 
 def rgb_image(encoded: bytes) -> Image.Image:
-    """Return a stored image in RGB. Exif's orientation is ignored.
+    """Return a stored image in RGB. The Exif orientation is ignored.
 
     Raises:
         OSError, SyntaxError, ValueError: the file is damaged.
     """
     with Image.open(io.BytesIO(encoded), formats=("JPEG", "PPM")) as image:
         image.load()
-        return image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
+        return (
+            image if image.mode == "RGB" else image.convert("RGB")
+        )  # which would copy an RGB image
 
 
 def cut(image: Image.Image, size: int, crop: Floats | None) -> NDArray[np.uint8]:
     """Return a part of an image, uint8 (size, size, 3).
 
     Args:
-        image: the image, in RGB.
-        size: of the result, in pixels a side.
-        crop: one of ``sample_order.crop_draws``; the center if it is None.
+        image: image in RGB.
+        size: side of the result in pixels.
+        crop: a row of ``sample_order.crop_draws``, or None for the central crop.
     """
     width, height = image.size
     box = (
@@ -203,7 +205,7 @@ def cut(image: Image.Image, size: int, crop: Floats | None) -> NDArray[np.uint8]
     right, bottom = box.left + box.width, box.top + box.height
     part = image.crop((box.left, box.top, right, bottom))
     extent = (0, 0, box.width, box.height)
-    # Not `resize`, which averages where it makes smaller: tf.image.resize takes four pixels only.
+    # Not `resize`, which averages in downscaling: tf.image.resize uses only four pixels.
     resized = part.transform(
         (size, size), Image.Transform.EXTENT, extent, Image.Resampling.BILINEAR
     )

@@ -1,8 +1,8 @@
-"""Which of ImageNet's samples come when, and how each is cut: the same for every reader.
+"""Order and crops of ImageNet's samples, identical for all readers.
 
-All of it follows from the shards, the seed and the epoch, and is drawn here, in numpy: shards in
-a drawn order, 16 of them read in turn, a record each; then windows of 2,048 of these records
-shuffled.
+They depend only on the shards, the seed and the epoch, and are sampled here in numpy. Shards are
+read in random order, one record at a time from each of 16 shards in turn; then windows of 2,048
+records are shuffled.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.replica.data.sharded.index import Shard
 
 OPEN_SHARDS = 16
-"""Shards read at once. Fixed, since the order depends on it."""
+"""Number of shards read in turn. Fixed, because the order depends on it."""
 WINDOW = 2048
-"""Records shuffled together; about 230 MB of ImageNet."""
+"""Number of records shuffled together; about 230 MB of ImageNet."""
 
 MEAN = (123.675, 116.28, 103.53)
 """Means of the red, green and blue training pixels, 0 to 255: 0.485, 0.456 and 0.406 of 255, the
@@ -30,23 +30,23 @@ STD = (58.395, 57.12, 57.375)
 """Standard deviations of these pixels: 0.229, 0.224 and 0.225 of 255."""
 
 RESIZED_RATIO = 256 / 224
-"""The shorter side of a resized validation image, over the image size."""
+"""Ratio of the shorter side of a resized validation image to the image size."""
 
 CROP_AREA = (0.08, 1.0)
-"""Share of the image that a training crop covers (Szegedy et al., 2015), drawn uniformly."""
+"""Range of a training crop's area fraction (Szegedy et al., 2015), sampled uniformly."""
 CROP_ASPECT = (3 / 4, 4 / 3)
-"""Width over height of a training crop; its logarithm is drawn uniformly."""
+"""Range of a training crop's width over height; its logarithm is sampled uniformly."""
 ATTEMPTS = 10
-"""Shapes of a crop that are tried before the whole image is taken."""
+"""Number of crop shapes to try before using the whole image."""
 
 
 class Window(NamedTuple):
     """Samples that are shuffled together."""
 
     order: NDArray[np.int64]
-    """Which of the records of this window comes first, second, ..., (samples,)."""
+    """Record numbers within this window in shuffled order, (samples,)."""
     crops: NDArray[np.float32]
-    """Draws for each of them, in this order, a row each: see ``crop_draws``."""
+    """Crop parameters in this order, one row per record: see ``crop_draws``."""
 
 
 class Box(NamedTuple):
@@ -61,9 +61,9 @@ class Box(NamedTuple):
 def windows(
     samples: int, seed: int, epoch: int, least_crop: float = CROP_AREA[0]
 ) -> Iterator[Window]:
-    """Yield the windows of an epoch of so many samples; the last one may be smaller.
+    """Yield the windows of an epoch of ``samples``; the last one may be smaller.
 
-    ``least_crop`` is the least share of an image that a training crop covers.
+    ``least_crop`` is the minimum fraction of an image's area in a training crop.
     """
     for number, start in enumerate(range(0, samples, WINDOW)):
         count = min(WINDOW, samples - start)
@@ -73,40 +73,40 @@ def windows(
 
 
 def groups(shards: int, seed: int, epoch: int) -> list[list[int]]:
-    """Return the shards of an epoch, those together that are read at once."""
+    """Return the shards of an epoch in random order, in groups that are read in turn."""
     order = rng.permutation(shards, Purpose.SHARDS, seed, epoch).tolist()
     return grouped(order)
 
 
 def grouped(shards: list[int]) -> list[list[int]]:
-    """Return the shards in order, those together that are read at once."""
+    """Return the shards in the given order, in groups that are read in turn."""
     return [shards[at : at + OPEN_SHARDS] for at in range(0, len(shards), OPEN_SHARDS)]
 
 
 def reading_order(shards: Sequence[Shard], together: list[list[int]]) -> NDArray[np.intp]:
-    """Return the places in the shards of all records, in the order in which they are read: one of
-    each shard of a group in turn, until all of them are at their end."""
+    """Return the positions of all records in reading order: one record of each shard of a group
+    in turn, until all of these shards are exhausted."""
     starts = [0, *accumulate(shard.samples for shard in shards)]
     parts = []
     for group in together:
         counts = [shards[shard].samples for shard in group]
         places = np.concatenate([np.arange(count) for count in counts])
-        # Stable, so that records at the same place in their shards come in the order of the shards.
+        # Stable: records at the same position in their shards are read in the order of the shards.
         turn = np.argsort(places, kind="stable")
         parts.append((places + np.repeat([starts[shard] for shard in group], counts))[turn])
     return np.concatenate(parts)
 
 
 def crop_draws(count: int, *key: int, least: float = CROP_AREA[0]) -> NDArray[np.float32]:
-    """Draw the training crops of some samples, float32 (count, 2 * ATTEMPTS + 3).
+    """Sample the training crops of ``count`` samples, float32 (count, 2 * ATTEMPTS + 3).
 
-    The columns are the widths that are tried and the heights, both in units of the square root of
-    the image's area; how far down and right the crop is, 0 to 1 of the room that there is; and a
-    number that is below 1/2 when the crop is to be mirrored. What is left for a reader is
-    arithmetic that has one result on every machine.
+    The columns are the widths and the heights to try, both in units of the square root of the
+    image's area; the vertical and horizontal offsets of the crop as a fraction, 0 to 1, of the
+    available range; and a number below 1/2 if the crop is mirrored. The remaining arithmetic of a
+    reader has the same result on all machines.
     """
     words = rng.words(count * (2 * ATTEMPTS + 3), *key).reshape(count, -1)
-    # 24 bits: more may round to 1 in float32, and that would put a crop beside its image.
+    # 24 bits: more may round to 1 in float32, which would move a crop out of its image.
     uniform = (words >> np.uint64(40)).astype(np.float64) * 2.0**-24
     side = np.sqrt(least + (CROP_AREA[1] - least) * uniform[:, :ATTEMPTS])
     low, high = np.log(CROP_ASPECT)
@@ -117,10 +117,10 @@ def crop_draws(count: int, *key: int, least: float = CROP_AREA[0]) -> NDArray[np
 
 
 def random_box(crop: NDArray[np.float32], height: int, width: int) -> Box:
-    """Return a training crop of an image: of the first shape that fits, or the whole image."""
+    """Return a training crop of an image: the first shape that fits, or the whole image."""
     numbers = crop.astype(np.float64)
     root = np.sqrt(float(height * width))
-    # rint takes halves to even numbers as tf.round does: crops are the same to the pixel.
+    # rint rounds halves to even numbers like tf.round: crops are equal to the pixel.
     widths = np.rint(root * numbers[:ATTEMPTS])
     heights = np.rint(root * numbers[ATTEMPTS : 2 * ATTEMPTS])
     fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
@@ -133,11 +133,11 @@ def random_box(crop: NDArray[np.float32], height: int, width: int) -> Box:
 
 
 def central_box(height: int, width: int, size: int) -> Box:
-    """Return what is left of an image for validation.
+    """Return the part of an image for validation.
 
-    Its shorter side would be resized to 256/224 of ``size`` and its centre cropped. The part that
-    will be the centre is cut out first, to the pixel, and it alone is resized: the same result for
-    less work.
+    The usual procedure resizes the shorter side to 256/224 of ``size`` and crops the center. Here,
+    the corresponding part is cropped first, to the pixel, and only this part is resized: the same
+    result with less work.
     """
     share = size / resized_side(size)
     side = max(1, int(np.rint(min(height, width) * share)))
@@ -145,7 +145,7 @@ def central_box(height: int, width: int, size: int) -> Box:
 
 
 def resized_side(size: int) -> int:
-    """Return the shorter side of a validation image that is resized before its crop of a size."""
+    """Return the shorter side of a resized validation image before the crop to ``size``."""
     return round(size * RESIZED_RATIO)
 
 

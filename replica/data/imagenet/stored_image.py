@@ -1,10 +1,10 @@
-"""Records of labelled images, and the formats of the images in them.
+"""Records of labeled images, and the formats of the images in them.
 
-A record is a ``tf.train.Example`` of the image file, its label and its name. Formats:
+A record is a ``tf.train.Example`` with the image file, its label and its name. Formats:
 
-- ``jpeg``: a gray or RGB JPEG file as it is; any other file as an RGB JPEG file of the same pixels.
+- ``jpeg``: a gray or RGB JPEG file unchanged; any other file as RGB JPEG file of the same pixels.
 - ``resized``: the same if the shorter side has at most ``SIDE`` pixels; else a JPEG file of the
-  image resized to that, by the antialiased bilinear filter of torchvision's ``Resize``.
+  image resized to this side by the antialiased bilinear filter of torchvision's ``Resize``.
 - ``raw``: the pixels that ``resized`` would encode, as a binary PPM file.
 """
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from PIL import Image
 
 SIDE: Final = 256
-"""The shorter side of a resized image, in pixels."""
+"""Shorter side of a resized image in pixels."""
 PPM_HEADER: Final = b"P6\n%05d %05d\n255\n"
-"""The header of a raw image, with its width and height; always of the same length."""
+"""Header of a raw image with its width and height, of fixed length."""
 PPM_SIZE: Final = len(PPM_HEADER % (0, 0))
 
 _KEPT_FORMATS = ("JPEG", "MPO")
@@ -32,7 +32,7 @@ _KEPT_MODES = ("RGB", "L")
 _READABLE_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "PPM")
 _QUALITY = 95
 _SCAN, _END = b"\xff\xda", b"\xff\xd9"
-"""Markers in a JPEG file: before the pixels, and behind them."""
+"""Markers in a JPEG file: before and after the pixels."""
 
 
 _ENCODED, _LABEL, _NAME = b"image/encoded", b"image/class/label", b"image/filename"
@@ -47,7 +47,7 @@ class LabelledImage(NamedTuple):
 
 
 def pack(image: LabelledImage) -> bytes:
-    """Return a labelled image as a serialized ``tf.train.Example``."""
+    """Return a labeled image as a serialized ``tf.train.Example``."""
     name = image.name.encode("utf-8", "surrogateescape")
     return example(
         {_ENCODED: of_bytes(image.encoded), _LABEL: of_integer(image.label), _NAME: of_bytes(name)}
@@ -58,7 +58,7 @@ def unpack(content: bytes) -> LabelledImage:
     """Return the image of a serialized ``tf.train.Example``.
 
     Raises:
-        ValueError: it is none, or lacks one of the features.
+        ValueError: the content is not an example or lacks one of the features.
     """
     try:
         found = features_of(content)
@@ -72,11 +72,11 @@ def unpack(content: bytes) -> LabelledImage:
 def encode(file: bytes, stored: Stored = "jpeg") -> tuple[bytes, str | None]:
     """Return the stored form of an image file, and its format if it was converted to a JPEG file.
 
-    The stored form is stored unchanged again. The image is decoded to its last line. Exif's
-    orientation is ignored, here and when it is read.
+    Encoding a stored form returns it unchanged. The image is decoded completely. The Exif
+    orientation is ignored, here and by the readers.
 
     Raises:
-        ValueError: it is not an image, or a corrupt one.
+        ValueError: the file is not an image or is corrupt.
     """
     with _opened(file) as image:
         kept = image.format in _KEPT_FORMATS and image.mode in _KEPT_MODES
@@ -93,18 +93,18 @@ def encode(file: bytes, stored: Stored = "jpeg") -> tuple[bytes, str | None]:
 
 
 def stored_bytes(file_size: int, stored: Stored) -> int:
-    """Return about how many bytes an image file of a size takes at most in a shard.
+    """Return the approximate maximum number of bytes in a shard for an image file of a size.
 
-    Pixels take about ten times the space of their JPEG file, and at most that of a resized image
-    with the proportions 4:3.
+    Raw pixels need about ten times the space of a JPEG file, and at most the space of a resized
+    image with aspect ratio 4:3.
     """
     return file_size if stored != "raw" else min(10 * file_size, SIDE * SIDE * 4)
 
 
 @contextmanager
 def _opened(file: bytes) -> Iterator[Image.Image]:
-    """Give a decoded image. Raises ValueError."""
-    from PIL import Image, UnidentifiedImageError  # needed in preparation only
+    """Provide a decoded image. Raises ValueError."""
+    from PIL import Image, UnidentifiedImageError  # needed only in preparation
 
     try:
         with Image.open(io.BytesIO(file), formats=_READABLE_FORMATS) as image:
@@ -130,7 +130,7 @@ def _as_ppm(image: Image.Image) -> bytes:
 
 
 def _smaller(image: Image.Image) -> Image.Image:
-    """Return an image whose shorter side has at most ``SIDE`` pixels, in its proportions."""
+    """Return the image with a shorter side of at most ``SIDE`` pixels and the same aspect ratio."""
     from PIL import Image
 
     shorter = min(image.size)

@@ -1,9 +1,9 @@
-"""Reading ImageNet's shards with TensorFlow. The one module here that imports it.
+"""Reader of ImageNet's shards with TensorFlow. No other module of this package imports it.
 
-What is read depends on the shards, the seed and the epoch alone. Every random number is drawn by
-``sample_order``, and no step's outcome depends on how many calls run at once. TensorFlow's own
-buffer shuffle is not used: its order depends on the process's global seed as well, which is the
-engine's to set.
+The samples depend only on the shards, the seed and the epoch. All random numbers are sampled by
+``sample_order``, and no result depends on the number of parallel calls. TensorFlow's buffer shuffle
+is not used, because its order also depends on the process's global seed, which belongs to the
+engine.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ SCALE = tuple(1 / deviation for deviation in STD)
 SHIFT = tuple(-mean / deviation for mean, deviation in zip(MEAN, STD, strict=True))
 
 READ_AHEAD = 4 * sample_order.WINDOW
-"""Samples that may have been read before those that were given out, and some more."""
+"""Upper bound of the number of samples that are read ahead of the yielded ones."""
 
 FEATURES = {
     "image/encoded": tf.io.FixedLenFeature([], tf.string),
     "image/class/label": tf.io.FixedLenFeature([], tf.int64),
 }
 Cut = Callable[[Tensor, Tensor], Tensor]
-"""What makes pixels, (size, size, 3), of an image and its crop.
+"""Function from an image and its crop to pixels, (size, size, 3).
 
-An image is a JPEG file, a string, or pixels, uint8 (height, width, 3)."""
+An image is a JPEG file as a string, or pixels, uint8 (height, width, 3)."""
 
 
 def as_written(function: F) -> F:
-    """Have TensorFlow trace a function as it stands: its control flow does not depend on tensors.
+    """Disable AutoGraph for a function whose control flow does not depend on tensors.
 
-    It would write the function anew into a file of the temporary folder, which a killed process
-    leaves there.
+    AutoGraph would write the converted function to a temporary file, which a killed process does
+    not remove.
     """
     traced: F = tf.autograph.experimental.do_not_convert(function)
     return traced
@@ -57,7 +57,7 @@ def as_written(function: F) -> F:
 def train(
     dataset: ImageNetDataset, epoch: int, batch_size: int, seed: int, part: Part = WHOLE
 ) -> Iterator[Batch]:
-    """Yield the training samples of one epoch, in the order that ``sample_order`` draws."""
+    """Yield the training samples of one epoch in the order of ``sample_order``."""
     shards = dataset.index.train
     together = sample_order.groups(len(shards), seed, epoch)
     records = _shuffled(_records(dataset, shards, together), dataset, seed, epoch)
@@ -72,7 +72,7 @@ def train(
 
 
 def validation(dataset: ImageNetDataset, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
-    """Yield the validation samples, in the order in which the shards are read."""
+    """Yield the validation samples in the reading order of the shards."""
     shards = dataset.index.validation
     together = sample_order.grouped(list(range(len(shards))))
     records = _records(dataset, shards, together).map(as_written(lambda record: (record, 0.0)))
@@ -82,7 +82,7 @@ def validation(dataset: ImageNetDataset, batch_size: int, part: Part = WHOLE) ->
 
 
 def _part(records: Tensor, samples: int, batch_size: int, part: Part) -> Tensor:
-    """Leave only a rank's part of each batch, before anything is decoded."""
+    """Select a rank's part of each batch before decoding."""
     if part.ranks == 1:
         return records
     last_batch = samples // batch_size
@@ -101,7 +101,7 @@ def _part(records: Tensor, samples: int, batch_size: int, part: Part) -> Tensor:
 
 
 def _part_size(batch_size: int, part: Part) -> int:
-    """Return how many samples a rank has in a full batch; batches of such are its parts."""
+    """Return the number of a rank's samples in a full batch, the size of its batches."""
     first, last = part.bounds(batch_size)
     return max(1, last - first)
 
@@ -109,7 +109,7 @@ def _part_size(batch_size: int, part: Part) -> int:
 def _records(
     dataset: ImageNetDataset, shards: Sequence[Shard], together: list[list[int]]
 ) -> Tensor:
-    """Return a tf.data.Dataset of records, the shards of a group read in turn."""
+    """Return a tf.data.Dataset of records that reads the shards of a group in turn."""
     groups = tf.ragged.constant(
         [[str(dataset.folder / shards[shard].file) for shard in group] for group in together]
     )
@@ -128,8 +128,8 @@ def _records(
 
 
 def _shuffled(records: Tensor, dataset: ImageNetDataset, seed: int, epoch: int) -> Tensor:
-    """Shuffle window after window, and give each record its crop; the next one is read while one
-    is used up."""
+    """Shuffle the records window by window and add their crops; the next window is
+    prefetched."""
     columns = 2 * ATTEMPTS + 3
     drawn = tf.data.Dataset.from_generator(
         lambda: sample_order.windows(dataset.info.train_samples, seed, epoch, dataset.least_crop),
@@ -182,34 +182,34 @@ def _batches(
         problem = _line(error)
     if missing and not problem:
         problem = f"{missing} samples are missing"
-    # Not within the handler: the iterator would be garbage of a cycle through TensorFlow's error.
-    # A thread of the iterator that collects it waits for itself, and nothing is collected any more.
+    # Not within the handler: the iterator would be in a reference cycle with TensorFlow's error.
+    # If a thread of the iterator then collects it, it waits for itself and blocks the collector.
     if problem:
         raise reading.failed(dataset, done, problem)
 
 
 class _Reading(NamedTuple):
-    """What is being read, to say where it failed: TensorFlow does not."""
+    """Shards being read, to locate a failure, which TensorFlow does not report."""
 
     shards: Sequence[Shard]
     together: list[list[int]]
 
     def own_samples(self, batch_size: int, part: Part) -> int:
-        """Return how many samples a rank has of all."""
+        """Return the number of a rank's samples in all batches."""
         order = np.arange(sum(shard.samples for shard in self.shards))
         return sum(map(len, rank_parts(order, batch_size, part)))
 
     def failed(self, dataset: ImageNetDataset, done: int, problem: str) -> DatasetError:
-        """Return the error of a reading that fails after so many samples.
+        """Return the error for a failure after ``done`` samples.
 
         Raises:
-            DatasetError: of a shard that is not the one that was prepared.
+            DatasetError: a shard is not the prepared one.
         """
         verify_shards(dataset.folder, self.shards, dataset.parallel, "imagenet", whole=False)
         start = 0
         for group in self.together:
             end = start + sum(self.shards[number].samples for number in group)
-            # Windows are read ahead of what was given out.
+            # Windows are read ahead of the yielded samples.
             if done < end and start < done + READ_AHEAD:
                 for file in (self.shards[number].file for number in group):
                     if damage := tfrecord.damage(dataset.folder / file):
@@ -235,7 +235,7 @@ def _shape(image: Tensor) -> Tensor:
 
 
 def _random(image: Tensor, crop: Tensor, size: int) -> Tensor:
-    """Cut a training crop out of an image as ``sample_order.random_box`` says, and resize it."""
+    """Cut a training crop out of an image, like ``sample_order.random_box``, and resize it."""
     shape = _shape(image)
     height, width = tf.cast(shape[0], tf.float64), tf.cast(shape[1], tf.float64)
     numbers = tf.cast(crop, tf.float64)
@@ -254,7 +254,7 @@ def _random(image: Tensor, crop: Tensor, size: int) -> Tensor:
 
 
 def _centre(size: int) -> Cut:
-    """Return what cuts the part for validation as ``sample_order.central_box`` says."""
+    """Return the function that cuts the part for validation, like ``sample_order.central_box``."""
     share = size / sample_order.resized_side(size)
 
     def cut(image: Tensor, crop: Tensor) -> Tensor:

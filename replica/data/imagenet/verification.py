@@ -1,4 +1,4 @@
-"""Verifying a prepared ImageNet folder: every file of it, to the last byte."""
+"""Verification of a prepared ImageNet folder: every byte of every file."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from aiperf_hpc.replica.data.sharded.verification import Verification
 from aiperf_hpc.trial import DatasetInfo
 
 ImageDigest = tuple[str, int, str]
-"""An image's name, label and the SHA-256 of its source file."""
+"""Name and label of an image, and SHA-256 of its source file."""
 
 
 class _CheckedShard(NamedTuple):
-    """The class of each label in a shard, its images, and what is wrong, if anything is."""
+    """The class of each label in a shard, the shard's images, and a problem or None."""
 
     classes: dict[int, str]
     images: list[ImageDigest]
@@ -36,18 +36,19 @@ def verify_folder(
 ) -> Verification:
     """Check every file of a prepared folder.
 
-    Of each shard: its size, SHA-256 and number of records, the records' own checksums, that each
-    label is one of the dataset's and each name's class is that of its label. If no file is broken,
-    the dataset's SHA-256 is computed again from all images.
+    The checks of a shard cover its size, its SHA-256, its number of records, the records' own
+    checksums, valid labels, and equal classes in names and labels. If no file is broken, the
+    dataset's SHA-256 is recomputed from all images.
 
     Args:
-        folder: of ``aiperf data prepare``.
-        threads: number of shards that are read at once.
-        decode: whether each image is decoded too.
+        folder: folder created by ``aiperf data prepare``.
+        threads: number of shards read concurrently.
+        decode: whether to decode each image too.
         progress: shows the progress.
 
     Raises:
-        DatasetError: dataset.json or shards.json cannot be read, or they are of two preparations.
+        DatasetError: dataset.json or shards.json cannot be read, or they are from different
+            preparations.
     """
     info, index = open_index(folder, "imagenet")
     meter = Meter(progress, "verifying", len(index.shards), "shards")
@@ -90,7 +91,7 @@ def _check_shard(
         verify_shards(path.parent, [shard], 1, "imagenet", whole=True)
     except DatasetError as error:
         detail = None
-        with suppress(OSError):  # The error above has it.
+        with suppress(OSError):  # The error above includes it.
             detail = tfrecord.damage(path)
         return _CheckedShard({}, [], f"{error} ({detail})" if detail else str(error))
     classes: dict[int, str] = {}
@@ -119,7 +120,7 @@ def _check_shard(
 def _check_image(
     image: LabelledImage, info: DatasetInfo, classes: dict[int, str], decode: bool
 ) -> str | None:
-    """Return what is wrong with an image, if anything is, and add its class."""
+    """Return the problem of an image, or None, and add its class to ``classes``."""
     if not 0 <= image.label < (info.classes or 0):
         return f"{image.name} has the label {image.label}, of {info.classes} classes"
     wnid = image.name.partition("/")[0]
@@ -136,7 +137,7 @@ def _check_image(
 
 
 def _contradiction(path: Path, known: dict[int, str], found: dict[int, str]) -> str | None:
-    """Return why a shard's labels contradict those of the others, or the order of the classes."""
+    """Return how a shard's labels contradict other shards or the order of classes, or None."""
     for label, wnid in found.items():
         if known.get(label, wnid) != wnid:
             return f"{path}: the label {label} is {wnid} here, and {known[label]} in other shards"

@@ -1,5 +1,5 @@
-"""Datasets as shards of many samples: prepared, read and verified.
+"""Preparation, reading and verification of datasets stored as shards of many samples.
 
-A **Source** has the samples that shards are prepared from; a **Codec** is their format in shards
+A **Source** provides the samples for the preparation; a **Codec** defines their format in shards
 and in batches.
 """

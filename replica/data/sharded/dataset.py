@@ -1,4 +1,4 @@
-"""A prepared folder of shards as a dataset: samples read, checked and decoded by threads."""
+"""Dataset of a prepared folder of shards: threads read, check and decode samples."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ class Codec(Protocol):
         ...
 
     def decode(self, content: memoryview, batch: Batch, at: int) -> None:
-        """Put a stored sample into its place in a batch.
+        """Decode a stored sample into its place in a batch.
 
         Raises:
-            ValueError: it is damaged, or of another shape.
+            ValueError: the sample is damaged or has another shape.
         """
         ...
 
     def sha256(self, content: memoryview) -> str:
-        """Return the SHA-256 of a stored sample's numbers. Raises ValueError as ``decode``."""
+        """Return the SHA-256 of a stored sample's numbers. Raises ValueError like ``decode``."""
         ...
 
 
@@ -58,8 +58,8 @@ def load(codec: Codec, config: DatasetConfig, cores: int) -> ShardedDataset:
     """Open a prepared folder; each shard's size and first bytes are checked.
 
     Raises:
-        DatasetError: no folder is given, it was not prepared, or a shard is missing, truncated
-            or not the one that was prepared.
+        DatasetError: no folder is given, the folder was not prepared, or a shard is missing,
+            truncated or not the prepared one.
     """
     name, folder = codec.name, prepared_folder(config)
     info, index = open_index(folder, name)
@@ -85,7 +85,7 @@ def prepared_folder(config: DatasetConfig) -> Path:
 
 @dataclass(frozen=True)
 class SampleFiles:
-    """The samples of one part, each a file within a shard."""
+    """The samples of one part, each of which is a file within a shard."""
 
     dataset: str
     folder: Path
@@ -101,18 +101,18 @@ class SampleFiles:
         return np.concatenate([[0], np.cumsum(self.sizes)])
 
     def locate(self, place: int) -> tuple[int, int, int]:
-        """Return the number of a sample's shard, and its offset and size there in bytes."""
+        """Return a sample's shard number, and its offset and size there in bytes."""
         number = bisect_right(self._starts, place) - 1
         offset = int(self._offsets[place] - self._offsets[self._starts[number]])
         return number, offset, int(self.sizes[place])
 
     def read(self, place: int, decode: Callable[[memoryview], T]) -> T:
-        """Return the decoded sample at a place.
+        """Decode the sample at a position.
 
-        Its shard is opened each time: a sample has millions of bytes, and they are read at random.
+        Its shard is opened each time: a sample has millions of bytes, and the order is random.
 
         Raises:
-            DatasetError: it cannot be read or is broken.
+            DatasetError: the sample cannot be read or is broken.
         """
         number, offset, size = self.locate(place)
         path = self.folder / self.shards[number].file
@@ -130,9 +130,10 @@ class SampleFiles:
 
 
 class _Buffer(threading.local):
-    """A thread's memory to read into.
+    """Read buffer of a thread.
 
-    The kernel has to clear new memory, which took longer than reading 56 MB into it.
+    It is reused because the kernel must clear new memory, which takes longer than reading 56 MB
+    into it.
     """
 
     def __init__(self) -> None:
@@ -143,9 +144,9 @@ _buffer = _Buffer()
 
 
 def _read_part(path: Path, offset: int, size: int) -> NDArray[np.uint8]:
-    """Return a part of a file, fewer bytes if it ends before. Raises OSError.
+    """Return a part of a file, which is shorter at the end of the file. Raises OSError.
 
-    The bytes are valid until this thread reads the next ones.
+    The bytes are valid until the next call in this thread.
     """
     if len(_buffer.bytes) < size:
         _buffer.bytes = np.empty(size, np.uint8)
@@ -163,19 +164,19 @@ class ShardedDataset:
     training: SampleFiles
     held_out: SampleFiles
     parallel: int
-    """Number of samples that are decoded at once; none depends on it."""
+    """Number of samples decoded concurrently; no sample depends on it."""
 
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every training sample once, in the order of (seed, epoch).
 
         Raises:
-            DatasetError: while iterating, when a shard turns out to be damaged.
+            DatasetError: during iteration, if a shard is damaged.
         """
         order = rng.permutation(self.info.train_samples, Purpose.ORDER, seed, epoch)
         return self._batches(self.training, order, batch_size, part)
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
-        """Yield every validation sample once, in the shards' order. Raises as ``train``."""
+        """Yield every validation sample once, in the shards' order. Raises like ``train``."""
         order = np.arange(self.info.validation_samples)
         return self._batches(self.held_out, order, batch_size, part)
 

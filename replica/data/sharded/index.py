@@ -1,6 +1,6 @@
 """The index of a prepared folder of shards, and the verification of its files.
 
-A shard is a TFRecord file of some samples. Messages name the dataset of a shard.
+A shard is a TFRecord file of several samples. Messages include the name of the dataset.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from aiperf_hpc.untrusted.bounds import first_fault
 
 INDEX = "shards.json"
 SIZES = "sizes.npy"
-"""The size of every record in bytes, in the order of the shards, training first."""
+"""Sizes of all records in bytes, in the order of the shards, training first."""
 HEAD = 65_536
-"""Bytes at the start of a file that are checked whenever its dataset is opened."""
+"""Number of bytes at the start of a file that are checked whenever its dataset is opened."""
 
 Sizes = NDArray[np.int64]
 
@@ -41,11 +41,11 @@ class Shard(Value):
     """SHA-256 of the first 65,536 bytes, or of the whole file if it is smaller."""
     sha256: str
     converted: dict[int, str] = {}
-    """SHA-256 of the source files of converted samples, by the samples' places."""
+    """SHA-256 of the source files of converted samples by the samples' positions."""
 
 
 class ShardIndex(Value):
-    """The shards of both parts, in their order, and the dataset that they belong to."""
+    """The shards of both parts, in their order, and the dataset that contains them."""
 
     schema_version: Literal[1] = 1
     dataset_sha256: str
@@ -63,12 +63,12 @@ def describe_shard(path: Path, samples: int, converted: Mapping[int, str] | None
     """Read a finished shard and return its entry in the index.
 
     Args:
-        path: the shard.
-        samples: number of samples in it.
-        converted: SHA-256 of the source files of converted samples, by the samples' places.
+        path: path of the shard.
+        samples: number of samples in the shard.
+        converted: SHA-256 of the source files of converted samples by the samples' positions.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the shard cannot be read.
     """
     with path.open("rb") as file:
         return Shard(
@@ -87,7 +87,7 @@ def save_index(folder: Path, index: ShardIndex) -> None:
 
 
 def load_index(folder: Path, dataset: str) -> ShardIndex:
-    """Read the index of a folder's shards. Raises DatasetError if that is not possible."""
+    """Read the index of a folder's shards. Raises DatasetError if it cannot be read."""
     path = folder / INDEX
     try:
         with read_errors(path, dataset):
@@ -102,7 +102,8 @@ def open_index(folder: Path, dataset: str) -> tuple[DatasetInfo, ShardIndex]:
     """Read the description of a prepared folder.
 
     Raises:
-        DatasetError: it was not prepared, or its descriptions are of two preparations.
+        DatasetError: the folder was not prepared, or its descriptions are from different
+            preparations.
     """
     info, index = load_dataset_manifest(folder, dataset), load_index(folder, dataset)
     counts = tuple(sum(s.samples for s in part) for part in (index.train, index.validation))
@@ -124,7 +125,7 @@ def load_sizes(folder: Path, index: ShardIndex, dataset: str) -> tuple[Sizes, Si
     """Read the sizes of the training and of the validation records.
 
     Raises:
-        DatasetError: they cannot be read, or are of other shards.
+        DatasetError: the sizes cannot be read or belong to other shards.
     """
     path = folder / SIZES
     sizes = load_array(path, dataset)
@@ -155,18 +156,19 @@ def load_array(path: Path, dataset: str) -> NDArray[Any]:
 def verify_shards(
     folder: Path, shards: Sequence[Shard], threads: int, dataset: str, *, whole: bool
 ) -> None:
-    """Check that each shard is the one that was prepared.
+    """Check that each shard is the prepared one.
 
     Args:
-        folder: the folder of the shards.
-        shards: their entries in the index.
-        threads: number of shards that are read at once.
+        folder: path of the shards' folder.
+        shards: entries of the shards in the index.
+        threads: number of shards read concurrently.
         dataset: name of the dataset, for messages.
-        whole: read every byte, or else the size and the first 65,536 bytes. TFRecord's own
-            checksums find damage after those when the samples are read.
+        whole: whether to read every byte instead of the size and the first 65,536 bytes. The
+            checksums of TFRecord detect damage after those bytes when the samples are read.
 
     Raises:
-        DatasetError: naming the first shard that is missing, unreadable, truncated or another one.
+        DatasetError: a shard is missing, unreadable, truncated or changed; the message names the
+            first one.
     """
     for problem in in_threads(lambda s, _: _problem(folder / s.file, s, whole), shards, threads):
         if problem is not None:

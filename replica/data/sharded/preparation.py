@@ -1,7 +1,7 @@
-"""Preparing shards: samples of any source written as records, resumed after an interruption.
+"""Resumable preparation of shards, which writes the samples of any source as records.
 
-The dataset's SHA-256 is taken over a line for each sample, the training samples first, in the order
-of the shards: ``<part> <SHA-256 of the sample>`` with a tab between and a newline at the end; part
+The dataset's SHA-256 covers one line for each sample, training samples first, in the order of the
+shards: ``<part> <SHA-256 of the sample>``, separated by a tab and followed by a newline; the part
 is train or validation.
 """
 
@@ -45,14 +45,14 @@ S = TypeVar("S")
 
 
 class StoredSample(NamedTuple):
-    """A sample that was put into a shard."""
+    """A sample that was written to a shard."""
 
     size: int
-    """Bytes of its record."""
+    """Size of the sample's record in bytes."""
     sha256: str
-    """SHA-256 of its numbers."""
+    """SHA-256 of the sample's numbers."""
     converted: str | None = None
-    """Format of its source, unless that is stored as it is."""
+    """Format of the source, unless it is stored unchanged."""
 
 
 class ShardJob(NamedTuple, Generic[S]):
@@ -69,9 +69,9 @@ class WrittenShard(Value):
 
     shard: Shard
     stamp: str
-    """Stamp of its samples when it was written."""
+    """Digest of the samples' stamps when the shard was written."""
     sizes: tuple[int, ...]
-    """Bytes of each record."""
+    """Size of each record in bytes."""
     sources: tuple[str, ...]
     """SHA-256 of each source file, or of each stored image if the format resizes images."""
     converted: dict[str, int] = {}
@@ -82,14 +82,14 @@ Written = Sequence[tuple[ShardJob[S], WrittenShard]]
 
 
 class SampleKind(NamedTuple):
-    """The common properties of a dataset's samples."""
+    """Common properties of a dataset's samples."""
 
     text: str
-    """Description for people."""
+    """Description for messages."""
     inputs: dict[str, TensorSpec]
     targets: dict[str, TensorSpec]
     classes: int | None = None
-    """Number of classes, if samples or parts of them have one."""
+    """Number of classes, if samples or parts of samples have a class."""
 
 
 class Source(ABC, Generic[S]):
@@ -98,7 +98,7 @@ class Source(ABC, Generic[S]):
     dataset: str
     """Name of the dataset."""
     unit = "samples"
-    """Plural noun for its samples."""
+    """Plural noun for the samples."""
     kind: SampleKind
     folders: tuple[Path, ...] = ()
     """Folders of the samples, in which no dataset may be prepared."""
@@ -106,17 +106,17 @@ class Source(ABC, Generic[S]):
     @property
     @abstractmethod
     def summary(self) -> str:
-        """Description of the source for people."""
+        """Description of the source for messages."""
 
     @abstractmethod
     def jobs(self, shards: int | None) -> list[ShardJob[S]]:
         """Divide the samples into shards.
 
         Args:
-            shards: number of training shards, if it is given.
+            shards: number of training shards, or None for the default.
 
         Raises:
-            DatasetError: there cannot be so many.
+            DatasetError: this number of shards is not possible.
         """
 
     @abstractmethod
@@ -125,34 +125,34 @@ class Source(ABC, Generic[S]):
 
     @abstractmethod
     def size(self, sample: S) -> int:
-        """Return about how many bytes it takes in a shard. Raises DatasetError."""
+        """Return a sample's approximate size in a shard in bytes. Raises DatasetError."""
 
     @abstractmethod
     def stamp(self, sample: S) -> str:
-        """Return text that changes when the sample does. Raises DatasetError."""
+        """Return a text that changes whenever the sample changes. Raises DatasetError."""
 
     @abstractmethod
     def store(self, sample: S, shard: BinaryIO) -> StoredSample:
-        """Check a sample and append its record to a shard; raise DatasetError before that."""
+        """Check a sample and append its record to a shard. Raises DatasetError before writing."""
 
     @property
     def unpacked_size(self) -> int:
-        """Bytes that the source needs to be read in any order, besides the dataset."""
+        """Extra bytes on disk that the source needs for reading in any order."""
         return 0
 
     @contextmanager
     def opened(self, unpacked: Path, options: Options) -> Iterator[None]:
-        """Make ready for ``store``, which threads call.
+        """Open the source for calls of ``store`` by threads.
 
         Args:
-            unpacked: folder for what that takes; what is finished there is not made again.
-            options: the number of threads, and where progress is shown.
+            unpacked: path of a folder for unpacked files; finished files there are reused.
+            options: number of threads, and progress display.
         """
         del unpacked, options
         yield
 
     def describe(self, folder: Path, written: Written[S]) -> DatasetInfo:
-        """Return the description of the dataset in a folder of all its shards, in their order."""
+        """Return the description of the dataset from all its written shards, in their order."""
         del folder
         counts = {
             part: sum(len(job.samples) for job, _ in written if job.part == part) for part in PARTS
@@ -168,7 +168,7 @@ class Source(ABC, Generic[S]):
         )
 
     def remark(self, written: Written[S]) -> str:
-        """Return a line about how samples were stored; empty if there is nothing to report."""
+        """Return a remark on how samples were stored, or an empty string."""
         del written
         return ""
 
@@ -182,13 +182,13 @@ def prepare_shards(
     """Write shards and their descriptions into a new folder ``target``.
 
     Every sample is read and checked once. Finished shards are kept if the preparation is
-    interrupted; the next one of the same ``target`` resumes with them.
+    interrupted; the next preparation of the same ``target`` resumes with them.
 
     Args:
-        open_source: opens the source; raises DatasetError if it is none.
-        path: the source's folder.
-        target: folder of the dataset.
-        options: the numbers of shards and threads, and where lines and progress are shown.
+        open_source: opens the source; raises DatasetError if the source is invalid.
+        path: path of the source's folder.
+        target: path of the dataset's folder.
+        options: numbers of shards and threads, and display of lines and progress.
 
     Raises:
         DatasetError: the source cannot be opened, samples are corrupt or cannot be read (each is
@@ -239,12 +239,12 @@ def shard_counts(
     Args:
         training: number of training samples.
         held_out: number of validation samples.
-        wanted: number of training shards, if it is given.
-        each: samples of a shard otherwise.
+        wanted: requested number of training shards, or None.
+        each: samples per shard if no number of shards is requested.
         unit: plural noun for samples.
 
     Raises:
-        DatasetError: more shards are wanted than there are training samples, or none.
+        DatasetError: the requested number of shards is below 1 or above that of training samples.
     """
     shards = wanted if wanted is not None else -(-training // each)
     if not 1 <= shards <= training:
@@ -259,20 +259,20 @@ def even_jobs(
     each: int,
     unit: str = "samples",
 ) -> list[ShardJob[S]]:
-    """Divide samples into shards of one size. Arguments and errors as ``shard_counts``."""
+    """Divide samples into shards of equal size. Arguments and errors as in ``shard_counts``."""
     counts = shard_counts(len(training), len(held_out), wanted, each, unit)
     parts = zip(PARTS, (training, held_out), counts, strict=True)
     return [job for part in parts for job in shard_jobs(*part)]
 
 
 def shard_jobs(part: str, samples: Sequence[S], shards: int) -> list[ShardJob[S]]:
-    """Cut the samples of a part into shards whose sizes differ by one at most."""
+    """Divide the samples of a part into shards whose sizes differ by at most one."""
     edges = [len(samples) * edge // shards for edge in range(shards + 1)]
     return numbered_jobs(part, [samples[i:j] for i, j in zip(edges, edges[1:], strict=False)])
 
 
 def numbered_jobs(part: str, shards: Sequence[Sequence[S]]) -> list[ShardJob[S]]:
-    """Return the shards of a part, named by their numbers."""
+    """Return the numbered shards of a part."""
     return [
         ShardJob(part, f"{part}-{number:05d}-of-{len(shards):05d}", samples)
         for number, samples in enumerate(shards)
@@ -296,7 +296,7 @@ def _stamp(source: Source[S], job: ShardJob[S]) -> str:
 def _write_shards(
     work: Unfinished, source: Source[S], jobs: Sequence[ShardJob[S]], options: Options
 ) -> dict[str, WrittenShard]:
-    """Write all shards that are not kept; return all of them by their files."""
+    """Write all shards except kept ones; return all shards by their files."""
     written = _kept_shards(work, source, jobs, options)
     left = [job for job in jobs if job.file not in written]
     total, missing = (sum(len(job.samples) for job in some) for some in (jobs, left))
@@ -327,7 +327,7 @@ def _write_shards(
 
 
 def _complain(problems: Sequence[str], complain: Callable[[str], None]) -> None:
-    """Report the last problem; a single one is the error itself."""
+    """Report the last problem; a single problem becomes the error itself."""
     if len(problems) == 2:
         complain(problems[0])
     if len(problems) >= 2:
@@ -337,9 +337,9 @@ def _complain(problems: Sequence[str], complain: Callable[[str], None]) -> None:
 def _kept_shards(
     work: Unfinished, source: Source[S], jobs: Sequence[ShardJob[S]], options: Options
 ) -> dict[str, WrittenShard]:
-    """Return the finished shards of an interrupted preparation, each read to its end.
+    """Return the finished shards of an interrupted preparation after reading them completely.
 
-    The note of a shard is removed if its samples have changed or it is damaged.
+    The note of a shard is removed if its samples have changed or the shard is damaged.
     """
     noted = set(work.finished())
     if not noted:
@@ -373,12 +373,12 @@ def _kept_shard(
 def _write(
     work: Unfinished, source: Source[S], meter: Meter, job: ShardJob[S], stopped: threading.Event
 ) -> tuple[WrittenShard | None, list[str]]:
-    """Write a shard; return it, or the problems of its samples."""
+    """Write a shard. Returns the shard, or the problems of its samples."""
     path, refused, stored = work.dataset / job.file, list[str](), list[StoredSample]()
     with path.open("wb") as file:
         for sample in job.samples:
             if stopped.is_set():
-                return None, refused  # The result is not needed.
+                return None, refused  # The result is no longer needed.
             meter.add()
             try:
                 stored.append(source.store(sample, file))
@@ -400,4 +400,4 @@ def _write(
 
 
 def _not_synced(file: int) -> None:
-    """Leave the time of writing to the system: the checksum shows what a power failure tore."""
+    """Let the system schedule the write: the checksum detects damage by a power failure."""

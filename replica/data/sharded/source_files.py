@@ -1,6 +1,6 @@
-"""Sources of one file for each sample, in ``train/`` and ``validation/``.
+"""Sources with one file for each sample, in ``train/`` and ``validation/``.
 
-The samples of a shard and their order follow from the sorted names alone.
+The samples of a shard and their order depend only on the sorted names.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from aiperf_hpc.replica.data.staging import Options
 
 
 class LoadedSample(NamedTuple):
-    """A sample as it is to be stored."""
+    """A sample ready for storage."""
 
     content: bytes
-    """A TFRecord file of the sample."""
+    """Content of a TFRecord file with the sample."""
     sha256: str
-    """SHA-256 of its numbers."""
+    """SHA-256 of the sample's numbers."""
     kind: SampleKind
 
 
@@ -37,15 +37,15 @@ class FileSource(Source[Path]):
     """The files of a folder's ``train/`` and ``validation/``, all of one kind.
 
     Raises:
-        DatasetError: there are no such files, or the first one is damaged.
+        DatasetError: there are no such files, or the first file is damaged.
     """
 
     pattern: str
     """Shell pattern of the files' names."""
     shard_samples: int
-    """Samples of a shard if the number of shards is not given."""
+    """Default number of samples per shard."""
     noun: str
-    """Plural noun for its samples in its summary."""
+    """Plural noun for the samples in the summary."""
 
     def __init__(self, folder: Path, options: Options) -> None:
         del options
@@ -55,7 +55,7 @@ class FileSource(Source[Path]):
 
     @abstractmethod
     def load(self, path: Path) -> LoadedSample:
-        """Read a file and check it. Raises OSError, and ValueError with what is wrong."""
+        """Read a file and check it. Raises OSError, and ValueError if the content is invalid."""
 
     @property
     def summary(self) -> str:

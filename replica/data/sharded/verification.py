@@ -1,4 +1,4 @@
-"""Verifying a prepared folder of shards: every shard and every sample of it, to the last byte."""
+"""Verification of a prepared folder of shards: every byte of every shard and sample."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ class Verification(NamedTuple):
     files: int
     """Number of files that were read."""
     samples: int
-    """Number of intact samples, as far as they were read."""
+    """Number of intact samples among those read."""
     broken: tuple[str, ...]
-    """A line for each broken file."""
+    """One line for each broken file."""
 
 
 def verify(
     codec: Codec, folder: Path, threads: int, progress: ShowProgress = not_shown
 ) -> Verification:
-    """Check every file of a prepared folder, and if none is broken the dataset's SHA-256.
+    """Check every file of a prepared folder and, if none is broken, the dataset's SHA-256.
 
     Args:
-        codec: the format of its samples.
-        folder: of ``aiperf data prepare``.
-        threads: number of shards that are read at once.
+        codec: format of the samples.
+        folder: folder created by ``aiperf data prepare``.
+        threads: number of shards read concurrently.
         progress: shows the progress.
 
     Raises:
-        DatasetError: the folder's description cannot be read, or is of two preparations.
+        DatasetError: the folder's descriptions cannot be read or are from different preparations.
     """
     name = codec.name
     info, index = open_index(folder, name)
@@ -71,7 +71,7 @@ def verify(
 def _check_shard(
     codec: Codec, files: SampleFiles, number: int, start: int, stopped: threading.Event
 ) -> tuple[list[str], str | None]:
-    """Return the digests of a shard's samples, and what is wrong, if anything is."""
+    """Return the digests of a shard's samples, and the first problem or None."""
     shard, digests = files.shards[number], list[str]()
     try:
         verify_shards(files.folder, [shard], 1, codec.name, whole=True)

@@ -1,6 +1,6 @@
-"""Weather out of formulas, with cyclones and atmospheric rivers planted in it.
+"""Synthetic weather with embedded cyclones and atmospheric rivers.
 
-It stands in for the output of a climate model that DeepCAM's masks and the boxes of Extreme Weather
-Analytics were found in, and is never taken for it: the same layout and the same kind of phenomena,
-in samples of any size.
+It replaces the climate model output behind DeepCAM's masks and the boxes of Extreme Weather
+Analytics, with the same layout and kinds of phenomena in samples of any size. It is never presented
+as the original data.
 """

@@ -1,9 +1,9 @@
-"""Datasets of weather made by formulas: with boxes about its phenomena, and with masks of them.
+"""Datasets of synthetic weather: with bounding boxes or with masks of its phenomena.
 
-Boxes and their channels are those of the ExtremeWeather dataset (Racah et al. 2017), in its order:
-first row, first column, the row after the last and the column after the last, class; rows of -1
-where there are fewer. Longitude goes round, and boxes do not: what lies across the seam has the box
-of the side that its middle is on. Masks and their channels are those of DeepCAM.
+Boxes and channels have the format and order of the ExtremeWeather dataset (Racah et al. 2017):
+first row, first column, the row after the last and the column after the last, class; -1 in unused
+rows. Longitude is periodic, but boxes are not: a phenomenon across the seam has a box on the side
+of its center. Masks and their channels have the format of DeepCAM.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ BOX_CHANNELS = (
     "TS", "U850", "UBOT", "V850", "VBOT", "Z100", "Z200", "ZBOT",
 )  # fmt: skip
 MOST_BOXES = 15
-"""Rows for boxes of a sample, as in the ExtremeWeather dataset."""
+"""Number of box rows per sample, as in the ExtremeWeather dataset."""
 NONE = -1
-"""Value in rows without a box."""
+"""Value in unused box rows."""
 MASK_CHANNELS = (
     "TMQ", "U850", "V850", "UBOT", "VBOT", "QREFHT", "PS", "PSL",
     "T200", "T500", "PRECT", "TS", "TREFHT", "Z1000", "Z200", "ZBOT",
 )  # fmt: skip
 CLASSES = {Kind.RIVER: 2, Kind.CYCLONE: 1}
-"""Classes in a mask, 0 being the background. Cells of both phenomena have the last."""
+"""Number of classes in a mask; 0 is the background. Cells of both phenomena have the last."""
 
 Integers = NDArray[np.int32]
 
@@ -57,14 +57,14 @@ class Labels(NamedTuple):
     """The labels of a dataset's phenomena."""
 
     name: str
-    """Name of their array."""
+    """Name of the labels' array."""
     spec: TensorSpec
     make: Callable[[Sequence[Phenomenon], Sequence[Mask]], Integers]
-    """Returns a sample's labels from its phenomena and the cells of each."""
+    """Returns a sample's labels from its phenomena and the cells of each of them."""
     read: bool
-    """Whether networks read them in training, besides the loss."""
+    """Whether the network also reads the labels in training, in addition to the loss."""
     classes: int | None = None
-    """Number of classes, if each cell has one."""
+    """Number of classes if each cell has a class."""
 
 
 class _Sample(NamedTuple):
@@ -73,14 +73,14 @@ class _Sample(NamedTuple):
 
 
 def load_boxes(config: DatasetConfig, cores: int) -> GeneratedDataset:
-    """Return maps, float32 (size, 3/2 size, 16), and their boxes, int32 (15, 5)."""
-    del cores  # One core makes about 20 maps of 96 rows a second, once each.
+    """Return a dataset of maps, float32 (size, 3/2 size, 16), and boxes, int32 (15, 5)."""
+    del cores  # One core generates about 20 maps of 96 rows per second, each only once.
     spec = TensorSpec(shape=(MOST_BOXES, 5), dtype="int32")
     return _load(config, BOX_CHANNELS, Labels("boxes", spec, boxes, read=True), weaker=True)
 
 
 def load_masks(config: DatasetConfig, cores: int) -> GeneratedDataset:
-    """Return maps, float32 (size, 3/2 size, 16), and each cell's class, int32 (size, 3/2 size)."""
+    """Return a dataset of maps, float32 (size, 3/2 size, 16), and masks, int32 (size, 3/2 size)."""
     del cores
     spec = TensorSpec(shape=(config.image_size, config.image_size * 3 // 2), dtype="int32")
     labels = Labels("mask", spec, mask, read=False, classes=1 + len(CLASSES))
@@ -96,11 +96,12 @@ def boxes(planted: Sequence[Phenomenon], marked: Sequence[Mask]) -> Integers:
 
 
 def box(cells: Mask, middle: float) -> tuple[int, int, int, int]:
-    """Return the box of marked cells, (top, left, bottom, right), the latter two after the last.
+    """Return the box of marked cells, (top, left, bottom, right), excluding bottom and right.
 
     Args:
-        cells: (height, width).
-        middle: its middle as a fraction of the width; its cells are the nearer ones there.
+        cells: mask of marked cells, (height, width).
+        middle: center of the phenomenon as a fraction of the width; columns are unwrapped around
+            it and clipped at the seam.
     """
     width = cells.shape[1]
     rows, columns = (np.flatnonzero(cells.any(axis)) for axis in (1, 0))
@@ -126,10 +127,10 @@ def _load(
     """Return a dataset of weather.
 
     Args:
-        config: with the rows of a map as ``image_size``.
-        channels: the fields, in their order.
-        labels: the labels of the phenomena.
-        weaker: as ``phenomena.draw``.
+        config: settings of the dataset; ``image_size`` is the number of rows of a map.
+        channels: names of the fields, in their order.
+        labels: labels of the phenomena.
+        weaker: see ``phenomena.draw``.
 
     Raises:
         DatasetError: the number of rows is odd.
@@ -169,9 +170,9 @@ def _load(
 
 
 def weather_sha256(config: DatasetConfig, channels: Sequence[str], *, weaker: bool) -> str:
-    """Return the SHA-256 of everything that the samples follow from.
+    """Return the SHA-256 of the inputs that determine all samples.
 
-    Taken over the formulas' version, rows and numbers of samples, whether there are weaker
+    It covers the formulas' version, rows and numbers of samples, whether there are weaker
     phenomena, the channels' names, and the random words of the first samples' phenomena and first
     fields (see ``generated.content_sha256``).
     """

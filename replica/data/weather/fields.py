@@ -1,8 +1,8 @@
-"""The fields of a sample's weather, before and after something is planted in them.
+"""The fields of a sample's weather: background and embedded phenomena.
 
-A field is a profile by latitude and a Gaussian random field about it, whose power falls as k^-3 or
-k^-2.5, as that of the atmosphere's large scales does (Nastrom and Gage 1985). Numbers are those of
-the quantity's usual unit, scaled to about 0 to 1 by bounds that are the same for all samples.
+A field is a latitude profile plus a Gaussian random field with a power spectrum of k^-3 or k^-2.5,
+as at the atmosphere's large scales (Nastrom and Gage 1985). Values are in the quantity's usual unit
+and are scaled to about 0 to 1 by bounds that are equal for all samples.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from aiperf_hpc.replica.data.rng import Purpose
 from aiperf_hpc.replica.data.weather.phenomena import Floats, Map, Mask, Phenomenon
 
 FORMULA = 1
-"""The version of the formulas; part of the SHA-256."""
+"""Version of the formulas, part of the SHA-256."""
 
 
 class Channel(NamedTuple):
-    """A quantity: its background, and the values that are scaled to 0 and 1."""
+    """A quantity: its background, and its values that are scaled to 0 and 1."""
 
     equator: float
     pole: float
     deviation: float
-    """The standard deviation about the profile."""
+    """Standard deviation from the profile."""
     low: float
     high: float
     slope: float = 3.0
-    """Negative exponent of the wavenumber in its power spectrum."""
+    """Negative exponent of the wavenumber in the power spectrum."""
 
 
 CHANNELS = {
@@ -55,26 +55,25 @@ CHANNELS = {
     "Z100": Channel(16_600.0, 15_900.0, 60.0, 15_600.0, 16_900.0),
     "ZBOT": Channel(65.0, 55.0, 1.0, 50.0, 70.0),
 }
-"""The quantities of both datasets that are stood in for, by their names: total precipitable water
-in kg/m^2, winds in m/s, humidity, pressures in Pa, temperatures in K, precipitation in m/s, heights
-in m."""
+"""Quantities of both replaced datasets by their names: total precipitable water in kg/m^2, winds in
+m/s, humidity, pressures in Pa, temperatures in K, precipitation in m/s, heights in m."""
 _NUMBER = {name: number for number, name in enumerate(CHANNELS)}
 
 
 def make_fields(
     names: Sequence[str], height: int, part: int, sample: int, planted: Sequence[Phenomenon]
 ) -> tuple[Floats, list[Mask]]:
-    """Return a sample's scaled fields, float32 (height, width, channels), and what is marked.
+    """Return a sample's scaled fields, float32 (height, width, channels), and marked cells.
 
     Args:
-        names: the channels, in their order.
-        height: rows, an even number; there are half as many columns again.
-        part: 0 for training samples, 1 for those held out.
-        sample: its number.
-        planted: what is added to the fields.
+        names: names of the channels, in their order.
+        height: number of rows, which must be even; the number of columns is 1.5 times as large.
+        part: 0 for training samples, 1 for validation samples.
+        sample: number of the sample.
+        planted: phenomena that are added to the fields.
 
     Returns:
-        The fields, and the cells of each phenomenon, (height, width), in their order.
+        The fields, and the cells of each phenomenon, (height, width), in the phenomena's order.
     """
     cells, marked = Map.of(height), []
     fields = {name: _background(name, cells, part, sample) for name in names}
@@ -88,7 +87,7 @@ def make_fields(
 
 
 def field_words(name: str, cells: int, part: int, sample: int) -> NDArray[np.uint32]:
-    """Return the random words that a channel's field follows from."""
+    """Return the random words of a channel's field."""
     return rng.halves(cells, Purpose.FIELD, part, sample, _NUMBER[name])
 
 
@@ -111,7 +110,7 @@ def _background(name: str, cells: Map, part: int, sample: int) -> Floats:
 
 @lru_cache(maxsize=8)
 def _amplitude(height: int, width: int, slope: float) -> Floats:
-    """Return the factors of unit noise's modes for a field of variance 1 and mean 0."""
+    """Return factors for the modes of unit noise that yield a field of variance 1 and mean 0."""
     north, east = np.fft.fftfreq(height), np.fft.rfftfreq(width)
     squares = north[:, None] ** 2 + east[None] ** 2
     squares[0, 0] = np.inf

@@ -1,7 +1,7 @@
-"""What is planted in a sample's weather: where it lies, what it adds to the fields, where it ends.
+"""Phenomena in a sample's weather: location, contribution to the fields, and extent.
 
-Places are in degrees: of latitude from -90 to 90, and along a parallel from 0 to 270, the width of
-maps whose cells are square and which are half as wide again as they are high. Longitude goes round.
+Locations are in degrees: latitude from -90 to 90, and 0 to 270 along a parallel, because maps have
+square cells and are 1.5 times as wide as high. Longitude is periodic.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.rng import Purpose
 
 HEIGHT, AROUND = 180.0, 270.0
-"""The degrees of a map from south to north, and around."""
+"""Size of a map in degrees from south to north, and around."""
 HOLLAND_B = 1.5
-"""The shape of a cyclone's profile (Holland 1980, equation 2)."""
+"""Shape parameter of a cyclone's profile (Holland 1980, equation 2)."""
 EDGE = 2.2
-"""Radii of maximum wind to the edge of what is marked as a cyclone."""
+"""Radius of the cells marked as a cyclone, in radii of maximum wind."""
 RIVER_EDGE = 0.4
-"""The share of a river's peak above which it is marked."""
+"""Fraction of a river's peak above which cells are marked."""
 _RIVER_POINTS = 48
 _WORDS = 96
 
@@ -34,7 +34,7 @@ Mask = NDArray[np.bool_]
 
 
 class Kind(IntEnum):
-    """The classes of the ExtremeWeather dataset, by its numbers (Racah et al. 2017)."""
+    """Classes of the ExtremeWeather dataset, with its numbers (Racah et al. 2017)."""
 
     DEPRESSION = 0
     CYCLONE = 1
@@ -43,57 +43,57 @@ class Kind(IntEnum):
 
 
 class Map(NamedTuple):
-    """The degrees of a map's cells, south first."""
+    """Coordinates of a map's cells in degrees, south first."""
 
     latitude: Floats
-    """(height, 1)."""
+    """Latitudes of the rows, (height, 1)."""
     along: Floats
-    """(1, width)."""
+    """Positions of the columns along a parallel, (1, width)."""
 
     @classmethod
     def of(cls, height: int) -> Map:
-        """Return a map of so many rows; it has half as many columns again."""
+        """Return a map of ``height`` rows and 1.5 times as many columns."""
         width = height * 3 // 2
         rows, columns = (np.arange(n, dtype=np.float32) + 0.5 for n in (height, width))
         return cls((rows * (HEIGHT / height) - 90.0)[:, None], (columns * (AROUND / width))[None])
 
     def east_of(self, place: float) -> Floats:
-        """Return how far each column lies to the east of a place, (1, width): the shorter way."""
+        """Return each column's distance to the east of a place by the shorter way, (1, width)."""
         return (self.along - np.float32(place) + AROUND / 2) % AROUND - AROUND / 2
 
 
 class Phenomenon(Protocol):
-    """Something that is planted in weather, and looked for."""
+    """A phenomenon that is embedded in weather and to be detected."""
 
     @property
     def kind(self) -> Kind: ...
 
     @property
     def along(self) -> float:
-        """Where it is, in degrees along a parallel."""
+        """Location in degrees along a parallel."""
         ...
 
     def plant(self, cells: Map) -> tuple[dict[str, Floats], Mask]:
-        """Return what it adds to fields, by their names, and the cells that it is marked in."""
+        """Return its contributions to the fields, by their names, and its marked cells."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Cyclone:
-    """A low with wind around it, tropical or not."""
+    """A low with wind around it, tropical or extratropical."""
 
     kind: Kind
     latitude: float
     along: float
     radius: float
-    """That of the fastest wind, in degrees."""
+    """Radius of maximum wind in degrees."""
     depth: float
-    """By how much less pressure there is in its middle, in hPa."""
+    """Pressure deficit at the center in hPa."""
 
     def plant(self, cells: Map) -> tuple[dict[str, Floats], Mask]:
         north, east = cells.latitude - np.float32(self.latitude), cells.east_of(self.along)
         away = np.sqrt(north**2 + east**2)
-        # Half a cell at least, where the middle of one is that of the cyclone.
+        # At least half a cell, in case the center of a cell is that of the cyclone.
         away = np.maximum(away, np.float32(HEIGHT / len(cells.latitude) / 2))
         ratio = (self.radius / away) ** HOLLAND_B
         deficit = self.depth * (1.0 - np.exp(-ratio))
@@ -114,7 +114,7 @@ class Cyclone:
         return added, away < max(EDGE * self.radius, HEIGHT / len(cells.latitude))
 
     def _core(self) -> dict[str, float]:
-        """Return the peaks of what is warm, moist and rainy about its middle."""
+        """Return the peaks of the warm, moist and rainy core by the names of fields."""
         if self.kind is Kind.EXTRATROPICAL:
             return {"PRECT": 0.8e-7, "T500": -3.0, "TMQ": 3.0}
         strength = self.depth / 50.0
@@ -129,20 +129,20 @@ class Cyclone:
 
 @dataclass(frozen=True, slots=True)
 class River:
-    """A long band of moist air on its way from the tropics to a pole."""
+    """A long band of moist air from the tropics toward a pole."""
 
     latitude: float
-    """Of its beginning; that of its end, and its bend, are further towards the same pole."""
+    """Latitude of the start; the end and the bend are closer to the same pole."""
     along: float
-    """Of its middle."""
+    """Location of the middle, in degrees along a parallel."""
     end: float
-    """The latitude that it ends at."""
+    """Latitude of the end."""
     reach: float
-    """How far its end lies to the east of its beginning, in degrees; negative to the west."""
+    """Distance of the end to the east of the start in degrees; negative to the west."""
     bend: float
-    """How far it bends aside, in degrees."""
+    """Sideways bend in degrees."""
     width: float
-    """The standard deviation of its cross-section, in degrees."""
+    """Standard deviation of the cross-section in degrees."""
 
     @property
     def kind(self) -> Kind:
@@ -167,7 +167,7 @@ class River:
         return added, band > RIVER_EDGE
 
     def _course(self) -> tuple[Floats, Floats]:
-        """Return points of its course, a parabola: latitudes, and degrees along a parallel."""
+        """Return points of its path, a parabola: latitudes, and degrees along a parallel."""
         share = np.linspace(0.0, 1.0, _RIVER_POINTS, dtype=np.float32)
         latitude = self.latitude + share * (self.end - self.latitude)
         aside = 4.0 * self.bend * share * (1.0 - share)
@@ -175,12 +175,12 @@ class River:
 
 
 def draw(part: int, sample: int, *, weaker: bool) -> list[Phenomenon]:
-    """Return what is planted in a sample: one to four cyclones, and up to two rivers.
+    """Return the phenomena of a sample: one to four cyclones, and up to two rivers.
 
     Args:
-        part: 0 for training samples, 1 for those held out.
-        sample: its number.
-        weaker: whether there are up to two depressions and two extratropical cyclones besides.
+        part: 0 for training samples, 1 for validation samples.
+        sample: number of the sample.
+        weaker: whether to add up to two depressions and up to two extratropical cyclones.
     """
     drawn = iter((phenomenon_words(part, sample) / 2.0**64).tolist())
     cyclones, depressions, lows = (int(next(drawn) * n) for n in (4, 3, 3))
@@ -195,7 +195,7 @@ def draw(part: int, sample: int, *, weaker: bool) -> list[Phenomenon]:
 
 
 def phenomenon_words(part: int, sample: int) -> NDArray[np.uint64]:
-    """Return the random words that a sample's phenomena follow from."""
+    """Return the random words of a sample's phenomena."""
     return rng.words(_WORDS, Purpose.TARGET, part, sample)
 
 

@@ -1,8 +1,8 @@
-"""The layouts that ImageNet comes in, and its preparation as TFRecord shards.
+"""The published layouts of ImageNet, and its preparation as TFRecord shards.
 
-Every image is decoded once, by a decoder that accepts and refuses the same files as those of a run.
-Gray and RGB JPEG files are stored as they are; others (CMYK, PNG under a JPEG name) are converted
-to RGB JPEG. Other formats of ``Options.stored`` resize images (``stored_image``).
+Every image is decoded once, by a decoder that accepts the same files as the decoders of a run. Gray
+and RGB JPEG files are stored unchanged; others (CMYK, PNG with a JPEG name) are converted to RGB
+JPEG. Other formats of ``Options.stored`` resize images (``stored_image``).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["Image", "ImageSource", "open_source", "prepare"]
 
 
 def open_source(source: Path, options: Options) -> ImageSource:
-    """Find out in which layout a source lies, and list its images.
+    """Detect the layout of a source and list its images.
 
     Raises:
-        DatasetError: it is in none, in two, or not complete.
+        DatasetError: the layout is unknown, ambiguous or incomplete.
     """
     try:
         found = _open_source(source, options)
@@ -37,9 +37,9 @@ def open_source(source: Path, options: Options) -> ImageSource:
 
 
 def _open_source(source: Path, options: Options) -> ImageSource:
-    entries(source)  # Says what is wrong where it cannot be read at all.
+    entries(source)  # Raises the error if the folder cannot be read at all.
     if has_archives(source):
-        # Also where torchvision has unpacked them beside: it is these that have a checksum.
+        # Preferred to files extracted next to them by torchvision: only archives have a checksum.
         return open_archives(source, options)
     kaggle = next((r for r in (source, source.parent) if _is_kaggle(r, source)), None)
     parquet = parquet_folder(source)
@@ -73,4 +73,4 @@ def _is_kaggle(root: Path, source: Path) -> bool:
 
 
 prepare = partial(prepare_shards, open_source)
-"""See ``prepare_shards``. Raises DatasetError also if the source has no known layout."""
+"""See ``prepare_shards``. Also raises DatasetError if the source has no known layout."""

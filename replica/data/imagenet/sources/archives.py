@@ -1,10 +1,10 @@
-"""The official archives of ILSVRC 2012, read as they are: nothing is extracted.
+"""The official archives of ILSVRC 2012, read without extraction.
 
-``ILSVRC2012_img_train.tar`` has a tar file for each class, ``ILSVRC2012_img_val.tar`` the images of
-validation, ``ILSVRC2012_devkit_t12.tar.gz`` their labels. A member of a tar file is a run of its
-bytes, so that an image can be read from where it lies, in any order. Before that each archive is
-read once from its beginning to its end: its MD5 must be the published one, and the SHA-256 of each
-image is noted, which the image must still have when it is read for a shard.
+``ILSVRC2012_img_train.tar`` has a tar file for each class, ``ILSVRC2012_img_val.tar`` the
+validation images, ``ILSVRC2012_devkit_t12.tar.gz`` their labels. A member of a tar file is
+contiguous, so that images can be read in any order. Before that, each archive is read once from
+beginning to end: its MD5 must be the published one, and the SHA-256 of each image is recorded and
+checked again when the image is read for a shard.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from aiperf_hpc.replica.data.staging import FileNote, Options, note_of
 from aiperf_hpc.run.paths import write_whole
 
 PIECE = 1 << 20
-"""Bytes that are read at once between images."""
+"""Number of bytes per read between images."""
 DIGEST = hashlib.sha256().digest_size
 
 
 class Member(NamedTuple):
-    """A file in an archive: its name, where its bytes begin, and how many they are."""
+    """A file in an archive: its name, offset and size in bytes."""
 
     name: str
     start: int
@@ -41,7 +41,7 @@ class Member(NamedTuple):
 
 
 class Checked(FileNote):
-    """The note of an archive that was read to its end."""
+    """The note of a completely read archive."""
 
     md5: str
     images: int
@@ -56,11 +56,12 @@ def open_archives(source: Path, options: Options) -> ArchiveSource:
     """List the images in a folder's archives.
 
     Args:
-        source: the folder that has the three archives.
-        options: the number of lists of classes that are read at once, and where progress is shown.
+        source: path of the folder with the three archives.
+        options: number of classes listed concurrently, and progress display.
 
     Raises:
-        DatasetError: an archive is missing or damaged, or the kit is not the official one.
+        DatasetError: an archive is missing or damaged, or the development kit is not the official
+            one.
     """
     devkit = source / DEVKIT
     if not devkit.is_file():
@@ -97,22 +98,22 @@ def open_archives(source: Path, options: Options) -> ArchiveSource:
 
 @dataclass(kw_only=True, eq=False)
 class ArchiveSource(ImageSource):
-    """A source whose images are members of archives; all of these are checked when it is opened."""
+    """A source whose images are members of archives; opening it checks all archives."""
 
     members: Mapping[str, Sequence[Member]]
-    """The images of each archive, by its path, in the order of their bytes."""
+    """Images of each archive by its path, in the order of their offsets."""
     digests: dict[str, Digests] = field(default_factory=dict)
     files: dict[str, int] = field(default_factory=dict)
-    """The archives that are open."""
+    """File descriptors of the open archives."""
 
     @property
     def unpacked_size(self) -> int:
-        """Bytes of the images' digests."""
+        """Number of bytes of the images' digests."""
         return DIGEST * sum(len(members) for members in self.members.values())
 
     @contextmanager
     def opened(self, unpacked: Path, options: Options) -> Iterator[None]:
-        """Read the archives through, unless that was done.
+        """Read the archives completely, unless an earlier preparation did.
 
         Raises:
             DatasetError: an archive is not the official one, or cannot be read.
@@ -144,7 +145,7 @@ class ArchiveSource(ImageSource):
 
 
 class Digests(NamedTuple):
-    """An archive's MD5, and the SHA-256 of its images one after the other."""
+    """MD5 of an archive, and the concatenated SHA-256 of its images."""
 
     md5: str
     sha256: bytes
@@ -171,7 +172,7 @@ def _md5(path: Path) -> str:
 
 
 def _new_md5() -> hashlib._Hash:
-    """Return an MD5, the only checksum that is published."""
+    """Return an MD5 object; no other checksum is published."""
     return hashlib.md5(usedforsecurity=False)
 
 
@@ -179,7 +180,7 @@ def _members(path: Path, inside: Member | None = None) -> list[Member]:
     """Return the files in an archive, or in a tar file that is a member of it.
 
     Raises:
-        DatasetError: it is damaged, or cannot be read.
+        DatasetError: the archive is damaged or cannot be read.
     """
     where = f"{path}" if inside is None else f"{inside.name} in {path}"
     try:
@@ -205,7 +206,7 @@ def _members(path: Path, inside: Member | None = None) -> list[Member]:
 def _labelled(
     validation: Path, devkit: Path, labels: Mapping[str, int], threads: int
 ) -> list[Member]:
-    """Return the images of validation, named by their classes, in the order of their bytes."""
+    """Return the validation images, named by their classes, in the order of their offsets."""
     found = sorted(_members(validation), key=lambda member: member.start)
     wnids = labels_of(
         validation,
@@ -227,7 +228,7 @@ def _images(path: Path, members: Sequence[Member], labels: Mapping[str, int]) ->
 def _read_through(
     path: Path, members: Sequence[Member], folder: Path, meter: Meter, stopped: threading.Event
 ) -> Digests | None:
-    """Read an archive to its end; return None if the result is no longer needed."""
+    """Read an archive completely. Returns None if the result is no longer needed."""
     note, digests = folder / f"{path.name}.json", folder / f"{path.name}.sha256"
     status = path.stat()
     known = _known(note, digests, status, len(members))
@@ -250,7 +251,7 @@ def _read_through(
 
 
 def _known(note: Path, digests: Path, status: os.stat_result, images: int) -> Digests | None:
-    """Return the digests that an earlier preparation noted of the same file, if it did."""
+    """Return the digests of the same file recorded by an earlier preparation, or None."""
     checked = note_of(note, Checked, status)
     sha256 = digests.read_bytes() if digests.exists() else b""
     if checked is None or checked.images != images or len(sha256) != DIGEST * images:
@@ -277,13 +278,13 @@ def _hashed(
 
 
 def _pieces(file: IO[bytes], members: Sequence[Member]) -> Iterator[tuple[bytes, bool]]:
-    """Yield all bytes of an archive in order, and whether they are a whole image."""
+    """Yield all bytes of an archive in order, with a flag for whole images."""
     at = 0
     for member in members:
         while at < member.start:
             between = file.read(min(PIECE, member.start - at))
             if not between:
-                break  # It was cut meanwhile: its MD5 is another.
+                break  # The file was truncated meanwhile: its MD5 will differ.
             at += len(between)
             yield between, False
         yield file.read(member.size), True

@@ -1,14 +1,14 @@
-"""A source of ImageNet in any layout.
+"""Interface of the ImageNet sources of all layouts.
 
-Labels number the sorted names of the training classes from 0, in every layout. The shards, and
-their descriptions, depend on the images, their names and the number of shards alone.
+Labels number the sorted names of the training classes from 0 in every layout. The shards and their
+descriptions depend only on the images, their names and the number of shards.
 
-The dataset's SHA-256 identifies its images, whatever the number of shards. It is taken over one
-line for each image, the training images first, each part sorted by name:
-``<part> <wnid>/<file> <label> <SHA-256 of the source file>`` with tabs between and a newline at
-the end; part is train or validation. If images are stored ``resized`` or ``raw``, the first line
-is ``stored <format>``, and the SHA-256 of an image is that of its stored form, unless it was only
-converted to JPEG.
+The dataset's SHA-256 identifies its images for any number of shards. It covers one line for each
+image, training images first, sorted by name within each part:
+``<part> <wnid>/<file> <label> <SHA-256 of the source file>``, separated by tabs and followed by a
+newline; the part is train or validation. If images are stored ``resized`` or ``raw``, the first
+line is ``stored <format>``, and an image's SHA-256 is that of its stored form unless the image was
+only converted to JPEG.
 """
 
 from __future__ import annotations
@@ -46,58 +46,58 @@ from aiperf_hpc.replica.data.tfrecord import OVERHEAD, write_record
 from aiperf_hpc.trial import DatasetInfo, Stored
 
 SHARD_SAMPLES = 1252
-"""Images in a shard if the number of shards is not given: 1,024 shards for ILSVRC 2012."""
+"""Default number of images per shard: 1,024 shards for ILSVRC 2012."""
 
 SAMPLE_SHAPE = (224, 224, 3)
-"""The shape that dataset.json records; a run's own image size replaces it."""
+"""Image shape in dataset.json; the image size of a run replaces it."""
 
 
 class Image(NamedTuple):
-    """An image of a source. A tuple of plain values, since there are 1.3 million of them."""
+    """An image of a source. A tuple of plain values, because there are 1.3 million images."""
 
     label: int
     name: str
-    """``<wnid>/<file>``, in every layout."""
+    """Name ``<wnid>/<file>`` in every layout."""
     path: str
-    """The file that holds it."""
+    """Path of the file that contains the image."""
     row: int
-    """Its place in that file; -1 if it is the only one."""
+    """Position in that file; -1 if it is the only image."""
     size: int
-    """Its bytes, roughly if it is one of many."""
+    """Size in bytes; approximate if the file contains many images."""
     modified: int
-    """Time of the file's last change in nanoseconds since 1970."""
+    """Modification time of the file in nanoseconds since 1970."""
 
     @property
     def wnid(self) -> str:
-        """Name of its class."""
+        """Name of the image's class."""
         return self.name.partition("/")[0]
 
     @property
     def place(self) -> str:
-        """Its place, for people."""
+        """Location of the image for messages."""
         return self.path if self.row < 0 else f"{self.path}, row {self.row}"
 
 
 @dataclass(kw_only=True, eq=False)
 class ImageSource(Source[Image]):
-    """Images in one of the layouts; here each is a file of its own."""
+    """Images in one of the layouts; in this class, each image is a separate file."""
 
     dataset = "imagenet"
     unit = "images"
 
     layout: str
-    """Description for people."""
+    """Description for messages."""
     wnids: Sequence[str]
-    """Names of the classes, sorted, by their labels."""
+    """Sorted names of the classes, indexed by label."""
     training: list[Image]
-    """Sorted by label and name."""
+    """Training images, sorted by label and name."""
     validation: list[Image]
-    """Sorted by label and name."""
+    """Validation images, sorted by label and name."""
     folders: tuple[Path, ...] = ()
     stored: Stored = "jpeg"
-    """Format in which shards store them."""
+    """Format of the images in shards."""
     archives: dict[str, str] = field(default_factory=dict)
-    """MD5 of the official archives that were read, by their files."""
+    """MD5 of the official archives that were read, by their file names."""
 
     def check(self, training: object, validation: object) -> None:
         """Check the images.
@@ -107,7 +107,7 @@ class ImageSource(Source[Image]):
             validation: description of the validation images.
 
         Raises:
-            DatasetError: a class has no images, or two images have one name.
+            DatasetError: a class has no images, or two images have the same name.
         """
         for part, images in ((training, self.training), (validation, self.validation)):
             found = {image.label for image in images}
@@ -116,7 +116,7 @@ class ImageSource(Source[Image]):
                 what = f"{part} has no image of the class {absent[0]}"
                 raise DatasetError(and_more(what, absent))
             _refuse_duplicates(images, lambda image: image.name)
-        # Their numbers go through all classes: in two of them, one image has two labels.
+        # Official numbers are unique: a number in two classes is an image with two labels.
         official = [image for image in self.validation if "/ILSVRC2012_val_" in image.name]
         _refuse_duplicates(official, lambda image: image.name.partition("/")[2])
 
@@ -128,7 +128,7 @@ class ImageSource(Source[Image]):
         )
 
     def jobs(self, shards: int | None) -> list[ShardJob[Image]]:
-        # Images are listed class by class; unmixed, 16 open shards would hold some 16 classes.
+        # Images are listed by class; without mixing, 16 open shards would contain about 16 classes.
         order = rng.permutation(len(self.training), Purpose.SPLIT).tolist()
         mixed = [self.training[place] for place in order]
         return even_jobs(mixed, self.validation, shards, SHARD_SAMPLES, self.unit)
@@ -143,17 +143,17 @@ class ImageSource(Source[Image]):
         return f"{sample.name}\t{sample.label}\t{sample.size}\t{sample.modified}"
 
     def read(self, image: Image) -> bytes:
-        """Return an image's file, once the source is opened; threads may call it.
+        """Return the content of an image's file. Requires an opened source; thread-safe.
 
         Raises:
-            OSError: it cannot be read.
-            DatasetError: it has changed.
+            OSError: the file cannot be read.
+            DatasetError: the image has changed.
         """
         return Path(image.path).read_bytes()
 
     def store(self, sample: Image, shard: BinaryIO) -> StoredSample:
-        """Append an image's record. Its digest is that of the source file if that is stored or was
-        converted, else that of the stored image."""
+        """Append an image's record. The digest is that of the source file if it is stored unchanged
+        or converted, else that of the stored image."""
         with read_errors(sample.place):
             source = self.read(sample)
         try:
@@ -191,7 +191,7 @@ class ImageSource(Source[Image]):
 
 
 def sha256_of(parts: Iterable[tuple[str, Iterable[tuple[str, int, str]]]], stored: Stored) -> str:
-    """Return the SHA-256 of a dataset from its format, unless that is ``jpeg``, and the name, label
+    """Return the SHA-256 of a dataset from its format, unless it is ``jpeg``, and the name, label
     and digest of each image of its parts."""
     lines = (
         (part, f"{name}\t{label}\t{sha256}")
@@ -209,12 +209,12 @@ def _digests(part: str, written: Written[Image]) -> Iterator[tuple[str, int, str
 
 
 def and_more(what: str, all_of: Sequence[object]) -> str:
-    """Return a problem of the first of several things, with the number of the others."""
+    """Return the problem of the first of several items, with the number of the others."""
     return what if len(all_of) == 1 else f"{what} (and {len(all_of) - 1} more)"
 
 
 def entries(folder: Path) -> list[os.DirEntry[str]]:
-    """List a folder by name, hidden files left out. Raises DatasetError."""
+    """List a folder without hidden files, sorted by name. Raises DatasetError."""
     with read_errors(folder), os.scandir(folder) as found:
         shown = [entry for entry in found if not entry.name.startswith(".")]
     return sorted(shown, key=lambda entry: entry.name)

@@ -1,7 +1,7 @@
 """JPEG files in folders: ``train/<wnid>/*.JPEG``, and ``val/`` with or without such folders.
 
-That is the layout of torchvision's ``ImageNet`` and ``ImageFolder``, and of Kaggle's
-``ILSVRC/Data/CLS-LOC/{train,val}``, with annotations and lists beside it.
+This is the layout of torchvision's ``ImageNet`` and ``ImageFolder``, and of Kaggle's
+``ILSVRC/Data/CLS-LOC/{train,val}``, which is accompanied by annotations and lists.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ def open_folders(
     """List the images of two folders.
 
     Args:
-        train: has a folder for each class.
-        val: has a folder for each class too, or images alone.
-        label_files: where the labels of these may be; the first that is there is read.
-        options: the number of folders that are listed at once, and where progress is shown.
-        layout: what it is called.
+        train: path of the training images, with a folder for each class.
+        val: path of the validation images, with or without a folder for each class.
+        label_files: possible label files of a ``val`` without class folders; the first existing
+            one is read.
+        options: number of folders listed concurrently, and progress display.
+        layout: name of the layout.
 
     Raises:
-        DatasetError: something is not as it should be.
+        DatasetError: the folders do not have this layout.
     """
     wnids = class_folders(train)
     if len(wnids) < 2:
@@ -84,13 +85,13 @@ def open_folders(
 
 
 def open_kaggle(root: Path, options: Options) -> ImageSource:
-    """List the images below the folder that has ``ILSVRC/``.
+    """List the images below the folder that contains ``ILSVRC/``.
 
-    The labels of validation are read from LOC_val_solution.csv, or from the annotations where it
-    is not there. The classes must be those of LOC_synset_mapping.txt, where that is there.
+    Validation labels are read from LOC_val_solution.csv, or from the annotations if there is no
+    such file. The classes must match LOC_synset_mapping.txt if it exists.
 
     Raises:
-        DatasetError: something is not as it should be.
+        DatasetError: the folder does not have this layout.
     """
     train, val = root / KAGGLE / "train", root / KAGGLE / "val"
     mapping = root / _MAPPING
@@ -115,7 +116,7 @@ def _check_classes(found: list[str], train: Path, mapping: Path) -> None:
 
 
 def class_folders(folder: Path) -> list[str]:
-    """Return the names of the folders in a folder. Raises DatasetError where images lie beside."""
+    """Return the names of the class folders. Raises DatasetError if there are also loose images."""
     found = entries(folder)
     classes = [entry.name for entry in found if entry.is_dir()]
     loose = [entry.name for entry in found if entry.name.lower().endswith(SUFFIXES)]
@@ -139,7 +140,7 @@ def _image_files(folder: Path) -> list[os.DirEntry[str]]:
 def _class_images(
     folder: Path, found: Sequence[str], label: dict[str, int], options: Options
 ) -> list[Image]:
-    """List the folders of the classes at once: a file server takes its time for each image."""
+    """List class folders concurrently to hide the file server's latency for each image."""
     meter = Meter(options.progress, f"listing {folder.name}/", len(found), "classes")
 
     def images(wnid: str, _: object) -> list[Image]:
@@ -163,5 +164,5 @@ def _image(file: os.DirEntry[str], wnid: str, label: int) -> Image:
         status = file.stat()
         size, modified = status.st_size, status.st_mtime_ns
     except OSError:
-        size = modified = 0  # Reading it raises the error.
+        size = modified = 0  # Reading the file raises the error.
     return Image(label, f"{wnid}/{file.name}", file.path, -1, size, modified)

@@ -1,12 +1,12 @@
-"""The labels of validation images that lie in one folder, in the files that they come in.
+"""Labels of validation images in one flat folder, from any of the published label files.
 
-| file | what it says |
+| file | content |
 |---|---|
-| ``val_labels.txt`` | "<file> <wnid>", a line an image |
-| ``LOC_val_solution.csv`` | Kaggle's: an image without its ending, and its boxes: wnid, corners |
-| ``Annotations/CLS-LOC/val/*.xml`` | Kaggle's: a file an image, with the wnid of each object |
-| ``ILSVRC2012_devkit_t12`` | the official kit: the number of each image's class, and their wnids |
-| ``meta.bin`` | torchvision's: the wnid of each image |
+| ``val_labels.txt`` | "<file> <wnid>", one line per image |
+| ``LOC_val_solution.csv`` | Kaggle: image name without extension, and its boxes: wnid, corners |
+| ``Annotations/CLS-LOC/val/*.xml`` | Kaggle: one file per image, with the wnid of each object |
+| ``ILSVRC2012_devkit_t12`` | official kit: the class number of each image, and the classes' wnids |
+| ``meta.bin`` | torchvision: the wnid of each image |
 """
 
 from __future__ import annotations
@@ -35,29 +35,30 @@ _META = f"{DEVKIT}/data/meta.mat"
 
 
 class Labelled(NamedTuple):
-    """What a label file says of one image."""
+    """An image's entry in a label file."""
 
     where: str
-    """The file and the place in it, for people."""
+    """Path of the label file and position in it, for messages."""
     image: str
-    """The image's file, or its name without its ending."""
+    """File name of the image, with or without extension."""
     wnid: str
 
 
 Files = Sequence[str]
 Read = Callable[[Path, Files, int], Iterable[Labelled]]
-"""Reads a label file, given the images' files and a number of threads. Raises DatasetError."""
+"""Reads a label file. Arguments: path, file names of the images, number of threads.
+Raises DatasetError."""
 
 
 class LabelFile(NamedTuple):
-    """Where labels may be, and what reads them."""
+    """Possible path of a label file, and its reader."""
 
     path: Path
     read: Read
 
 
 def beside(source: Path, val: Path) -> list[LabelFile]:
-    """Return where the labels of a flat folder ``val`` may be, the first choice first."""
+    """Return the possible label files of a flat folder ``val`` in order of preference."""
     return [
         LabelFile(source / LABELS_FILE, read_lines),
         LabelFile(val / LABELS_FILE, read_lines),
@@ -78,7 +79,8 @@ def labels_of(
     """Return the wnid of each image of a folder.
 
     Raises:
-        DatasetError: an image has no label or two, a label has no image, or it is unknown.
+        DatasetError: an image has no label or two labels, a label has no image, or a label is
+            unknown.
     """
     chosen = next((each for each in label_files if each.path.exists()), None)
     if chosen is None:
@@ -150,7 +152,7 @@ def read_solution(path: Path, files: Files, threads: int) -> Iterator[Labelled]:
 
 
 def read_annotations(path: Path, files: Files, threads: int) -> Iterator[Labelled]:
-    """Read the files in Kaggle's ``Annotations/CLS-LOC/val``, one an image."""
+    """Read the files in Kaggle's ``Annotations/CLS-LOC/val``, one per image."""
     names = [Path(file).stem for file in files if (path / f"{Path(file).stem}.xml").exists()]
 
     def labelled(name: str, _: object) -> Labelled:
@@ -169,7 +171,7 @@ def read_annotations(path: Path, files: Files, threads: int) -> Iterator[Labelle
 
 
 def read_devkit(path: Path, files: Files, threads: int) -> Iterator[Labelled]:
-    """Read the official kit, a folder or its archive."""
+    """Read the official development kit, a folder or an archive."""
     del files, threads
     truth, meta = _devkit_files(path)
     wnids = _devkit_wnids(path, meta)
@@ -207,7 +209,7 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
 
 
 def _devkit_wnids(path: Path, meta: bytes) -> dict[str, str]:
-    """Return the wnids by the kit's own numbers, which are not the labels."""
+    """Return the wnids by the kit's class numbers, which differ from the labels."""
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
 
@@ -222,7 +224,7 @@ def _devkit_wnids(path: Path, meta: bytes) -> dict[str, str]:
 
 
 def read_meta_bin(path: Path, files: Files, threads: int) -> Iterator[Labelled]:
-    """Read torchvision's ``meta.bin``: a pair pickled by torch, whose second has the wnids."""
+    """Read torchvision's ``meta.bin``: a pair pickled by torch, whose second item has the wnids."""
     del files, threads
     problem = f"cannot read {path}: it is not what torchvision writes"
     try:
@@ -238,7 +240,7 @@ def read_meta_bin(path: Path, files: Files, threads: int) -> Iterator[Labelled]:
 
 
 class _Plain(pickle.Unpickler):
-    """Reads a pickle of plain values: nothing that it names is imported or called."""
+    """Reads a pickle of plain values without importing or calling any global."""
 
     def find_class(self, module: str, name: str) -> object:
         raise pickle.UnpicklingError(f"{module}.{name} is no plain value")
@@ -253,7 +255,7 @@ def _text(path: Path) -> str:
 
 
 def read_mapping(path: Path) -> list[str]:
-    """Read the wnids of Kaggle's ``LOC_synset_mapping.txt``, "<wnid> <words>" a line."""
+    """Read the wnids of Kaggle's ``LOC_synset_mapping.txt``, with lines "<wnid> <words>"."""
     wnids = [line.split()[0] for line in _text(path).splitlines() if line.strip()]
     odd = [wnid for wnid in wnids if not re.fullmatch(r"n\d{8}", wnid)]
     if odd or len(set(wnids)) != len(wnids):

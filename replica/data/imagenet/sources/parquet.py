@@ -1,8 +1,8 @@
 """ImageNet in Hugging Face's parquet files: ``data/train-*.parquet`` and ``validation-*.parquet``.
 
 Each row has an image's file as bytes, its path ``<file>_<wnid>.JPEG``, and its label. A parquet
-file is read from its beginning to its end, a shard has images of all files: so the files are
-unpacked first, each to one file of images without anything between them.
+file is read sequentially, but a shard has images of all files. Therefore each parquet file is first
+unpacked to one file of concatenated images.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 BATCH = 64
-"""Rows that are unpacked at once."""
+"""Number of rows unpacked at a time."""
 _PART = re.compile(r"(?P<part>train|validation)-(?P<number>\d+)-of-(?P<files>\d+)(-\w+)?\.parquet")
 _WNID = r"n\d{8}"
 _SUFFIXED = re.compile(rf"(?P<file>.+)_(?P<wnid>{_WNID})(?P<ending>\.\w+)")
@@ -43,13 +43,13 @@ _EXPECTED = "image: struct<bytes: binary, path: string> and label: int64, as in 
 
 
 class _Unpacked(FileNote):
-    """The note of a parquet file whose images are unpacked, with the end of each one."""
+    """The note of a parquet file whose images are unpacked, with the end offset of each image."""
 
     ends: tuple[int, ...]
 
 
 def parquet_folder(source: Path) -> Path | None:
-    """Return the folder below ``source`` that has the training images, if one has."""
+    """Return the folder below ``source`` with the training images, or None."""
     for folder in (source / "data", source):
         if folder.is_dir() and any(folder.glob("train-*.parquet")):
             return folder
@@ -60,7 +60,7 @@ def open_parquet(folder: Path, options: Options) -> ParquetSource:
     """List the images of a folder's parquet files.
 
     Raises:
-        DatasetError: a package is missing, or something is not as it should be.
+        DatasetError: a package is missing, or the files do not have this layout.
     """
     if not PARQUET.installed:
         raise DatasetError(f"reading parquet needs the package 'pyarrow': {PARQUET.remedy}")
@@ -93,18 +93,18 @@ class ParquetSource(ImageSource):
     """A source whose images are rows of parquet files."""
 
     starts: dict[str, list[int]] = field(default_factory=dict)
-    """Where the images of each file begin once they are unpacked, and the end of the last."""
+    """Offsets of each file's unpacked images, and the end of the last image."""
     files: dict[str, int] = field(default_factory=dict)
-    """The unpacked files that are open."""
+    """File descriptors of the open unpacked files."""
 
     @property
     def unpacked_size(self) -> int:
-        """Bytes of all images, which are unpacked."""
+        """Number of bytes of all images, which are unpacked."""
         return sum(image.size for image in (*self.training, *self.validation))
 
     @contextmanager
     def opened(self, unpacked: Path, options: Options) -> Iterator[None]:
-        """Unpack the files that are not unpacked yet."""
+        """Unpack the files that have not been unpacked yet."""
         paths = sorted({image.path for image in (*self.training, *self.validation)})
         meter = Meter(options.progress, "unpacking", len(paths), "parquet files")
 
@@ -124,7 +124,7 @@ class ParquetSource(ImageSource):
 
 
 def _files(folder: Path) -> dict[str, list[Path]]:
-    """Return the files of both parts. Raises DatasetError where one is missing."""
+    """Return the files of both parts. Raises DatasetError if one is missing."""
     found = [
         (match, folder / entry.name)
         for entry in entries(folder)
@@ -141,7 +141,7 @@ def _files(folder: Path) -> dict[str, list[Path]]:
 
 
 def _check_numbers(folder: Path, part: str, names: Sequence[tuple[str, str]]) -> None:
-    """Check the files' own count: ``train-00003-of-00294.parquet`` is one of 294."""
+    """Check the number of files by their names: ``train-00003-of-00294.parquet`` is one of 294."""
     totals = sorted({total for _, total in names})
     if len(totals) > 1:
         raise DatasetError(
@@ -157,13 +157,13 @@ def _check_numbers(folder: Path, part: str, names: Sequence[tuple[str, str]]) ->
 
 @contextmanager
 def _parquet_errors(path: Path) -> Iterator[None]:
-    """Say in a DatasetError what is wrong with a parquet file."""
+    """Convert errors in a parquet file to a DatasetError."""
     from pyarrow import ArrowException
 
     try:
         yield
     except (ArrowException, OSError) as error:
-        # pyarrow says in an OSError without a number what is wrong with the content.
+        # pyarrow reports invalid content by an OSError without an error number.
         reason = reason_of(error) if isinstance(error, OSError) else " ".join(str(error).split())
         raise DatasetError(f"cannot read {path}, or it is truncated: {reason}") from None
 
@@ -175,7 +175,7 @@ def _open(path: Path) -> ParquetFile:
 
 
 def _rows(path: Path) -> Iterator[Image]:
-    """Yield the images of a file's rows; a name has no class if the path has no wnid."""
+    """Yield the images of a file's rows; names lack the class if the path has no wnid."""
     status = _status(path)
     with _parquet_errors(path), _open(path) as file:
         _check_columns(path, file)
@@ -215,7 +215,7 @@ def _check_columns(path: Path, file: ParquetFile) -> None:
 
 
 def _parsed(path: str) -> str:
-    """Return the name of an image, ``<wnid>/<file>``, of which a path may lack the wnid."""
+    """Return the name of an image, ``<wnid>/<file>``; the wnid is empty if the path has none."""
     folders, _, file = path.rpartition("/")
     if suffixed := _SUFFIXED.fullmatch(file):
         return f"{suffixed['wnid']}/{suffixed['file']}{suffixed['ending']}"
@@ -224,7 +224,7 @@ def _parsed(path: str) -> str:
 
 
 def _named_classes(path: Path) -> list[str] | None:
-    """Return the names of the labels that a file carries, if it does."""
+    """Return the names of the labels in a file's metadata, or None if there are none."""
     with _parquet_errors(path), _open(path) as file:
         metadata = (file.schema_arrow.metadata or {}).get(b"huggingface")
     try:
@@ -235,7 +235,7 @@ def _named_classes(path: Path) -> list[str] | None:
 
 
 def _wnids(training: Sequence[Image], named: Sequence[str] | None) -> list[str]:
-    """Return the classes, once it is certain that their labels are those of every layout."""
+    """Return the classes after checking that the labels agree with those of other layouts."""
     for image in training:
         if not image.wnid:
             stem, ending = os.path.splitext(image.name[1:])
@@ -260,7 +260,7 @@ def _wnids(training: Sequence[Image], named: Sequence[str] | None) -> list[str]:
 
 
 def _with_classes(images: Sequence[Image], wnids: Sequence[str]) -> Iterator[Image]:
-    """Yield images with the class in their names, if their label is that of the class."""
+    """Yield images with the class in their names. Raises DatasetError if label and class differ."""
     for image in images:
         if image.label >= len(wnids) or image.wnid not in ("", wnids[image.label]):
             raise DatasetError(
@@ -275,7 +275,7 @@ def _images_file(path: Path, unpacked: Path) -> Path:
 
 
 def _unpack(path: Path, folder: Path, stopped: threading.Event) -> list[int]:
-    """Write a parquet file's images one after the other; return where each one ends."""
+    """Write a parquet file's images contiguously; return the end offset of each image."""
     status, target = _status(path), _images_file(path, folder)
     note = target.with_suffix(".json")
     done = note_of(note, _Unpacked, status)
@@ -300,7 +300,7 @@ def _unpack(path: Path, folder: Path, stopped: threading.Event) -> list[int]:
 
 
 def _contents(path: Path) -> Iterator[bytes | None]:
-    """Yield the files in a parquet file's rows."""
+    """Yield the image files in a parquet file's rows."""
     with _parquet_errors(path):
         file = _open(path)
     with file:
