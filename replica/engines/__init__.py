@@ -1,4 +1,4 @@
-"""Engines: what trains one graph on one accelerator."""
+"""Engines, which train one graph on one accelerator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aiperf_hpc.workloads.registry import workload_of
 
 
 def _module(name: str) -> ModuleType:
-    """Import an engine's module, and with it the framework."""
+    """Import the module of an engine, which imports its framework."""
     return importlib.import_module(f"aiperf_hpc.replica.engines.{name}.engine")
 
 
@@ -36,17 +36,17 @@ def load_engine(
     """Import an engine's framework, on ``cores`` threads, and return the engine.
 
     Args:
-        name: which.
-        cores: logical CPUs.
-        settings: what the configuration says of engines; its defaults when not given.
-        clock: by which its time passes.
-        device: which of the host's accelerators is this rank's.
-        objective: what its networks are trained for.
-        ranks: those that train one network together.
+        name: name of the engine.
+        cores: number of logical CPUs.
+        settings: engine settings of the configuration; defaults if not given.
+        clock: clock of a simulated engine.
+        device: index of this rank's accelerator on the host.
+        objective: loss and measure of the networks.
+        ranks: number of ranks that train one network together.
 
     Raises:
-        EngineError: the framework is not installed; the message names the extra. Or there is no
-            device of the kind that is asked for.
+        EngineError: the framework is not installed (the message names the extra), or there is no
+            device of the requested kind.
     """
     settings = settings or EngineConfig()
     if name == SimulatedEngine.name:
@@ -61,16 +61,16 @@ def load_engine(
 
 
 def seen_devices(config: RunConfig) -> VisibleDevices | None:
-    """Return the accelerators of this machine that a run's engine sees; None where it sees none.
+    """Return the accelerators of this machine visible to a run's engine, or None if there are none.
 
     Raises:
-        EngineError: its framework is missing, or there is no device of the kind asked for.
+        EngineError: the framework is missing, or there is no device of the requested kind.
     """
     settings = config.engine
     if settings.name == SimulatedEngine.name:
         vendor, count = "NVIDIA", settings.simulation.accelerators
     else:
-        engine_for(config, len(os.sched_getaffinity(0)))  # Says what is wrong.
+        engine_for(config, len(os.sched_getaffinity(0)))  # Prints the error.
         module = _module(settings.name)
         vendor, count = module.accelerators_here(settings)
     return devices_seen(vendor, count, os.environ) if count else None
@@ -79,10 +79,10 @@ def seen_devices(config: RunConfig) -> VisibleDevices | None:
 def engine_for(
     config: RunConfig, cores: int, *, clock: Clock = SYSTEM, device: int = 0
 ) -> RankEngine:
-    """Return the engine that a run trains by, as ``load_engine`` does.
+    """Return the engine of a run, as ``load_engine`` does.
 
     Raises:
-        EngineError: also if the engine would refuse every network, for the run's precision.
+        EngineError: as ``load_engine``, or the engine does not support the run's precision.
     """
     settings = config.engine
     keeps = config.training.keep_predictions

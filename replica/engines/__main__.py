@@ -1,7 +1,7 @@
-"""``python -m aiperf_hpc.replica.engines``: whether this machine can train what is asked for.
+"""``python -m aiperf_hpc.replica.engines``: check whether this machine can train a configuration.
 
-Reads a run's configuration, JSON, from standard input, and loads its engine. Prints the
-accelerators that it sees, as ``VisibleDevices`` writes them, or an empty line.
+Reads the JSON configuration of a run from standard input and loads its engine. Prints the visible
+accelerators in the format of ``VisibleDevices``, or an empty line.
 """
 
 from __future__ import annotations

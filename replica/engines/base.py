@@ -1,6 +1,6 @@
-"""The engine's contract: build one graph on one rank, train it by steps, evaluate it.
+"""The engine interface: build one graph on one rank, train it step by step, evaluate it.
 
-An engine knows graphs, weights and batches; it knows no dataset, no search and no file.
+An engine depends on graphs, weights and batches, but not on datasets, the search or files.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.trial import Hyperparameters
 
 Buffer = Any
-"""A flat float32 array of numpy, or a tensor of the engine's framework."""
+"""A flat float32 NumPy array, or a tensor of the engine's framework."""
 
 OptimizerState = Mapping[str, Array]
-"""The state of an optimizer besides the weights, as float32 arrays.
+"""The state of an optimizer without the weights, as float32 arrays.
 
-``SLOT:node/parameter``, of the parameter's shape, for each of its slots, such as ``momentum``,
-``first_moment`` and ``second_moment``; and ``step``, of shape (), if it counts its steps. Only
-engines read them, and all engines give them the same meaning.
+There is an array ``SLOT:node/parameter``, of the parameter's shape, for each slot (``momentum``,
+``first_moment``, ``second_moment``, ...), and ``step``, of shape (), if the optimizer counts its
+steps. Only engines read the state, and its format is common to all engines.
 """
 
 CHECKSUM_COLUMNS = 1024
-"""Words of a line: engines add up lines and columns instead of weighting each word."""
+"""Words per line: engines sum lines and columns instead of weighting each word."""
 
 PendingChecksum = Callable[[], int]
-"""Waits for a checksum that a device computes; returns it as a signed number of 64 bits."""
+"""Function that waits for a device's checksum and returns it as a signed 64-bit integer."""
 
 _BLOCK = 16
-"""Channels that oneDNN takes at once, with the widest vectors."""
+"""Channels per block of oneDNN with the widest vectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSums:
-    """The loss and the parts of the measure, over the samples that were evaluated."""
+    """The loss and the parts of the measure over the evaluated samples."""
 
     loss: float = 0.0
     """The sum of the samples' losses, without label smoothing."""
     samples: int = 0
     parts: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    """The parts of the objective's measure, by its names: its sums, (), or its rows, (samples,)
-    or (samples, numbers). Without samples there are none."""
+    """Parts of the objective's measure by name: sums, (), or rows, (samples,) or
+    (samples, numbers). Empty without samples."""
     predictions: NDArray[np.int64] | None = None
-    """The most probable class of each sample, (samples,), in the order of evaluation; None where
-    the objective does not ask for them, and without samples."""
+    """The most probable class of each sample, (samples,), in the order of evaluation; None without
+    samples or if the objective does not request predictions."""
 
     @property
     def mean_loss(self) -> float:
         return self.loss / self.samples
 
     def merged(self, other: EvaluationSums, measure: Measure) -> EvaluationSums:
-        """Return the sums over the samples of both."""
+        """Return the combined sums over the samples of both operands."""
         if not (self.samples and other.samples):
             return self if self.samples else other
         pairs = {name: (self.parts[name], other.parts[name]) for name in self.parts}
@@ -70,7 +70,7 @@ class EvaluationSums:
         return EvaluationSums(loss, samples, parts, predictions)
 
     def sums(self, measure: Measure) -> dict[str, float]:
-        """Return the measure of all samples, as it is recorded."""
+        """Return the measure of all samples in its recorded form."""
         if measure.summarize is not None:
             rows = {name: part.tolist() for name, part in self.parts.items()}
             return measure.summarize(rows)
@@ -84,7 +84,7 @@ def evaluated(
     parts: Iterable[Any],
     predictions: NDArray[np.int64] | None = None,
 ) -> EvaluationSums:
-    """Return the sums over samples; ``parts`` are in the order of the measure's names."""
+    """Return sums over samples from ``parts`` in the order of the measure's names."""
     if not samples:
         return EvaluationSums()
     named = zip(measure.parts, (np.asarray(part, np.float64) for part in parts), strict=True)
@@ -92,9 +92,9 @@ def evaluated(
 
 
 def empty_batch(graph: Graph, objective: Objective, samples: int) -> Batch:
-    """Return a batch of zeros of the shapes that a graph and its targets have.
+    """Return a batch of zeros with the shapes of a graph's inputs and targets.
 
-    An axis whose size differs from batch to batch has one element.
+    An axis whose size varies between batches has one element.
     """
     places = graph.shapes[graph.output.name][:-1]
     inputs = {
@@ -114,27 +114,27 @@ class Network(Protocol):
     """A graph built for training. Steps may run asynchronously until they are drained."""
 
     def warm(self, batch_size: int) -> None:
-        """Do what a framework does at its first steps, so that the first real one is not slower.
+        """Warm up the framework so that the first real step is not slower than the others.
 
-        The training and the evaluation step are executed on samples of zeros. Weights,
-        optimizer state, statistics and losses are afterwards exactly what they were.
+        This executes the training and the evaluation step on samples of zeros. It restores the
+        exact weights, optimizer state, statistics and losses.
 
-        With one sample this uses no memory for more, and compiles nothing.
+        With one sample, it allocates memory only for that sample and compiles nothing.
         """
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
-        """Make inserted normalisations transparent on ``batch``; return their names.
+        """Make inserted normalizations transparent on ``batch``; return their names.
 
-        Those that are the identity in inference, because they are not trained yet, get the moments
-        of their inputs in this batch, so that a child starts as its parent in training mode too.
-        Everything else stays as it is.
+        Untrained normalizations, which are the identity in inference, get the moments of their
+        inputs in this batch. A child then starts with the function of its parent in training mode
+        too. Nothing else changes.
         """
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
         """Forward, backward and update for one batch of any size up to the trial's."""
 
     def drain_training(self) -> float:
-        """Wait for all training steps; return the mean loss since the last call (0 for none).
+        """Wait for all training steps; return the mean loss since the last call (0 without steps).
 
         Raises:
             NonFiniteLossError: the loss became NaN or infinite.
@@ -142,7 +142,7 @@ class Network(Protocol):
         """
 
     def evaluate_step(self, batch: Batch) -> None:
-        """Forward pass in inference mode, added to the running sums."""
+        """Execute the forward pass in inference mode and add its results to the running sums."""
 
     def drain_evaluation(self) -> EvaluationSums:
         """Wait for all evaluation steps; return the sums since the last call."""
@@ -150,17 +150,17 @@ class Network(Protocol):
     def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         """Return the network's output in inference mode, (samples, \\*shape) in float32.
 
-        Of one that ends in a softmax, these are the softmax's inputs.
+        For a network that ends in a softmax, these are the softmax's inputs.
         """
 
     def weights(self) -> Weights:
-        """Return a copy of the weights, as they are evaluated, as float32 arrays."""
+        """Return a copy of the evaluated weights as float32 arrays."""
 
     def optimizer_state(self) -> OptimizerState:
-        """Return a copy of the optimizer's state, by which it can resume with the weights."""
+        """Return a copy of the optimizer's state, sufficient to resume with the weights."""
 
     def close(self) -> None:
-        """Free what the framework holds; the network cannot be used after it."""
+        """Free the framework's resources; the network cannot be used afterwards."""
 
 
 class Engine(Protocol):
@@ -171,35 +171,35 @@ class Engine(Protocol):
 
     @property
     def versions(self) -> dict[str, str]:
-        """The framework's packages and their versions."""
+        """Versions of the framework's packages."""
 
     @property
     def objective(self) -> Objective:
-        """The loss and the measure of its networks."""
+        """Loss and measure of the engine's networks."""
 
     @property
     def accelerators(self) -> tuple[str, ...]:
-        """The devices besides CPUs; empty when it trains on CPUs."""
+        """Names of the accelerators; empty if the engine trains on CPUs."""
 
     @property
     def memory_bytes(self) -> int | None:
-        """Free bytes of its accelerator's memory for a training; None: it uses the host's."""
+        """Free bytes of accelerator memory for training; None if it uses the host's memory."""
 
     @property
     def warms_alone(self) -> bool:
-        """Whether the thread that trains a network has to warm it, with nothing else running.
+        """Whether the training thread must warm a network itself, with nothing else running.
 
-        This is so if the first execution of a step times kernels, for the thread that executes it.
+        This is the case if the first execution of a step times kernels for the executing thread.
         """
 
     def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
         """Compile the code of a network's steps for one batch size, in another process.
 
-        Otherwise warming the network would keep the thread that trains another one from launching
-        its steps. Engines that compile nothing do nothing, and neither does one sample.
+        Otherwise, warming the network would block the thread that launches another network's
+        steps. No effect if the engine compiles nothing, or with one sample.
 
         Returns:
-            The reason in one line if it could not be compiled; empty otherwise.
+            The error in one line if the compilation failed, otherwise an empty string.
         """
 
     def build(
@@ -212,65 +212,64 @@ class Engine(Protocol):
         """Build and compile a graph, ready for its first step.
 
         Args:
-            graph: the network.
-            weights: those of every parameter and statistic.
-            hyperparameters: the trial's.
-            optimizer_state: the state to resume from; None begins without a history.
+            graph: graph of the network.
+            weights: values of every parameter and statistic.
+            hyperparameters: hyperparameters of the trial.
+            optimizer_state: state to resume from, or None to start without a history.
 
         Raises:
-            EngineError: the graph cannot be built, and the message names the node; or the
-                optimizer cannot resume from such a state.
+            EngineError: the graph cannot be built (the message names the node), or the optimizer
+                cannot resume from the state.
             OutOfMemoryError: it does not fit.
         """
 
 
 class RankNetwork(Network, Protocol):
-    """A network that one rank of several can train, each step in two halves."""
+    """A network that several ranks can train together, each step in two halves."""
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """Elements of each bucket of gradients, in the order in which they become final.
+        """Elements of each bucket of gradients, in the order in which the buckets become final.
 
-        Zeros that pad gradients to an engine's alignment are included.
+        The zeros that pad gradients to an engine's alignment are included.
         """
 
     def warm(self, batch_size: int, *, halves: bool = False) -> None:
-        """As ``Network.warm``, of a step in one piece or of one in two halves."""
+        """Warm up as ``Network.warm``, with a whole step or a step in two halves."""
 
     def await_room(self) -> None:
         """Wait until the device's queue, if it has a limit, has room for one more step.
 
-        The steps before it may wait for other ranks. Without this call the next one waits itself.
+        Earlier steps may wait for other ranks. Without this call, the next step waits itself.
         """
 
     def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
-        """Forward and backward for one batch; nothing is updated but running statistics.
+        """Forward and backward pass for one batch; only running statistics are updated.
 
         Args:
-            batch: a part of a batch; without samples its gradients are zeros.
-            share: the part's fraction of the whole batch, so that the sum over all parts is the
-                gradient of the whole.
+            batch: part of a batch; the gradients of a part without samples are zeros.
+            share: fraction of the whole batch in this part. The sum over all parts is the gradient
+                of the whole batch.
             ready: receives each bucket, ``share`` times the gradients of the mean loss, as soon as
-                it is final. The buffer may be overwritten from then on.
+                it is final. The callee may overwrite the buffer.
 
-        ``share`` times the mean loss goes to the sum behind ``drain_training``, as of one step.
+        ``share`` times the mean loss is added to the sum of ``drain_training``, as one step.
         """
 
     def zeros(self, bucket: int) -> Buffer:
         """Return a bucket of zeros, for a rank without gradients.
 
-        The first call allocates memory that is kept, so that a rank without memory for its step
-        has it.
+        The first call allocates the memory and keeps it for ranks that run out of memory in a step.
 
         Raises:
-            OutOfMemoryError: at the first call.
+            OutOfMemoryError: the first call cannot allocate the memory.
         """
 
     def moments(self, batch: Batch) -> NDArray[np.float32]:
-        """Forward in training mode; nothing is updated, running statistics included.
+        """Forward pass in training mode; nothing is updated, not even running statistics.
 
         Returns:
-            Mean and biased variance of the inputs of every normalisation, flat, in the order of
+            Mean and biased variance of the inputs of every normalization, flat, in the order of
             ``graph.statistics``.
         """
 
@@ -280,16 +279,16 @@ class RankNetwork(Network, Protocol):
     def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
         """Update all parameters with the reduced buckets, in the order of ``buckets``.
 
-        Their memory may be changed by it, and used again once the next gradients, which depend
-        on them, are ready.
+        The buffers may be modified. They can be reused once the next gradients, which depend on
+        them, are ready.
         """
 
     def checksum(self) -> PendingChecksum:
-        """Begin to compute the checksum of the parameters that are evaluated.
+        """Start computing the checksum of the evaluated parameters.
 
-        It is that of ``checksum`` over the parameters in the engine's order, after all steps so
-        far, without running statistics, which each rank has of its own. Only the function that is
-        returned waits for the device.
+        This is ``checksum`` over the parameters in the engine's order, after all previous steps.
+        Running statistics are excluded, because they differ between ranks. Only the returned
+        function waits for the device.
         """
 
     def statistics(self) -> NDArray[np.float32]:
@@ -300,21 +299,21 @@ class RankNetwork(Network, Protocol):
 
 
 def step_in_halves(network: RankNetwork, batch: Batch, learning_rate: float) -> None:
-    """Train on a batch as the only rank of one would."""
+    """Train on a batch as a single rank."""
     given: list[Buffer] = []
     network.gradients(batch, 1.0, given.append)
     network.apply(given, learning_rate)
 
 
 def checksum(arrays: Iterable[Array]) -> int:
-    """Return the checksum by which ranks compare their weights, as a signed number of 64 bits.
+    """Return the checksum with which ranks compare their weights, as a signed 64-bit integer.
 
-    The float32 values are taken as they lie in memory, two a word of 64 bits, the last word of an
-    array filled up with zeros. Of the words w_0, w_1, ... of all arrays, one array after the other,
-    it is the sum of (2 i + 1) w_i modulo 2**64. The factors are odd, and so have inverses: any
-    change of one word changes it. They differ, so that values which changed places do too, but for
-    one pair of places in many. Whole numbers have one sum in any order, so that a device may add as
-    it likes. Engines compute it on their device, of parameters in their own order.
+    The float32 values are read in memory order as words of 64 bits, two values per word; the last
+    word of an array is padded with zeros. For the words w_0, w_1, ... of all arrays in sequence,
+    the checksum is the sum of (2 i + 1) w_i modulo 2**64. The odd factors are invertible, so any
+    change of one word changes the checksum. They also differ, so swapped values change it for all
+    but a small fraction of pairs of positions. An integer sum does not depend on the order of
+    summation. Engines compute it on their device, over parameters in their own order.
     """
     total, before = np.zeros(1, np.uint64), 0
     for array in arrays:
@@ -327,21 +326,22 @@ def checksum(arrays: Iterable[Array]) -> int:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error's message that has text."""
+    """Return the first nonempty line of an error's message."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
 
 
 def overruns_onednn(kernel: int, stride: int, channels: int) -> bool:
-    """Return whether oneDNN (3.14 too) writes past its workspace in a convolution's backward pass.
+    """Return whether oneDNN (even 3.14) overruns its workspace in a convolution's backward pass.
 
-    It does so in a strided 1 x 1 convolution of channels-last images whose channels do not fill the
-    widest vector: its issue 6035. It does not without the stride, on a strided view.
+    This affects strided 1 x 1 convolutions of channels-last images whose channels do not fill the
+    widest vector (oneDNN issue 6035). An equal convolution without stride on a strided view is not
+    affected.
     """
     return kernel == 1 and stride > 1 and channels % _BLOCK != 0
 
 
 class RankEngine(Engine, Protocol):
-    """Builds networks that one rank of several can train."""
+    """Builds networks that several ranks can train together."""
 
     def build(
         self,
@@ -350,7 +350,7 @@ class RankEngine(Engine, Protocol):
         hyperparameters: Hyperparameters,
         optimizer_state: OptimizerState | None = None,
     ) -> RankNetwork:
-        """Build and compile a graph; raises as ``Engine.build``."""
+        """Build and compile a graph; raises the errors of ``Engine.build``."""
 
     def probe(self) -> Buffer:
-        """Return a buffer of a single one, where the gradients of its networks are."""
+        """Return a buffer with the single value 1, in the memory of the networks' gradients."""

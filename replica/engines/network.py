@@ -1,4 +1,4 @@
-"""What the networks of all frameworks share: warming, calibration and the sums of steps."""
+"""Common parts of the networks of all frameworks: warm-up, calibration and sums over steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from aiperf_hpc.replica.engines.base import (
 
 
 class FrameworkNetwork(RankNetwork, ABC):
-    """Base of the networks that a framework trains."""
+    """Base class of the networks of all frameworks."""
 
     def __init__(self, graph: Graph, weights: Weights, objective: Objective) -> None:
         check_weights(graph, weights)
@@ -35,9 +35,9 @@ class FrameworkNetwork(RankNetwork, ABC):
         self._measure = objective.quality
         self._transparent = transparent(graph, weights)
         self._steps = 0
-        """Training steps since losses were drained."""
+        """Number of training steps since losses were last drained."""
         self._samples = 0
-        """Samples evaluated since evaluations were drained."""
+        """Number of samples evaluated since evaluations were last drained."""
         self._rows: list[Sequence[Any]] = []
         """The measure's rows, one entry per batch."""
         self._predicted: list[Any] = []
@@ -45,24 +45,24 @@ class FrameworkNetwork(RankNetwork, ABC):
 
     @property
     def _sum_count(self) -> int:
-        """The running sums of an evaluation: the loss, and those of the measure."""
+        """Running sums of an evaluation: the loss and the sums of the measure."""
         return 1 + (0 if self._measure.rows else len(self._measure.sums))
 
     @abstractmethod
     def _restored(self, batch_size: int) -> AbstractContextManager[None]:
-        """Execute steps of a batch size in the block, and undo their effect on all tensors."""
+        """Return a context to execute steps of a batch size; on exit, all tensors are restored."""
 
     @abstractmethod
     def _take_loss(self) -> float:
-        """Wait for all training steps; return the sum of their losses and reset it."""
+        """Wait for all training steps; return and reset the sum of their losses."""
 
     @abstractmethod
     def _take_evaluation(self) -> list[float]:
-        """Wait for all evaluation steps; return their running sums and reset them."""
+        """Wait for all evaluation steps; return and reset their running sums."""
 
     @abstractmethod
     def _joined(self, parts: Sequence[Any]) -> NDArray[Any]:
-        """Return tensors of several batches as one array."""
+        """Concatenate tensors of several batches to one array."""
 
     def warm(self, batch_size: int, *, halves: bool = False) -> None:
         batch = empty_batch(self._graph, self._objective, batch_size)

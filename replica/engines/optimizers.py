@@ -1,4 +1,4 @@
-"""What the optimizers of all engines share: the trial's regularization, and the form of a state."""
+"""Common parts of all engines' optimizers: regularization and the format of the state."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from aiperf_hpc.replica.engines.base import OptimizerState
 from aiperf_hpc.trial import Hyperparameters
 
 ITERATE = "iterate"
-"""The slot of the trained parameters of an optimizer whose weights are an average of them."""
+"""Slot of the trained parameters of an optimizer that evaluates an average of them."""
 STEP = "step"
-"""The number of steps in a state."""
+"""Entry of a state with the number of steps."""
 
 
 class Regularization(NamedTuple):
-    """What keeps the parameters of a trial small."""
+    """Regularization of a trial: weight decay and penalties."""
 
     used: Hyperparameters
-    """The trial's hyperparameters, with the weight decay that the update applies."""
+    """Hyperparameters of the trial, with the weight decay applied by the update."""
     decayed: Collection[str]
-    """The parameters that the update's weight decay applies to; empty without weight decay."""
+    """Parameters subject to the update's weight decay; empty without weight decay."""
     penalties: Mapping[str, float]
-    """Factors of the squares of parameters that are minimized too, by parameter."""
+    """Factors of the squared parameters in the loss, by parameter."""
 
 
 def regularization(graph: Graph, used: Hyperparameters) -> Regularization:
@@ -44,7 +44,7 @@ def regularization(graph: Graph, used: Hyperparameters) -> Regularization:
 
 
 def slots(state: OptimizerState, slot: str, parameters: Collection[str]) -> dict[str, Array]:
-    """Return a slot of every parameter. Raises EngineError if the state lacks one."""
+    """Return one slot of every parameter. Raises EngineError if the state lacks one."""
     keys = {name: f"{slot}:{name}" for name in parameters}
     if not state.keys() >= set(keys.values()):
         raise _missing(state, slot)

@@ -1,9 +1,9 @@
-"""The peak rates of devices: of all devices of this machine, or of one rank's before it trains.
+"""Peak rates of all devices of this machine, or of one rank's device before training.
 
     python -m aiperf_hpc.replica.engines.peaks --engine torch --result peaks.json
 
-Products of matrices and convolutions in each precision, and kernels that move memory, of sizes
-that ascend while there is time. Started by ``aiperf peaks``; writes JSON.
+Measures matrix products and convolutions in each precision, and memory kernels, in ascending sizes
+until the time limit. Started by ``aiperf peaks``; writes JSON.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from aiperf_hpc.trial import DevicePeak
 
 
 class Work(NamedTuple):
-    """A call whose rate is measured."""
+    """A call to measure."""
 
     size: str
-    """Its operands, as printed."""
+    """Size of the operands, as printed."""
     amount: int
-    """Operations of one call, or bytes that it reads and writes."""
+    """Number of operations of one call, or of bytes read and written."""
     run: Callable[[], object]
-    """Executes it, and may return before the device has finished."""
+    """Executes the call, and may return before the device has finished."""
 
 
 Make = Callable[[], Work]
 
 
 class Images(NamedTuple):
-    """The images of a 3 x 3 convolution with as many output as input channels, at stride 1."""
+    """Images of a 3 x 3 convolution with stride 1 and equally many input and output channels."""
 
     batch: int
     channels: int
@@ -55,7 +55,7 @@ class Images(NamedTuple):
 
     @property
     def operations(self) -> int:
-        """2 for each multiplication with its addition, including those of the padding."""
+        """Operations of the convolution: 2 for each multiply-add, including the padding."""
         return 2 * 9 * self.channels**2 * self.batch * self.side**2
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class Images(NamedTuple):
 
 
 SIDES = (256, 512, 1024, 2048, 4096, 8192, 16384)
-"""Sides of the matrices."""
+"""Orders of the square matrices."""
 IMAGES = (
     Images(8, 64, 32),
     Images(16, 128, 28),
@@ -72,68 +72,68 @@ IMAGES = (
     Images(256, 512, 28),
 )
 MEMORY_PARTS = 6
-"""A measurement uses at most one of so many parts of the free memory."""
+"""Divisor of the free memory that gives the limit of one measurement."""
 CACHES = 4
-"""The least ratio of an array to the last cache, as STREAM demands."""
+"""Minimum ratio of an array's size to the last-level cache, as STREAM requires."""
 LEAST_ARRAY = 64 * 2**20
 LARGE_ARRAYS = (256 * 2**20, 2**30)
-"""Arrays on accelerators, which do not report their caches."""
+"""Sizes in bytes of arrays on accelerators, which do not report their cache sizes."""
 CALL_SECONDS = 0.01
-"""The least duration of one repetition: short calls are repeated within it."""
+"""Minimum seconds of one repetition, which consists of several calls if they are short."""
 LEAST, MOST = 3, 25
-"""Repetitions of a size."""
+"""Minimum and maximum number of repetitions per size."""
 ELEMENT_BYTES = 4
 RANK_KERNELS = ("matrix product", "convolution")
-"""Those of ``aiperf peaks`` whose rates are operations per second."""
+"""Kernels of ``aiperf peaks`` whose rates are operations per second."""
 NO_MEMORY = "too little memory is free"
 
 
 class PeakDevice(ABC):
-    """One device of this machine, as a framework sees it."""
+    """One device of this machine in a framework."""
 
     arrays: dict[str, int]
-    """The arrays that each kernel reads and writes that moves memory."""
+    """Number of arrays that each memory kernel reads and writes."""
 
     def __init__(self, name: str, model: str, threads: int | None, *, has_tf32: bool) -> None:
         self.name = name
-        """Such as cpu or cuda:0."""
+        """Name of the device, such as cpu or cuda:0."""
         self.model = model
         self.threads = threads
-        """CPU threads; None for an accelerator."""
+        """Number of CPU threads, or None for an accelerator."""
         self.precisions = ("fp32", *(("tf32",) if has_tf32 else ()), "bf16", "fp16")
 
     @property
     def memory_bytes(self) -> int | None:
-        """Free bytes of its own memory; None: it uses the host's."""
+        """Free bytes of the device's memory, or None if it uses the host's memory."""
         return None
 
     @abstractmethod
     def allows_tf32(self) -> bool:
-        """Return whether the framework may compute fp32 in TF32 now."""
+        """Return whether the framework is currently allowed to compute fp32 in TF32."""
 
     @abstractmethod
     def multiply(self, n: int, precision: str) -> Callable[[], object]:
-        """Return the product of two matrices n x n."""
+        """Return a function that multiplies two n x n matrices."""
 
     @abstractmethod
     def convolve(self, images: Images, precision: str) -> Callable[[], object]:
-        """Return a convolution forward, channels last."""
+        """Return a function that executes the forward pass of a channels-last convolution."""
 
     @abstractmethod
     def move(self, kernel: str, elements: int) -> Callable[[], object]:
-        """Return a kernel in ``arrays`` over so many elements of fp32."""
+        """Return a kernel of ``arrays`` for arrays of this many fp32 elements."""
 
     @abstractmethod
     def finish(self) -> None:
         """Wait until the device has finished all work."""
 
     def used_precision(self, precision: str) -> str:
-        """Return the precision of its products in a training: tf32 for fp32 if it is allowed."""
+        """Return the precision of matrix products in training: tf32 for fp32 if allowed."""
         is_tf32 = precision == "fp32" and "tf32" in self.precisions and self.allows_tf32()
         return "tf32" if is_tf32 else precision
 
     def product(self, n: int, precision: str) -> Work:
-        """Return the product of two matrices n x n, of 2 n^3 operations."""
+        """Return the product of two n x n matrices, with 2 n^3 operations."""
         return Work(f"{n} x {n}", 2 * n**3, self.multiply(n, precision))
 
     def convolution(self, images: Images, precision: str) -> Work:
@@ -141,14 +141,14 @@ class PeakDevice(ABC):
         return Work(str(images), images.operations, self.convolve(images, precision))
 
     def movement(self, kernel: str, size: int) -> Work:
-        """Return a kernel that moves memory, over arrays of ``size`` bytes."""
+        """Return a memory kernel for arrays of ``size`` bytes."""
         run = self.move(kernel, size // ELEMENT_BYTES)
         return Work(f"{size / 2**20:g} MiB", self.arrays[kernel] * size, run)
 
     def kernels(self) -> Iterator[tuple[str, str, list[Make]]]:
-        """Yield each kernel with its precision, and makers of its sizes, ascending."""
+        """Yield each kernel with its precision and functions that create its sizes, ascending."""
         limit = (self.memory_bytes or available_bytes()) // MEMORY_PARTS
-        # Operands are made in fp32, then cast: 4 bytes an element and some.
+        # Operands are created in fp32 and then cast, which needs more than 4 bytes per element.
         sides = [n for n in SIDES if 4 * 4 * n * n <= limit]
         images = [i for i in IMAGES if 4 * 4 * i.batch * i.channels * i.side**2 <= limit]
         for precision in self.precisions:
@@ -161,7 +161,7 @@ class PeakDevice(ABC):
 
 
 class Rates(NamedTuple):
-    """The rates of the repetitions of one size."""
+    """Rates of the repetitions of one size."""
 
     work: Work
     rates: list[float]
@@ -208,7 +208,7 @@ def _framework(engine: str) -> Any:  # noqa: ANN401 -- a module
 
 
 def array_bytes(on_cpu: bool) -> list[int]:
-    """Return the sizes of arrays that no cache holds."""
+    """Return sizes of arrays that exceed all caches."""
     if not on_cpu:
         return list(LARGE_ARRAYS)
     least = max(LEAST_ARRAY, CACHES * (last_level_cache_bytes() or 0))
@@ -216,7 +216,7 @@ def array_bytes(on_cpu: bool) -> list[int]:
 
 
 def sweep(makes: Sequence[Make], finish: Callable[[], None], seconds: float) -> Iterator[Rates]:
-    """Yield the rates of each size that can be measured in the time; of the first in any case."""
+    """Yield the rates of each size that can be measured in the time, and always of the first."""
     until = time.perf_counter() + seconds
     before: Rates | None = None
     for number, make in enumerate(makes):
@@ -231,9 +231,9 @@ def sweep(makes: Sequence[Make], finish: Callable[[], None], seconds: float) -> 
 
 
 def repeat(work: Work, finish: Callable[[], None], seconds: float) -> Rates:
-    """Return the rates of calls within some seconds, of ``LEAST`` calls at least."""
+    """Return the rates of the calls within a number of seconds, at least ``LEAST``."""
     until = time.perf_counter() + seconds
-    _timed(work, finish, 1)  # Warms caches, clocks and what frameworks choose at the first call.
+    _timed(work, finish, 1)  # Warms up caches and clocks, and lets frameworks select kernels.
     calls = max(1, int(CALL_SECONDS / _timed(work, finish, 1)))
     times: list[float] = []
     while len(times) < LEAST or (len(times) < MOST and time.perf_counter() < until):
@@ -264,15 +264,15 @@ def _row(measured: Rates) -> dict[str, Any]:
 def rank_peak(config: RunConfig, cores: int, index: int) -> DevicePeak | None:
     """Measure the peak of a rank's device in the precision of the training.
 
-    The engine was loaded before, so that the framework has the threads and devices that it set.
+    The engine must be loaded before, because it sets the framework's threads and devices.
 
     Args:
-        config: the run's; ``peak_seconds`` is the duration.
-        cores: logical CPUs of this rank.
-        index: the number of the host's accelerator that is this rank's.
+        config: configuration of the run; ``peak_seconds`` is the duration.
+        cores: number of logical CPUs of this rank.
+        index: index of this rank's accelerator on the host.
 
     Returns:
-        The peak; None if the run does not measure it, or its engine computes nothing.
+        The peak, or None if the run does not measure it or the engine is simulated.
     """
     if not config.peak_seconds or config.engine.name == SimulatedEngine.name:
         return None

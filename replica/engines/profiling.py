@@ -1,6 +1,6 @@
-"""The frameworks' own profilers: what they record, and the category of each kernel by its name.
+"""Interface to the frameworks' profilers, and categories of kernels by name.
 
-The operators of a framework are in its engine's ``profiler.py``.
+The operators of each framework are in the ``profiler.py`` of its engine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aiperf_hpc.extras import ENGINES
 from aiperf_hpc.run.replica_requests import KernelCategory, KernelTime
 
 Rules = Sequence[tuple[KernelCategory, str]]
-"""Categories with a regular expression each; the first that matches a name decides."""
+"""Categories with their regular expressions; the first match of a name applies."""
 
 DEVICE_RULES: Rules = (
     (KernelCategory.COMMUNICATION, r"nccl|rccl|AllReduce|ncclDevKernel"),
@@ -47,29 +47,29 @@ DEVICE_RULES: Rules = (
         r"Apply\w*Kernel|(Add|Mul|Sub|Cast|Sqrt)_GPU",
     ),
 )
-"""Kernels of cuDNN, cuBLAS, CUTLASS, MIOpen, NCCL, PyTorch, TensorFlow and Triton."""
+"""Rules for kernels of cuDNN, cuBLAS, CUTLASS, MIOpen, NCCL, PyTorch, TensorFlow and Triton."""
 
 
 class Recording(NamedTuple):
-    """A profiler's recording of some work."""
+    """A profiler's recording of a workload."""
 
     kernels: tuple[KernelTime, ...]
     total_seconds: float
-    """The profiler's own total, not the sum over ``kernels``."""
+    """Total reported by the profiler, not the sum over ``kernels``."""
     timed: Literal["operators", "kernels"]
     trace: Path
-    """The profiler's own file."""
+    """Path of the file written by the profiler."""
 
 
 Record = Callable[[Callable[[], None], Path], Recording]
-"""Does some work under the profiler, whose file goes to a folder."""
+"""Function that profiles a workload and writes the profiler's file to a folder."""
 
 
 def load_profiler(engine: str) -> Record:
     """Load and return the profiler of an engine.
 
     Raises:
-        EngineError: it has none.
+        EngineError: the engine has no profiler.
     """
     if engine not in ENGINES:
         raise EngineError(
@@ -81,11 +81,11 @@ def load_profiler(engine: str) -> Record:
 
 
 class Launch(NamedTuple):
-    """Some executions of a kernel on a device."""
+    """Executions of a kernel on a device."""
 
     kernel: str
     operator: str
-    """The operator that launched it; empty if the profiler does not report it."""
+    """Operator that launched the kernel; empty if the profiler does not report it."""
     calls: int
     seconds: float
 
@@ -97,8 +97,8 @@ def kernel_times(launches: Iterable[Launch], rules: Rules) -> tuple[KernelTime, 
     convolution. Kernels without a known operator are categorized by their names.
 
     Args:
-        launches: executions of kernels, or of operators as kernels of their own name.
-        rules: the categories of the framework's operators.
+        launches: executions of kernels, or of operators as kernels of the same name.
+        rules: categories of the framework's operators.
     """
     calls: defaultdict[tuple[str, str], int] = defaultdict(int)
     seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
@@ -118,7 +118,7 @@ def kernel_times(launches: Iterable[Launch], rules: Rules) -> tuple[KernelTime, 
 
 
 def _category(kernel: str, operator: str, rules: Rules) -> KernelCategory:
-    """Categorize a kernel; a view or a node of autograd launches nothing itself."""
+    """Return the category of a kernel; views and autograd nodes launch no kernel themselves."""
     found = categorize(operator, rules)
     if kernel != operator and found in (KernelCategory.FRAMEWORK, KernelCategory.UNCATEGORISED):
         return categorize(kernel, DEVICE_RULES)
@@ -126,7 +126,7 @@ def _category(kernel: str, operator: str, rules: Rules) -> KernelCategory:
 
 
 def categorize(name: str, rules: Rules) -> KernelCategory:
-    """Return the category of a name by the first rule that matches it."""
+    """Return the category of a name by the first matching rule."""
     for category, pattern in rules:
         if re.search(pattern, name):
             return category

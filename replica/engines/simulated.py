@@ -1,12 +1,12 @@
-"""An engine that computes nothing: it lets the time pass that a model of a machine says.
+"""An engine that computes nothing and sleeps for the durations given by a model of a machine.
 
-Everything around it is real: batches, weights, checkpoints, records. So a run of it shows what
-the benchmark itself costs, on any number of nodes. Its score says nothing about a machine, and
-the rules say so.
+Everything else is real: batches, weights, checkpoints and records. A simulated run therefore shows
+the overhead of the benchmark itself on any number of nodes. Its score does not describe a machine,
+and the rules mark it as unofficial.
 
-Accuracy follows a curve that saturates with the epochs, towards a ceiling that depends on the
-graph and the hyperparameters; the same seed gives the same world. Weights pass through as they
-came: a child starts with its parent's, but from the beginning of its own curve.
+Accuracy saturates over the epochs towards a ceiling that depends on the graph and the
+hyperparameters. Equal seeds give equal simulations. Weights remain unchanged: a child inherits its
+parent's weights, but starts at the beginning of its own curve.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from aiperf_hpc.replica.engines.base import (
 from aiperf_hpc.trial import Hyperparameters
 
 MODEL_VERSION = "1"
-"""The version of the formulas below; recorded with every run."""
+"""Version of the formulas below, recorded with every run."""
 
 _EFFECT = {"graph": 0.02, "batch": 0.01, "kernel": 0.005}
-"""How far a graph's own worth, a factor of 2 in batch size from the best one, and a step in
-kernel size from the best one move the ceiling."""
+"""Effects on the ceiling: standard deviation over graphs, loss per squared distance from the best
+batch size (in powers of 2), and loss per step in kernel size from the best one."""
 _LARGE = 8.0
-"""The decimal logarithm of the parameters beyond which more of them do not help."""
+"""Decimal logarithm of the number of parameters above which the ceiling no longer rises."""
 
 
 class SimulatedEngine:
-    """Makes simulated networks."""
+    """Engine of simulated networks."""
 
     name = "simulated"
     memory_bytes = None
@@ -62,7 +62,7 @@ class SimulatedEngine:
         self.accelerators = ("simulated accelerator",) if model.accelerators else ()
 
     def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
-        """Nothing is compiled."""
+        """Do nothing: there is no code to compile."""
         return ""
 
     def build(
@@ -72,10 +72,10 @@ class SimulatedEngine:
         hyperparameters: Hyperparameters,
         optimizer_state: OptimizerState | None = None,
     ) -> SimulatedNetwork:
-        """Let the time of building pass, and return the network.
+        """Sleep for the build time and return the network.
 
         Raises:
-            EngineError: the weights are not those of the graph, or it classifies nothing.
+            EngineError: the weights do not match the graph, or it does not end in a softmax.
         """
         if not isinstance(graph.output.layer, Softmax):
             raise EngineError(
@@ -89,12 +89,12 @@ class SimulatedEngine:
         )
 
     def probe(self) -> NDArray[np.float32]:
-        """Return a one in the host's memory, as all its gradients are."""
+        """Return a buffer with the single value 1 in host memory, where all gradients are."""
         return np.ones(1, np.float32)
 
 
 class SimulatedNetwork:
-    """A network of which only the course of its training is there."""
+    """A network with a simulated training curve."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class SimulatedNetwork:
         self._checksum: int | None = None
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
-        """Let the time of a training step pass."""
+        """Sleep for the time of a training step."""
         del learning_rate
         if self._evaluating:
             self._begin_epoch()
@@ -136,72 +136,72 @@ class SimulatedNetwork:
         self._clock.sleep(self._model.step_seconds + batch.size * self._train_seconds)
 
     def warm(self, batch_size: int, *, halves: bool = False) -> None:
-        """There is nothing to warm: all steps take the same time."""
+        """Do nothing: equal steps always have equal durations."""
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
-        """Return none: nothing is normalised."""
+        """Return no names: nothing is normalized."""
         del batch
         return ()
 
     def moments(self, batch: Batch) -> NDArray[np.float32]:
-        """Return zeros: nothing is normalised, and ranks that ask add up something."""
+        """Return zeros of the size that ranks sum: nothing is normalized."""
         del batch
         sizes = map(math.prod, self._graph.statistics.values())
         return np.zeros(sum(sizes), np.float32)
 
     def assign(self, weights: Weights) -> None:
-        """There is nothing to replace: weights pass through as they came."""
+        """Do nothing: the weights never change."""
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """Return one: all parameters."""
+        """Return a single bucket with all parameters."""
         return (self._graph.parameter_count,)
 
     def await_room(self) -> None:
-        """There is no queue."""
+        """Do nothing: there is no queue."""
 
     def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
-        """Let the time of a training step pass; all gradients are zero."""
+        """Sleep for the time of a training step; all gradients are zero."""
         self.train_step(batch, 0.0)
         self._share = share
         ready(self.zeros(0))
 
     def zeros(self, bucket: int) -> NDArray[np.float32]:
-        """Return as many as a bucket has."""
+        """Return zeros of the size of a bucket."""
         return np.zeros(self.buckets[bucket], np.float32)
 
     def apply(self, buckets: Sequence[Buffer], learning_rate: float) -> None:
-        """There is nothing to update."""
+        """Do nothing: the weights never change."""
 
     def checksum(self) -> PendingChecksum:
-        """Return that of the weights as they came, computed once: they never change."""
+        """Return the checksum of the initial weights, computed once because they never change."""
         if self._checksum is None:
             self._checksum = checksum(self._weights[name] for name in self._graph.parameters)
         found = self._checksum
         return lambda: found
 
     def statistics(self) -> NDArray[np.float32]:
-        """Return none: they never change."""
+        """Return an empty array: statistics never change."""
         return np.zeros(0, np.float32)
 
     def set_statistics(self, flat: NDArray[np.float32]) -> None:
-        """There is nothing to replace."""
+        """Do nothing: statistics never change."""
 
     def drain_training(self) -> float:
-        """Return the mean loss since the last call (0 for none)."""
+        """Return the mean loss since the last call (0 without steps)."""
         if not self._trained:
             return 0.0
         self._trained = False
         return self._share * self._loss
 
     def evaluate_step(self, batch: Batch) -> None:
-        """Let the time of an evaluation step pass."""
+        """Sleep for the time of an evaluation step."""
         self._evaluating = True
         self._seen += batch.size
         self._clock.sleep(self._model.step_seconds + batch.size * self._evaluation_seconds)
 
     def drain_evaluation(self) -> EvaluationSums:
-        """Return the sums since the last call: whole numbers of samples that are right."""
+        """Return the sums since the last call, with an integer number of correct samples."""
         correct = round(self._accuracy * self._seen)
         samples = self._seen - self._drained
         right = np.float64(correct - self._correct)
@@ -216,13 +216,13 @@ class SimulatedNetwork:
         raise EngineError("a simulated network computes no outputs")
 
     def weights(self) -> Weights:
-        """Return the weights as they came."""
+        """Return the initial weights, which never change."""
         return self._weights
 
     def optimizer_state(self) -> OptimizerState:
-        """Return momenta of zero, but for one array: it is full of the epochs so far.
+        """Return momenta of zero, except for one array filled with the number of epochs.
 
-        That is all that going on with a training needs. It is asked for after every epoch.
+        This is sufficient to resume a training. The state is requested after every epoch.
         """
         if not self._state:
             shapes = self._graph.parameters.items()
@@ -231,11 +231,11 @@ class SimulatedNetwork:
         return {**self._state, told: np.full_like(self._state[told], self._epoch)}
 
     def close(self) -> None:
-        """There is nothing to free."""
+        """Do nothing: there are no resources to free."""
 
     @property
     def _loss(self) -> float:
-        """A cross-entropy that would go with the accuracy."""
+        """Plausible cross-entropy for the accuracy."""
         return -math.log(max(self._accuracy, 1e-6))
 
     def _begin_epoch(self) -> None:
@@ -250,10 +250,10 @@ class SimulatedNetwork:
 
 
 def ceiling(model: SimulationConfig, graph: Graph, used: Hyperparameters) -> float:
-    """Return the accuracy that endless training of a graph would reach, without noise.
+    """Return the limit of a graph's accuracy over the epochs, without noise.
 
-    Larger graphs reach more, up to a size; each graph has a worth of its own; and there is one
-    best batch size and one best kernel size, the same for all graphs of a world.
+    It increases with the size of the graph up to a limit, and has a random term per graph. A seed
+    determines one best batch size and one best kernel size for all graphs.
     """
     world = _generator(model.seed, "world")
     best_batch, best_kernel = world.uniform(6.0, 9.0), world.choice([3, 5, 7])
@@ -268,11 +268,11 @@ def ceiling(model: SimulationConfig, graph: Graph, used: Hyperparameters) -> flo
 
 
 def _epoch_in(state: OptimizerState | None) -> int:
-    """Return the epochs that interrupted training had reached."""
+    """Return the number of epochs before an interruption of the training."""
     return int(state[min(state)].flat[0]) if state else 0
 
 
 def _generator(*parts: object) -> np.random.Generator:
-    """Return a generator that depends on ``parts`` alone."""
+    """Return a random generator seeded by ``parts`` only."""
     digest = hashlib.sha256(repr(parts).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:8], "big"))

@@ -1,8 +1,8 @@
-"""The ``tensorflow`` engine: a graph's operations in one ``tf.function`` for a training step.
+"""The ``tensorflow`` engine: one ``tf.function`` with a graph's operations per training step.
 
-XLA stays off on CPUs, where it is several times slower than oneDNN for these networks. Keras is
-not used: its layers would be traced through several calls each, and what it keeps for the whole
-process is in the way of building one network while another one trains.
+XLA is disabled on CPUs, where it is several times slower than oneDNN for these networks. Keras is
+not used: each of its layers needs several calls while tracing, and its process-wide state prevents
+building one network while another one trains.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ _IDLE_PASSES = (
     "auto_mixed_precision",
     "debug_stripper",
 )
-"""Passes of TensorFlow's graph optimizer that make no step faster on CPUs, and need longer than ten
-steps of a small network. The others fuse operations and remove unused ones."""
+"""Disabled passes of TensorFlow's graph optimizer. They speed up no step on CPUs and need more time
+than ten steps of a small network. The other passes fuse operations and remove unused ones."""
 
 _ALIGNED_BYTES = 64
-"""Alignment in bytes: TensorFlow copies arrays with less."""
+"""Alignment in bytes; TensorFlow copies arrays with a smaller alignment."""
 
 
 @contextmanager
 def _named_errors() -> Iterator[None]:
-    """Raise the framework's errors in the block as this package's, in one line each."""
+    """Convert the framework's errors in the block to this package's errors, in one line each."""
     try:
         yield
     except tf.errors.ResourceExhaustedError as error:
@@ -101,7 +101,7 @@ class TensorFlowNetwork(FrameworkNetwork):
         self._steps += 1
 
     def _tensors(self, batch: Batch) -> tuple[Arrays, Arrays]:
-        """Return the inputs and the targets that the network and its objective read."""
+        """Return the inputs and targets used by the network and its objective."""
         targets = {
             name: tf.convert_to_tensor(batch.targets[name], spec.dtype)
             for name, spec in self._objective.targets.items()
@@ -119,7 +119,7 @@ class TensorFlowNetwork(FrameworkNetwork):
 
     @contextmanager
     def _restored(self, batch_size: int) -> Iterator[None]:
-        """TensorFlow optimizes graphs, and chooses kernels for a shape, at their first run."""
+        """Restore all variables after first steps, which optimize graphs and select kernels."""
         weights, optimizer_state = self.weights(), self.optimizer_state()
         sums = {name: self._variables[name].numpy() for name in (LOSS, EVALUATED)}
         yield
@@ -130,9 +130,9 @@ class TensorFlowNetwork(FrameworkNetwork):
                 self._variables[name].assign(values)
 
     def moments(self, batch: Batch) -> NDArray[np.float32]:
-        """Layer by layer, untraced: one more trace would need a second more.
+        """Compute layer by layer without tracing, because another trace would need a second.
 
-        Running statistics that begin at zero give, after one step, those of the batch.
+        Running statistics that start at zero yield those of the batch after one step.
         """
         before = self.statistics()
         self.set_statistics(np.zeros_like(before))
@@ -147,7 +147,7 @@ class TensorFlowNetwork(FrameworkNetwork):
     def _biased(self, samples: int) -> NDArray[np.float32]:
         """Return the factors from TensorFlow's batch statistics to means and biased variances.
 
-        Its variances are unbiased: divided by the number of values less one.
+        TensorFlow's variances are unbiased: divided by the number of values minus one.
         """
         factors = []
         for name, shape in self._graph.statistics.items():
@@ -167,11 +167,11 @@ class TensorFlowNetwork(FrameworkNetwork):
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """All parameters at once: one call of a ``tf.function`` makes them."""
+        """Return one bucket with all parameters: one ``tf.function`` computes all gradients."""
         return (self._graph.parameter_count,)
 
     def await_room(self) -> None:
-        """Return at once: TensorFlow itself waits when its queue is full."""
+        """Return immediately: TensorFlow waits itself if its queue is full."""
 
     @_named_errors()
     def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
@@ -211,7 +211,7 @@ class TensorFlowNetwork(FrameworkNetwork):
             start = end
 
     def _take(self, name: str) -> NDArray[np.float64]:
-        """Return a running sum and reset it."""
+        """Return and reset a running sum."""
         total: NDArray[np.float64] = self._variables[name].numpy()
         self._variables[name].assign(tf.zeros_like(self._variables[name]))
         return total
@@ -254,7 +254,7 @@ class TensorFlowNetwork(FrameworkNetwork):
 
 
 def _tensor(flat: Buffer) -> tf.Tensor:
-    """Return a buffer as a tensor, in the same memory if it is an aligned array."""
+    """Return a buffer as a tensor, without a copy if it is an aligned array."""
     if isinstance(flat, np.ndarray) and flat.ctypes.data % _ALIGNED_BYTES == 0:
         return tf.experimental.dlpack.from_dlpack(flat.__dlpack__())
     return tf.convert_to_tensor(flat)
@@ -279,16 +279,16 @@ class TensorFlowEngine:
 
     @property
     def memory_bytes(self) -> int | None:
-        """The least memory of this node's accelerators; None also if the vendor's tool is missing.
+        """Minimum memory of this node's accelerators; None also if the vendor's tool is missing.
 
-        TensorFlow reports the memory that it has allocated, not what there is.
+        TensorFlow reports only allocated memory, not total memory.
         """
         if not tf.config.get_visible_devices("GPU"):
             return None
         return least_memory(find_accelerators().accelerators)
 
     def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
-        """Do nothing: another process cannot trace for this one, and a step is a single launch."""
+        """Do nothing: no other process can trace for this one, and a step is a single launch."""
         return ""
 
     def build(
@@ -324,12 +324,11 @@ def make_engine(
     """Return the engine.
 
     Args:
-        cores: threads, if it computes on CPUs.
-        device: the number of the host's accelerator, if there is any.
-        settings: whether to compute on the CPU although there are accelerators, and whether in
-            TF32.
-        objective: the loss and the measure of its networks.
-        ranks: how many train one network together; this engine ignores it.
+        cores: number of threads, if the engine computes on CPUs.
+        device: index of the accelerator on the host, if there is any.
+        settings: whether to compute on the CPU despite accelerators, and whether in TF32.
+        objective: loss and measure of the engine's networks.
+        ranks: number of ranks that train one network together; ignored by this engine.
     """
     del ranks
     tf.config.threading.set_intra_op_parallelism_threads(cores)

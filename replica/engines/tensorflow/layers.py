@@ -1,4 +1,4 @@
-"""How the ``tensorflow`` engine computes each layer: a function a layer.
+"""Implementation of the layers in the ``tensorflow`` engine: one function per layer.
 
 Images are (samples, height, width, channels), volumes (samples, depth, height, width, channels),
 kernels (k, ..., in, out).
@@ -16,20 +16,20 @@ from aiperf_hpc.replica.engines.base import overruns_onednn
 from aiperf_hpc.replica.tensorflow_import import tf
 
 _FEW_PIXELS = 4
-"""Pixels of an image, at most, that oneDNN convolves 1 x 1 slowly."""
+"""Maximum pixels of an image for which oneDNN's 1 x 1 convolution is slow."""
 
 Tensors = Sequence[tf.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One way of executing a graph: with these variables, to train or to infer."""
+    """A pass through a graph: its variables, and whether it is training or inference."""
 
     variables: Mapping[str, tf.Variable]
     training: bool
     compute: tf.DType
-    """The type of convolutions and what is between them; normalisations keep their own numbers in
-    fp32."""
+    """Type of convolutions and activations; the parameters and statistics of normalizations remain
+    in fp32."""
 
     def read(self, node: Node, parameter: str) -> tf.Tensor:
         """Return a parameter in the compute type."""
@@ -37,10 +37,10 @@ class Pass:
 
 
 Operation = Callable[[Pass, Node, Any, Tensors], tf.Tensor]
-"""Takes the way of executing, a node, its layer, and what it reads; returns what it gives."""
+"""Function of a pass, a node, its layer and its inputs that returns the node's output."""
 
 OPERATIONS: dict[type[Layer], Operation] = {}
-"""Functions by their layers' classes."""
+"""Functions by class of layers."""
 
 
 def executes(layer: type[Layer]) -> Callable[[Operation], Operation]:
@@ -72,10 +72,10 @@ def _conv2d(run: Pass, node: Node, layer: layers.Conv2D, inputs: Tensors) -> tf.
 def _convolve(source: tf.Tensor, kernel: tf.Tensor, layer: layers.Conv2D) -> tf.Tensor:
     if layer.kernel == 1:
         return _convolve_pixels(source, kernel, layer.stride)
-    if layer.stride == 1:  # Then SAME is symmetric for an odd kernel.
+    if layer.stride == 1:  # SAME is symmetric for an odd kernel.
         return tf.nn.conv2d(source, kernel, 1, "SAME")
-    # Padding of its own: with explicit padding the gradients have no oneDNN kernel, and a
-    # training step of ResNet-50 takes twice as long.
+    # A separate padding operation: with explicit padding, oneDNN has no kernel for the gradients,
+    # and a training step of ResNet-50 is twice as slow.
     padded = tf.pad(source, _symmetric(layer.kernel))
     return tf.nn.conv2d(padded, kernel, layer.stride, "VALID")
 
@@ -85,7 +85,7 @@ def _conv3d(run: Pass, node: Node, layer: layers.Conv3D, inputs: Tensors) -> tf.
     kernel, source, stride = run.read(node, "kernel"), inputs[0], layer.stride
     if overruns_onednn(layer.kernel, stride, source.shape[-1]):
         source, stride = source[:, ::stride, ::stride, ::stride], 1
-    if stride == 1:  # Then SAME pads as the layer does.
+    if stride == 1:  # SAME equals the padding of the layer.
         made = tf.nn.conv3d(source, kernel, [1] * 5, "SAME")
     else:
         padded = tf.pad(source, [[0, 0], *[layer.window.padding] * 3, [0, 0]])
@@ -93,9 +93,9 @@ def _conv3d(run: Pass, node: Node, layer: layers.Conv3D, inputs: Tensors) -> tf.
     if not layer.bias:
         return made
     bias = run.read(node, "bias")
-    # In inference not bias_add: with an addition and a leaky ReLU behind it, TensorFlow 2.18 fuses
-    # all of them, and takes 0.2 for the slope whatever it is. A training step's gradient reads
-    # what is between them, so that only the convolution and its bias are fused there.
+    # No bias_add in inference: TensorFlow 2.18 fuses it with a following addition and leaky ReLU,
+    # and then always uses a slope of 0.2. In training, gradients read the intermediate results, so
+    # that only the convolution and its bias are fused.
     return tf.nn.bias_add(made, bias) if run.training else made + bias
 
 
@@ -103,7 +103,7 @@ def _conv3d(run: Pass, node: Node, layer: layers.Conv3D, inputs: Tensors) -> tf.
 def _depthwise_conv2d(
     run: Pass, node: Node, layer: layers.DepthwiseConv2D, inputs: Tensors
 ) -> tf.Tensor:
-    """Convolve; with a dilation TensorFlow allows no stride, so that what it skips is computed."""
+    """Convolve. With a dilation, TensorFlow allows no stride, so all outputs are computed."""
     source, stride, spread = inputs[0], layer.stride, layer.dilation
     kernel = tf.transpose(run.read(node, "kernel"), [0, 1, 3, 2])
     if stride > 1 and spread > 1:
@@ -130,8 +130,8 @@ def _atrous_conv2d(run: Pass, node: Node, layer: layers.AtrousConv2D, inputs: Te
 def _conv_transpose2d(
     run: Pass, node: Node, layer: layers.ConvTranspose2D, inputs: Tensors
 ) -> tf.Tensor:
-    """Make all that the kernel reaches, and leave out what is before the first and behind the last
-    row and column."""
+    """Compute all positions that the kernel reaches, and crop those before the first and after the
+    last row and column."""
     source, size, stride = inputs[0], layer.kernel, layer.stride
     height, width = source.shape[1:3]
     reached = [(n - 1) * stride + size for n in (height, width)]
@@ -144,8 +144,8 @@ def _conv_transpose2d(
 def _convolve_pixels(images: tf.Tensor, kernel: tf.Tensor, stride: int) -> tf.Tensor:
     """Convolve 1 x 1.
 
-    oneDNN is slow on images of a few pixels, so that these become one row of pixels, without a
-    copy (docs/decisions/engines.md).
+    oneDNN is slow on images of a few pixels. Therefore these are viewed as one row of pixels
+    (docs/decisions/engines.md).
     """
     height, width, channels = images.shape[1:]
     few = math.ceil(height / stride) * math.ceil(width / stride) <= _FEW_PIXELS
@@ -159,12 +159,12 @@ def _convolve_pixels(images: tf.Tensor, kernel: tf.Tensor, stride: int) -> tf.Te
 
 
 STATISTICS_RATE = 1.0 - layers.BatchNorm.momentum
-"""The share of a batch's statistics in the running ones, after one step in training mode."""
+"""Weight of a batch's statistics in the running statistics after one step in training mode."""
 
 
 @executes(layers.BatchNorm)
 def _batch_norm(run: Pass, node: Node, layer: layers.BatchNorm, inputs: Tensors) -> tf.Tensor:
-    """Normalise by the fused kernel, which takes images: a vector is one pixel of one."""
+    """Normalize with the fused kernel for images; a vector is an image with one pixel."""
     source = inputs[0]
     images = _as_images(source)
     gamma, beta, mean, variance = (
@@ -180,14 +180,14 @@ def _batch_norm(run: Pass, node: Node, layer: layers.BatchNorm, inputs: Tensors)
         exponential_avg_factor=STATISTICS_RATE,
         is_training=run.training,
     )
-    if run.training:  # The kernel has moved them; operations of our own were 16 a normalization.
+    if run.training:  # The kernel has updated them; separate updates need 16 operations per layer.
         mean.assign(result.batch_mean)
         variance.assign(result.batch_variance)
     return result.y if images is source else tf.reshape(result.y, [-1, *source.shape[1:]])
 
 
 def _as_images(source: tf.Tensor) -> tf.Tensor:
-    """Return vectors, and volumes, as images (samples, height, width, channels)."""
+    """Return vectors or volumes as images, (samples, height, width, channels)."""
     if source.shape.rank == 2:
         return source[:, None, None, :]
     if source.shape.rank == 5:
@@ -198,7 +198,7 @@ def _as_images(source: tf.Tensor) -> tf.Tensor:
 
 @executes(layers.MaxPool2D)
 def _max_pool2d(run: Pass, node: Node, layer: layers.MaxPool2D, inputs: Tensors) -> tf.Tensor:
-    """Pool after padding: with explicit padding the gradient takes 5 to 11 times as long."""
+    """Pool after padding; with explicit padding, the gradient needs 5 to 11 times as long."""
     if layer.same:
         return tf.nn.max_pool2d(inputs[0], layer.kernel, layer.stride, "SAME")
     edges, least = _symmetric(layer.kernel), run.compute.min
@@ -218,7 +218,7 @@ def _max_pool3d(run: Pass, node: Node, layer: layers.MaxPool3D, inputs: Tensors)
 
 
 def _symmetric(kernel: int) -> list[list[int]]:
-    """Return padding by (k - 1) / 2 on every side, which SAME is not for strides above 1."""
+    """Return padding by (k - 1) / 2 on every side, unlike SAME for strides above 1."""
     edge = [(kernel - 1) // 2] * 2
     return [[0, 0], edge, edge, [0, 0]]
 
@@ -250,7 +250,7 @@ def _scale(run: Pass, node: Node, layer: layers.Scale, inputs: Tensors) -> tf.Te
 
 @executes(layers.Dropout)
 def _dropout(run: Pass, node: Node, layer: layers.Dropout, inputs: Tensors) -> tf.Tensor:
-    """Drop by TensorFlow's own generator: an engine is given no seed of the trial."""
+    """Drop with TensorFlow's generator, because engines have no seed of the trial."""
     return tf.nn.dropout(inputs[0], layer.rate) if run.training else inputs[0]
 
 
@@ -261,7 +261,7 @@ def _flatten(run: Pass, node: Node, layer: layers.Flatten, inputs: Tensors) -> t
 
 @executes(layers.Add)
 def _add(run: Pass, node: Node, layer: layers.Add, inputs: Tensors) -> tf.Tensor:
-    return sum(inputs[1:], inputs[0])  # Not add_n, which has no oneDNN kernel.
+    return sum(inputs[1:], inputs[0])  # oneDNN has no kernel for add_n.
 
 
 @executes(layers.Concat)
@@ -295,5 +295,5 @@ def _global_average_pool2d(
 
 @executes(layers.Softmax)
 def _softmax(run: Pass, node: Node, layer: layers.Softmax, inputs: Tensors) -> tf.Tensor:
-    # The loss works on what the softmax reads, which is the stable way.
+    # The loss reads the input of the softmax, for numerical stability.
     return inputs[0]

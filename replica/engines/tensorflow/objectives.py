@@ -1,8 +1,8 @@
-"""The losses and measures of the ``tensorflow`` engine, by the names in an objective.
+"""Losses and measures of the ``tensorflow`` engine, by their names in an objective.
 
 A loss is a function of the network's output and a batch's targets that returns the loss of each
-sample, (samples,); its mean is trained on. A measure returns the parts of its ``Measure``, in
-their order: its sums over the batch, (), or its rows, (samples,).
+sample, (samples,). Training minimizes the mean. A measure returns the parts of its ``Measure`` in
+order: sums over the batch, (), or rows, (samples,).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Targets = Mapping[str, tf.Tensor]
 def softmax_cross_entropy(output: tf.Tensor, targets: Targets, smoothing: float) -> tf.Tensor:
     """Return -log of the label's softmax; (samples, classes) and labels (samples,).
 
-    With smoothing, a share of the target is spread over all classes (Szegedy et al. 2016,
+    Label smoothing spreads a fraction of the target over all classes (Szegedy et al. 2016,
     section 7).
     """
     if smoothing == 0.0:
@@ -30,8 +30,8 @@ def softmax_cross_entropy(output: tf.Tensor, targets: Targets, smoothing: float)
 
 
 def mean_squared_error(output: tf.Tensor, targets: Targets, smoothing: float) -> tf.Tensor:
-    """Return the mean square of a sample's distances to its targets."""
-    del smoothing  # Labels alone are smoothed.
+    """Return the mean squared error of each sample."""
+    del smoothing  # Only labels are smoothed.
     squares = tf.square(output - targets["values"])
     return tf.reduce_mean(squares, axis=list(range(1, squares.shape.rank)))
 
@@ -41,10 +41,10 @@ def pixel_cross_entropy(
 ) -> tf.Tensor:
     """Return the mean over all pixels of -log of the class's softmax times the class's weight.
 
-    Divided by the number of pixels, not by the sum of their weights; (samples, height, width,
-    classes), and a mask (samples, height, width).
+    The divisor is the number of pixels, not the sum of their weights. The output is (samples,
+    height, width, classes), the mask (samples, height, width).
     """
-    del smoothing  # Labels alone are smoothed.
+    del smoothing  # Only labels are smoothed.
     mask = targets["mask"]
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(mask, output)
     if weights:
@@ -53,19 +53,19 @@ def pixel_cross_entropy(
 
 
 def accuracy(output: tf.Tensor, targets: Targets) -> Sequence[tf.Tensor]:
-    """Return how many samples have their label as the most probable class."""
+    """Return the number of samples whose most probable class is their label."""
     hits = tf.equal(tf.argmax(output, axis=-1, output_type=tf.int32), targets["label"])
     return (tf.reduce_sum(tf.cast(hits, tf.float32)),)
 
 
 def mean_absolute_error(output: tf.Tensor, targets: Targets) -> Sequence[tf.Tensor]:
-    """Return the sum of all distances to targets, and their number."""
+    """Return the sum of the absolute errors and the number of values."""
     distances = tf.abs(output - targets["values"])
     return tf.reduce_sum(distances), tf.size(distances)
 
 
 def intersection_over_union(output: tf.Tensor, targets: Targets) -> Sequence[tf.Tensor]:
-    """Return the sum over samples of the mean over classes of the ratio; 0 / 0 is 1."""
+    """Return the sum over samples of the ratio's mean over classes; 0 / 0 is 1."""
     mask = targets["mask"]
     found = tf.argmax(output, axis=-1, output_type=tf.int32)
     ratios = []
@@ -91,7 +91,7 @@ QUALITIES: dict[str, Quality] = {
 
 
 def loss_of(objective: Objective) -> Loss:
-    """Return an objective's loss, with its weights of classes."""
+    """Return an objective's loss function, including its class weights."""
     if objective.loss == pixel_cross_entropy.__name__:
         return partial(pixel_cross_entropy, weights=objective.class_weights)
     return LOSSES[objective.loss]

@@ -1,6 +1,6 @@
-"""Optimizers of the ``tensorflow`` engine. An update is traced into the ``tf.function`` of a step.
+"""Optimizers of the ``tensorflow`` engine. Updates are traced into the ``tf.function`` of a step.
 
-What a step does to a parameter is one kernel of TensorFlow's where it has one that computes it.
+The update of a parameter uses a single TensorFlow kernel if there is a suitable one.
 """
 
 from __future__ import annotations
@@ -28,26 +28,27 @@ Gradients = Mapping[str, tf.Tensor]
 _AVERAGE = "average"
 
 _ROW = 1024
-"""Elements of a row that is summed at once."""
+"""Elements of a row to sum at once."""
 
 
 class Optimizer:
-    """Base: updates all parameters at once, and clips the norm of their gradients."""
+    """Base class: updates all parameters at once and clips the norm of their gradients."""
 
     slot_names: tuple[str, ...] = ()
-    """The slots of each parameter."""
+    """Slots of each parameter."""
     counts_steps = True
     """Whether the number of steps is part of the state."""
 
     def __init__(
         self, parameters: Variables, regularization: Regularization, state: Variables | None = None
     ) -> None:
-        """Begin without a history, or work on the variables of one.
+        """Create an optimizer with new or existing variables.
 
         Args:
-            parameters: what steps change.
-            regularization: the trial's hyperparameters, weight decay and penalties.
-            state: has the ``variables`` of an optimizer of the same parameters; None for new ones.
+            parameters: variables that steps update.
+            regularization: hyperparameters, weight decay and penalties of the trial.
+            state: mapping with the ``variables`` of an optimizer of the same parameters, or None
+                to create new ones.
         """
         self._parameters = parameters
         self._used, self._decayed, self._penalties = regularization
@@ -56,10 +57,10 @@ class Optimizer:
             if state is None
             else state
         )
-        """The state besides the parameters, by the names in an ``OptimizerState``."""
+        """The state without the parameters, by the names in an ``OptimizerState``."""
 
     def _first_values(self) -> dict[str, Callable[[], tf.Tensor | tf.Variable]]:
-        """Return makers of the first values of a new state."""
+        """Return functions that create the initial values of a state."""
         first: dict[str, Callable[[], tf.Tensor]] = {
             f"{slot}:{name}": partial(tf.zeros, parameter.shape)
             for slot in self.slot_names
@@ -69,7 +70,7 @@ class Optimizer:
 
     @staticmethod
     def evaluated(name: str) -> str:
-        """Return the name of the variable that is evaluated and handed out as a parameter."""
+        """Return the name of the variable with a parameter's evaluated value."""
         return name
 
     @property
@@ -77,7 +78,7 @@ class Optimizer:
         return self.variables[STEP]
 
     def _power(self, base: float) -> tf.Tensor:
-        """Return ``base`` to the power of the steps, in float64: it is subtracted from 1."""
+        """Return ``base`` to the power of the step number, in float64 for subtraction from 1."""
         return tf.pow(tf.constant(base, tf.float64), tf.cast(self._steps, tf.float64))
 
     def _slot(self, slot: str) -> Variables:
@@ -98,7 +99,7 @@ class Optimizer:
         raise NotImplementedError
 
     def _clipped(self, gradients: Gradients) -> Gradients:
-        """Return gradients scaled down to the greatest norm of all of them together."""
+        """Return gradients scaled down to the maximum global norm."""
         limit = self._used.max_gradient_norm
         if limit is None:
             return gradients
@@ -107,7 +108,7 @@ class Optimizer:
         return {name: gradient * factor for name, gradient in gradients.items()}
 
     def _decay(self, rate: tf.Tensor) -> None:
-        """Shrink the parameters by decoupled weight decay."""
+        """Apply decoupled weight decay to the parameters."""
         if self._decayed:
             factor = 1.0 - rate * self._used.weight_decay
             for name in self._decayed:
@@ -129,10 +130,10 @@ class Optimizer:
         return arrays | (step_state(int(self._steps.numpy())) if self.counts_steps else {})
 
     def load(self, state: OptimizerState | None) -> None:
-        """Resume from a state, with the parameters that were handed out with it; None: begin.
+        """Resume from a state and the weights returned with it; start without a history if None.
 
         Raises:
-            EngineError: it is not a state of this optimizer.
+            EngineError: the state does not belong to this optimizer.
         """
         for slot in self.slot_names:
             arrays = None if state is None else slots(state, slot, self._parameters)
@@ -143,7 +144,7 @@ class Optimizer:
 
 
 class SGD(Optimizer):
-    """``m = momentum * m - rate * g``, ``w += m``, in one kernel; weight decay outside it."""
+    """``m = momentum * m - rate * g``, ``w += m`` in one kernel, followed by weight decay."""
 
     slot_names = ("momentum",)
     counts_steps = False
@@ -164,9 +165,9 @@ class SGD(Optimizer):
 class Adam(Optimizer):
     """Adam (Kingma and Ba 2015, algorithm 1); weight decay is an L2 term of the gradient.
 
-    TensorFlow's kernel is the paper's section 2, which adds epsilon before the second moment's
-    bias is corrected; the algorithm, as PyTorch has it, adds it afterwards. The rate and epsilon
-    that it is given here make it the algorithm.
+    TensorFlow's kernel implements the variant of the paper's section 2, which adds epsilon before
+    the bias correction of the second moment. The algorithm, as in PyTorch, adds it afterwards. The
+    kernel gets an adapted rate and epsilon here that make it equal to the algorithm.
     """
 
     slot_names = ("first_moment", "second_moment")
@@ -208,9 +209,10 @@ class AdamW(Adam):
 
 
 class LAMB(Optimizer):
-    """LAMB (You et al. 2020, algorithm 2), with the ratio of norms itself for its function phi.
+    """LAMB (You et al. 2020, algorithm 2), with the identity as its function phi.
 
-    Each parameter has a trust ratio, of its norm to its update's; it is 1 where one of them is 0.
+    The trust ratio of a parameter is the ratio of its norm to its update's norm, or 1 if one of
+    them is 0.
     """
 
     slot_names = ("first_moment", "second_moment")
@@ -234,11 +236,12 @@ class LAMB(Optimizer):
 
 
 class AveragedSGD(Optimizer):
-    """SGD without momentum, of which the mean of the parameters over the steps is evaluated.
+    """SGD without momentum that evaluates the mean of the parameters over the steps.
 
-    Polyak and Juditsky 1992, as PyTorch's ASGD with its lambda 0: the mean begins with the second
-    step after ``averaging_start``, and until then is the parameters themselves. It is what is
-    handed out; the parameters that are trained, the iterates, are part of the state.
+    This is the method of Polyak and Juditsky 1992, as PyTorch's ASGD with lambda 0. Averaging
+    starts with the second step after ``averaging_start``; until then, the mean equals the
+    parameters. The returned weights are the mean. The trained parameters, the iterates, are part of
+    the state.
     """
 
     def _first_values(self) -> dict[str, Callable[[], tf.Tensor | tf.Variable]]:
@@ -260,7 +263,7 @@ class AveragedSGD(Optimizer):
         for name, gradient in gradients.items():
             parameter, average = self._parameters[name], averages[name]
             parameter.assign_sub(rate * gradient)
-            # The mean of one is itself, to the last bit.
+            # The mean of a single value is exactly that value.
             moved = average + share * (parameter - average)
             average.assign(tf.where(averaged > 1, moved, parameter))
 
@@ -297,10 +300,10 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
 
 
 def _sum_of_squares(tensor: tf.Tensor | tf.Variable) -> tf.Tensor:
-    """Return the sum of squares, by rows, then the sum of the rows' sums by rows, and so on.
+    """Return the sum of squares: first by rows, then the row sums by rows, and so on.
 
-    One thread sums each row: the division of a sum among threads decides its last bits, in which
-    all ranks must agree, with more threads or fewer.
+    One thread sums each row. The last bits of a sum depend on its division among threads, but all
+    ranks must get equal results with any number of threads.
     """
     sums = tf.reshape(tf.square(tensor), [-1])
     while (length := sums.shape[0]) > 1:

@@ -1,4 +1,4 @@
-"""The kernels of TensorFlow whose rates are a device's peaks."""
+"""TensorFlow kernels for measuring the peak rates of devices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiperf_hpc.replica.tensorflow_import import tf
 
 VERSIONS = {"tensorflow": tf.__version__}
 FAILURES = (tf.errors.OpError, RuntimeError)
-"""Errors of TensorFlow if a kernel does not exist, or does not fit in memory."""
+"""Errors of TensorFlow if a kernel does not exist or does not fit in memory."""
 _TYPES = {"fp32": tf.float32, "tf32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
 
 
@@ -53,12 +53,12 @@ class TensorFlowDevice(PeakDevice):
 
 @contextmanager
 def device_of_rank(kind: str, index: int, cores: int) -> Iterator[TensorFlowDevice]:
-    """Give the device that a rank's engine has chosen, and restore all settings afterwards.
+    """Return a context with the device of a rank's engine, which restores all settings on exit.
 
     Args:
-        kind: an option of the engine torch.
-        index: the number of the host's accelerator; the rank sees no other.
-        cores: threads, if it computes on CPUs.
+        kind: option of the engine torch only.
+        index: index of the accelerator on the host; no other is visible to the rank.
+        cores: number of threads, if the engine computes on CPUs.
     """
     del kind, index
     allowed = tf.config.experimental.tensor_float_32_execution_enabled()
@@ -79,7 +79,7 @@ def _gpu(gpu: Any, index: int) -> TensorFlowDevice:  # noqa: ANN401 -- TensorFlo
 
 
 def devices(cores: int) -> Iterator[TensorFlowDevice]:
-    """Yield the CPU, with the threads of a training, and each GPU."""
+    """Yield the CPU, with the number of threads of a training, and each GPU."""
     tf.config.threading.set_intra_op_parallelism_threads(cores)
     tf.config.threading.set_inter_op_parallelism_threads(2)
     found = tf.config.list_physical_devices("GPU")

@@ -1,4 +1,4 @@
-"""TensorFlow's profiler: operators on CPUs, and kernels on accelerators, out of its XSpace."""
+"""TensorFlow's profiler: operators on CPUs and kernels on accelerators, read from its XSpace."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ OPERATOR_RULES: Rules = (
         r"GlobalNorm",
     ),
 )
-"""TensorFlow's operators by type, with the replacements of Grappler and oneDNN."""
+"""Rules for TensorFlow's operators by type, including replacements by Grappler and oneDNN."""
 
 _READERS = (
     "tensorflow.tsl.profiler.protobuf.xplane_pb2",
     "tensorflow.core.profiler.protobuf.xplane_pb2",
 )
-"""Modules of several versions of TensorFlow with the format of the profiler's file."""
+"""Modules that define the format of the profiler's file in different versions of TensorFlow."""
 _DEVICE = "/device:GPU"
 _PICOSECONDS = 1e-12
 
@@ -72,14 +72,14 @@ class Span(NamedTuple):
     length: int
     name: str
     operator: str
-    """The type of the operator."""
+    """Type of the operator."""
 
 
 def record(work: Callable[[], None], folder: Path) -> Recording:
-    """Do ``work``, which waits for its end, under the profiler.
+    """Profile ``work``, a function that waits for the device.
 
     Raises:
-        EngineError: this version's profiler writes no readable file.
+        EngineError: the profiler of this TensorFlow version writes no readable file.
     """
     reader = _reader()
     options = tf.profiler.experimental.ProfilerOptions(python_tracer_level=0)
@@ -113,7 +113,7 @@ def _reader() -> Any:  # noqa: ANN401 -- a module that protobuf made
 
 
 def threads(planes: Iterable[Any]) -> Iterator[list[Span]]:
-    """Yield the operators that each thread of the host executed: events named ``node:Type``."""
+    """Yield the operators executed by each host thread, which are events named ``node:Type``."""
     for plane in planes:
         for line in plane.lines:
             yield [
@@ -124,7 +124,7 @@ def threads(planes: Iterable[Any]) -> Iterator[list[Span]]:
 
 
 def _type_of(name: str) -> str:
-    """Return the operator's type that the name of an event ends in; empty where it has none."""
+    """Return the type of operator at the end of an event's name, or an empty string."""
     node, _, kind = name.rpartition(":")
     return kind if node and not node.endswith(":") and kind.isidentifier() else ""
 
@@ -135,7 +135,7 @@ def streams(planes: Iterable[Any]) -> Iterator[list[Span]]:
         of_operator = [n for n, stat in plane.stat_metadata.items() if stat.name == "tf_op"]
         for line in plane.lines:
             if not line.name.startswith("Stream"):
-                continue  # The other lines repeat it by steps, modules and operators.
+                continue  # The other lines repeat the events by steps, modules and operators.
             yield [
                 Span(
                     event.offset_ps,
@@ -156,7 +156,7 @@ def _text(plane: Any, event: Any, wanted: list[int]) -> str:  # noqa: ANN401 -- 
 
 
 def busy_seconds(tracks: Iterable[list[Span]]) -> float:
-    """Return how long all tracks together were busy: nested spans add nothing."""
+    """Return the total busy time of all tracks, without counting nested spans twice."""
     total = 0
     for spans in tracks:
         until = 0
@@ -168,14 +168,14 @@ def busy_seconds(tracks: Iterable[list[Span]]) -> float:
 
 
 def launches(tracks: Iterable[list[Span]]) -> Iterator[Launch]:
-    """Yield each execution with its own time: without what ran within it on the same track."""
+    """Yield each execution with its exclusive time, without nested executions on the same track."""
     for spans in tracks:
         for span, own in own_times(spans):
             yield Launch(span.name, span.operator, 1, own * _PICOSECONDS)
 
 
 def own_times(spans: Iterable[Span]) -> Iterator[tuple[Span, int]]:
-    """Yield each span of a track with its length minus that of the spans directly within it."""
+    """Yield each span of a track and its length minus that of directly nested spans."""
     open_spans: list[tuple[Span, int]] = []
     for span in sorted(spans, key=lambda s: (s.start, -s.length)):
         while open_spans and _end(open_spans[-1][0]) <= span.start:

@@ -1,9 +1,8 @@
-"""The traced functions of networks of one graph, for any weights and any batch size.
+"""Traced functions of networks with the same graph, for any weights and any batch size.
 
-A traced function gets the variables that it reads and changes by their handles. So a network of a
-graph that was trained before, in batches of another size or with another learning rate, is neither
-traced nor optimized again: both take longer than many of its steps. It holds no variable, so that
-weights are freed with their network.
+A traced function receives handles of the variables that it reads and modifies. Therefore a graph is
+traced and optimized only once, also for other batch sizes and learning rates; this needs more time
+than many steps. A traced function holds no variables, so that weights are freed with their network.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from aiperf_hpc.trial import Hyperparameters, ScheduleSettings
 COMPUTE = {"fp32": tf.float32, "bf16": tf.bfloat16}
 
 LOSS, EVALUATED = "loss sum", "evaluated"
-"""The names of the running sums; all other names have a slash or belong to the optimizer."""
+"""Names of the running sums; all other names contain a slash or belong to the optimizer."""
 
 MOST_KEPT = 3
-"""Graphs whose traced functions are kept: a candidate's with each size of its inserted kernels.
-Each uses tens of megabytes."""
+"""Number of graphs with cached traced functions: a candidate with each size of its inserted
+kernels. Each uses tens of megabytes."""
 
 Arrays = Mapping[str, tf.Tensor]
 
@@ -49,9 +48,9 @@ def execute(
     *,
     training: bool = False,
 ) -> tf.Tensor:
-    """Return the network's output in float32; for a softmax, its input.
+    """Return the network's output in float32, without a final softmax.
 
-    In training mode this updates running statistics, as a step does.
+    In training mode, this updates running statistics, as a step does.
     """
     run = Pass(variables, training, COMPUTE[precision])
     tensors: dict[str, tf.Tensor] = {}
@@ -62,29 +61,29 @@ def execute(
 
 
 class Step(Enum):
-    """The functions of a network, each executed in one call."""
+    """Functions of a network, each executed in one call."""
 
     TRAIN = auto()
     GRADIENTS = auto()
     """The first half of a training step of several ranks."""
     APPLY = auto()
-    """Its second half."""
+    """The second half of a training step of several ranks."""
     EVALUATE = auto()
     INFER = auto()
     CHECKSUM = auto()
 
 
 class Steps:
-    """The functions of a graph, an objective and hyperparameters; each is traced when first called.
+    """Functions of a graph, an objective and hyperparameters, traced on their first call.
 
-    Several networks may call them at once, from several threads.
+    Several networks may call them concurrently from several threads.
     """
 
     def __init__(self, graph: Graph, used: Hyperparameters, objective: Objective) -> None:
-        """Trace nothing yet.
+        """Check the layers of the graph; functions are traced later.
 
         Raises:
-            EngineError: the engine has no such layer; the message names the node.
+            EngineError: the engine does not support a layer; the message names the node.
         """
         _check_layers(graph)
         self.graph = graph
@@ -100,19 +99,19 @@ class Steps:
         self._traced: dict[Step, Callable[[Sequence[Any], Variables], Any]] = {}
 
     def sums(self, evaluated: int) -> dict[str, tf.Variable]:
-        """Return new running sums: of training losses, and of so many parts of an evaluation."""
+        """Return new running sums of training losses and of this many parts of an evaluation."""
         return {
             LOSS: tf.Variable(0.0, dtype=tf.float64),
             EVALUATED: tf.Variable(tf.zeros(evaluated, tf.float64)),
         }
 
     def optimizer(self, variables: Variables, state: Variables | None = None) -> Optimizer:
-        """Return the optimizer of parameters; ``state`` has its variables, None for new ones."""
+        """Return the optimizer with the variables in ``state``, or with new ones if it is None."""
         parameters = {name: variables[name] for name in self.graph.parameters}
         return self._optimizer_class(parameters, self._regularization, state)
 
     def evaluated(self, variables: Variables) -> dict[str, tf.Variable]:
-        """Return the weights that are evaluated and handed out, by their names."""
+        """Return the evaluated weights by name."""
         name_of = self._optimizer_class.evaluated
         parameters = {name: variables[name_of(name)] for name in self.graph.parameters}
         return parameters | {name: variables[name] for name in self.graph.statistics}
@@ -121,9 +120,9 @@ class Steps:
         """Execute a step.
 
         Args:
-            step: what is executed.
-            variables: the network's weights, its optimizer's state and its running sums.
-            arguments: the step's arguments besides variables, as tensors.
+            step: function to execute.
+            variables: weights, optimizer state and running sums of the network.
+            arguments: further arguments of the function, as tensors.
         """
         with self._tracing:
             if step not in self._traced:
@@ -132,7 +131,7 @@ class Steps:
         return function(arguments, variables)
 
     def _trace(self, step: Step, variables: Variables) -> Callable[[Sequence[Any], Variables], Any]:
-        """Trace a step for variables like these and batches of any size."""
+        """Trace a step for variables of the same form and batches of any size."""
         method, signature, needed = self._definition(step, variables)
 
         def over(arguments: Sequence[Any], given: Variables) -> Any:  # noqa: ANN401
@@ -140,12 +139,13 @@ class Steps:
 
         specs = {name: tf.type_spec_from_value(variables[name]) for name in needed}
         traced = tf.function(over, autograph=False).get_concrete_function(signature, specs)
-        return _caller(traced, sorted(needed))  # As TensorFlow flattens dictionaries.
+        # TensorFlow flattens dictionaries in the order of sorted names.
+        return _caller(traced, sorted(needed))
 
     def _definition(
         self, step: Step, variables: Variables
     ) -> tuple[Callable[..., Any], tuple[Any, ...], Collection[str]]:
-        """Return a step's method, the types of its arguments, and the names of its variables."""
+        """Return the method, argument types and variable names of a step."""
         inputs, targets = self._batch()
         number, flat = tf.TensorSpec((), tf.float32), tf.TensorSpec(sum(self.sizes), tf.float32)
         weights = {*self.graph.parameters, *self.graph.statistics}
@@ -195,14 +195,14 @@ class Steps:
     def _update(
         self, variables: Variables, gradients: Sequence[tf.Tensor], rate: tf.Tensor
     ) -> None:
-        """Take a step with the gradients of all parameters, in the graph's order."""
+        """Update all parameters with their gradients, given in the graph's order."""
         named = dict(zip(self.graph.parameters, gradients, strict=True))
         self.optimizer(variables, variables).step(named, rate)
 
     def _backward(
         self, variables: Variables, inputs: Arrays, targets: Arrays, share: tf.Tensor | float
     ) -> list[tf.Tensor]:
-        """Return the gradients of ``share`` times the mean loss, and add that to the loss sum."""
+        """Return the gradients of ``share`` times the mean loss, and add this loss to the sum."""
         with tf.GradientTape() as tape:
             output = self.forward(variables, inputs)
             losses = self._loss_of(output, targets, self._used.label_smoothing)
@@ -218,7 +218,7 @@ class Steps:
         return tf.concat([tf.reshape(g, [-1]) for g in gradients], 0)
 
     def _apply(self, variables: Variables, flat: tf.Tensor, rate: tf.Tensor) -> None:
-        """Split by slices, which share the memory of the whole, unlike ``tf.split``."""
+        """Split by slices, which share the buffer's memory, unlike ``tf.split``."""
         gradients: list[tf.Tensor] = []
         start = 0
         for shape, size in zip(self.graph.parameters.values(), self.sizes, strict=True):
@@ -229,7 +229,7 @@ class Steps:
     def _evaluate(
         self, variables: Variables, inputs: Arrays, targets: Arrays
     ) -> tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]:
-        """Add to the running sums; return the measure's rows, and requested predictions."""
+        """Add to the running sums; return the measure's rows and requested predictions."""
         output = self._outputs(variables, inputs)
         loss = tf.reduce_sum(self._loss_of(output, targets, 0.0))
         parts = self._quality_of(output, targets)
@@ -245,32 +245,32 @@ class Steps:
 
 
 class StepsCache:
-    """The steps of the graphs that were built last."""
+    """Cached steps of the most recently built graphs."""
 
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
         self._kept: OrderedDict[tuple[Graph, Hyperparameters], Steps] = OrderedDict()
 
     def get(self, graph: Graph, used: Hyperparameters) -> Steps:
-        """Return the steps of a graph with hyperparameters; raises as ``Steps``."""
+        """Return the steps of a graph and hyperparameters; raises the errors of ``Steps``."""
         key = graph, _traced_part(used)
         if key not in self._kept:
             self._kept[key] = Steps(graph, used, self._objective)
         self._kept.move_to_end(key)
         if len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
-            gc.collect()  # What was traced refers to itself.
+            gc.collect()  # Traced functions contain reference cycles.
         return self._kept[key]
 
 
 def _traced_part(used: Hyperparameters) -> Hyperparameters:
-    """Return hyperparameters without those that are no part of a trace."""
+    """Return hyperparameters without the ones that do not affect a trace."""
     free = {"batch_size": 1, "learning_rate": 0.0, "kernel_size": None}
     return used.model_copy(update=free | {"schedule": ScheduleSettings()})
 
 
 def _check_layers(graph: Graph) -> None:
-    """Raise EngineError, with the node's name, for a layer without an operation."""
+    """Raise EngineError with the node's name for an unsupported layer."""
     for node in graph.nodes:
         if type(node.layer) not in OPERATIONS:
             raise EngineError(
@@ -279,7 +279,7 @@ def _check_layers(graph: Graph) -> None:
 
 
 def _dense(gradient: tf.Tensor) -> tf.Tensor:
-    """Return the gradient of a whole array, also if it is given as some rows."""
+    """Return the gradient of a whole array, even if it is given as indexed rows."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     rows = gradient.dense_shape[0]
@@ -287,10 +287,10 @@ def _dense(gradient: tf.Tensor) -> tf.Tensor:
 
 
 def _caller(traced: Any, names: Sequence[str]) -> Callable[[Sequence[Any], Variables], Any]:  # noqa: ANN401
-    """Return a call of a traced function with arguments and the variables of these names.
+    """Return a function that calls a traced function with arguments and the named variables.
 
-    It bypasses the binding of hundreds of variables to the function's structure, which would cost
-    milliseconds per step, by an internal interface of TensorFlow.
+    It uses an internal interface of TensorFlow to avoid binding hundreds of variables to the
+    function's structure, which would need milliseconds per step.
     """
     call_flat = _flat_call(traced)
     if call_flat is None:
@@ -317,7 +317,7 @@ def _warn_of_slow_calls() -> None:
 
 
 def checksum_of(arrays: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Return the checksum, int64 (), of arrays of float32; int64 wraps round."""
+    """Return the checksum, int64 (), of float32 arrays; int64 wraps around."""
     total, before = tf.constant(0, tf.int64), 0
     for array in arrays:
         size = math.prod(array.shape)
@@ -327,7 +327,7 @@ def checksum_of(arrays: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def _of_one(flat: tf.Tensor, size: int, before: int) -> tf.Tensor:
-    """Return what an array of this size adds, before which there are so many words."""
+    """Return the term of an array of this size, which follows this many words."""
     pairs = tf.reshape(tf.pad(flat, [[0, size % 2]]) if size % 2 else flat, [-1, 2])
     words = tf.bitcast(pairs, tf.int64)
     count = -(-size // 2)

@@ -1,8 +1,9 @@
-"""``torch.compile`` beside training: its check, a back end that only loads, and its own process.
+"""``torch.compile`` during training: its check, a load-only back end, and a separate process.
 
-Tracing and lowering a network is up to minutes of Python, whose lock a thread of this process would
-take from the one that launches the steps of a training. A second process compiles the next network
-instead. Both processes keep compiled code in one folder, that of ``runtime/kernel_caches.py``.
+Tracing and lowering a network can execute Python for minutes. In a thread, this would hold the
+interpreter lock and delay the thread that launches training steps. Therefore a second process
+compiles the next network. Both share the compiled code in the folder of
+``runtime/kernel_caches.py``.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from aiperf_hpc.replica.engines.torch.named_errors import named_errors
 from aiperf_hpc.trial import Value
 
 LIMIT_SECONDS = 600.0
-"""Timeout of a compilation: a network as large as those of a search needs one or two minutes."""
+"""Timeout of a compilation in seconds. A typical network of a search needs one or two minutes."""
 
 
 def check_compiler(device: torch.device, backend: str | Callable[..., Any] = "inductor") -> None:
-    """Compile and execute an addition, before anything is trained.
+    """Compile and execute an addition to check the compiler before training.
 
-    On accelerators, compiled code is launched by C code that is compiled here. Container images
-    often lack a C compiler; every trial would fail.
+    On accelerators, compiled code is launched by C code that is compiled on this machine. Container
+    images often lack a C compiler, and every trial would fail.
 
     Raises:
-        EngineError: that fails.
+        EngineError: the compilation or the execution fails.
     """
     try:
         with named_errors():
@@ -53,7 +54,7 @@ def _one_more(x: Tensor) -> Tensor:
 
 
 class LoadingBackend:
-    """A back end of ``torch.compile`` that compiles by another one, and may execute nothing."""
+    """A back end of ``torch.compile`` that compiles by another one and can skip the execution."""
 
     def __init__(self, backend: str | Callable[..., Any]) -> None:
         self._backend = backend
@@ -61,9 +62,9 @@ class LoadingBackend:
 
     @contextmanager
     def only(self) -> Iterator[None]:
-        """Compile what is called in the block, without executing it.
+        """Compile the functions called in the block without executing them.
 
-        It returns uninitialized tensors like those that it would, for the code that reads them.
+        They return uninitialized tensors of the same form as their results, for the calling code.
         """
         self._only = True
         try:
@@ -72,7 +73,7 @@ class LoadingBackend:
             self._only = False
 
     def __call__(self, module: fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
-        # A second to import, unless a network is compiled.
+        # Imported here because the import takes a second and is only needed to compile.
         from torch._dynamo.backends.registry import lookup_backend
 
         (output,) = module.graph.find_nodes(op="output")
@@ -84,7 +85,7 @@ class LoadingBackend:
 
 
 def _maker_like(value: Any) -> Callable[[], Any]:  # noqa: ANN401 -- a tensor, or a number
-    """Return a maker of uninitialized tensors like one."""
+    """Return a function that creates uninitialized tensors of the form of ``value``."""
     if not isinstance(value, Tensor):
         return lambda: value
     device, differentiated = value.device, value.requires_grad
@@ -102,7 +103,7 @@ def _maker_like(value: Any) -> Callable[[], Any]:  # noqa: ANN401 -- a tensor, o
 
 
 class _Computed(torch.autograd.Function):
-    """Makes a tensor as one that was computed: it may be overwritten, as no parameter may."""
+    """Marks a tensor as computed, so that it may be overwritten, unlike a parameter."""
 
     @staticmethod
     def forward(context: Any, anchor: Tensor, make: Callable[[], Tensor]) -> Tensor:  # noqa: ANN401
@@ -114,7 +115,7 @@ class _Computed(torch.autograd.Function):
 
 
 class _CodeCache:
-    """Inductor's cache of the code that it loaded, cleared only while nobody loads."""
+    """Inductor's cache of loaded code, cleared only while no thread loads code."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -123,7 +124,7 @@ class _CodeCache:
 
     @contextmanager
     def loading(self) -> Iterator[None]:
-        """Keep the cache as it is until the end of the block."""
+        """Return a context in which the cache is not cleared."""
         with self._lock:
             self._loading += 1
         try:
@@ -134,7 +135,7 @@ class _CodeCache:
                 self._clear_if_idle()
 
     def clear(self) -> None:
-        """Clear the cache, now or when the last thread that loads is ready."""
+        """Clear the cache as soon as no thread loads code."""
         with self._lock:
             self._outdated = True
             self._clear_if_idle()
@@ -155,44 +156,44 @@ _CODE_CACHE = _CodeCache()
 
 
 def forget_compiled_code() -> None:
-    """Release the code that inductor keeps of all networks compiled in this process.
+    """Release inductor's cached code of all networks compiled in this process.
 
-    Networks that are in use keep their own code; inductor's files stay.
+    Networks in use keep their own code, and inductor's files remain.
     """
     _CODE_CACHE.clear()
 
 
 class CompileRequest(Value):
-    """A network whose training and evaluation steps are to be compiled."""
+    """Request to compile the training and evaluation steps of a network."""
 
     graph: str
     """The graph as JSON."""
     precision: str
     samples: int
-    """Samples of a batch."""
+    """Number of samples in a batch."""
 
 
 class CompileAnswer(Value):
-    """The outcome of a request."""
+    """Result of a request."""
 
     error: str = ""
-    """One line; empty after success."""
+    """Error message in one line; empty after success."""
 
 
 class CompilerProcess:
-    """The process; the first request starts it, and it ends with this object or this process.
+    """The compiling process: started by the first request, ended with this object or process.
 
-    For one thread at a time.
+    Not thread-safe.
     """
 
     def __init__(self, cores: int, device: int, settings: EngineConfig, ranks: int) -> None:
-        """Start nothing yet.
+        """Store the settings; the process is started later.
 
         Args:
-            cores: threads of the compiled code, if it computes on CPUs.
-            device: the number of the host's accelerator, if there is any.
-            settings: those of the engine whose networks are compiled.
-            ranks: how many train one network together.
+            cores: number of threads of the compiled code, if it computes on CPUs.
+            device: index of the accelerator on the host, if there is any.
+            settings: settings of the engine whose networks are compiled.
+            ranks: number of ranks that train one network together.
         """
         self._command = [sys.executable, "-m", f"{__package__}.compiler_process"]
         self._command += ["--cores", str(cores), "--device", str(device), "--ranks", str(ranks)]
@@ -200,9 +201,10 @@ class CompilerProcess:
         self._process: subprocess.Popen[str] | None = None
 
     def compile(self, request: CompileRequest) -> str:
-        """Wait for the compilation, up to the time limit; return what went wrong, or nothing.
+        """Wait for the compilation up to the timeout; return the error message, or an empty string.
 
-        After an error, which goes to standard error too, the first step compiles the network.
+        Errors are also printed to standard error. After an error, the first step compiles the
+        network.
         """
         problem = self._send(request)
         if problem:
@@ -220,7 +222,7 @@ class CompilerProcess:
             expired.set()
             _kill_tree(process)
 
-        # A process that hangs may not even read the request: killing it ends both waits.
+        # A hung process may not even read the request: killing it ends both waits.
         timer = threading.Timer(LIMIT_SECONDS, expire)
         timer.start()
         try:
@@ -232,7 +234,7 @@ class CompilerProcess:
         finally:
             timer.cancel()
         if not line:
-            self._process = None  # The next request starts another process.
+            self._process = None  # The next request starts a new process.
             if expired.is_set():
                 process.wait()
                 return f"the process that compiles was ended after {LIMIT_SECONDS:g} s"
@@ -248,7 +250,7 @@ class CompilerProcess:
 
 
 def _kill_tree(process: subprocess.Popen[str]) -> None:
-    """Kill a process and its children, such as a C compiler that hangs."""
+    """Kill a process and its children, such as a hung C compiler."""
     with suppress(psutil.NoSuchProcess):
         for child in psutil.Process(process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
@@ -258,5 +260,5 @@ def _kill_tree(process: subprocess.Popen[str]) -> None:
 
 def _end(process: subprocess.Popen[str]) -> None:
     process.kill()
-    with process:  # Waits, and closes its pipes.
+    with process:  # Waits for the process and closes its pipes.
         pass

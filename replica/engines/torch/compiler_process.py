@@ -1,7 +1,7 @@
-"""The compiling process of ``compilation.py``: answers each line of standard input with a line.
+"""The compiling process of ``compilation.py``: one line of output per line of standard input.
 
-It compiles with tensors without values and executes nothing, so that it allocates no memory of a
-network or a batch, on an accelerator or on the host. It ends with its standard input.
+It compiles with tensors without values and executes nothing. It therefore allocates no memory for
+networks or batches on an accelerator or the host. It exits at the end of its standard input.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from aiperf_hpc.streams import print_in_any_locale
 from aiperf_hpc.trial import Hyperparameters
 
 Compile = Callable[[fx.GraphModule, list[Tensor]], Callable[..., Any]]
-"""Compiles a module for some inputs, and returns the compiled function."""
+"""Function that compiles a module for given inputs and returns the compiled function."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Answer requests until there are no more."""
+    """Process requests until the end of the input."""
     print_in_any_locale()
     parser = argparse.ArgumentParser(prog=__spec__.name)
     parser.add_argument("--cores", type=int, required=True)
@@ -46,10 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--settings", type=EngineConfig.model_validate_json, required=True)
     options = parser.parse_args(arguments)
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)  # The parent gets it too, and decides.
+        signal.signal(number, signal.SIG_IGN)  # The parent process also receives and handles it.
     lower_priority()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # What a compiler prints is no answer.
+    os.dup2(2, 1)  # Keeps the output of compilers apart from the results.
     placement = placement_of(options.cores, options.device, options.settings, options.ranks)
     for line in _requests():
         answer = _answer(placement, CompileRequest.model_validate_json(line))
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _requests() -> Iterator[str]:
-    """Yield requests; end the process at once when standard input ends, even while compiling."""
+    """Yield requests; exit immediately at the end of standard input, even while compiling."""
     lines: SimpleQueue[str] = SimpleQueue()
 
     def read() -> None:
@@ -87,8 +87,8 @@ def fill_cache(
 ) -> None:
     """Compile both passes of a network for batches of one size.
 
-    A process that compiles the same modules for the same shapes finds the code in the cache. Here
-    the same functions make them, of tensors that have shapes and no values.
+    A process that compiles the same modules for the same shapes finds the code in the cache. The
+    modules are created by the same functions here, from tensors with shapes but no values.
     """
     compiled = lookup_backend(backend)
 
@@ -108,7 +108,7 @@ def fill_cache(
 
 
 def _typed(module: fx.GraphModule, inputs: list[Tensor]) -> fx.GraphModule:
-    """Give arguments the types of those with values, which are part of the cache's key."""
+    """Give arguments the types of tensors with values, which are part of the cache key."""
     placeholders = module.graph.find_nodes(op="placeholder")
     for node, given in zip(placeholders, inputs, strict=True):
         node.type = nn.Parameter if isinstance(given, nn.Parameter) else Tensor

@@ -1,12 +1,12 @@
-"""Activations and convolutions on a CPU, in the ways that are fast there.
+"""Fast implementations of activations and convolutions on CPUs.
 
-What is fast depends on the processor's vectors: each way was measured
-(docs/decisions/engines.md) and computes the same function by the same operations.
+The fastest implementation depends on the processor's vector instructions. All were measured
+(docs/decisions/engines.md) and compute the same function by the same operations.
 
 The backward passes of ReLU and leaky ReLU overwrite the gradient they receive. They are limited by
-memory bandwidth: a pass that writes to the memory it reads needs about 0.6 times as long as one
-that writes to memory of its own. Types of two bytes are compared as integers, which needs a third
-of the time of PyTorch's conversion to fp32 and back.
+memory bandwidth: in place, they need about 0.6 times the time of a pass that writes to other
+memory. Two-byte types are compared as integers, in a third of the time of PyTorch's conversion to
+fp32 and back.
 """
 
 from __future__ import annotations
@@ -23,35 +23,34 @@ _INFINITE = {
     dtype: int(torch.tensor(-torch.inf, dtype=dtype).view(torch.int16))
     for dtype in (torch.bfloat16, torch.float16)
 }
-"""Minus infinity as an integer: no negative number but NaN is above it."""
+"""Bits of minus infinity as an integer, which exceeds those of all negative numbers except NaN."""
 AVX2 = torch.backends.cpu.get_cpu_capability() == "AVX2"
-"""Whether these are the processor's longest vectors."""
+"""Whether AVX2 has the longest vectors of this processor."""
 
 HAS_PRODUCT = hasattr(torch.ops.mkldnn, "_linear_pointwise")
-"""Whether PyTorch offers oneDNN's matrix product in fp32."""
+"""Whether PyTorch provides oneDNN's matrix product in fp32."""
 
 NEVER_ONEDNN = 20480
-"""Elements of a single image up to which PyTorch never convolves by oneDNN."""
+"""Maximum elements of a single image that PyTorch never convolves by oneDNN."""
 FEW_PIXELS = 16384
-"""Pixels of a batch up to which oneDNN multiplies matrices faster than it convolves, in types of
-two bytes."""
+"""Maximum pixels of a batch for which oneDNN's matrix product is faster than its convolution, in
+two-byte types."""
 MANY_CHANNELS, FEW_PIXELS_FP32 = 1024, 4096
-"""In fp32, oneDNN's product is faster from so many input channels and up to so many pixels: the
-kernel's gradient is up to 2.6 times faster."""
+"""Minimum input channels and maximum pixels for which oneDNN's matrix product is faster in fp32:
+the gradient of the kernel is up to 2.6 times faster."""
 LARGE_IMAGE = 1 << 15
-"""Elements of an image from which a channels-first copy pays for its kernel's gradient."""
+"""Minimum elements of an image for which a channels-first copy speeds up the kernel's gradient."""
 
 
 def activate(x: Tensor, slope: float, overwrite: bool) -> Tensor:
     """Return max(x, slope * x); its backward pass overwrites the gradient that it receives.
 
-    Only for an output to whose gradient nothing else refers:
-    ``ModuleCode.owns_gradient``.
+    Only for outputs whose gradient has no other references (see ``ModuleCode.owns_gradient``).
 
     Args:
-        x: of any shape.
-        slope: of the negative part, 0 for a ReLU and below 1.
-        overwrite: whether the result is written over ``x``.
+        x: input of any shape.
+        slope: slope of the negative part: 0 for a ReLU, and below 1.
+        overwrite: whether to overwrite ``x`` with the result.
     """
     made: Tensor = _Activation.apply(x, slope, overwrite)  # type: ignore[no-untyped-call]
     return made
@@ -87,19 +86,19 @@ class _Activation(torch.autograd.Function):
 
 
 def _bits(values: Tensor) -> Tensor:
-    """Return 16-bit floats as integers: the comparison with zero agrees and is twice as fast."""
+    """View 16-bit floats as integers: comparisons with zero agree and are twice as fast."""
     return values.view(torch.int16) if values.element_size() == _TWO_BYTES else values
 
 
 def pointwise_convolution(x: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Convolve 1 x 1 without a stride: a product of matrices, over all images' pixels.
+    """Convolve 1 x 1 without stride, as a matrix product over the pixels of all images.
 
-    oneDNN convolves images of few pixels slowly, so that all of them become one row, without a
-    copy; in types of two bytes it multiplies matrices faster still, up to ``FEW_PIXELS``.
+    oneDNN convolves images of few pixels slowly. Therefore all images are viewed as one row of
+    pixels. In two-byte types, its matrix product is even faster, up to ``FEW_PIXELS``.
 
-    In fp32 a BLAS multiplies. With AVX2 that is the fastest way; on an AMD EPYC with AVX-512 it has
-    half of oneDNN's speed, which therefore multiplies there. PyTorch lets oneDNN convolve such a
-    row on one thread, unless there is a dilation, which has no effect on single pixels.
+    PyTorch's matrix product in fp32 uses a BLAS. This is fastest with AVX2, but has half the speed
+    of oneDNN on an AMD EPYC with AVX-512, where oneDNN is used instead. PyTorch convolves such a
+    row with one thread unless it is dilated, which has no effect on single pixels.
     """
     pixels = x.permute(0, 2, 3, 1)
     samples, height, width, channels = pixels.shape
@@ -116,7 +115,7 @@ def pointwise_convolution(x: Tensor, kernel: Tensor, bias: Tensor | None = None)
 
 
 def convolve(x: Tensor, kernel: Tensor, bias: Tensor | None, stride: int, padding: int) -> Tensor:
-    """Convolve, as ``torch.conv2d`` does."""
+    """Convolve as ``torch.conv2d`` does."""
     if bias is None and _by_contiguous(x):
         made: Tensor = _ContiguousConvolution.apply(x, kernel, stride, padding, False, 0)  # type: ignore[no-untyped-call]
         return made
@@ -153,7 +152,7 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
 
 
 class _Product(torch.autograd.Function):
-    """A 1 x 1 convolution in fp32 as a product of matrices, by oneDNN."""
+    """A 1 x 1 convolution in fp32 as a matrix product by oneDNN."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, kernel: Tensor) -> Tensor:  # noqa: ANN401 -- of PyTorch
@@ -173,10 +172,10 @@ class _Product(torch.autograd.Function):
 
 
 class _ContiguousConvolution(torch.autograd.Function):
-    """A convolution whose kernel's gradient is computed of channels-first copies.
+    """A convolution whose kernel gradient is computed from channels-first copies.
 
-    With AVX2, oneDNN computes it on channels-last images at a third to nine tenths of the speed.
-    With longer vectors it reorders them into blocks itself, in a small part of the time.
+    With AVX2, oneDNN has only a third to nine tenths of this speed on channels-last images. With
+    longer vectors, it reorders images into blocks itself, in a small fraction of the time.
     """
 
     @staticmethod

@@ -1,9 +1,10 @@
-"""The loss of a detector of two stages, and its detections.
+"""Loss and detections of a two-stage detector.
 
-As tensorpack's Faster R-CNN has them (examples/FasterRCNN), the nearest public program in
-TensorFlow: 256 anchors a sample, half of them positive at most, a logistic loss of their scores and
-Huber's of the positive ones' shifts; a softmax cross entropy of the regions' classes, and the
-absolute differences of the shifts of those on true boxes.
+They follow tensorpack's Faster R-CNN (examples/FasterRCNN), the closest public program in
+TensorFlow. The first stage samples 256 anchors per image, at most half of them positive. Its loss
+is logistic for scores and Huber's for the shifts of positive anchors. The second stage uses a
+softmax cross-entropy for the classes of regions, and absolute differences for the shifts of regions
+on true boxes.
 """
 
 from __future__ import annotations
@@ -33,41 +34,41 @@ from aiperf_hpc.replica.engines.torch.proposals import (
 
 Targets = Mapping[str, Tensor]
 Loss = Callable[[Tensor, Targets, float], Tensor]
-"""The loss of each sample, of an output, targets and the label smoothing."""
+"""Function of output, targets and label smoothing that returns the loss of each sample."""
 Quality = Callable[[Tensor, Targets], Sequence[Tensor]]
-"""The parts of a measure, of an output and targets."""
+"""Function of output and targets that returns the parts of a measure."""
 
 ANCHORS = 256
-"""Anchors of a sample that the first stage's loss is taken over."""
+"""Number of sampled anchors per sample for the first stage's loss."""
 POSITIVE, NEGATIVE = 0.7, 0.3
-"""The overlap with a true box from which an anchor is positive, and below which it is negative."""
+"""Minimum overlap of positive anchors with a true box, and limit of that of negative anchors."""
 HUBER = 1.0 / 9.0
-"""Where Huber's loss goes over from squares to absolute values."""
+"""Threshold between squares and absolute values in Huber's loss."""
 SCALES = (10.0, 10.0, 5.0, 5.0)
-"""By what the second stage's shifts are multiplied in the network's output."""
+"""Factors of the second stage's shifts in the network's output."""
 LEAST_SCORE = 0.05
-"""The probability from which a region is taken for a detection."""
+"""Minimum probability of a detection."""
 APART = 0.5
-"""The overlap of two detections of a class above which the better one stays alone."""
+"""Maximum overlap of two detections of a class; above it, only the better one is kept."""
 _CANDIDATES = 1000
-"""Detections of a sample that are compared with each other."""
+"""Maximum number of detections per sample to compare with each other."""
 
 
 class DetectorOutput(NamedTuple):
-    """The parts of a detector's output for some samples."""
+    """Parts of a detector's output."""
 
     rows: Tensor
-    """(samples, anchors, 5): each anchor's score and shifts."""
+    """Score and shifts of each anchor, (samples, anchors, 5)."""
     regions: Tensor
-    """(samples, regions, 4), empty where there are fewer."""
+    """Boxes of the regions, (samples, regions, 4), padded with empty boxes."""
     scores: Tensor
-    """(samples, regions, classes + 1), before the softmax, the background last."""
+    """Inputs of the softmax, (samples, regions, classes + 1), with the background last."""
     shifts: Tensor
-    """(samples, regions, classes + 1, 4), as ``boxes.encode_boxes``."""
+    """Shifts as of ``boxes.encode_boxes``, (samples, regions, classes + 1, 4)."""
 
     @classmethod
     def of(cls, output: Tensor, shapes: Sequence[tuple[int, ...]]) -> DetectorOutput:
-        """Take a network's output apart, which has parts of some shapes behind each other."""
+        """Split a network's output into its concatenated parts of the given shapes."""
         sizes = [rows * columns for rows, columns in shapes]
         rows, regions, scores, shifts = (
             part.reshape(-1, *shape)
@@ -78,7 +79,7 @@ class DetectorOutput(NamedTuple):
 
 
 class _Detector(NamedTuple):
-    """The facts about a network that its output depends on."""
+    """Properties of a network that determine its output's format."""
 
     layer: Proposals
     shapes: tuple[tuple[int, ...], ...]
@@ -95,11 +96,11 @@ class _Detector(NamedTuple):
 
 
 def detection(graph: Graph) -> Loss:
-    """Return the loss of a network: of both stages together, (samples,)."""
+    """Return the loss function of a network: the sum over both stages, (samples,)."""
     detector = _Detector.of(graph)
 
     def loss(output: Tensor, targets: Targets, smoothing: float) -> Tensor:
-        del smoothing  # Labels alone are smoothed.
+        del smoothing  # Only labels are smoothed.
         parts = DetectorOutput.of(output, detector.shapes)
         anchors = detector.anchors(output.device)
         losses = []
@@ -115,8 +116,8 @@ def detection(graph: Graph) -> Loss:
 def anchor_loss(rows: Tensor, anchors: Tensor, truth: GroundTruth) -> Tensor:
     """Return the first stage's loss of a sample.
 
-    The anchor with the largest overlap with a true box is positive too. Anchors are sampled in
-    training; without gradients the sample is always the same, so that losses can be compared.
+    The anchor with the largest overlap with a true box is also positive. In training, anchors are
+    sampled randomly. Without gradients, the sample is fixed, which makes losses comparable.
     """
     found = pairwise_iou(anchors, truth.boxes)
     best, which = found.max(1)
@@ -135,7 +136,7 @@ def anchor_loss(rows: Tensor, anchors: Tensor, truth: GroundTruth) -> Tensor:
 
 
 def region_loss(regions: Tensor, scores: Tensor, shifts: Tensor, truth: GroundTruth) -> Tensor:
-    """Return the second stage's loss of a sample, over regions that are not empty."""
+    """Return the second stage's loss of a sample over nonempty regions."""
     there = areas(regions) > 0.0
     best, which = pairwise_iou(regions, truth.boxes).max(1)
     on = (best >= FOREGROUND) & there
@@ -151,12 +152,12 @@ def region_loss(regions: Tensor, scores: Tensor, shifts: Tensor, truth: GroundTr
 
 
 def _sum_where(mask: Tensor, values: Tensor) -> Tensor:
-    """Return the sum of some values; the others may be NaN."""
+    """Return the sum of the selected values; the others may be NaN."""
     return torch.where(mask, values, 0.0).sum()
 
 
 def _random_numbers(like: Tensor) -> Callable[[], Tensor]:
-    """Return a function that samples a number in [0, 1) for each row."""
+    """Return a function that samples a number in [0, 1) per row."""
     generator = None
     if not torch.is_grad_enabled():
         generator = torch.Generator(like.device).manual_seed(0)
@@ -164,7 +165,7 @@ def _random_numbers(like: Tensor) -> Callable[[], Tensor]:
 
 
 def _some(mask: Tensor, most: Tensor | int, random: Callable[[], Tensor]) -> Tensor:
-    """Return a random sample of a mask's rows, or all if there are fewer."""
+    """Return a random sample of a mask's rows, or all rows if there are fewer."""
     numbers = torch.where(mask, random(), -1.0)
     best = numbers.topk(min(ANCHORS, len(numbers)))
     places = torch.arange(len(best.indices), device=mask.device)
@@ -173,10 +174,10 @@ def _some(mask: Tensor, most: Tensor | int, random: Callable[[], Tensor]) -> Ten
 
 
 def mean_average_precision(graph: Graph) -> Quality:
-    """Return what gives each sample's detections and true boxes as rows.
+    """Return a function that returns each sample's detections and true boxes as rows.
 
-    Detections are (samples, 6 x 100): box, score and class of the best ones, -1 where there are
-    fewer; true boxes (samples, 5 x boxes).
+    Detections are (samples, 6 x 100): box, score and class of the best detections, padded with -1.
+    True boxes are (samples, 5 x boxes).
     """
     detector = _Detector.of(graph)
 
@@ -192,7 +193,7 @@ def mean_average_precision(graph: Graph) -> Quality:
 
 
 def detections(layer: Proposals, regions: Tensor, scores: Tensor, shifts: Tensor) -> Tensor:
-    """Return a sample's detections, (100, 6): box, probability, class; -1 where there are fewer."""
+    """Return a sample's detections, (100, 6): box, probability and class, padded with -1."""
     there = areas(regions) > 0.0
     probabilities = scores.softmax(1)[:, :-1] * there[:, None]
     best = probabilities.flatten().topk(min(_CANDIDATES, probabilities.numel()))
@@ -202,7 +203,7 @@ def detections(layer: Proposals, regions: Tensor, scores: Tensor, shifts: Tensor
     boxes = clip_boxes(boxes, layer.height, layer.width)
     good = (best.values >= LEAST_SCORE) & (areas(boxes) > 0.0)
     boxes, score, number = boxes[good], best.values[good], number[good]
-    # Classes are put so far apart that they do not overlap.
+    # Boxes of different classes are shifted apart so that they do not overlap.
     apart = boxes + (number * (2 * max(layer.height, layer.width)))[:, None]
     kept = non_maximum_suppression(apart, APART)
     found = torch.cat([boxes, score[:, None], number[:, None].to(boxes.dtype)], 1)[kept]

@@ -1,4 +1,4 @@
-"""The device of the ``torch`` engine: its choice, its memory, and copying batches to it."""
+"""The device of the ``torch`` engine: selection, memory and copies of batches."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from aiperf_hpc.replica.data.base import Batch, Pixels, Scaling
 DeviceKind = Literal["auto", "cpu", "cuda", "npu"]
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
-"""Numbers of glibc's parameters: see mallopt(3)."""
+"""Numbers of glibc's parameters (see mallopt(3))."""
 _TOP_PAD = 256 * 2**20
 _NEVER = -1
 OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
 _HUGE_PAGE, _MADV_HUGEPAGE = 2 * 2**20, 14
 ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
-"""The variables with the options of PyTorch's allocator of accelerator memory."""
+"""Environment variables with options of PyTorch's allocator of accelerator memory."""
 _IN_FLIGHT = 2
-"""The most steps in an accelerator's queue: each holds the memory of its batch."""
+"""Maximum number of steps in an accelerator's queue; each occupies the memory of its batch."""
 
 
 def choose_device(kind: DeviceKind, index: int) -> torch.device:
-    """Return the device that a rank computes on.
+    """Return the device of a rank.
 
     Args:
-        kind: the requested kind; auto prefers an accelerator to the CPU.
-        index: the number of the host's accelerator, modulo their count.
+        kind: requested kind; auto prefers an accelerator to the CPU.
+        index: index of the accelerator on the host, modulo their number.
 
     Raises:
         EngineError: there is no device of the requested kind.
@@ -71,15 +71,15 @@ def _accelerator(kind: str, index: int, what: str) -> torch.device:
 
 
 def compute_on(device: torch.device) -> None:
-    """Select the device of this thread: each thread of a process begins on the first one."""
+    """Select the device of this thread; the default of every thread is the first device."""
     if device.type != "cpu":
         torch.get_device_module(device.type).set_device(device)
 
 
 def use_expandable_segments(environment: MutableMapping[str, str]) -> None:
-    """Let PyTorch's allocator extend its segments, unless the user has set its options.
+    """Enable expandable segments in PyTorch's allocator, unless the user has set its options.
 
-    Networks of many sizes follow one another: segments of fixed size fragment. PyTorch reads the
+    Consecutive networks differ in size, which fragments segments of fixed size. PyTorch reads the
     variable at the first allocation.
     """
     if not any(name in environment for name in ALLOCATOR_SETTINGS):
@@ -87,16 +87,16 @@ def use_expandable_segments(environment: MutableMapping[str, str]) -> None:
 
 
 def allow_tf32(allowed: bool) -> None:
-    """Let NVIDIA GPUs compute convolutions and products of fp32 in TF32, or not.
+    """Allow or forbid TF32 for fp32 convolutions and matrix products on NVIDIA GPUs.
 
-    By default cuDNN may and cuBLAS may not.
+    By default, it is allowed for cuDNN and not for cuBLAS.
     """
     torch.backends.cuda.matmul.allow_tf32 = allowed
     torch.backends.cudnn.allow_tf32 = allowed
 
 
 def seen_accelerators(kind: DeviceKind) -> tuple[str, int]:
-    """Return the vendor and the number of the accelerators that PyTorch sees.
+    """Return the vendor and the number of the accelerators visible to PyTorch.
 
     Raises:
         EngineError: as ``choose_device``.
@@ -109,10 +109,11 @@ def seen_accelerators(kind: DeviceKind) -> tuple[str, int]:
 
 
 def keep_freed_memory() -> bool:
-    """Let the C library keep freed memory; return whether it can, as glibc does.
+    """Let the C library keep freed memory; return whether this is supported, as by glibc.
 
-    By default it returns large blocks to the kernel at once, which clears each page again when the
-    next step allocates them: up to a third of a training step (docs/decisions/engines.md).
+    By default, glibc returns large blocks to the kernel immediately. The kernel clears every page
+    again when the next step allocates it, which uses up to a third of the time of a training step
+    (docs/decisions/engines.md).
     """
     library = ctypes.CDLL(None)
     if not hasattr(library, "gnu_get_libc_version"):
@@ -125,11 +126,11 @@ def keep_freed_memory() -> bool:
 
 
 def _use_huge_pages(library: ctypes.CDLL) -> None:
-    """Let the kernel back the heap by huge pages, each of which needs one entry of the TLB.
+    """Back the heap by huge pages, each of which needs only one entry of the TLB.
 
-    Addresses for half of the host's memory are reserved at the heap's end, which uses no memory
-    unless the kernel forbids overcommitting. If it does, or if a limit of the process forbids the
-    reservation, the heap stays as it is.
+    This reserves addresses for half of the host's memory at the end of the heap, which uses no
+    memory unless the kernel forbids overcommitting. If it does, or if a limit of the process
+    forbids the reservation, the heap remains unchanged.
     """
     if OVERCOMMIT.read_text("ascii").strip() == "2":
         return
@@ -146,17 +147,17 @@ def _use_huge_pages(library: ctypes.CDLL) -> None:
 
 
 def release_freed_memory() -> None:
-    """Return freed memory to the kernel: between networks, whose sizes differ."""
+    """Return freed memory to the kernel between networks, because their sizes differ."""
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)
-        _use_huge_pages(library)  # The reservation has been returned, too.
+        _use_huge_pages(library)  # The reservation was also returned.
 
 
 class Feed:
-    """Copies batches to a device; to an accelerator while it computes.
+    """Copies batches to a device, concurrently with its computation if it is an accelerator.
 
-    The host may prepare a step while the previous one is computed, and no more than that.
+    The host can prepare one step while the device computes the previous one, but no more.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -168,7 +169,7 @@ class Feed:
             self._done: deque[Any] = deque()
 
     def inputs(self, batch: Batch, names: Iterable[str]) -> list[Tensor]:
-        """Return some inputs, channels first, in the order of ``names``."""
+        """Return the inputs ``names``, in this order, channels first."""
         given = [batch.inputs[name] for name in names]
         if self._module is None:
             return [channels_first(_tensor(each)) for each in given]
@@ -186,10 +187,10 @@ class Feed:
         return dict(zip(batch.targets, wide, strict=True))
 
     def to_device(self, *buffers: Tensor) -> list[Tensor]:
-        """Return buffers of the host on the device; a CPU's as they are.
+        """Return host buffers on the device, without a copy if it is the CPU.
 
-        An accelerator's are copied from pinned memory by a stream of their own, so that they wait
-        for none of the steps in its queue: for a network that is built during a training.
+        Copies to an accelerator use pinned memory and a separate stream, so that a network can be
+        built during a training without waiting for the steps in the queue.
         """
         if self._module is None or any(isinstance(buffer, FakeTensor) for buffer in buffers):
             return [buffer.to(self._device) for buffer in buffers]
@@ -207,12 +208,12 @@ class Feed:
         return copies
 
     def await_room(self) -> None:
-        """Wait until one more step may be put into the device's queue."""
+        """Wait until the device's queue has room for one more step."""
         if self._module is not None and len(self._done) == _IN_FLIGHT:
             self._done.popleft().synchronize()
 
     def _copied(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Begin to copy tensors; return the copies, which the current stream is to read."""
+        """Start copying tensors; return the copies, for use in the current stream."""
         with self._module.stream(self._stream):
             copies = tuple(
                 (t.pin_memory() if t.device.type == "cpu" else t).to(
@@ -226,7 +227,7 @@ class Feed:
         return copies
 
     def done(self) -> None:
-        """Note that all of a step has been put into the device's queue."""
+        """Record that a step has been completely enqueued on the device."""
         if self._module is not None:
             event = self._module.Event(blocking=True)
             event.record(self._module.current_stream(self._device))
@@ -234,9 +235,9 @@ class Feed:
 
 
 def scaled(pixels: Tensor, scaling: Scaling) -> Tensor:
-    """Return the float32 values of bytes, on their device, with the two roundings of ``Pixels``.
+    """Return bytes as float32 values on the same device, with the two roundings of ``Pixels``.
 
-    numpy is faster on CPUs, and gives the same bits.
+    NumPy is faster on CPUs and returns the same bits.
     """
     scale, shift = _lines(scaling, pixels.shape[-2], pixels.device)
     return pixels.flatten(-2).mul(scale).add_(shift).view(pixels.shape)
@@ -254,7 +255,7 @@ def channels_first(images: Tensor) -> Tensor:
 
 
 def padded(samples: Tensor, size: int) -> Tensor:
-    """Return samples padded with zeros to a batch of a size, in the memory order of a batch."""
+    """Return samples padded with zeros to a batch size, in the memory order of a batch."""
     last = samples.movedim(1, -1) if samples.ndim >= 4 else samples
     missing = (0, 0) * (last.ndim - 1) + (0, size - len(samples))
     return channels_first(functional.pad(last, missing))
@@ -263,7 +264,7 @@ def padded(samples: Tensor, size: int) -> Tensor:
 def sample_inputs(
     graph: Graph, samples: int, device: torch.device, dtype: torch.dtype = torch.float32
 ) -> list[Tensor]:
-    """Return uninitialized inputs of a graph, channels first, real numbers in a type."""
+    """Return uninitialized inputs of a graph, channels first, with real numbers in a given type."""
     inputs = []
     for name in graph.inputs:
         own = torch.from_numpy(np.zeros(0, graph.dtype(name))).dtype

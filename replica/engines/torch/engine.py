@@ -29,10 +29,10 @@ from aiperf_hpc.replica.engines.torch.network import Placement, TorchNetwork
 from aiperf_hpc.trial import Hyperparameters
 
 COMPILER_BYTES = 2**30
-"""The most memory of an accelerator that the context of the compiling process uses."""
+"""Maximum bytes of accelerator memory used by the context of the compiling process."""
 TUNING_BYTES = 2 * 2**30
-"""Workspace for cuDNN while it times its kernels for a shape. Some want a few GiB; PyTorch leaves
-out those that do not get theirs, and the fastest may be among them."""
+"""Bytes of workspace for cuDNN while it times its kernels for a shape. Some kernels need a few GiB.
+PyTorch skips kernels without enough workspace, and the fastest may be among them."""
 
 
 class TorchEngine:
@@ -65,7 +65,7 @@ class TorchEngine:
         return int(free) - compiling - (TUNING_BYTES if self._placement.tuned else 0)
 
     def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
-        if self._compiler is None or samples <= 1:  # ``warm`` does not compile for one, either.
+        if self._compiler is None or samples <= 1:  # ``warm`` does not compile for one either.
             return ""
         return self._compiler.compile(
             CompileRequest(graph=graph.to_json(), precision=precision, samples=samples)
@@ -83,12 +83,12 @@ class TorchEngine:
                 "training.precision=fp16 needs an accelerator: PyTorch does not train in it on "
                 "CPUs; use bf16"
             )
-        compute_on(self._device)  # Most networks are built by another thread than the trainer's.
+        compute_on(self._device)  # Most networks are not built by the training thread.
         network = TorchNetwork(
             graph, weights, hyperparameters, optimizer_state, self.objective, self._placement
         )
         if self.warms_alone and self._placement.compiled and hyperparameters.batch_size > 1:
-            # This leaves less to do while nothing else may run.
+            # This reduces the work that must run exclusively.
             network.compile(hyperparameters.batch_size)
         return network
 
@@ -112,15 +112,15 @@ def make_engine(
     """Return the engine.
 
     Args:
-        cores: threads, if it computes on CPUs.
-        device: the number of the host's accelerator, if there is any.
-        settings: the kind of device, and whether to compile.
-        objective: the loss and the measure of its networks.
-        ranks: how many train one network together.
+        cores: number of threads, if the engine computes on CPUs.
+        device: index of the accelerator on the host, if there is any.
+        settings: kind of device, and whether to compile.
+        objective: loss and measure of the engine's networks.
+        ranks: number of ranks that train one network together.
 
     Raises:
-        EngineError: there is no device of the requested kind, or nothing can be compiled for it
-            here.
+        EngineError: there is no device of the requested kind, or the compiler does not work on this
+            machine.
     """
     placement = placement_of(cores, device, settings, ranks)
     if placement.compiled and placement.device.type == "cuda":
@@ -130,7 +130,7 @@ def make_engine(
 
 
 def placement_of(cores: int, device: int, settings: EngineConfig, ranks: int) -> Placement:
-    """Choose where and how to compute, and set up this process for it; as ``make_engine``."""
+    """Select the device and mode of computation and configure the process; see ``make_engine``."""
     torch.set_num_threads(cores)
     chosen = choose_device(settings.device, device)
     if chosen.type == "cpu":
@@ -141,7 +141,7 @@ def placement_of(cores: int, device: int, settings: EngineConfig, ranks: int) ->
         settings.compile == "auto" and chosen.type == "cuda"
     )
     if compiled:
-        # Both passes at once, in either process: otherwise the first execution of a backward pass
-        # compiles it. This setting is part of the key of compiled code.
+        # Compiles both passes at once, in either process. Otherwise, the first execution of a
+        # backward pass compiles it. This setting is part of the cache key of compiled code.
         functorch_config.force_non_lazy_backward_lowering = True
     return Placement(chosen, cores, compiled, tuned=chosen.type == "cuda", split=ranks > 1)

@@ -1,4 +1,4 @@
-"""The parameters of a network in one flat buffer: their layout, and their checksum."""
+"""Layout and checksum of a network's parameters in one flat buffer."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from aiperf_hpc.replica.engines.base import CHECKSUM_COLUMNS as COLUMNS
 from aiperf_hpc.replica.engines.base import PendingChecksum
 
 LEAST_AXES = 4
-"""The axes of a convolution's kernel in two dimensions; no other parameter has as many."""
+"""Number of axes of a 2D convolution's kernel; no other parameter has as many."""
 
 
 class FlatLayout:
-    """The place of each array in a flat buffer.
+    """Position of each array in a flat buffer.
 
-    A convolution's kernel lies there as (out, k, ..., in): channels-last to PyTorch.
+    A convolution's kernel is stored as (out, k, ..., in), which PyTorch calls channels-last.
     """
 
     def __init__(self, shapes: Mapping[str, Shape], aligned: int = 1) -> None:
-        """Lay out arrays one behind the other.
+        """Lay out arrays one after another.
 
         Args:
-            shapes: of each array.
-            aligned: the elements by whose multiples they begin; what is between two stays zero.
+            shapes: shape of each array.
+            aligned: alignment in elements; the gaps between arrays stay zero.
         """
         self.shapes = dict(shapes)
         self._aligned = aligned
@@ -41,7 +41,7 @@ class FlatLayout:
             self.size = self.end(place)
 
     def end(self, place: slice) -> int:
-        """Return where the next array begins behind a place."""
+        """Return the start of the next array after a position."""
         return -(-int(place.stop) // self._aligned) * self._aligned
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
@@ -57,16 +57,16 @@ class FlatLayout:
         return views
 
     def write(self, flat: Tensor, arrays: Weights) -> None:
-        """Put some arrays into a buffer."""
+        """Copy arrays into a buffer."""
         for name, array in arrays.items():
             own = np.array(_in_order(array), np.float32).ravel()
             flat[self.places[name]].copy_(torch.from_numpy(own))
 
     def host_buffer(self, arrays: Weights) -> Tensor:
-        """Return a buffer of all arrays in the host's memory, with zeros between them."""
+        """Return a host buffer with all arrays and zeros between them."""
         flat = torch.zeros(self.size)
         if isinstance(flat, FakeTensor):
-            return flat  # It has no values: nothing is executed.
+            return flat  # A tensor without values: nothing is executed.
         values = flat.numpy()
         for name, place in self.places.items():
             ordered = _in_order(arrays[name])
@@ -86,21 +86,21 @@ class FlatLayout:
 
 
 def _in_order(array: Array) -> Array:
-    """Return an array as it lies in a buffer."""
+    """Return an array in the memory order of a buffer."""
     return np.moveaxis(array, -1, 0) if array.ndim >= LEAST_AXES else array
 
 
 def begin_checksum(values: Tensor) -> PendingChecksum:
-    """Put a checksum of flat float32 values into the device's queue; return what waits for it.
+    """Enqueue a checksum of flat float32 values on the device; return a function that waits for it.
 
-    Nothing waits before that, and one number is copied to the host.
+    Only that function waits, and only one number is copied to the host.
     """
     total = summed(values)
     if total.device.type == "cpu":
         found = int(total)
         return lambda: found
     module = torch.get_device_module(total.device.type)
-    there = torch.empty((), dtype=total.dtype).pin_memory()  # Or the copy would wait.
+    there = torch.empty((), dtype=total.dtype).pin_memory()  # Otherwise, the copy would wait.
     there.copy_(total, non_blocking=True)
     copied = module.Event(blocking=True)
     copied.record(module.current_stream(total.device))
@@ -113,9 +113,9 @@ def begin_checksum(values: Tensor) -> PendingChecksum:
 
 
 def summed(values: Tensor) -> Tensor:
-    """Return the checksum, int64 (), on the device of the values; int64 wraps round there.
+    """Return the checksum, int64 (), on the device of the values, where int64 wraps around.
 
-    By lines and columns it is two sums over memory, without a word more of it.
+    By lines and columns, it requires two sums over the values and no further memory.
     """
     pairs = values.numel() // 2
     words = values[: 2 * pairs].view(torch.int64)
@@ -129,7 +129,7 @@ def summed(values: Tensor) -> Tensor:
 
 
 def _rest(values: Tensor, words: Tensor) -> Tensor:
-    """Return the words behind the last line, with that of a value that has no neighbour."""
+    """Return the words after the last full line, including that of an unpaired value."""
     if values.numel() % 2 == 0:
         return words
     alone = values[-1:].view(torch.int32).to(torch.int64) & 0xFFFF_FFFF

@@ -1,4 +1,4 @@
-"""Gradients of a backward pass: their buckets, and the flat buffer that they are copied to."""
+"""Gradients of a backward pass: their buckets and their flat buffer."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from aiperf_hpc.replica.engines.base import Buffer
 from aiperf_hpc.replica.engines.torch.flat_layout import LEAST_AXES, FlatLayout
 
 BUCKET_BYTES = 25 * 2**20
-"""Bytes of gradients that are reduced together, as in PyTorch's own data parallelism."""
+"""Bytes of gradients to reduce together, as in PyTorch's own data parallelism."""
 
 
 def buckets_of(layout: FlatLayout) -> list[slice]:
-    """Return the places of the buckets: whole parameters, in the order of the layout."""
+    """Return the positions of the buckets, which consist of whole parameters in layout order."""
     buckets = []
     start = size = 0
     for place in layout.places.values():
@@ -30,22 +30,22 @@ def buckets_of(layout: FlatLayout) -> list[slice]:
 
 
 def flattened(gradient: Tensor) -> Tensor:
-    """Return a gradient in the order of a flat buffer: a view, if its memory has that order.
+    """Return a gradient in the order of a flat buffer, as a view if its memory has that order.
 
-    The fused kernel copies tensors that are not contiguous, such as those of channels-last kernels.
+    The fused kernel copies noncontiguous tensors, such as gradients of channels-last kernels.
     """
     return (gradient.movedim(1, -1) if gradient.ndim >= LEAST_AXES else gradient).reshape(-1)
 
 
 def copy_each(to: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    """Copy tensors, those of one type together: accelerators copy from several types one by one."""
+    """Copy tensors grouped by type, because accelerators copy mixed types one by one."""
     for dtype in dict.fromkeys(value.dtype for value in values):
         numbers = [number for number, value in enumerate(values) if value.dtype is dtype]
         torch._foreach_copy_([to[n] for n in numbers], [values[n] for n in numbers])
 
 
 class BucketHooks:
-    """Hooks of parameters that hand over each bucket of gradients during the backward pass."""
+    """Hooks of parameters that deliver each bucket of gradients during the backward pass."""
 
     def __init__(
         self, leaves: Mapping[str, nn.Parameter], layout: FlatLayout, buckets: Sequence[slice]
@@ -64,7 +64,7 @@ class BucketHooks:
     def active(
         self, flat: Tensor, views: Sequence[Tensor], ready: Callable[[Buffer], None]
     ) -> Iterator[None]:
-        """Hand over the gradients of a backward pass in the block, by way of a flat buffer."""
+        """Deliver the gradients of a backward pass in the block by a flat buffer."""
         self._flat, self._views, self._ready = flat, views, ready
         self._final: list[list[tuple[int, Tensor]]] = [[] for _ in self._buckets]
         self._next = 0
@@ -86,8 +86,8 @@ class BucketHooks:
         return final
 
     def _hand_over(self) -> None:
-        """Hand over all complete buckets whose predecessors are complete."""
-        # In one order on every rank, or they would sum different buckets with each other.
+        """Deliver all complete buckets whose predecessors are complete."""
+        # In the same order on every rank; otherwise, ranks would sum different buckets.
         while self._next < len(self._buckets):
             gradients = self._final[self._next]
             if len(gradients) < self._members[self._next]:

@@ -1,7 +1,8 @@
-"""How the ``torch`` engine computes each layer: a function a layer, which writes a line of code.
+"""Implementation of the layers in the ``torch`` engine: one function per layer generates its code.
 
-Images are (samples, channels, height, width) in channels-last memory, volumes (samples, channels,
-depth, height, width), kernels (out, in, k, ...) likewise; sequences (samples, positions, channels).
+Images are (samples, channels, height, width), volumes (samples, channels, depth, height, width) and
+kernels (out, in, k, ...), all in channels-last memory. Sequences are (samples, positions,
+channels).
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from aiperf_hpc.replica.engines.torch.cpu_kernels import (
 from aiperf_hpc.replica.engines.torch.module_code import ModuleCode, attribute
 
 Builder = Callable[[ModuleCode, Node, Any], fx.Node]
-"""Adds the calls of a node and its layer to the code; returns the node's output."""
+"""Function that adds the calls of a node and its layer to the code and returns the output."""
 
 BUILDERS: dict[type[Layer], Builder] = {}
-"""The builder of each class of layers."""
+"""Builders by class of layers."""
 
 
 def builds(layer: type[Layer]) -> Callable[[Builder], Builder]:
@@ -54,7 +55,7 @@ def _conv2d(code: ModuleCode, node: Node, layer: layers.Conv2D) -> fx.Node:
     pixels = code.on_cpu and layer.kernel == 1
     if pixels or overruns_onednn(layer.kernel, stride, read[-1]):
         source, stride = code.strided(node.inputs[0], stride), 1
-    if pixels:  # Its output is a view, which autograd would copy when it is overwritten.
+    if pixels:  # The output is a view, which autograd would copy before overwriting it.
         return code.call(pointwise_convolution, source, weights, bias)
     code.allow_overwriting(node)
     function = convolve if code.on_cpu else torch.conv2d
@@ -114,7 +115,7 @@ def _batch_norm(code: ModuleCode, node: Node, layer: layers.BatchNorm) -> fx.Nod
 
 
 def normalize(x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-    """Normalize by the running statistics."""
+    """Normalize with the running statistics."""
     return torch.batch_norm(
         x, gamma, beta, mean, variance, False, 0.0, layers.BatchNorm.epsilon, cudnn_enabled=True
     )
@@ -123,10 +124,10 @@ def normalize(x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Te
 def normalize_by_batch(
     x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor
 ) -> Tensor:
-    """Normalize by the batch; move the running statistics towards its mean and variance.
+    """Normalize with the batch statistics, and update the running statistics.
 
-    The running variance is unbiased. That of a single value is NaN in PyTorch; here it is zero, as
-    in TensorFlow.
+    The running variance is unbiased. For a single value, PyTorch's variance is NaN; here it is
+    zero, as in TensorFlow.
     """
     rate = 1.0 - layers.BatchNorm.momentum
     if math.prod(x.shape) == x.shape[1]:
@@ -142,12 +143,12 @@ def normalize_by_batch(
 
 
 class MomentsInterpreter(fx.Interpreter):
-    """Executes a module for training, and records the moments of the inputs of normalizations."""
+    """Executes a training module and records the moments of the inputs of normalizations."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module)
         self.moments: list[Tensor] = []
-        """Mean and biased variance of each normalisation, in order, (channels,)."""
+        """Mean and biased variance of each normalization in order, (channels,) each."""
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
         if target is not normalize_by_batch:
@@ -190,7 +191,7 @@ def _scale(code: ModuleCode, node: Node, layer: layers.Scale) -> fx.Node:
 
 @builds(layers.Dropout)
 def _dropout(code: ModuleCode, node: Node, layer: layers.Dropout) -> fx.Node:
-    """Drop by PyTorch's own generator: an engine gets no seed of the trial."""
+    """Drop with PyTorch's generator, because engines have no seed of the trial."""
     if not code.training:
         return code.read(node)
     return code.call(functional.dropout, code.read(node), layer.rate)
@@ -198,7 +199,7 @@ def _dropout(code: ModuleCode, node: Node, layer: layers.Dropout) -> fx.Node:
 
 @builds(layers.Add)
 def _add(code: ModuleCode, node: Node, layer: layers.Add) -> fx.Node:
-    """Add to an input in place, if it has no other reader."""
+    """Add in place to an input without other readers, if there is one."""
     code.allow_overwriting(node)
     names = sorted(node.inputs, key=code.writable, reverse=True)
     total = code.values[names[0]]
@@ -211,8 +212,8 @@ def _add(code: ModuleCode, node: Node, layer: layers.Add) -> fx.Node:
 
 @builds(layers.MaxPool2D)
 def _max_pool2d(code: ModuleCode, node: Node, layer: layers.MaxPool2D) -> fx.Node:
-    """Pool with symmetric padding; one more element after the end only completes a last window,
-    which ``ceil_mode`` keeps."""
+    """Pool with symmetric padding. One more element at the end only completes the last window,
+    which ``ceil_mode`` includes."""
     code.allow_overwriting(node)
     (read,) = code.graph.input_shapes(node.name)
     before = tuple(edges[0] for edges in layer.padding(*read[:-1]))
@@ -226,7 +227,7 @@ def _max_pool3d(code: ModuleCode, node: Node, layer: layers.MaxPool3D) -> fx.Nod
     code.allow_overwriting(node)
     source, (before, behind) = code.read(node), layer.window.padding
     (read,) = code.graph.input_shapes(node.name)
-    # PyTorch pads both sides alike, which is enough unless a window reaches beyond.
+    # PyTorch's symmetric padding is sufficient unless a window extends beyond it.
     found = tuple((n + 2 * before - layer.kernel) // layer.stride + 1 for n in read[:-1])
     if found != code.graph.shapes[node.name][:-1]:
         padding = (before, behind) * 3
@@ -249,7 +250,7 @@ def _channel_affine(code: ModuleCode, node: Node, layer: layers.ChannelAffine) -
 
 
 def scale_and_shift(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """Return scale * x + shift, of (channels,) each, in x's type."""
+    """Return scale * x + shift in the type of ``x``; ``scale`` and ``shift`` are (channels,)."""
     channels = (-1, *[1] * (x.ndim - 2)) if x.ndim != 3 else (-1,)
     return torch.addcmul(shift.view(channels), x, scale.view(channels))
 
@@ -272,7 +273,7 @@ def _global_average_pool2d(
 
 
 def mean_of_pixels(x: Tensor) -> Tensor:
-    """Return the mean of each channel of each image, with a channels-last gradient as ``x``."""
+    """Return the mean of each channel of each image; the gradient is channels-last, as ``x``."""
     return x.permute(0, 2, 3, 1).flatten(1, 2).mean(1)
 
 
@@ -282,7 +283,7 @@ def _flatten(code: ModuleCode, node: Node, layer: layers.Flatten) -> fx.Node:
 
 
 def flatten(x: Tensor) -> Tensor:
-    """Return each sample as a vector with the channels last, (samples, elements)."""
+    """Return each sample as a vector in channels-last order, (samples, elements)."""
     return (x.movedim(1, -1) if x.ndim >= 4 else x).flatten(1)
 
 
@@ -300,5 +301,5 @@ def _embedding(code: ModuleCode, node: Node, layer: layers.Embedding) -> fx.Node
 
 @builds(layers.Softmax)
 def _softmax(code: ModuleCode, node: Node, layer: layers.Softmax) -> fx.Node:
-    # The loss works on what the softmax reads, which is the stable way.
+    # The loss reads the input of the softmax, for numerical stability.
     return code.read(node)

@@ -1,4 +1,4 @@
-"""The generator of a graph's PyTorch module: one call after another."""
+"""Generator of a graph's PyTorch module, a sequence of calls."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from aiperf_hpc.graph import (
 )
 
 MAKES_GRADIENT = (BatchNorm, Conv2D, Conv3D, Dense, MaxPool2D, MaxPool3D)
-"""Layers whose backward pass allocates the gradient of their input."""
+"""Layers that allocate the gradient of their input in the backward pass."""
 
 
 class ModuleCode:
-    """The code of a module, to which builders of layers add calls."""
+    """Code of a module, to which builders of layers add calls."""
 
     def __init__(self, graph: Graph, code: fx.Graph, *, training: bool, on_cpu: bool) -> None:
         self.graph = graph
         self.training = training
-        """Whether it is code for training or for inference."""
+        """Whether the code is for training or for inference."""
         self.on_cpu = on_cpu
-        """Whether a CPU executes it eagerly."""
+        """Whether a CPU executes the code eagerly."""
         self.values: dict[str, fx.Node] = {}
-        """The output of each node, by name."""
+        """Outputs of the nodes by name."""
         self._code = code
         self._overwritable: set[str] = set()
         self._strided: dict[tuple[str, int], fx.Node] = {}
@@ -51,24 +51,24 @@ class ModuleCode:
         return self._code.get_attr(attribute(f"{node.name}/{key}"))
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> fx.Node:  # noqa: ANN401
-        """Add a call, and return its output."""
+        """Add a call and return its output."""
         return self._code.call_function(function, arguments)
 
     def allow_overwriting(self, node: Node) -> None:
-        """Note that no backward pass reads the output of ``node``, which is not a view."""
+        """Record that the output of ``node`` is not a view and that no backward pass reads it."""
         self._overwritable.add(node.name)
 
     def writable(self, name: str) -> bool:
-        """Return whether the reader of the output of node ``name`` may overwrite it."""
+        """Return whether the reader of node ``name``'s output may overwrite it."""
         readers = [reader for reader in self.graph.nodes if name in reader.inputs]
         once = sum(reader.inputs.count(name) for reader in readers) == 1
         return once and name in self._overwritable
 
     def owns_gradient(self, node: Node) -> bool:
-        """Return whether nothing else refers to the gradient of the output of ``node``, on a CPU.
+        """Return whether the gradient of the output of ``node`` has no other references, on a CPU.
 
-        Autograd sums the gradients of several readers in a tensor of its own; a single reader's
-        gradient is one if its backward pass allocates it, unlike that of a sum or a mean.
+        Autograd sums the gradients of several readers in a new tensor. The gradient of a single
+        reader is new if the reader's backward pass allocates it, unlike that of a sum or a mean.
         """
         readers = [reader for reader in self.graph.nodes if node.name in reader.inputs]
         return (
@@ -78,7 +78,7 @@ class ModuleCode:
         )
 
     def strided(self, name: str, stride: int) -> fx.Node:
-        """Apply a stride to an output, once for all convolutions that read the result."""
+        """Apply a stride to an output once for all convolutions that read the result."""
         if stride == 1:
             return self.values[name]
         if (name, stride) not in self._strided:
@@ -88,7 +88,7 @@ class ModuleCode:
 
 
 def attribute(name: str) -> str:
-    """Return a parameter's attribute: ``/`` and ``.`` mean something else in a module."""
+    """Return the attribute of a parameter, because names in a module cannot have ``/`` or ``.``."""
     return "p_" + "".join(c if c.isalnum() else f"_{ord(c)}_" for c in name)
 
 
@@ -101,7 +101,7 @@ def strided(x: Tensor, stride: int) -> Tensor:
 
 
 def copy_strided(x: Tensor, stride: int) -> Tensor:
-    """Return a copy of ``strided``, for several readers, with a gradient made in one pass.
+    """Return a copy of ``strided`` for several readers, with a gradient computed in one pass.
 
     Autograd would fill a tensor with zeros for each strided axis.
     """

@@ -1,4 +1,4 @@
-"""PyTorch's errors as this package's, in one line each."""
+"""Conversion of PyTorch's errors to those of this package, in one line each."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from aiperf_hpc.replica.engines.base import first_line
 _FULL = re.compile(
     "out of memory|not enough memory|can't allocate memory|_ALLOC_FAILED|_ALLOCATION_FAILED"
 )
-"""What PyTorch, Triton and the vendors' libraries call a lack of memory: cuBLAS and cuDNN 8 have
+"""Texts of out-of-memory errors of PyTorch, Triton and vendor libraries. cuBLAS and cuDNN 8 use
 ``..._STATUS_ALLOC_FAILED``, cuDNN 9 ``..._DEVICE_ALLOCATION_FAILED``. Triton's ``out of resource``
-is none: such a kernel needs too many registers or too much shared memory in any batch."""
+is excluded: such a kernel exceeds registers or shared memory for any batch size."""
 _LOST = re.compile(
     "illegal memory access|illegal address|illegal instruction|misaligned address"
     "|invalid program counter|invalid address space|launch failure|device-side assert"
     "|hardware stack error|uncorrectable|launch timed out"
 )
-"""Errors of CUDA and HIP after which every call of the process fails, by CUDA's descriptions
-(``cudaError_t`` in its runtime API): libraries pass them on in errors of their own types."""
+"""Texts of CUDA and HIP errors after which every call of the process fails, as described by CUDA
+(``cudaError_t`` in its runtime API). Libraries raise them as errors of their own types."""
 
 
 @contextmanager
 def named_errors() -> Iterator[None]:
-    """Raise what PyTorch raises within the block as one of this package's errors.
+    """Convert PyTorch's errors in the block to this package's errors.
 
     Raises:
         OutOfMemoryError: the memory of the host or of the device is full.
         DeviceLostError: this process can no longer use its device.
-        EngineError: anything else that PyTorch, or Triton by way of it, raised.
+        EngineError: any other error of PyTorch, or of Triton called by PyTorch.
     """
     try:
         yield
@@ -44,12 +44,12 @@ def named_errors() -> Iterator[None]:
 
 
 def _is_of_triton(error: Exception) -> bool:
-    """Return whether Triton raised an error of its own types, which are no RuntimeError."""
+    """Return whether an error is of one of Triton's types, which are not RuntimeErrors."""
     return type(error).__module__.partition(".")[0] == "triton"
 
 
 def _cause(error: Exception) -> Exception:
-    """Return the error that a compiler raised in PyTorch's own, which does not quote it."""
+    """Return the compiler's error inside an error of PyTorch, whose message omits it."""
     inner = getattr(error, "inner_exception", None)
     return inner if isinstance(inner, Exception) else error
 

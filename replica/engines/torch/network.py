@@ -1,8 +1,9 @@
 """A network of the ``torch`` engine.
 
-Parameters are views of one flat buffer in fp32, so that an update is one pass over memory. For
-bf16 and fp16 the forward pass reads a copy of it in that type, made once after each update
-instead of once for each layer that autocast meets; normalizations and the loss stay in fp32.
+Parameters are views of one flat fp32 buffer, so that an update is one pass over memory. For bf16
+and fp16, the forward pass reads a copy of the buffer in that type. It is updated once after each
+update of the parameters, unlike with autocast, which casts per layer. Normalizations and the loss
+remain in fp32.
 """
 
 from __future__ import annotations
@@ -48,11 +49,10 @@ from aiperf_hpc.replica.engines.torch.optimizers import OPTIMIZERS
 from aiperf_hpc.trial import Hyperparameters
 
 THREAD_OPERATIONS = 5e8
-"""Operations of a training step that justify one more thread: with fewer, threads wait more than
-they work."""
+"""Operations of a training step per thread; with fewer, threads wait longer than they compute."""
 ALIGNED = 128
-"""Elements to whose multiples parameters are aligned in a flat buffer: 256 bytes, in types of two.
-An accelerator reads tensors that are not aligned to 16 bytes in smaller pieces, by slower kernels.
+"""Alignment of parameters in a flat buffer in elements: 256 bytes in two-byte types. An accelerator
+uses slower kernels, which read smaller pieces, for tensors that are not aligned to 16 bytes.
 """
 Modules = tuple[Callable[..., Tensor], Callable[..., Tensor]]
 """The modules for training and for inference."""
@@ -60,21 +60,21 @@ _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Placement(NamedTuple):
-    """Where an engine computes, and how."""
+    """Device and mode of an engine's computation."""
 
     device: torch.device
     cores: int
-    """Threads, if the device is the CPU."""
+    """Number of threads, if the device is the CPU."""
     compiled: bool
     """Whether ``torch.compile`` compiles each network."""
     backend: str | Callable[..., Any] = "inductor"
     """The back end of ``torch.compile``."""
     tuned: bool = False
-    """Whether convolutions of a trial's batch size use the kernels that were fastest when timed: at
-    a shape's first execution, by the thread that executes it, and for that thread alone."""
+    """Whether convolutions of a trial's batch size use the fastest kernels. The executing thread
+    times kernels at the first execution of a shape, and the selection applies to it alone."""
     split: bool = False
-    """Whether each bucket of gradients has compiled code of its own, so that it is final before the
-    backward pass ends: for ranks that reduce one while the next is computed."""
+    """Whether the code is compiled per bucket of gradients. Each bucket is then final before the
+    backward pass ends, and ranks reduce one bucket while they compute the next."""
 
 
 class TorchNetwork(FrameworkNetwork):
@@ -115,34 +115,34 @@ class TorchNetwork(FrameworkNetwork):
         self._loading = LoadingBackend(placement.backend)
         self._modules = self._compiled(placement.split) if placement.compiled else self._eager
         self._compiled_size: int | None = None
-        """The batch size of compiled code; 0 for none, None until the first batch."""
+        """Batch size of the compiled code; 0 without compiled code, None until the first batch."""
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
         self._evaluated = torch.zeros(self._sum_count, dtype=torch.float64, device=device)
-        """The sums of the losses and of the measure."""
+        """Running sums of the losses and the measure."""
         self._scaler = torch.amp.GradScaler(device.type, enabled=self._type is torch.float16)
-        self._scaler.scale(torch.zeros((), device=device))  # Makes its tensors.
+        self._scaler.scale(torch.zeros((), device=device))  # Allocates its tensors.
         self._gradients: Tensor | None = None
         self._gradient_views: list[Tensor] = []
         self._hooks: BucketHooks | None = None
 
     def _build_modules(self, *, on_cpu: bool) -> None:
-        """Make the tensors that are differentiated, and both modules of them."""
+        """Create the differentiated tensors and both modules."""
         self._low = None if self._type is torch.float32 else self._flat.to(self._type)
         views = self._layout.views(self._flat)
         copies = views if self._low is None else self._layout.views(self._low)
-        # Scales and shifts stay in fp32, as normalization does.
+        # Scales and shifts remain in fp32, as do normalizations.
         self._leaves = {
             name: nn.Parameter((views if name.endswith(("/gamma", "/beta")) else copies)[name])
             for name in views
         }
-        # As data, each has a version of its own: autograd takes views of one tensor for one.
+        # With ``data``, each has its own version counter; autograd treats views of a tensor as one.
         statistics = self._statistics_layout.views(self._statistics).items()
         tensors = self._leaves | {name: view.data for name, view in statistics}
         self._training = build_module(self._graph, tensors, training=True, on_cpu=on_cpu)
         self._inference = build_module(self._graph, tensors, training=False, on_cpu=on_cpu)
 
     def _compiled(self, split: bool) -> Modules:
-        """Return modules that are compiled at their first call."""
+        """Return modules that are compiled on their first call."""
         training = self._training
         if split and len(self._buckets) > 1:
             training = split_by_bucket(training, self._bucket_of_each())
@@ -155,7 +155,7 @@ class TorchNetwork(FrameworkNetwork):
         return torch.compile(module, dynamic=False, backend=self._loading)
 
     def _bucket_of_each(self) -> dict[str, int]:
-        """Return the bucket of each parameter, by its attribute of a module."""
+        """Return the bucket of each parameter, by its attribute in a module."""
         ends = [place.stop for place in self._buckets]
         return {
             attribute(name): bisect_right(ends, place.start)
@@ -163,11 +163,11 @@ class TorchNetwork(FrameworkNetwork):
         }
 
     def _outputs(self, inputs: Sequence[Tensor], *, training: bool) -> Tensor:
-        """Execute a batch by the code for its size.
+        """Execute a batch with the code for its size.
 
-        A compiled module is for one batch size; the last batch of an epoch has another. In
-        inference, where samples do not depend on each other, more than half of a batch is padded to
-        the compiled size. A training step is not: padding would change what it normalizes by.
+        A compiled module supports one batch size, but the last batch of an epoch may be smaller. In
+        inference, samples are independent, and a batch of more than half the compiled size is
+        padded. In training, padding would change the batch statistics.
         """
         samples = len(inputs[0])
         if self._compiled_size is None:
@@ -178,7 +178,7 @@ class TorchNetwork(FrameworkNetwork):
         self._use_threads(samples)
         whole = samples == size
         if self._tuned:
-            # The last batch comes once in an epoch: its kernels are not worth the timing.
+            # The last batch occurs once per epoch: timing kernels for it would not pay off.
             torch.backends.cudnn.benchmark = whole
         module = (self._modules if whole else self._eager)[0 if training else 1]
         return module(*self._lowered(inputs)).float()
@@ -188,11 +188,11 @@ class TorchNetwork(FrameworkNetwork):
         torch.set_num_threads(min(self._cores, max(1, useful)))
 
     def _lowered(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Return real numbers in the compute type, and integers as they are."""
+        """Return real numbers in the compute type, and integers unchanged."""
         return [t.to(self._type) if t.is_floating_point() else t for t in inputs]
 
     def _backward(self, batch: Batch, share: float = 1.0) -> Tensor:
-        """Compute the leaves' gradients, times share and loss scale; return the mean loss."""
+        """Compute the gradients of the leaves, times share and loss scale; return the mean loss."""
         inputs, targets = self._feed.inputs(batch, self._graph.inputs), self._feed.targets(batch)
         output = self._outputs(inputs, training=True)
         loss = self._loss_of(output, targets, self._used.label_smoothing).mean()
@@ -207,7 +207,7 @@ class TorchNetwork(FrameworkNetwork):
         leaves = list(self._leaves.values())
         gradients = [cast("Tensor", leaf.grad) for leaf in leaves]
         for leaf in leaves:
-            # None and not zeros: so the next backward pass writes instead of adding.
+            # None instead of zeros: the next backward pass writes instead of adding.
             leaf.grad = None
         if self._low is None:
             parts = [flattened(gradient) for gradient in gradients]
@@ -217,13 +217,13 @@ class TorchNetwork(FrameworkNetwork):
             copy_each(self._gradient_views, gradients)
             del gradients
             self._update([flat], learning_rate)
-        # Added up on the device: reading it here would wait for the step.
+        # Summed on the device: reading the loss here would wait for the step.
         self._loss += loss
         self._steps += 1
         self._feed.done()
 
     def _gradient_buffer(self) -> Tensor:
-        """Return a flat buffer of all gradients in fp32, allocated by the first call."""
+        """Return a flat fp32 buffer of all gradients, allocated by the first call."""
         if self._gradients is None:
             self._gradients = torch.zeros_like(self._flat)
             self._gradient_views = list(self._layout.views(self._gradients).values())
@@ -232,7 +232,7 @@ class TorchNetwork(FrameworkNetwork):
     def _update(self, flats: list[Tensor], learning_rate: float) -> None:
         """Update all parameters with consecutive flat gradients."""
         if self._scaler.is_enabled():
-            # Here GradScaler finds them, and undoes their scale unless the optimizer does.
+            # GradScaler reads the gradients here, and unscales them unless the optimizer does.
             self._flat.grad = self._gradient_buffer()
             places = list(self._flat.grad.split_with_sizes([len(flat) for flat in flats]))
             torch._foreach_copy_(places, flats)
@@ -243,7 +243,7 @@ class TorchNetwork(FrameworkNetwork):
         self._cast()
 
     def _show(self, *, evaluated: bool) -> None:
-        """Let the layers read the parameters that are evaluated, or those that are trained."""
+        """Let the layers read the evaluated or the trained parameters."""
         if self._optimizer.show(evaluated=evaluated):
             self._cast()
 
@@ -261,12 +261,12 @@ class TorchNetwork(FrameworkNetwork):
 
     @named_errors()
     def gradients(self, batch: Batch, share: float, ready: Callable[[Buffer], None]) -> None:
-        """In fp16 the gradients are those of the loss times its scale, which ``apply`` undoes."""
+        """Compute gradients; in fp16, they are scaled by the loss scale, which ``apply`` undoes."""
         self._show(evaluated=False)
         self._steps += 1
         flat = self._gradient_buffer()
         if not batch.size:
-            # The others wait for buckets of this rank, though it has no sample.
+            # The other ranks wait for this rank's buckets, although it has no samples.
             flat.zero_()
             for place in self._buckets:
                 ready(flat[place])
@@ -289,7 +289,7 @@ class TorchNetwork(FrameworkNetwork):
 
     @named_errors()
     def compile(self, samples: int) -> None:
-        """Compile the code of steps with so many samples, and execute nothing."""
+        """Compile the code of steps with this many samples without executing it."""
         inputs = sample_inputs(self._graph, samples, self._device, self._type)
         self._compiled_size = samples
         self._use_threads(samples)
@@ -305,12 +305,12 @@ class TorchNetwork(FrameworkNetwork):
         copies = [tensor.clone() for tensor in state]
         restore_optimizer = self._optimizer.snapshot()
         scale = self._scaler.state_dict()
-        # A network that is warmed with one sample has no memory for more yet: do not compile.
+        # A network warmed with one sample has no memory for more yet: do not compile.
         self._compiled_size = batch_size if batch_size > 1 else 0
         try:
             yield
             with named_errors():
-                self._loss.item()  # Waits.
+                self._loss.item()  # Waits for the device.
         finally:
             for tensor, values in zip(state, copies, strict=True):
                 tensor.copy_(values)
@@ -318,7 +318,7 @@ class TorchNetwork(FrameworkNetwork):
             self._cast()
             self._scaler.load_state_dict(scale)
         if self._device.type != "cpu":
-            # Peaks are a training's from here on, not those of the tuning of its kernels.
+            # Measures peak memory from here, without the tuning of kernels.
             torch.get_device_module(self._device.type).reset_peak_memory_stats(self._device)
 
     @named_errors()

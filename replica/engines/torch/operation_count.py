@@ -1,4 +1,4 @@
-"""The operations of a training step by PyTorch's own counter, independent of our formulas."""
+"""Operations of a training step by PyTorch's own counter, independent of ``ops_counter``."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ def _backward_of_convolution(
     *settings: object,
     **_: object,
 ) -> int:
-    """Count as much as forward for each requested gradient: by the input, by the weights."""
-    # After the bias' sizes, strides, padding and dilation.
+    """Count the forward operations once per requested gradient (of the input, of the weights)."""
+    # The arguments after the bias's sizes, strides, padding and dilation.
     transposed, requested = settings[4], cast("list[bool]", settings[7])
     forward = conv_flop_count(list(x), list(weights), list(gradient), transposed=bool(transposed))
     return int(forward) * sum(requested[:2])
 
 
 CORRECTED: dict[Any, Any] = {torch.ops.aten.convolution_backward: _backward_of_convolution}
-"""PyTorch 2.13 counts a grouped convolution's gradient by its weights as one without groups: its
-pull request 183405."""
+"""Corrects PyTorch 2.13, which ignores groups in the gradient of a convolution's weights (PyTorch
+pull request 183405)."""
 
 
 def matrix_operations(graph: Graph) -> MatrixOperations:
     """Return the operations of convolutions and matrix products for one sample.
 
-    They are executed on tensors without values, forward and backward.
+    The forward and backward pass are executed on tensors without values.
 
     Raises:
         EngineError: a layer is unknown; the message names the node.

@@ -1,6 +1,6 @@
-"""Optimizers of the ``torch`` engine, over parameters that lie in one flat buffer in fp32.
+"""Optimizers of the ``torch`` engine, for parameters in one flat fp32 buffer.
 
-Their state lies in buffers of the same layout, so that it is read and written as parameters are.
+Their state is stored in buffers of the same layout, and is read and written like parameters.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ from aiperf_hpc.replica.engines.optimizers import (
 from aiperf_hpc.replica.engines.torch.flat_layout import FlatLayout
 
 FUSED = ("cpu", "cuda")
-"""The devices for which PyTorch has an update in one kernel."""
+"""Devices for which PyTorch has fused updates."""
 
 ToDevice = Callable[..., list[Tensor]]
-"""Copies buffers of the host to the device of the parameters: ``device.Feed.to_device``."""
+"""Function that copies host buffers to the device of the parameters (``device.Feed.to_device``)."""
 
 
 class FlatOptimizer(torch.optim.Optimizer):
-    """Base: updates all parameters at once, and clips the norm of their gradients.
+    """Base class: updates all parameters at once and clips the norm of their gradients.
 
-    Gradients are flat tensors: one for each parameter, or pieces of a buffer of the layout, each of
+    Gradients are flat tensors: one per parameter, or pieces of a buffer of the layout, each with
     one or several whole parameters.
     """
 
     slot_names: tuple[str, ...] = ()
-    """The slots of each parameter."""
+    """Slots of each parameter."""
     fusible = False
-    """Whether PyTorch has an update in one kernel, on the devices in ``FUSED``."""
+    """Whether PyTorch has a fused update on the devices in ``FUSED``."""
     counts_steps = True
     """Whether the number of steps is part of the state."""
 
     def __init__(self, flat: Tensor, layout: FlatLayout, regularization: Regularization) -> None:
-        """Begin without a history.
+        """Create an optimizer with an initial state.
 
         Args:
-            flat: all parameters; ``step`` changes them.
-            layout: the place of each parameter in it.
-            regularization: the trial's hyperparameters, weight decay and penalties.
+            flat: buffer of all parameters, which ``step`` updates.
+            layout: layout of the buffer.
+            regularization: hyperparameters, weight decay and penalties of the trial.
         """
         super().__init__([flat], {})
         self._flat, self._layout, self._used = flat, layout, regularization.used
-        # Tells GradScaler to set ``grad_scale`` and ``found_inf``, and leave the rest to ``step``.
+        # Makes GradScaler set only ``grad_scale`` and ``found_inf``; ``step`` does the rest.
         self._step_supports_amp_scaling = self.fusible and flat.device.type in FUSED
         self._slots = {name: torch.zeros_like(flat) for name in self.slot_names}
         self._parts, *self._slot_parts = map(self._cut, (flat, *self._slots.values()))
@@ -71,35 +71,35 @@ class FlatOptimizer(torch.optim.Optimizer):
         self._slopes = [2.0 * penalties[name] for name in numbers if penalties.get(name)]
         self._steps = 0
         self._buffers = list(self._slots.values())
-        """All memory of the state."""
+        """All buffers of the state."""
         self._begin()
 
     def _begin(self) -> None:
-        """Make the state besides the slots."""
+        """Create the parts of the state other than the slots."""
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group as PyTorch does, but without its compiler, which that method imports.
+        """Add a group without importing PyTorch's compiler, as the overridden method does.
 
-        The import takes a second, and no optimizer is compiled here.
+        The import takes a second, and optimizers are not compiled.
         """
         unwrap(torch.optim.Optimizer.add_param_group)(self, param_group)
 
     @property
     def evaluated(self) -> Tensor:
-        """The parameters that are evaluated and handed out, flat."""
+        """Flat buffer of the evaluated parameters, which are also the returned weights."""
         return self._flat
 
     def show(self, *, evaluated: bool) -> bool:
-        """Let the parameters' memory hold what is evaluated, or what is trained.
+        """Switch the parameters' buffer to the evaluated or to the trained parameters.
 
         Returns:
-            Whether that changed it.
+            Whether the contents of the buffer changed.
         """
         del evaluated
         return False
 
     def step(self, gradients: list[Tensor], rate: float) -> None:  # type: ignore[override]
-        """Update all parameters; the gradients' memory may be changed."""
+        """Update all parameters; the gradients may be overwritten."""
         self._steps += 1
         with torch.no_grad():
             self._add_penalties(gradients)
@@ -111,13 +111,13 @@ class FlatOptimizer(torch.optim.Optimizer):
 
     @property
     def _loss_scale(self) -> Tensor | None:
-        """The factor of the loss whose gradients these are, if ``step`` is to undo it."""
+        """Loss scale of the gradients, if ``step`` has to undo it."""
         scale: Tensor | None = getattr(self, "grad_scale", None)
         return scale
 
     @property
     def _kernel_options(self) -> dict[str, Any]:
-        """The options that PyTorch's kernels share."""
+        """Common options of PyTorch's kernels."""
         fused = self._step_supports_amp_scaling
         found_inf = getattr(self, "found_inf", None)
         options = {"grad_scale": self._loss_scale, "found_inf": found_inf, "maximize": False}
@@ -133,11 +133,11 @@ class FlatOptimizer(torch.optim.Optimizer):
         torch._foreach_add_(_some(self._by_parameter(gradients), self._penalized), slopes)
 
     def _clip(self, gradients: list[Tensor]) -> None:
-        """Scale gradients down to the greatest norm; the host does not wait for the norm."""
+        """Scale gradients down to the maximum norm; the host does not wait for the norm."""
         limit = self._used.max_gradient_norm
         if limit is None:
             return
-        # Without the gaps of the layout: zeros times NaN would stay NaN.
+        # Excludes the gaps of the layout, because zero times NaN would remain NaN.
         parts = self._by_parameter(gradients)
         norm = torch.stack(_norms(parts)).square().sum().sqrt()
         if self._loss_scale is not None:
@@ -145,7 +145,7 @@ class FlatOptimizer(torch.optim.Optimizer):
         torch._foreach_mul_(parts, 1.0 / torch.clamp(norm / limit, min=1.0))
 
     def _decay(self, factor: float | Tensor) -> None:
-        """Shrink the parameters with decoupled weight decay to ``factor`` times themselves."""
+        """Multiply the parameters with decoupled weight decay by ``factor``."""
         if self._decayed:
             torch._foreach_mul_(_some(self._parts, self._decayed), cast("float", factor))
 
@@ -154,7 +154,7 @@ class FlatOptimizer(torch.optim.Optimizer):
         return [flat[place] for place in self._layout.places.values()]
 
     def _is_by_parameter(self, gradients: Sequence[Tensor]) -> bool:
-        """Return whether gradients are one for each parameter, and not pieces of a buffer."""
+        """Return whether there is one gradient per parameter instead of pieces of a buffer."""
         return [len(gradient) for gradient in gradients] == self._sizes
 
     def _by_parameter(self, gradients: Sequence[Tensor]) -> list[Tensor]:
@@ -197,14 +197,14 @@ class FlatOptimizer(torch.optim.Optimizer):
         return arrays | (step_state(self._step_count()) if self.counts_steps else {})
 
     def load(self, state: OptimizerState | None, to_device: ToDevice) -> None:
-        """Resume from a state, with the parameters that were handed out with it; None: begin.
+        """Resume from a state and the weights returned with it; start without a history if None.
 
         Args:
-            state: the arrays of the state.
-            to_device: copies them to the device of the parameters.
+            state: arrays of the state.
+            to_device: function that copies the arrays to the device of the parameters.
 
         Raises:
-            EngineError: it is not a state of this optimizer.
+            EngineError: the state does not belong to this optimizer.
         """
         if state is None:
             return
@@ -217,29 +217,29 @@ class FlatOptimizer(torch.optim.Optimizer):
 
 
 class SGD(FlatOptimizer):
-    """``m = momentum * m - rate * g``, ``w += m``; weight decay outside it.
+    """``m = momentum * m - rate * g``, ``w += m``; weight decay is not part of the momentum.
 
-    PyTorch's own multiplies its momenta by the rate of the step in which they are used, ours by
-    that of the step they come from, as Keras does. PyTorch's fused kernel computes
-    ``b = momentum * b + (1 - dampening) * g``, ``w -= lr * b``: that is ours for b = -m, a
+    PyTorch's SGD multiplies momenta by the rate of the step that applies them. Here, as in Keras,
+    each gradient is multiplied by the rate of its own step. PyTorch's fused kernel computes
+    ``b = momentum * b + (1 - dampening) * g``, ``w -= lr * b``. This is equal for b = -m, a
     dampening of 1 - rate and an lr of 1.
     """
 
     slot_names = ("momentum",)
-    """The slot that is kept here as -m."""
+    """Slot stored here as -m."""
     fusible = True
     counts_steps = False
 
     def _begin(self) -> None:
         self._pieces: dict[tuple[int, ...], tuple[list[Tensor], list[Tensor]]] = {}
-        """Parameters and momenta, divided as gradients of these sizes."""
+        """Parameters and momenta, split by sizes of gradients."""
 
     def _update(self, gradients: list[Tensor], rate: float) -> None:
         momentum, decay = self._used.momentum, self._used.weight_decay
         options = self._kernel_options
         found_inf: Tensor | None = options["found_inf"]
         if self._decayed:
-            # Nothing may change if a gradient is not finite.
+            # A nonfinite gradient must not change anything.
             finite = 1.0 if found_inf is None else 1.0 - found_inf
             self._decay(1.0 - rate * decay * finite)
         parameters, negated = self._divided(gradients)
@@ -256,7 +256,7 @@ class SGD(FlatOptimizer):
         )
 
     def _divided(self, gradients: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Return parameters and momenta in as large pieces as the gradients, for fewer kernels."""
+        """Return parameters and momenta in pieces of the gradients' sizes, for fewer kernels."""
         if self._is_by_parameter(gradients):
             return self._parts, self._slot_parts[0]
         sizes = tuple(len(gradient) for gradient in gradients)
@@ -275,10 +275,10 @@ class SGD(FlatOptimizer):
 
 
 class _Group(NamedTuple):
-    """Parameters that one call of a kernel updates, all with the same weight decay."""
+    """Parameters with the same weight decay, updated by one kernel call."""
 
     members: list[int]
-    """The members' places among all parameters."""
+    """Indices of the members among all parameters."""
     decay: float
     tensors: list[list[Tensor]]
     """Parameters, first moments, second moments and steps."""
@@ -290,12 +290,12 @@ class Adam(FlatOptimizer):
     slot_names = ("first_moment", "second_moment")
     fusible = True
     kernel: Callable[..., None] = staticmethod(adam)
-    """PyTorch's kernel, fused on the devices in ``FUSED``."""
+    """PyTorch's kernel, which is fused on the devices in ``FUSED``."""
 
     def _begin(self) -> None:
         device = self._flat.device if self._step_supports_amp_scaling else "cpu"
         self._counts = torch.zeros(len(self._parts), device=device)
-        """The steps of each parameter: all the same, but PyTorch counts them one by one."""
+        """Number of steps per parameter; all are equal, but PyTorch counts them separately."""
         self._buffers.append(self._counts)
         each = [self._parts, *self._slot_parts, list(self._counts.unbind())]
         others = [n for n in range(len(self._parts)) if n not in set(self._decayed)]
@@ -340,9 +340,10 @@ class AdamW(Adam):
 
 
 class LAMB(FlatOptimizer):
-    """LAMB (You et al. 2020, algorithm 2), with the ratio of norms itself for its function phi.
+    """LAMB (You et al. 2020, algorithm 2), with the identity as its function phi.
 
-    Each parameter has a trust ratio, of its norm to its update's; it is 1 if one of them is 0.
+    The trust ratio of a parameter is the ratio of its norm to its update's norm, or 1 if one of
+    them is 0.
     """
 
     slot_names = ("first_moment", "second_moment")
@@ -372,18 +373,19 @@ class LAMB(FlatOptimizer):
 
 
 class AveragedSGD(FlatOptimizer):
-    """SGD without momentum, of which the mean of the parameters over the steps is evaluated.
+    """SGD without momentum that evaluates the mean of the parameters over the steps.
 
-    Polyak and Juditsky 1992, as PyTorch's ASGD with its lambda 0: the mean begins with the second
-    step after ``averaging_start``, and until then is the parameters themselves. It is what is
-    handed out; the parameters that are trained, the iterates, are part of the state.
+    This is the method of Polyak and Juditsky 1992, as PyTorch's ASGD with lambda 0. Averaging
+    starts with the second step after ``averaging_start``; until then, the mean equals the
+    parameters. The returned weights are the mean. The trained parameters, the iterates, are part of
+    the state.
     """
 
     def _begin(self) -> None:
         self._averaged = False
-        """Whether the parameters' memory holds the average."""
+        """Whether the parameters' buffer contains the average."""
         self._other = torch.zeros_like(self._flat)
-        """The buffer of whichever of average and iterates that does not hold."""
+        """Buffer of the other one of average and iterates."""
         self._buffers.append(self._other)
 
     @property
@@ -449,8 +451,8 @@ def _some(tensors: Sequence[Tensor], members: Sequence[int]) -> list[Tensor]:
 def _norms(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return Euclidean norms.
 
-    On CPUs by one thread: by how many a sum is divided decides its last bits, in which all ranks
-    must agree, and they compute on as many as their parts of a batch are worth.
+    On CPUs, one thread computes them. The last bits of a sum depend on the number of threads, which
+    differs between ranks with their parts of a batch, but all ranks must get equal results.
     """
     threads = torch.get_num_threads()
     if tensors[0].device.type == "cpu":

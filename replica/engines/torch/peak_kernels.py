@@ -1,4 +1,4 @@
-"""The kernels of PyTorch whose rates are a device's peaks."""
+"""PyTorch kernels for measuring the peak rates of devices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from aiperf_hpc.replica.engines.torch.device import (
 
 VERSIONS = {"torch": torch.__version__}
 FAILURES = (RuntimeError,)
-"""Errors of PyTorch if a kernel does not exist, or does not fit in memory."""
+"""Errors of PyTorch if a kernel does not exist or does not fit in memory."""
 _TYPES = {
     "fp32": torch.float32,
     "tf32": torch.float32,
@@ -32,7 +32,7 @@ _TYPES = {
     "fp16": torch.float16,
 }
 _SCALE = 3.0
-"""The factor of STREAM's triad."""
+"""Factor of STREAM's triad."""
 
 
 class TorchDevice(PeakDevice):
@@ -55,7 +55,7 @@ class TorchDevice(PeakDevice):
         return bool(torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32)
 
     def _random(self, shape: tuple[int, ...], precision: str) -> Tensor:
-        """Return random numbers: with zeros a processor runs cooler, and so faster."""
+        """Return random numbers, because zeros would keep the processor cooler and thus faster."""
         if self._device.type == "cuda":
             allow_tf32(precision == "tf32")
         return torch.randn(shape, device=self._device).to(_TYPES[precision])
@@ -86,7 +86,7 @@ class TorchDevice(PeakDevice):
             self._module.synchronize(self._device)
 
     def release_memory(self) -> None:
-        """Return free memory to the device, or to the kernel."""
+        """Return unused memory to the device or to the operating system."""
         if self._module is None:
             release_freed_memory()
         else:
@@ -94,7 +94,7 @@ class TorchDevice(PeakDevice):
 
 
 def devices(cores: int) -> Iterator[TorchDevice]:
-    """Yield the CPU, with the threads of a training, and each accelerator."""
+    """Yield the CPU, with the number of threads of a training, and each accelerator."""
     torch.set_num_threads(cores)
     keep_freed_memory()
     yield TorchDevice("cpu", 0, cores)
@@ -110,14 +110,14 @@ def devices(cores: int) -> Iterator[TorchDevice]:
 
 @contextmanager
 def device_of_rank(kind: DeviceKind, index: int, cores: int) -> Iterator[TorchDevice]:
-    """Give the device that a rank's engine has chosen, and restore all settings afterwards.
+    """Return a context with the device of a rank's engine, which restores all settings on exit.
 
     cuDNN times its kernels for each convolution, as in a training.
 
     Args:
-        kind: ``engine.device``.
-        index: the number of the host's accelerator that is the rank's.
-        cores: threads, if it computes on CPUs.
+        kind: value of ``engine.device``.
+        index: index of the rank's accelerator on the host.
+        cores: number of threads, if the engine computes on CPUs.
     """
     cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     allowed, tuned = (cuda.allow_tf32, cudnn.allow_tf32), cudnn.benchmark

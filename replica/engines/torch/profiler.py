@@ -1,4 +1,4 @@
-"""PyTorch's profiler: the own time of operators on CPUs, and of kernels on CUDA and ROCm."""
+"""PyTorch's profiler: exclusive times of operators on CPUs and of kernels on CUDA and ROCm."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ OPERATOR_RULES: Rules = (
         r"le|gt|ge|logical|bitwise|isfinite|isnan|floor|ceil|round|sin|cos|erf|cast)",
     ),
 )
-"""PyTorch's operators, and the annotations of autograd and of optimizers."""
+"""Rules for PyTorch's operators and the annotations of autograd and optimizers."""
 
 
 def record(work: Callable[[], None], folder: Path) -> Recording:
-    """Do ``work``, which waits for its end, under the profiler."""
+    """Profile ``work``, a function that waits for the device."""
     on_device = torch.cuda.is_available()
     activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA][:on_device]]
     with profile(activities=activities) as profiler:
@@ -88,7 +88,7 @@ def _device_seconds(events: Iterable[Any]) -> float:
 
 
 def device_launches(events: Iterable[Any]) -> list[Launch]:
-    """Return the executions of kernels by their operators, then those without a known operator."""
+    """Return the executions of kernels with known operators, then those without."""
     events = list(events)
     launches = [
         Launch(kernel.name, event.name, 1, kernel.duration / 1e6)

@@ -1,7 +1,7 @@
-"""Boxes, anchors and proposals: the first stage of a detector of two stages.
+"""Boxes, anchors and proposals: the first stage of a two-stage detector.
 
-Boxes are (..., 4) as (top, left, bottom, right) in pixels. torchvision has operators of the same
-kind, which its wheels have for PyTorch's CUDA builds alone.
+Boxes are (..., 4) as (top, left, bottom, right) in pixels. torchvision has similar operators, but
+only in its wheels for PyTorch's CUDA builds.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from aiperf_hpc.graph import Proposals
 from aiperf_hpc.graph.layers.regions import BOX, RATIOS, Level
 
 MOST_GROWTH = math.log(1000.0 / 16.0)
-"""The logarithm by which a shift changes a side at most, so that no box becomes infinite."""
+"""Maximum logarithm of the change of a side by a shift, so that boxes stay finite."""
 _CHUNK = 1024
 FOREGROUND = 0.5
-"""The least overlap of a region with a true box to belong to it."""
+"""Minimum overlap of a foreground region with its true box."""
 FOREGROUND_SHARE = 4
-"""At most one of so many sampled regions is a foreground region."""
+"""Minimum number of sampled regions per foreground region."""
 
 
 @lru_cache(maxsize=8)
 def anchor_boxes(
     levels: tuple[Level, ...], sizes: tuple[tuple[int, ...], ...], device: torch.device
 ) -> Tensor:
-    """Return the anchors of all levels, (anchors, 4): by level, row, column, size and ratio.
+    """Return the anchors of all levels, (anchors, 4), by level, row, column, size and ratio.
 
     Args:
-        levels: rows, columns and stride of each.
-        sizes: of each level's square anchors; of other ratios they have the same area.
-        device: where they are to be.
+        levels: rows, columns and stride of each level.
+        sizes: side of each level's square anchors; anchors of other ratios have the same area.
+        device: device of the result.
     """
     anchors = [_of_level(level, own) for level, own in zip(levels, sizes, strict=True)]
     return torch.cat(anchors).to(device)
@@ -56,12 +56,12 @@ def _of_level(level: Level, sizes: Sequence[int]) -> Tensor:
 
 
 def areas(boxes: Tensor) -> Tensor:
-    """Return the boxes' areas, (...); none is negative."""
+    """Return the nonnegative areas of boxes, (...)."""
     return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0.0).prod(-1)
 
 
 def pairwise_iou(boxes: Tensor, others: Tensor) -> Tensor:
-    """Return intersection over union of each with each, (boxes, others); 0 of empty ones."""
+    """Return intersection over union of all pairs, (boxes, others); 0 for empty boxes."""
     first = torch.maximum(boxes[:, None, :2], others[None, :, :2])
     last = torch.minimum(boxes[:, None, 2:], others[None, :, 2:])
     shared = (last - first).clamp(min=0.0).prod(-1)
@@ -70,9 +70,9 @@ def pairwise_iou(boxes: Tensor, others: Tensor) -> Tensor:
 
 
 def encode_boxes(boxes: Tensor, anchors: Tensor) -> Tensor:
-    """Return the shifts from anchors to boxes, (..., 4): in sides, and logarithms of them.
+    """Return the shifts from anchors to boxes, (..., 4): in units of sides, and log side ratios.
 
-    Those of empty boxes are finite.
+    Shifts of empty boxes are finite.
     """
     middles, sides = _split(anchors)
     wanted, made = _split(boxes)
@@ -88,22 +88,23 @@ def decode_boxes(anchors: Tensor, shifts: Tensor) -> Tensor:
 
 
 def _split(boxes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return middles and sides; those of empty boxes are very small."""
+    """Return centers and sides; the sides of empty boxes are very small."""
     first, last = boxes[..., :2], boxes[..., 2:]
     return (first + last) / 2.0, (last - first).clamp(min=1e-3)
 
 
 def clip_boxes(boxes: Tensor, height: int, width: int) -> Tensor:
-    """Return the part of boxes inside a sample."""
+    """Return boxes clipped to a sample."""
     most = boxes.new_tensor([height, width, height, width])
     return torch.minimum(boxes.clamp(min=0.0), most)
 
 
 def non_maximum_suppression(boxes: Tensor, overlap: float) -> Tensor:
-    """Return which boxes overlap no kept one before them by more than ``overlap``, bool (boxes,).
+    """Return a mask of boxes that overlap no previous kept box by more than ``overlap``, (boxes,).
 
-    This is greedy suppression, of boxes in descending order of their scores. Each pass settles all
-    boxes whose overlapping predecessors are settled: a few passes for any number of boxes.
+    This is greedy suppression of boxes in descending order of scores. Each pass decides all boxes
+    whose overlapping predecessors are decided, so that a few passes suffice for any number of
+    boxes.
     """
     suppressed = _suppressed(boxes, overlap)
     kept = torch.ones(len(boxes), dtype=torch.bool, device=boxes.device)
@@ -115,7 +116,7 @@ def non_maximum_suppression(boxes: Tensor, overlap: float) -> Tensor:
 
 
 def _suppressed(boxes: Tensor, overlap: float) -> Tensor:
-    """Return which boxes (columns) a kept box (row) suppresses."""
+    """Return a matrix of the boxes (columns) that a kept box (row) suppresses."""
     suppressed = torch.zeros((len(boxes), len(boxes)), dtype=torch.bool, device=boxes.device)
     for first in range(0, len(boxes), _CHUNK):
         part = slice(first, first + _CHUNK)
@@ -124,16 +125,16 @@ def _suppressed(boxes: Tensor, overlap: float) -> Tensor:
 
 
 class GroundTruth(NamedTuple):
-    """The true boxes of a sample."""
+    """True boxes of a sample."""
 
     boxes: Tensor
-    """(boxes, 4), empty where there is none."""
+    """Coordinates, (boxes, 4), padded with empty boxes."""
     classes: Tensor
-    """(boxes,), -1 where there is none."""
+    """Classes, (boxes,), padded with -1."""
 
     @classmethod
     def of(cls, rows: Tensor) -> GroundTruth:
-        """Return those of a sample's rows, (boxes, 5); rows without an area are none."""
+        """Return the true boxes of a sample's rows, (boxes, 5); rows without area are padding."""
         boxes = rows[:, :BOX].float()
         there = (rows[:, BOX] >= 0) & (areas(boxes) > 0.0)
         classes = torch.where(there, rows[:, BOX], -1)
@@ -141,7 +142,7 @@ class GroundTruth(NamedTuple):
 
 
 def text_of(layer: Proposals) -> str:
-    """Return a layer as text: operators and generated code have no other arguments for it."""
+    """Return a layer as text, which operators and generated code accept as an argument."""
     return json.dumps(asdict(layer))
 
 
@@ -151,13 +152,13 @@ def _layer_of(text: str) -> Proposals:
 
 
 def propose(rows: Tensor, truths: Tensor, layer: str, training: bool) -> Tensor:
-    """Return the regions of each sample, float32 (samples, count, 4), empty ones last.
+    """Return the regions of each sample, float32 (samples, count, 4), with empty regions last.
 
     Args:
-        rows: (samples, anchors, 5): a score and four shifts of each.
-        truths: (samples, boxes, 5), read in training alone.
-        layer: the layer, by ``text_of``.
-        training: whether true boxes are added and a mixture is sampled.
+        rows: score and four shifts of each anchor, (samples, anchors, 5).
+        truths: true boxes, (samples, boxes, 5), read only in training.
+        layer: layer as text, from ``text_of``.
+        training: whether to add true boxes and sample foreground and background regions.
     """
     regions: Tensor = _operator(rows.detach(), truths, layer, training)
     return regions
@@ -165,7 +166,7 @@ def propose(rows: Tensor, truths: Tensor, layer: str, training: bool) -> Tensor:
 
 @torch.library.custom_op("aiperf_hpc::propose", mutates_args=())
 def _operator(rows: Tensor, truths: Tensor, layer: str, training: bool) -> Tensor:
-    """As ``propose``. One operator, since the number of comparisons depends on the values."""
+    """Implement ``propose`` as one operator: the number of comparisons depends on the values."""
     return _proposed(_layer_of(layer), rows, truths, training=training)
 
 
@@ -187,7 +188,7 @@ def _proposed(layer: Proposals, rows: Tensor, truths: Tensor, *, training: bool)
 
 
 def _best(layer: Proposals, rows: Tensor, anchors: Tensor, most: int) -> Tensor:
-    """Return a sample's best boxes, after suppression on each level, (boxes, 4)."""
+    """Return a sample's best boxes after suppression on each level, (boxes, 4)."""
     scores, boxes = [], []
     sizes = list(layer.anchors)
     levels = zip(rows.split_with_sizes(sizes), anchors.split_with_sizes(sizes), strict=True)
@@ -203,7 +204,7 @@ def _best(layer: Proposals, rows: Tensor, anchors: Tensor, most: int) -> Tensor:
 
 
 def _sampled(boxes: Tensor, truth: Tensor, count: int) -> Tensor:
-    """Return regions to train on: a quarter at most lie on a true box, the others do not."""
+    """Return regions for training: at most a quarter foreground, the others background."""
     candidates = torch.cat([boxes, truth[areas(truth) > 0.0]])
     on = (pairwise_iou(candidates, truth) >= FOREGROUND).any(1)
     order = torch.randperm(len(candidates), device=boxes.device)

@@ -1,7 +1,7 @@
-"""How the ``torch`` engine computes the layers of a detector; see ``torch.layers``.
+"""Implementation of a detector's layers in the ``torch`` engine; see ``torch.layers``.
 
-Regions are (samples, channels, regions, height, width), in memory with the channels last, so that
-those of all samples are as many images without a copy.
+Regions are (samples, channels, regions, height, width) in channels-last memory, so that the regions
+of all samples can be viewed as images without a copy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from aiperf_hpc.replica.engines.torch.module_code import ModuleCode
 from aiperf_hpc.replica.engines.torch.proposals import areas, propose, text_of
 
 PLACES = 14.0
-"""The least places of a box's side on its level, where there is a finer one (Lin et al. 2017)."""
+"""Minimum side of a box on its level, in positions, if a finer level exists (Lin et al. 2017)."""
 
 
 @builds(NearestResize2D)
@@ -51,7 +51,7 @@ def proposal_rows(
     box_bias: Tensor,
     *levels: Tensor,
 ) -> Tensor:
-    """Return a score and four shifts of each anchor of all levels, (samples, anchors, 5)."""
+    """Return the score and four shifts of each anchor of all levels, (samples, anchors, 5)."""
     rows = []
     for level in levels:
         read = torch.relu_(torch.conv2d(level, shared, shared_bias, 1, 1))
@@ -77,16 +77,16 @@ def _region_align(code: ModuleCode, node: Node, layer: RegionAlign) -> fx.Node:
 
 
 def align(boxes: Tensor, size: int, strides: tuple[int, ...], *levels: Tensor) -> Tensor:
-    """Return boxes' features, (samples, channels, regions, size, size).
+    """Return the features of boxes, (samples, channels, regions, size, size).
 
-    Each is a weighted sum of 16 places, the corners about four points, which a look-up with weights
-    adds up without writing any of them.
+    Each is a weighted sum of 16 positions, the corners around four points. A weighted embedding
+    look-up sums them without storing the individual values.
 
     Args:
-        boxes: (samples, regions, 4), in pixels.
-        size: of what is returned.
-        strides: the pixels from one place of a level to the next.
-        levels: their features, (samples, channels, height, width).
+        boxes: boxes in pixels, (samples, regions, 4).
+        size: height and width of the result.
+        strides: distance in pixels between positions of each level.
+        levels: features of each level, (samples, channels, height, width).
     """
     samples, regions, _ = boxes.shape
     pixels = [level.permute(0, 2, 3, 1).flatten(1, 2) for level in levels]
@@ -115,7 +115,7 @@ def align(boxes: Tensor, size: int, strides: tuple[int, ...], *levels: Tensor) -
 
 
 def _starts(pixels: list[Tensor]) -> list[int]:
-    """Return where each level begins among all places of a sample."""
+    """Return the index of each level's first position among all positions of a sample."""
     starts = [0]
     for level in pixels[:-1]:
         starts.append(starts[-1] + level.shape[1])
@@ -123,7 +123,7 @@ def _starts(pixels: list[Tensor]) -> list[int]:
 
 
 def _level_of(boxes: Tensor, strides: tuple[int, ...]) -> Tensor:
-    """Return the number of each box's level, int64 (samples, regions)."""
+    """Return the index of each box's level, int64 (samples, regions)."""
     places = areas(boxes).sqrt() / (PLACES * strides[0])
     level = torch.log2(places.clamp(min=2.0**-20)).floor()
     return level.clamp(0, len(strides) - 1).long()
@@ -132,17 +132,17 @@ def _level_of(boxes: Tensor, strides: tuple[int, ...]) -> Tensor:
 def _corners(
     first: Tensor, last: Tensor, stride: Tensor, places: Tensor, size: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the two places about each point along an axis, and their weights.
+    """Return the two positions around each point along an axis, and their weights.
 
     Args:
-        first: where boxes begin, in pixels, (samples, regions).
-        last: where they end.
-        stride: the pixels from one place to the next.
-        places: how many there are.
-        size: features along the axis, of two points each.
+        first: start of the boxes in pixels, (samples, regions).
+        last: end of the boxes in pixels, (samples, regions).
+        stride: distance in pixels between positions.
+        places: number of positions.
+        size: number of features along the axis, with two points each.
 
     Returns:
-        Both (samples, regions, 2 size, 2).
+        Positions and weights, both (samples, regions, 2 size, 2).
     """
     points = RegionAlign.samples * size
     shares = (torch.arange(points, device=first.device) + 0.5) / points
@@ -157,9 +157,9 @@ def _corners(
 
 
 def _bags(values: Tensor, size: int) -> Tensor:
-    """Return what belongs to each feature in a row, (features, 16).
+    """Return the values of each feature as a row, (features, 16).
 
-    ``values`` are (samples, regions, 2 size, 2, 2 size, 2): points and corners of both axes.
+    ``values`` are (samples, regions, 2 size, 2, 2 size, 2), with points and corners of both axes.
     """
     split = values.reshape(*values.shape[:2], size, 2, 2, size, 2, 2)
     return split.permute(0, 1, 2, 5, 3, 4, 6, 7).flatten(4).flatten(0, 3)
@@ -171,11 +171,11 @@ def _region_conv2d(code: ModuleCode, node: Node, layer: RegionConv2D) -> fx.Node
 
 
 def convolve_regions(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
-    """Convolve each region by itself: as many images as samples have regions."""
+    """Convolve each region of each sample as an image."""
     samples, regions = x.shape[0], x.shape[2]
     images, side = x.movedim(2, 1).flatten(0, 1), kernel.shape[-1]
     if side == 1 and stride > 1:
-        # What a stride leaves out is not read; oneDNN may write beyond its memory over it.
+        # The strided view skips unused pixels, and avoids oneDNN's overrun (``overruns_onednn``).
         images, stride = images[:, :, ::stride, ::stride], 1
     made = torch.conv2d(images, kernel, None, stride, side // 2)
     return made.view(samples, regions, *made.shape[1:]).movedim(1, 2)
@@ -187,7 +187,7 @@ def _region_average(code: ModuleCode, node: Node, layer: RegionAverage) -> fx.No
 
 
 def average_of_regions(x: Tensor) -> Tensor:
-    """Return means over height and width, (samples, regions, channels)."""
+    """Return the means over height and width, (samples, regions, channels)."""
     return x.mean((3, 4)).movedim(1, 2)
 
 
@@ -197,7 +197,7 @@ def _region_flatten(code: ModuleCode, node: Node, layer: RegionFlatten) -> fx.No
 
 
 def flatten_regions(x: Tensor) -> Tensor:
-    """Return each region as a vector with the channels last, (samples, regions, features)."""
+    """Return each region as a vector in channels-last order, (samples, regions, features)."""
     return x.movedim(1, -1).flatten(2)
 
 
@@ -208,7 +208,7 @@ def _positionwise_dense(code: ModuleCode, node: Node, layer: PositionwiseDense) 
 
 
 def positionwise_dense(x: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
-    """Return x @ kernel + bias of each vector, (samples, vectors, units)."""
+    """Return ``x @ kernel + bias`` for each vector, (samples, vectors, units)."""
     return torch.addmm(bias, x.flatten(0, 1), kernel).view(*x.shape[:2], -1)
 
 
@@ -218,5 +218,5 @@ def _detector(code: ModuleCode, node: Node, layer: Detector) -> fx.Node:
 
 
 def behind_each_other(*parts: Tensor) -> Tensor:
-    """Return all of each sample, float32 (samples, numbers): boxes need all their digits."""
+    """Return all values of each sample in float32, which boxes need, (samples, numbers)."""
     return torch.cat([part.flatten(1).float() for part in parts], 1)
