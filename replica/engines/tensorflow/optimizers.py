@@ -144,7 +144,7 @@ class Optimizer:
 
 
 class SGD(Optimizer):
-    """``m = momentum * m - rate * g``, ``w += m`` in one kernel, followed by weight decay."""
+    """``m = momentum * m - rate * g``, ``w += m`` in one kernel; weight decay is applied before."""
 
     slot_names = ("momentum",)
     counts_steps = False

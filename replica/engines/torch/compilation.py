@@ -73,7 +73,7 @@ class LoadingBackend:
             self._only = False
 
     def __call__(self, module: fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
-        # Imported here because the import takes a second and is only needed to compile.
+        # Imported here because the import needs a second and is only required to compile.
         from torch._dynamo.backends.registry import lookup_backend
 
         (output,) = module.graph.find_nodes(op="output")

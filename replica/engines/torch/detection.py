@@ -41,7 +41,7 @@ Quality = Callable[[Tensor, Targets], Sequence[Tensor]]
 ANCHORS = 256
 """Number of sampled anchors per sample for the first stage's loss."""
 POSITIVE, NEGATIVE = 0.7, 0.3
-"""Minimum overlap of positive anchors with a true box, and limit of that of negative anchors."""
+"""Overlap of an anchor with a true box: minimum if positive, upper limit if negative."""
 HUBER = 1.0 / 9.0
 """Threshold between squares and absolute values in Huber's loss."""
 SCALES = (10.0, 10.0, 5.0, 5.0)

@@ -64,7 +64,7 @@ class BucketHooks:
     def active(
         self, flat: Tensor, views: Sequence[Tensor], ready: Callable[[Buffer], None]
     ) -> Iterator[None]:
-        """Deliver the gradients of a backward pass in the block by a flat buffer."""
+        """Deliver the gradients of a backward pass in the block through a flat buffer."""
         self._flat, self._views, self._ready = flat, views, ready
         self._final: list[list[tuple[int, Tensor]]] = [[] for _ in self._buckets]
         self._next = 0

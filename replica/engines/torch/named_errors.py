@@ -1,4 +1,4 @@
-"""Conversion of PyTorch's errors to those of this package, in one line each."""
+"""Conversion of PyTorch's errors to this package's errors, in one line each."""
 
 from __future__ import annotations
 

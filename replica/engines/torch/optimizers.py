@@ -78,9 +78,9 @@ class FlatOptimizer(torch.optim.Optimizer):
         """Create the parts of the state other than the slots."""
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group without importing PyTorch's compiler, as the overridden method does.
+        """Add a group as the overridden method does, but without importing PyTorch's compiler.
 
-        The import takes a second, and optimizers are not compiled.
+        The import needs a second, and optimizers are not compiled.
         """
         unwrap(torch.optim.Optimizer.add_param_group)(self, param_group)
 
