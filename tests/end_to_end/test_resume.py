@@ -90,7 +90,7 @@ def test_a_run_goes_on_after_a_power_cut_and_its_clock_never_stopped(live_run: S
     restarts = json.loads(aiperf("report", run.paths.root, "--json").stdout)["restarts"]
     assert [restart["who"] for restart in restarts][0] == "primary"
     assert {restart["who"] for restart in restarts} == {"primary", "r0", "r1"}
-    assert all("went on with" in r["what"] for r in restarts if r["who"] != "primary")
+    assert all("resumed" in r["what"] for r in restarts if r["who"] != "primary")
 
 
 def test_a_run_whose_replica_lost_its_folder_is_scored_and_reported(live_run: Start) -> None:
