@@ -1,1 +1,1 @@
-"""``aiperf analyze``: the measures of the field's benchmarks, on our runs and on public logs."""
+"""``aiperf analyze``: metrics of published benchmarks, computed from runs and public logs."""

@@ -1,4 +1,4 @@
-"""All metrics of all entries: each entry's own, and the sections that compare several entries."""
+"""All metrics of all entries, and the sections that compare several entries."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Section(NamedTuple):
     """A comparison of several entries on one subject."""
 
     name: str
-    """Its key in JSON."""
+    """Key of the section in JSON."""
     title: str
     compare: Callable[[Sequence[Entry], Options], Value]
-    """Raises NotMeasuredError if no entry carries what it needs."""
+    """Computes the section. Raises NotMeasuredError if no entry has the required data."""
     tables: Callable[[Any], Iterable[Table]]
-    """Its value for people."""
+    """Returns the tables of the section's value."""
 
 
 class EntryMetrics(Value):
@@ -53,9 +53,9 @@ class EntryMetrics(Value):
     entry: str
     measures: dict[str, Aggregate]
     missing: dict[str, str]
-    """Why each of the other metrics is missing."""
+    """Reason why each of the other metrics is missing."""
     valid: bool = True
-    """Whether the benchmark's rules admit a result of so many failed trainings."""
+    """Whether the benchmark's rules permit a result with this number of failed trainings."""
     problems: tuple[str, ...] = ()
     """Violations of the benchmark's rules."""
 
@@ -65,10 +65,10 @@ class Analysis(Value):
 
     entries: tuple[Entry, ...]
     measures: tuple[EntryMetrics, ...]
-    """Of each entry, in their order."""
+    """Metrics of each entry, in the order of the entries."""
     sections: dict[str, SerializeAsAny[Value]]
     missing: dict[str, str]
-    """Why each of the other sections is missing."""
+    """Reason why each of the other sections is missing."""
     unreadable: tuple[Unreadable, ...]
 
 
@@ -102,7 +102,7 @@ SECTIONS: tuple[Section, ...] = (
 
 
 def analyze(logs: ReadResult, options: Options) -> Analysis:
-    """Compute every metric and every section of the logs that were read."""
+    """Compute every metric and every section from the logs."""
     entries = tuple(with_target(entry, options) for entry in logs.entries)
     sections, missing = measured_each(
         SECTIONS, lambda section: (section.name, section.compare(entries, options))
@@ -119,7 +119,7 @@ def analyze(logs: ReadResult, options: Options) -> Analysis:
 def with_target(entry: Entry, options: Options) -> Entry:
     """Return an entry with the user's target in place of the benchmark's own.
 
-    It is the only place that replaces targets: all metrics and sections read what logs have then.
+    This is the only place that replaces targets; all metrics and sections read them from the logs.
     """
     targets = qualities_for(options.targets, entry.benchmark)
     if not targets:
@@ -134,7 +134,7 @@ def with_target(entry: Entry, options: Options) -> Entry:
 
 
 def document(analysis: Analysis) -> Iterator[str]:
-    """Yield the parts of an analysis as JSON, without the training curves, which sources have."""
+    """Yield the parts of an analysis as JSON, without the training curves."""
     lists = {
         "entries": map(_entry_document, analysis.entries),
         "measures": (of.model_dump(mode="json") for of in analysis.measures),
@@ -150,7 +150,7 @@ def _entry_document(entry: Entry) -> dict[str, Any]:
 
 
 def metrics_of(entry: Entry) -> EntryMetrics:
-    """Compute every metric of an entry's trainings, and aggregate each over the scored ones."""
+    """Compute every metric of an entry's trainings and aggregate it over the scored trainings."""
     scored = scored_runs(entry)
     measures: dict[str, Aggregate] = {}
     missing: dict[str, str] = {}
@@ -182,12 +182,12 @@ def _aggregate(values: Sequence[float | None], runs: tuple[int, ...]) -> Aggrega
 
 
 def notes_on(entry: Entry, of: EntryMetrics) -> list[str]:
-    """Return the problems of an entry: by the rules, of its own, and of its logs."""
+    """Return the problems of an entry: rule violations, then problems of the entry and its logs."""
     return [*of.problems, *entry.problems, *_log_problems(entry)]
 
 
 def _log_problems(entry: Entry) -> Iterator[str]:
-    """Yield the problems of logs, the files that share a problem together."""
+    """Yield the problems of logs, grouping files with the same problem."""
     files: dict[str, list[str]] = {}
     for log in entry.logs:
         for problem in log.problems:

@@ -1,4 +1,4 @@
-"""One machine on one sheet: the figures of five benchmarks, from its own runs."""
+"""Machine card: one page with a machine's figures for five benchmarks, from its own runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from aiperf_hpc.results.views.resources import Resources, counted
 from aiperf_hpc.trial import Value
 
 SECONDS = {"s": 1.0, "min": 60.0}
-"""Seconds of a unit of time."""
+"""Seconds per unit of time."""
 
 
 class Figure(Value):
@@ -34,22 +34,22 @@ class Figure(Value):
 
     name: str
     value: str
-    """As people read it; empty where it was not measured."""
+    """Formatted value; empty if it was not measured."""
     workload: str
-    """Of whose runs it is: those of another cannot be compared with them; empty without a value."""
+    """Workload of the figure, which is comparable only within a workload; empty without a value."""
     detail: str
-    """Of which run or runs it is; or why it was not measured."""
+    """Names of the measured runs, or the reason why there is no value."""
 
 
 class BenchmarkFigures(Value):
-    """The figures of one benchmark, each of every workload that has it."""
+    """The figures of one benchmark, for every workload with such a figure."""
 
     benchmark: str
     figures: tuple[Figure, ...]
 
 
 class Card(Value):
-    """The sheet."""
+    """The card of a machine."""
 
     machine: str
     resources: Resources | None
@@ -57,12 +57,12 @@ class Card(Value):
     framework: tuple[str, ...]
     runs: tuple[str, ...]
     invalid: tuple[str, ...]
-    """Why runs are no official results of AIPerf, a line for each reason."""
+    """Reasons why runs are not official AIPerf results, one line per reason."""
     benchmarks: tuple[BenchmarkFigures, ...]
 
     @property
     def unofficial(self) -> str:
-        """Which rules its runs violate, for people; empty if they violate none."""
+        """Text that lists the rules violated by its runs; empty if there are none."""
         rules = dict.fromkeys(reason.partition(": ")[0] for reason in self.invalid)
         return f"{counted(len(rules), 'rule')} violated ({', '.join(rules)})" if rules else ""
 
@@ -75,26 +75,26 @@ class _Runs(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    """A figure that one run or several have for a workload."""
+    """A figure of one or several runs of a workload."""
 
     order: float
-    """The card has the candidate of the highest order, of equals the first."""
+    """Sort key: the card shows the candidate with the highest order, or the first of equals."""
     value: str
     detail: str
 
 
 class _Source(NamedTuple):
-    """What the figures are taken from."""
+    """Sources of the figures."""
 
     analysis: Analysis
     workloads: tuple[_Runs, ...]
 
 
 def make_card(analysis: Analysis) -> Card:
-    """Put the figures of a machine's runs on one sheet.
+    """Return the card of a machine from the figures of its runs.
 
     Raises:
-        UsageError: there is no run among what was analysed, or the runs are of several machines.
+        UsageError: the analysis contains no run, or runs of several machines.
     """
     entries = [entry for entry in analysis.entries if entry.format == "aiperf"]
     if not entries:
@@ -188,7 +188,7 @@ BENCHMARKS: Mapping[str, Callable[[_Source], Iterator[Figure]]] = {
 
 
 def _best_of(source: _Source, name: str, best: Callable[..., str]) -> Iterator[Figure]:
-    """Yield the best run's value of a metric for each workload, or why there is none at all."""
+    """Yield the best run's value of a metric per workload, or the reason why there is none."""
     runs = frozenset[str]().union(*(each.names for each in source.workloads))
     of_runs = any_of(e.system.device for e in source.analysis.entries if e.name in runs)
     (metric,) = (each.counted_by(of_runs) for each in METRICS if each.name == name)
@@ -202,7 +202,7 @@ def _best_of(source: _Source, name: str, best: Callable[..., str]) -> Iterator[F
 def _best_figure(
     source: _Source, title: str, quantity: Quantity, best: Callable[..., str]
 ) -> Iterator[Figure]:
-    """Yield the best run's headline figure for each workload, or that no run has it."""
+    """Yield the best run's headline figure per workload, or a line that no run has it."""
     figures = ((entry.name, entry.figures.get(quantity.name)) for entry in source.analysis.entries)
     known = {run: value for run, value in figures if value is not None}
     missing = "no run that has ended has it"
@@ -217,7 +217,7 @@ def _best(
     text: Callable[[float], str],
     missing: str,
 ) -> Iterator[Figure]:
-    """Yield the best of the runs' values for each workload, or why there is none at all."""
+    """Yield the best value of the runs per workload, or the reason why there is none."""
     for workload, names in workloads:
         if own := [run for run in known if run in names]:
             run = best(own, key=known.__getitem__)
@@ -238,7 +238,7 @@ def _from(
     name: str,
     candidates: Callable[[Any, _Runs], Iterator[_Candidate]],
 ) -> Iterator[Figure]:
-    """Yield a section's best figure for each workload, or why there is none at all."""
+    """Yield a section's best figure per workload, or the reason why there is none."""
     value = source.analysis.sections.get(section)
     found = {
         runs.workload: best
@@ -315,7 +315,7 @@ def _ratio(found: Communication, runs: _Runs) -> Iterator[_Candidate]:
 
 
 def _speed_up(field: str, found: Communication, runs: _Runs) -> Iterator[_Candidate]:
-    """Yield a speed-up of the largest scale of each comparison against the smallest."""
+    """Yield the speed-up from the smallest to the largest scale of each comparison."""
     for each in found.speed_ups:
         base, most = each.points[0], each.points[-1]
         value = getattr(most, field)
@@ -342,7 +342,7 @@ def _price_index(found: CostToAccuracy, runs: _Runs) -> Iterator[_Candidate]:
 
 
 def lines(card: Card, columns: int = WIDTH) -> Iterator[str]:
-    """Yield the sheet as lines of text."""
+    """Yield the card as lines of text."""
     yield card.machine
     size = "" if card.resources is None else card.resources.line
     facts = (size, *card.framework, counted(len(card.runs), "run"))

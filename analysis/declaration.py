@@ -1,8 +1,8 @@
-"""What an entry changed of a benchmark, declared layer by layer and checked by its level's rules.
+"""Declaration of an entry's changes to a benchmark, per layer, checked by the rules of its level.
 
-HPC AI500 V2.0 (Jiang et al. 2020, arXiv:2007.00279) sees an HPC AI system as nine layers, and
-compares systems at three levels, each of which says which layers may be changed.
-docs/decisions/valid_flops.md has the rules as they are read here.
+HPC AI500 V2.0 (Jiang et al. 2020, arXiv:2007.00279) divides an HPC AI system into nine layers and
+compares systems at three levels, each of which permits changes to certain layers.
+docs/decisions/valid_flops.md explains this reading of the rules.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ LayerName = Literal[
 ]
 MOST_BYTES = 1024 * 1024
 LAYERS: tuple[LayerName, ...] = get_args(LayerName)
-"""From layer 1, the machine, to layer 9, what all entries have in common."""
+"""Layers from 1, the machine, to 9, which is common to all entries."""
 
 Parts = frozenset[str] | None
-"""What of a layer may be changed; None: all of it."""
+"""Parts of a layer that may be changed; None for the whole layer."""
 
 _HARDWARE: dict[LayerName, Parts] = {
     "hardware": None,
@@ -48,17 +48,17 @@ OPEN: dict[Level, dict[LayerName, Parts]] = {
     "system": {**_HARDWARE, "framework": None, "programming_model": None, "implementation": None},
     "free": dict.fromkeys(LAYERS[:-1]),
 }
-"""The layers that each level leaves open. The others must be as the benchmark has them."""
+"""Layers that each level permits to change. The others must match the benchmark."""
 
 
 class Layer(Value):
-    """Whether one layer was changed, and what of it."""
+    """Changes to one layer, if any."""
 
     changed: bool
     what: str | None = Field(None, min_length=1)
-    """In words: required of a changed layer, absent for any other."""
+    """Description of the change; required for a changed layer, absent otherwise."""
     parts: tuple[str, ...] = ()
-    """What of the layer was changed, where the level opens only parts of it."""
+    """Changed parts of the layer, if the level permits only some."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Layer:
@@ -70,11 +70,11 @@ class Layer(Value):
 
 
 class Declaration(Value):
-    """What an entry changed, by layers, and the level that it claims."""
+    """Changes of an entry per layer, and the level that it claims."""
 
     level: Level
     entry: str | None = None
-    """The entry that it speaks of; None: of all that are analysed."""
+    """Name of the declared entry; None for all analyzed entries."""
     layers: dict[LayerName, Layer]
 
     @field_validator("layers")
@@ -97,7 +97,7 @@ def read_declaration(path: Path) -> Declaration:
     """Read a declaration from YAML.
 
     Raises:
-        UsageError: it cannot be read, is incomplete, or breaks the rules of its level.
+        UsageError: the file cannot be read, is incomplete, or violates the rules of its level.
     """
     try:
         return yaml_model(path, Declaration, MOST_BYTES)
@@ -106,7 +106,7 @@ def read_declaration(path: Path) -> Declaration:
 
 
 def _check(level: Level, name: LayerName, layer: Layer) -> None:
-    """Raise ValueError where a level does not allow a change."""
+    """Raise ValueError if the level does not permit a change."""
     number = LAYERS.index(name) + 1
     if name not in OPEN[level]:
         allowed = next((other for other in get_args(Level) if name in OPEN[other]), None)

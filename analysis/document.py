@@ -1,4 +1,4 @@
-"""What is analysed as JSON, whatever names logs and files have."""
+"""JSON output of analyses, for arbitrary names of logs and files."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ _ENCODER = json.JSONEncoder(indent=1)
 
 
 def as_json(values: Mapping[str, Any]) -> str:
-    """Return a document of plain values in ASCII.
+    """Return a document as JSON-compatible values in ASCII.
 
-    Pydantic's own writer refuses names of files that are no text, and halves of characters, which
-    JSON may escape. As it does, this writes NaN and infinities as text, which JSON can hold.
+    Pydantic's own writer rejects file names that are not valid text, and lone surrogates, which
+    JSON may escape. Like Pydantic, this function writes NaN and infinities as strings.
     """
     return "".join(json_parts(values))
 
 
 def json_parts(values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the text of a document, part by part: an iterator among its values is a list.
+    """Yield the text of a document in parts; an iterator among its values is written as a list.
 
-    What that gives is written as soon as it is given, so that a large document is never whole.
+    Each item is written immediately, so that a large document is never entirely in memory.
     """
     return _parts(values, "\n")
 
 
 def _parts(value: object, line_end: str) -> Iterator[str]:
-    """Yield the text of one value; ``line_end`` has the spaces of the level that it is on."""
+    """Yield the text of one value; ``line_end`` includes the indentation of its level."""
     if isinstance(value, Iterator):
         yield from _items((("", each) for each in value), "[]", line_end)
     elif isinstance(value, Mapping) and any(isinstance(one, Iterator) for one in value.values()):

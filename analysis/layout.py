@@ -1,4 +1,4 @@
-"""Tables and paragraphs on a terminal, within the width of its window."""
+"""Layout of tables and paragraphs within the width of the terminal."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from aiperf_hpc.results.table import Table
 from aiperf_hpc.streams import cut, width, without_controls
 
 WIDTH = 100
-"""Columns where there is no window."""
+"""Default width in columns without a terminal."""
 LEAST_WIDTH = 40
-"""Fewer are not laid out for."""
+"""Minimum width in columns."""
 GAP = "  "
 NAME, LEAST_NAME = 0.4, 0.25
-"""The share of the window that names have at least, and the one that will do where all other
-columns fit beside them then."""
+"""Minimum fraction of the width for names, and the reduced fraction that is acceptable if all other
+columns then fit."""
 LEAST_WORDS = 20
-"""The columns to which those of words may be narrowed."""
+"""Minimum width of text columns."""
 
 
 def tables_as_lines(tables: Iterable[Table], columns: int = WIDTH) -> Iterator[str]:
-    """Yield the lines of tables, each below its title and above its remarks."""
+    """Yield the lines of tables, each with its title above and its remarks below."""
     room = max(columns, LEAST_WIDTH)
     for table in tables:
         indent = 4 if table.title else 2
@@ -33,7 +33,7 @@ def tables_as_lines(tables: Iterable[Table], columns: int = WIDTH) -> Iterator[s
 
 
 def wrapped(text: str, columns: int = WIDTH, indent: int = 2) -> Iterator[str]:
-    """Yield a paragraph within the width, its lines after the first set in further."""
+    """Yield the lines of a wrapped paragraph with a hanging indent."""
     yield from textwrap.wrap(
         text,
         max(columns, LEAST_WIDTH),
@@ -44,7 +44,7 @@ def wrapped(text: str, columns: int = WIDTH, indent: int = 2) -> Iterator[str]:
 
 
 def shortened(name: str, columns: int) -> str:
-    """Return a name cut in its middle, so that its benchmark and scenario stay."""
+    """Return a name shortened in the middle, which preserves its benchmark and scenario."""
     if width(name) <= columns:
         return name
     tail = columns // 2
@@ -59,14 +59,14 @@ def _remarks(table: Table) -> Iterator[str]:
 
 
 class _Column(NamedTuple):
-    """One column: its head and its cells, each in lines."""
+    """One column: the lines of its head and of each cell."""
 
     width: int
     cells: tuple[tuple[str, ...], ...]
     left: bool
 
     def line(self, row: int, line: int) -> str:
-        """Return a line of a cell, as wide as the column."""
+        """Return a line of a cell, padded to the width of the column."""
         cell = self.cells[row]
         text = cell[line] if 0 <= line < len(cell) else ""
         space = " " * (self.width - width(text))
@@ -74,7 +74,7 @@ class _Column(NamedTuple):
 
 
 def _rows(table: Table, room: int) -> Iterator[str]:
-    """Yield head and rows; columns that have no room beside the others stand below them."""
+    """Yield head and rows; columns that do not fit beside the others follow below them."""
     if not table.rows:
         return
     rows = [table.columns, *table.rows[: table.brief]]
@@ -92,13 +92,13 @@ def _one_line(text: str) -> str:
 def _columns(
     texts: Sequence[Sequence[str]], left: set[int], room: int, *, words: bool
 ) -> list[_Column]:
-    """Return the columns, those of words and then the names narrowed where they are too wide.
+    """Return the columns; if too wide, text columns and then names are narrowed.
 
     Args:
-        texts: the cells of each, below their heads.
-        left: the places of those that begin to the left.
-        room: columns of the terminal for all of them.
-        words: whether names are words, which are broken into lines, and not shortened.
+        texts: cells of each column, after its head.
+        left: indices of the left-aligned columns.
+        room: available width in terminal columns.
+        words: whether names are text, which is wrapped instead of shortened.
     """
     widths = [max(map(width, texts[0])), *map(_natural, texts[1:])]
     excess = sum(widths) + len(GAP) * (len(widths) - 1) - room
@@ -121,7 +121,7 @@ def _name_lines(name: str, columns: int, *, words: bool) -> tuple[str, ...]:
 
 
 def _natural(cells: Sequence[str]) -> int:
-    """Return the width of a column whose head may be broken once or twice, between words."""
+    """Return the width of a column whose head may be wrapped into two or three lines."""
     return max(1, _longest_word(cells[0]), -(-width(cells[0]) // 2), *map(width, cells[1:]))
 
 
@@ -130,7 +130,7 @@ def _longest_word(text: str) -> int:
 
 
 def _name_width(cells: Sequence[str], fitting: int, room: int, *, words: bool) -> int:
-    """Return the width of names: what lets all other columns fit if that can be read, or more."""
+    """Return the width of names: the width left by the other columns if legible, or more."""
     if words:
         return min(max(map(width, cells)), max(fitting, LEAST_WORDS, *map(_longest_word, cells)))
     if fitting >= _least_name(cells, int(LEAST_NAME * room)):
@@ -139,7 +139,7 @@ def _name_width(cells: Sequence[str], fitting: int, room: int, *, words: bool) -
 
 
 def _least_name(cells: Sequence[str], least: int) -> int:
-    """Return how narrow names may be shortened, below their head, and still differ."""
+    """Return the minimum width at which shortened names are still different."""
     head, *names = cells
     wide = max(map(width, cells))
     least = max(least, width(head))
@@ -156,7 +156,7 @@ def _column(texts: Sequence[str], size: int, left: bool) -> _Column:
 
 
 def _blocks(name: _Column, others: Sequence[_Column], room: int) -> Iterator[tuple[_Column, ...]]:
-    """Yield columns that have room side by side, each time behind the names."""
+    """Yield groups of columns that fit side by side, each after the names."""
     block = [name]
     used = name.width
     for column in others:
@@ -169,7 +169,7 @@ def _blocks(name: _Column, others: Sequence[_Column], room: int) -> Iterator[tup
 
 
 def _lines(block: Sequence[_Column], row: int) -> Iterator[str]:
-    """Yield the lines of a row; heads stand at the foot of theirs."""
+    """Yield the lines of a row; heads are aligned at the bottom."""
     height = max(len(column.cells[row]) for column in block)
     for line in range(height):
         text = GAP.join(

@@ -1,4 +1,4 @@
-"""A metric of a training, and the error of a source that does not carry what a metric needs."""
+"""Metrics of trainings, and the error if a source lacks the data for a metric."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class NotMeasuredError(AIPerfError):
-    """The source does not carry what a metric needs; the message states what is missing."""
+    """The source lacks data for a metric; the message states the missing data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,28 +28,28 @@ class Metric:
     name: str
     title: str
     unit: str
-    """As printed; empty for a pure number."""
+    """Unit as printed; empty for a pure number."""
     definition: str
-    """A sentence for the documentation and the page."""
+    """Description in one sentence for the documentation and the page."""
     source: str
-    """The paper or rules that define it, with equation, section or table."""
+    """Paper or rules that define the metric, with equation, section or table."""
     compute: Callable[[TrainingLog], float]
-    """Raises NotMeasuredError."""
+    """Computes the metric of a training. Raises NotMeasuredError."""
     si: bool = False
-    """Whether its unit takes SI prefixes: GOPS."""
+    """Whether the unit is printed with SI prefixes, such as GOPS."""
 
     def counted_by(self, device: str) -> Metric:
-        """Return the metric with the device of its trainings in title and unit."""
+        """Return the metric with the trainings' device in title and unit."""
         title, unit = (s.replace(ACCELERATOR, device) for s in (self.title, self.unit))
         return replace(self, title=title, unit=unit)
 
     @property
     def suffix(self) -> str:
-        """The unit behind a formatted value; empty if that has it."""
+        """Unit after a formatted value; empty if the value includes it."""
         return f" {self.unit}" if self.unit and not self.si else ""
 
     def formatted(self, value: float) -> str:
-        """Return a value for people; with its unit if that has a prefix."""
+        """Return a formatted value, with its unit if that has a prefix."""
         return si(value, self.unit) if self.si else number(value)
 
 
@@ -57,22 +57,22 @@ class Aggregate(Value):
     """A metric over the trainings of an entry."""
 
     mean: float
-    """Over the scored trainings."""
+    """Mean over the scored trainings."""
     deviation: float | None
-    """Sample standard deviation over the scored trainings; None of fewer than two."""
+    """Sample standard deviation over the scored trainings; None for fewer than two."""
     values: tuple[float | None, ...]
-    """Of each training, in their order; None where it was not measured."""
+    """Value of each training, in the order of the trainings; None if it was not measured."""
     kept: tuple[int, ...]
     """Indices in ``values`` of the scored trainings."""
 
 
 def plus_minus(mean: float, deviation: float | None, text: Callable[[float], str]) -> str:
-    """Return a mean with its deviation, if it has one."""
+    """Return a formatted mean, with its standard deviation if there is one."""
     return text(mean) if deviation is None else f"{text(mean)} ± {text(deviation)}"
 
 
 def measured(compute: Callable[[], T]) -> tuple[T | None, str]:
-    """Return a value and no reason, or None and why it cannot be measured."""
+    """Return a value and None, or None and the reason why it cannot be measured."""
     try:
         return compute(), ""
     except NotMeasuredError as error:
@@ -85,7 +85,7 @@ def measured_each(
     name: Callable[[K], str] = attrgetter("name"),
     errors: type[AIPerfError] = NotMeasuredError,
 ) -> tuple[list[T], dict[str, str]]:
-    """Return the value of each item that has one and, by name, why the others have none."""
+    """Return the measured values, and by name the reasons why the other items have none."""
     values: list[T] = []
     missing: dict[str, str] = {}
     for item in items:

@@ -1,8 +1,8 @@
-"""The trainings of a run as result logs of MLPerf HPC, which its own checker reads.
+"""Export of a run's trainings as MLPerf HPC result logs, which MLPerf's own checker accepts.
 
-A log is a training: its start, each epoch with the evaluation in it, and whether the target was
-reached. What was not done is not claimed: ``cache_clear`` is false. What the run's end cut has no
-log. [mlcommons/logging: mlperf_logging/mllog, compliance_checker/hpc_3.0.0]
+A log describes one training: its start, each epoch with its evaluation, and whether the target was
+reached. ``cache_clear`` is false because caches are not cleared. A training that the run's end
+interrupted has no log. [mlcommons/logging: mlperf_logging/mllog, compliance_checker/hpc_3.0.0]
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from aiperf_hpc.workloads.registry import workload_of
 
 
 def write_logs(run: Path, folder: Path) -> list[Path]:
-    """Write ``result_0.txt`` and so on, the trainings in the order of their start.
+    """Write ``result_0.txt`` and so on, one log per training, in the order of their starts.
 
     Args:
-        run: a run directory.
-        folder: a new or empty one.
+        run: path of a run directory.
+        folder: path of a new or empty folder.
 
     Raises:
-        UsageError: the run's workload is none of MLPerf HPC's, none of its trainings has ended, or
-            the folder has something in it.
-        RunDirectoryError: it is no run directory, or the folder cannot be written.
+        UsageError: MLPerf HPC does not have the run's workload, no training has ended, or
+            the folder is not empty.
+        RunDirectoryError: ``run`` is not a run directory, or the folder cannot be written.
     """
     view = RunView(RunPaths(run))
     view.refresh()
@@ -63,13 +63,13 @@ def _texts(view: RunView, run: Path) -> Iterator[str]:
 
 
 def _lines(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[str]:
-    """Yield a training's lines by their time: a later attempt of its replica stages in its run."""
+    """Yield a training's lines by time; a later attempt of its replica stages within the run."""
     for event in sorted(_events(view, workload, log), key=itemgetter(0)):
         yield event_line(*event)
 
 
 Event = tuple[float, str, str, object, dict[str, object] | None]
-"""UTC seconds of an event, and the kind, key, value and metadata of its line."""
+"""Time of an event in UTC seconds, and the kind, key, value and metadata of its line."""
 
 
 def _events(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[Event]:
@@ -123,6 +123,6 @@ def _settings(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[t
 
 
 def _accelerators(view: RunView) -> int:
-    """Return how many accelerators the first node that was described has; 0 for none."""
+    """Return the number of accelerators of the first described node."""
     started = (replica.started for replica in view.history.replicas.values())
     return next((len(each.machine.accelerators) for each in started if each is not None), 0)

@@ -1,4 +1,4 @@
-"""What a user chooses about an analysis."""
+"""User options of an analysis."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from aiperf_hpc.trial import Value
 
 
 class Qualities(Value):
-    """Qualities that a user names: thresholds, or a target."""
+    """Qualities given by the user: thresholds or a target."""
 
     benchmark: str | None
-    """Of which benchmark; None where there is only one."""
+    """Name of the benchmark; None if there is only one."""
     values: tuple[float, ...]
 
 
 class Options(Value):
-    """What a user chooses about an analysis."""
+    """User options of an analysis."""
 
     accelerators: int | None = None
-    """Of each training whose source does not say how many it had."""
+    """Number of accelerators of each training whose source does not state it."""
     thresholds: tuple[Qualities, ...] = ()
-    """In place of a range around the target."""
+    """Thresholds that replace the default range around the target."""
     targets: tuple[Qualities, ...] = ()
-    """In place of the benchmark's own, one value each."""
+    """Targets that replace those of the benchmarks, one value each."""
     prices: PriceTable | None = None
     scales: tuple[int, ...] = ()
-    """Numbers of accelerators that scaling studies predict for; none: a few beyond the largest."""
+    """Numbers of accelerators to predict for; by default, a few beyond the largest."""
     vflops_exponent: int | None = Field(None, ge=1)
-    """n of Valid FLOPS; None: HPC AI500's by the kind of problem."""
+    """Exponent n of Valid FLOPS; None for HPC AI500's value for the kind of problem."""
     declarations: tuple[Declaration, ...] = ()
-    """What entries changed of their benchmarks."""
+    """Declared changes of entries to their benchmarks."""
     precision: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.01
-    """To what share of itself a mean over repeated runs, or a run's score, is to be known."""
+    """Requested relative precision of a mean over repeated runs, and of a run's score."""
     peaks: Path | None = None
-    """A file of ``aiperf peaks``, of the machine of all runs; None: each run's own."""
+    """Path of a peaks file for the machine of all runs; None to use the file of each run."""
 
 
 def qualities(option: str, text: str) -> Qualities:
-    """Return what ``[BENCHMARK=]A,B,...`` says.
+    """Parse ``[BENCHMARK=]A,B,...``.
 
     Raises:
-        UsageError: a quality is no finite number.
+        UsageError: a quality is not a finite number.
     """
     benchmark, equals, numbers = text.rpartition("=")
     try:
@@ -63,7 +63,7 @@ def qualities(option: str, text: str) -> Qualities:
 
 
 def target(text: str) -> Qualities:
-    """Return what ``[BENCHMARK=]A`` says. Raises UsageError: it is not one finite number."""
+    """Parse ``[BENCHMARK=]A``. Raises UsageError if the value is not one finite number."""
     named = qualities("--target", text)
     if len(named.values) != 1:
         raise UsageError(f"--target {text}: one target a benchmark; several are --thresholds")

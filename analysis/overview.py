@@ -1,4 +1,4 @@
-"""The entries of an analysis, each with its own measures, as tables."""
+"""Tables of the entries of an analysis with their metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLACES = {"inside": "inside the run", "outside": "outside the run", "both": "ins
 
 
 def entry_table(entry: Entry, of: EntryMetrics) -> Table:
-    """Return one entry: its measures, and what is missing and wrong."""
+    """Return the table of one entry: its metrics, missing metrics and problems."""
     measures = _counted_by(entry.system.device)
     rows = tuple(
         _row(metric, of.measures[metric.name]) for metric in measures if metric.name in of.measures
@@ -43,7 +43,7 @@ def _figure(metric: Metric, aggregate: Aggregate) -> str:
 
 
 def facts_of(entry: Entry) -> Iterator[str]:
-    """Yield what an entry is."""
+    """Yield the description of an entry."""
     system = entry.system
     trainings = f"{len(entry.logs)} training{'s' * (len(entry.logs) != 1)}"
     machine = None if system.resources is None else system.resources.line
@@ -57,7 +57,7 @@ def facts_of(entry: Entry) -> Iterator[str]:
 
 
 def _rules(entry: Entry) -> Iterator[str]:
-    """Yield by which rules an entry was made: its round, its division, its scaling."""
+    """Yield the rules of an entry: round, division and scaling."""
     scaling = f"{entry.scenario} scaling" if entry.format == "mllog" else None
     yield from (part for part in (entry.round, entry.division, scaling) if part)
 
@@ -67,16 +67,16 @@ def _counted_by(device: str) -> list[Metric]:
 
 
 def _missing(of: EntryMetrics, measures: Sequence[Metric]) -> dict[str, str]:
-    """Return why measures are missing, by their titles.
+    """Return the reasons why metrics are missing, by their titles.
 
-    What qualifies another metric, and begins with an ellipsis, is not missed where it is not.
+    A metric that qualifies another (its title begins with an ellipsis) is not reported as missing.
     """
     titles = {m.name: m.title for m in measures if not m.title.startswith("…")}
     return {titles[name]: reason for name, reason in of.missing.items() if name in titles}
 
 
 def entries_table(analysis: Analysis) -> Table:
-    """Return what all entries are, and what is wrong with each; without empty columns."""
+    """Return the descriptions and problems of all entries, without empty columns."""
     columns = (
         "entry", "benchmark", "round", "trainings", "that count", "replicas", "hosts",
         "accelerators", "model", "framework", "staging", "notes",
@@ -111,7 +111,7 @@ def _entry_row(entry: Entry, of: EntryMetrics) -> tuple[str, ...]:
 
 
 def metrics_table(analysis: Analysis) -> Table:
-    """Return all measures that any entry has, side by side: a row an entry."""
+    """Return all metrics that any entry has, one row per entry."""
     measures = _counted_by(any_of(entry.system.device for entry in analysis.entries))
     shown = [m for m in measures if any(m.name in of.measures for of in analysis.measures)]
     columns = (
@@ -122,7 +122,7 @@ def metrics_table(analysis: Analysis) -> Table:
 
 
 def _cell(of: EntryMetrics, metric: Metric) -> str:
-    """Return a figure, with the number of its trainings where that is less than of others."""
+    """Return a figure, with its number of trainings if that is smaller than for other figures."""
     aggregate = of.measures.get(metric.name)
     if aggregate is None:
         return NONE
@@ -131,12 +131,12 @@ def _cell(of: EntryMetrics, metric: Metric) -> str:
 
 
 def _counting(of: EntryMetrics) -> int:
-    """Return how many trainings count."""
+    """Return the number of scored trainings."""
     return max((len(aggregate.kept) for aggregate in of.measures.values()), default=0)
 
 
 def _missing_of_all(entries: Sequence[EntryMetrics], measures: Sequence[Metric]) -> Iterator[str]:
-    """Yield why measures are missing, of all entries that miss them for one reason."""
+    """Yield the reasons why metrics are missing, grouping entries with the same reason."""
     missing: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for of in entries:
         for title, reason in _missing(of, measures).items():
@@ -146,11 +146,11 @@ def _missing_of_all(entries: Sequence[EntryMetrics], measures: Sequence[Metric])
 
 
 MAX_NOTES = 20
-"""Of one entry."""
+"""Maximum number of problems shown per entry."""
 
 
 def lines(analysis: Analysis, columns: int = WIDTH) -> Iterator[str]:
-    """Yield the lines of an analysis: its entries with their measures, then each section."""
+    """Yield the lines of an analysis: its entries with their metrics, then each section."""
     for entry, measures in zip(analysis.entries, analysis.measures, strict=True):
         yield from _entry(entry, measures, columns)
         yield ""
@@ -166,7 +166,7 @@ def lines(analysis: Analysis, columns: int = WIDTH) -> Iterator[str]:
 
 
 def _entry(entry: Entry, measures: EntryMetrics, columns: int) -> Iterator[str]:
-    """Yield one entry: what it is, and its table without most of what is wrong, if that is much."""
+    """Yield the lines of one entry: its description, and its table with the first problems."""
     yield entry.name
     yield from wrapped(", ".join(facts_of(entry)), columns)
     table = entry_table(entry, measures)

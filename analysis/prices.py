@@ -1,4 +1,4 @@
-"""What machines cost an hour: a table that a user writes in YAML (docs/prices.md)."""
+"""Price table: hourly prices of machines from a YAML file of the user (docs/prices.md)."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ PricePerHour = Annotated[float, Field(gt=0.0, allow_inf_nan=False, strict=True)]
 
 
 class Price(NamedTuple):
-    """A price, and what it is of."""
+    """A price and the name of the priced item."""
 
     per_hour: float
     source: str
 
 
 class PriceTable(Value):
-    """Prices of one day in one currency."""
+    """Prices on one date in one currency."""
 
     currency: str = Field(pattern=_CURRENCY)
-    """By ISO 4217: USD, EUR, CNY."""
+    """Currency code by ISO 4217: USD, EUR, CNY."""
     date: date
-    """When the prices held."""
+    """Date of the prices."""
     source: str = Field(min_length=1)
-    """Where they are from: provider, region, on demand or reserved."""
+    """Source of the prices: provider, region, on demand or reserved."""
     systems: dict[str, PricePerHour] = Field(default_factory=dict)
-    """Of a whole system an hour, by the system's or the entry's name."""
+    """Price of a whole system per hour, by the name of the system or the entry."""
     accelerators: dict[str, PricePerHour] = Field(default_factory=dict)
-    """Of one accelerator an hour, its share of the machine included, by its model."""
+    """Price of one accelerator per hour, with its part of the machine, by its model."""
 
     @field_validator("systems", "accelerators")
     @classmethod
@@ -54,12 +54,12 @@ class PriceTable(Value):
     def price_of(
         self, names: tuple[str, ...], accelerator: str | None, accelerators: int | None
     ) -> Price | None:
-        """Return the price of a system: its own or, failing that, its accelerators'; or None.
+        """Return the price of a system, by its name or by its accelerators, or None if unknown.
 
         Args:
-            names: of the system, and of the entry that it made.
-            accelerator: the model of its accelerators, in as many words as its maker has.
-            accelerators: how many it has.
+            names: names of the system and of its entry.
+            accelerator: full model name of its accelerators.
+            accelerators: number of its accelerators.
         """
         wanted = set(map(_normal, names))
         for name, price in self.systems.items():
@@ -72,7 +72,7 @@ class PriceTable(Value):
         return Price(price, f"price table, {accelerators} × {model}")
 
     def _model(self, accelerator: str) -> str | None:
-        """Return the name that says most of what an accelerator is called; None for none."""
+        """Return the most specific name in the table that matches an accelerator, or None."""
         full = f" {_normal(accelerator)} "
         fitting = [name for name in self.accelerators if f" {_normal(name)} " in full]
         return max(fitting, key=lambda name: (_normal(name).count(" "), len(name)), default=None)
@@ -82,7 +82,7 @@ def load_prices(path: Path) -> PriceTable:
     """Read a price table.
 
     Raises:
-        UsageError: it cannot be read, is not YAML, or has a value out of its range.
+        UsageError: the file cannot be read, is not YAML, or has a value out of range.
     """
     try:
         values = yaml_of(path, MOST_BYTES)
@@ -102,5 +102,5 @@ def _described(error: ValidationError) -> str:
 
 
 def _normal(name: str) -> str:
-    """Return the words of a name in lower case, with a space between them."""
+    """Return the words of a name in lower case, separated by spaces."""
     return " ".join(re.findall(r"[^\W_]+", name.lower()))

@@ -1,6 +1,6 @@
-"""One training, and one entry of several trainings, as logs of any format tell them.
+"""One training, and one entry of several trainings, independent of the log format.
 
-All times are UTC in seconds. What a log does not say is None, never a default.
+All times are UTC in seconds. Values that a log does not state are None, never a default.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from aiperf_hpc.trial import Value
 
 
 class Interval(Value):
-    """A span of time. The end is None where the log breaks off before it."""
+    """A span of time. The end is None if the log ends before it."""
 
     started: float
     ended: float | None
 
     @property
     def seconds(self) -> float | None:
-        """Its length, None without an end."""
+        """Length of the interval; None without an end."""
         return None if self.ended is None else self.ended - self.started
 
 
 class Epoch(NamedTuple):
-    """One pass of training as the log has it, the evaluation that it may contain included.
+    """One epoch as logged, including any evaluation within it.
 
-    A tuple, as Evaluation is: a gigabyte of logs has a million of them.
+    A tuple like Evaluation, because a gigabyte of logs contains a million of them.
     """
 
     started: float
     ended: float | None
-    """None where the log breaks off before it."""
+    """End of the epoch; None if the log ends before it."""
     number: float
-    """As logged. Logs count from 0 or 1; DAWNBench's have fractions, OpenFold's count samples."""
+    """Logged number, from 0 or 1; DAWNBench's have fractions, OpenFold's count samples."""
     passes: float = 1.0
-    """How many passes it spans: several where a log has blocks of epochs."""
+    """Number of passes over the training data: several if a log has blocks of epochs."""
 
 
 class Evaluation(NamedTuple):
@@ -48,29 +48,29 @@ class Evaluation(NamedTuple):
 
     epoch: float | None
     started: float | None
-    """None where the log says only when its quality was known."""
+    """Start of the evaluation; None if the log states only the time of its result."""
     ended: float
     quality: float | None
-    """None where the log has no number or one that is not finite."""
+    """Quality of the evaluation; None if the log states no finite number."""
 
 
 class Quality(Value):
-    """What an evaluation measures."""
+    """Quality metric of an evaluation."""
 
     name: str
-    """As logged: ``eval_error``, ``top1Accuracy``, ..."""
+    """Logged name: ``eval_error``, ``top1Accuracy``, ..."""
     higher_is_better: bool
     target: float | None
-    """The quality at which the benchmark counts a training as done."""
+    """Target quality, at which the benchmark regards a training as complete."""
     replaced: float | None = None
-    """The target that the log states, where the user has named another."""
+    """Target in the log, if the user has given another."""
     weighted_by: float | None = None
-    """The target of its benchmark, where Valid FLOPS are of that and a training may have another:
-    it may end at another quality than the benchmark's, or at none."""
+    """Target of the benchmark, which Valid FLOPS use, if the training may have another target or
+    none."""
 
     @property
     def stated(self) -> float | None:
-        """The target that the log itself states."""
+        """The target stated in the log."""
         return self.target if self.replaced is None else self.replaced
 
     def reaches(self, value: float) -> bool:
@@ -80,7 +80,7 @@ class Quality(Value):
         return value >= self.target if self.higher_is_better else value <= self.target
 
     def first_reached(self, evaluations: Iterable[Evaluation]) -> Evaluation | None:
-        """Return the first evaluation that is as good as the target, None if none is."""
+        """Return the first evaluation that is as good as the target, or None."""
         good = (e for e in evaluations if e.quality is not None and self.reaches(e.quality))
         return next(good, None)
 
@@ -89,7 +89,7 @@ ACCELERATOR, RANK = "accelerator", "rank"
 
 
 def any_of(devices: Iterable[str]) -> str:
-    """Return what the trainings of several machines are counted by: ``accelerator or rank``."""
+    """Return the device by which machines are counted, such as ``accelerator or rank``."""
     return " or ".join(sorted(set(devices))) or ACCELERATOR
 
 
@@ -99,155 +99,155 @@ def plural(device: str) -> str:
 
 
 class System(Value):
-    """The machine, as its description tells it."""
+    """The machine according to its description."""
 
     name: str
     nodes: int | None = None
     accelerators: int | None = None
-    """Of all nodes together."""
+    """Number of accelerators of all nodes together."""
     accelerator: str | None = None
-    """The model of the accelerator; of the processor, if a run of ours had no accelerators."""
+    """Model of the accelerator, or of the processor for an AIPerf run without accelerators."""
     framework: str | None = None
     cost_per_hour: float | None = None
-    """Of all nodes together, US dollars."""
+    """Price of all nodes together, US dollars per hour."""
     resources: Resources | None = None
-    """Replicas, hosts and accelerators of a run of ours; None of other entries."""
+    """Replicas, hosts and accelerators of an AIPerf run; None for other entries."""
 
     @property
     def device(self) -> str:
-        """What the machine's trainings are counted by: ranks, if a run had no accelerators."""
+        """Device by which the machine is counted: ranks for a run without accelerators."""
         without = self.resources is not None and not self.accelerators
         return RANK if without else ACCELERATOR
 
 
 class Inference(Value):
-    """What a trained network costs in use, a sample at a time."""
+    """Latency and cost of inference with a trained network, one sample at a time."""
 
     latency: float | None
-    """Seconds a sample."""
+    """Latency, seconds per sample."""
     cost: float | None
-    """Of one sample, US dollars."""
+    """Cost of one sample, US dollars."""
     quality: Quality | None
     value: float | None
-    """The quality of what was timed."""
+    """Quality of the timed network."""
 
 
 class Throughput(Value):
-    """What was trained with one network in batches of one size."""
+    """Samples trained with one network and one batch size."""
 
     network: str
-    """The graph's hash."""
+    """Hash of the network's graph."""
     batch_size: int
     samples: int
     seconds: float
-    """In which these samples were executed, evaluations excluded; of all replicas together."""
+    """Time to execute these samples, without evaluations, summed over replicas."""
 
 
 class Rates(Value):
-    """What a machine did of some fixed work in a second, measured during a run."""
+    """Rates of a machine at fixed work, measured during a run."""
 
     utc: float
     rates: dict[str, float]
-    """Operations a second, by the kind of work."""
+    """Operations per second by kind of work."""
 
 
 class SearchTimeline(Value):
-    """How the work of a run is spread over its time, and what the machine did meanwhile."""
+    """Distribution of a run's work over time, and the machine's rates during the run."""
 
     window_seconds: float
     operations: tuple[int, ...]
-    """Of each whole window since the run's start."""
+    """Operations in each complete window since the run's start."""
     busy_seconds: float
-    """In which replicas trained or evaluated, of all of them together."""
+    """Time in training or evaluation, summed over replicas."""
     replicas: int
     throughputs: tuple[Throughput, ...]
-    """Of the initial network, which every run of a configuration trains."""
+    """Throughputs of the initial network, which every run of a configuration trains."""
     on_accelerators: bool = Field(False, exclude=True)
-    """Whether replicas trained on accelerators, so that the rates of these are the machine's."""
+    """Whether replicas trained on accelerators, whose rates are then the machine's."""
     peaks: tuple[Rates, ...] = ()
 
 
 class StoredPredictions(Value):
-    """What a trained network predicted."""
+    """Predictions of a trained network."""
 
     trial: str
     samples: int
     sha256: str
-    """Of the file, in hexadecimal."""
+    """SHA-256 of the file, in hexadecimal."""
     classes: bytes = Field(exclude=True, repr=False)
-    """The class of each validation sample: little-endian integers of four bytes."""
+    """Predicted class of each validation sample: little-endian 4-byte integers."""
 
 
 class TrainingLog(Value):
     """One training of one model, from start to target."""
 
     source: str
-    """The file or directory that it was read from."""
+    """Path of the source file or directory."""
     run: Interval | None
-    """What the benchmark times."""
+    """The timed interval of the benchmark."""
     succeeded: bool | None
-    """What the log says of its own end; None where it does not say."""
+    """Whether the training succeeded according to the log; None if it is not stated."""
     init: Interval | None = None
     staging: tuple[Interval, ...] = ()
-    """Copies of the dataset to the nodes, within the run or before it."""
+    """Intervals of copying the dataset to the nodes, within the run or before it."""
     epochs: tuple[InstanceOf[Epoch], ...] = ()
     evaluations: tuple[InstanceOf[Evaluation], ...] = ()
     quality: Quality | None = None
     global_batch_size: int | None = None
     train_samples: int | None = None
-    """Of the dataset: the samples of an epoch."""
+    """Number of training samples in the dataset, which is the length of an epoch."""
     eval_samples: int | None = None
     nodes: int | None = None
     accelerators: int | None = None
     convergence_scale: float | None = None
-    """By what its entry's time is multiplied for having converged faster than the reference."""
+    """Factor on the entry's time if it converged faster than the reference."""
     operations: int | None = None
-    """Counted operations of all samples executed, where the run's records say what these were."""
+    """Counted operations of all executed samples, if they are in the run's records."""
     predicted: StoredPredictions | None = None
-    """By the training's network or, of a run that searches, by the best one that was kept."""
+    """Predictions of the training's network or, for a search, of the best stored network."""
     course: SearchTimeline | None = None
-    """Of a run that searches."""
+    """Work over time of a run with architecture search."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """What else the log states, by its own keys: hyperparameters, seed, precision."""
+    """Other values in the log by their keys: hyperparameters, seed, precision."""
     problems: tuple[str, ...] = ()
-    """What is wrong with it, a line each."""
+    """Problems of the log, one line each."""
 
     def __hash__(self) -> int:
-        """Return its identity: what is computed of a log again and again is cached by that."""
+        """Return a hash of the identity, by which repeated computations on a log are cached."""
         return id(self)
 
 
 class Entry(Value):
-    """One machine's result in one benchmark: trainings that are compared, averaged or added."""
+    """One machine's result in one benchmark: trainings to compare, average or add."""
 
     name: str
-    """What tells it from all other entries."""
+    """Unique name of the entry."""
     format: Literal["mllog", "dawnbench", "aiperf"]
     benchmark: str
     division: str | None = None
     """``closed`` or ``open``."""
     scenario: Literal["strong", "weak"] = "strong"
-    """Whether its trainings ran one after another (strong scaling, time to solution) or at once
+    """Whether its trainings ran sequentially (strong scaling, time to solution) or concurrently
     (weak scaling, models per minute)."""
     round: str | None = None
-    """The benchmark's version: ``hpc-1.0``, ..."""
+    """Version of the benchmark: ``hpc-1.0``, ..."""
     organization: str | None = None
     system: System
     path: str
-    """The folder or file of the entry."""
+    """Path of the entry's folder or file."""
     logs: tuple[TrainingLog, ...]
     lost: int = 0
-    """Logs of the entry that could not be read: trainings that failed, to the rules."""
+    """Unreadable logs of the entry, which the rules treat as failed trainings."""
     pruned: int = 0
-    """Trainings that its submitter left out, as weak scaling allows."""
+    """Trainings omitted by the submitter, which weak scaling permits."""
     inference: Inference | None = None
-    """Of an entry without trainings."""
+    """Inference result of an entry without trainings."""
     convergence_scale: float | None = None
-    """By what the time is multiplied for having converged faster than the reference."""
+    """Factor on the time if the entry converged faster than the reference."""
     problems: tuple[str, ...] = ()
-    """What is wrong with the entry, apart from its logs."""
+    """Problems of the entry, without those of its logs."""
     figures: Figures = Field(default={}, exclude=True)
-    """The headline figures of a run of ours that has ended, by their names."""
+    """Headline figures of a completed AIPerf run, by name."""
 
 
 class Unreadable(Value):
@@ -258,14 +258,14 @@ class Unreadable(Value):
 
 
 class ReadResult(NamedTuple):
-    """What came of reading one source."""
+    """Result of reading one source."""
 
     entries: tuple[Entry, ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
 
     @classmethod
     def joined(cls, results: Iterable[ReadResult]) -> ReadResult:
-        """Return several results as one."""
+        """Merge several results."""
         results = list(results)
         return cls(
             tuple(entry for result in results for entry in result.entries),
@@ -274,5 +274,5 @@ class ReadResult(NamedTuple):
 
     @classmethod
     def failed(cls, path: Path, reason: object) -> ReadResult:
-        """Return what came of a source that cannot be read."""
+        """Return the result for a source that cannot be read."""
         return cls(unreadable=(Unreadable(path=str(path), reason=str(reason)),))

@@ -1,4 +1,4 @@
-"""Metrics of one training, each defined by a benchmark, and the statistics over several."""
+"""Metrics of one training, as defined by benchmarks, and statistics over several trainings."""
 
 from aiperf_hpc.analysis.metric import Metric
 from aiperf_hpc.analysis.metrics import time_to_solution

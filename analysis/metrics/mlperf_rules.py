@@ -1,4 +1,4 @@
-"""Which trainings of an entry count: the fastest and the slowest do not.
+"""Scored trainings of an MLPerf entry: all except the fastest and the slowest.
 
 [training_policies, training_rules.adoc, Benchmark results; hpc_training_rules.adoc, the same;
 mlcommons/logging, benchmark_meta.py and result_summarizer]
@@ -24,37 +24,37 @@ REQUIRED_RUNS = {
     "ncf": 10, "resnet": 5, "rnnt": 10, "ssd": 5, "stable_diffusion": 10, "transformer": 10,
     "unet3d": 40,
 }  # fmt: skip
-"""Runs of an entry by benchmark."""
+"""Required number of runs of an entry, by benchmark."""
 _OF_ROUND = {("ncf", "training-0.5"): 100}
-"""Where a round differs: v0.5 wanted 100 runs of a benchmark as short as that."""
+"""Exceptions by round: v0.5 required 100 runs of such a short benchmark."""
 
 
 class ScoredRuns(NamedTuple):
-    """The trainings that count."""
+    """The scored trainings of an entry."""
 
     indices: tuple[int, ...]
-    """Of the trainings, from the fastest to the slowest."""
+    """Indices of the scored trainings, from the fastest to the slowest."""
     valid: bool
-    """Whether the rules admit a result."""
+    """Whether the rules permit a result."""
     problems: tuple[str, ...]
 
 
 def required_runs(benchmark: str, round_: str | None) -> int | None:
-    """Return how many runs an entry needs, None for a benchmark that is not known."""
+    """Return the required number of runs of an entry, or None for an unknown benchmark."""
     return _OF_ROUND.get((benchmark, round_ or ""), REQUIRED_RUNS.get(benchmark))
 
 
 def runs_dropped(benchmark: str) -> int:
-    """Return how many of the fastest, and of the slowest, runs do not count."""
+    """Return the number of fastest runs, and of slowest runs, that are not scored."""
     return 4 if benchmark == "unet3d" else 1
 
 
 def olympic_runs(times: Sequence[float | None], drop: int = 1, lost: int = 0) -> ScoredRuns:
-    """Return the runs that count: all but the ``drop`` fastest and the ``drop`` slowest.
+    """Return the scored runs: all except the ``drop`` fastest and the ``drop`` slowest.
 
-    A run that failed, whose time is None, or that was lost is slower than all others; of those
-    there may be ``drop``. With more, and with too few runs to leave any out, all that succeeded
-    are scored: the result is invalid if one failed, and otherwise violates the rules.
+    A failed run, whose time is None, or a lost run ranks slower than all others; up to ``drop`` of
+    them are permitted. With more of them, or too few runs to omit any, all successful runs are
+    scored: the result is invalid if one failed, and otherwise violates the rules.
     """
     order = sorted(
         (place for place, time in enumerate(times) if time is not None),
@@ -73,10 +73,10 @@ def olympic_runs(times: Sequence[float | None], drop: int = 1, lost: int = 0) ->
 
 
 def mean_without_extremes(values: Sequence[float], drop: int = 1) -> float:
-    """Return the mean without the ``drop`` smallest and the ``drop`` largest values.
+    """Return the mean of all except the ``drop`` smallest and the ``drop`` largest values.
 
     Raises:
-        NotMeasuredError: nothing is left.
+        NotMeasuredError: no value remains.
     """
     scored = sorted(values)[drop : len(values) - drop]
     if not scored:
@@ -85,13 +85,13 @@ def mean_without_extremes(values: Sequence[float], drop: int = 1) -> float:
 
 
 OUTSIDE_FROM = 3.0
-"""The round of MLPerf HPC from which staging may lie outside of the run. [hpc_3.0.0/common.yaml]"""
+"""First MLPerf HPC round that permits staging outside the run. [hpc_3.0.0/common.yaml]"""
 
 
 def scored_runs(entry: Entry) -> ScoredRuns:
-    """Return which trainings of an entry count in all of its measures.
+    """Return the trainings of an entry that are scored in all metrics.
 
-    The fastest and the slowest do not, in strong scaling of MLPerf; otherwise all do.
+    MLPerf's strong scaling omits the fastest and the slowest; otherwise all are scored.
     """
     everything = tuple(range(len(entry.logs)))
     if entry.format != "mllog" or entry.scenario == "weak":
@@ -103,7 +103,7 @@ def scored_runs(entry: Entry) -> ScoredRuns:
 
 
 def rule_problems(entry: Entry) -> Iterator[str]:
-    """Yield what the rules say against an entry of MLPerf."""
+    """Yield the violations of MLPerf's rules by an entry."""
     if entry.format != "mllog":
         return
     runs, wanted = len(entry.logs) + entry.lost, required_runs(entry.benchmark, entry.round)
@@ -113,16 +113,16 @@ def rule_problems(entry: Entry) -> Iterator[str]:
 
 
 def staging_place(entry: Entry) -> str | None:
-    """Return where staging lies by the logs' own times: ``inside`` the run, ``outside``, ``both``.
+    """Return where staging is by the logs' times: ``inside`` the run, ``outside`` or ``both``.
 
-    None where no log has a whole staging and a whole run.
+    Return None if no log has a complete staging and a complete run.
     """
     places = {place for log in entry.logs for place in _staging_places(log)}
     return None if not places else places.pop() if len(places) == 1 else "both"
 
 
 def _staging_places(log: TrainingLog) -> Iterator[str]:
-    """Yield where each staging of a log lies, by its middle."""
+    """Yield the position of each staging of a log, by its midpoint."""
     spans, _ = measured(lambda: staging_spans(log))
     seconds, _ = measured(lambda: run_seconds(log))
     if spans is None or seconds is None or log.run is None:
@@ -133,7 +133,7 @@ def _staging_places(log: TrainingLog) -> Iterator[str]:
 
 
 def _staging_problems(entry: Entry) -> Iterator[str]:
-    """Yield that staging is not timed in a round that wants it to be."""
+    """Yield a problem if staging is not timed in a round that requires it."""
     name, _, version = (entry.round or "").partition("-")
     if name != "hpc" or float(version) >= OUTSIDE_FROM:
         return

@@ -1,10 +1,10 @@
-"""The roofline model and its extensions: what a machine lets a workload attain, and what limits it.
+"""The roofline model and its extensions: attainable performance of a workload, and its limit.
 
 Williams, Waterman and Patterson 2009 ("Roofline: an insightful visual performance model", CACM
-52(4)) bound the rate of a kernel by the machine's peak and by its memory's bandwidth times the
-operations that the kernel does for each byte. MLPerf HPC (Farrell et al. 2021, outlook) extends
-that to the network and to storage, each with an intensity of its own. Every bound supposes that
-all of a workload's moving and computing goes on at the same time.
+52(4)) bound the rate of a kernel by the machine's peak and by its memory bandwidth times the
+kernel's operations per byte. MLPerf HPC (Farrell et al. 2021, outlook) extends the model to the
+network and to storage, each with its own intensity. Every bound assumes that data movement and
+computation of a workload overlap completely.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ COMPUTE, MEMORY, NETWORK, STORAGE = "compute", "memory", "network", "storage"
 
 
 class Bound(NamedTuple):
-    """What bytes of one kind allow."""
+    """Limit by one kind of bytes."""
 
     name: str
     intensity: float
-    """Operations for each byte."""
+    """Operations per byte."""
     bandwidth: float
-    """Bytes a second."""
+    """Bandwidth, bytes per second."""
 
     @property
     def rate(self) -> float:
-        """Operations a second."""
+        """Rate at this limit, operations per second."""
         return self.intensity * self.bandwidth
 
 
 class Attainable(NamedTuple):
-    """The highest rate that all bounds allow."""
+    """The highest rate within all bounds."""
 
     rate: float
-    """Operations a second."""
+    """Attainable rate, operations per second."""
     bound: str
-    """What is reached first: ``compute``, or a bound's name."""
+    """The lowest limit: ``compute`` or the name of a bound."""
 
 
 def attainable(peak: float, bounds: Sequence[Bound] = ()) -> Attainable:
-    """Return min(peak, intensity x bandwidth of each bound) and which of them it is.
+    """Return min(peak, intensity x bandwidth of each bound) and the name of this limit.
 
     Args:
-        peak: operations a second.
-        bounds: the limits of each kind of bytes.
+        peak: peak rate, operations per second.
+        bounds: limits by each kind of bytes.
     """
     rates = [Attainable(peak, COMPUTE), *(Attainable(b.rate, b.name) for b in bounds)]
     return min(rates, key=lambda found: found.rate)
 
 
 def steps_of(samples: int, batch_size: int, epoch_samples: int) -> int:
-    """Return the steps of so many samples in batches; the last one of an epoch may be smaller."""
+    """Return the steps for a number of samples; the last batch of an epoch may be smaller."""
     epochs, rest = divmod(samples, epoch_samples)
     return epochs * -(-epoch_samples // batch_size) + -(-rest // batch_size)

@@ -1,8 +1,8 @@
-"""How throughput, epochs and time change with the number of accelerators.
+"""Scaling of throughput, epochs and time with the number of accelerators.
 
 Power laws are straight lines in logarithms: y = a·x^b is ln y = ln a + b·ln x, which is fitted by
-ordinary least squares. Residuals of ln y are relative errors of y, so a machine of 10 and one of
-10,000 accelerators count alike.
+ordinary least squares. Residuals of ln y are relative errors of y, so machines with 10 and with
+10,000 accelerators have equal weight.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.trial import Value
 
 LEVEL = 0.95
-"""Probability of intervals."""
+"""Confidence level of intervals."""
 
 
 class Estimate(Value):
-    """A predicted value with the interval in which one more entry would lie."""
+    """A predicted value with its prediction interval for one more entry."""
 
     value: float
     low: float | None
-    """None, as ``high``, where two points determine the law and nothing is left to err."""
+    """Lower end; None, like ``high``, if only two points determine the law, without residuals."""
     high: float | None
 
 
 class PowerLaw(Value):
-    """y = mean_y · (x / mean_x)^exponent, fitted to points in logarithms."""
+    """A power law y = mean_y · (x / mean_x)^exponent, fitted to points in logarithms."""
 
     mean_x: float
     """Geometric mean; the line passes through both means."""
     mean_y: float
     exponent: float
     exponent_margin: float | None
-    """Half the 95 % confidence interval of the exponent by Student's t; None of two points."""
+    """Half width of the exponent's 95 % confidence interval by Student's t; None for two points."""
     points: int
     residual: float | None
     """Standard deviation of ln y about the line, with n - 2 degrees of freedom."""
@@ -57,17 +57,17 @@ class PowerLaw(Value):
 
 
 class PrincipalComponent(Value):
-    """The direction in which trainings differ most, in logarithms of throughput and epochs."""
+    """First principal component of trainings in logarithms of throughput and epochs."""
 
     direction: tuple[float, float]
     """Unit vector of (ln throughput, ln epochs); its first part is not negative."""
     explained: float
-    """Its share of the variance of both."""
+    """Fraction of the total variance along it."""
     exponent: float | None
-    """Epochs grow as throughput to this power along it; None where throughput does not differ.
+    """Exponent of epochs as a power of throughput along it; None if throughput does not vary.
 
-    At 0 more throughput costs no epochs, and the training time falls in proportion; at 1 it does
-    not fall at all.
+    At 0, higher throughput needs no more epochs, and the training time decreases proportionally; at
+    1 it does not decrease at all.
     """
     throughput: float
     """Geometric mean, samples/s: the line passes through it."""
@@ -77,19 +77,19 @@ class PrincipalComponent(Value):
 
 
 def speedup(value: float, base: float) -> float:
-    """Return how many times ``base`` a rate is: a pure number.
+    """Return the ratio of a rate to ``base``, a pure number.
 
-    MLBench states it of the total time, and of computation alone. With rates, work over seconds,
-    it is the same as base seconds over seconds, whatever each did of the work.
+    MLBench reports it for the total time and for computation alone. As a ratio of rates (work per
+    second), it equals base seconds over seconds, independent of the amount of work.
     """
     return value / _positive(base, "the throughput at the smallest scale")
 
 
 def efficiency(speed: float, accelerators: int, base_accelerators: int) -> float:
-    """Return a speed-up over the ideal one, which is in proportion to the accelerators or ranks.
+    """Return a speed-up over the ideal one, which is proportional to the accelerators or ranks.
 
-    1 is ideal. With throughput this is parallel efficiency as MLPerf HPC's throughput scaling
-    draws it against the ideal line; with the inverse of the time it counts the epochs too.
+    1 is ideal. For throughput this is the parallel efficiency, plotted by MLPerf HPC against the
+    ideal line; for the inverse of the time it includes the number of epochs.
     """
     return speed * base_accelerators / _positive(accelerators, "the number of accelerators")
 
@@ -98,7 +98,7 @@ def fit_power_law(xs: Sequence[float], ys: Sequence[float]) -> PowerLaw:
     """Fit y = a·x^b by least squares in logarithms.
 
     Raises:
-        NotMeasuredError: fewer than two different x, or a value that has no logarithm.
+        NotMeasuredError: there are fewer than two different x, or a value has no logarithm.
     """
     from scipy import stats
 
@@ -124,10 +124,10 @@ def fit_power_law(xs: Sequence[float], ys: Sequence[float]) -> PowerLaw:
 def log_pca(throughputs: Sequence[float], epochs: Sequence[float]) -> PrincipalComponent:
     """Return the first principal component of (ln throughput, ln epochs) over trainings.
 
-    MLPerf HPC (Farrell et al. 2021) looks at the epochs to converge against the throughput of
-    its submissions in logarithms and by principal components, since training time is their
-    quotient. Read here so: a point is one training; the logarithms are centred and not divided
-    by their deviations, because both are relative changes already, and a percent of either is a
+    MLPerf HPC (Farrell et al. 2021) analyzes the epochs to converge and the throughput of its
+    submissions in logarithms by principal components, because training time is their quotient.
+    In this implementation, a point is one training; the logarithms are centered but not divided by
+    their standard deviations, because both are relative changes: one percent of either is one
     percent of time.
 
     Raises:
@@ -154,7 +154,7 @@ def log_pca(throughputs: Sequence[float], epochs: Sequence[float]) -> PrincipalC
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Return the mean in logarithms. Raises NotMeasuredError where a value has none."""
+    """Return the mean of the logarithms. Raises NotMeasuredError if a value has none."""
     return _exp(math.fsum(_logarithms(values)) / len(values))
 
 

@@ -10,9 +10,9 @@ from aiperf_hpc.objective import ACCURACY
 
 
 def operations_per_second(log: TrainingLog) -> float:
-    """Return the operations of all samples executed over the elapsed time, operations/s.
+    """Return the operations of all executed samples over the elapsed time, operations/s.
 
-    Counted analytically; of a run that searches, over all replicas and with all time charged.
+    Operations are counted analytically; for a search, over all replicas and the whole runtime.
 
     Raises:
         NotMeasuredError: the log has no count of operations, or no end.
@@ -29,7 +29,7 @@ def error(log: TrainingLog) -> float:
     """Return 1 - the best validation accuracy, a pure number.
 
     Raises:
-        NotMeasuredError: the quality is no accuracy of ours, or nothing was evaluated.
+        NotMeasuredError: the quality is not AIPerf's accuracy, or there is no evaluation.
     """
     if log.quality is None or log.quality.name != ACCURACY.name:
         raise NotMeasuredError("the quality is no share of the samples")
@@ -42,11 +42,11 @@ def error(log: TrainingLog) -> float:
 def regulated(log: TrainingLog) -> float:
     """Return -ln(error) times the operations per second, operations/s.
 
-    The error is no less than that of one validation sample, so that the score is finite.
+    The error is at least that of one misclassified validation sample, so the score is finite.
 
     Raises:
-        NotMeasuredError: as ``error`` and ``operations_per_second``, or the size of the validation
-            set is not known.
+        NotMeasuredError: as for ``error`` and ``operations_per_second``, or the size of the
+            validation set is unknown.
     """
     if log.eval_samples is None:
         raise NotMeasuredError("the size of the validation set is not known")

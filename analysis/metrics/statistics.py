@@ -1,6 +1,6 @@
-"""How well repeated runs agree: pure functions of numbers, none of which knows what was measured.
+"""Statistics of repeated runs: pure functions of numbers, independent of the measured quantity.
 
-``stats`` is scipy's, imported where it is needed: it takes longer than all the rest of a command.
+``scipy.stats`` is imported lazily, because its import takes longer than the rest of a command.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from aiperf_hpc.trial import Value
 
 RESAMPLES = 9999
 SEED = 0
-"""Of the bootstrap's resamples: the same values have the same interval, always."""
+"""Seed of the bootstrap's resamples, so that equal values always give the same interval."""
 FEWEST_TO_RESAMPLE = 3
-"""Two values have three different resamples, which tell nothing of their spread."""
+"""Minimum number of values: two have only three different resamples, too few for an interval."""
 FEW = 10
-"""Below so many values a bootstrapped interval of a deviation is known to be too narrow."""
+"""Number of values below which a bootstrapped interval of a deviation is too narrow."""
 FEWEST_WINDOWS = 8
 MOST_RUNS = 1_000_000
 
 
 class ConfidenceInterval(Value):
-    """A confidence interval. An end is None if it is unbounded."""
+    """A confidence interval. An unbounded end is None."""
 
     low: float
     high: float | None
@@ -40,11 +40,11 @@ def coefficient_of_variation(values: Sequence[float]) -> float:
     """Return the sample standard deviation over the mean, a pure number.
 
     s / x̄ with s² = Σ(x - x̄)² / (n - 1). HPC AI500 (Jiang et al. 2021) and DAWNBench (Coleman et
-    al. 2019) state it of repeated runs.
+    al. 2019) report it for repeated runs.
 
     Raises:
         NotMeasuredError: there are fewer than two values, one is not finite, or the mean is not
-            positive, so that a share of it means nothing.
+            positive, so a fraction of it is meaningless.
     """
     known = _known(values, 2)
     mean = float(known.mean())
@@ -57,12 +57,12 @@ def bootstrap_limits(values: Sequence[float], confidence: float = 0.95) -> Confi
     """Return a bootstrapped confidence interval of the coefficient of variation.
 
     Bias-corrected and accelerated (Efron 1987, "Better Bootstrap Confidence Intervals", JASA 82),
-    by percentiles where that is degenerate. It supposes no distribution, but of few values it
-    knows no others than those, and is too narrow.
+    by percentiles if that is degenerate. It assumes no distribution, but is too narrow for few
+    values.
 
     Raises:
-        NotMeasuredError: as ``coefficient_of_variation``, of fewer than three values, or of equal
-            ones, which say nothing of how much others would differ.
+        NotMeasuredError: as for ``coefficient_of_variation``; or there are fewer than three values,
+            or only equal values.
     """
     known = _known(values, FEWEST_TO_RESAMPLE)
     coefficient_of_variation(values)
@@ -79,7 +79,7 @@ def _bootstrap(values: NDArray[np.float64], confidence: float, method: str) -> t
     from scipy import stats
 
     with warnings.catch_warnings():
-        # Said by NaN too, which is looked at.
+        # Also signaled by NaN, which is checked below.
         warnings.simplefilter("ignore", stats.DegenerateDataWarning)
         warnings.simplefilter("ignore", RuntimeWarning)
         found = stats.bootstrap(
@@ -99,15 +99,15 @@ def _variation_along(values: NDArray[Any], axis: int) -> NDArray[Any]:
 
 
 def normal_limits(variation: float, count: int, confidence: float = 0.95) -> ConfidenceInterval:
-    """Return a confidence interval of a coefficient of variation, of normal values.
+    """Return a confidence interval of the coefficient of variation of normal values.
 
     McKay's chi-square approximation as modified by Vangel (1996, "Confidence Intervals for a
     Normal Coefficient of Variation", The American Statistician 50, 21-26)::
 
         K / sqrt(((u + 2) / n - 1) K² + u / (n - 1)),  u a quantile of chi-square with n - 1
 
-    It holds for any number of values from two on, where the coefficient is below about a third.
-    The upper limit of a coefficient that so few values do not bound is None.
+    It is valid for at least two values and coefficients below about a third. The upper limit is
+    None if there are too few values to bound it.
 
     Raises:
         NotMeasuredError: there are fewer than two values.
@@ -132,10 +132,10 @@ def _vangel(variation: float, count: int, quantile: float) -> float:
 
 
 def share_limits(reached: int, runs: int, confidence: float = 0.95) -> ConfidenceInterval:
-    """Return a confidence interval of the share of runs that reach something.
+    """Return a confidence interval of the fraction of successful runs.
 
     Wilson's score interval (1927), as Brown, Cai and DasGupta (2001, "Interval Estimation for a
-    Binomial Proportion", Statistical Science 16) advise for few trials.
+    Binomial Proportion", Statistical Science 16) recommend for few trials.
 
     Raises:
         NotMeasuredError: there are no runs.
@@ -149,14 +149,14 @@ def share_limits(reached: int, runs: int, confidence: float = 0.95) -> Confidenc
 
 
 def runs_for(variation: float, precision: float, confidence: float = 0.95) -> int:
-    """Return how many runs give their mean a wanted precision.
+    """Return the number of runs at which their mean has a requested precision.
 
     The least n of at least 2 with t(1 - α/2; n - 1) · CoV / √n <= precision: the half width of
-    Student's interval of the mean, as a share of it (Montgomery, "Design and Analysis of
-    Experiments", on the choice of sample size).
+    Student's interval of the mean, relative to the mean (Montgomery, "Design and Analysis of
+    Experiments", choice of sample size).
 
     Raises:
-        NotMeasuredError: more than a million would be needed.
+        NotMeasuredError: more than a million runs would be needed.
     """
     from scipy import stats
 
@@ -167,7 +167,7 @@ def runs_for(variation: float, precision: float, confidence: float = 0.95) -> in
 
     if not enough(MOST_RUNS):
         raise NotMeasuredError(f"more than {MOST_RUNS:,} runs would be needed")
-    counts = range(2, MOST_RUNS + 1)  # The half width falls with every run.
+    counts = range(2, MOST_RUNS + 1)  # The half width decreases with every run.
     return counts[bisect_left(counts, True, key=enough)]
 
 
@@ -175,15 +175,15 @@ def jaccard(one: ArrayLike, other: ArrayLike) -> float:
     """Return the Jaccard similarity of two models' predictions on the same samples, 0 to 1.
 
     |A ∩ B| / |A ∪ B| of the sets A and B of pairs (sample, predicted class): with k equal
-    predictions of n it is k / (2n - k). No labels are needed for it, and wrong predictions that
-    agree count as agreement (Jaccard 1912, "The Distribution of the Flora in the Alpine Zone").
+    predictions of n it is k / (2n - k). It needs no labels, and equal wrong predictions count as
+    agreement (Jaccard 1912, "The Distribution of the Flora in the Alpine Zone").
 
     Args:
-        one: the predicted class of each sample, (samples,).
-        other: the same of another model.
+        one: predicted class of each sample, (samples,).
+        other: predictions of the other model, likewise.
 
     Raises:
-        NotMeasuredError: they are of different numbers of samples, or of none.
+        NotMeasuredError: the numbers of samples differ, or there are none.
     """
     first, second = np.asarray(one), np.asarray(other)
     if first.shape != second.shape or first.ndim != 1:
@@ -197,26 +197,26 @@ def jaccard(one: ArrayLike, other: ArrayLike) -> float:
 
 
 def log_shares(total: Sequence[float], parts: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Return the share of each factor in the variance of a product's logarithm.
+    """Return the fraction of each factor in the variance of a product's logarithm.
 
-    With y = Π x_j, so that ln y = Σ ln x_j, the share of x_j is cov(ln x_j, ln y) / var(ln y), and
-    the shares add up to one. Factors that vary together divide what they have in common evenly; a
-    factor that evens others out has a negative share (Klenow and Rodríguez-Clare 1997, "The
+    With y = Π x_j, so that ln y = Σ ln x_j, the fraction of x_j is cov(ln x_j, ln y) / var(ln y).
+    The fractions add up to one. Correlated factors divide their covariance evenly; a factor that
+    compensates others has a negative fraction (Klenow and Rodríguez-Clare 1997, "The
     Neoclassical Revival in Growth Economics", NBER Macroeconomics Annual 12, section 2).
 
     Args:
         total: y of each run.
-        parts: x_j of each run, for each factor; their product is y.
+        parts: x_j of each run, by factor; their product is y.
 
     Raises:
-        NotMeasuredError: there are fewer than two runs, or a factor is not positive, or y does not
+        NotMeasuredError: there are fewer than two runs, a factor is not positive, or y does not
             vary.
     """
     logs = [_logarithms(part) for part in parts]
     whole = _logarithms(total)
     centred = whole - whole.mean()
     variance = float(centred @ centred)
-    # Below, what differs is the rounding of the logarithms.
+    # Smaller differences are rounding errors of the logarithms.
     if variance <= whole.size * (4.0 * np.finfo(float).eps * max(1.0, abs(whole).max())) ** 2:
         raise NotMeasuredError("the runs do not differ: there is nothing to divide")
     return tuple(float((log - log.mean()) @ centred) / variance for log in logs)
@@ -231,11 +231,11 @@ def _logarithms(values: Sequence[float]) -> NDArray[np.float64]:
 
 
 def integrated_autocorrelation(series: Sequence[float]) -> float:
-    """Return the integrated autocorrelation time of a series, in its steps.
+    """Return the integrated autocorrelation time of a series, in steps.
 
-    τ = 1 + 2 Σ ρ(k), by which the variance of the mean of n steps is σ² τ / n; 1 where the steps
-    are independent. The sum ends by Geyer's initial positive sequence (1992, "Practical Markov
-    Chain Monte Carlo", Statistical Science 7, section 3.3): before the first pair ρ(2m) +
+    τ = 1 + 2 Σ ρ(k); the variance of the mean of n steps is σ² τ / n. τ is 1 for independent steps.
+    The sum is truncated by Geyer's initial positive sequence (1992, "Practical Markov Chain
+    Monte Carlo", Statistical Science 7, section 3.3): before the first pair ρ(2m) +
     ρ(2m + 1) that is not positive.
 
     Raises:
@@ -252,25 +252,25 @@ def integrated_autocorrelation(series: Sequence[float]) -> float:
     pairs = correlation[: size - size % 2].reshape(-1, 2).sum(axis=1)
     negative = np.flatnonzero(pairs <= 0.0)
     leading = pairs[: negative[0]] if negative.size else pairs
-    # The first pair holds ρ(0), which counts once. A mean's variance is never negative.
+    # The first pair contains ρ(0), which counts once. A mean's variance is never negative.
     return max(float(2.0 * leading.sum() - 1.0), 1.0 / size)
 
 
 def length_for(series: Sequence[float], step_seconds: float, precision: float) -> float:
-    """Return how many seconds a run must last for its mean rate to have a standard error.
+    """Return the length of a run in seconds at which its mean rate has a standard error.
 
     The mean of a stationary series over a time T has the variance σ² τ Δ / T, with the deviation σ
     and the integrated autocorrelation time τ of its steps of Δ seconds; so
-    T = τ Δ (σ / x̄)² / precision², the error falling as 1 / √T (Flegal and Jones 2010, "Batch Means
-    and Spectral Variance Estimators in Markov Chain Monte Carlo", Annals of Statistics 38).
+    T = τ Δ (σ / x̄)² / precision². The error decreases as 1 / √T (Flegal and Jones 2010, "Batch
+    Means and Spectral Variance Estimators in Markov Chain Monte Carlo", Annals of Statistics 38).
 
     Args:
-        series: the rate in each step.
-        step_seconds: the length of a step.
-        precision: the wanted standard error, as a share of the mean.
+        series: rate in each step.
+        step_seconds: length of a step.
+        precision: requested standard error, relative to the mean.
 
     Raises:
-        NotMeasuredError: as ``integrated_autocorrelation``, or nothing was done.
+        NotMeasuredError: as for ``integrated_autocorrelation``, or the mean rate is zero.
     """
     autocorrelation = integrated_autocorrelation(series)
     return autocorrelation * step_seconds * (coefficient_of_variation(series) / precision) ** 2

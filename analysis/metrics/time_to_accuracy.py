@@ -1,7 +1,7 @@
-"""Time to accuracy: how long a training took until an evaluation was as good as wanted.
+"""Time to accuracy: time of a training until an evaluation reached a threshold.
 
-DAWNBench reads it off at the first evaluation at or over the threshold. The same reading applies
-to whatever log has evaluations with their times, and to every threshold.
+DAWNBench uses the first evaluation at or over the threshold. The same definition applies to every
+threshold and to any log with timed evaluations.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from aiperf_hpc.analysis.training_log import Quality, TrainingLog
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The evaluations of a training that were better than all before them."""
+    """The evaluations of a training that improved on all previous ones."""
 
     started: float
-    """UTC seconds, or whatever clock the log has."""
+    """Start in UTC seconds, or by another clock of the log."""
     seconds: tuple[float, ...]
-    """Of each, since the start."""
+    """Time of each evaluation since the start."""
     qualities: tuple[float, ...]
-    """Of each: ascending where higher is better, descending where lower is."""
+    """Quality of each evaluation: ascending if higher is better, descending if lower is better."""
     higher_is_better: bool
     fault: str | None = None
-    """Why nothing is known of the time after the last of them; None where all is known."""
+    """Reason why times after the last evaluation are unknown; None if all are known."""
 
     @property
     def best(self) -> float:
-        """The best quality that was reached while time was known."""
+        """The best quality reached at a known time."""
         return self.qualities[-1]
 
     def time_to(self, threshold: float) -> float | None:
-        """Return the seconds to the first evaluation as good as a threshold; None for never.
+        """Return the seconds to the first evaluation as good as a threshold, or None.
 
         Raises:
-            NotMeasuredError: it was not reached before the log's times went wrong.
+            NotMeasuredError: it was not reached before the log's times became invalid.
         """
         sign = 1.0 if self.higher_is_better else -1.0
         place = bisect_left(self.qualities, sign * threshold, key=lambda q: sign * q)
@@ -52,14 +52,14 @@ class Progress:
 
 @cache
 def progress_of(log: TrainingLog) -> Progress:
-    """Return how the best quality of a training grew with time. O(n) in its evaluations.
+    """Return the best quality of a training over time, in O(n) of its evaluations.
 
-    Evaluations without a finite quality are passed over. From where time goes backwards on,
-    nothing is taken: what a threshold cost is not known any more.
+    Evaluations without a finite quality are skipped. Evaluations after the first backward step in
+    time are ignored, because the times of thresholds are then unknown.
 
     Raises:
-        NotMeasuredError: the log does not say when it started, or has no evaluation with a
-            quality and a time.
+        NotMeasuredError: the log does not state its start, or has no evaluation with a quality and
+            a time.
     """
     if log.run is None:
         raise NotMeasuredError(f"{log.source}: no start of the run")
@@ -96,7 +96,7 @@ def time_to_quality(log: TrainingLog, threshold: float) -> float:
     """Return the seconds from the run's start to the first evaluation as good as a threshold.
 
     Raises:
-        NotMeasuredError: no evaluation was; or the log does not tell.
+        NotMeasuredError: no evaluation was as good, or the log does not state it.
     """
     progress = progress_of(log)
     seconds = progress.time_to(threshold)
@@ -112,7 +112,7 @@ def time_to_target(log: TrainingLog) -> float:
     Unit: s. Source: DAWNBench, entries' README, Training Time.
 
     Raises:
-        NotMeasuredError: the target is not known or was never reached; or the log does not tell.
+        NotMeasuredError: the target is unknown or was never reached, or the log does not state it.
     """
     if log.quality is None or log.quality.target is None:
         raise NotMeasuredError("the benchmark has no target: name one with --target")
@@ -120,9 +120,9 @@ def time_to_target(log: TrainingLog) -> float:
 
 
 def time_at_once(starts: Sequence[float], times: Sequence[float | None]) -> float | None:
-    """Return one time for trainings that ran at once: from the first start until all got there.
+    """Return the time from the first start until all concurrent trainings reached the target.
 
-    None where one did not. Source: MLPerf HPC's rules, weak scaling: the time to train all.
+    Return None if one did not. Source: MLPerf HPC's rules, weak scaling: the time to train all.
     """
     known = [time for time in times if time is not None]
     if not known or len(known) < len(times):

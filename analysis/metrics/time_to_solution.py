@@ -1,13 +1,12 @@
-"""Time to solution and its parts, as MLPerf HPC defines them, of one training.
+"""Time to solution of one training and its parts, as defined by MLPerf HPC.
 
 Farrell et al., "MLPerf HPC: A Holistic Benchmark Suite for Scientific Machine Learning on HPC
 Systems" (2021), divides the time to solution (equations 1 and 2):
 
     T_solution = T_staging + T_compute + T_extra,    T_compute = epochs x T_epoch
 
-Staging lies inside the timed run until MLPerf HPC v2.0 and may lie outside of it from v3.0 on; by
-the log's own times it is told here which it is. A training runs from ``run_start`` to
-``run_stop``.
+Staging is inside the timed run until MLPerf HPC v2.0 and may be outside from v3.0 on; the log's
+times decide. A training runs from ``run_start`` to ``run_stop``.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ Span = tuple[float, float]
 
 
 def reached_target(log: TrainingLog) -> bool:
-    """Return whether a training reached its target: by its own word, else by its evaluations.
+    """Return whether a training reached its target, by its logged status or else its evaluations.
 
     Raises:
-        NotMeasuredError: the log says neither.
+        NotMeasuredError: the log has neither.
     """
     if log.succeeded is not None:
         return log.succeeded
@@ -42,7 +41,7 @@ def reached_target(log: TrainingLog) -> bool:
 
 @cache
 def reaching_evaluation(log: TrainingLog) -> Evaluation | None:
-    """Return the first evaluation that is as good as the target, None if none is."""
+    """Return the first evaluation that is as good as the target, or None."""
     return None if log.quality is None else log.quality.first_reached(log.evaluations)
 
 
@@ -56,7 +55,7 @@ def run_seconds(log: TrainingLog) -> float:
 
 
 def time_to_solution(log: TrainingLog) -> float:
-    """Return the minutes that a training took to its target. [MLPerf HPC, equation 1]"""
+    """Return the minutes of a training until its target. [MLPerf HPC, equation 1]"""
     if log.course is not None:
         raise NotMeasuredError("a run that searches ends by its time: see the time to accuracy")
     seconds = run_seconds(log)
@@ -68,8 +67,8 @@ def time_to_solution(log: TrainingLog) -> float:
 def scaled_time_to_solution(log: TrainingLog) -> float:
     """Return the time to solution times the factor of ``scaling.json``, in minutes.
 
-    From MLPerf HPC v3.0 on an entry that converged in fewer epochs than the reference does is
-    scaled by the ratio. [mlcommons/logging, result_summarizer, _get_scaling_factor]
+    From MLPerf HPC v3.0 on, an entry that converged in fewer epochs than the reference is scaled
+    by the ratio. [mlcommons/logging, result_summarizer, _get_scaling_factor]
     """
     if log.convergence_scale is None:
         raise NotMeasuredError("the entry has no scaling.json")
@@ -77,7 +76,7 @@ def scaled_time_to_solution(log: TrainingLog) -> float:
 
 
 def staging_spans(log: TrainingLog) -> list[Span]:
-    """Return when the dataset was copied to the nodes."""
+    """Return the intervals in which the dataset was copied to the nodes."""
     if not log.staging:
         raise NotMeasuredError("the log has no staging")
     spans = [(each.started, each.ended) for each in log.staging if each.ended is not None]
@@ -87,12 +86,12 @@ def staging_spans(log: TrainingLog) -> list[Span]:
 
 
 def staging(log: TrainingLog) -> float:
-    """Return the minutes of staging, inside the run and before it. [equation 1, T_staging]"""
+    """Return the minutes of staging inside and before the run. [equation 1, T_staging]"""
     return length(staging_spans(log)) / MINUTE
 
 
 def staging_inside_seconds(log: TrainingLog) -> float:
-    """Return the seconds of staging inside the run; 0 where the log has none."""
+    """Return the seconds of staging inside the run, or 0 if the log has none."""
     if not log.staging:
         return 0.0
     run = _run_span(log)
@@ -100,7 +99,7 @@ def staging_inside_seconds(log: TrainingLog) -> float:
 
 
 def staging_outside(log: TrainingLog) -> float:
-    """Return the minutes of staging that the time to solution does not contain."""
+    """Return the minutes of staging that are not part of the time to solution."""
     outside = length(staging_spans(log)) - staging_inside_seconds(log)
     if outside <= 0:
         raise NotMeasuredError("all of its staging lies inside the run")
@@ -113,22 +112,22 @@ def compute(log: TrainingLog) -> float:
 
 
 def evaluation(log: TrainingLog) -> float:
-    """Return the minutes of the run in evaluations, which its compute contains.
+    """Return the minutes of the run in evaluations, which are part of its compute time.
 
-    [MLPerf HPC, table of compute, which leaves them out of the time that training took]
+    [MLPerf HPC, table of compute, which excludes them from the training time]
     """
     return _known_evaluations(log).covered / MINUTE
 
 
 def extra(log: TrainingLog) -> float:
-    """Return the minutes of the run that are neither staging nor compute. [equation 1, T_extra]"""
+    """Return the minutes of the run in neither staging nor compute. [equation 1, T_extra]"""
     return (run_seconds(log) - staging_inside_seconds(log) - _compute_seconds(log)) / MINUTE
 
 
 def epoch_time(log: TrainingLog) -> float:
     """Return the seconds of an epoch: the run without staging, divided by its epochs.
 
-    [equation 2, with T_extra, which is small, within]
+    [equation 2, including the small T_extra]
     """
     return (run_seconds(log) - staging_inside_seconds(log)) / epochs_run(log)
 
@@ -136,7 +135,7 @@ def epoch_time(log: TrainingLog) -> float:
 def staging_in_epochs(log: TrainingLog) -> float:
     """Return the time of staging divided by that of an epoch. [table of staging, T_staging/T_epoch]
 
-    It is how many epochs a training must have for its staging to be worth as long as they are.
+    It is the number of epochs whose time equals that of staging.
     """
     each = epoch_time(log)
     if each <= 0.0:
@@ -146,10 +145,10 @@ def staging_in_epochs(log: TrainingLog) -> float:
 
 @cache
 def counts_samples(log: TrainingLog) -> bool:
-    """Return whether the log numbers its epochs by the samples that were trained, as OpenFold does.
+    """Return whether the log numbers its epochs by the trained samples, as OpenFold does.
 
-    It is so where every number is a multiple of a global batch size above 1, for which a
-    numbering from 0 or 1 by epochs would have to end with its first epoch.
+    This holds if every number is a multiple of a global batch size above 1, which a numbering of
+    several epochs from 0 or 1 cannot satisfy.
     """
     batch = log.global_batch_size
     numbers = [epoch.number for epoch in log.epochs if epoch.number]
@@ -160,7 +159,7 @@ def counts_samples(log: TrainingLog) -> bool:
 
 @cache
 def epochs_run(log: TrainingLog) -> float:
-    """Return the passes over the training data, the last of which may be a part."""
+    """Return the passes over the training data, including a partial last pass."""
     return _epochs(log, None)
 
 
@@ -175,7 +174,7 @@ def epochs_to_converge(log: TrainingLog) -> float:
 def convergence_point(log: TrainingLog) -> float:
     """Return the epochs to converge in the unit of the reference convergence points.
 
-    That is samples for a benchmark whose log counts samples. [mlcommons/logging, rcp_checker]
+    The unit is samples for a benchmark whose log counts samples. [mlcommons/logging, rcp_checker]
     """
     epochs = epochs_to_converge(log)
     if not counts_samples(log) or log.train_samples is None:
@@ -184,7 +183,7 @@ def convergence_point(log: TrainingLog) -> float:
 
 
 def _epochs(log: TrainingLog, last: Evaluation | None) -> float:
-    """Return the passes until an evaluation, or all of them."""
+    """Return the passes until an evaluation, or all passes."""
     if not log.epochs:
         raise NotMeasuredError("the log has no epochs")
     until = None if last is None else last.epoch
@@ -202,7 +201,7 @@ def _epochs(log: TrainingLog, last: Evaluation | None) -> float:
 
 @cache
 def throughput_of_all(log: TrainingLog) -> float:
-    """Return the training samples a second of all accelerators together.
+    """Return the training samples per second of all accelerators together.
 
     [MLPerf HPC, table of compute: samples of all epochs / (time in epochs - time in evaluations)]
     """
@@ -213,12 +212,12 @@ def throughput_of_all(log: TrainingLog) -> float:
 
 
 def train_throughput(log: TrainingLog) -> float:
-    """Return the training samples a second and accelerator, evaluations left out. [the same]"""
+    """Return the training samples per second per accelerator, without evaluations. [the same]"""
     return throughput_of_all(log) / _accelerators(log)
 
 
 def eval_throughput(log: TrainingLog) -> float:
-    """Return the evaluated samples a second and accelerator, over all evaluations. [the same]"""
+    """Return the evaluated samples per second per accelerator, over all evaluations. [the same]"""
     if log.eval_samples is None:
         raise NotMeasuredError("the log does not state how many samples an evaluation has")
     known = _known_evaluations(log)
@@ -231,9 +230,9 @@ def compute_budget(log: TrainingLog) -> float:
 
 
 def init_time(log: TrainingLog) -> float:
-    """Return the minutes of initialization, which is before the run and is not timed.
+    """Return the minutes of initialization, which precedes the run and is not timed.
 
-    [training_policies, Run results: at most 30 minutes by the rules' checker]
+    [training_policies, Run results: at most 30 minutes according to the rules' checker]
     """
     if log.init is None or log.init.seconds is None:
         raise NotMeasuredError("the log has no whole initialization")
@@ -241,7 +240,7 @@ def init_time(log: TrainingLog) -> float:
 
 
 def length(spans: Iterable[Span]) -> float:
-    """Return the length of a union of spans of time, in O(n log n)."""
+    """Return the length of the union of intervals, in O(n log n)."""
     total, reached = 0.0, float("-inf")
     for started, ended in sorted(spans):
         if ended > reached:
@@ -258,7 +257,7 @@ def _compute_seconds(log: TrainingLog) -> float:
 
 
 def _epoch_spans(log: TrainingLog) -> list[Span]:
-    """Return when epochs ran, within the run; one without an end lasts until what follows it."""
+    """Return the intervals of epochs in the run; one without an end lasts until the next event."""
     run = _run_span(log)
     after = chain((epoch.started for epoch in islice(log.epochs, 1, None)), run[1:])
     return _clipped(
@@ -280,9 +279,9 @@ class _Evaluations(NamedTuple):
 
     number: int
     seconds: float
-    """Of each, added up."""
+    """Sum of the lengths of all evaluations."""
     covered: float
-    """Of the run, in any of them."""
+    """Seconds of the run in at least one evaluation."""
 
 
 @cache
@@ -306,7 +305,7 @@ def _run_span(log: TrainingLog) -> Span:
 
 
 def _clipped(spans: Iterable[Span], within: Span) -> list[Span]:
-    """Return what of spans lies within another."""
+    """Return the parts of intervals within another interval."""
     start, stop = within
     given = list(spans)
     if given and min(given)[0] >= start and max(map(itemgetter(1), given)) <= stop:
@@ -396,4 +395,4 @@ METRICS: tuple[Metric, ...] = (
     ),
 )  # fmt: skip
 SCORES = frozenset({"time_to_solution", "scaled_time_to_solution", "epochs", "time_to_accuracy"})
-"""Metrics that an entry has only if enough of its trainings reached the target."""
+"""Metrics that require enough trainings to reach the target."""

@@ -1,1 +1,1 @@
-"""An analysis as a page of HTML that needs no other file, no network and no script."""
+"""HTML page of an analysis: one self-contained file without scripts or network access."""

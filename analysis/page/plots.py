@@ -29,20 +29,20 @@ from aiperf_hpc.results.report.plots.time_to_accuracy import (
 )
 
 MOST_CURVES = 12
-"""Entries that a drawing tells apart."""
+"""Maximum number of distinguishable entries in a plot."""
 
 
 def time_breakdown(analysis: Analysis) -> Iterator[Plot]:
-    """Yield the parts of the time to solution of all entries that tell them, a bar each."""
+    """Yield a bar chart of the time to solution by its parts, for entries that have them."""
     bars = [bar for each in analysis.measures if (bar := _time_bar(each)) is not None]
     if bars:
         yield time_breakdown_plot(bars)
 
 
 def _time_bar(of: EntryMetrics) -> TimeBar | None:
-    """Return an entry's bar; None where its logs have no epochs.
+    """Return an entry's bar, or None if its logs have no epochs.
 
-    Staging outside of the run is no part of the time to solution.
+    Staging outside the run is not part of the time to solution.
     """
     known = of.measures
     if "compute" not in known or "extra" not in known:
@@ -59,7 +59,7 @@ def _time_bar(of: EntryMetrics) -> TimeBar | None:
 
 
 def _staging_inside(staging: Aggregate | None, outside: Aggregate | None) -> float | None:
-    """Return the mean minutes of staging in the run; what no training has outside is within it."""
+    """Return the mean minutes of staging in the run; all staging if no training has any outside."""
     if staging is None:
         return None
     without = 0.0 if outside is None else outside.mean * len(outside.kept) / len(staging.kept)
@@ -67,7 +67,7 @@ def _staging_inside(staging: Aggregate | None, outside: Aggregate | None) -> flo
 
 
 def ops_over_time(analysis: Analysis) -> Iterator[Plot]:
-    """Yield the score of all runs of ours over their time, of many the first ones."""
+    """Yield the score over time of AIPerf runs, up to a maximum number of runs."""
     curves = [
         OpsCurve(entry.name, *_cumulative(log.course))
         for entry in analysis.entries
@@ -84,14 +84,14 @@ def ops_over_time(analysis: Analysis) -> Iterator[Plot]:
 
 
 def _cumulative(course: SearchTimeline) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the ends of a run's windows, and operations a second from its start until each."""
+    """Return the ends of a run's windows, and the operations per second from its start to each."""
     ends = tuple(course.window_seconds * (place + 1) for place in range(len(course.operations)))
     done = accumulate(course.operations)
     return ends, tuple(total / end for total, end in zip(done, ends, strict=True))
 
 
 def thresholds(found: Sensitivities) -> Iterator[Plot]:
-    """Yield the time over thresholds of each contest of several entries, if any reached one."""
+    """Yield time over thresholds for each contest of several entries, if any reached one."""
     for place, contest in enumerate(found.contests):
         times: defaultdict[str, list[float | None]] = defaultdict(list)
         overtakes: defaultdict[str, list[int]] = defaultdict(list)
@@ -111,7 +111,7 @@ def thresholds(found: Sensitivities) -> Iterator[Plot]:
 
 
 def cost(found: CostToAccuracy) -> Iterator[Plot]:
-    """Yield cost over time of each contest of several entries that have a cost."""
+    """Yield cost over time for each contest with several entries that have a cost."""
     for place, contest in enumerate(found.contests):
         points = [CostPoint(p.entry, p.seconds, p.cost, p.on_front) for p in contest.priced]
         plot = cost_plot(contest.title, contest.currency, points, f"cost-{place}")
@@ -120,7 +120,7 @@ def cost(found: CostToAccuracy) -> Iterator[Plot]:
 
 
 def communication(found: Communication) -> Iterator[Plot]:
-    """Yield what training steps spend their time on."""
+    """Yield the time breakdown of training steps."""
     bars = [
         Bar(
             f"{b.entry}, {b.ranks} ranks",
@@ -134,7 +134,7 @@ def communication(found: Communication) -> Iterator[Plot]:
 
 
 def rooflines(found: Rooflines) -> Iterator[Plot]:
-    """Yield a drawing of each run whose machine's peaks are known."""
+    """Yield a roofline plot of each run whose machine's peaks are known."""
     for place, run in enumerate(found.runs):
         if run.ceilings is None:
             continue
@@ -147,7 +147,7 @@ def rooflines(found: Rooflines) -> Iterator[Plot]:
 
 
 def _panels(run: RunRoofline, ceilings: Ceilings) -> Iterator[Panel]:
-    """Yield a panel for each bandwidth that is known, with the networks that move such bytes."""
+    """Yield a panel for each known bandwidth, with the networks that move such bytes."""
     for kind, bandwidth in ceilings.bandwidths.items():
         points = [
             Point(each.graph[:8], low, high, each.achieved, each.precision)
@@ -159,7 +159,7 @@ def _panels(run: RunRoofline, ceilings: Ceilings) -> Iterator[Panel]:
 
 
 def scaling(studies: ScalingStudies) -> list[Plot]:
-    """Draw the four panels of each study."""
+    """Yield the four panels of each scaling study."""
     return [
         scaling_study_plot(
             study.subject,
@@ -193,4 +193,4 @@ PLOTS: Mapping[str, Callable[[Any], Iterable[Plot]]] = {
     "communication": communication,
     "roofline": rooflines,
 }
-"""By the name of the section."""
+"""Plots by the name of the section."""

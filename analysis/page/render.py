@@ -1,4 +1,4 @@
-"""An analysis as one page."""
+"""Rendering of an analysis as one HTML page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aiperf_hpc.streams import without_controls, without_stand_ins
 
 PACKAGE = "aiperf_hpc.analysis.page"
 FEW_NOTES, MOST_NOTES = 6, 200
-"""Under one table: how many are shown at once, and how many at all; the JSON document has all."""
+"""Remarks below a table: number shown directly, and in total; the JSON document has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def _write(folder: Path, name: str, page: str, content: str) -> Path:
 
 
 def render(analysis: Analysis) -> str:
-    """Return the page: one file that needs no other, and no script."""
+    """Return the page as one self-contained file without scripts."""
     return (
         page_templates(PACKAGE)
         .get_template("analysis.html")
@@ -92,7 +92,7 @@ def _overview(analysis: Analysis) -> Iterator[Plot]:
 
 
 def _parts(analysis: Analysis) -> Iterator[Part]:
-    """Yield the sections that have something in them."""
+    """Yield the nonempty sections."""
     for section in SECTIONS:
         value = analysis.sections.get(section.name)
         if value is not None:

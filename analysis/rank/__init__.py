@@ -1,1 +1,1 @@
-"""Runs ranked by their score: those that verification passes, others apart with the reason."""
+"""Ranking of verified runs by score; other runs are listed separately with the reason."""

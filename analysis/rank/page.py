@@ -1,4 +1,4 @@
-"""A ranking as one page of HTML that needs no other file, no network and no script."""
+"""HTML page of a ranking: one self-contained file without scripts or network access."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKAGE = "aiperf_hpc.analysis.rank"
 
 
 def write_page(ranking: Ranking, path: Path) -> None:
-    """Write the page. Raises RunDirectoryError when it cannot be written."""
+    """Write the page. Raises RunDirectoryError if it cannot be written."""
     try:
         write_whole(path, without_controls(without_stand_ins(render(ranking))))
     except OSError as error:
@@ -27,7 +27,7 @@ def write_page(ranking: Ranking, path: Path) -> None:
 
 
 def render(ranking: Ranking) -> str:
-    """Return the page's text; the same ranking gives the same page."""
+    """Return the page's text, which is deterministic for a ranking."""
     templates = page_templates(PACKAGE)
     templates.filters |= {
         "system": system_of,

@@ -1,7 +1,7 @@
-"""Which runs are ranked, in which order, and why others are not.
+"""Ranking of runs, and the reasons why other runs are not ranked.
 
-Every run is verified again here, in this process: a run is ranked by what its records give, not by
-what its report says.
+This process verifies every run again, so that the ranking depends on the records and not on the
+reports.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UNSIGNED = "signature: nobody signed it; `aiperf sign` does"
 
 
 class LeftOut(Value):
-    """A run without a place, and why."""
+    """An unranked run and the reasons."""
 
     name: str
     reasons: tuple[str, ...]
@@ -41,14 +41,13 @@ class Ranking(Value):
     """The runs in a folder."""
 
     valid: tuple[RunDetails, ...]
-    """Verified runs that are official: the closed division's, then the open one's, the highest
-    score first."""
+    """Verified official runs: the closed division, then the open division, highest score first."""
     invalid: tuple[RunDetails, ...]
-    """Verified runs that do not, likewise."""
+    """Verified unofficial runs in the same order."""
     left_out: tuple[LeftOut, ...]
-    """Runs whose score is not final, not verified, or that of another folder's run."""
+    """Runs whose score is not final or not verified, and copies of other runs."""
     foreign: tuple[str, ...]
-    """Folders that are no runs."""
+    """Names of folders that are not runs."""
 
     @field_serializer("valid", "invalid", when_used="json")
     def _rows(self, entries: tuple[RunDetails, ...]) -> list[dict[str, object]]:
@@ -56,7 +55,7 @@ class Ranking(Value):
 
     @property
     def divisions(self) -> dict[Division, list[RunDetails]]:
-        """The official runs of each division that has any, the highest score first."""
+        """The official runs of each division with any, highest score first."""
         found: dict[Division, list[RunDetails]] = {}
         for entry in self.valid:
             if entry.division is not None:
@@ -65,7 +64,7 @@ class Ranking(Value):
 
 
 def _row(run: RunDetails) -> dict[str, object]:
-    """Return a run as the ranking's document has it: the length in hours, reasons, and figures."""
+    """Return a run for the ranking's document: length in hours, reasons and figures."""
     names = ("name", "run_id", "system", "submitter", "preset", "dataset", "signed_by", "witness")
     figures = {each.name: each.read(run) for each in quantities_in(View.RANKING).values()}
     return {
@@ -82,7 +81,7 @@ def _row(run: RunDetails) -> dict[str, object]:
 
 
 class _NotRankedError(Exception):
-    """A run has no place; the arguments are the reasons."""
+    """A run is not ranked; the arguments are the reasons."""
 
 
 def rank_runs(
@@ -90,15 +89,15 @@ def rank_runs(
     announce: Announce = lambda name: None,
     trusted: Sequence[PublicKey] = (),
 ) -> Ranking:
-    """Verify the runs in a folder, and rank those that pass.
+    """Verify the runs in a folder and rank those that pass.
 
     Args:
-        folder: of the runs.
-        announce: told the name of each.
-        trusted: the keys of which one must have signed each, if any must.
+        folder: path of the folder with the runs.
+        announce: called with the name of each run.
+        trusted: trusted keys, one of which must have signed each run; no requirement if empty.
 
     Raises:
-        RunDirectoryError: it cannot be read.
+        RunDirectoryError: the folder cannot be read.
     """
     found, foreign = find_runs(folder)
     entries: dict[str, RunDetails] = {}

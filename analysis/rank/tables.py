@@ -1,4 +1,4 @@
-"""A ranking as tables: a terminal and a page show the same ones."""
+"""Tables of a ranking, common to the terminal and the page."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from aiperf_hpc.rules.rule import Division
 from aiperf_hpc.system.summary import times
 
 WORDS = ("system", "accelerators", "signed by", "rules violated")
-"""Columns of text."""
+"""Titles of text columns."""
 RANKED = "Verified, and valid by the benchmark's rules"
 WITHOUT_A_NAME = "no name given"
 
 
 def tables_of(ranking: Ranking) -> list[Table]:
-    """Return the ranked runs, those that are not valid, and those that are left out."""
+    """Return the tables of ranked runs, unofficial runs and unranked runs."""
     ranked = [_ranked(division, entries) for division, entries in ranking.divisions.items()]
     none = Table(_columns("rank"), title=RANKED, notes=("No run.",))
     return [*(ranked or [none]), *_invalid(ranking.invalid), *_left_out(ranking)]
@@ -52,12 +52,12 @@ def _columns(*first: str) -> tuple[str, ...]:
 
 
 def _words(columns: Sequence[str]) -> tuple[int, ...]:
-    """Return the places of the columns of text behind the first one."""
+    """Return the indices of the text columns after the first column."""
     return tuple(place for place, name in enumerate(columns) if place and name in WORDS)
 
 
 def _rules(entry: RunDetails) -> str:
-    """Return the rules that a run did not keep, by their names."""
+    """Return the names of the rules that a run violates."""
     return ", ".join(dict.fromkeys(reason.partition(":")[0] for reason in entry.violations))
 
 
@@ -89,7 +89,7 @@ def figure_of(quantity: Quantity, entry: RunDetails) -> str:
 
 
 def power_of(entry: RunDetails) -> str:
-    """Return the mean power, and whether it is an estimate or without some of the machine."""
+    """Return the mean power, and whether it is an estimate or excludes parts of the machine."""
     if entry.energy is None or entry.energy.watts is None:
         return NONE
     watts = si(entry.energy.watts, "W")
@@ -97,6 +97,6 @@ def power_of(entry: RunDetails) -> str:
 
 
 def system_of(entry: RunDetails) -> str:
-    """Return a system's name and submitter; its processors' where nobody named it."""
+    """Return a system's name and submitter, or the names of its processors if it has no name."""
     named = ", ".join(filter(None, [entry.system, entry.submitter]))
     return named or ", ".join(entry.resources.processors) or WITHOUT_A_NAME

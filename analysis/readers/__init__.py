@@ -1,1 +1,1 @@
-"""What reads training logs: a module for each format, which knows no measure."""
+"""Readers of training logs: one module per format, independent of the metrics."""

@@ -1,8 +1,8 @@
-"""Entries of DAWNBench: a JSON file that describes, and for a training a TSV file that tells.
+"""DAWNBench entries: a JSON description and, for a training, a TSV file with its progress.
 
-A training's TSV has a row for each evaluation, with the hours since the training's start: the
-clock of these logs begins at 0, not at a date. A part of an entry that has a JSON of its own
-(``..._part2``) was trained anew, on another framework, and is an entry of its own.
+The TSV file has one row per evaluation, with the hours since the training's start: the clock of
+these logs begins at 0, not at a date. A part of an entry with its own JSON file (``..._part2``) was
+trained again, on another framework, and is a separate entry.
 
 Source: https://github.com/stanford-futuredata/dawn-bench-entries, README.
 """
@@ -35,13 +35,13 @@ HOUR = 3600.0
 
 
 class Task(NamedTuple):
-    """What DAWNBench asks of a benchmark."""
+    """Requirements of a DAWNBench benchmark."""
 
     name: str
     quality: str
-    """The column that decides."""
+    """Name of the quality column."""
     target: float
-    """As the entries' README has it, in percent but for SQuAD."""
+    """Target in the entries' README, in percent except for SQuAD."""
 
 
 TASKS = (
@@ -70,13 +70,13 @@ _ACCELERATORS = (
     re.compile(rf"{_COUNT} GPUs? \({_MAKER}{_MODEL}\)"),
     re.compile(_MODEL),
 )
-"""What tells accelerators in a description, most telling first: ``4 * Nvidia Tesla V100``."""
+"""Patterns of accelerators in a description, most specific first: ``4 * Nvidia Tesla V100``."""
 _NODES = re.compile(r"(?<!\d)(\d{1,6}) (?:nodes|machines|instances)\b", re.IGNORECASE)
 _PRICE = re.compile(r"\$? ?(?P<number>[0-9.eE+-]+) ?(?:\$|USD)?(?: ?/ ?(?:h|hr|hour))?")
 
 
 def read_entry(json: Path, tsv: Path) -> ReadResult:
-    """Read one training, of its description and its progress."""
+    """Read one training from its description and its progress."""
     path = json
     try:
         described = read_object(json)
@@ -87,7 +87,7 @@ def read_entry(json: Path, tsv: Path) -> ReadResult:
 
 
 def read_inference(json: Path) -> ReadResult:
-    """Read one measurement of inference, which is a description alone."""
+    """Read one inference measurement, which has only a description."""
     try:
         return ReadResult((_inference(json, read_object(json)),))
     except AIPerfError as error:
@@ -98,19 +98,19 @@ def read_inference(json: Path) -> ReadResult:
 
 
 class _Table(NamedTuple):
-    """The rows of a TSV, and what is wrong with them."""
+    """The rows of a TSV file and their problems."""
 
     columns: tuple[str, ...]
     rows: dict[int, dict[str, str]]
-    """The cells by the names of the columns, by the line's number in the file, from 1."""
+    """Cells by column name, by line number in the file from 1."""
     problems: list[str]
 
 
 def _table(text: str) -> _Table:
-    """Divide a TSV into named cells.
+    """Parse a TSV file into named cells.
 
     Raises:
-        UsageError: it has no header, no rows, or not the columns that an entry needs.
+        UsageError: the file has no header, no rows, or lacks required columns.
     """
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
@@ -130,7 +130,7 @@ def _table(text: str) -> _Table:
 
 
 def _columns(header: str) -> tuple[str, ...]:
-    # Some headers are divided by spaces, above rows that are divided by tabs.
+    # Some headers are separated by spaces although the rows are separated by tabs.
     names = [_ALIASES.get(name.lower(), name) for name in header.split()]
     listed = ", ".join(names)[:120]
     if "hours" not in names:
@@ -144,13 +144,13 @@ def _columns(header: str) -> tuple[str, ...]:
 
 def _cells(line: str, count: int) -> list[str]:
     cells = [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
-    if len(cells) > count:  # Tabs that only align what is seen.
+    if len(cells) > count:  # Tabs for visual alignment only.
         cells = [cell for cell in cells if cell]
     return cells
 
 
 class _Row(NamedTuple):
-    """One evaluation, and its line."""
+    """One evaluation and its line number."""
 
     line: int
     evaluation: Evaluation
@@ -176,7 +176,7 @@ def _training(json: Path, tsv: Path, described: Mapping[str, Any], table: _Table
 
 
 def _described(json: Path, described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the entries of both kinds take from their description alone."""
+    """Return the fields that entries of both kinds take from their description."""
     return {
         "format": "dawnbench",
         "round": one_line(described.get("version")),
@@ -210,7 +210,7 @@ def _log(
 
 
 def _task(json: Path, columns: Sequence[str], problems: list[str]) -> Task | None:
-    """Return the benchmark that the path names or, where it names none, the columns tell."""
+    """Return the benchmark named in the path or, failing that, identified by the columns."""
     for part in reversed(json.absolute().parts[:-1]):
         for task in TASKS:
             if part.lower().replace("-", "").replace("_", "") == task.name.lower():
@@ -233,10 +233,10 @@ def _quality(task: Task | None, columns: Sequence[str], problems: list[str]) -> 
 
 
 def _unit(quality: Quality, cells: Sequence[str], problems: list[str]) -> int:
-    """Return by which power of ten to multiply, so that one benchmark has one unit.
+    """Return the power of ten by which to multiply, so that a benchmark has one unit.
 
-    A file has fractions when none of its qualities is above 1; a first epoch of ImageNet may end
-    below 1 %, but no later one does.
+    A file has fractions if none of its qualities is above 1: the first epoch of ImageNet may end
+    below 1 %, but later ones do not.
     """
     known = [value for value in map(finite_number, cells) if value is not None]
     fractions = bool(known) and max(known) <= 1.0
@@ -254,10 +254,10 @@ def _unit(quality: Quality, cells: Sequence[str], problems: list[str]) -> int:
 
 
 def _rows(table: _Table, quality: str, power: int, problems: list[str]) -> list[_Row]:
-    """Return the evaluations in the file's order, and what is missing of them.
+    """Return the evaluations in the file's order, and their problems.
 
     Raises:
-        UsageError: no row says when it was.
+        UsageError: no row has a time.
     """
     rows, faults = [], []
     for line, cells in table.rows.items():
@@ -297,7 +297,7 @@ def _backwards(rows: Sequence[_Row]) -> Iterator[str]:
 
 
 def _epochs(rows: Sequence[Evaluation]) -> tuple[Epoch, ...]:
-    """Return the epochs; none where rows skip some, for what lies between rows is not one."""
+    """Return the epochs, or none if rows skip some and are further apart than one epoch."""
     numbers = [row.epoch for row in rows if row.epoch is not None]
     if len(numbers) < len(rows) or any(not 0.5 < b - a < 1.5 for a, b in pairwise(numbers)):
         return ()
@@ -305,7 +305,7 @@ def _epochs(rows: Sequence[Evaluation]) -> tuple[Epoch, ...]:
     return tuple(map(Epoch, [0.0, *ends[:-1]], ends, numbers))
 
 
-# --- What both kinds of entries have ------------------------------------------------------------
+# --- Common to both kinds of entries ------------------------------------------------------------
 
 
 def _system(described: Mapping[str, Any], problems: list[str]) -> System:
@@ -317,7 +317,7 @@ def _system(described: Mapping[str, Any], problems: list[str]) -> System:
     return System(
         name=hardware,
         nodes=nodes,
-        # Whether a number beside that of nodes is of one or of all is not said.
+        # Whether a count next to the number of nodes is per node or in total is unspecified.
         accelerators=count if nodes in (None, 1) else None,
         accelerator=model,
         framework=one_line(described.get("framework")),
@@ -326,7 +326,7 @@ def _system(described: Mapping[str, Any], problems: list[str]) -> System:
 
 
 def _accelerators(hardware: str) -> tuple[int | None, str | None]:
-    """Return how many accelerators a description states, and their model."""
+    """Return the number of accelerators in a description, and their model."""
     for pattern in _ACCELERATORS:
         found = pattern.search(hardware)
         if found:
@@ -350,7 +350,7 @@ def _cost(described: Mapping[str, Any], key: str, problems: list[str]) -> float 
 
 
 def _inference(json: Path, described: Mapping[str, Any]) -> Entry:
-    """Raises UsageError: there is neither a latency nor a cost."""
+    """Return latency and cost. Raises UsageError if there is neither."""
     problems: list[str] = []
     stated = finite_number(described.get("latency"))
     latency = stated / 1000.0 if stated is not None and stated > 0.0 else None
@@ -388,6 +388,6 @@ def _scaled(cell: str, power: int) -> float | None:
 
 
 def _few(problems: Sequence[str], most: int = 3) -> list[str]:
-    """Return the first problems of one kind, and how many more there are."""
+    """Return the first problems of one kind, and the number of others."""
     more = len(problems) - most
     return [*problems[:most], *([f"{more} lines more are like these"] if more > 0 else [])]

@@ -1,4 +1,4 @@
-"""What submitters describe in JSON objects of their own making, in which anything may stand."""
+"""Descriptions by submitters: JSON objects without a fixed schema, with arbitrary content."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.untrusted.files import nested_too_deep, text_of
 
 MOST_BYTES = 4 * 1024 * 1024
-"""Of the longest description that is read."""
+"""Maximum size of a description in bytes."""
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object. Some have tabs within their strings, or bytes that are no text.
+    """Read a JSON object. Some have tabs within strings, or bytes that are not valid text.
 
     Raises:
-        UsageError: it cannot be read, or is no JSON object; the message is the reason, without the
-            file's name.
+        UsageError: the file cannot be read or is not a JSON object; the message is the reason,
+            without the file's name.
     """
     try:
         described = json.loads(text_of(path, MOST_BYTES, errors="replace"), strict=False)
@@ -32,16 +32,16 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def one_line(value: object) -> str | None:
-    """Return a text in one line, or None for what is none."""
+    """Return a text in one line, or None if the value is not a text."""
     return " ".join(value.split()) or None if isinstance(value, str) else None
 
 
 LARGEST = 1e30
-"""No time, count, price or quality comes near; what is multiplied of a few such is still finite."""
+"""Upper limit of numbers, far above any time, count, price or quality; products stay finite."""
 
 
 def finite_number(value: object) -> float | None:
-    """Return a number as such, also one written as text, and None for anything else."""
+    """Return a number, also if written as text, or None for anything else."""
     if type(value) is not float:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             return None
@@ -53,6 +53,6 @@ def finite_number(value: object) -> float | None:
 
 
 def whole_number(value: object) -> int | None:
-    """Return a number of things, at least one; None for anything else."""
+    """Return a count of at least one, or None for anything else."""
     number = finite_number(value)
     return None if number is None or number < 1 else int(number)

@@ -1,4 +1,4 @@
-"""The trials of a run without a search: each is one training of the same network."""
+"""Trials of a run without a search; each is one training of the same network."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from aiperf_hpc.trial import TrialState
 
 
 def trainings(view: RunView, base: TrainingLog) -> tuple[tuple[TrainingLog, ...], list[str]]:
-    """Return the trainings of a run, and a line on those that came to no end of their own.
+    """Return the trainings of a run, and a line about those that were cut off.
 
-    A training that was interrupted and gone on with is one. What the run's end or a death cut says
-    nothing of the time to a target; it is left out, unless there is nothing else.
+    An interrupted and resumed training is one training. A training cut off by the end of the run or
+    by a failure gives no time to the target; it is left out unless there is no other.
     """
     every, spans = list(chains(view.history)), spans_of(view.history, view.until)
     whole = [chain for chain in every if not cut(chain[-1])]
@@ -40,7 +40,7 @@ def _training(
     settings = {"trial": last.id, "seed": first.started.seed, **used.model_dump(mode="json")}
     executed = [span for trial in chain for span in spans.get(trial.id, ())]
     run = _run(chain, evaluations, view.history.end_utc)
-    # Not that of a later attempt, when the training was over.
+    # Not the staging of a later attempt, after the training ended.
     end = math.inf if run is None or run.ended is None else run.ended
     staging = tuple(each for each in staging_of([replica]) if each.started <= end)
     predicted, unread = load_predictions(last, view.paths)
@@ -67,9 +67,9 @@ def _training(
 def _run(
     chain: Sequence[Trial], evaluations: Sequence[Evaluation], end: float | None
 ) -> Interval | None:
-    """Return a training's time: from its first step to its last evaluation.
+    """Return a training's interval: from its first step to its last evaluation.
 
-    Weights are stored behind it, and the next training has begun meanwhile.
+    Weights are stored after it, while the next training already runs.
     """
     first, last = chain[0], chain[-1]
     if first.training_utc is None:
@@ -82,7 +82,7 @@ def _run(
 def _succeeded(
     last: Trial, evaluations: Sequence[Evaluation], quality: Quality | None
 ) -> bool | None:
-    """Return whether the target was reached; without one, whether the training came to its end."""
+    """Return whether the target was reached or, without one, whether the training completed."""
     if cut(last):
         return None
     if quality is None or quality.target is None:
@@ -91,14 +91,14 @@ def _succeeded(
 
 
 def init_of(history: RunHistory, replicas: Sequence[ReplicaHistory]) -> Interval | None:
-    """Return the time from the run's start until the last of some replicas had its data."""
+    """Return the time from the run's start until the last of the given replicas had its data."""
     loaded = [replica.loads[0][0] for replica in replicas if replica.loads]
     start = history.start_utc
     return None if start is None or not loaded else Interval(started=start, ended=max(loaded))
 
 
 def staging_of(replicas: Sequence[ReplicaHistory]) -> Iterator[Interval]:
-    """Yield when replicas copied the dataset to their nodes."""
+    """Yield the intervals in which replicas copied the dataset to their nodes."""
     for replica in replicas:
         for utc, seconds in replica.loads:
             if seconds > 0.0:
@@ -115,7 +115,7 @@ def _operations(last: Trial, executed: Sequence[Span]) -> int:
 def _epochs(
     chain: Sequence[Trial], spans: Spans
 ) -> tuple[tuple[Epoch, ...], tuple[Evaluation, ...]]:
-    """Return the complete epochs and their evaluations, without those that were done again."""
+    """Return the complete epochs and their evaluations, without those that were later repeated."""
     epochs: dict[int, Epoch] = {}
     evaluations: dict[int, Evaluation] = {}
     for trial in chain:
@@ -138,7 +138,7 @@ def _epochs(
 
 
 def _evaluation_starts(spans: Sequence[Span]) -> list[float]:
-    """Return when evaluations began: training samples are recorded at the end of an epoch."""
+    """Return the start times of evaluations, from training samples recorded after an epoch."""
     return [
         after.started
         for before, after in pairwise(spans)

@@ -1,6 +1,6 @@
-"""Result logs of MLPerf Training and MLPerf HPC, v0.5 to v3.0: from events to one training.
+"""Reader of MLPerf Training and MLPerf HPC result logs, v0.5 to v3.0: from events to a training.
 
-Keys by mlcommons/logging (mlperf_logging/mllog/constants.py) and the rules' own checker
+Keys follow mlcommons/logging (mlperf_logging/mllog/constants.py) and the rules' own checker
 (mlperf_logging/compliance_checker).
 """
 
@@ -35,13 +35,13 @@ from aiperf_hpc.untrusted.files import open_regular
 
 
 class NotALog(NamedTuple):
-    """Why a file is no log."""
+    """Reason why a file is not a log."""
 
     reason: str
 
 
 class SubmissionInfo(NamedTuple):
-    """What a log says of the entry that it belongs to."""
+    """Values of a log about its entry."""
 
     benchmark: str | None
     organization: str | None
@@ -51,16 +51,16 @@ class SubmissionInfo(NamedTuple):
 
 
 class ReadLog(NamedTuple):
-    """One log, read."""
+    """Result of reading one log."""
 
     log: TrainingLog
     stated: SubmissionInfo
 
 
 def read_log(path: Path) -> ReadLog | NotALog:
-    """Read one result log in bounded memory, whatever is in the file."""
+    """Read one result log in bounded memory, for arbitrary file content."""
     collecting = gc.isenabled()
-    gc.disable()  # It takes a tenth of the time, and finds nothing.
+    gc.disable()  # The garbage collector uses a tenth of the time and finds nothing.
     try:
         return _read_log(path)
     except OSError as error:
@@ -110,11 +110,11 @@ def _stated(settings: Mapping[str, Any], reader: LineReader) -> SubmissionInfo:
 
 
 _Handler = Callable[[float, Any, Metadata], None]
-"""Takes the time, the value and the metadata of a line."""
+"""Handler of a line's time, value and metadata."""
 
 
 class _Training:
-    """What the events of one log add up to."""
+    """Accumulates the events of one log into a training."""
 
     def __init__(self) -> None:
         self.settings: dict[str, Any] = {}
@@ -135,7 +135,7 @@ class _Training:
         self._forget_training()
 
     def _forget_training(self) -> None:
-        """Begin the epochs and evaluations anew."""
+        """Reset the epochs and evaluations."""
         self.epochs, self.evaluations = Epochs(), Evaluations()
         self._handlers |= {
             "epoch_start": self.epochs.start,
@@ -150,7 +150,7 @@ class _Training:
         }
 
     def take(self, event: Event) -> None:
-        """Add one event; what follows run_stop belongs to no run."""
+        """Add one event; events after run_stop belong to no run."""
         time, key, value, metadata = event
         handle = self._handlers.get(key)
         if handle is None:
@@ -171,7 +171,7 @@ class _Training:
 
     def finish(self, path: Path, stated: SubmissionInfo, problems: tuple[str, ...]) -> TrainingLog:
         """Return the training."""
-        self._handlers.clear()  # They refer to this object, which nothing else would free at once.
+        self._handlers.clear()  # The handlers reference this object and would delay its release.
         quality = _quality(stated.benchmark, self.settings, self.evaluations)
         name = "error" if quality is not None and not quality.higher_is_better else "accuracy"
         problems += tuple(self._problems(name))
@@ -213,7 +213,7 @@ class _Training:
 def _contradicted(
     succeeded: bool | None, quality: Quality | None, evaluations: Sequence[Evaluation]
 ) -> Iterator[str]:
-    """Yield that a log's own word for its end is not what its evaluations say."""
+    """Yield a problem if a log's final status contradicts its evaluations."""
     if not succeeded or quality is None or quality.target is None:
         return
     if quality.first_reached(evaluations) is None:
@@ -223,7 +223,7 @@ def _contradicted(
 def _quality(
     benchmark: str | None, settings: Mapping[str, Any], evaluations: Evaluations
 ) -> Quality | None:
-    """Return what the evaluations measure; where a log has both, its error is no accuracy < 0."""
+    """Return the quality metric: the error if the benchmark has a target error or no accuracy."""
     named = evaluations.named
     if not named:
         return None
@@ -239,18 +239,18 @@ def _quality(
 _ERRORS = {"cosmoflow": 0.124, "oc20": 0.036}
 """Target errors. [training_policies, hpc_training_rules.adoc, Benchmarks]"""
 _ACCURACIES = {"deepcam": 0.82, "openfold": 0.8}
-"""Target accuracies that no round has changed. [the same; closed_openfold.yaml of hpc_3.0.0]"""
+"""Target accuracies that are equal in all rounds. [the same;  closed_openfold.yaml of hpc_3.0.0]"""
 
 
 def _target(settings: Mapping[str, Any]) -> float | None:
-    """Return the target that a log states."""
+    """Return the target stated in a log."""
     keys = ("eval_target", "target_avg_lddt_ca_value", "target_accuracy_reached")
     values = (logged_number(settings.get(key)) for key in keys)
     return next((value for value in values if value is not None), None)
 
 
 def _stated_accelerators(settings: Mapping[str, Any]) -> int | None:
-    """Return the accelerators that a log states; a node without any counts as one.
+    """Return the accelerators stated in a log; a node without accelerators counts as one.
 
     [mlcommons/logging, result_summarizer: number_of_nodes × max(accelerators_per_node, 1)]
     """
@@ -266,22 +266,22 @@ def _taken_for_accelerators(settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _count(settings: Mapping[str, Any], *keys: str) -> int | None:
-    """Return the first of several settings that is a number of things."""
+    """Return the first of several settings that is a count."""
     counts = (whole_number(logged_number(settings.get(key))) for key in keys)
     return next((count for count in counts if count is not None), None)
 
 
 POOL_BYTES = 64 << 20
-"""Bytes of all logs together from which a process of its own is worth its start."""
+"""Total size of logs in bytes above which worker processes are worthwhile."""
 MAX_PROCESSES = 8
 
 
 def read_logs(paths: Sequence[Path]) -> list[ReadLog | NotALog]:
-    """Read logs, in their order."""
+    """Read logs and return them in order."""
     processes = min(len(paths), MAX_PROCESSES, len(os.sched_getaffinity(0)))
     if processes < 2 or _bytes(paths) < POOL_BYTES:
         return [read_log(path) for path in paths]
-    # Not forked: the caller may have threads.
+    # Not fork, because the caller may have threads.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         at_once = max(1, len(paths) // (processes * 16))
@@ -289,10 +289,10 @@ def read_logs(paths: Sequence[Path]) -> list[ReadLog | NotALog]:
 
 
 class _Packed(NamedTuple):
-    """A log on its way between processes: a million tuples would take longer than reading them."""
+    """A log packed for transfer between processes, because pickling a million tuples is slow."""
 
     read: ReadLog
-    """Without its epochs and evaluations."""
+    """The log without its epochs and evaluations."""
     epochs: array[float]
     evaluations: array[float]
 
@@ -322,7 +322,7 @@ def _unpacked(packed: _Packed | NotALog) -> ReadLog | NotALog:
 
 
 def _numbers(rows: Iterable[tuple[float | None, ...]]) -> array[float]:
-    """Return the numbers of rows one after another, NaN for None; no number of a log is NaN."""
+    """Return the flattened numbers of rows, with NaN for None; numbers of a log are never NaN."""
     return array("d", (math.nan if one is None else one for row in rows for one in row))
 
 
@@ -336,7 +336,7 @@ def _known(number: float) -> float | None:
 
 
 def _bytes(paths: Sequence[Path]) -> int:
-    """Return the size of all files; those that are not there have none."""
+    """Return the total size of files; missing files count as 0."""
     total = 0
     for path in paths:
         with suppress(OSError):

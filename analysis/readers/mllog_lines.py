@@ -1,11 +1,11 @@
-"""The lines of MLPerf's result logs, in their three dialects, from bytes to events.
+"""Parser of MLPerf result logs in their three dialects, from bytes to events.
 
 - v0.5: ``:::MLPv0.5.0 BENCHMARK SECONDS (FILE:LINE) KEY: VALUE``, without ``: VALUE`` for None;
 - v0.6: ``:::MLL SECONDS KEY: {"value": VALUE, "metadata": {...}}``;
 - since v0.7: ``:::MLLOG {"time_ms": ..., "key": ..., "value": ..., "metadata": {...}}``.
 
-Anything may stand before the token, as launchers write the rank there, and other output between
-the lines. [mlcommons/logging: mlperf_logging/compliance_checker/mlp_parser]
+Any text may precede the token, such as the rank from a launcher, and other output may appear
+between the lines. [mlcommons/logging: mlperf_logging/compliance_checker/mlp_parser]
 """
 
 from __future__ import annotations
@@ -22,71 +22,71 @@ from aiperf_hpc.analysis.readers.descriptions import finite_number
 from aiperf_hpc.untrusted.files import nested_too_deep
 
 TOKEN = b":::ML"
-"""What the tokens of all dialects begin with."""
+"""Common prefix of the tokens of all dialects."""
 MAX_LINE = 1 << 20
-"""Bytes of the longest line that is read; no log line comes near it."""
+"""Maximum length of a line in bytes, far above that of log lines."""
 TEXT = 256 << 10
-"""Bytes of a log that are looked at at once."""
+"""Size of the blocks in which a log is read, in bytes."""
 MAX_SETTING = 4096
-"""Bytes of the longest line whose value is kept as a setting."""
+"""Maximum length in bytes of a line whose value is stored as a setting."""
 MAX_SETTINGS = 1000
 LATEST = 1e11
-"""UTC seconds that no clock shows for three thousand years."""
+"""Upper limit of valid times in UTC seconds, about 3000 years from now."""
 
 TIMED_KEYS = frozenset(
     f"{what}_{end}"
     for what in ("run", "init", "staging", "epoch", "block", "eval")
     for end in ("start", "stop")
 ) | {"eval_accuracy", "eval_error", "train_epoch"}
-"""Keys of which each line counts. Of every other key the first value does, as a setting."""
+"""Keys whose every line is an event. The first value of any other key is a setting."""
 
 _NAMES = {key.encode(): key for key in TIMED_KEYS}
 _COURSE = {key: name for key, name in _NAMES.items() if name.startswith(("epoch_", "eval_"))}
-"""Keys of which large logs consist."""
+"""Most frequent keys of large logs."""
 _UNSETTLED_KEYS = frozenset(
     {"train_loss", "train_accuracy", "learning_rate", "throughput", "tracked_stats", "eval_loss"}
     | {"samples_per_second", "step_time", "eval_iteration_accuracy"}
 )
-"""Keys whose value changes in the course of a training, and which no measure needs."""
+"""Keys whose value changes during a training and which no metric needs."""
 
 
 class Metadata(NamedTuple):
-    """What a line says beside its value, as far as a measure needs it."""
+    """Metadata of a line that metrics need."""
 
     epoch: float | None = None
-    """The number of the epoch that it is of, or of the first of a block of epochs."""
+    """Number of the line's epoch, or of the first in a block of epochs."""
     passes: float = 1.0
-    """The epochs of a block."""
+    """Number of epochs of a block."""
     status: object = None
-    """How a run ended, in the log's own word."""
+    """Final status of a run as logged."""
 
 
 Event: TypeAlias = tuple[float, str, Any, Metadata]
-"""One line of a log: UTC in seconds, 0 where it was made without a clock; key, value, metadata."""
+"""One line of a log: UTC seconds (0 if written without a clock), key, value and metadata."""
 
 
 class LineReader:
-    """The events of one log that count, and what was wrong with its lines."""
+    """The relevant events of one log, and problems of its lines."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._settled: set[bytes] = {key.encode() for key in _UNSETTLED_KEYS}
         self._line = 0
         self.dialects: set[str] = set()
-        """``0.5``, ``0.6``, ``0.7``: the version that brought it."""
+        """Dialect by the version that introduced it: ``0.5``, ``0.6`` or ``0.7``."""
         self.benchmark: str | None = None
-        """As v0.5 names it in each line."""
+        """Name of the benchmark, which v0.5 repeats in each line."""
         self._latest: _Dialect | None = None
         self._long = _Count()
         self._broken = _Count()
 
     @property
     def empty(self) -> bool:
-        """Whether nothing at all was read."""
+        """Whether the log has no lines."""
         return self._line == 0
 
     def events(self) -> Iterator[Event]:
-        """Yield the events that count, in the order of the file."""
+        """Yield the relevant events in the order of the file."""
         for text in self._texts():
             for line, time, key, value, epoch in find_lines(text):
                 self._line += 1
@@ -102,7 +102,7 @@ class LineReader:
                         yield event
 
     def _texts(self) -> Iterator[bytes]:
-        """Yield the file in texts of whole lines, without those that are too long."""
+        """Yield the file in blocks of complete lines, without lines that are too long."""
         for text in iter(partial(self._file.read, TEXT), b""):
             cut = len(text) - text.rfind(b"\n") - 1
             rest = self._file.readline(MAX_LINE - cut) if cut else b""
@@ -114,7 +114,7 @@ class LineReader:
                 self._pass_long_line()
 
     def problems(self) -> Iterator[str]:
-        """Yield a line for each kind of line that could not be read."""
+        """Yield a problem for each kind of unreadable line."""
         if self._long.count:
             yield f"{self._long} longer than {MAX_LINE >> 20} MiB and passed over"
         if self._broken.count:
@@ -127,7 +127,7 @@ class LineReader:
                 break
 
     def _setting(self, line: bytes, time: bytes, key: bytes, value: bytes) -> Event | None:
-        """Return the event of a plain line that is of no epoch."""
+        """Return the event of a plain line without an epoch."""
         self._meet(_V07)
         if key in _NAMES:
             return self._event(line, line.find(TOKEN))
@@ -156,13 +156,13 @@ class LineReader:
             return None
 
     def _meet(self, dialect: _Dialect) -> None:
-        """Note a dialect."""
+        """Store the log's dialect."""
         if dialect is not self._latest:
             self.dialects.add(dialect.version)
             self._latest = dialect
 
     def _wanted(self, key: bytes, length: int) -> bool:
-        """Return whether this is the first line with a setting's key."""
+        """Return whether this is the first line with the key of a setting."""
         if key in self._settled or length > MAX_SETTING or len(self._settled) > MAX_SETTINGS:
             return False
         self._settled.add(key)
@@ -172,9 +172,9 @@ class LineReader:
 class _Dialect(NamedTuple):
     version: str
     key: re.Pattern[bytes]
-    """Finds the group ``key``."""
+    """Pattern of a line with the group ``key``."""
     parse: Callable[[re.Match[bytes], bytes, int], Event]
-    """Raises an error of the kinds that broken JSON and odd values raise."""
+    """Parses a line. Raises the errors of malformed JSON and unexpected values."""
 
 
 def _parse_v07(found: re.Match[bytes], line: bytes, at: int) -> Event:
@@ -216,7 +216,7 @@ def _name(key: bytes) -> str:
 
 @lru_cache(maxsize=1024)
 def _scalar(value: bytes) -> object:
-    """Return a number or a text, of many logs that state the same only one."""
+    """Return a number or a text; texts are interned, because many logs repeat them."""
     return from_json(value)
 
 
@@ -254,7 +254,7 @@ _V07 = _Dialect("0.7", re.compile(rb'"key" *: *"(?P<key>[^"]+)"'), _parse_v07)
 
 
 def _old_dialect(line: bytes, at: int) -> _Dialect | None:
-    """Return the dialect before v0.7 of the token at a place in a line."""
+    """Return the pre-v0.7 dialect of the token at a position in a line."""
     if line.startswith(b":::MLL ", at):
         return _V06
     return _V05 if line.startswith(b":::MLPv0.5.0 ", at) else None
@@ -264,7 +264,7 @@ _DECODER = json.JSONDecoder()
 
 
 def _first_object(text: bytes) -> dict[str, Any]:
-    """Parse the JSON object that a text begins with, whatever follows it on the line."""
+    """Parse the JSON object at the beginning of a text and ignore the rest of the line."""
     try:
         document, _ = _DECODER.raw_decode(text.decode("utf-8", "replace").lstrip())
     except RecursionError as error:
@@ -277,7 +277,7 @@ def _first_object(text: bytes) -> dict[str, Any]:
 
 
 def _lenient_json(text: bytes) -> object:
-    """Parse a value of v0.5, where a text may stand without quotes."""
+    """Parse a value of v0.5, in which texts may be unquoted."""
     try:
         return from_json(text)
     except ValueError:
@@ -285,7 +285,7 @@ def _lenient_json(text: bytes) -> object:
 
 
 class _Count:
-    """How often something was met, and in which line first."""
+    """Number of occurrences, and line of the first."""
 
     def __init__(self) -> None:
         self.first = 0
@@ -303,18 +303,18 @@ class _Count:
 
 
 Found = tuple[bytes, bytes, bytes, bytes, bytes]
-"""A line and, if it is plain, its time in milliseconds, its key, its value, and its epoch if it
-has one, each as it is written. Of a line that is not plain these are empty."""
+"""A line and, if it is plain, its time in milliseconds, key, value and any epoch, as written. These
+are empty for other lines."""
 
 _TEXT = r'"[ !#-\[\]-~]*+"'
-"""ASCII without quotes, backslashes and what controls a terminal."""
+"""ASCII without quotes, backslashes and control characters."""
 _WHOLE = r"(?:0|[1-9]\d{0,8})"
 _NUMBER = r"-?(?:0|[1-9]\d{0,18})(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?"
 _VALUE = rf"(?:{_TEXT}|{_NUMBER}|null|true|false)"
 _MORE = rf'(?:, "(?!epoch_|first_epoch_num)[ !#-\[\]-~]*+": {_VALUE})'
-"""A member of the metadata that says nothing of an epoch."""
+"""A member of the metadata that is unrelated to epochs."""
 _BEFORE = r"[^:\n]*+(?::(?!::ML)[^:\n]*+)*+"
-"""What a launcher writes before the first token of a line."""
+"""Prefix by a launcher before the first token of a line."""
 _LINE = (
     rf'{_BEFORE}:::MLLOG {{"namespace": {_TEXT}, "time_ms": ([1-9]\d{{0,13}}), '
     rf'"event_type": {_TEXT}, "key": "(\w+)", "value": ({_VALUE}), '
@@ -325,5 +325,5 @@ _LINES = re.compile(rf"({_LINE}|[^\n]+\n?|\n)".encode())
 
 
 def find_lines(text: bytes) -> Sequence[Found]:
-    """Return all lines of a text, in order."""
+    """Return all lines of a text in order."""
     return _LINES.findall(text)

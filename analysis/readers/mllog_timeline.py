@@ -1,4 +1,4 @@
-"""The run, the epochs and the evaluations of one result log, while it is read."""
+"""Incremental timeline of one result log: the run, the epochs and the evaluations."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from aiperf_hpc.analysis.readers.mllog_lines import Metadata
 from aiperf_hpc.analysis.training_log import Epoch, Evaluation, Interval
 
 CLOCK_TOLERANCE = 1.0
-"""Seconds that a line may be older than one before it: ranks write into one file."""
+"""Seconds by which a line may be older than its predecessors, since ranks write to one file."""
 MAX_SPANS = 1000
-"""Of initializations, and of stagings, that are kept of one log."""
+"""Maximum number of initializations, and of stagings, stored per log."""
 
 
 @dataclass(slots=True)
 class _Evaluated:
-    """An evaluation while it is read."""
+    """An evaluation during reading."""
 
     epoch: float | None
     started: float | None
@@ -29,13 +29,13 @@ class _Evaluated:
     error: float | None = None
 
     def finite(self, name: str) -> float | None:
-        """Return one of the two qualities, None where it is no finite number."""
+        """Return one of the two qualities, or None if it is not a finite number."""
         value = self.error if name == "error" else self.accuracy
         return None if value is None or math.isnan(value) else value
 
 
 class Run:
-    """The timed run, which the rules want to begin once and end once."""
+    """The timed run, which must start once and end once by the rules."""
 
     def __init__(self) -> None:
         self.started: float | None = None
@@ -47,7 +47,7 @@ class Run:
         self._lone_stops = 0
 
     def start(self, time: float) -> bool:
-        """Begin, or begin again; return whether what was read of the run is void."""
+        """Start or restart the run; return whether earlier events of the run are void."""
         if self.stopped is not None:
             self._later += 1
             return False
@@ -57,7 +57,7 @@ class Run:
         return again
 
     def stop(self, time: float, value: object, metadata: Metadata) -> None:
-        """End; what is logged of another end is not read."""
+        """End the run; further ends are ignored."""
         if self.stopped is not None:
             return
         if self.started is None:
@@ -67,14 +67,14 @@ class Run:
         self.succeeded, self._status = _status(value, metadata)
 
     def interval(self) -> Interval | None:
-        """Return the run, without an end where that is before its start."""
+        """Return the run, without its end if that is before its start."""
         if self.started is None:
             return None
         backwards = self.stopped is not None and self.stopped < self.started
         return Interval(started=self.started, ended=None if backwards else self.stopped)
 
     def problems(self) -> Iterator[str]:
-        """Yield what is wrong with it."""
+        """Yield problems of the run."""
         if self.started is None:
             after = ", but a run_stop" if self._lone_stops else ""
             yield f"no run_start{after}: the run was not timed"
@@ -94,7 +94,7 @@ class Run:
 
 
 def _status(value: object, metadata: Metadata) -> tuple[bool | None, str | None]:
-    """Return whether a run_stop says that the run succeeded, and its word for it."""
+    """Return whether a run_stop reports success, and its status."""
     status = metadata.status
     if status is None and isinstance(value, dict):
         status = value.get("success", value.get("status"))
@@ -104,34 +104,34 @@ def _status(value: object, metadata: Metadata) -> tuple[bool | None, str | None]
 
 
 class Spans:
-    """Intervals of one kind, which do not overlap."""
+    """Non-overlapping intervals of one kind."""
 
     def __init__(self) -> None:
         self._spans: list[tuple[float, float | None]] = []
 
     def start(self, time: float, value: object, metadata: Metadata) -> None:
-        """Begin one, unless one is open."""
+        """Start an interval unless one is open."""
         if len(self._spans) < MAX_SPANS and not (self._spans and self._spans[-1][1] is None):
             self._spans.append((time, None))
 
     def stop(self, time: float, value: object, metadata: Metadata) -> None:
-        """End the open one."""
+        """End the open interval."""
         if self._spans and self._spans[-1][1] is None:
             self._spans[-1] = (self._spans[-1][0], time)
 
     def forget_after(self, time: float) -> None:
-        """Drop those that began at a time or later."""
+        """Drop intervals that started at or after a time."""
         self._spans = [span for span in self._spans if span[0] < time]
 
     def intervals(self) -> Iterator[Interval]:
-        """Yield them; one that ends before it begins has no end."""
+        """Yield the intervals; one that ends before its start has no end."""
         for started, ended in self._spans:
             backwards = ended is not None and ended < started
             yield Interval(started=started, ended=None if backwards else ended)
 
 
 class Epochs:
-    """Epochs by their numbers: ranks that write into one file say each of them several times."""
+    """Epochs by number, since ranks that write to one file repeat each of them."""
 
     def __init__(self) -> None:
         self._all: dict[float, Epoch] = {}
@@ -140,18 +140,18 @@ class Epochs:
         self._again = 0
 
     def start(self, time: float, value: object, metadata: Metadata) -> None:
-        """Begin an epoch, or a block of several."""
+        """Start an epoch or a block of epochs."""
         self._begin(time, metadata.epoch, metadata.passes)
 
     def next(self, time: float, value: object, metadata: Metadata) -> None:
-        """Begin an epoch of v0.5, where nothing but the next one ends it."""
+        """Start an epoch of v0.5, which ends only with the start of the next."""
         self._endless = True
         for number in list(self._open):
             self._end(number, time)
         self._begin(time, logged_number(value), 1.0)
 
     def stop(self, time: float, value: object, metadata: Metadata) -> None:
-        """End an epoch or a block; by another number than it began with if none is known by it."""
+        """End an epoch or a block, even if its end has a different, unknown number."""
         number = metadata.epoch
         if number not in self._open and len(self._open) == 1 and number not in self._all:
             number = next(iter(self._open))
@@ -173,14 +173,14 @@ class Epochs:
             self._all[number] = Epoch(epoch.started, time, number, epoch.passes)
 
     def epochs(self) -> list[Epoch]:
-        """Return them in the order of their starts."""
+        """Return the epochs in the order of their starts."""
         epochs = list(self._all.values())
         if self._endless:
             epochs = list(_with_passes(epochs))
         return sorted(epochs, key=itemgetter(0))
 
     def problems(self) -> Iterator[str]:
-        """Yield what is wrong with them."""
+        """Yield problems of these events."""
         if self._again:
             yield f"{self._again:,} epochs are logged again: the first of each number counts"
 
@@ -188,7 +188,7 @@ class Epochs:
 def _with_passes(epochs: Sequence[Epoch]) -> Iterator[Epoch]:
     """Yield epochs of v0.5, each of which lasts until the number of the next.
 
-    The last is whole where all are of one pass; else it is what was begun beyond the last
+    The last is complete if all are single passes; otherwise it is the part started after the last
     evaluation.
     """
     passes = [after.number - epoch.number for epoch, after in pairwise(epochs)]
@@ -198,24 +198,24 @@ def _with_passes(epochs: Sequence[Epoch]) -> Iterator[Epoch]:
 
 
 class Evaluations:
-    """Evaluations; several may belong to one epoch."""
+    """Evaluations, of which several may belong to one epoch."""
 
     def __init__(self) -> None:
         self.named: set[str] = set()
-        """Which of ``accuracy`` and ``error`` the log has."""
+        """Qualities in the log: ``accuracy``, ``error`` or both."""
         self._all: list[_Evaluated] = []
         self._open: dict[float | None, _Evaluated] = {}
         self._last: dict[float | None, _Evaluated] = {}
 
     def start(self, time: float, value: object, metadata: Metadata) -> None:
-        """Begin an evaluation, unless it is a line that was read before."""
+        """Start an evaluation unless the line is a duplicate."""
         epoch = _evaluated_epoch(value, metadata)
         last = self._last.get(epoch)
         if epoch not in self._open and (last is None or last.started != time):
             self._open[epoch] = self._add(_Evaluated(epoch, time, None))
 
     def stop(self, time: float, value: object, metadata: Metadata) -> None:
-        """End an evaluation; by another epoch than it began with if it is the only one."""
+        """End an evaluation, even with a different epoch if it is the only one."""
         epoch = _evaluated_epoch(value, metadata)
         if epoch not in self._open and len(self._open) == 1:
             epoch = next(iter(self._open))
@@ -223,7 +223,7 @@ class Evaluations:
             self._open.pop(epoch).ended = time
 
     def quality(self, name: str, time: float, value: object, metadata: Metadata) -> None:
-        """Note the accuracy or error that an evaluation, begun or ended before, has found."""
+        """Store the accuracy or error of a started or ended evaluation."""
         self.named.add(name)
         epoch = _evaluated_epoch(value if isinstance(value, dict) else None, metadata)
         quality = logged_number(value)
@@ -243,7 +243,7 @@ class Evaluations:
         return evaluation
 
     def take_all(self, name: str) -> Iterator[Evaluation]:
-        """Yield those that ended, with one of the qualities, and keep none of them."""
+        """Yield the ended evaluations with one of the qualities, and release them."""
         self._last.clear()
         self._open.clear()
         self._all.reverse()
@@ -256,7 +256,7 @@ class Evaluations:
                 yield Evaluation(evaluation.epoch, started, ended, evaluation.finite(name))
 
     def problems(self, name: str) -> Iterator[str]:
-        """Yield what is wrong with them."""
+        """Yield problems of these events."""
         bad = [one.epoch for one in self._all if one.finite(name) is None]
         if bad:
             where = "" if bad[0] is None else f" (the first at epoch {bad[0]:g})"
@@ -264,7 +264,7 @@ class Evaluations:
 
 
 class Clock:
-    """Whether the times of the lines go forwards."""
+    """Check that the times of lines increase."""
 
     def __init__(self) -> None:
         self.latest = 0.0
@@ -273,7 +273,7 @@ class Clock:
         self._key = ""
 
     def went_back(self, time: float, key: str) -> None:
-        """Note a line that is older than one before it."""
+        """Record a line that is older than a previous one."""
         back = self.latest - time
         if time and back > CLOCK_TOLERANCE:
             self._count += 1
@@ -281,7 +281,7 @@ class Clock:
                 self._worst, self._key = back, key
 
     def problems(self) -> Iterator[str]:
-        """Yield by how much time went backwards."""
+        """Yield a problem with the largest backward step in time."""
         if self._count:
             yield (
                 f"time goes backwards in {self._count:,} lines,"
@@ -290,7 +290,7 @@ class Clock:
 
 
 def _evaluated_epoch(value: object, metadata: Metadata) -> float | None:
-    """Return the epoch that an evaluation's line names; v0.5 does in its value."""
+    """Return the epoch in an evaluation's line; v0.5 has it in the value."""
     number = metadata.epoch
     if number is not None or value is None:
         return number
@@ -298,5 +298,5 @@ def _evaluated_epoch(value: object, metadata: Metadata) -> float | None:
 
 
 def logged_number(value: object) -> float | None:
-    """Return a number, or v0.5's ``value`` beside others: ``{"epoch": 1, "value": 0.9}``."""
+    """Return a number, or the ``value`` of a v0.5 object: ``{"epoch": 1, "value": 0.9}``."""
     return finite_number(value.get("value") if isinstance(value, dict) else value)

@@ -1,8 +1,8 @@
-"""Our own runs: a run directory as an entry.
+"""Reader of AIPerf run directories, each of which is an entry.
 
-A run that trains one network again and again (``search.method: fixed``) is an entry of as many
-trainings. A run that searches is one training, of all its replicas together: what it timed, what
-it executed, and how the best quality rose.
+A run that trains one network repeatedly (``search.method: fixed``) is an entry with several
+trainings. A search is one training of all replicas together, with its timed interval, executed
+samples and best quality over time.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.workloads.registry import workload_of
 
 MOST_WINDOWS = 1024
-"""The most into which the time of a run is divided."""
+"""Maximum number of windows of a run's time."""
 
 
 def read_run(path: Path) -> ReadResult:
-    """Read a run directory, of a run that has ended or not, with its report or without.
+    """Read the directory of a completed or incomplete run, with or without a report.
 
-    What is damaged in it is among the entry's problems; a run that cannot be read at all, or has
-    not started, is unreadable.
+    Damage is listed in the entry's problems. A run that cannot be read at all, or has not started,
+    is unreadable.
     """
     try:
         view = RunView(RunPaths(path))
@@ -83,13 +83,13 @@ def _entry(view: RunView) -> Entry:
 
 
 def _division(view: RunView) -> str | None:
-    """Return the division: AIPerf's or, of a workload of MLPerf HPC, that of the run there."""
+    """Return the division: AIPerf's or, for an MLPerf HPC workload, MLPerf's."""
     workload = workload_of(view.manifest.config)
     return view.judgement().division if workload.logged is None else view.mlperf_division()
 
 
 def _benchmark(view: RunView) -> str:
-    """Return what was measured: ``automl on imagenet``, ``automl on digits, without search``."""
+    """Return the benchmark: ``automl on imagenet``, ``automl on digits, without search``."""
     config = view.manifest.config
     workload, dataset = workload_of(config), config.dataset.name
     name = f"{workload.name} {workload.edition(config)}".rstrip()
@@ -117,7 +117,7 @@ def _system(view: RunView) -> System:
 
 
 def _system_name(view: RunView, resources: Resources) -> str:
-    """Return the system's name, if people gave it one, or else that of its host or hosts."""
+    """Return the system's configured name or else the names of its hosts."""
     site = view.machine.summary().site
     if site is not None and site.system_name:
         return site.system_name
@@ -126,7 +126,7 @@ def _system_name(view: RunView, resources: Resources) -> str:
 
 
 def _problems(view: RunView) -> Iterator[str]:
-    """Yield what is wrong with the run's records, and with its end."""
+    """Yield problems of the run's records and its end."""
     history, root = view.history, view.paths.root
     for problem in history.problems:
         yield f"{problem.path.relative_to(root)}, line {problem.line}: {problem.what}"
@@ -147,10 +147,10 @@ def _problems(view: RunView) -> Iterator[str]:
 
 
 def _base(view: RunView) -> TrainingLog:
-    """Return what every training of a run shares."""
+    """Return the fields common to all trainings of a run."""
     config, measure = view.manifest.config, view.measure
     weight = workload_of(config).valid_flops_on(config.dataset.name)
-    # As its replicas read it or, before they did, as planned.
+    # The dataset read by the replicas or, if they have read none yet, the planned one.
     read = (r.dataset for r in view.history.replicas.values() if r.dataset is not None)
     dataset = next(read, view.manifest.dataset)
     return TrainingLog(
@@ -185,7 +185,7 @@ def _settings(view: RunView) -> dict[str, Any]:
 
 
 def _searched(view: RunView) -> tuple[tuple[TrainingLog, ...], list[str]]:
-    """Return a run that searches as one training of all its replicas, and what lies beside it."""
+    """Return a search as one training of all its replicas, and its problems."""
     best, unread = load_predictions(best_stored(view.history.trials.values()), view.paths)
     problems = [unread] if unread else []
     peaks: tuple[Rates, ...] = ()
@@ -203,7 +203,7 @@ def _search(view: RunView, peaks: tuple[Rates, ...]) -> TrainingLog:
     history, manifest = view.history, view.manifest
     replicas, base = list(history.replicas.values()), _base(view)
     quality = base.quality
-    if quality is not None:  # Where the run names no target, AIPerf's rule on the error is it.
+    if quality is not None:  # If the run has no target, AIPerf's rule on the error applies.
         share = None if view.measure.error is None else 1.0 - MOST_ERROR
         target = share if quality.target is None else quality.target
         quality = quality.model_copy(update={"target": target, "weighted_by": None})
@@ -226,7 +226,7 @@ def _search(view: RunView, peaks: tuple[Rates, ...]) -> TrainingLog:
 
 
 def _rise(view: RunView) -> Iterator[Evaluation]:
-    """Yield the evaluations that were better than all before them, and the last one's time."""
+    """Yield the evaluations that improved on all previous ones, and the time of the last."""
     until, best = view.until, None
     last: float | None = None
     for evaluation in view.history.evaluations:
@@ -266,7 +266,7 @@ def _course(view: RunView, peaks: tuple[Rates, ...]) -> SearchTimeline:
 def _executed(view: RunView) -> tuple[float, tuple[Throughput, ...]]:
     """Return the seconds in which samples were executed, and the initial network's throughputs.
 
-    Of these one for each size of batches.
+    There is one throughput per batch size.
     """
     busy = 0.0
     samples: Counter[tuple[str, int]] = Counter()

@@ -1,4 +1,4 @@
-"""The times between the records of executed samples, by which it is known how long they took."""
+"""Intervals between the records of executed samples, which give their execution times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aiperf_hpc.untrusted.files import text_of
 
 
 class Span(NamedTuple):
-    """The time between two records of one trial's executed samples, and what was executed in it."""
+    """The interval between two records of a trial's executed samples, and the samples in it."""
 
     started: float
     ended: float
@@ -34,7 +34,7 @@ class Span(NamedTuple):
 
 
 Spans = Mapping[str, Sequence[Span]]
-"""The spans of each trial, in order."""
+"""Spans of each trial in order."""
 
 
 def spans_of(history: RunHistory, until: float) -> Spans:
@@ -46,9 +46,9 @@ def spans_of(history: RunHistory, until: float) -> Spans:
 
 
 def executed_of(history: RunHistory, until: float) -> Iterator[tuple[Trial, Span]]:
-    """Yield what each trial executed until ``until``, UTC seconds, span by span.
+    """Yield the spans of each trial until ``until``, UTC seconds.
 
-    A record covers the time since the trial's last one.
+    A record covers the time since the trial's previous record.
     """
     trials = [history.trials[name] for name in history.executions.trials]
     mark = [trial.training_utc or trial.started_utc for trial in trials]
@@ -59,13 +59,13 @@ def executed_of(history: RunHistory, until: float) -> Iterator[tuple[Trial, Span
 
 
 def best_stored(trials: Iterable[Trial]) -> Trial | None:
-    """Return the trial of the best quality among those with stored predictions."""
+    """Return the trial with the best quality of all trials with stored predictions."""
     recorded = [t for t in trials if t.predictions is not None and t.best is not None]
     return max(recorded, key=lambda t: t.best.objective_value if t.best else 0.0, default=None)
 
 
 def load_predictions(trial: Trial | None, paths: RunPaths) -> tuple[StoredPredictions | None, str]:
-    """Return a trial's stored predictions, or why they cannot be read; neither without any."""
+    """Return a trial's predictions or the reason why they are unreadable; neither if absent."""
     recorded = None if trial is None else trial.predictions
     if trial is None or recorded is None:
         return None, ""
@@ -88,7 +88,7 @@ PRECISIONS: tuple[str, ...] = (
     *get_args(TrainingConfig.model_fields["precision"].annotation),
     "tf32",
 )
-"""Those that runs have, and the one that only peaks do."""
+"""Precisions of runs, and one that only peaks have."""
 
 
 class _Measured(BaseModel):
@@ -103,12 +103,12 @@ _FILE: TypeAdapter[list[_Measured]] = TypeAdapter(
 
 
 def read_peaks(path: Path, precision: str) -> tuple[Rates, ...]:
-    """Return what was measured during a run, nothing if there is no such file.
+    """Return the rates measured during a run, or none if there is no such file.
 
-    Of kinds that end in the name of a precision, those of the run's own count.
+    For kinds that end with the name of a precision, only the run's own precision counts.
 
     Raises:
-        RunDirectoryError: the file is none of this kind.
+        RunDirectoryError: the file is invalid.
     """
     if not path.exists():
         return ()

@@ -1,4 +1,4 @@
-"""What the workers of one of our runs computed, moved and read, as its records tell it."""
+"""Work of the workers of an AIPerf run, from its records: operations, data movement and I/O."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from aiperf_hpc.run.records import ReplicaStarted
 from aiperf_hpc.trial import DatasetInfo, Machine, TensorSpec, TimePhase
 
 _STREAMED = {"imagenet"}
-"""The datasets whose files are read while they are trained on; others are made up, or loaded."""
+"""Datasets whose files are read during training; others are generated or loaded into memory."""
 _BYTES = {"float32": 4, "int32": 4, "bool": 1}
 
 
 class SampleBytes(NamedTuple):
-    """What a sample takes."""
+    """Size of a sample in bytes."""
 
     bytes: float
     of: Literal["files", "tensors"]
-    """Whether these are the bytes of its file, or of what is made of it: files may be smaller."""
+    """Whether the size is that of the files or of the tensors; files may be smaller."""
 
 
 class RunWork(NamedTuple):
@@ -34,26 +34,26 @@ class RunWork(NamedTuple):
 
     view: RunView
     started: ReplicaStarted
-    """The first replica's."""
+    """Start record of the first replica."""
     dataset: DatasetInfo
     ranks: int
-    """The workers of each replica."""
+    """Workers per replica."""
     workers: int
-    """Of all replicas."""
+    """Workers of all replicas."""
     workers_on_host: int
-    """The most that share a host."""
+    """Maximum number of workers per host."""
     tf32: bool
-    """Whether its framework may compute products of fp32 in TF32."""
+    """Whether the framework may compute fp32 products in TF32."""
     sample: SampleBytes | None
-    """None where samples differ in size."""
+    """Size of a sample; None if samples have different sizes."""
     from_storage: str
-    """Why no sample is read from storage while it is trained on; empty where they are."""
+    """Reason why samples are not read from storage during training; empty if they are."""
     trials: tuple[Trial, ...]
-    """Those whose records state how long they trained."""
+    """Trials whose records state their training time."""
     problems: tuple[str, ...]
 
     def graph(self, graph_hash: str) -> Graph:
-        """Return a graph that was trained. Raises NotMeasuredError: it is lost."""
+        """Return the graph of a trial. Raises NotMeasuredError if it is lost."""
         try:
             return self.view.run_graphs.load(graph_hash)
         except GraphError as error:
@@ -64,8 +64,8 @@ def work_of(path: Path) -> RunWork:
     """Read the work of a run directory.
 
     Raises:
-        NotMeasuredError: its records do not tell what it computed in which time.
-        AIPerfError: it cannot be read.
+        NotMeasuredError: the records do not state the work and its time.
+        AIPerfError: the run directory cannot be read.
     """
     view = RunView(RunPaths(path))
     view.refresh()
@@ -97,9 +97,9 @@ def work_of(path: Path) -> RunWork:
 
 
 def _uses_tf32(replica: ReplicaHistory, engine: str) -> bool:
-    """Return whether fp32 is TF32 where the device can, by what the ranks reported.
+    """Return whether fp32 products use TF32 on capable devices, according to the ranks.
 
-    Runs of versions that did not report it left TensorFlow its default, which is TF32.
+    Versions that did not report it used TensorFlow's default, which is TF32.
     """
     reported = [rank.process.arithmetic for rank in replica.described.values()]
     if not reported:
@@ -117,7 +117,7 @@ def _most_on_a_host(started: list[ReplicaStarted]) -> int:
 
 
 def _sample_bytes(dataset: DatasetInfo, replica: ReplicaHistory) -> SampleBytes | None:
-    """Return a sample's bytes: of the files where a copy of them was counted."""
+    """Return a sample's bytes, from the files if their copy was counted."""
     if replica.staged_bytes:
         samples = dataset.train_samples + dataset.validation_samples
         return SampleBytes(replica.staged_bytes / samples, "files")

@@ -1,4 +1,4 @@
-"""From the sources that a user names to the entries in them, whatever their formats."""
+"""Discovery of entries of all formats in the sources given by the user."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from aiperf_hpc.streams import without_controls, without_stand_ins
 from aiperf_hpc.untrusted.files import open_regular
 
 RUN_FILE = "run.yaml"
-"""The file whose folder is a run directory."""
+"""Name of the file that identifies a run directory."""
 PROBED = 4 << 20
-"""Bytes at the beginning of a file in which a log's first line is looked for."""
+"""Bytes at the beginning of a file that are searched for a log's first line."""
 
 Unit = tuple[Path, ...]
-"""Files that are read together."""
+"""Files that belong together, such as a training and its description."""
 
 
 class Format(NamedTuple):
-    """A format of logs: how its files are found, and how they are read."""
+    """A log format, with functions to find and read its files."""
 
     name: str
     find: Callable[[Sequence[Path], Path], Sequence[Unit]]
-    """Takes the regular files of a source, in order, and the source."""
+    """Returns the units of a source, from its regular files in order and its path."""
     read: Callable[[Sequence[Unit], Options], ReadResult]
     """Reads all units of all sources."""
 
@@ -42,10 +42,10 @@ class Format(NamedTuple):
 def read_sources(sources: Sequence[Path], options: Options | None = None) -> ReadResult:
     """Read all entries of all sources.
 
-    A log that cannot be read is named with the reason; the others are read all the same.
+    An unreadable log is listed with the reason; the others are still read.
 
     Raises:
-        UsageError: a source is not there.
+        UsageError: a source does not exist.
     """
     chosen = options or Options()
     for source in sources:
@@ -68,7 +68,7 @@ def read_sources(sources: Sequence[Path], options: Options | None = None) -> Rea
 
 
 def _divide(files: Sequence[Path], source: Path, units: dict[str, list[Unit]]) -> bool:
-    """Give each format what is its own; return whether anything was anyone's."""
+    """Assign files to formats; return whether any file was assigned."""
     left = list(files)
     for form in FORMATS:
         found = form.find(left, source)
@@ -79,7 +79,7 @@ def _divide(files: Sequence[Path], source: Path, units: dict[str, list[Unit]]) -
 
 
 def _first_met(path: Path, met: set[tuple[int, int]]) -> bool:
-    """Return whether a file has not been met yet, by another source or another name."""
+    """Return whether a file is new, not already found by another source or name."""
     try:
         status = path.stat()
     except OSError:
@@ -93,8 +93,8 @@ def _first_met(path: Path, met: set[tuple[int, int]]) -> bool:
 class Walk:
     """The regular files of a source, and the folders that could not be listed.
 
-    Links to what lies outside of the source are not followed, and no folder is entered by a link.
-    Of a run directory only its ``run.yaml`` is given: what is beneath belongs to it.
+    Links to files outside the source and links to folders are not followed. A run directory yields
+    only its ``run.yaml``, since its other files belong to the run.
     """
 
     def __init__(self, source: Path) -> None:
@@ -103,7 +103,7 @@ class Walk:
         self.unreadable: list[Unreadable] = []
 
     def files(self) -> Iterator[Path]:
-        """Yield them, folder by folder, in the order of their names."""
+        """Yield the files by folder, in the order of their names."""
         if not self._source.is_dir():
             yield self._source
             return
@@ -115,7 +115,7 @@ class Walk:
             folders.clear()
             names = [RUN_FILE]
         elif "results" in folders:
-            # A submission's code lies beside its results.
+            # A submission contains code next to its results.
             folders[:] = [name for name in folders if name != "benchmarks"]
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (folder / name for name in sorted(names) if self._is_own(folder / name))
@@ -132,12 +132,12 @@ class Walk:
 
 
 def run_directories(files: Sequence[Path], source: Path) -> Sequence[Unit]:
-    """Find run directories: the folders with a ``run.yaml``."""
+    """Find run directories, which are folders with a ``run.yaml``."""
     return [(path,) for path in files if path.name == RUN_FILE]
 
 
 def dawnbench_pairs(files: Sequence[Path], source: Path) -> Sequence[Unit]:
-    """Find DAWNBench's entries: a JSON file and a TSV file of one name. One may be the source."""
+    """Find DAWNBench entries: JSON and TSV files of equal name. The source may be one of them."""
     there = set(files)
     units = []
     for path in sorted({path.with_suffix(".json") for path in files if path.suffix in _PAIR}):
@@ -151,13 +151,13 @@ _PAIR = (".json", ".tsv")
 
 
 def dawnbench_inference(files: Sequence[Path], source: Path) -> Sequence[Unit]:
-    """Find DAWNBench's entries of inference: JSON files that state a latency, without a TSV."""
+    """Find DAWNBench inference entries: JSON files with a latency and without a TSV file."""
     found = (path for path in files if path.suffix == ".json")
     return [(path,) for path in found if b'"latency"' in (_head(path) or b"")]
 
 
 def _head(path: Path) -> bytes | None:
-    """Return the beginning of a file; None if it cannot be opened."""
+    """Return the beginning of a file, or None if it cannot be opened."""
     try:
         with open_regular(path) as file:
             return file.read(PROBED + 1)
@@ -166,7 +166,7 @@ def _head(path: Path) -> bytes | None:
 
 
 def mllog_results(files: Sequence[Path], source: Path) -> Sequence[Unit]:
-    """Find MLPerf's result logs: by name, by what is in them, or as the source itself."""
+    """Find MLPerf result logs by name or content, or as the source itself."""
     logs = {path for path in files if path == source or _is_log(path)}
     patterns = {(path.parent, _without_digits(path)) for path in logs}
     return [(path,) for path in files if (path.parent, _without_digits(path)) in patterns]
@@ -177,21 +177,21 @@ _OTHER_SUFFIXES = frozenset(
     | {".js", ".svg", ".png", ".jpg", ".pdf", ".py", ".sh", ".gz", ".xz", ".bz2", ".zip", ".tar"}
     | {".tgz", ".npy", ".npz", ".h5", ".pt", ".safetensors"}
 )
-"""Of files that are no logs, whatever is in them."""
+"""Suffixes of files that are never logs."""
 
 
 def _is_log(path: Path) -> bool:
-    """Return whether a file is a result log: by its name in a submission, else by a line of it."""
+    """Return whether a file is a result log, by its name in a submission or else by a line."""
     if re.fullmatch(r"result_\d+\.txt", path.name):
         return True
     return path.suffix.lower() not in _OTHER_SUFFIXES and _may_have_token(path)
 
 
 def _may_have_token(path: Path) -> bool:
-    """Return whether a log's line is at the beginning of a file, or only reading it all can tell.
+    """Return whether a log line is at the beginning of a file, or the whole file must be read.
 
-    The latter of files that are called logs, empty or with more before them than is looked at, and
-    of those that cannot be opened: the reader says what is wrong with them.
+    The whole file must be read if it is named as a log but is empty or has a longer preamble, or if
+    it cannot be opened; the reader then reports the problem.
     """
     head = _head(path)
     if head is None:
@@ -201,12 +201,12 @@ def _may_have_token(path: Path) -> bool:
 
 
 def _without_digits(path: Path) -> str:
-    """Return what the names of logs of several runs share."""
+    """Return the common part of the names of logs of several runs."""
     return re.sub(r"\d+", "#", path.name)
 
 
 def each(read: Callable[[Unit], ReadResult]) -> Callable[[Sequence[Unit], Options], ReadResult]:
-    """Return how a format whose units are read one by one reads all of them."""
+    """Return a function that reads all units with a reader of single units."""
     return lambda units, options: ReadResult.joined(map(read, units))
 
 
@@ -220,14 +220,14 @@ FORMATS: tuple[Format, ...] = (
     Format("inference", dawnbench_inference, each(lambda unit: read_inference(*unit))),
     Format("mllog", mllog_results, _read_results),
 )
-"""In the order in which they are asked: a file belongs to the first that takes it."""
+"""Formats in order of precedence; a file belongs to the first format that accepts it."""
 
 
 def named_apart(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Return entries of which no two have one name.
+    """Return the entries with unique names.
 
-    Those that share one are distinguished by their division, by their round, by their path, and at
-    last by a number. Names can be shown anywhere: what is no character is escaped.
+    Equal names are distinguished by division, round, path and finally a number. Names are
+    printable: invalid characters are escaped.
     """
     entries = [entry.model_copy(update={"name": _printable(entry.name)}) for entry in entries]
     for suffix in ("division", "round", "path"):
@@ -246,7 +246,7 @@ def _printable(name: str) -> str:
 
 
 def _suffixed(entries: Sequence[Entry], field: str) -> list[Entry]:
-    """Add what distinguishes entries of one name, where it does."""
+    """Add a property to equal names if it distinguishes the entries."""
     values: defaultdict[str, set[str | None]] = defaultdict(set)
     for entry in entries:
         values[entry.name].add(getattr(entry, field))

@@ -1,8 +1,8 @@
-"""MLPerf submissions: from result logs and where they lie to entries.
+"""MLPerf submissions: entries from result logs and their paths.
 
-A submission is ``ORG/results/SYSTEM/[strong|weak/]BENCHMARK/result_*.txt`` beside
-``ORG/systems/SYSTEM.json``, and from HPC v3.0 on a ``scaling.json`` beside the logs. Logs that lie
-elsewhere are divided by what they state of themselves.
+A submission has ``ORG/results/SYSTEM/[strong|weak/]BENCHMARK/result_*.txt``,
+``ORG/systems/SYSTEM.json`` and, from HPC v3.0 on, a ``scaling.json`` next to the logs. Other logs
+are grouped by their content.
 [mlcommons/policies, submission_rules.adoc; mlcommons/logging, result_summarizer]
 """
 
@@ -33,15 +33,15 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import few
 
 PRUNED = "pruned_results"
-"""The folder, beside its logs, of the trainings that a weak entry leaves out."""
+"""Folder, next to the logs, of the trainings that a weak-scaling entry omits."""
 HPC_BENCHMARKS = frozenset({"cosmoflow", "deepcam", "oc20", "openfold"})
 
 
 class Layout(NamedTuple):
-    """Where a log lies in a submission."""
+    """Location of a log in a submission."""
 
     folder: Path
-    """Of the entry's logs."""
+    """Folder of the entry's logs."""
     organization: str
     system: str
     scenario: Literal["strong", "weak"]
@@ -50,7 +50,7 @@ class Layout(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """What tells the logs of one entry from others; in a submission their place does."""
+    """Key of an entry by which logs are grouped; in a submission, it is their location."""
 
     folder: Path
     benchmark: str | None
@@ -58,11 +58,11 @@ class _Group(NamedTuple):
     organization: str | None
     platform: str | None
     layout: Layout | None
-    """None outside of a submission."""
+    """Location in a submission; None outside a submission."""
 
 
 def layout_of(path: Path) -> Layout | None:
-    """Return a log's place in a submission, None where it lies in none."""
+    """Return a log's location in a submission, or None if it is outside."""
     parts = path.parts
     at = next((at for at in range(len(parts) - 4, 0, -1) if parts[at] == "results"), None)
     if at is None:
@@ -82,9 +82,9 @@ def layout_of(path: Path) -> Layout | None:
 
 
 def read_results(paths: Sequence[Path], accelerators: int | None = None) -> ReadResult:
-    """Read result logs, and make entries of them.
+    """Read result logs and group them into entries.
 
-    ``accelerators`` is what the user says of logs and systems that do not say how many they have.
+    ``accelerators`` is the user's count for logs and systems that do not state theirs.
     """
     pruned = [path for path in paths if path.parent.name == PRUNED]
     whole = [path for path in paths if path.parent.name != PRUNED]
@@ -162,14 +162,14 @@ def _entry(
 
 
 def _in_order(read: ReadLog) -> tuple[int, str]:
-    """Sort result_10 after result_9."""
+    """Return a sort key that places result_10 after result_9."""
     name = Path(read.log.source).name
     number = re.search(r"(\d+)(?=\D*$)", name)
     return (int(number[1]) if number else -1, name)
 
 
 def _system(group: _Group, problems: list[str]) -> tuple[System, str | None]:
-    """Return the machine, and the division that its description states."""
+    """Return the machine and the division in its description."""
     layout = group.layout
     if layout is None:
         return System(name=group.platform or group.folder.name), None
@@ -188,7 +188,7 @@ _DIVISIONS = ("closed", "open")
 
 
 def _division(group: _Group, system: str, described: str | None, problems: list[str]) -> str | None:
-    """Return the division: by the description, else the system's name, else the logs."""
+    """Return the division from the description, the system's name or the logs."""
     named = [division for division in _DIVISIONS if division in re.split(r"[^a-z]+", system)]
     division = described or (named[0] if len(named) == 1 else group.division)
     if group.division is not None and division != group.division:
@@ -198,13 +198,13 @@ def _division(group: _Group, system: str, described: str | None, problems: list[
 
 
 def _scenario(group: _Group, reads: Sequence[ReadLog]) -> Literal["strong", "weak"]:
-    """Return weak for logs that lie in a folder called so, or are of several instances."""
+    """Return weak for logs in a folder of this name or with several instances."""
     instances = {str(read.log.settings.get("instance_id")) for read in reads}
     return "weak" if "weak" in group.folder.parts or len(instances - {"None"}) > 1 else "strong"
 
 
 def _sizes(logs: Sequence[TrainingLog], scenario: str) -> dict[str, int | None]:
-    """Return the machine's size by its logs: all instances of a weak entry run at once."""
+    """Return the machine's size from its logs; all instances of a weak entry run concurrently."""
     nodes = [log.nodes for log in logs if log.nodes is not None]
     accelerators = [log.accelerators for log in logs if log.accelerators is not None]
     whole = sum if scenario == "weak" else max
@@ -215,7 +215,7 @@ def _sizes(logs: Sequence[TrainingLog], scenario: str) -> dict[str, int | None]:
 
 
 def _accelerators_of_silent(system: System, stated: int | None, problems: list[str]) -> int | None:
-    """Return the accelerators of logs that do not state them: by other sources, or as stated."""
+    """Return the accelerators of logs, from other sources if the logs do not state them."""
     known = system.accelerators or stated
     number = known or accelerators_in_name(system.name)
     if number is None:
@@ -229,7 +229,7 @@ def _accelerators_of_silent(system: System, stated: int | None, problems: list[s
 
 
 def accelerators_in_name(name: str) -> int | None:
-    """Return the count that a platform's name states: ``512xV100``, ``corigpu_n64``."""
+    """Return the count in a platform's name: ``512xV100``, ``corigpu_n64``."""
     found = re.search(
         r"(?<!\d)(\d{1,6})x(?:V100|A100|H100|P100|A64FX|TPU)|_n(\d{1,6})(?![\d.])", name
     )
@@ -258,11 +258,11 @@ def _convergence_scale(folder: Path, problems: list[str]) -> float | None:
 def round_of(
     folder: Path, benchmark: str, stated: SubmissionInfo, logs: Sequence[TrainingLog]
 ) -> str | None:
-    """Return the benchmark's round: by the path, else by the dialect, else by facts of the logs.
+    """Return the benchmark's round from the path, the dialect or the content of the logs.
 
-    OpenFold came with HPC v3.0, and HPC v0.7 alone had CosmoFlow's smaller dataset. Else the date
-    decides, by the rounds' submission deadlines (HPC: November 2020, October 2021, September
-    2022, October 2023); Training's rounds are too close for that.
+    OpenFold was introduced in HPC v3.0, and only HPC v0.7 had CosmoFlow's smaller dataset.
+    Otherwise the date decides, by the rounds' submission deadlines (HPC: November 2020, October
+    2021, September 2022, October 2023); Training's rounds are too close together for that.
     """
     found = re.search(r"(hpc|training)[_-](?:results[_-])?v(\d\.\d)", str(folder.absolute()))
     if found:
@@ -293,14 +293,14 @@ def _hpc_round(time: float) -> str | None:
 
 
 def _name(group: _Group, benchmark: str, scenario: str) -> str:
-    """Return a name that people would use."""
+    """Return a readable name."""
     weak = "weak" if scenario == "weak" else None
     parts = (group.organization, group.platform or group.folder.name, benchmark, weak)
     return " ".join(part for part in parts if part)
 
 
 def system_of(name: str, document: Mapping[str, Any]) -> System:
-    """Return the machine of a description. Numbers in it are text as often as not.
+    """Return the machine from a description, in which numbers are often text.
 
     A node without accelerators counts as one. [mlcommons/policies, submission_rules.adoc, System
     description]

@@ -1,1 +1,1 @@
-"""What is said of several entries together: a module for each section of an analysis."""
+"""Sections of an analysis, which compare several entries; one module per section."""

@@ -1,4 +1,4 @@
-"""Speed-up over the number of ranks, and where the time of their steps goes."""
+"""Speed-up with the number of ranks, and the time breakdown of training steps."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from aiperf_hpc.trial import StepPart, TimePhase, Value
 class CommunicationPart(StrEnum):
     """The parts of an all-reduce, as HPC AI500 V2.0's table of communication has them.
 
-    It reads them off Horovod's timeline, whose names these are; ``copy`` is in that timeline
-    (MEMCPY_IN_FUSION_BUFFER, MEMCPY_OUT_FUSION_BUFFER) and not in the table.
+    The table uses Horovod's timeline and its names; ``copy`` is in that timeline
+    (MEMCPY_IN_FUSION_BUFFER, MEMCPY_OUT_FUSION_BUFFER) but not in the table.
     """
 
     NEGOTIATE = "negotiate"
-    """Until all ranks are known to have their gradients."""
+    """Wait until all ranks have their gradients."""
     WAIT_FOR_DATA = "wait for data"
-    """Until the framework has computed a gradient that it has handed over already."""
+    """Wait until the framework has computed a submitted gradient."""
     QUEUE = "queue"
-    """Until the back end has finished earlier reductions and takes this one."""
+    """Wait until the back end has finished earlier reductions."""
     REDUCE = "reduce"
     COPY = "copy"
-    """Into the buffer that is reduced, and out of it."""
+    """Copy into and out of the reduced buffer."""
 
 
 PARTS: Mapping[CommunicationPart, tuple[StepPart, ...]] = {
@@ -47,11 +47,11 @@ PARTS: Mapping[CommunicationPart, tuple[StepPart, ...]] = {
     CommunicationPart.REDUCE: (StepPart.REDUCE,),
     CommunicationPart.COPY: (StepPart.COPY_IN, StepPart.COPY_OUT),
 }
-"""Which parts of a recorded step each of them is.
+"""Parts of a recorded step that make up each activity.
 
-A rank that has given all its gradients waits until all others have, which they agree upon: that
-is what Horovod calls negotiating. There is no wait for data: a gradient is given once it is
-computed. Where an accelerator's host is ahead of it, copying in ends that wait and has it.
+A rank that has submitted all its gradients waits until all others have too, which Horovod calls
+negotiation. There is no wait for data, because a gradient is submitted when it is computed. If the
+host is ahead of its accelerator, copying in ends that wait and includes it.
 """
 
 NO_WAIT_FOR_DATA = (
@@ -66,11 +66,11 @@ NOT_COMPUTED = {
     "dataset": ("path", "parallel_transforms", "cache", "cache_path"),
     "training": ("batch_size", "learning_rate", "schedule"),
 }
-"""What of the other sections does not either; batch sizes are compared apart."""
+"""Keys of the other sections that do not either; batch sizes are compared separately."""
 
 
 class Breakdown(Value):
-    """What a training step of one run spends its time on: seconds, as the mean over ranks."""
+    """Time breakdown of a training step of one run: seconds, as the mean over ranks."""
 
     entry: str
     collective: str
@@ -80,24 +80,24 @@ class Breakdown(Value):
     compute: float
     communication: float
     parts: dict[CommunicationPart, float | None]
-    """The parts of communication; None for one that is not recorded."""
+    """Parts of communication; None for a part that is not recorded."""
     share: float
-    """Of communication in the step."""
+    """Fraction of communication in the step."""
     ratio: float | None
-    """Computation over communication; None where there was no communication."""
+    """Computation over communication; None without communication."""
 
 
 class ScalePoint(Value):
-    """All trainings at one scale."""
+    """All trainings with one number of ranks."""
 
     ranks: int
     entries: tuple[str, ...]
     batch_size: int | None
-    """Of all ranks together."""
+    """Batch size of all ranks together."""
     rate: float
-    """Operations a second."""
+    """Operations per second."""
     compute_rate: float | None
-    """As if communication took no time; None where the source does not tell it apart."""
+    """Rate without the time of communication; None if the source does not record it separately."""
     speed_up: float
     compute_speed_up: float | None
     efficiency: float
@@ -105,23 +105,23 @@ class ScalePoint(Value):
 
 
 class SpeedUp(Value):
-    """Trainings that differ in the number of their ranks alone, smallest first."""
+    """Trainings that differ only in their number of ranks, smallest first."""
 
     subject: str
     scaling: Literal["strong", "weak"]
-    """Whether the batch is the same (strong) or that of each rank is (weak)."""
+    """Strong if the global batch size is constant, weak if that of each rank is."""
     points: tuple[ScalePoint, ...]
     missing: str = ""
-    """Why there is no speed-up of computation alone; empty where there is one."""
+    """Reason why there is no speed-up of computation alone; empty if there is one."""
 
 
 class Communication(Value):
-    """What is said of communication, and of what more ranks bring."""
+    """Communication and speed-up with the number of ranks."""
 
     breakdowns: tuple[Breakdown, ...]
     speed_ups: tuple[SpeedUp, ...]
     missing: tuple[str, ...]
-    """What the sources do not carry, a line each."""
+    """Data missing in the sources, one line each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,23 +130,23 @@ class RunSteps:
 
     entry: str
     configuration: dict[str, Any]
-    """What decides what a step computes, but for the batch size."""
+    """Settings that determine the computation of a step, except for the batch size."""
     hardware: tuple[str, ...]
-    """The processors and accelerators of its ranks, by their models."""
+    """Models of the processors and accelerators of its ranks."""
     ranks: int
     batch_size: int
     operations: int
     """Counted operations of all training samples executed."""
     seconds: float
-    """The time that replicas trained, all replicas together."""
+    """Training time, summed over replicas."""
     collective: str
     steps: int
     parts: dict[StepPart, float]
-    """Seconds of the recorded steps by their parts, as the mean over ranks; empty for none."""
+    """Seconds of the recorded steps by part, as the mean over ranks; empty without steps."""
 
     @property
     def step_seconds(self) -> tuple[float, float]:
-        """Seconds of the recorded steps in computation, and in communication that nothing hid.
+        """Seconds of the recorded steps in computation and in communication without overlap.
 
         Source: MLBench's split of a step; HPC AI500 V2.0's table of communication.
         """
@@ -155,7 +155,7 @@ class RunSteps:
 
     @property
     def compute_seconds(self) -> float | None:
-        """The training time without communication, by its fraction of recorded steps."""
+        """Training time without communication, by its fraction of the recorded steps."""
         if self.ranks == 1:
             return self.seconds
         compute, communication = self.step_seconds
@@ -163,10 +163,10 @@ class RunSteps:
 
 
 def communication(entries: Sequence[Entry], options: Options) -> Communication:
-    """Break the steps of runs with several ranks down, and compare scales.
+    """Break down the steps of runs with several ranks, and compare scales.
 
     Raises:
-        NotMeasuredError: no entry says how its steps communicate, and no two differ in scale.
+        NotMeasuredError: no entry records communication, and no two differ in scale.
     """
     del options
     runs = [run_steps(entry) for entry in entries if entry.format == "aiperf"]
@@ -196,7 +196,7 @@ def _missing(entries: Sequence[Entry], runs: Sequence[RunSteps]) -> Iterator[str
 
 
 def run_steps(entry: Entry) -> RunSteps:
-    """Read what a run says of its training steps."""
+    """Read the training steps of a run."""
     view = RunView(RunPaths(Path(entry.path)))
     view.refresh()
     config, history = view.manifest.config, view.history
@@ -248,7 +248,7 @@ def breakdown(run: RunSteps) -> Breakdown:
 
 
 def speed_ups_of_runs(runs: Iterable[RunSteps]) -> Iterator[SpeedUp]:
-    """Yield the speed-up of each configuration that was run with different numbers of ranks."""
+    """Yield the speed-up of each configuration with runs on different numbers of ranks."""
     trained = [run for run in runs if run.operations and run.seconds > 0.0]
     for scaling in ("strong", "weak"):
         alike: defaultdict[str, list[RunSteps]] = defaultdict(list)
@@ -273,7 +273,7 @@ def _speed_up_of(group: Sequence[RunSteps], scaling: Literal["strong", "weak"]) 
 
 
 def _points(group: Sequence[RunSteps]) -> Iterator[ScalePoint]:
-    """Yield each scale, compared with the smallest."""
+    """Yield each scale compared with the smallest."""
     scales: defaultdict[int, list[RunSteps]] = defaultdict(list)
     for run in sorted(group, key=lambda run: run.ranks):
         scales[run.ranks].append(run)
@@ -298,7 +298,7 @@ def _points(group: Sequence[RunSteps]) -> Iterator[ScalePoint]:
 
 
 def _rates(runs: Sequence[RunSteps]) -> tuple[float, float | None]:
-    """Return the operations a second of runs, and as if communication took no time if known."""
+    """Return the operations per second of runs, and the rate without communication if known."""
     operations = sum(run.operations for run in runs)
     computing = [seconds for run in runs if (seconds := run.compute_seconds)]
     known = len(computing) == len(runs)
@@ -307,7 +307,7 @@ def _rates(runs: Sequence[RunSteps]) -> tuple[float, float | None]:
 
 
 def tables(found: Communication) -> Iterator[Table]:
-    """Yield what communication takes, and what more ranks bring."""
+    """Yield the time of communication, and the speed-up with the number of ranks."""
     yield _breakdowns(found.breakdowns)
     yield from map(_speed_up, found.speed_ups)
     yield Table(missing=found.missing)

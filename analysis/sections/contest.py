@@ -1,4 +1,4 @@
-"""Entries that can be ranked together, with how fast each got how far."""
+"""Contests: comparable entries, with the quality of each over time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.trial import Value
 
 OWN_CURRENCY = "USD"
-"""Of the prices that entries themselves state."""
+"""Currency of prices stated by entries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,34 +28,34 @@ class Contender:
 
     entry: Entry
     progress: tuple[Progress, ...]
-    """Of each training whose log has any."""
+    """Progress of each training whose log has any."""
     lost: int
-    """Its other trainings: to the rules they failed."""
+    """Number of its other trainings, which the rules treat as failed."""
     price: Price | None
 
     @property
     def best(self) -> float:
-        """The quality that all its trainings reached."""
+        """Best quality reached by all its trainings."""
         bests = [progress.best for progress in self.progress]
         return min(bests) if self.progress[0].higher_is_better else max(bests)
 
     def time_to(self, threshold: float) -> float | None:
-        """Return the seconds until it was as good as a threshold; None for never.
+        """Return the seconds until the entry reached a threshold, or None if it never did.
 
         Raises:
-            NotMeasuredError: a log's times went wrong before.
+            NotMeasuredError: a log's times became invalid before.
         """
         times = [progress.time_to(threshold) for progress in self.progress]
         if self.entry.scenario == "weak":
             return time_at_once([progress.started for progress in self.progress], times)
-        # MLPerf's rules leave out the fastest and the slowest; no other format has such.
+        # MLPerf's rules omit the fastest and the slowest; no other format has such a rule.
         drop = runs_dropped(self.entry.benchmark) if self.entry.format == "mllog" else 0
         scored = olympic_runs(times, drop, self.lost)
         counting = [time for place in scored.indices if (time := times[place]) is not None]
         return statistics.fmean(counting) if scored.valid and counting else None
 
     def shortfall(self, threshold: float) -> str:
-        """Return in words why it never reached a threshold."""
+        """Return the reason why the entry never reached a threshold."""
         trainings = len(self.progress) + self.lost
         if trainings == 1:
             return f"never reached: the best is {self.best:.6g}"
@@ -64,36 +64,36 @@ class Contender:
 
 
 class ContestResult(Value):
-    """The results of one contest: of entries of one benchmark, quality and way of timing."""
+    """Results of one contest: entries with the same benchmark, quality and timing."""
 
     title: str
     benchmark: str
     quality: str
     scenario: str
     target: float | None
-    """That holds for all."""
+    """Common target of all entries."""
     currency: str
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """Entries of one benchmark, measured by one quality, timed in one way."""
+    """Entries with the same benchmark, quality metric and timing."""
 
     summary: ContestResult
     higher_is_better: bool
     contenders: tuple[Contender, ...]
     unmeasured: dict[str, str]
-    """Why other entries of the same kind take no part."""
+    """Reason why each of the other entries of the same kind is excluded."""
 
 
 def contests_of(entries: Sequence[Entry], options: Options) -> tuple[Contest, ...]:
-    """Group the entries that have trainings by what makes them comparable.
+    """Group the entries with trainings into contests of comparable entries.
 
     Raises:
         NotMeasuredError: no entry has evaluations with times.
-        UsageError: the user's thresholds or targets name no benchmark that is there, or do not
-            say which of several they mean.
+        UsageError: the user's thresholds or targets match no benchmark, or are ambiguous between
+            several.
     """
     groups: dict[tuple[str, str, bool, str], list[Entry]] = {}
     for entry in entries:
@@ -110,7 +110,7 @@ def contests_of(entries: Sequence[Entry], options: Options) -> tuple[Contest, ..
 
 
 def qualities_for(choices: Sequence[Qualities], benchmark: str) -> tuple[float, ...]:
-    """Return the qualities that a user named for a benchmark, in their order, each once."""
+    """Return the user's qualities for a benchmark in their order, without duplicates."""
     of_it = [c for c in choices if (c.benchmark or benchmark).lower() == benchmark.lower()]
     return tuple(dict.fromkeys(value for choice in of_it for value in choice.values))
 
@@ -152,11 +152,11 @@ def _contest(
 def _contender(entry: Entry, options: Options) -> Contender:
     """Return an entry with its progress.
 
-    A training of several that broke off before its first evaluation failed, and the rules say how
-    many may.
+    If one of several trainings ended before its first evaluation, it failed; the rules limit the
+    number of failures.
 
     Raises:
-        NotMeasuredError: no log has any progress, or one does not that is not of several.
+        NotMeasuredError: no log has any progress, or the log of a single training has none.
     """
     found = [measured(partial(progress_of, log)) for log in entry.logs]
     progress = tuple(each for each, _ in found if each is not None)
@@ -167,7 +167,7 @@ def _contender(entry: Entry, options: Options) -> Contender:
 
 
 def _target(members: Sequence[Entry], higher: bool) -> tuple[float | None, list[str]]:
-    """Return the target of all, and what is to be said of it. What a user names, all logs have."""
+    """Return the common target and remarks on it. A target given by the user is in all logs."""
     stated = {log.quality.target for e in members for log in e.logs if log.quality} - {None}
     targets = sorted(target for target in stated if target is not None)
     if len(targets) < 2:
@@ -178,7 +178,7 @@ def _target(members: Sequence[Entry], higher: bool) -> tuple[float | None, list[
 
 
 def _differences(members: Sequence[Entry]) -> Iterator[str]:
-    """Yield what may make entries of one benchmark less comparable than they look."""
+    """Yield remarks on limited comparability of entries of one benchmark."""
     for what, found in (
         ("rounds", {entry.round for entry in members if entry.round}),
         ("divisions", {entry.division for entry in members if entry.division}),
@@ -188,9 +188,9 @@ def _differences(members: Sequence[Entry]) -> Iterator[str]:
 
 
 def price_of(entry: Entry, options: Options) -> Price | None:
-    """Return what an entry's system costs an hour, by the table or else by the entry itself.
+    """Return the hourly price of an entry's system, from the table or else from the entry.
 
-    What entries state is in US dollars: beside a table in another currency it does not count.
+    Prices stated by entries are in US dollars and ignored if the table has another currency.
     """
     table, system = options.prices, entry.system
     if table:
@@ -204,17 +204,17 @@ def price_of(entry: Entry, options: Options) -> Price | None:
 
 
 def currency(options: Options) -> str:
-    """Return in which currency costs are told."""
+    """Return the currency of costs."""
     return options.prices.currency if options.prices else OWN_CURRENCY
 
 
 def money(amount: float) -> str:
-    """Return an amount with two decimals, or with two digits where it is less than 0.1."""
+    """Return an amount with two decimals, or with two significant digits if it is below 0.1."""
     return f"{amount:.2f}" if amount >= 0.1 else f"{amount:.2g}"
 
 
 def ranks(values: Mapping[str, float | None]) -> dict[str, int]:
-    """Return the rank of each name that has a value, least first; equals share one. O(n log n)."""
+    """Return the rank of each name with a value, lowest first; ties share one. O(n log n)."""
     known = sorted(value for value in values.values() if value is not None)
     return {n: bisect_left(known, value) + 1 for n, value in values.items() if value is not None}
 
@@ -222,11 +222,11 @@ def ranks(values: Mapping[str, float | None]) -> dict[str, int]:
 def changes(
     before: Mapping[str, int], now: Mapping[str, int]
 ) -> tuple[tuple[tuple[str, str], ...], int]:
-    """Return what changed between two rankings, of the names that both have.
+    """Return the changes between two rankings, for the names in both.
 
     Returns:
-        The pairs of neighbours in the new ranking of which the first was behind the second, and
-        the number of all pairs whose order was turned round. Either is empty when the other is.
+        The pairs of neighbors in the new ranking whose first was behind the second, and the number
+        of all pairs in reverse order. Either is empty if the other is.
     """
     order = sorted((now[name], before[name], name) for name in now if name in before)
     turned = tuple(

@@ -1,4 +1,4 @@
-"""Cost to accuracy: what reaching the target cost, what speed cost more, and the Pareto front."""
+"""Cost to accuracy: cost until the target, price of additional speed, and the Pareto front."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOUR = 3600.0
 
 
 def cost_of(seconds: float, price_per_hour: float) -> float:
-    """Return the cost of a machine for some time, in the price's currency.
+    """Return the cost of a machine for a time, in the price's currency.
 
     Source: DAWNBench, entries' README, Cost: time in hours × price of the instance per hour.
     """
@@ -30,14 +30,14 @@ def cost_of(seconds: float, price_per_hour: float) -> float:
 
 
 def price_index(cost: float, seconds: float, base_cost: float, base_seconds: float) -> float | None:
-    """Return by what factor a result costs more than a base, over by what factor it is faster.
+    """Return the ratio of a result's cost increase to its speed-up over a base.
 
-    index = (cost / base cost) / (base time / time). The base itself has 1; below 1, the speed is
-    worth its price. A pure number; None where nothing was paid or no time passed.
+    index = (cost / base cost) / (base time / time), a pure number. The base has 1; below 1, the
+    speed is worth its price. Return None if a cost or a time is zero.
 
     Source: MLBench, documentation, benchmark results, task 4: price increase / performance
-    increase, with one worker as the base. It does not print the two as formulas; they are read as
-    ratios, by which the base has an index at all.
+    increase, with one worker as the base. The documentation has no formulas; both
+    increases are interpreted as ratios, so that the base has an index.
     """
     if min(cost, seconds, base_cost, base_seconds) <= 0.0:
         return None
@@ -45,10 +45,10 @@ def price_index(cost: float, seconds: float, base_cost: float, base_seconds: flo
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Return the places of the points that no other one beats, by the first coordinate ascending.
+    """Return the indices of the nondominated points in ascending order of the first coordinate.
 
-    One point beats another when it is no worse in either coordinate and better in one; less is
-    better. Points that are equal in both are on the front together. O(n log n).
+    A point dominates another if it is no worse in either coordinate and better in one; lower is
+    better. Equal points are on the front together. O(n log n).
     """
     front: list[int] = []
     for place in sorted(range(len(points)), key=lambda i: (*points[i], i)):
@@ -66,23 +66,23 @@ class Priced(Value):
     seconds: float
     price_per_hour: float
     price_source: str
-    """``entry``, or what of the price table it is of."""
+    """Source of the price: ``entry``, or an item of the price table."""
     cost: float
     price_index: float | None
-    """Price increase over performance increase against the base."""
+    """Price increase over performance increase, relative to the base."""
     on_front: bool
-    """Whether no other entry is both as fast and as cheap, and better in one."""
+    """Whether the entry is on the Pareto front of time and cost."""
 
 
 class Costs(ContestResult):
-    """Cost to the target of entries that can be compared."""
+    """Cost to the target of comparable entries."""
 
     base: str | None
-    """The entry whose price index is 1: the cheapest, of equals the slowest."""
+    """Entry with price index 1: the cheapest or, of several, the slowest."""
     priced: tuple[Priced, ...]
-    """The fastest first."""
+    """Costs of the entries, fastest first."""
     missing: dict[str, str]
-    """Why other entries have no cost."""
+    """Reason why each of the other entries has no cost."""
 
 
 class CostToAccuracy(Value):
@@ -98,7 +98,7 @@ def cost_to_accuracy(entries: Sequence[Entry], options: Options) -> CostToAccura
 
     Raises:
         NotMeasuredError: no entry has evaluations with times, or none has a price.
-        UsageError: the user's target fits no benchmark that is there.
+        UsageError: the user's target matches no benchmark.
     """
     contests = tuple(_costs(contest, options) for contest in contests_of(entries, options))
     if not any(contest.priced for contest in contests):
@@ -136,7 +136,7 @@ def _costs(contest: Contest, options: Options) -> Costs:
 
 
 def _paid(contender: Contender, target: float | None, options: Options) -> Priced:
-    """Raises NotMeasuredError: there is no target, no price, or it was never reached."""
+    """Raises NotMeasuredError if there is no target or price, or the target was never reached."""
     if target is None:
         raise NotMeasuredError("the benchmark has no target: name one with --target")
     seconds = contender.time_to(target)
@@ -168,7 +168,7 @@ def _unpriced(entry: Entry, options: Options) -> str:
 
 
 def tables(found: CostToAccuracy) -> Iterator[Table]:
-    """Yield cost to accuracy of each contest, and who has none and why."""
+    """Yield cost to accuracy of each contest, and the reasons for entries without it."""
     for contest in found.contests:
         yield _table(contest, found)
 

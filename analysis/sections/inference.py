@@ -1,7 +1,7 @@
-"""Latency and cost of inference, of networks that are as good as the benchmark asks.
+"""Latency and cost of inference for networks that reach the benchmark's target.
 
-Source: DAWNBench, entries' README, inference tasks: mean latency of one sample at a time, and its
-cost, of a network at or over the target.
+Source: DAWNBench, entries' README, inference tasks: mean latency and cost of one sample at a time
+for a network at or over the target.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from aiperf_hpc.trial import Value
 
 
 class RankedNetwork(Value):
-    """One network in use."""
+    """Inference with one network."""
 
     entry: str
     quality: float
     latency: float | None
-    """Seconds a sample."""
+    """Latency, seconds per sample."""
     cost: float | None
-    """Of one sample, US dollars."""
+    """Cost of one sample, US dollars."""
     latency_rank: int | None
     cost_rank: int | None
 
 
 class BenchmarkInference(Value):
-    """The networks of one benchmark, the fastest first."""
+    """The networks of one benchmark, fastest first."""
 
     benchmark: str
     served: tuple[RankedNetwork, ...]
     excluded: dict[str, str]
-    """Why other entries are not ranked."""
+    """Reason why each of the other entries is not ranked."""
 
 
 class InferenceResults(Value):
-    """Inference of each benchmark."""
+    """Inference results of each benchmark."""
 
     benchmarks: tuple[BenchmarkInference, ...]
 
@@ -49,7 +49,7 @@ def inference(entries: Sequence[Entry], _options: Options) -> InferenceResults:
     """Return latency and cost of inference, ranked. O(n log n).
 
     Raises:
-        NotMeasuredError: no entry is of inference.
+        NotMeasuredError: there is no inference entry.
     """
     groups: dict[str, dict[str, Inference]] = {}
     for entry in entries:
@@ -84,7 +84,7 @@ def _serving(benchmark: str, found: dict[str, Inference]) -> BenchmarkInference:
 
 
 def _shortfall(measured: Inference) -> str | None:
-    """Return why a network is not good enough to be ranked; None where it is."""
+    """Return the reason why a network is not good enough to be ranked, or None if it is."""
     quality, value = measured.quality, measured.value
     if quality is None or value is None:
         return "its quality is not known"
@@ -96,7 +96,7 @@ def _shortfall(measured: Inference) -> str | None:
 
 
 def tables(found: InferenceResults) -> Iterator[Table]:
-    """Yield latency and cost of each benchmark's networks, and which are not ranked and why."""
+    """Yield latency and cost of each benchmark's networks, and the reasons for unranked ones."""
     for serving in found.benchmarks:
         rows = tuple(
             (

@@ -1,4 +1,4 @@
-"""Whose noise it is that runs which search differ by, the machine's or the search's."""
+"""Variance of the scores of search runs, attributed to the machine and to the search."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from aiperf_hpc.analysis.training_log import SearchTimeline, TrainingLog
 from aiperf_hpc.trial import Value
 
 WINDOWS_FOR_TAU = 50
-"""Autocorrelation times that a series must last for its own to be trusted (Sokal 1997)."""
+"""Minimum length of a series in autocorrelation times for a reliable estimate (Sokal 1997)."""
 PEAKS = "the rates measured with each run (peaks.json)"
 _CPU, _ACCELERATOR = re.compile(r"\bcpu\b"), re.compile(r"\b(cuda|gpu|npu)\b")
-"""What names the device in a kind of work, as in ``torch cuda:0 matrix product bf16``."""
+"""Pattern of the device in a kind of work, as in ``torch cuda:0 matrix product bf16``."""
 INITIAL = "the training of the initial network, in the same batches, in each run"
 
 
@@ -31,44 +31,44 @@ class Factor(Value):
 
     name: str
     deviation: float
-    """Standard deviation of its logarithm over the runs: about its coefficient of variation."""
+    """Standard deviation of its logarithm over the runs, about its coefficient of variation."""
     share: float
-    """Of the variance of ln(OPS). All shares add up to one; one that evens others out is
+    """Fraction of the variance of ln(OPS). Fractions add up to one; one that compensates others is
     negative."""
 
 
 class Noise(Value):
-    """What the runs' operations per second differ by."""
+    """Causes of the variance of the runs' operations per second."""
 
     machine_by: str
-    """By what the machine's own rate is known."""
+    """Source of the machine's rate."""
     factors: tuple[Factor, ...]
 
 
 class RunLength(Value):
-    """How long a run must be for its operations per second to have a wanted standard error."""
+    """Run length for a requested standard error of the operations per second."""
 
     precision: float
     within_seconds: float | None
-    """By how the rate varied within the runs."""
+    """Length from the variation of the rate within the runs."""
     no_within: str
-    """Why that is not known; empty where it is."""
+    """Reason why ``within_seconds`` is unknown; empty if it is known."""
     steady: bool
-    """Whether the runs were long enough for that to be more than a lower bound."""
+    """Whether the runs were long enough for an estimate instead of a lower bound."""
     between_seconds: float | None
-    """By how much the runs' results differ; None of one run."""
+    """Length from the variation between the runs; None for one run."""
 
 
 def noise_of(logs: Sequence[TrainingLog]) -> Noise:
-    """Divide the variance of ln(OPS) over runs among the machine, the networks and the time.
+    """Attribute the variance of ln(OPS) over runs to the machine, the networks and the time.
 
-    OPS = M x (R / M) x B: the machine's rate M at fixed work; the rate R in the time in which
-    replicas executed samples, over M, which is what the search chose, architectures and batches;
-    and the share B of the time in which they did. Shares are as ``log_shares`` divides them.
+    OPS = M x (R / M) x B: the machine's rate M at fixed work; the rate R while replicas executed
+    samples, relative to M, which depends on the searched architectures and batches; and the
+    fraction B of time in which they executed samples. ``log_shares`` divides the variance.
 
     Raises:
-        NotMeasuredError: there is one run only, they do not differ, or nothing tells the
-            machine's rate.
+        NotMeasuredError: there is only one run, the runs do not differ, or the machine's rate is
+            unknown.
     """
     if len(logs) < 2:
         count = "one run only" if logs else "there is no whole run"
@@ -102,7 +102,7 @@ def _course(log: TrainingLog) -> SearchTimeline:
 
 
 def _machine_rates(courses: Sequence[SearchTimeline]) -> tuple[list[float], str]:
-    """Return each run's rate at the same work, and by what it is known: peaks before trainings."""
+    """Return each run's rate at the same work and its source, preferring peaks to trainings."""
     for source, rates in ((PEAKS, _peak_rates), (INITIAL, _training_rates)):
         known = [rates(course) for course in courses]
         if kinds := sorted(set(known[0]).intersection(*known[1:])):
@@ -116,8 +116,8 @@ def _machine_rates(courses: Sequence[SearchTimeline]) -> tuple[list[float], str]
 def _peak_rates(course: SearchTimeline) -> dict[str, float]:
     """Return the mean of each rate, before and after the run, of the device that trained.
 
-    A host's processors may be busy with other work while its accelerators are not, so that the
-    rates of the two say nothing of each other.
+    A host's processors may be busy with other work while its accelerators are idle, so the rates of
+    the two are unrelated.
     """
     other = _CPU if course.on_accelerators else _ACCELERATOR
     kinds = {kind for peak in course.peaks for kind in peak.rates if not other.search(kind)}
@@ -136,12 +136,12 @@ def _training_rates(course: SearchTimeline) -> dict[str, float]:
 
 
 def run_length(logs: Sequence[TrainingLog], precision: float) -> RunLength:
-    """Return how long runs must be for their operations per second to have a standard error.
+    """Return the run length for a requested standard error of the operations per second.
 
-    By the windows of each run from its first operations on, as ``length_for`` says, the mean over
-    the runs; and by the runs' own coefficient of variation over a mean time T, T (CoV / p)². Both
-    let the error fall as 1 / √T. What a search decides early stays with a run to its end, so that
-    the second may be the longer one, however long runs are.
+    One estimate applies ``length_for`` to the windows of each run from its first operations on, as
+    the mean over the runs. The other is T (CoV / p)², from the runs' coefficient of variation over
+    a mean time T. Both assume that the error decreases as 1 / √T. Early decisions of a search
+    affect the whole run, so the second estimate may be longer, independent of the run length.
 
     Raises:
         NotMeasuredError: neither is known.

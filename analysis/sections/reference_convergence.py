@@ -21,21 +21,21 @@ from aiperf_hpc.results.table import NONE, Table, number, reasons
 from aiperf_hpc.trial import Value
 
 SIGNIFICANCE = 0.05
-"""Of the one-sided t-test. [rcp_checker.py, alpha]"""
+"""Significance level of the one-sided t-test. [rcp_checker.py, alpha]"""
 
 Verdict = Literal["no faster", "faster, within chance", "faster than chance allows"]
 
 
 class Reference(NamedTuple):
-    """What the reference needs at one batch size."""
+    """Convergence of the reference at one batch size."""
 
     batch_size: float
     mean: float
-    """Epochs, samples for OpenFold, without the fastest and the slowest run."""
+    """Mean epochs (samples for OpenFold), without the fastest and the slowest run."""
     deviation: float
-    """Of the population of the same runs."""
+    """Population standard deviation of the same runs."""
     runs: int
-    """That mean and deviation are of."""
+    """Number of runs in mean and deviation."""
     interpolated: bool = False
 
 
@@ -43,25 +43,25 @@ class Comparison(Value):
     """An entry's convergence compared with the reference's."""
 
     mean: float
-    """Epochs to converge, samples for OpenFold, without the fastest and the slowest."""
+    """Mean epochs to converge (samples for OpenFold), without the fastest and the slowest."""
     reference: float
-    """Of the reference at that batch size."""
+    """Mean of the reference at that batch size."""
     interpolated: bool
-    """Whether it lies between two batch sizes of the reference."""
+    """Whether the reference is interpolated between two batch sizes."""
     least: float
-    """The smallest mean that the checker admits."""
+    """Smallest mean that the checker permits."""
     verdict: Verdict
     factor: float
-    """By what the time to solution is multiplied."""
+    """Factor on the time to solution."""
 
 
 class ConvergenceRow(Comparison):
-    """One entry beside the reference of MLPerf HPC v3.0."""
+    """One entry compared with the reference of MLPerf HPC v3.0."""
 
     entry: str
     batch_size: int
     submitted: float | None
-    """The factor of its ``scaling.json``."""
+    """Factor in its ``scaling.json``."""
 
 
 _EPOCHS: dict[str, dict[int, str]] = {
@@ -82,7 +82,7 @@ _EPOCHS: dict[str, dict[int, str]] = {
         1024: "13 13 12 13 13 13 14 13 13 13",
         2048: "23 23 22 23 22 26 22 22 24 22",
     },
-    # rcp_checker/hpc_1.0.0/rcps_oc20.json, the last that was found
+    # rcp_checker/hpc_1.0.0/rcps_oc20.json, the latest available
     "oc20": {
         256: "20 18 20 20 22 18 19 19 21 21",
         1024: "23 25 22 25 25 25 25 24 23 25",
@@ -98,7 +98,7 @@ _EPOCHS: dict[str, dict[int, str]] = {
 
 
 def references(benchmark: str) -> tuple[Reference, ...]:
-    """Return the reference points of a benchmark, by rising batch size.
+    """Return the reference points of a benchmark in ascending order of batch size.
 
     Raises:
         NotMeasuredError: the benchmark has none.
@@ -121,8 +121,8 @@ def _reference(batch_size: float, epochs: Sequence[float]) -> Reference:
 def least_mean(reference: Reference, runs: int) -> float:
     """Return the smallest mean that is not significantly below the reference's.
 
-    One-sided t-test of two samples of equal variance, the reference's and ``runs`` of an entry, of
-    which the fastest and the slowest do not count. [rcp_checker.py, _find_min_acceptable_mean]
+    One-sided t-test of two samples of equal variance, the reference's and ``runs`` of an entry
+    without the fastest and the slowest. [rcp_checker.py, _find_min_acceptable_mean]
     """
     from scipy.stats import t
 
@@ -133,7 +133,7 @@ def least_mean(reference: Reference, runs: int) -> float:
 
 
 def interpolated(batch_size: float, low: Reference, high: Reference, runs: int) -> Reference:
-    """Return a point between two others; it counts as of twice an entry's runs."""
+    """Return a point interpolated between two others, with twice an entry's number of runs."""
     share = (batch_size - low.batch_size) / (high.batch_size - low.batch_size)
     return Reference(
         batch_size,
@@ -145,10 +145,10 @@ def interpolated(batch_size: float, low: Reference, high: Reference, runs: int) 
 
 
 def pruned(points: Sequence[Reference], runs: int) -> tuple[Reference, ...]:
-    """Return the points that the checker scales by: those that converge fastest for their batch.
+    """Return the points for the checker's scaling, which converge fastest for their batch size.
 
-    Points of smaller batches than the fastest of all are left out, and then each that is slower
-    than its neighbours' interpolation. [rcp_checker.py, _prune_rcps]
+    Points with smaller batches than the overall fastest are omitted, and then each point slower
+    than the interpolation of its neighbors. [rcp_checker.py, _prune_rcps]
     """
     fastest = min(points, key=lambda point: least_mean(point, runs))
     remaining = [point for point in points if point.batch_size >= fastest.batch_size]
@@ -165,12 +165,12 @@ def pruned(points: Sequence[Reference], runs: int) -> tuple[Reference, ...]:
 
 
 def reference_at(batch_size: float, points: Sequence[Reference], runs: int) -> Reference:
-    """Return the point of a batch size, or one between its neighbours.
+    """Return the point of a batch size, or one interpolated between its neighbors.
 
-    Below the smallest batch the smallest one's point counts.
+    Below the smallest batch size, the point of the smallest applies.
 
     Raises:
-        NotMeasuredError: the batch is larger than any of the points.
+        NotMeasuredError: the batch size is larger than that of all points.
     """
     below = [point for point in points if point.batch_size <= batch_size]
     above = [point for point in points if point.batch_size >= batch_size]
@@ -186,7 +186,7 @@ def compare(benchmark: str, batch_size: float, converged: Iterable[float]) -> Co
     """Compare an entry's epochs to converge with the reference's at its batch size.
 
     Raises:
-        NotMeasuredError: there is no reference for it, or too few runs.
+        NotMeasuredError: there is no reference for the entry, or it has too few runs.
     """
     points = references(benchmark)
     runs = REQUIRED_RUNS[benchmark]
@@ -209,11 +209,11 @@ def compare(benchmark: str, batch_size: float, converged: Iterable[float]) -> Co
 
 
 class ReferenceConvergence(Value):
-    """All entries that the reference has points for."""
+    """All entries with reference points."""
 
     rows: tuple[ConvergenceRow, ...]
     missing: dict[str, str]
-    """Why other entries were not compared."""
+    """Reason why each of the other entries was not compared."""
 
 
 def reference_convergence(entries: Sequence[Entry], options: Options) -> ReferenceConvergence:
@@ -240,7 +240,7 @@ def _row_of(entry: Entry) -> ConvergenceRow:
 
 
 def _check(entry: Entry, batches: set[int | None]) -> None:
-    """Raise NotMeasuredError for entries that the points are not for."""
+    """Raise NotMeasuredError for entries to which the points do not apply."""
     if entry.format == "dawnbench" or entry.scenario != "strong":
         raise NotMeasuredError("the reference points are for strong scaling of MLPerf HPC")
     if entry.division == "open":
@@ -252,13 +252,13 @@ def _check(entry: Entry, batches: set[int | None]) -> None:
 
 
 def _converged(entry: Entry) -> list[float]:
-    """Return the epochs to converge, infinite for one failed run: the rules admit one.
+    """Return the epochs to converge, infinite for one failed run, which the rules permit.
 
     Raises:
-        NotMeasuredError: more failed, or a log of one that did not has no convergence point.
+        NotMeasuredError: more runs failed, or a successful run's log has no convergence point.
     """
     times = [measured(partial(time_to_solution, log))[0] for log in entry.logs]
-    failed = times.count(None) + entry.lost  # As for the olympic mean.
+    failed = times.count(None) + entry.lost  # As in the olympic mean.
     if failed > 1:
         raise NotMeasuredError("more than one of its runs failed")
     known = zip(entry.logs, times, strict=True)
@@ -267,7 +267,7 @@ def _converged(entry: Entry) -> list[float]:
 
 
 def tables(found: ReferenceConvergence) -> Iterator[Table]:
-    """Yield how fast entries converge beside the reference, and why others are not compared."""
+    """Yield the convergence of entries relative to the reference, and reasons for the others."""
     columns = (
         "entry", "batch", "to converge", "reference of v3.0", "least by chance", "time ×",
         "scaling.json", "verdict",

@@ -1,6 +1,6 @@
-"""How well repeated runs agree, why they do not, and what would make them agree.
+"""Repeatability: variation of repeated runs, its causes, and the run length to reduce it.
 
-docs/decisions/repeatability.md has the limits and says why.
+docs/decisions/repeatability.md explains the limits.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from aiperf_hpc.trial import Value
 
 CONFIDENCE = 0.95
 LIMIT = 0.05
-"""The coefficient of variation up to which our own scores are called repeatable."""
+"""Maximum coefficient of variation of a repeatable AIPerf score."""
 FEWEST_RUNS = 3
-"""Fewer never pass: two may agree by chance."""
+"""Minimum number of runs of a repeatable score, since two may agree by chance."""
 MOST_RUNS_TO_DECIDE = 200
 SCORES = (OPS, REGULATED, ERROR)
 Decision = Literal["PASS", "FAIL", "too few runs"]
 
 
 class Variation(Value):
-    """How much one metric varies over repeated runs."""
+    """Variation of one metric over repeated runs."""
 
     measure: str
     title: str
@@ -57,19 +57,19 @@ class Variation(Value):
     mean: float
     deviation: float
     variation: float
-    """Coefficient of variation: deviation over mean."""
+    """Coefficient of variation: standard deviation over mean."""
     interval: ConfidenceInterval | None
-    """Of the coefficient of variation, by the bootstrap."""
+    """Bootstrap confidence interval of the coefficient of variation."""
     no_interval: str
-    """Why there is none; empty where there is."""
+    """Reason why there is no interval; empty if there is one."""
     few: bool
-    """Whether the runs are so few that the interval is too narrow."""
+    """Whether there are so few runs that the interval is too narrow."""
     runs_needed: int | None
-    """For the mean to be known to the wanted precision; None where a million are too few."""
+    """Number of runs for the requested precision of the mean; None if more than a million."""
 
 
 class TargetReached(Value):
-    """In how many of the runs the target was reached."""
+    """Number of runs that reached the target."""
 
     reached: int
     runs: int
@@ -78,16 +78,16 @@ class TargetReached(Value):
 
 
 class Verdict(Value):
-    """Whether one of our scores is repeatable."""
+    """Verdict on the repeatability of an AIPerf score."""
 
     measure: str
     limit: float
     variation: float
     interval: ConfidenceInterval
-    """In which the true coefficient of variation lies above each end with 95 % and 5 %."""
+    """Interval whose ends the true coefficient of variation exceeds with 95 % and 5 %."""
     verdict: Decision
     runs_to_decide: int | None
-    """How many runs of such a variation would be enough; None where that is decided, or never."""
+    """Number of runs of this variation for a verdict; None if decided already, or never."""
 
 
 class Repetition(Value):
@@ -100,7 +100,7 @@ class Repetition(Value):
     notes: tuple[str, ...]
     variations: tuple[Variation, ...]
     missing: dict[str, str]
-    """Why other measures have no variation."""
+    """Reason why each of the other metrics has no variation."""
     target: TargetReached | None
     verdicts: tuple[Verdict, ...]
     noise: Noise | None
@@ -108,18 +108,18 @@ class Repetition(Value):
     length: RunLength | None
     no_length: str
     similarity: Similarity | None
-    """Of predictions; None where fewer than two runs kept them."""
+    """Similarity of predictions; None if fewer than two runs stored them."""
     no_similarity: str
 
 
 class Repeatability(Value):
-    """What can be said of runs that were repeated."""
+    """Repeatability of all repeated runs."""
 
     precision: float
     confidence: float
     repetitions: tuple[Repetition, ...]
     single: tuple[str, ...]
-    """The entries that have one run alone, and no other like it."""
+    """Entries with a single run and no equal configuration."""
 
 
 def repeatability(
@@ -128,7 +128,7 @@ def repeatability(
     """Compare all repeated runs among ``entries`` by every metric.
 
     Raises:
-        NotMeasuredError: nothing was repeated, and no run says how its rate varied.
+        NotMeasuredError: there are no repeated runs, and no run records how its rate varied.
     """
     found = list(repetitions(entries))
     worth = [each for each in found if len(each.logs) > 1 or each.searches]
@@ -204,9 +204,9 @@ def _variation(metric: Metric, logs: Sequence[TrainingLog], precision: float) ->
 
 
 def _target(logs: Sequence[TrainingLog], lost: int) -> TargetReached | None:
-    """Return how many of the runs that record it reached the target; None if none records it.
+    """Return the number of runs that reached the target, or None if no run records it.
 
-    Runs whose logs are lost did not.
+    Runs with lost logs count as failed.
     """
     known, _ = measured_each(logs, reached_target, attrgetter("source"))
     if not known:
@@ -221,9 +221,9 @@ def _target(logs: Sequence[TrainingLog], lost: int) -> TargetReached | None:
 
 
 def verdict_on(measure: str, variation: float, runs: int) -> Verdict:
-    """Return whether so many runs of such a coefficient of variation are repeatable.
+    """Return whether a number of runs with a coefficient of variation are repeatable.
 
-    They are (or are not) if the coefficient lies below (above) the limit with 95 % confidence.
+    They are (or are not) if the coefficient is below (above) the limit with 95 % confidence.
     """
     verdict, interval = _decision(variation, runs)
     more = range(runs + 1, MOST_RUNS_TO_DECIDE + 1) if verdict == "too few runs" else ()
@@ -247,7 +247,7 @@ def _decision(variation: float, runs: int) -> tuple[Decision, ConfidenceInterval
 
 
 def tables(found: Repeatability) -> Iterator[Table]:
-    """Yield how much measures vary over repeated runs, the verdicts, and whose noise it is."""
+    """Yield the variation of metrics over repeated runs, the verdicts, and the noise sources."""
     for of in found.repetitions:
         yield _variations(of, found.precision)
         if of.verdicts:

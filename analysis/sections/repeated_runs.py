@@ -1,4 +1,4 @@
-"""Which trainings are repetitions of each other."""
+"""Detection of trainings that repeat each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aiperf_hpc.formatting import duration, few
 from aiperf_hpc.trial import Value
 
 WHOLE = 0.95
-"""The share of its hours that a run must have lasted to be compared with others."""
+"""Minimum fraction of its configured length that a run must last to be compared with others."""
 DIFFERS = "what they ran with differs: "
 
 
@@ -26,23 +26,23 @@ class Repeated(NamedTuple):
 
     entries: tuple[Entry, ...]
     logs: tuple[TrainingLog, ...]
-    """Those that count."""
+    """Logs of the scored trainings."""
     searches: bool
-    """Whether each of them is a whole run of ours that searches."""
+    """Whether each training is a complete AIPerf search run."""
     left_out: dict[str, str]
-    """Why other trainings do not count, by their sources."""
+    """Reason why each of the other trainings is not scored, by source."""
 
     @property
     def name(self) -> str:
-        """The names of the entries."""
+        """Names of the entries."""
         return few([entry.name for entry in self.entries])
 
 
 def repetitions(entries: Sequence[Entry]) -> Iterator[Repeated]:
     """Yield the trainings of each configuration.
 
-    Those of a public entry belong together; runs of ours do whose nodes, hours and configuration
-    are the same but for the seed.
+    Trainings of a public entry form a group, as do AIPerf runs with equal nodes, length and
+    configuration except for the seed.
     """
     alike: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -56,7 +56,7 @@ def repetitions(entries: Sequence[Entry]) -> Iterator[Repeated]:
 
 
 def _condition(entry: Entry) -> str:
-    """Return what is the same for all repetitions of an entry, as a text."""
+    """Return a text that is equal for all repetitions of an entry."""
     settings = entry.logs[0].settings if entry.logs else {}
     if entry.format != "aiperf" or "config" not in settings:
         return f"{entry.path} {entry.name}"
@@ -65,7 +65,7 @@ def _condition(entry: Entry) -> str:
 
 
 def _unfinished(log: TrainingLog) -> str:
-    """Return why a run is not as long as it was to be; empty for one that is."""
+    """Return the reason why a run is shorter than configured, or an empty text if it is not."""
     seconds = None if log.run is None else log.run.seconds
     if seconds is None:
         return "it has no end"
@@ -76,7 +76,7 @@ def _unfinished(log: TrainingLog) -> str:
 
 
 def differences(entries: Sequence[Entry]) -> Iterator[str]:
-    """Yield in what the runs differ although they should not."""
+    """Yield the unexpected differences between the runs."""
     systems = {(entry.system.name, entry.system.accelerator) for entry in entries}
     if len(systems) > 1:
         yield DIFFERS + "the machine"
@@ -91,14 +91,14 @@ def _versions(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 MOST_RUNS = 64
-"""The first runs are compared, each with each: of more, the pairs would be too many."""
+"""Maximum number of runs compared pairwise, to limit the number of pairs."""
 
 
 class Similarity(Value):
     """The Jaccard similarity of predictions, over all pairs of runs."""
 
     runs: tuple[str, ...]
-    """The trials whose networks predicted, by their runs."""
+    """Trials with stored predictions, by run."""
     pairs: int
     mean: float
     least: float
@@ -109,7 +109,7 @@ def similarity_of(logs: Sequence[TrainingLog]) -> Similarity | None:
     """Compare the predictions of all runs that stored them; None if fewer than two did.
 
     Raises:
-        NotMeasuredError: they predict different numbers of samples.
+        NotMeasuredError: the runs predict different numbers of samples.
     """
     predicting = [(log, log.predicted) for log in logs if log.predicted is not None][:MOST_RUNS]
     if len(predicting) < 2:

@@ -1,4 +1,4 @@
-"""Rooflines of our runs: what each architecture attained of what the machine allows it, and why."""
+"""Rooflines of AIPerf runs: achieved and attainable rate of each architecture, and its limit."""
 
 from __future__ import annotations
 
@@ -29,43 +29,43 @@ from aiperf_hpc.run.peaks import Peaks
 from aiperf_hpc.trial import TimePhase, Value
 
 MOST_ARCHITECTURES = 200
-"""Architectures of a run that are characterised, those that computed most."""
+"""Maximum number of characterized architectures per run, most operations first."""
 BRIEF = 8
-"""Of these, how many will do on a terminal."""
+"""Maximum number of architectures shown on a terminal."""
 
 
 class Ceilings(Value):
-    """What one worker's share of its machine was measured to do."""
+    """Measured peaks of one worker's part of its machine."""
 
     share: float
-    """Of the machine's rates: its cores of those that were measured; all of an accelerator."""
+    """Fraction of the machine's rates: its cores of the measured ones, or a whole accelerator."""
     compute: dict[str, float]
-    """Operations a second, by precision: the best of products and convolutions."""
+    """Operations per second by precision: the best of products and convolutions."""
     memory: float | None
-    """Bytes a second."""
+    """Bytes per second."""
     network: float | None
-    """Bytes of a tensor that is reduced, a second, whatever its back end sends for it."""
+    """Bytes of a reduced tensor per second, independent of the traffic of the back end."""
     storage: float | None
-    """Bytes read a second."""
+    """Bytes read per second."""
 
     @property
     def bandwidths(self) -> dict[str, float]:
-        """Those that are known, by the kind of bytes."""
+        """Known bandwidths by the kind of bytes."""
         rates = {MEMORY: self.memory, NETWORK: self.network, STORAGE: self.storage}
         return {kind: rate for kind, rate in rates.items() if rate is not None}
 
 
 class Attained(Value):
-    """What was attained under the roof for one model of memory traffic."""
+    """Achieved rate under the roof for one model of memory traffic."""
 
     intensity: float
-    """Operations for each byte that memory moves."""
+    """Operations per byte of memory traffic."""
     attainable: float | None
-    """Operations a second."""
+    """Operations per second."""
     bound: str | None
-    """What limits it: ``compute``, ``memory``, ``network`` or ``storage``."""
+    """Limiting resource: ``compute``, ``memory``, ``network`` or ``storage``."""
     efficiency: float | None
-    """Achieved over attainable. Above 1 where caches spare what the model counts."""
+    """Achieved over attainable rate. Above 1 if caches avoid traffic that the model counts."""
 
 
 class Architecture(Value):
@@ -75,42 +75,42 @@ class Architecture(Value):
     precision: str
     trials: int
     samples: int
-    """Of training, of all workers."""
+    """Training samples of all workers."""
     parameters: int
     operations: int
     """Counted operations of these samples, of all workers."""
     achieved: float
-    """Operations a second while training."""
+    """Operations per second during training."""
     of_peak: float | None
     separate: Attained
-    """Each layer by itself: every tensor is written, and read again for each use."""
+    """Result with separate layers: every tensor is written, and read again for each use."""
     fused: Attained
-    """All that works element by element done on the way: the least traffic without caches."""
+    """Result with elementwise operations fused: minimum traffic without caches."""
     network_intensity: float | None
-    """Operations for each byte that is reduced over ranks; None of one rank."""
+    """Operations per byte reduced over ranks; None for one rank."""
     io_intensity: float | None
-    """Operations for each byte of samples."""
+    """Operations per byte of samples."""
 
     def intensities(self, kind: str) -> tuple[float | None, float | None]:
-        """Return operations for each byte of a kind: by separate, and by fused layers."""
+        """Return operations per byte of a kind, for separate and for fused layers."""
         if kind == MEMORY:
             return self.separate.intensity, self.fused.intensity
         return ((self.network_intensity if kind == NETWORK else self.io_intensity),) * 2
 
 
 class Characterisation(Value):
-    """Bytes a second of one worker: a row of MLPerf HPC's characterisation of its benchmarks."""
+    """Bytes per second of one worker: a row of MLPerf HPC's characterization of its benchmarks."""
 
     memory: float
-    """By the model of separate layers, while training."""
+    """Memory traffic during training, by the model of separate layers."""
     memory_fused: float
     network: float | None
-    """Gradients that are reduced, while training; None of one rank."""
+    """Reduced gradients during training; None for one rank."""
     io: float | None
-    """Samples of training and validation, in the time that was for training, evaluation and
-    waiting for data."""
+    """Samples of training and validation, over the time of training, evaluation and waiting for
+    data."""
     io_of: str | None
-    """``files``, or ``tensors``: the samples as they are trained on."""
+    """Kind of sample bytes: ``files``, or ``tensors`` as used in training."""
 
 
 class RunRoofline(Value):
@@ -120,18 +120,18 @@ class RunRoofline(Value):
     engine: str
     workers: int
     cores: int
-    """Of each worker."""
+    """Cores per worker."""
     accelerator: str | None
     peaks: str | None
-    """The file of the machine's peaks."""
+    """Path of the machine's peaks file."""
     ceilings: Ceilings | None
     architectures: tuple[Architecture, ...]
-    """Those that computed most first."""
+    """Architectures, most operations first."""
     omitted: int
-    """Architectures beyond these."""
+    """Number of other architectures."""
     worker: Characterisation
     notes: tuple[str, ...]
-    """What is not known, and what limits what is said."""
+    """Notes on missing data and limitations."""
 
 
 class Rooflines(Value):
@@ -139,15 +139,15 @@ class Rooflines(Value):
 
     runs: tuple[RunRoofline, ...]
     missing: dict[str, str]
-    """Why the other entries have none."""
+    """Reason why each of the other entries has no roofline."""
 
 
 def rooflines(entries: Sequence[Entry], options: Options) -> Rooflines:
     """Put every run under the roofline of its machine, from its records and ``peaks.json``.
 
     Raises:
-        NotMeasuredError: no entry is a run of ours that tells what it needs.
-        UsageError: the file of peaks that was named is none.
+        NotMeasuredError: no entry is an AIPerf run with the required data.
+        UsageError: the user's peaks file is invalid.
     """
     named = options.peaks
     given = None if named is None else (named, Peaks.read(named))
@@ -160,11 +160,11 @@ def rooflines(entries: Sequence[Entry], options: Options) -> Rooflines:
 
 
 _PeaksFile = tuple[Path, Peaks]
-"""Peaks, behind the file that they were read from."""
+"""Path of a peaks file and its peaks."""
 
 
 class _Traffic(NamedTuple):
-    """The bytes that one worker moved with one architecture, and in which time."""
+    """Bytes moved by one worker with one architecture, and the elapsed time."""
 
     separate: float
     fused: float
@@ -204,7 +204,7 @@ def _roofline(entry: Entry, given: _PeaksFile | None) -> RunRoofline:
 
 
 def _groups(trials: Sequence[Trial]) -> list[tuple[tuple[str, str], list[Trial]]]:
-    """Return trials by the hash of their graph and the precision, most operations first."""
+    """Return trials by graph hash and precision, most operations first."""
     found: defaultdict[tuple[str, str], list[Trial]] = defaultdict(list)
     for trial in trials:
         found[trial.started.graph, trial.started.hyperparameters.precision].append(trial)
@@ -217,7 +217,7 @@ def _operations(trials: Sequence[Trial]) -> int:
 
 
 def _peaks_of_run(entry: Entry, notes: list[str]) -> _PeaksFile | None:
-    """Return the peaks in a run's folder; a note if there are none."""
+    """Return the peaks in a run's folder, or a note if there are none."""
     path = RunPaths(Path(entry.path)).peaks
     if not path.exists():
         notes.append(
@@ -233,7 +233,7 @@ def _peaks_of_run(entry: Entry, notes: list[str]) -> _PeaksFile | None:
 
 
 def _ceilings(work: RunWork, peaks: Peaks, notes: list[str]) -> Ceilings:
-    """Return what a worker's share of the machine does, and note what is not its own."""
+    """Return the peaks of a worker's part of the machine, and note those from elsewhere."""
     machine, own_engine = work.started.machine, work.started.engine
     on_accelerator = bool(machine.accelerators)
     if peaks.host != machine.host or peaks.cpu != machine.cpu:
@@ -272,7 +272,7 @@ def _ceilings(work: RunWork, peaks: Peaks, notes: list[str]) -> Ceilings:
 
 
 def _network(work: RunWork, peaks: Peaks, notes: list[str]) -> float | None:
-    """Return the bandwidth of the run's back end; None of one rank, or where it is not known."""
+    """Return the bandwidth of the run's back end, or None for one rank or if unknown."""
     if work.ranks == 1:
         notes.append("network: one worker a replica reduces nothing")
         return None
@@ -294,7 +294,7 @@ def _network(work: RunWork, peaks: Peaks, notes: list[str]) -> float | None:
 
 
 def _storage(work: RunWork, peaks: Peaks, notes: list[str]) -> float | None:
-    """Return a worker's share of the read rate; None where training does not read."""
+    """Return a worker's fraction of the read rate, or None if training does not read."""
     if work.from_storage:
         notes.append(f"storage: {work.from_storage}, and is not read while training")
         return None
@@ -324,7 +324,7 @@ def _architecture(
     ]
 
     def moved(fused: bool) -> float:
-        """Return what a worker moves: its part of the samples, and the weights in every step."""
+        """Return the bytes moved by a worker: its part of the samples, and the weights per step."""
         kinds = {o: traffic(graph, precision, o, fused=fused) for o in {u.optimizer for u in used}}
         return sum(
             kinds[each.optimizer].training(trial.train_samples / ranks, count)
@@ -405,7 +405,7 @@ def _characterisation(work: RunWork, moved: Sequence[_Traffic]) -> Characterisat
 
 
 def tables(found: Rooflines) -> Iterator[Table]:
-    """Yield the achieved and the attainable rate of each network, and what each worker moves."""
+    """Yield the achieved and attainable rates of each network, and each worker's traffic."""
     yield from map(_table, found.runs)
     yield _characterisations(found.runs)
     yield Table(missing=tuple(reasons(found.missing)))
@@ -430,7 +430,7 @@ def _table(run: RunRoofline) -> Table:
 
 
 def _cells(one: Architecture) -> tuple[str, ...]:
-    """Return a row; the two ends of a range are those of separate and of fused layers."""
+    """Return a row; the ends of a range are the values for separate and for fused layers."""
     low, high = one.separate, one.fused
     roofs, shares, bounds = NONE, NONE, NONE
     if low.attainable is not None and high.attainable is not None:

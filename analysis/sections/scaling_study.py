@@ -2,7 +2,7 @@
 
 Farrell et al. 2021, "MLPerf HPC: A Holistic Benchmark Suite for Scientific Machine Learning on
 HPC Systems" (arXiv:2110.11466), the analysis of its first round: throughput and epochs to converge
-against the number of accelerators and the batch size, beside the ideal.
+against the number of accelerators and the batch size, compared with the ideal.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from aiperf_hpc.trial import Value
 
 UNNAMED = "unnamed ones"
 LAWS = ("throughput", "epochs", "compute_minutes", "minutes")
-"""The quantities to which power laws of the scale are fitted."""
+"""Quantities fitted by power laws of the scale."""
 FURTHER = (2, 4)
-"""How many times the largest scale is predicted for, where no other scales are asked for."""
+"""Multiples of the largest scale to predict for by default."""
 
 
 class Spread(Value):
-    """A measure over the trainings of an entry that count."""
+    """A metric over the scored trainings of an entry."""
 
     mean: float
     deviation: float | None
-    """Sample standard deviation; None of one training."""
+    """Sample standard deviation; None for one training."""
     values: tuple[float, ...]
 
 
 class ScalingPoint(Value):
-    """One entry, and how it compares with the smallest."""
+    """One entry compared with the smallest."""
 
     entry: str
     accelerators: int
@@ -60,17 +60,17 @@ class ScalingPoint(Value):
     throughput: Spread
     """Training samples/s of all accelerators together."""
     epochs: Spread | None
-    """To converge; None where no training reached the target."""
+    """Epochs to converge; None if no training reached the target."""
     minutes: Spread | None
-    """Time to solution; None likewise."""
+    """Time to solution; None if no training reached the target."""
     speedup: float = 1.0
-    """Of throughput."""
+    """Speed-up of throughput."""
     ideal_speedup: float = 1.0
-    """In proportion to the accelerators."""
+    """Speed-up proportional to the accelerators."""
     efficiency: float = 1.0
     """``speedup`` over ``ideal_speedup``."""
     time_speedup: float | None = None
-    """The smallest entry's time to solution over this one's."""
+    """Time to solution of the smallest entry over that of this entry."""
     time_efficiency: float | None = None
     """``time_speedup`` over ``ideal_speedup``."""
 
@@ -81,31 +81,31 @@ class ScalingPoint(Value):
 
     @property
     def local_batch_size(self) -> float | None:
-        """Samples of one accelerator in a step."""
+        """Samples of one accelerator per step."""
         batch = self.global_batch_size
         return None if batch is None else batch / self.accelerators
 
 
 class Prediction(Value):
-    """What the laws say of a scale."""
+    """Predictions of the laws for a scale."""
 
     accelerators: int
     global_batch_size: float
     throughput: Estimate
     epochs: Estimate
     compute_minutes: Estimate
-    """Epochs × samples of an epoch / throughput: training alone."""
+    """Time of training alone: epochs × samples per epoch / throughput."""
     minutes: Estimate
-    """Time to solution, with staging, evaluation and all else."""
+    """Time to solution, including staging and evaluation."""
 
 
 class EqualWork(Value):
-    """Power laws over entries whose accelerators have the same work in each step.
+    """Power laws over entries with equal work per accelerator in each step.
 
-    With one local batch size the global one is in proportion to the accelerators, so throughput
+    With one local batch size the global one is proportional to the accelerators, so throughput
     ~ N^a and epochs ~ N^b have the same abscissa, and training time ~ N^(b - a). Each law is
-    fitted to one point an entry, the geometric mean of its trainings; the interval of a
-    prediction is that of one more entry, if what the entries share goes on.
+    fitted to one point per entry, the geometric mean of its trainings; the interval of a
+    prediction is for one more entry under otherwise equal conditions.
     """
 
     local_batch_size: float
@@ -118,7 +118,7 @@ class EqualWork(Value):
 
     @property
     def superlinear(self) -> bool:
-        """Whether throughput outgrows the accelerators: more differs than the scale."""
+        """Whether throughput grows faster than the accelerators, so entries differ beyond scale."""
         return self.throughput.exponent > 1.0
 
 
@@ -126,25 +126,25 @@ class ScalingStudy(Value):
     """The entries of one benchmark, fewest accelerators first."""
 
     device: str
-    """What ``accelerators`` counts: ``accelerator``; ``rank`` for runs without accelerators."""
+    """Device in ``accelerators``: ``accelerator``; ``rank`` for runs without accelerators."""
     subject: str
-    """Benchmark, round, division and, where several are compared apart, the accelerator."""
+    """Benchmark, round, division and, if several are compared separately, the accelerator."""
     points: tuple[ScalingPoint, ...]
     epochs_by_batch: PowerLaw | None
-    """Epochs to converge against the global batch size, whatever the scale."""
+    """Epochs to converge against the global batch size, independent of the scale."""
     component: PrincipalComponent | None
     equal_work: tuple[EqualWork, ...]
     missing: dict[str, str]
-    """Why there is no ``epochs_by_batch``, ``component`` or ``equal_work``."""
+    """Reasons for a missing ``epochs_by_batch``, ``component`` or ``equal_work``."""
     notes: tuple[str, ...]
 
 
 class ScalingStudies(Value):
-    """All benchmarks that were run at several scales."""
+    """All benchmarks with entries at several scales."""
 
     studies: tuple[ScalingStudy, ...]
     left_out: dict[str, str]
-    """Why each of the other entries is in no study."""
+    """Reason why each of the other entries is in no study."""
 
 
 class _EntryScale(NamedTuple):
@@ -154,7 +154,7 @@ class _EntryScale(NamedTuple):
     scored: ScoredRuns
     train_samples: int | None
     point: ScalingPoint
-    """Not yet compared with another."""
+    """Scaling point, not yet compared with another."""
 
     @property
     def accelerators(self) -> int:
@@ -166,14 +166,14 @@ _LawValues = dict[str, float]
 
 
 def scaling_studies(entries: Sequence[Entry], options: Options) -> ScalingStudies:
-    """Compare the entries of each benchmark that were run at different scales.
+    """Compare the entries of each benchmark at different scales.
 
-    Only entries of one benchmark, round and division are compared: rounds differ in dataset and
-    network, divisions in what may be changed. Models of accelerators may differ, as in MLPerf
-    HPC's own comparison; then each model with two scales has a study of its own besides.
+    Only entries of the same benchmark, round and division are compared: rounds differ in dataset
+    and network, divisions in permitted changes. Models of accelerators may differ, as in MLPerf
+    HPC's own comparison; each model with two scales then also has a separate study.
 
     Raises:
-        NotMeasuredError: no benchmark was run at two scales.
+        NotMeasuredError: no benchmark has entries at two scales.
     """
     found, left_out = measured_each(entries, lambda entry: (_entry_scale(entry), _subject(entry)))
     groups: dict[str, list[_EntryScale]] = defaultdict(list)
@@ -205,7 +205,7 @@ def _subject(entry: Entry) -> str:
 
 def _entry_scale(entry: Entry) -> _EntryScale:
     scored = scored_runs(entry)
-    # Where none reached the target all count, since their throughput is as good as any.
+    # If none reached the target, all count, since their throughput is valid.
     logs = [entry.logs[place] for place in scored.indices] or list(entry.logs)
     if not logs:
         raise NotMeasuredError("the entry has no trainings")
@@ -217,7 +217,7 @@ def _entry_scale(entry: Entry) -> _EntryScale:
         accelerators=accelerators,
         global_batch_size=_common(log.global_batch_size for log in logs),
         throughput=_spread(throughput_of_all, logs),
-        # Without these, throughput is comparable all the same.
+        # Throughput is comparable even without these.
         epochs=measured(lambda: _spread(epochs_to_converge, logs))[0],
         minutes=measured(lambda: _spread(time_to_solution, logs))[0],
     )
@@ -225,17 +225,17 @@ def _entry_scale(entry: Entry) -> _EntryScale:
 
 
 def _common(values: Iterable[int | None]) -> int | None:
-    """Return the value that all trainings have, or None."""
+    """Return the common value of all trainings, or None."""
     found = set(values)
     return found.pop() if len(found) == 1 else None
 
 
 def _spread(of: Callable[[TrainingLog], float], logs: Sequence[TrainingLog]) -> Spread:
-    """Summarise a measure of trainings.
+    """Summarize a metric of trainings.
 
     Raises:
-        NotMeasuredError: as ``of`` does for any of them, or a value is not positive, as where a
-            clock stood still.
+        NotMeasuredError: ``of`` raises it for any of them, or a value is not positive, for example
+            because a clock stopped.
     """
     values = tuple(of(log) for log in logs)
     for log, value in zip(logs, values, strict=True):
@@ -262,7 +262,7 @@ def _studies(subject: str, samples: list[_EntryScale], options: Options) -> Iter
 def _study(
     subject: str, samples: Sequence[_EntryScale], options: Options, notes: tuple[str, ...]
 ) -> ScalingStudy:
-    # Of several with the fewest accelerators the fastest, so that no efficiency is flattered.
+    # The fastest of the entries with the fewest accelerators, so that no efficiency is inflated.
     ordered = sorted(
         samples, key=lambda s: (s.accelerators, -s.point.throughput.mean, s.entry.name)
     )
@@ -326,7 +326,7 @@ def _component(points: Iterable[ScalingPoint]) -> PrincipalComponent:
 
 
 def _equal_work(samples: Iterable[_EntryScale], options: Options) -> tuple[EqualWork, ...]:
-    """Fit each local batch size that two scales share."""
+    """Fit power laws for each local batch size that occurs at two scales."""
     series: dict[float, list[tuple[ScalingPoint, _LawValues]]] = defaultdict(list)
     for sample in samples:
         local, values = sample.point.local_batch_size, _law_values(sample)
@@ -346,7 +346,7 @@ def _equal_work(samples: Iterable[_EntryScale], options: Options) -> tuple[Equal
 
 
 def _law_values(sample: _EntryScale) -> _LawValues | None:
-    """Return what laws are fitted to; None where a part of it is not known."""
+    """Return the quantities for the fit, or None if one is unknown."""
     point = sample.point
     if not (point.epochs and point.minutes and sample.train_samples):
         return None

@@ -1,4 +1,4 @@
-"""The scaling studies as tables."""
+"""Tables of scaling studies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = {
 
 
 def tables(found: ScalingStudies) -> Iterator[Table]:
-    """Yield throughput, epochs and time at each scale, and what they predict of others."""
+    """Yield throughput, epochs and time at each scale, and predictions for other scales."""
     for study in found.studies:
         yield _throughput(study)
         yield _convergence(study)

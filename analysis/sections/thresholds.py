@@ -1,7 +1,7 @@
 """Threshold sensitivity: time and cost of each entry over a range of thresholds, and its rank.
 
 Source: DAWNBench's analysis (Coleman et al., "Analysis of DAWNBench, a Time-to-Accuracy Machine
-Learning Performance Benchmark", 2019), which asks whether the ranking hangs on the threshold.
+Learning Performance Benchmark", 2019), which examines whether the ranking depends on the threshold.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from aiperf_hpc.results.table import NONE, Table, reasons
 from aiperf_hpc.trial import Value
 
 SHORT_OF_TARGET = 0.05
-"""How far below its target, as a share of it, a range begins that nobody chose."""
+"""Distance of a default range's start from the target, as a fraction of the target."""
 STEPS = 12
-"""About how many steps such a range has."""
+"""Approximate number of steps of a default range."""
 COLUMNS = 12
-"""Thresholds that stand side by side."""
+"""Maximum number of thresholds shown side by side."""
 
 
 class Standing(Value):
@@ -40,20 +40,20 @@ class Standing(Value):
 
     entry: str
     seconds: float | None = None
-    """None where it never reached the threshold."""
+    """Time to the threshold; None if the entry never reached it."""
     cost: float | None = None
-    """None without a time or a price."""
+    """Cost to the threshold; None without a time or a price."""
     rank: int | None = None
-    """By time; equals share one."""
+    """Rank by time; ties share one."""
     cost_rank: int | None = None
     unknown: bool = False
-    """Whether the log does not tell if and when it reached the threshold."""
+    """Whether the log does not state if and when the entry reached the threshold."""
     reason: str | None = None
-    """Why there is no time."""
+    """Reason why there is no time."""
 
 
 class RankingChange(Value):
-    """Two neighbours in a ranking that stood the other way round at the threshold before."""
+    """Two neighbors in a ranking that were in reverse order at the previous threshold."""
 
     by: Literal["time", "cost"]
     ahead: str
@@ -66,19 +66,19 @@ class AtThreshold(Value):
     threshold: float
     standings: tuple[Standing, ...]
     changes: tuple[RankingChange, ...]
-    """Against the threshold before, of entries that reached both."""
+    """Changes from the previous threshold, for entries that reached both."""
     turned_pairs: int
-    """Pairs of entries whose order by time is another than at the threshold before."""
+    """Pairs of entries whose order by time differs from the previous threshold."""
 
 
 class Sensitivity(ContestResult):
-    """Entries that can be ranked together, over a range of thresholds."""
+    """Comparable entries over a range of thresholds."""
 
     higher_is_better: bool
     thresholds: tuple[AtThreshold, ...]
-    """From the easiest to the hardest."""
+    """Results at each threshold, from the easiest to the hardest."""
     unmeasured: dict[str, str]
-    """Why other entries of the same benchmark take no part."""
+    """Reason why each of the other entries of the benchmark is excluded."""
 
 
 class Sensitivities(Value):
@@ -92,7 +92,7 @@ def threshold_sensitivity(entries: Sequence[Entry], options: Options) -> Sensiti
 
     Raises:
         NotMeasuredError: no entry has evaluations with times.
-        UsageError: the user's thresholds fit no benchmark that is there.
+        UsageError: the user's thresholds match no benchmark.
     """
     contests = contests_of(entries, options)
     return Sensitivities(contests=tuple(_sensitivity(c, options) for c in contests))
@@ -115,9 +115,9 @@ def _sensitivity(contest: Contest, options: Options) -> Sensitivity:
 
 
 def automatic_range(contest: Contest) -> tuple[float, ...]:
-    """Return round thresholds from a little short of the target to the best that was reached.
+    """Return round thresholds from slightly below the target to the best quality reached.
 
-    The target is one of them. Where there is none, what all contenders reached stands for it.
+    The target is one of them. Without a target, the quality reached by all contenders replaces it.
     """
     if not contest.contenders:
         return ()
@@ -137,7 +137,7 @@ def automatic_range(contest: Contest) -> tuple[float, ...]:
 
 
 def _round_step(about: float) -> float:
-    """Return the number of 1, 2, 5, 10, ... that is next above ``about``; 0 for 0."""
+    """Return the next number of 1, 2, 5, 10, ... above ``about``, or 0 for 0."""
     if about <= 0.0:
         return 0.0
     power = 10.0 ** math.floor(math.log10(about))
@@ -187,7 +187,7 @@ def _ranks_of(row: AtThreshold | None, name: Literal["rank", "cost_rank"]) -> di
 
 
 def tables(found: Sensitivities) -> Iterator[Table]:
-    """Yield time and, where there are prices, cost of each contest, then what changed."""
+    """Yield time and, if there are prices, cost of each contest, then the rank changes."""
     for contest in found.contests:
         names = by_rank(contest)
         costs = {s.entry for row in contest.thresholds for s in row.standings if s.cost}
@@ -213,7 +213,7 @@ def _table(
 
 
 def _visible(contest: Sensitivity) -> Sequence[AtThreshold]:
-    """Return the thresholds that have room: all, or some of the whole range and the target."""
+    """Return the thresholds that fit: all, or some from the whole range and the target."""
     rows = contest.thresholds
     if len(rows) <= COLUMNS:
         return rows
@@ -246,7 +246,7 @@ def _amount(standing: Standing) -> str:
 
 
 def _notes(contest: Sensitivity) -> Iterator[str]:
-    """Yield how to read the tables, and what they do not show."""
+    """Yield remarks on how to read the tables, and on data that they omit."""
     yield "in brackets the rank; –: never reached, or unknown; *: another ranking than before"
     if len(contest.thresholds) > COLUMNS:
         yield f"{COLUMNS} of {len(contest.thresholds)} thresholds; the JSON document has all"
@@ -257,7 +257,7 @@ def _notes(contest: Sensitivity) -> Iterator[str]:
 
 
 def _faults(contest: Sensitivity) -> Iterator[str]:
-    """Yield what keeps times unknown, once for each entry, from the first threshold on."""
+    """Yield the reasons for unknown times, once per entry, from the first threshold on."""
     first: dict[str, str] = {}
     for row in contest.thresholds:
         for each in row.standings:

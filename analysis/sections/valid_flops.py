@@ -1,4 +1,4 @@
-"""Valid FLOPS and time to quality of every entry, ranked, with what each declares as changed."""
+"""Ranking of entries by Valid FLOPS, with their time to quality and declared changes."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from aiperf_hpc.trial import Value
 EXPONENTS = {
     "resnet": 5, "imagenet": 5, "cifar10": 5, "digits": 5, "deepcam": 10, "extreme-weather": 10
 }  # fmt: skip
-"""n by what a benchmark's name has in it: 5 for image classification, 10 for extreme weather
-analytics [HPC AI500 V2.0, Valid FLOPS]. That CIFAR-10 and digits are the one and DeepCAM the other
-is our reading: HPC AI500's own networks are ResNet-50 and Faster R-CNN."""
+"""Exponent n by part of a benchmark's name: 5 for image classification, 10 for extreme weather
+analytics [HPC AI500 V2.0, Valid FLOPS]. AIPerf assigns CIFAR-10 and digits to the former and
+DeepCAM to the latter; HPC AI500's own networks are ResNet-50 and Faster R-CNN."""
 DEFAULT_EXPONENT = 5
-"""n of the benchmarks for which HPC AI500 has none: the lighter weight."""
+"""Exponent n of benchmarks without one in HPC AI500: the lower weight."""
 
 
 class KnownCount(NamedTuple):
     """Operations of one training sample, forward and backward, of a published network.
 
-    A multiply-accumulate is 2; convolutions and matrix products alone, without the gradient of
-    the input; padding counts as what it is multiplied by. Direct convolution, so a framework that
-    takes a faster algorithm (Winograd, FFT) executes fewer.
+    A multiply-accumulate is 2 operations. Only convolutions and matrix products count, without the
+    gradient of the input but with products of padding. Direct convolution is assumed; a framework
+    with a faster algorithm (Winograd, FFT) executes fewer operations.
     """
 
     benchmark: str
     train_samples: int | None
-    """The size of the dataset of the rounds that it belongs to; None: of all rounds."""
+    """Size of the dataset in the rounds with this network; None for all rounds."""
     operations: int
     source: str
 
@@ -70,11 +70,11 @@ KNOWN_COUNTS = (
 def valid_flops(flops: float, quality: Quality, achieved: float, exponent: int) -> float:
     """Return VFLOPS = FLOPS · ratio^n, operations per second.
 
-    The ratio is the achieved quality as a fraction of the target: over 1 is better.
+    The ratio is the achieved quality as a fraction of the target; above 1 is better.
 
     Raises:
-        NotMeasuredError: a quality is not positive, and so no fraction of the other; or the
-            result is larger, or smaller, than any number.
+        NotMeasuredError: a quality is not positive, so their ratio is undefined; or the result
+            overflows or underflows.
     """
     target = target_of(quality)
     ratio = score.quality_ratio(achieved, target, higher_is_better=quality.higher_is_better)
@@ -89,10 +89,10 @@ def valid_flops(flops: float, quality: Quality, achieved: float, exponent: int) 
 
 
 def achieved_quality(log: TrainingLog) -> float:
-    """Return the quality of the last evaluation: that of the network that the training leaves.
+    """Return the quality of the last evaluation, which is that of the final network.
 
     Raises:
-        NotMeasuredError: no evaluation, or the last one has no number.
+        NotMeasuredError: there is no evaluation, or the last one has no number.
     """
     if not log.evaluations:
         raise NotMeasuredError("no evaluation is logged")
@@ -103,7 +103,7 @@ def achieved_quality(log: TrainingLog) -> float:
 
 
 def target_of(quality: Quality | None) -> float:
-    """Return the target by which a quality is weighted. Raises NotMeasuredError: there is none."""
+    """Return the target that weights a quality. Raises NotMeasuredError if there is none."""
     target = None
     if quality is not None:
         target = quality.target if quality.weighted_by is None else quality.weighted_by
@@ -113,9 +113,9 @@ def target_of(quality: Quality | None) -> float:
 
 
 def known_count(benchmark: str, train_samples: int | None) -> KnownCount:
-    """Return the count of a published benchmark's network.
+    """Return the operation count of a published benchmark's network.
 
-    CosmoFlow's network changed with its dataset, so the dataset's size tells the network.
+    CosmoFlow's network changed with its dataset, so the dataset's size identifies the network.
 
     Raises:
         NotMeasuredError: there is none.
@@ -132,7 +132,7 @@ def known_count(benchmark: str, train_samples: int | None) -> KnownCount:
 
 
 def exponent_of(benchmark: str, chosen: int | None) -> tuple[int, str]:
-    """Return n and why it is that: chosen, HPC AI500's for this kind of problem, or the default."""
+    """Return n and its source: the user, HPC AI500's kind of problem, or the default."""
     if chosen is not None:
         return chosen, "chosen"
     for word, exponent in EXPONENTS.items():
@@ -145,24 +145,24 @@ PROBLEMS: dict[str, tuple[float, tuple[int, ...]]] = {
     "cosmoflow": (0.124, (262_144, 524_288)),
     "deepcam": (0.82, (121_266,)),
 }
-"""Layer 9 as the benchmarks have it: target quality, and samples of the training data.
+"""Layer 9 of the benchmarks: target quality, and number of training samples.
 
 Targets: [training_policies, hpc_training_rules.adoc, Benchmarks]. Samples of DeepCAM:
 [mlcommons/logging, compliance_checker, hpc_1.0.0/closed_deepcam.yaml, train_samples]; of CosmoFlow
-in v0.7: [mlcommons/hpc, cosmoflow/README.md, Datasets], and as the rounds' logs state them later.
+in v0.7: [mlcommons/hpc, cosmoflow/README.md, Datasets]; in later rounds: the rounds' logs.
 """
 
 
 class ValidFlops(Value):
-    """One entry's figures, over all its trainings that carry them.
+    """One entry's figures over all its trainings that have them.
 
-    The fastest and the slowest are not left out: that is MLPerf's rule. HPC AI500 V2.0 wants at
-    least four repetitions, states their coefficient of variation, and has no rule that drops any;
-    that their mean is what counts is our reading (docs/decisions/valid_flops.md).
+    The fastest and the slowest are included, because omitting them is MLPerf's rule. HPC AI500 V2.0
+    requires at least four repetitions, reports their coefficient of variation, and omits none; the
+    use of their mean is AIPerf's interpretation (docs/decisions/valid_flops.md).
 
-    Of trainings one after another (strong scaling) the means; of models trained at once (weak
-    scaling) FLOPS and VFLOPS are sums, since they share the machine: of our runs of all operations
-    over the time of all, since a replica may train several one after another.
+    Figures of sequential trainings (strong scaling) are means. FLOPS and VFLOPS of concurrent
+    trainings (weak scaling) are sums, since they share the machine; for AIPerf runs, all operations
+    over the time of all, since a replica may train several models sequentially.
     """
 
     entry: str
@@ -170,26 +170,26 @@ class ValidFlops(Value):
     flops: float
     flops_source: str
     quality: float
-    """Of the last evaluation, mean."""
+    """Mean quality of the last evaluations."""
     target: float
     higher_is_better: bool
     exponent: int
     exponent_source: str
     vflops: float
     deviation: float | None
-    """Sample standard deviation of VFLOPS; None of one training, or of a sum."""
+    """Sample standard deviation of VFLOPS; None for one training or for a sum."""
     trainings: int
-    """Those that carry all of this."""
+    """Number of trainings with all these values."""
     unmeasured: dict[str, str]
-    """Why each of the others does not, by its source."""
+    """Reason why each of the other trainings lacks them, by source."""
     reached: int
     """Trainings that reached the target at some evaluation."""
     seconds_to_quality: float | None
-    """Mean over those; None where none did."""
+    """Mean time of the trainings that reached the target; None if none did."""
 
 
 class Declared(Value):
-    """What an entry declares, and where its logs say otherwise."""
+    """Declaration of an entry, and contradictions in its logs."""
 
     entry: str
     declaration: Declaration
@@ -197,12 +197,12 @@ class Declared(Value):
 
 
 class ValidFlopsTable(Value):
-    """All entries, the highest VFLOPS of each benchmark first."""
+    """All entries, highest VFLOPS of each benchmark first."""
 
     rows: tuple[ValidFlops, ...]
     declared: tuple[Declared, ...]
     missing: dict[str, str]
-    """Why each of the other entries has no VFLOPS."""
+    """Reason why each of the other entries has no VFLOPS."""
 
 
 class _Training(NamedTuple):
@@ -216,10 +216,10 @@ class _Training(NamedTuple):
 
 
 def valid_flops_table(entries: Sequence[Entry], options: Options) -> ValidFlopsTable:
-    """Make the table of all entries.
+    """Return the Valid FLOPS of all entries.
 
     Raises:
-        UsageError: a declaration speaks of no entry, or two of one.
+        UsageError: a declaration matches no entry, or two match the same entry.
         NotMeasuredError: no entry has Valid FLOPS, and none declares anything.
     """
     declared = _declared(entries, options.declarations)
@@ -269,9 +269,9 @@ def _row(entry: Entry, chosen: int | None) -> ValidFlops:
 
 
 def _shares(logs: Sequence[TrainingLog]) -> Iterator[float]:
-    """Yield each training's part of the time of all, for those whose operations were counted.
+    """Yield each training's fraction of the total time, for trainings with counted operations.
 
-    A replica may train several models one after another: their rates do not add up.
+    A replica may train several models sequentially, so their rates do not add up.
     """
     runs = [log.run for log in logs if log.operations is not None and log.run is not None]
     ends = [run.ended for run in runs if run.ended is not None]
@@ -291,7 +291,7 @@ def _training(benchmark: str, log: TrainingLog, exponent: int) -> _Training:
 
 
 def _flops(benchmark: str, log: TrainingLog) -> tuple[float, str]:
-    """Return operations a second, counted or by a published count of a sample, and their source."""
+    """Return operations per second and their source: counted, or published per sample."""
     if log.operations is not None:
         return operations_per_second(log), "operations that the run counted, over its time"
     count = known_count(benchmark, log.train_samples)
@@ -323,7 +323,7 @@ def _declared(
 
 
 def _contradicted(entry: Entry) -> Iterator[str]:
-    """Yield where logs show another problem than the benchmark's: no level lets layer 9 change."""
+    """Yield deviations of logs from the benchmark's problem: no level permits changing layer 9."""
     if entry.benchmark not in PROBLEMS:
         return
     target, sizes = PROBLEMS[entry.benchmark]
@@ -337,7 +337,7 @@ def _contradicted(entry: Entry) -> Iterator[str]:
 
 
 def tables(found: ValidFlopsTable) -> Iterator[Table]:
-    """Yield Valid FLOPS of each entry, and what entries declare to have changed."""
+    """Yield the Valid FLOPS and the declared changes of each entry."""
     columns = (
         "entry", "benchmark", "FLOPS", "quality", "target", "n", "Valid FLOPS",
         "reached the target", "time to it, mean",
@@ -364,7 +364,7 @@ def tables(found: ValidFlopsTable) -> Iterator[Table]:
 
 
 def _notes(rows: Sequence[ValidFlops]) -> Iterator[str]:
-    """Yield by what FLOPS and n are known, and which trainings lack something."""
+    """Yield the sources of FLOPS and n, and the trainings that lack data."""
     for source, names in by_reason({row.entry: row.flops_source for row in rows}).items():
         yield f"FLOPS of {few(names)}: {source}"
     exponents = {row.benchmark: f"n = {row.exponent} ({row.exponent_source})" for row in rows}

@@ -1,4 +1,4 @@
-"""Weak scaling: how many models a machine trains a minute, many at once.
+"""Weak scaling: number of models per minute that a machine trains concurrently.
 
 [training_policies, hpc_training_rules.adoc, Benchmark results; mlcommons/logging,
 result_summarizer, _compute_weak_score_standalone]
@@ -19,7 +19,7 @@ from aiperf_hpc.trial import Value
 
 
 def trained_interval(log: TrainingLog) -> Interval | None:
-    """Return when a model was trained to its target; None if it was not, or has no end."""
+    """Return the interval in which a model reached its target; None if it did not or has no end."""
     reached, _ = measured(lambda: reached_target(log))
     return log.run if reached and log.run is not None and log.run.ended is not None else None
 
@@ -28,7 +28,7 @@ def time_to_train_all(runs: Sequence[Interval]) -> float:
     """Return the minutes from the first start to the last end of several trainings.
 
     Raises:
-        NotMeasuredError: there are none, or no time passed.
+        NotMeasuredError: there are no trainings, or the elapsed time is zero.
     """
     ends = [run.ended for run in runs if run.ended is not None]
     if not ends:
@@ -40,33 +40,33 @@ def time_to_train_all(runs: Sequence[Interval]) -> float:
 
 
 class WeakScaling(Value):
-    """One entry of weak scaling."""
+    """One weak-scaling entry."""
 
     entry: str
     instances: int
-    """Models whose training began, those that failed and those that were left out included."""
+    """Number of models whose training started, including failed and omitted ones."""
     failed: int
     pruned: int
-    """Models that the submitter left out, as the rules allow."""
+    """Number of models omitted by the submitter, which the rules permit."""
     accelerators_per_instance: int | None
     device: str
-    """What these are: ``accelerator``; ``rank`` for runs without accelerators."""
+    """Counted device: ``accelerator``; ``rank`` for runs without accelerators."""
     minutes: float | None
-    """From the first start to the last end of the models that reached their target."""
+    """Minutes from the first start to the last end of the models that reached their target."""
     models_per_minute: float | None
     missing: str | None
-    """Why there is no time."""
+    """Reason why there is no time."""
     problems: tuple[str, ...]
 
 
 class WeakScalings(Value):
-    """All entries of weak scaling."""
+    """All weak-scaling entries."""
 
     entries: tuple[WeakScaling, ...]
 
 
 def weak_scaling(entries: Sequence[Entry], options: Options) -> WeakScalings:
-    """Measure all entries of weak scaling."""
+    """Measure all weak-scaling entries."""
     weak = tuple(_weak(entry) for entry in entries if entry.scenario == "weak")
     if not weak:
         raise NotMeasuredError("no entry trains several models at once (weak scaling)")
@@ -103,7 +103,7 @@ def _problems(entry: Entry, trained: int) -> Iterator[str]:
 
 
 def tables(found: WeakScalings) -> Iterator[Table]:
-    """Yield models per minute, and what is wrong with the entries."""
+    """Yield models per minute, and the problems of the entries."""
     each = plural(any_of(entry.device for entry in found.entries))
     columns = (
         "entry", "models", "failed", "pruned", f"{each} each", "minutes", "models/min",

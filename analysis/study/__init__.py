@@ -1,1 +1,1 @@
-"""``aiperf study``: what each of several factors contributes, alone and within the whole."""
+"""``aiperf study``: contribution of each of several factors, alone and in combination."""

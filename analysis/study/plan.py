@@ -1,4 +1,4 @@
-"""What a study's file asks for, and the variations that follow from it."""
+"""Study file and the variations derived from it."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ class Study(Value):
 
     name: str = "study"
     config: str = "quickstart"
-    """The preset or YAML file that every variation is made of; a file as seen from the study's."""
+    """Preset or YAML file on which every variation is based, relative to the study's file."""
     settings: Settings = {}
-    """What every variation has beside it: ``{training.batch_size: 32}``."""
+    """Additional settings of every variation: ``{training.batch_size: 32}``."""
     nodes: int = Field(1, ge=1)
     hours: float = Field(gt=0.0, le=8760.0)
-    """Of each run."""
+    """Length of each run in hours."""
     launcher: RequestedLauncher = "auto"
     measure: MeasureName = "ops"
     quality: float | None = None
-    """The quality of ``time_to_quality``, by the workload's measure."""
+    """Target of ``time_to_quality``, in the workload's quality metric."""
     repeats: int = Field(1, ge=1, le=100)
     factors: Annotated[dict[str, Settings], Field(min_length=1, max_length=MOST_FACTORS)]
-    """By name, what is set where the factor is there."""
+    """Settings of each factor by its name."""
 
     @field_validator("factors")
     @classmethod
@@ -62,13 +62,13 @@ class Study(Value):
 
 
 class Variation(NamedTuple):
-    """One system: some of the factors are there."""
+    """One system, with a subset of the factors."""
 
     name: str
     factors: frozenset[str]
 
     def assignments(self, study: Study) -> list[str]:
-        """Return what differs from the configuration's file, as ``--set`` takes it."""
+        """Return the changes to the configuration file as ``--set`` arguments."""
         chosen = [study.factors[name] for name in study.factors if name in self.factors]
         return [
             f"{key}={json.dumps(value)}"
@@ -81,7 +81,7 @@ def read_study(path: Path) -> Study:
     """Read a study's file.
 
     Raises:
-        ConfigError: it cannot be read, or is no study; the message names the key.
+        ConfigError: the file cannot be read or is not a study; the message states the key.
     """
     try:
         study = yaml_model(path, Study, MOST_BYTES)
@@ -96,7 +96,7 @@ def read_study(path: Path) -> Study:
 
 
 def variations(study: Study) -> tuple[Variation, ...]:
-    """Return the systems to measure: none of the factors, all, each alone, all but each."""
+    """Return the systems to measure: no factor, all factors, each alone, all except each."""
     every = frozenset(study.factors)
     found = {frozenset[str](): "none", every: "all"} if len(every) > 1 else {frozenset(): "none"}
     for name in study.factors:
@@ -107,7 +107,7 @@ def variations(study: Study) -> tuple[Variation, ...]:
 
 
 def configuration(study: Study, variation: Variation) -> RunConfig:
-    """Return the configuration of one variation. Raises ConfigError, which names the variation."""
+    """Return a variation's configuration. Raises ConfigError with the name of the variation."""
     try:
         return load_config(study.config, variation.assignments(study))
     except ConfigError as error:
@@ -117,7 +117,7 @@ def configuration(study: Study, variation: Variation) -> RunConfig:
 def schedule(study: Study) -> Iterator[tuple[Variation, int]]:
     """Yield every run of a study: all variations once, then all again.
 
-    What changes slowly on a machine so falls on all variations alike.
+    Slow changes of the machine then affect all variations equally.
     """
     for repeat in range(1, study.repeats + 1):
         for variation in variations(study):

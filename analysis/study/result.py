@@ -1,7 +1,7 @@
-"""What a study has found: the measurements of each system, and each factor's contribution.
+"""Result of a study: the measurements of each system, and each factor's contribution.
 
-Factor analysis adds one optimization to the plain system, a lesion study removes one from the
-system that has all of them (Coleman et al., DAWNBench, 2017; Analysis of DAWNBench, 2019). If the
+Factor analysis adds one optimization to the plain system; a lesion study removes one from the
+system with all of them (Coleman et al., DAWNBench, 2017; Analysis of DAWNBench, 2019). If the
 two ratios of a factor differ, it depends on the others.
 """
 
@@ -24,29 +24,29 @@ class SystemResult(Value):
     name: str
     factors: tuple[str, ...]
     values: tuple[float, ...]
-    """Of each of its runs that was measured, in the unit of the measure."""
+    """Values of its measured runs, in the unit of the measure."""
     missing: tuple[str, ...]
-    """Why others of its runs were not measured."""
+    """Reasons why its other runs were not measured."""
 
 
 class Effect(Value):
-    """What a factor contributes. None where a system that it takes was not measured."""
+    """Contribution of a factor. A ratio is None if a required system was not measured."""
 
     factor: str
     alone: Ratio | None
-    """Added to the system that has no factor."""
+    """Ratio when added to the system without factors."""
     within: Ratio | None
-    """As the last of all, which is what is lost when it is removed."""
+    """Ratio when added to the system with all other factors, which is lost if it is removed."""
 
 
 class StudyResult(Value):
-    """What a study has found so far."""
+    """Result of a study, possibly incomplete."""
 
     study: Study
     systems: tuple[SystemResult, ...]
     effects: tuple[Effect, ...]
     together: Ratio | None
-    """All factors together, against none."""
+    """Ratio of all factors together to none."""
 
     @property
     def complete(self) -> bool:
@@ -58,12 +58,12 @@ def measured(view: RunView, study: Study) -> float:
     """Return a finished run's value of the study's measure.
 
     Returns:
-        ``ops``: operations a second, the score. ``throughput``: training samples a second of the
-        run's time, over all replicas. ``time_to_quality``: seconds from the run's start to the
-        first complete evaluation at the study's quality or better.
+        ``ops``: operations per second, the score. ``throughput``: training samples per second
+        of the run's time, over all replicas. ``time_to_quality``: seconds from the run's start to
+        the first complete evaluation at the study's quality or better.
 
     Raises:
-        NotMeasuredError: the run has executed nothing, or never reached the quality.
+        NotMeasuredError: the run has executed no operations, or never reached the quality.
     """
     if study.measure == "time_to_quality":
         return _time_to_quality(view, study)
@@ -95,7 +95,7 @@ def make_result(
     Args:
         study: the requested study.
         values: measurements by the name of the variation.
-        missing: why there are not more, likewise.
+        missing: reasons for missing measurements by the name of the variation.
     """
     by_factors = {v.factors: tuple(values.get(v.name, ())) for v in variations(study)}
     every = frozenset(study.factors)
@@ -172,28 +172,28 @@ def _times(ratio: Ratio | None) -> str:
 
 
 class Ratio(Value):
-    """How much better one system is than another: above 1 where it is better."""
+    """Improvement of one system over another; above 1 is better."""
 
     value: float
     deviation: float | None
-    """Standard error of ``value``; None where a system was measured once."""
+    """Standard error of ``value``; None if a system was measured only once."""
 
 
 def improvement(
     without: Sequence[float], having: Sequence[float], *, higher_is_better: bool
 ) -> Ratio:
-    """Return by what factor the second system is better than the first.
+    """Return the factor by which the second system is better than the first.
 
-    The ratio is that of the means. Its standard error is that of a ratio of independent means to
-    first order: the relative standard errors of both means, added in squares.
+    It is the ratio of the means. Its standard error is first-order for independent means: the
+    relative standard errors of both means, added in quadrature.
 
     Args:
         without: measurements of the system without the factor, all positive.
-        having: those of the system with it, all positive.
+        having: measurements of the system with the factor, all positive.
         higher_is_better: whether the measure is a rate, not a time.
 
     Raises:
-        ValueError: a system has no measurement, or one that is not positive.
+        ValueError: a system has no measurement, or a nonpositive one.
     """
     if not without or not having or min(*without, *having) <= 0.0:
         raise ValueError("a ratio needs positive measurements of both systems")
