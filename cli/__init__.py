@@ -1,7 +1,7 @@
-"""The command line: ``aiperf COMMAND``, a file for each group of commands. They are thin.
+"""The command line: ``aiperf COMMAND``, with one file per group of thin commands.
 
-Exit status: 0 done; 1 a run or a verification failed; 2 the command cannot be carried out as
-given, and nothing was started; 130 interrupted.
+Exit status: 0 success; 1 a run or a verification failed; 2 the command is invalid or impossible,
+and nothing was started; 130 interrupted.
 """
 
 from aiperf_hpc.cli.program import main

@@ -1,4 +1,4 @@
-"""Several runs by the metrics of five benchmarks: ``aiperf analyze``, ``card`` and ``rank``."""
+"""Metrics of five benchmarks for several runs: ``aiperf analyze``, ``card`` and ``rank``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _positive(text: str) -> int:
 
 def _percent(text: str | float) -> float:
     if isinstance(text, float):
-        return text  # The default, which Typer gives too.
+        return text  # The default, which Typer passes too.
     try:
         share = float(text.removesuffix("%")) / 100.0
     except ValueError:
@@ -173,7 +173,7 @@ def analyze(
     found = analysis.analyze(read_sources(sources, chosen), chosen)
     written = []
     if report is not None:
-        # Matplotlib comes after what is analysed: a refusal does not wait for it.
+        # Matplotlib is imported after the analysis, so that errors are reported quickly.
         from aiperf_hpc.analysis.page.render import write_page
 
         written.append(f"Page             {write_page(found, report)}")

@@ -1,9 +1,9 @@
-"""Commands made of typed functions, by Typer, and imported when they are called.
+"""Commands from typed functions by Typer, imported when they are called.
 
-A command is a function whose parameters are annotated as Typer's, and that returns an exit status.
-Its docstring is its help: first what it does, which is its line in the list of all, then
-paragraphs and indented examples. Parameters that belong together, or that several commands take,
-are the fields of a dataclass, which is one parameter of the function.
+A command is a function that has parameters with Typer's annotations and returns an exit status.
+Its docstring is its help: a summary, which also appears in the list of commands, then paragraphs
+and indented examples. Related parameters, or parameters of several commands, are the fields of a
+dataclass, which is one parameter of the function.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 Function = Callable[..., int]
 Commands = Mapping[str, Function]
-"""The functions of the commands of a group, by their names."""
+"""Functions of a group's commands, by command name."""
 
 PARSING: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 BARE = ("--serve",)
-"""Options whose value may be left out, which Typer has not: it is empty then."""
+"""Options with an optional value (empty if omitted), which Typer does not support."""
 SEVERAL = ("--scaling",)
-"""Options that take all values up to the next option, which Typer has not."""
+"""Options that take all values up to the next option, which Typer does not support."""
 
 
 class Command(TyperCommand):
-    """A command that takes the options that Typer has not, and refuses in one line."""
+    """A command with options that Typer does not support, and with one-line errors."""
 
     def get_help_option(self, ctx: Context) -> TyperOption | None:
         return _without_type(super().get_help_option(ctx))
@@ -80,7 +80,7 @@ class Deferred(TyperCommand):
 
     @help.setter
     def help(self, text: str | None) -> None:
-        """Leave it to the row, whichever text a command is made with."""
+        """Keep the row's text, regardless of the text with which the command is created."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: Context | None = None, **extra: object
@@ -98,17 +98,17 @@ class Deferred(TyperCommand):
 
 @dataclass(frozen=True)
 class Row:
-    """A command in the list of all."""
+    """A command in the list of commands."""
 
     name: str
     panel: str
-    """The heading under which ``aiperf --help`` lists it; empty for a command not for people."""
+    """Heading of the command in ``aiperf --help``; empty for an internal command."""
     target: str
-    """``module:function`` of this package or, for a group, ``module:mapping of functions``."""
+    """Target: ``module:function`` in this package, or ``module:mapping of functions`` (a group)."""
 
     @property
     def summary(self) -> str:
-        """The first line of its docstring, for which its module is read and not imported."""
+        """First line of the docstring, for which the module is parsed and not imported."""
         module, _, attribute = self.target.partition(":")
         return _docstrings(module)[attribute].splitlines()[0]
 
@@ -138,7 +138,7 @@ def make_command(name: str, function: Function) -> Command:
 
 
 def make_group(name: str, summary: str, functions: Commands) -> Group:
-    """Return the commands of some functions, under one name."""
+    """Return a group of the commands that call these functions."""
     group = root(summary)
     group.name = name
     for each, function in functions.items():
@@ -147,7 +147,7 @@ def make_group(name: str, summary: str, functions: Commands) -> Group:
 
 
 def root(summary: str, function: Callable[..., object] | None = None) -> Group:
-    """Return a group of no commands yet; the function takes the options that precede them."""
+    """Return an empty group; the function takes the options that precede the commands."""
     app = _app()
     app.callback(cls=Group, help=summary)(function or (lambda: None))
     group = get_command(app)
@@ -163,7 +163,7 @@ def _app() -> typer.Typer:
 
 
 def without_types(parameters: Iterable[object]) -> None:
-    """Let help name no Python type: a metavar says what a value is, and a flag has none."""
+    """Omit Python types from the help: a metavar describes a value, and a flag has none."""
     for parameter in parameters:
         if isinstance(parameter, TyperArgument):
             parameter.display_type_rich = _nothing  # type: ignore[method-assign]
@@ -182,7 +182,7 @@ def _nothing(ctx: Context) -> str | None:
 
 
 def refusal(error: typer.TyperException, command: str) -> UsageError:
-    """Return what Typer says of a command line in one line, with where help is."""
+    """Return Typer's error about a command line in one line, with a reference to the help."""
     message = " ".join(error.format_message().split()).rstrip(".")
     invalid = re.fullmatch(r"Invalid value for '([^']*)': (?:Value error, )?(.*)", message)
     if invalid is None:
@@ -197,8 +197,8 @@ def refusal(error: typer.TyperException, command: str) -> UsageError:
 
 
 def _rejected(error: BaseException) -> tuple[str, str] | None:
-    """Return the value that pydantic rejected, after a space, and what is wrong with it."""
-    from pydantic import ValidationError  # Typer imports it where a value is converted.
+    """Return the value that pydantic rejected, after a space, and the error."""
+    from pydantic import ValidationError  # Typer imports it to convert a value.
 
     from aiperf_hpc.untrusted.bounds import message_of
 
@@ -210,7 +210,7 @@ def _rejected(error: BaseException) -> tuple[str, str] | None:
 
 
 def _spelled_out(words: list[str]) -> Iterator[str]:
-    """Yield a command's words so that each option has the one value that Typer gives it."""
+    """Yield a command's arguments with exactly one value per option, as Typer requires."""
     several = ""
     for number, word in enumerate(words):
         following = words[number + 1] if number + 1 < len(words) else "-"
@@ -226,7 +226,7 @@ def _spelled_out(words: list[str]) -> Iterator[str]:
 
 
 def _flat(function: Function) -> Function:
-    """Return a function of the command line's parameters alone, which makes the dataclasses."""
+    """Return a function of plain command-line parameters that creates the dataclasses."""
     hints = get_type_hints(function, include_extras=True)
     own = inspect.signature(function).parameters
     groups = {name: hints[name] for name in own if is_dataclass(hints[name])}
@@ -269,7 +269,7 @@ def _keyword(name: str, default: object, annotation: object) -> inspect.Paramete
 
 
 def _help(function: Function) -> str:
-    """Return a docstring with each paragraph in one line, but for those that are indented."""
+    """Return a docstring with each paragraph in one line, except indented ones."""
     text = inspect.getdoc(function) or ""
     return "\n\n".join(map(_unwrapped, text.split("\n\n")))
 
@@ -284,10 +284,10 @@ _typed: ContextVar[tuple[str, ...]] = ContextVar("_typed", default=())
 
 
 def remember(arguments: Sequence[str]) -> None:
-    """Take the program's arguments, before anything is made of them."""
+    """Store the program's arguments before they are parsed."""
     _typed.set(tuple(arguments))
 
 
 def command_line() -> str:
-    """Return the command, so that a shell takes it again; empty where there was none."""
+    """Return the command, quoted for a shell, or an empty string if there was none."""
     return shlex.join(["aiperf", *_typed.get()]) if _typed.get() else ""

@@ -58,24 +58,24 @@ def show(
 
 
 def _changes_of_preset(config: RunConfig) -> Iterator[str]:
-    """Yield, as comments, what a file changes of the preset that it names."""
+    """Yield comments with the settings that a file changes relative to its preset."""
     found = differences(config)
     if not found:
         yield f"# Nothing differs from the preset {config.preset}."
         return
     yield f"# Other than in the preset {config.preset}:"
     for key, value, of_preset in found:
-        # As JSON, which has no line breaks: none may end the comment.
+        # As JSON without line breaks, which would end the comment.
         yield f"#   {key}: {json.dumps(value)}, in the preset {json.dumps(of_preset)}"
 
 
 def _lines(section: BaseModel, default: BaseModel | None, indent: str = "") -> Iterator[str]:
-    """Yield settings as YAML, with what each is; those that differ from a default, if one is given.
+    """Yield settings as YAML with their descriptions; only changed ones if a default is given.
 
     Args:
-        section: the settings, and sections in it.
-        default: the same with no setting changed.
-        indent: what lines begin with.
+        section: section with settings and nested sections.
+        default: the same section with default values.
+        indent: prefix of the lines.
     """
     for name, field in type(section).model_fields.items():
         value, usual = getattr(section, name), getattr(default, name, None)
@@ -143,7 +143,7 @@ def _say_checks(checks: Sequence[RuleResult]) -> None:
 
 
 def _check_of(workload: Workload, config: RunConfig, division: str | None) -> int:
-    """Say how a configuration stands to the closed division of another workload's benchmark."""
+    """Check a configuration against the closed division of another workload's benchmark."""
     if division is not None:
         raise UsageError(
             f"--division {division}: runs of the workload '{workload.name}' are official in none; "

@@ -55,7 +55,7 @@ def stop(run: Run, json: Json = False) -> int:
     if view.history.run_started is None:
         raise UsageError(f"{run}: this run never started; there is nothing to stop")
     write_whole(view.paths.stop_request, "stopped by `aiperf stop`\n")
-    with _progress_of_stop(sys.stderr) as tell:  # The result alone goes to the output.
+    with _progress_of_stop(sys.stderr) as tell:  # Only the result goes to standard output.
         _wait_for_end(view, run, tell)
         reported = _is_reported_by_its_primary(view, run)
     if not reported:
@@ -65,10 +65,10 @@ def stop(run: Run, json: Json = False) -> int:
 
 
 def _is_reported_by_its_primary(view: RunView, run: Path) -> bool:
-    """Wait until the primary of a run that has ended has written its report.
+    """Wait until the primary of an ended run has written its report.
 
-    Two that write it would name each other's half-written files. Return False once the primary is
-    gone without a report.
+    Two concurrent writers would list each other's incomplete files. Return False if the primary
+    has exited without a report.
     """
     end = time.monotonic() + STOP_WAIT_SECONDS
     while not is_whole(view):
@@ -84,7 +84,7 @@ def _is_reported_by_its_primary(view: RunView, run: Path) -> bool:
 
 
 def _wait_for_end(view: RunView, run: Path, tell: Callable[[RunStatus], None]) -> None:
-    """Wait until a run that was asked to stop has ended; give it its end where nobody else can."""
+    """Wait for the end of a run that was requested to stop; record the end if no primary can."""
     end = time.monotonic() + STOP_WAIT_SECONDS
     while (status := view.status()).state is not RunState.ENDED:
         tell(status)
@@ -101,7 +101,7 @@ def _wait_for_end(view: RunView, run: Path, tell: Callable[[RunStatus], None]) -
 
 @contextmanager
 def _progress_of_stop(output: TextIO) -> Iterator[Callable[[RunStatus], None]]:
-    """Give what says now and then which replicas a stop waits for."""
+    """Return a function that periodically reports the replicas for which a stop waits."""
     screen, told, due = Screen(output), "", time.monotonic()
     screen.line("stopping: the current steps end, then the score is computed")
 
@@ -126,7 +126,7 @@ def _end_for_its_primary(view: RunView) -> None:
     try:
         claim = take_run(view.history, view.manifest, "stop")
     except ClaimedError:
-        return  # Who has it in hand ends it.
+        return  # The process that controls the run ends it.
     with claim, JournalWriter(view.paths.primary_journal) as journal:
         if view.history.run_ended is None and all_have_ended(view.history):
             journal.append(TakenOver(command="stop", host=socket.gethostname(), pid=os.getpid()))
@@ -137,13 +137,13 @@ def _end_for_its_primary(view: RunView) -> None:
 
 
 def _release_nodes(view: RunView) -> None:
-    """Give back the nodes that the dead primary held."""
+    """Release the nodes that the dead primary held."""
     if problem := backend_of(view.manifest.launcher).release(view.manifest):
         sys.stderr.write(f"aiperf: {problem}\n")
 
 
 WAIT_SECONDS = 120.0
-"""How long the primary may take: it asks the scheduler first, and NFS shows files late."""
+"""Time limit of the primary's response: it queries the scheduler first, and NFS has delays."""
 
 
 def scale(
@@ -189,7 +189,7 @@ def _wait(view: RunView, run: Path, answered: Callable[[], bool]) -> None:
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """Where a resumed run is served."""
+    """Server options of a resumed run."""
 
     serve: Annotated[
         str | None,
@@ -225,7 +225,7 @@ def resume(
     manifest, history = check_resumable(run)
     require_packages(manifest.config, manifest.launcher)
     with take_run(history, manifest, "resume") as claim:
-        if history.run_ended is not None:  # By who had it since it was looked at.
+        if history.run_ended is not None:  # By another process since the check.
             raise UsageError(f"{run}: this run has ended; see `aiperf report`")
         endpoint = _endpoint_again(serving, security, history.paths)
         end_leftovers(history)
@@ -238,9 +238,9 @@ def resume(
 def _endpoint_again(
     serving: ServeOptions, security: ServerSecurity, paths: RunPaths
 ) -> Endpoint | None:
-    """Return where a resumed run is served: as requested, else where it was before.
+    """Return the address at which a resumed run is served: the requested or the previous one.
 
-    The previous address is not a request: without it, or if it is not free, the run is not served.
+    The previous address is optional: if there is none, or if it is in use, the run is not served.
     """
     if serving.no_serve:
         return None

@@ -24,7 +24,7 @@ NETWORKS = ("resnet50",)
 
 @dataclass(frozen=True)
 class CountedNetwork:
-    """Which network is counted."""
+    """Selection of the network."""
 
     network: Annotated[
         str, Argument(metavar="resnet50|GRAPH.json", help="resnet50, or a graph in JSON.")

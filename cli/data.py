@@ -43,7 +43,7 @@ def prepare(
     """
     target = target or f"data/{name}"
     arguments = ["prepare", name, "--to", target]
-    arguments += ["--from", source] if source else []  # The name is checked first.
+    arguments += ["--from", source] if source else []  # Checks the name first.
     arguments += ["--shards", shards] if shards else []
     arguments += ["--stored", stored]
     status = run_shown([*arguments, "--restart"] if restart else arguments)

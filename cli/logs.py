@@ -1,4 +1,4 @@
-"""``aiperf logs``: what the journals tell, by its time, and what the processes print."""
+"""``aiperf logs``: events of the journals in chronological order, and output of the processes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from aiperf_hpc.untrusted.files import open_inside
 
 LOOK_SECONDS = 1.0
 PERIODIC = ("progress", "heartbeat", "primary_heartbeat", "time_spent", "step_times")
-"""The records that come every few seconds and tell of no event."""
+"""Periodic records, which are no events."""
 MOST_OUTPUT_BYTES = 4 * 2**20
-"""How much of the end of a file of output is looked at: 1,000 lines, and progress bars."""
+"""Bytes at the end of an output file that are read: 1,000 lines, and progress bars."""
 LONGEST = 120
-"""Characters of a value; longer ones, as descriptions of nodes, are left out."""
+"""Maximum characters of a value; longer ones, e.g. descriptions of nodes, are omitted."""
 Replica = Annotated[str | None, option("--replica", "N", "Only this replica, e.g. 0 or r0.")]
 Lines = Annotated[int, option("--lines", "N", "Number of last lines of each.", min=1)]
 Follow = Annotated[bool, flag("--follow", "Follow until the run ends, or Ctrl-C.")]
@@ -77,7 +77,7 @@ def _follow(paths: RunPaths, only: str | None, readers: dict[Path, JournalReader
 def _new(
     paths: RunPaths, only: str | None, readers: dict[Path, JournalReader]
 ) -> list[tuple[Record, str]]:
-    """Return the events since the last time by their time, and who recorded each."""
+    """Return the events since the last call, sorted by time, with their journals."""
     found = []
     for path in {paths.primary_journal, *paths.journals(only)}:
         reader = readers.setdefault(path, JournalReader(path))
@@ -91,7 +91,7 @@ def _tells(record: Record) -> bool:
 
 
 def event_line(record: Record, who: str) -> str:
-    """Return an event in one line: when, who, what, and its values that are short."""
+    """Return an event in one line: time, source, event, and its short values."""
     values = record.event.model_dump(mode="json", exclude={"type"}, exclude_defaults=True)
     short = {name: str(value) for name, value in values.items() if value not in (None, "")}
     values_text = "  ".join(f"{n}={value}" for n, value in short.items() if len(value) <= LONGEST)
@@ -100,7 +100,7 @@ def event_line(record: Record, who: str) -> str:
 
 
 def _outputs(paths: RunPaths, only: str | None) -> Iterator[Path]:
-    """Yield the files of processes' output, a scheduler's too, as far as there are some."""
+    """Yield the existing output files of the processes and of the scheduler."""
     if only is not None:
         yield paths.replica_log(only)
         return
@@ -118,4 +118,4 @@ def _last_lines(root: Path, file: Path, number: int) -> list[str]:
             text = output.read(MOST_OUTPUT_BYTES).decode(errors="backslashreplace")
             return text.splitlines()[-number:]
     except FileNotFoundError:
-        return []  # Nothing was printed yet.
+        return []  # There is no output yet.

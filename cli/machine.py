@@ -26,7 +26,7 @@ from aiperf_hpc.run.storage import require_writable
 
 @dataclass(frozen=True)
 class AllreduceOptions:
-    """Ranks, collectives and sizes of the all-reduce."""
+    """Options of the all-reduce: ranks, collectives and sizes."""
 
     ranks: Annotated[int, option("--ranks", "N", "Number of ranks.")] = 2
     backends: Annotated[
@@ -41,7 +41,7 @@ class AllreduceOptions:
 
 @dataclass(frozen=True)
 class PeakOptions:
-    """Which of this machine's peaks are measured."""
+    """Selection of the measured peaks."""
 
     engine: Annotated[str | None, option("--engine", "NAME", "torch or tensorflow; all.")] = None
     data: Annotated[
@@ -79,7 +79,7 @@ def allreduce(
     remedies = measurement.installed()[1]
     data, plot = out / "allreduce.json", out / "allreduce.svg"
     measurement.write(results, remedies, data)
-    # Matplotlib comes after what was measured: a refusal does not wait for it.
+    # Matplotlib is imported after the measurement, so that errors are reported quickly.
     from aiperf_hpc.results.report.plots.allreduce import write_allreduce_plot
 
     write_allreduce_plot(list(measurement.curves(results)), plot)
@@ -179,7 +179,7 @@ def system(
 
 @dataclass(frozen=True)
 class ProfiledNetwork:
-    """The network that is trained: of a run or of a configuration."""
+    """Network to train, from a run or a configuration."""
 
     run: PerhapsRun = None
     config: Annotated[
@@ -197,7 +197,7 @@ class ProfiledNetwork:
 
 @dataclass(frozen=True)
 class ProfiledSteps:
-    """How the network is trained."""
+    """Options of the training."""
 
     steps: Annotated[int, option("--steps", "N", "Number of profiled steps.")] = 10
     batch_size: Annotated[int | None, option("--batch-size", "B", "Default: a rank's own.")] = None
@@ -229,7 +229,7 @@ def profile(
     request = _request(network, steps)
     require_writable(out, "the folder", "--out")
     found = profiling.measure(request, out, steps.time_limit)
-    # Matplotlib comes after what was measured: a refusal does not wait for it.
+    # Matplotlib is imported after the measurement, so that errors are reported quickly.
     from aiperf_hpc.results.report.plots.bars import profile_bar, write_bars
 
     plot = out / "profile.svg"

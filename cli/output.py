@@ -1,4 +1,4 @@
-"""What commands print: lines and JSON."""
+"""Output of commands: lines and JSON."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 
 def say(text: str) -> None:
-    """Print a line; what a log or a file name has of a terminal's commands is shown, not sent."""
+    """Print a line; terminal control characters, e.g. of a log or a file name, are escaped."""
     _print((text, "\n"))
 
 
 def shown_path(path: Path) -> str:
-    """Return a path relative to the current folder if it is inside."""
+    """Return a path, relative to the current folder if it is inside."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def say_folded(text: str, indent: int) -> None:
-    """Print a line, folded between words where a terminal's window ends.
+    """Print a line, wrapped between words at the width of the terminal.
 
     Args:
-        text: the line.
-        indent: columns by which the further lines are indented.
+        text: line to print.
+        indent: indentation of continuation lines in columns.
     """
     say(folded(text, indent))
 
@@ -43,14 +43,14 @@ def say_json(value: object) -> None:
 
 
 def say_document(text: str | Iterable[str]) -> None:
-    """Print JSON, as a whole or part by part: no locale changes it."""
+    """Print JSON, as a whole or in parts, independent of the locale."""
     _print(chain(map(ascii_json, (text,) if isinstance(text, str) else text), "\n"))
 
 
 def say_result(
     result: BaseModel | str | Iterable[str], lines: Iterable[str], *, as_json: bool
 ) -> None:
-    """Print a result as JSON or, for people, its lines."""
+    """Print a result as JSON or as readable lines."""
     if not as_json:
         say("\n".join(lines))
         return
@@ -67,5 +67,5 @@ def _print(parts: Iterable[str]) -> None:
             sys.stdout.write(without_controls(part))
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader went away, as `| head` does: the rest, e.g. the report, is done all the same.
+        # The reader has exited, e.g. `| head`: the command continues, e.g. with the report.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""What several commands take."""
+"""Common parameters of several commands."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def run_named(text: str) -> Path:
 
 
 class NodeRange(NamedTuple):
-    """How many nodes a run begins with, and how many it takes at most."""
+    """Initial and maximum number of nodes of a run."""
 
     least: int
     most: int
 
 
 def nodes_named(text: str) -> NodeRange:
-    """Return the nodes that a user asks for: N, or MIN-MAX.
+    """Return the requested number of nodes, N or MIN-MAX.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the text is neither.
     """
     found = re.fullmatch(r"(-?\d{1,12})(?:-(\d{1,12}))?", text.strip(), re.ASCII)
     if found is None:
@@ -54,7 +54,7 @@ def nodes_named(text: str) -> NodeRange:
 
 
 def key_of(file: Path | None) -> PrivateKey | None:
-    """Return the private key in a file, if one is named. Raises UsageError where it is none."""
+    """Return the private key in a file, if one is given. Raises UsageError if it is invalid."""
     if file is None:
         return None
     from aiperf_hpc.integrity.signatures import load_private_key
@@ -83,12 +83,12 @@ def path_option(name: str, metavar: str, help: str) -> object:
 
 
 def flag(name: str, help: str) -> object:
-    """Return an option without a value, or with one of those that its type lists."""
+    """Return an option without a value, or with one of the values that its type lists."""
     return Option(name, help=help)
 
 
 def config_option(help: str) -> object:
-    """Return the option ``--config``; ``{}`` in its help stands for the presets."""
+    """Return the option ``--config``; ``{}`` in its help is replaced by the presets."""
     text = help.format(", ".join(preset_names()))
     return Option("--config", metavar="FILE|PRESET", help=text, autocompletion=preset_names)
 

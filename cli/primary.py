@@ -1,4 +1,4 @@
-"""The primary of a run, for every command that begins or ends one: it conducts and scores it."""
+"""The primary of a run, for commands that start or end a run: control, score and report."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
 
 
 MOST_FAILURES = 2
-"""Replicas whose failure is printed at the end of a run: the score is to stay on the screen."""
+"""Maximum failed replicas listed at the end of a run, so the score stays on the screen."""
 LAST_OUTPUT_BYTES = 500
-"""Bytes at the end of a replica's output in which its last words are looked for."""
+"""Bytes at the end of a replica's output that are searched for its last line."""
 
 
 def take_run(history: RunHistory, manifest: RunManifest, command: str) -> Claim:
-    """Take a run in hand, and read its records. Raises ClaimedError when another process has it."""
+    """Claim a run, and read its records. Raises ClaimedError if another process controls it."""
     heartbeat = manifest.config.journal.heartbeat_seconds
     return take(history, heartbeat, command, BackoffRetry(lambda: False))
 
 
 def plan_line(manifest: RunManifest, folder: Path) -> str:
-    """Return in one line what is to run."""
+    """Return a one-line description of the run."""
     shares = ", ".join("+".join(str(c) for c in share) for share in manifest.cores)
     cores = f", cores {shares}" if shares else ""
     size = manifest.config.replica.ranks
@@ -79,7 +79,7 @@ def conduct_run(
     launch: int = 0,
     key: PrivateKey | None = None,
 ) -> int:
-    """Run to the end, say the score, write the report; sign it if there is a key."""
+    """Run to the end, print the score, write the report, and sign it if there is a key."""
     output = sys.stderr if as_json else sys.stdout
     view = RunView(paths)
     live = CachedView(view)
@@ -88,7 +88,7 @@ def conduct_run(
     view.refresh()
     interrupts = Interrupts()
     retry = BackoffRetry(interrupts.at_once)
-    # Of a run that goes on, as many are started as it was to have.
+    # A resumed run starts the previously requested number.
     requested = manifest.model_copy(update={"nodes": requested_nodes(view.history, manifest.nodes)})
     launcher = backend_of(manifest.launcher).launcher(requested, paths, launch, retry)
     claimed = Claimed(claim, retry)
@@ -122,7 +122,7 @@ def conduct_run(
     remove_token(view.history)
     if controller.refused is not None:
         raise AIPerfError(f"{controller.refused}; the run was stopped")
-    claim.release()  # The run has ended. It writes, as what is printed does, into the directory.
+    claim.release()  # The run has ended. This writes into the directory, as do log lines.
     return finish(RunView(paths), as_json, key)
 
 
@@ -155,15 +155,15 @@ def _server(
 
 
 def finish(view: RunView, as_json: bool, key: PrivateKey | None = None) -> int:
-    """Say the score of a run that has ended; write its report, and sign it if there is a key.
+    """Print the score of an ended run, write its report, and sign it if there is a key.
 
-    The report is the last: its manifest names all files of the run, and what a primary in the
-    background prints is one of them.
+    The report comes last: its manifest lists all files of the run, including the output of a
+    primary in the background.
     """
     from aiperf_hpc.results.report.writer import write_report
 
     view.refresh()
-    say_score(view, as_json)  # First: nothing that goes wrong below hides it.
+    say_score(view, as_json)  # First, so that no later error hides it.
     try:
         write_report(view, key=key)
     except KeyboardInterrupt:
@@ -174,7 +174,7 @@ def finish(view: RunView, as_json: bool, key: PrivateKey | None = None) -> int:
 
 
 def say_score(view: RunView, as_json: bool) -> None:
-    """Print what went wrong in a run that has ended, where its report is, and last its score."""
+    """Print the failures of an ended run, the path of its report, and last its score."""
     from aiperf_hpc.results.report.writer import RESULT_INDENT, summary_lines
 
     name, failures = run_argument(view.paths.root), list(_failures(view))
@@ -192,7 +192,7 @@ def say_score(view: RunView, as_json: bool) -> None:
 
 
 def _failures(view: RunView) -> Iterator[str]:
-    """Yield which replicas failed, how, and where their output is."""
+    """Yield lines with the failed replicas, the reasons, and the paths of their output."""
     for replica in view.history.replicas.values():
         log = view.paths.replica_log(replica.id)
         if replica.ended is not None and replica.ended.startswith("failed"):
@@ -204,9 +204,9 @@ def _failures(view: RunView) -> Iterator[str]:
 
 
 def status_of(view: RunView) -> int:
-    """Return the exit status of a run that has ended: 0 if a replica ended in order.
+    """Return the exit status of an ended run: 0 if a replica shut down cleanly.
 
-    1 all the same where every trial failed, of data that are damaged, say.
+    It is 1 nevertheless if every trial failed, e.g. because of damaged data.
     """
     in_order = [
         r for r in view.history.replicas.values() if r.ended and not r.ended.startswith("failed")
@@ -216,7 +216,7 @@ def status_of(view: RunView) -> int:
 
 
 def _ended_otherwise(replica: ReplicaHistory) -> bool:
-    """Return whether its job failed, or neither it nor the replica is known to have ended."""
+    """Return whether the job failed, or neither the job nor the replica is known to have ended."""
     job = replica.job_state
     if job is None or job.phase is JobPhase.DONE:
         return False
@@ -224,7 +224,7 @@ def _ended_otherwise(replica: ReplicaHistory) -> bool:
 
 
 def _end_of_job(replica: ReplicaHistory, paths: RunPaths) -> str:
-    """Return what the launcher knows of a replica's end that the replica itself never told."""
+    """Return the launcher's reason for the end of a replica that recorded none."""
     job = replica.job_state
     assert job is not None  # noqa: S101 -- for the type checker
     node = f" on {job.node}" if job.node else ""
@@ -240,13 +240,13 @@ def _end_of_job(replica: ReplicaHistory, paths: RunPaths) -> str:
 
 
 def _last_output_line(log: Path) -> str | None:
-    """Return the last line that a replica or its scheduler printed; None where there is none."""
+    """Return the last line that a replica or its scheduler printed, or None if there is none."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - LAST_OUTPUT_BYTES))
             printed = file.read(LAST_OUTPUT_BYTES).decode("utf-8", "replace")
     except OSError:
-        return None  # It says nothing of why the replica ended.
+        return None  # It does not explain the replica's end.
     lines = [line.strip() for line in printed.splitlines() if line.strip(" -=*")]
     return as_printed(lines[-1], sys.stderr) if lines else None
 

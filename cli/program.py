@@ -1,4 +1,4 @@
-"""The program ``aiperf``: parses, and calls the command."""
+"""The program ``aiperf``: parses the command line and calls the command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from aiperf_hpc.streams import print_in_any_locale, without_controls
 
 INTERRUPTED = 130
 NAMES = ("aiperf", "aiperf-hpc")
-"""What the program is called; the second is for where another program has the first."""
+"""Names of the program; the second is for systems where another program has the first."""
 RUN, WATCH, RESULTS = "Run the benchmark", "Watch a run", "Results"
 ANALYSIS, MACHINE, DATA = "Analysis", "This machine", "Data and configuration"
 TITLE = "Benchmark an AI-HPC machine of any size by automated machine learning."
@@ -70,7 +70,7 @@ COMMANDS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out one command and return its exit status."""
+    """Execute one command and return its exit status."""
     print_in_any_locale()
     try:
         given = list(sys.argv[1:] if arguments is None else arguments)
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("aiperf: interrupted\n")
         return INTERRUPTED
     except UnicodeEncodeError as error:
-        # Of a path that the configuration names, say; what is printed is never refused.
+        # E.g. of a configured path; output itself never raises it.
         if codecs.lookup(error.encoding) != codecs.lookup(sys.getfilesystemencoding()):
             raise
         sys.stderr.write(
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def program() -> TyperGroup:
-    """Return the group of all commands."""
+    """Return the group with all commands."""
     whole = root(TITLE, _options)
     whole.params += get_install_completion_arguments()
     without_types(whole.params)

@@ -1,10 +1,10 @@
-"""``aiperf start --repeat N``: one configuration run again and again, and how well the runs agree.
+"""``aiperf start --repeat N``: repeated runs of one configuration, and their variation.
 
 The runs are folders ``1`` to ``N`` of one folder, which ``aiperf analyze`` reads as a whole.
-``repeat.json`` beside them says how each went. Seeds differ by one from run to run unless
-``--same-seed`` is given. A run that fails is recorded, and the next one is started, since how
-often runs fail belongs to the result; after two failures in a row there is none. A run that
-somebody stops is the last one.
+``repeat.json`` in the same folder records the outcome of each run. Each run's seed is one higher
+than the previous one's unless ``--same-seed`` is given. After a failed run, the next one is
+started, because the failure rate is part of the result; two consecutive failures end the series.
+So does a run that a user stops.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ if TYPE_CHECKING:
     from aiperf_hpc.integrity.signatures import PrivateKey
 
 MOST_FAILURES = 2
-"""Failed runs in a row after which no other is started."""
+"""Consecutive failed runs after which no other is started."""
 PEAKS_SECONDS = 300.0
-"""The longest time that measuring the machine may take."""
+"""Time limit of the machine's measurement."""
 
 
 StartRun = Callable[[RunConfig, Path, bool], int]
-"""Runs a configuration in a folder to its end and returns its status; True: people may be asked
-before the start."""
+"""Runs a configuration in a folder to its end and returns its status; True allows prompts before
+the start."""
 
 
 class Outcome(Value):
-    """How one of the runs went."""
+    """Outcome of one run."""
 
     run: str
-    """Its folder."""
+    """Folder of the run."""
     seed: int
     exit_status: int
     stopped: str
-    """Who ended it before its time; empty where nobody did."""
+    """Source of an early stop; empty if there was none."""
     error: str
-    """What the command said of its failure; empty for none."""
+    """Error message of the command; empty if there was none."""
 
 
 class Outcomes(Value):
-    """How all runs went that were started."""
+    """Outcomes of all started runs."""
 
     wanted: int
     same_seed: bool
@@ -84,7 +84,7 @@ class RepeatOptions:
     same_seed: Annotated[bool, flag("--same-seed", "With --repeat: one seed for all.")] = False
 
     def check(self, *, detach: bool) -> None:
-        """Raise UsageError for what does not go together with ``--repeat``."""
+        """Raise UsageError for options that conflict with ``--repeat``."""
         if self.repeat is None:
             if self.same_seed:
                 raise UsageError("--same-seed is about repeated runs; give --repeat N too")
@@ -108,7 +108,7 @@ class RepeatOptions:
         return [first, *later]
 
     def seeds_line(self, configs: Sequence[RunConfig]) -> str:
-        """Return, behind what a dry run shows of the first run, what the others are."""
+        """Return the description of the further runs, for the end of a dry run's output."""
         seeds = [config.seed for config in configs]
         seeds_text = f"seed {seeds[0]}" if self.same_seed else f"seeds {seeds[0]} to {seeds[-1]}"
         return f"{self.repeat} such runs one after another, {seeds_text}"
@@ -116,10 +116,10 @@ class RepeatOptions:
 
 @dataclass
 class Series:
-    """The runs of one command, one after another."""
+    """Consecutive runs of one command."""
 
     folder: Path
-    """A new one."""
+    """New folder of the runs."""
     configs: list[RunConfig]
     same_seed: bool
     start_run: StartRun
@@ -129,15 +129,15 @@ class Series:
     outcomes: list[Outcome] = field(default_factory=list)
 
     def run(self, *, as_json: bool) -> int:
-        """Make all runs and print how well they agree; return 0 if every one ended normally.
+        """Execute all runs and print their variation; return 0 if every run ended normally.
 
         Args:
-            as_json: whether standard output is for JSON alone.
+            as_json: whether standard output is reserved for JSON.
 
         Raises:
             UsageError: no run can be started.
-            EndedEarlyError: a signal ended it between two runs.
-            AIPerfError: somebody stopped a run, or too many failed.
+            EndedEarlyError: a signal ended the command between two runs.
+            AIPerfError: a user stopped a run, or too many runs failed.
         """
         created = _make(self.folder)
         output = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
@@ -158,7 +158,7 @@ class Series:
         return 0 if all(each.exit_status == 0 for each in self.outcomes) else 1
 
     def _run_all(self) -> None:
-        """Make the runs, with the machine's peaks measured before and after each."""
+        """Execute the runs, and measure the machine's peaks before and after each."""
         before = self._peaks(self.configs[0])
         for number, config in enumerate(self.configs, 1):
             say(f"run {number} of {len(self.configs)}, seed {config.seed}")
@@ -171,7 +171,7 @@ class Series:
             self._check_failures(number)
 
     def _store_peaks(self, paths: RunPaths, measured: Mapping[Path, str | None]) -> None:
-        """Store a run's peaks, and name them in its report's manifest where there is one."""
+        """Store a run's peaks, and list them in its report's manifest if there is one."""
         texts = {path: text for path, text in measured.items() if text is not None}
         if not texts or not paths.root.is_dir():
             return
@@ -181,9 +181,9 @@ class Series:
             _report_again(paths, self.key)
 
     def _run_one(self, paths: RunPaths, config: RunConfig, *, asks: bool) -> None:
-        """Make one run, and record how it went if it had started.
+        """Execute one run, and record its outcome if it had started.
 
-        A failure is its outcome; what cannot be started, and a signal's end, is raised.
+        A failure is an outcome; a failed start and an interruption by a signal are raised.
         """
         status, message, ends_all = 0, "", False
         try:
@@ -228,7 +228,7 @@ class Series:
             raise AIPerfError(f"{MOST_FAILURES} runs in a row failed; no other is started")
 
     def _peaks(self, config: RunConfig) -> str | None:
-        """Return what `aiperf peaks` measures of this machine, for runs that are on it."""
+        """Return the peaks of this machine from `aiperf peaks`, for runs on this machine."""
         if not self.measures_peaks or config.engine.name == "simulated":
             return None
         with TemporaryDirectory(prefix=".peaks-", dir=self.folder) as out:
@@ -241,7 +241,7 @@ class Series:
         return measured
 
     def _summarize(self, *, as_json: bool) -> None:
-        """Print how well the runs agree that were made so far."""
+        """Print the variation of the runs so far."""
         from aiperf_hpc.analysis import document
         from aiperf_hpc.analysis.layout import tables_as_lines
         from aiperf_hpc.analysis.metric import NotMeasuredError
@@ -264,7 +264,7 @@ class Series:
 
 
 def _make(folder: Path) -> bool:
-    """Make the folder of the runs; return whether it was not there before."""
+    """Create the folder of the runs; return whether it is new."""
     require_writable(folder)
     created = not folder.exists()
     try:
@@ -283,7 +283,7 @@ def _report_again(paths: RunPaths, key: PrivateKey | None) -> None:
 
 
 def _stopped(paths: RunPaths) -> str:
-    """Return who ended a run before its time; empty where nobody did or it never began."""
+    """Return the source of a run's early stop, or an empty string if none or never started."""
     if not paths.manifest.exists():
         return ""
     history = RunHistory(paths)
@@ -293,7 +293,7 @@ def _stopped(paths: RunPaths) -> str:
 
 
 def _output_of(command: list[str]) -> tuple[str | None, str]:
-    """Return what a command printed, or why it failed."""
+    """Return a command's output, or the reason of its failure."""
     try:
         done = run_in_session(command, PEAKS_SECONDS)
     except subprocess.TimeoutExpired:

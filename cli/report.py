@@ -1,4 +1,4 @@
-"""What came of a run: ``aiperf report``, ``aiperf verify`` and ``aiperf search replay``."""
+"""Results of a run: ``aiperf report``, ``aiperf verify`` and ``aiperf search replay``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from aiperf_hpc.errors import UsageError
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 
-if TYPE_CHECKING:  # Scientific packages come with them.
+if TYPE_CHECKING:  # They import scientific packages.
     from cryptography.x509 import Certificate
 
     from aiperf_hpc.rules.consistency.evidence import Evidence
@@ -75,12 +75,12 @@ def report(
 
 
 UNOFFICIAL = 3
-"""The exit status of ``aiperf verify --official`` for a consistent run that is not official."""
+"""Exit status of ``aiperf verify --official`` for a consistent run that is not official."""
 
 
 @dataclass(frozen=True)
 class Execution:
-    """Which trials are executed again, and with what."""
+    """Options of the re-execution of trials."""
 
     execute: Annotated[
         int | None, option("--execute", "K", "Re-execute K sampled trials, and the best.", min=0)
@@ -195,7 +195,7 @@ def _roots(files: Sequence[Path]) -> Sequence[Certificate]:
 
 
 def _outcome(evidence: Evidence, execution: Execution) -> Outcome | None:
-    """Return what came of the execution, where one is asked for."""
+    """Return the result of the re-execution, if one is requested."""
     if execution.execute is None:
         for name in ("seed", "dataset", "time_limit"):
             if getattr(execution, name) is not None:

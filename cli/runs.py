@@ -24,9 +24,9 @@ from aiperf_hpc.results.views.run_view import RunState, outcome
 from aiperf_hpc.streams import window_columns
 
 NARROW = ("run", "state", "score", "error", "valid")
-"""Columns that the narrowest windows have too; names of runs are never shortened."""
+"""Columns that are shown at any width; names of runs are never shortened."""
 INDENT = 2
-"""What tables are set in by, elsewhere."""
+"""Indentation of tables elsewhere."""
 
 
 def list_runs(
@@ -92,7 +92,7 @@ def _say_table(found: RunList, folder: Path) -> None:
 
 
 def _table(found: RunList, folder: Path, columns: int) -> Table:
-    """Return the table of runs, without the optional columns that have no room."""
+    """Return the table of runs, without optional columns that do not fit."""
     quantities = quantities_in(View.LIST)
     names = ["run", "state", "started", *quantities, "valid"]
     rows = [
@@ -133,7 +133,7 @@ def _cells(row: RunSummary, folder: Path, quantities: Iterable[Quantity]) -> tup
 
 
 def _value(quantity: Quantity, row: RunSummary) -> str:
-    """Return a headline figure; a dash instead of the zero of a run that has done nothing yet."""
+    """Return a headline figure, or a dash if a run has no result yet."""
     match quantity.name:
         case "seconds":
             return _hours(row)
@@ -146,13 +146,13 @@ def _value(quantity: Quantity, row: RunSummary) -> str:
 
 
 def _hours(row: RunSummary) -> str:
-    """Return the hours that a run took; of how many, if it has not ended."""
+    """Return the elapsed hours of a run, and the total if it has not ended."""
     elapsed = f"{row.score.elapsed_seconds / 3600.0:.3g}"
     return elapsed if row.state is RunState.ENDED else f"{elapsed}/{row.hours:g}"
 
 
 def _error(row: RunSummary) -> str:
-    """Return the error or, of a workload without one, the best quality with its measure."""
+    """Return the error or, for a workload without error, the best quality with its metric."""
     if row.score.error is not None or row.best_quality is None:
         return percent(row.score.error)
     return f"{quality(row.best_quality, row.measure)} {row.measure}"

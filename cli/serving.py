@@ -1,4 +1,4 @@
-"""What several commands take to serve a run, or all runs in a folder."""
+"""Common parameters of commands that serve a run, or all runs in a folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CertificateKey = Annotated[
 
 @dataclass(frozen=True)
 class ServerSecurity:
-    """Authentication and encryption of a server."""
+    """Options of a server's authentication and encryption."""
 
     token_file: Annotated[
         Path | None,
@@ -36,7 +36,7 @@ class ServerSecurity:
 
 
 def endpoint_of(text: str, security: ServerSecurity) -> Endpoint:
-    """Return where a text says to listen, with what protects it. Raises UsageError."""
+    """Return the listening address and its protection. Raises UsageError."""
     from aiperf_hpc.service.endpoint import Endpoint, parse_address
 
     files = (security.token_file, security.tls_certificate, security.tls_key)
@@ -45,7 +45,7 @@ def endpoint_of(text: str, security: ServerSecurity) -> Endpoint:
 
 
 def free_endpoint(text: str, security: ServerSecurity) -> Endpoint:
-    """Return where it can be listened now: checked before anything is made or started."""
+    """Return an available listening address, checked before anything is created or started."""
     from aiperf_hpc.service.server import check_free
 
     endpoint = endpoint_of(text, security)
@@ -54,7 +54,7 @@ def free_endpoint(text: str, security: ServerSecurity) -> Endpoint:
 
 
 def arguments_of(security: ServerSecurity) -> list[str]:
-    """Return the options as another process is given them."""
+    """Return the options as command-line arguments of another process."""
     options = {
         "--token-file": security.token_file,
         "--tls-certificate": security.tls_certificate,

@@ -63,7 +63,7 @@ def sign(
 
 @dataclass(frozen=True)
 class ListenOptions:
-    """Where a witness listens."""
+    """Listening address of a witness."""
 
     address: Annotated[str, option("--address", "HOST:PORT", "Default: a port of loopback.")] = ""
     tls_certificate: Certificate = None

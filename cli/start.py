@@ -1,4 +1,4 @@
-"""``aiperf start``, and the primary in the background that ``--detach`` starts."""
+"""``aiperf start``, and the background primary of ``--detach``."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from aiperf_hpc.workloads.registry import workload_named
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What is run, and where."""
+    """Options of the run and its machine."""
 
     nodes: Annotated[
         NodeRange,
@@ -111,7 +111,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class StartOptions:
-    """How a run is started, watched and ended."""
+    """Options of the start, the display and the end of a run."""
 
     serve: Annotated[
         str | None, option("--serve", "[HOST:PORT]", "Serve the run's status over REST.")
@@ -146,7 +146,7 @@ def start(
       $ aiperf start --nodes 4 --hours 1 --config imagenet --division closed
     """
     repeats.check(detach=chosen.detach)
-    key_of(chosen.key)  # Before anything else: a run is not to end without its signature.
+    key_of(chosen.key)  # First, because a run must not end without its signature.
     source = _source(run.workload, run.config)
     config = load_config(source, run.assignments or ())
     if run.workload not in (None, config.workload):
@@ -168,7 +168,7 @@ def start(
     if repeats.repeat is None:
         return _start_manifest(chosen, security, manifest, folder)
 
-    same = replace(run, launcher=manifest.launcher)  # Said once.
+    same = replace(run, launcher=manifest.launcher)  # Reported once.
 
     def start_run(config: RunConfig, folder: Path, asks: bool) -> int:
         each = replace(chosen, yes=chosen.yes or not asks)
@@ -193,7 +193,7 @@ def _folder(run: RunOptions, manifest: RunManifest) -> Path:
 
 
 def _source(workload: str | None, config: str | None) -> str:
-    """Return the file or preset of a run: the first preset of a workload by default.
+    """Return the configuration file or preset of a run, by default the workload's first preset.
 
     Raises:
         ConfigError: there is no such workload.
@@ -216,7 +216,7 @@ def _start_manifest(
     chosen: StartOptions, security: ServerSecurity, manifest: RunManifest, folder: Path
 ) -> int:
     try:
-        with interruptible():  # Until the controller listens itself.
+        with interruptible():  # Until the controller handles signals.
             return _prepare_and_conduct(chosen, security, manifest, folder)
     except Interruption as interruption:
         message = "interrupted before the run started; nothing is left behind"
@@ -235,7 +235,7 @@ def _prepare_and_conduct(
     endpoint = None if chosen.serve is None else free_endpoint(chosen.serve, security)
     paths = make_run_directory(manifest, folder, dataset)
     try:
-        backend_of(manifest.launcher).wait()  # The clock of some runs starts with the run.
+        backend_of(manifest.launcher).wait()  # Some runs start their clock immediately.
         if chosen.detach:
             return _detach(paths, chosen, security)
         with take_run(RunHistory(paths), manifest, "start") as claim:
@@ -243,7 +243,7 @@ def _prepare_and_conduct(
             return conduct_run(manifest, paths, endpoint, claim, as_json=chosen.json, key=key)
     except (Interruption, UsageError) as error:
         journal = paths.primary_journal
-        if not journal.exists() or journal.stat().st_size == 0:  # Without the clock's start.
+        if not journal.exists() or journal.stat().st_size == 0:  # Before the clock's start.
             remove_run_directory(paths)
         elif isinstance(error, Interruption):
             message = f"interrupted; `aiperf report {paths.root}` shows the progress of the run"
@@ -258,7 +258,7 @@ def _warn_of_a_crowd(manifest: RunManifest) -> None:
 
 
 def _detach(paths: RunPaths, chosen: StartOptions, security: ServerSecurity) -> int:
-    """Let a primary of its own conduct the run, and return once its clock has started."""
+    """Start a background primary for the run, and return when the run's clock has started."""
     options = [] if chosen.serve is None else [f"--serve={chosen.serve}", *arguments_of(security)]
     options += [] if chosen.key is None else [f"--key={chosen.key.absolute()}"]
     view = RunView(paths)
@@ -319,5 +319,5 @@ def simulate(
     command += ["--nodes", str(nodes), "--hours", str(hours)]
     command += ["--config", config]
     command += [part for value in assignments or [] for part in ("--set", value)]
-    # In this process, so that its controller hears each signal, once.
+    # In this process, so that its controller gets each signal once.
     os.execv(sys.executable, command)  # noqa: S606 -- the program is this Python

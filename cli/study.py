@@ -1,4 +1,4 @@
-"""``aiperf study``: the runs of a study, one after another, each in a process of its own."""
+"""``aiperf study``: the runs of a study, executed sequentially in separate processes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def study(
 
 
 def _say_to_stderr(text: str) -> None:
-    """Print a line where it is in no way of JSON."""
+    """Print a line to a stream that carries no JSON."""
     sys.stderr.write(f"{text}\n")
 
 
@@ -74,38 +74,38 @@ MOST_ATTEMPTS = 100
 
 
 class StudyFolder:
-    """Where a study keeps its file, its runs and its result."""
+    """Paths of a study's file, runs and result."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     @property
     def study(self) -> Path:
-        """The study as it was begun."""
+        """Study file at the first start."""
         return self.root / "study.json"
 
     @property
     def result(self) -> Path:
-        """What it has found so far."""
+        """Results so far."""
         return self.root / "result.json"
 
     @property
     def plot(self) -> Path:
-        """The contributions, drawn."""
+        """Plot of the contributions."""
         return self.root / "study.svg"
 
     def attempts(self, variation: Variation, repeat: int) -> Iterator[Path]:
-        """Yield the folders that a run may have, in the order in which they are tried."""
+        """Yield the possible folders of a run, in order of its attempts."""
         first = self.root / "runs" / f"{variation.name}-{repeat}"
         yield first
         for again in range(2, MOST_ATTEMPTS + 1):
             yield first.with_name(f"{first.name}-attempt-{again}")
 
     def begin(self, study: Study) -> None:
-        """Keep the study's file, or require that it is the one that was begun here.
+        """Store the study's file, or require that it equals the stored one.
 
         Raises:
-            UsageError: another study was begun in this folder.
+            UsageError: the folder belongs to another study.
         """
         written = study.model_dump_json(indent=1)
         if self.study.exists():
@@ -118,7 +118,7 @@ class StudyFolder:
         write_whole(self.study, written)
 
     def save(self, result: StudyResult) -> None:
-        """Write what was found, and draw it."""
+        """Write and plot the results."""
         from aiperf_hpc.results.report.plots.bars import Contribution, write_factors
 
         write_whole(self.result, as_json(result.model_dump(mode="json")))
@@ -130,19 +130,19 @@ class StudyFolder:
 
 
 def pair(ratio: Ratio | None) -> tuple[float, float | None] | None:
-    """Return a ratio and its standard error, as plots take them."""
+    """Return a ratio and its standard error for plots."""
     return None if ratio is None else (ratio.value, ratio.deviation)
 
 
 def check(study: Study) -> None:
-    """Require that every variation can be started, and that every factor changes something.
+    """Require that every variation can be started, and that every factor has an effect.
 
     Raises:
-        UsageError: one cannot, in the words of its configuration, or changes nothing.
+        UsageError: a variation cannot be started, or a factor changes nothing.
     """
     configs = {v.factors: configuration(study, v) for v in variations(study)}
     launcher: str = study.launcher
-    for config in configs.values():  # What is found for the first is not looked for again.
+    for config in configs.values():  # Results of the first are reused.
         launcher = make_manifest(config, study.nodes, study.hours, launcher).launcher
     for name in study.factors:
         if configs[frozenset({name})] == configs[frozenset()]:
@@ -150,13 +150,13 @@ def check(study: Study) -> None:
 
 
 def conduct(study: Study, folder: StudyFolder, say: Callable[[str], None]) -> StudyResult:
-    """Make every run that has not been made, and compare what came of all.
+    """Execute all missing runs, and compare the results of all.
 
-    A run that ended by its time is kept as it is. One that was cut off goes on. One that failed
-    is kept too, and tried again beside it when the study is called again.
+    A completed run is kept, and an interrupted run is resumed. A failed run is kept too, and is
+    repeated in another folder when the command is called again.
 
     Raises:
-        AIPerfError: a run was interrupted; the study goes on when it is called again.
+        AIPerfError: a run was interrupted; calling the command again resumes the study.
     """
     refused: dict[str, list[str]] = defaultdict(list)
     for variation, repeat in schedule(study):
@@ -177,12 +177,12 @@ def conduct(study: Study, folder: StudyFolder, say: Callable[[str], None]) -> St
 def read_result(
     study: Study, folder: StudyFolder, refused: Mapping[str, Sequence[str]] | None = None
 ) -> StudyResult:
-    """Compare the runs that a study has made so far.
+    """Compare the runs of a study so far.
 
     Args:
-        study: the requested study.
-        folder: where its runs are.
-        refused: by the name of the variation, which runs could not be started just now.
+        study: requested study.
+        folder: folder of the study.
+        refused: runs that could not be started now, by the name of the variation.
     """
     values: dict[str, list[float]] = defaultdict(list)
     missing: dict[str, list[str]] = defaultdict(list)
@@ -212,7 +212,7 @@ def _value(path: Path, study: Study) -> float:
 
 
 def _not_by_its_time(view: RunView) -> str | None:
-    """Return why a run does not count, which is how it ended; None where it does."""
+    """Return the end reason for which a run does not count, or None if it counts."""
     reason = _end_reason(view)
     if reason is None:
         return "the run has not ended"
@@ -229,12 +229,12 @@ def _end_reason(view: RunView) -> str | None:
 
 
 def _next_attempt(folder: StudyFolder, variation: Variation, repeat: int) -> Path | None:
-    """Return where a run is started or resumed; None if it is complete."""
+    """Return the folder in which a run is started or resumed, or None if it is complete."""
     for path in folder.attempts(variation, repeat):
         if not path.exists():
             return path
         view = RunView.read(RunPaths(path))
-        if view.history.run_started is None:  # Killed before its clock began: there is nothing.
+        if view.history.run_started is None:  # Killed before its clock started: it has no results.
             remove_run_directory(view.paths)
             return path
         reason = _not_by_its_time(view)

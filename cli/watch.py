@@ -94,7 +94,7 @@ def _replica_line(status: RunStatus, replica: ReplicaStatus) -> str:
     detail = f" ({replica.detail})" if replica.detail else ""
     done = f"round {status.rounds[replica.id]}, {replica.trials} trials, queue {replica.stock}"
     if status.models is not None:
-        done = f"{replica.trials} trials"  # There are no rounds and no stock without a search.
+        done = f"{replica.trials} trials"  # Without a search, there are no rounds and no queue.
     return f"{replica.id}  {replica.state}{detail}  {where}, job {replica.job}, {done}{seen}"
 
 
@@ -138,7 +138,7 @@ def serve(
 
 
 def _say_aside(text: str) -> None:
-    """Print a line that is no answer; the log of a service, e.g."""
+    """Print a line that is not a result, e.g. of a server's log."""
     sys.stderr.write(f"aiperf: {text}\n")
     sys.stderr.flush()
 
@@ -170,7 +170,7 @@ def watch(run: Run) -> int:
 
 
 def _until_over(live: CachedView) -> RunStatus:
-    """Show a run until it has ended, or its primary is gone; return its last state."""
+    """Show a run until it has ended or its primary has exited; return its last state."""
     progress = ProgressDisplay(live, sys.stdout)
     progress.skip_news()
     status = live.ask(RunView.status)
@@ -178,7 +178,7 @@ def _until_over(live: CachedView) -> RunStatus:
         while status.state not in OVER:
             progress.tick()
             time.sleep(LOOK_SECONDS)
-            with suppress(AIPerfError):  # The display says so, and it is tried again.
+            with suppress(AIPerfError):  # The display reports it, and the read is retried.
                 status = live.ask(RunView.status)
     finally:
         progress.end()

@@ -1,4 +1,4 @@
-"""``aiperf workloads``: what can be run, by which benchmark's definition."""
+"""``aiperf workloads``: the workloads and the benchmarks that define them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def workloads(
 
 
 def _document(workload: Workload) -> Document:
-    """Return everything about a workload as JSON can hold it."""
+    """Return all information about a workload for JSON."""
     return {
         "name": workload.name,
         "summary": workload.summary,
@@ -77,7 +77,7 @@ def _network(workload: Workload, which: str) -> Document:
 
 
 def _table(chosen: list[Workload]) -> Table:
-    """Return a row for each workload; parameters and operations are its first network's."""
+    """Return one row per workload, with parameters and operations of its first network."""
     columns = (
         "workload", "benchmark", "task", "network", "data", "target", "parameters",
         "operations a sample", "engines",
@@ -102,7 +102,7 @@ def _row(workload: Workload) -> tuple[str, ...]:
 
 
 def _whole(workload: Workload) -> Iterator[str]:
-    """Yield the lines that say everything about a workload."""
+    """Yield lines with all information about a workload."""
     yield from wrapped(f"{workload.name}: {workload.summary}", window_columns(), 0)
     for key, value in asdict(workload.definition).items():
         yield from wrapped(f"{key:<11} {value}", window_columns())
