@@ -350,7 +350,7 @@ def _cost(described: Mapping[str, Any], key: str, problems: list[str]) -> float 
 
 
 def _inference(json: Path, described: Mapping[str, Any]) -> Entry:
-    """Return latency and cost. Raises UsageError if there is neither."""
+    """Return an inference entry. Raises UsageError if it has neither a latency nor a cost."""
     problems: list[str] = []
     stated = finite_number(described.get("latency"))
     latency = stated / 1000.0 if stated is not None and stated > 0.0 else None

@@ -216,7 +216,7 @@ def _name(key: bytes) -> str:
 
 @lru_cache(maxsize=1024)
 def _scalar(value: bytes) -> object:
-    """Return a number or a text; texts are interned, because many logs repeat them."""
+    """Return a number or a text; results are cached, because many logs repeat them."""
     return from_json(value)
 
 

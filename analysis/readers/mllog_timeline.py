@@ -281,7 +281,7 @@ class Clock:
                 self._worst, self._key = back, key
 
     def problems(self) -> Iterator[str]:
-        """Yield a problem with the largest backward step in time."""
+        """Yield a problem with the number of backward steps in time and the largest one."""
         if self._count:
             yield (
                 f"time goes backwards in {self._count:,} lines,"

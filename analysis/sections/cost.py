@@ -136,7 +136,7 @@ def _costs(contest: Contest, options: Options) -> Costs:
 
 
 def _paid(contender: Contender, target: float | None, options: Options) -> Priced:
-    """Raises NotMeasuredError if there is no target or price, or the target was never reached."""
+    """Return time and cost to the target. Raises NotMeasuredError if there is none, or no price."""
     if target is None:
         raise NotMeasuredError("the benchmark has no target: name one with --target")
     seconds = contender.time_to(target)

@@ -22,7 +22,7 @@ WINDOWS_FOR_TAU = 50
 """Minimum length of a series in autocorrelation times for a reliable estimate (Sokal 1997)."""
 PEAKS = "the rates measured with each run (peaks.json)"
 _CPU, _ACCELERATOR = re.compile(r"\bcpu\b"), re.compile(r"\b(cuda|gpu|npu)\b")
-"""Pattern of the device in a kind of work, as in ``torch cuda:0 matrix product bf16``."""
+"""Patterns of the device in a kind of work, as in ``torch cuda:0 matrix product bf16``."""
 INITIAL = "the training of the initial network, in the same batches, in each run"
 
 
