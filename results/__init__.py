@@ -1,1 +1,1 @@
-"""What people and programs read of a run: views, report, comparison, terminal display."""
+"""Results of a run: views, report, comparison and terminal display."""

@@ -1,4 +1,4 @@
-"""Runs side by side: in what they differ, what they reached, and whether their scores compare."""
+"""Comparison of runs: their differences, their results, and whether their scores are comparable."""
 
 from __future__ import annotations
 
@@ -19,69 +19,70 @@ from aiperf_hpc.run.manifest import no_run
 from aiperf_hpc.trial import Value
 
 LENGTHS = 0.05
-"""The share by which runs may differ in length: an error falls with time, and OPS with start-up."""
+"""Maximum relative difference in length: errors fall with time, and start-up costs lower the
+OPS."""
 NOISE = 0.05
-"""The coefficient of variation within which repeated runs are called repeatable
-(docs/decisions/repeatability.md)."""
+"""Maximum coefficient of variation of repeatable runs (docs/decisions/repeatability.md)."""
 INCIDENTAL = ("preset", "seed", "dataset.path", "dataset.cache_path")
-"""Settings that name something and change nothing about what is measured."""
+"""Settings that are only names and do not affect measurements."""
 EQUAL = ("workload", "model")
-"""The settings, or sections of them, that scores are comparable by."""
+"""Settings, or sections of settings, that must be equal for scores to be comparable."""
 
 
 class Spread(Value):
-    """A figure over repeated runs."""
+    """Statistics of a figure over repeated runs."""
 
     mean: float
-    """The arithmetic mean."""
+    """Arithmetic mean."""
     variation: float | None
-    """The sample standard deviation over the mean; None for one run."""
+    """Sample standard deviation divided by the mean; None for one run."""
     runs: int
-    """How many runs it is of."""
+    """Number of runs."""
 
 
 class Side(Value):
-    """One of those that are compared: a run, or runs that repeat each other."""
+    """One side of a comparison: a run, or repetitions of a run."""
 
     name: str
-    """What it is called."""
+    """Name of the side."""
     runs: tuple[str, ...]
-    """Its runs."""
+    """Runs of the side."""
     figures: dict[str, Spread | None]
-    """By `ops`, `regulated`, `error`, `seconds`, `joules`; None where a run has no such figure."""
+    """Statistics by `ops`, `regulated`, `error`, `seconds`, `joules`; None if a run lacks the
+    figure."""
     time_shares: dict[str, float]
-    """The fraction of its replicas' elapsed time by phase, the mean over its runs."""
+    """Fraction of the replicas' elapsed time by phase, averaged over the runs."""
     energy_labels: tuple[str, ...]
-    """Whether its runs' energy was measured, estimated or absent."""
+    """Whether the energy of its runs was measured, estimated or absent."""
     within: tuple[str, ...]
-    """The settings in which its own runs differ."""
+    """Settings in which its own runs differ."""
 
 
 class Comparison(Value):
-    """A comparison of runs side by side."""
+    """A comparison of runs."""
 
     comparable: bool
-    """Whether their scores may be held against each other."""
+    """Whether the scores are comparable."""
     reasons: tuple[str, ...]
-    """Why they may not."""
+    """Reasons why the scores are not comparable."""
     notes: tuple[str, ...]
-    """What else is to be known: how much they differ, and what is not known of them."""
+    """Remarks, such as score differences and unknown properties."""
     sides: tuple[Side, ...]
-    """Those that are compared, in the requested order."""
+    """Sides of the comparison, in the requested order."""
     configuration: dict[str, tuple[Any, ...]]
-    """The settings that differ by dotted keys, and each side's value; None where it has none."""
+    """Differing settings by dotted keys, with the value of each side, or None if it has none."""
     hardware: dict[str, tuple[str | None, ...]]
-    """What differs of the nodes, and each side's."""
+    """Differing properties of the nodes, with the value of each side."""
     versions: dict[str, tuple[str | None, ...]]
-    """What they ran with in different versions, and each side's."""
+    """Software with differing versions, with the version of each side."""
 
 
 def read_groups(folders: Sequence[Path]) -> dict[str, list[RunDetails]]:
-    """Return the runs of each folder, a run or runs that repeat each other, by its name.
+    """Return the runs of each folder, which is a run or contains repetitions of a run, by its name.
 
     Raises:
-        UsageError: there is nothing to compare.
-        RunDirectoryError: a folder has no run.
+        UsageError: there are fewer than two sides.
+        RunDirectoryError: a folder contains no run.
         JournalError: a journal cannot be read.
     """
     if len(folders) < 2:
@@ -98,7 +99,7 @@ def read_groups(folders: Sequence[Path]) -> dict[str, list[RunDetails]]:
 
 
 def compare(groups: Mapping[str, Sequence[RunDetails]]) -> Comparison:
-    """Compare runs, or groups of runs that repeat each other, by the names of the groups."""
+    """Compare runs or groups of repeated runs, given by the names of the groups."""
     runs = [run for group in groups.values() for run in group]
     firsts = [group[0] for group in groups.values()]
     sides = tuple(_side(name, group) for name, group in groups.items())
@@ -117,7 +118,8 @@ def compare(groups: Mapping[str, Sequence[RunDetails]]) -> Comparison:
 def differences(
     values: Sequence[Mapping[str, Any]], without: Sequence[str] = ()
 ) -> dict[str, tuple[Any, ...]]:
-    """Return what is not the same in all mappings, and its value in each; None where it is not."""
+    """Return the entries that differ between mappings, with the value in each, or None if
+    absent."""
     names = dict.fromkeys(name for each in values for name in each if name not in without)
     found = {name: tuple(each.get(name) for each in values) for name in names}
     return {name: each for name, each in found.items() if any(v != each[0] for v in each)}
@@ -151,7 +153,7 @@ def _spread(values: Sequence[float | None]) -> Spread | None:
 
 
 def _reasons(runs: Sequence[RunDetails]) -> Iterator[str]:
-    """Yield why the scores of runs may not be held against each other."""
+    """Yield the reasons why the scores of runs are not comparable."""
     for run in runs:
         if run.state is not RunState.ENDED:
             yield f"{run.name} has not ended"
@@ -173,7 +175,7 @@ def _reasons(runs: Sequence[RunDetails]) -> Iterator[str]:
 
 
 def _changes(sides: Sequence[Side]) -> Iterator[str]:
-    """Yield by how much the scores of comparable sides differ from the first one's."""
+    """Yield the differences of the scores of comparable sides from the first side's."""
     first = sides[0].figures["ops"]
     for side in sides[1:]:
         other = side.figures["ops"]
@@ -196,7 +198,7 @@ def _notes(sides: Sequence[Side], firsts: Sequence[RunDetails]) -> Iterator[str]
 
 
 def tables(found: Comparison) -> Iterator[Table]:
-    """Yield what is said of runs side by side; the verdict is the last."""
+    """Yield the lines of a comparison; the verdict is the last."""
     names = tuple(side.name for side in found.sides)
     yield Table(("", *names), tuple(_figures(found.sides)), title="What they reached")
     phases = dict.fromkeys(

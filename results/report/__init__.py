@@ -1,1 +1,1 @@
-"""The report of a run: its content, its page and its plots."""
+"""Report of a run: its content, page and plots."""

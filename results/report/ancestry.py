@@ -1,8 +1,8 @@
-"""Which architecture grew from which, laid out one a row with lines between them.
+"""Layout of the architectures' family tree, one architecture per row, with connecting lines.
 
 Each row has a lane. The child with the most descendants continues its parent's lane and comes
-last; every other child opens the lane to the right. A lane is thus opened only beside a subtree
-at least as large, and n architectures need at most log2(n) + 1 lanes, however deep they grew.
+last; every other child opens the next lane to the right. A lane is opened only beside a subtree
+at least as large, so n architectures need at most log2(n) + 1 lanes at any depth.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from aiperf_hpc.results.report.parts import TrialReport
 
 @dataclass(slots=True)
 class Architecture:
-    """A graph, the trials that trained it, and the architectures that grew from it."""
+    """A graph, its trials, and the architectures derived from it."""
 
     graph: str
     parent: str | None
-    """The graph that it grew from."""
+    """Parent graph."""
     grown_by: str
     trials: list[TrialReport] = field(default_factory=list)
     children: list[str] = field(default_factory=list)
 
     @property
     def grown_from(self) -> str | None:
-        """The trial whose weights it inherited first."""
+        """Trial whose weights it inherited first."""
         return self.trials[0].parent if self.parent is not None else None
 
     def quality(self, measure: Measure) -> float | None:
-        """Return the best that a trial of it reached."""
+        """Return the best quality of its trials."""
         reached = [t.best_quality for t in self.trials if t.best_quality is not None]
         return max(reached, key=measure.objective_value, default=None)
 
     @property
     def operations(self) -> int:
-        """Operations of one training sample."""
+        """Operations per training sample."""
         return self.trials[0].train_operations
 
 
 class Line(NamedTuple):
-    """A line through a row, in one lane: whether its upper and lower half are emphasised."""
+    """A line through a row in one lane, with flags to emphasize its upper and lower half."""
 
     lane: int
     upper: bool
@@ -52,19 +52,20 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One architecture and the lines to draw beside it."""
+    """One architecture with the lines of its row."""
 
     architecture: Architecture
     lane: int
     through: tuple[Line, ...]
-    """Lines of ancestors that have children further down."""
+    """Lines of ancestors with children in later rows."""
     branches: bool
-    """Whether it hangs on the lane to its left; otherwise on its own, unless it is a root."""
+    """Whether it branches from the lane to its left; otherwise it continues its own lane or is a
+    root."""
     root: bool
     continues: bool
-    """Whether it has children, so that a line leaves downwards."""
+    """Whether it has children, which need a line downwards."""
     emphasised: bool
-    """Whether the best architecture is this one or grew from it."""
+    """Whether it is the best architecture or one of its ancestors."""
     continues_emphasised: bool
 
 
@@ -87,17 +88,17 @@ def lineage(trials: Iterable[TrialReport]) -> dict[str, Architecture]:
 
 
 def rows(trials: Sequence[TrialReport], best: str | None) -> list[Row]:
-    """Return the architectures parents first, each subtree together.
+    """Return the architectures in depth-first order, parents first.
 
     Args:
-        trials: in order of their start.
-        best: the hash of the graph whose line of descent is emphasised.
+        trials: trials in order of their start.
+        best: hash of the graph whose line of descent is emphasized.
     """
     known = lineage(trials)
     sizes = _sizes(known)
     path = _path(known, best)
     found: list[Row] = []
-    # Each entry: graph, lane, the lines beside it, whether it branches.
+    # Each entry: graph, lane, lines of the row, whether it branches.
     stack: list[tuple[str, int, tuple[Line, ...], bool]] = [
         (a.graph, 0, (), False) for a in reversed(known.values()) if a.parent is None
     ]
@@ -129,7 +130,7 @@ def rows(trials: Sequence[TrialReport], best: str | None) -> list[Row]:
 
 
 def _in_a_circle(architecture: Architecture, known: dict[str, Architecture]) -> bool:
-    """Return whether its parents lead back to it, as damaged records could say."""
+    """Return whether it is its own ancestor, which damaged records could state."""
     seen: set[str] = set()
     parent = architecture.parent
     while parent is not None and parent not in seen:
@@ -141,7 +142,7 @@ def _in_a_circle(architecture: Architecture, known: dict[str, Architecture]) -> 
 
 
 def _sizes(known: dict[str, Architecture]) -> dict[str, int]:
-    """Return how many architectures each subtree has."""
+    """Return the number of architectures in each subtree."""
     sizes: dict[str, int] = {}
     stack = [a.graph for a in known.values() if a.parent is None]
     while stack:
@@ -156,7 +157,7 @@ def _sizes(known: dict[str, Architecture]) -> dict[str, int]:
 
 
 def _path(known: dict[str, Architecture], best: str | None) -> set[str]:
-    """Return the best architecture and everything that it grew from."""
+    """Return the best architecture and all its ancestors."""
     path: set[str] = set()
     while best is not None and best in known:
         path.add(best)

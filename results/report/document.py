@@ -1,8 +1,8 @@
-"""The report of a run as typed data: what ``report.json`` holds and ``report.html`` shows.
+"""Report of a run as typed data, stored in ``report.json`` and shown by ``report.html``.
 
-Everything in it is computed from the run directory alone, at the run's end or, while it lasts,
-at its last record. No clock of the machine that makes it goes in, so that the same records
-always give the same report.
+The report is computed only from the run directory, at the run's end or, before it, at the last
+record. It does not depend on the current time, so equal records always give an equal
+report.
 """
 
 from __future__ import annotations
@@ -61,96 +61,97 @@ from aiperf_hpc.trial import DatasetInfo, Value
 
 
 class Report(Value):
-    """A run, from its own records."""
+    """Report of a run, from its records."""
 
     schema_version: Literal[2] = 2
     run_id: str
-    """The run's identifier, which no other run has."""
+    """Unique identifier of the run."""
     name: str
-    """The run's name, of the folder that it was started in."""
+    """Name of the run, from the folder that it was started in."""
     final: bool
-    """Whether the run has ended; while it lasts, the numbers are those at its last record."""
+    """Whether the run has ended; before its end, the numbers are valid at its last record."""
     division: Division | None = None
-    """The division in which the run is official; None where it is so in none, and in reports of
-    versions without divisions."""
+    """Division in which the run is official; None if in none, and in reports of versions without
+    divisions."""
     asked_division: Division | None = None
-    """The division that it was to be official in, where one was requested."""
+    """Requested division, if any."""
     declared: tuple[DeclaredSetting, ...] = ()
-    """The settings that are not as the closed division fixes them."""
+    """Settings that deviate from the closed division."""
     not_closed: tuple[Broken, ...] = ()
-    """Why it is not official in the closed division, where another one was requested."""
+    """Reasons why it is not official in the closed division, if another one was requested."""
     valid: bool
     invalid: tuple[Broken, ...]
     rules: tuple[RuleReport, ...] = ()
-    """Every rule, kept or not; none in reports of versions that stated only what is not kept."""
+    """Outcome of every rule; none in reports of versions that stated only violated rules."""
     started: str | None
     until: str | None
-    """The end of the run or, while it lasts, its last record."""
+    """End of the run or, before it, its last record."""
     end_reason: str
     nodes_requested: int
-    """The number of nodes that the user requested."""
+    """Number of nodes that the user requested."""
     resources: Resources
-    """Its replicas, hosts and accelerators; of reports of version 1, its replicas alone."""
+    """Numbers of replicas, hosts and accelerators; only of replicas in reports of version 1."""
     hours: float
-    """The hours that were requested; ``score.elapsed_seconds`` is what it took."""
+    """The hours that were requested; ``score.elapsed_seconds`` is the actual duration."""
     launcher: str
     command: str = ""
-    """The command that started it, as it was typed; empty where that was not recorded."""
+    """Command line that started the run; empty if it was not recorded."""
     measure: str = ACCURACY.name
-    """The name of the run's measure of quality."""
+    """Name of the run's quality measure."""
     score: ScoreStatus
     baseline: BaselineStatus | None = None
-    """What a predictor reaches that has learnt nothing; None where a network was searched for, and
-    in reports of versions that did not measure it."""
+    """Baseline quality of a constant predictor; None in runs with a search, and in reports of
+    versions that did not measure it."""
     without_error: str = ""
-    """Why there is no error, and so no regulated score; empty where there is."""
+    """Reason why there is no error and no regulated score; empty if there is one."""
     series: tuple[ScoreStatus, ...]
-    """The score at every interval, and at the end."""
+    """Score at every interval and at the end."""
     interval_hours: float
     operations: OperationSplit
     best: GraphReport | None
     time: TimeSplit
-    """Where the time of all replicas together went."""
+    """Time split summed over all replicas."""
     network_wait: NetworkWait | None = None
-    """How long accelerators waited for a network; None in runs without accelerators."""
+    """Time that accelerators waited for a network; None in runs without accelerators."""
     trainings: tuple[TrainingTime, ...] = ()
-    """Where nothing was searched for: the time of each training that came to its end."""
+    """Time of each completed training in a run without a search."""
     models: ModelsStatus | None = None
-    """Where nothing was searched for: how many models were trained at once, and a minute."""
+    """Models of a run without a search: concurrent models and models per minute."""
     step: StepSplit | None = None
-    """Where the time of a training step went; None where replicas have one rank."""
+    """Time split of a training step; None if replicas have one rank."""
     replicas: tuple[ReplicaReport, ...]
     trials: tuple[TrialReport, ...]
     trials_by_state: dict[str, int]
     search: SearchReplay
-    """What the search expected of its candidates, and their outcome."""
+    """Predictions of the search for its candidates, and their outcome."""
     restarts: tuple[Restart, ...]
-    """The restarts in order of time; the clock never stopped."""
+    """Restarts in chronological order; the clock continued during each."""
     clock: ClockStatus | None = None
-    """How long its nodes were waited for; None where its clock started with it."""
+    """Waiting times for nodes; None if the clock started with the run."""
     telemetry: TelemetryReport | None = None
-    """What its nodes did and drew; None in reports of versions that did not record it."""
+    """Utilization, traffic and power of its nodes; None in reports of versions that did not record
+    it."""
     witnesses: tuple[WitnessStatus, ...] = ()
-    """Who outside was asked to see the run go on."""
+    """Witnesses and time-stamp authorities of the run."""
     storage: tuple[StorageReport, ...] = ()
-    """The primary and the replicas that waited for storage."""
+    """Waits for storage of the primary and of replicas."""
     datasets: tuple[DatasetInfo, ...]
     versions: dict[str, str]
     commit: str | None
     config: RunConfig
     system: MachineSummary | None = None
-    """The machine, as its processes reported it; None in runs of older versions."""
+    """System description from the reports of its processes; None in runs of older versions."""
     problems: Problems
     elasticity: ElasticityStatus | None = None
-    """Nodes that came and went; None where the run had those that it began with."""
+    """Changes of the number of nodes; None if it was constant."""
     kinds: tuple[KindStatus, ...] = ()
-    """What each kind of node contributed; none where all nodes were alike."""
+    """Contribution of each kind of node; none if all nodes were alike."""
     scaling: Scaling | None = None
-    """The run among others of other sizes, where they were named; not from its records."""
+    """Comparison with runs of other sizes, if such were given; not from the records of this run."""
 
     @property
     def best_quality(self) -> float | None:
-        """The best quality that an evaluation observed."""
+        """Best quality that an evaluation observed."""
         return None if self.best is None else self.best.quality
 
     @property
@@ -159,7 +160,7 @@ class Report(Value):
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """The names of the violated rules."""
+        """Names of the violated rules."""
         return tuple(dict.fromkeys(each.rule for each in self.invalid))
 
     @model_validator(mode="before")
@@ -169,13 +170,13 @@ class Report(Value):
 
 
 def as_of_now(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a report.json as this version would write it; one of this version as it is.
+    """Return a report.json converted to the format of this version.
 
-    Before runs had measures, every report was of accuracies, of a dataset of labelled images.
+    Reports of versions without measures are on accuracies of a dataset of labeled images.
     Version 1 had neither names nor ``resources``.
 
     Raises:
-        ValueError: its configuration or a dataset is none.
+        ValueError: its configuration or a dataset is invalid.
     """
     if "nodes" in document:
         named: dict[str, Any] = {
@@ -209,12 +210,12 @@ def _row_of_now(row: object) -> object:
 
 
 def make_report(view: RunView) -> Report:
-    """Return the report of what ``view`` has read.
+    """Return the report of the records that ``view`` has read.
 
     Raises:
-        GraphError: a trained graph is lost and cannot be grown again, so that its operations
+        GraphError: a trained graph is lost and cannot be regrown, so that its operations
             cannot be counted.
-        AIPerfError: the graphs count other operations than the trials recorded.
+        AIPerfError: operations of the graphs differ from those that the trials recorded.
     """
     history, manifest = view.history, view.manifest
     end = view.until

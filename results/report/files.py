@@ -1,4 +1,4 @@
-"""The files of a run's directory with their SHA-256, and the bytes of its report."""
+"""Files of a run directory with their SHA-256, and the bytes of its report."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ OUTSIDE = ("report/manifest.json", "report/manifest.json.sig")
 """The files of a run that its manifest does not name: itself and the signature of its bytes, which
 are made of it. ``aiperf verify`` checks each by itself."""
 MOST_AT_ONCE = 16
-"""Files that are read and hashed at once, at most: one for each core, for neither reading nor
-hashing holds the interpreter."""
+"""Maximum number of files that are read and hashed concurrently: one per core, because reading and
+hashing release the GIL."""
 PIECE = 2**20
-"""Bytes of a file that are in memory at once."""
+"""Maximum number of bytes of a file in memory."""
 
 
 class HashedFile(Value):
     """A file of a run, or its first bytes."""
 
     path: str
-    """The file's path below the run directory."""
+    """Path of the file, relative to the run directory."""
     bytes: Annotated[int, Field(ge=0)]
     sha256: str
     """SHA-256 of the first ``bytes`` bytes, in hexadecimal."""
 
 
 class Listing(Value):
-    """What is in a run's directory, by paths below it."""
+    """Content of a run directory, by relative paths."""
 
     files: tuple[str, ...]
-    """The regular files, sorted, but for those that are ``OUTSIDE``."""
+    """Regular files, sorted, without those in ``OUTSIDE``."""
     others: tuple[str, ...]
-    """What is neither a folder nor a regular file of this directory, or has no text as its name."""
+    """Entries that are neither folders nor regular files, or whose name is not valid text."""
 
 
 def hashed_file(path: str, content: bytes) -> HashedFile:
@@ -50,7 +50,7 @@ def hashed_file(path: str, content: bytes) -> HashedFile:
 
 
 def list_files(root: Path) -> Listing:
-    """Return what is in a run's directory. Links are not followed. Raises OSError."""
+    """Return the content of a run directory without following links. Raises OSError."""
     files, others, folders = list[str](), list[str](), [""]
     while folders:
         folder = folders.pop()
@@ -71,8 +71,8 @@ def list_files(root: Path) -> Listing:
 def hash_beginnings(
     root: Path, lengths: Mapping[str, int | None]
 ) -> dict[str, HashedFile | OSError]:
-    """Return the hash of the first bytes of files, or of all where a length is None; or why a file
-    cannot be read. Paths are those below ``root``."""
+    """Return the hash of the first bytes of files (all bytes if the length is None), or why a file
+    cannot be read. Paths are relative to ``root``."""
     at_once = min(MOST_AT_ONCE, len(os.sched_getaffinity(0)))
     with ThreadPoolExecutor(at_once) as pool:
         found = pool.map(lambda each: _hashed(root, *each), lengths.items())
@@ -106,19 +106,19 @@ def _is_text(path: str) -> bool:
 
 
 MOST_REPORT_BYTES = 256 * 2**20
-"""The largest report.json: that of 512 replicas for a day, 12.6 million records, has 14 MB."""
+"""Maximum size of report.json; 512 replicas for a day (12.6 million records) need 14 MB."""
 
 
 def report_bytes(paths: RunPaths) -> bytes:
-    """Return the bytes of a run's report. Raises OSError when there is none that can be read."""
+    """Return the bytes of a run's report. Raises OSError if there is no readable one."""
     return bytes_inside(paths.root, paths.report_json, MOST_REPORT_BYTES)
 
 
 def report_document(paths: RunPaths) -> Any:  # noqa: ANN401 -- whatever was written
-    """Return what a run's report states.
+    """Return the parsed report of a run.
 
     Raises:
-        OSError: there is none that can be read.
-        ValueError: it is damaged.
+        OSError: there is no readable report.
+        ValueError: the report is damaged.
     """
     return parsed_json(report_bytes(paths))

@@ -1,4 +1,4 @@
-"""The report as one page of HTML that needs no other file, no network and no script."""
+"""Report as a self-contained HTML page without other files, network access and scripts."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ MOST_ROWS = 1000
 MOST_POINTS = 60
 MOST_CANDIDATES = 200
 MOST_JOURNALS = 100
-"""How many replicas, rows, points, candidates and links to journals the page shows; ``report.json``
-has all but the last."""
+"""Maximum numbers of replicas, rows, points, candidates and journal links on the page;
+``report.json`` has all of them, except the links."""
 
 LEAST_BAR = 0.5
-"""Percent of the elapsed time below which neighbouring trials are drawn as one: three pixels, where
-the time line is narrowest, of which the edge takes one or two."""
+"""Percent of the elapsed time below which neighboring trials are merged: three pixels on the
+narrowest timeline, of which the edge uses one or two."""
 
 BARS = {
     "building": "building",
@@ -59,23 +59,23 @@ BARS = {
     "training": "not ended",
     "several": "several trials",
 }
-"""What the bars of the timeline mean, by their classes in the style sheet."""
+"""Meaning of the timeline's bars, by their CSS classes."""
 
 TIME_ORDER = (
     str(TimePhase.TRAIN),
     str(TimePhase.EVALUATE),
     *(p for p in PHASES if p not in (TimePhase.TRAIN, TimePhase.EVALUATE)),
 )
-"""The phases in the page's order: what the machine is there for comes first."""
+"""Phases in the page's order, productive ones first."""
 
 
 def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str] = ()) -> str:
-    """Return the page: one file that needs no other, and no script.
+    """Return the page as one self-contained file without scripts.
 
     Args:
-        document: what to show.
-        fine: the score at times close together, for the curves.
-        journals: the paths of the run's journals below its folder.
+        document: report to show.
+        fine: score at closely spaced times, for the curves.
+        journals: paths of the run's journals, relative to its folder.
     """
     best = document.best.graph if document.best else None
     measure = MEASURES[document.measure]
@@ -129,7 +129,7 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Qualities to places on the colour scale; it spans what the run's trials reached."""
+    """Mapping of qualities to the color scale, which spans the qualities of the run's trials."""
 
     measure: Measure
     worst: float
@@ -147,7 +147,7 @@ class _Scale:
 
     @property
     def steps(self) -> list[tuple[str, str]]:
-        """Colours for the legend, from the worst to the best, with their quality."""
+        """Colors of the legend, from the worst to the best, with their quality."""
         span = self.best - self.worst
         values = [self.worst + span * i / 4 for i in range(5)] if span else [self.best]
         return [(self.colour(value), self._words(value)) for value in values]
@@ -160,40 +160,40 @@ class _Scale:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A stretch of the time line, in percent of the elapsed time: of a trial, or of several."""
+    """A bar of the timeline for one or several trials, in percent of the elapsed time."""
 
     start: float
     width: float
     kind: str
-    """The class in the style sheet, one of ``BARS``."""
+    """CSS class, one of ``BARS``."""
     words: str
     trials: int = 1
-    """How many trials it stands for."""
+    """Number of trials that it represents."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundMark:
-    """Where a round begins, in percent of the elapsed time."""
+    """Start of a round in percent of the elapsed time."""
 
     place: float
     label: str
-    """The trial's number; empty where there is no room for it."""
+    """Number of the round; empty if there is no room for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The trials of one replica on the time line."""
+    """Trials of one replica on the timeline."""
 
     replica: str
     bars: list[Bar]
     edges: list[float]
-    """Where a trial, or what is drawn of several as one, begins: in percent."""
+    """Start of a bar, in percent of the elapsed time."""
     rounds: list[RoundMark]
     words: str
 
     @property
     def together(self) -> int:
-        """How many of the trials are not drawn apart."""
+        """Number of trials that are merged with others."""
         return sum(bar.trials for bar in self.bars if bar.trials > 1)
 
 
@@ -213,13 +213,13 @@ def _lane(name: str, document: Report) -> Lane:
 
 
 def _legend(lanes: Sequence[Lane]) -> list[tuple[str, str]]:
-    """Return the kinds of bars that are drawn, and what each means."""
+    """Return the kinds of drawn bars with their meaning."""
     drawn = {bar.kind for lane in lanes for bar in lane.bars}
     return [(kind, meaning) for kind, meaning in BARS.items() if kind in drawn]
 
 
 def _groups(trials: Sequence[TrialReport], elapsed: float) -> list[list[TrialReport]]:
-    """Return trials that follow one another, those together that are too short to be told apart."""
+    """Return consecutive trials, with those grouped that are too short to be distinguishable."""
     least = LEAST_BAR / 100.0 * elapsed
     groups: list[list[TrialReport]] = []
     for trial in trials:
@@ -232,7 +232,7 @@ def _groups(trials: Sequence[TrialReport], elapsed: float) -> list[list[TrialRep
 
 
 def _is_short(group: Sequence[TrialReport], least: float) -> bool:
-    """Return whether all of a group are short, so that one more may be drawn with them."""
+    """Return whether all trials of a group are short, so that another may be merged with them."""
     return all(trial.seconds < least for trial in group) and (
         group[-1].started_seconds - group[0].started_seconds < least
     )
@@ -267,7 +267,7 @@ def _states(trials: Sequence[TrialReport]) -> str:
 
 
 def _round_marks(trials: Sequence[TrialReport], elapsed: float) -> list[RoundMark]:
-    """Return where rounds begin; a number that has no room before the next one is left out."""
+    """Return the starts of rounds; a number without room before the next one is omitted."""
     first: dict[int, float] = {}
     for trial in trials:
         first.setdefault(trial.round, min(100.0, 100.0 * trial.started_seconds / elapsed))
@@ -279,7 +279,7 @@ def _round_marks(trials: Sequence[TrialReport], elapsed: float) -> list[RoundMar
 
 
 def _room(number: int) -> float:
-    """Return the percents of the time line that a round's number takes."""
+    """Return the width of a round's number in percent of the timeline."""
     return 0.7 + 1.1 * len(str(number))
 
 
@@ -290,7 +290,7 @@ def _bar(start: float, stop: float, elapsed: float, kind: str, text: str, trials
 
 
 def _ticks(elapsed: float) -> list[tuple[float, str]]:
-    """Return round times to mark on the time line, with their place in percent."""
+    """Return round times to mark on the timeline, with their position in percent."""
     if elapsed <= 0:
         return []
     steps = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14_400, 43_200, 86_400)
@@ -299,7 +299,7 @@ def _ticks(elapsed: float) -> list[tuple[float, str]]:
 
 
 def _clock(seconds: int) -> str:
-    """Return whole seconds as an axis has them: ``1:02:03``."""
+    """Return whole seconds as an axis label: ``1:02:03``."""
     hours, rest = divmod(seconds, 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}"
 
@@ -326,8 +326,8 @@ def _kept(trials: Sequence[TrialReport], measure: Measure) -> list[TrialReport]:
 
 
 def _points(series: Sequence[ScoreStatus]) -> list[tuple[ScoreStatus, float]]:
-    """Return evenly chosen points of the score, the last one among them, each with the operations
-    a second of its interval alone."""
+    """Return evenly selected points of the score, including the last, each with the operations per
+    second of its interval only."""
     step = max(1, -(-len(series) // MOST_POINTS))
     points = list(zip(series, interval_ops(series), strict=True))
     return points[(len(points) - 1) % step :: step]
@@ -335,7 +335,7 @@ def _points(series: Sequence[ScoreStatus]) -> list[tuple[ScoreStatus, float]]:
 
 @dataclass(frozen=True, slots=True)
 class MachineGroup:
-    """Replicas on machines that differ in no more than their name and the cores given."""
+    """Replicas on hosts that differ only in their name and the assigned cores."""
 
     machine: Machine
     cores: int

@@ -1,4 +1,4 @@
-"""What did not go smoothly in a run: restarts, waits for storage, and problems of its records."""
+"""Incidents of a run: restarts, waits for storage, and problems of its records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiperf_hpc.trial import Value
 
 
 class Restart(Value):
-    """A primary or a replica that was started again."""
+    """A restart of the primary or a replica."""
 
     at_seconds: float
     """Seconds from the run's start."""
@@ -20,48 +20,48 @@ class Restart(Value):
 
 
 class StorageWait(Value):
-    """A time in which storage that was full or away was waited for."""
+    """A wait for full or unavailable storage."""
 
     began_seconds: float
     """Seconds from the run's start."""
     seconds: float
     reason: str
-    """What could not be done, and what storage answered."""
+    """Failed operation and the error of the storage."""
 
 
 class StorageReport(Value):
-    """How long the primary or a replica waited for storage, and when."""
+    """Waits of the primary or a replica for storage."""
 
     who: str
     seconds: float
     waits: tuple[StorageWait, ...]
-    """The replica's waits in order of time; none in a run of a version that recorded their sum
-    alone."""
+    """Waits of the replica in chronological order; none in runs of versions that recorded only
+    their sum."""
 
 
 class Problems(Value):
-    """What is not as it should be in the run's records."""
+    """Problems of the run's records."""
 
     journals: tuple[str, ...]
-    """Lines that are no records in their place. Each makes the run invalid."""
+    """Malformed or out-of-order records. Each makes the run invalid."""
     torn: tuple[str, ...]
     """Journals that end in an unfinished line."""
     set_aside: tuple[str, ...]
     """Files of torn lines that a restarted writer moved out of its journal."""
     search: tuple[str, ...]
-    """Candidates that could not be made or loaded."""
+    """Candidates that could not be generated or loaded."""
     clock: tuple[str, ...]
-    """Times that do not fit the run's."""
+    """Timestamps inconsistent with the run's."""
     files: tuple[str, ...] = ()
-    """Files that were damaged or gone, and what was done without them."""
+    """Damaged or missing files, and their handling."""
     compiler: tuple[str, ...] = ()
-    """Networks that the process that compiles ahead did not compile."""
+    """Networks that the ahead-of-time compiler process did not compile."""
     idle: tuple[str, ...] = ()
-    """Accelerators that no rank computed on."""
+    """Accelerators that no rank used."""
 
 
 def restarts_of(view: RunView) -> tuple[Restart, ...]:
-    """Return every start of the primary or of a replica but its first, in order of time."""
+    """Return every restart of the primary or a replica, in chronological order."""
     history = view.history
     start = history.origin_utc or 0.0
     found = [
@@ -81,7 +81,7 @@ def restarts_of(view: RunView) -> tuple[Restart, ...]:
 
 
 def storage_report(view: RunView, status: StorageStatus) -> StorageReport:
-    """Return when and for how long one writer waited for storage."""
+    """Return the waits of one writer for storage."""
     start = view.history.origin_utc or 0.0
     waits = [wait for who, wait in view.history.storage_waits if who == status.who]
     return StorageReport(
@@ -95,7 +95,7 @@ def storage_report(view: RunView, status: StorageStatus) -> StorageReport:
 
 
 def problems_of(view: RunView, end: float, elapsed: float) -> Problems:
-    """Return what is wrong in the records of a run that ended, or was read to, ``end``."""
+    """Return the problems of the records of a run that ended at, or was read until, ``end``."""
     history, root = view.history, view.paths.root
     set_aside = (*root.glob("primary/*.torn-*"), *root.glob("replicas/*/*/*.torn-*"))
     return Problems(

@@ -1,8 +1,8 @@
-"""``result_0.txt``: a run as a result log of MLPerf, one line an event.
+"""``result_0.txt``: a run as an MLPerf result log, one line per event.
 
-One log is one training in MLPerf's sense, here the whole run: from its start to its end, and each
-evaluation that was better than all before, over all trials. What cannot apply is not claimed: the
-benchmark is none of MLPerf's, caches are not cleared, and nothing is left out of the time.
+A log is one training in MLPerf's sense. Here that is the whole run, from start to end, with each
+evaluation over all trials that was better than all previous. Inapplicable keys are not claimed:
+the benchmark is not MLPerf's, caches are not cleared, and no time is excluded.
 [mlcommons/logging: mlperf_logging/mllog, compliance_checker/mlp_parser]
 """
 
@@ -22,30 +22,30 @@ from aiperf_hpc.system.site import SiteDescription
 MARK = ":::MLLOG "
 BENCHMARK = "aiperf_{workload}"
 UNSAID = "SUBMISSION_{}_PLACEHOLDER"
-"""MLPerf's own stand-in for what nobody said."""
+"""MLPerf's placeholder for unknown values."""
 STATUSES = {
     "Available on-premise": "onprem",
     "Available cloud": "cloud",
     "Preview": "preview",
 }
-"""MLPerf's words for the availability of systems, by those of its descriptions of systems; what is
-neither is research."""
+"""MLPerf's log values for the availability of systems, by those of its system descriptions; all
+others are research."""
 START, END, POINT = "INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"
 Metadata = dict[str, object]
 
 
 class Course(NamedTuple):
-    """How a run's best quality grew."""
+    """Progress of a run's best quality."""
 
     best: tuple[tuple[int, Evaluation], ...]
-    """Each evaluation that was better than all before, and how many epochs all trials together had
-    completed by then."""
+    """Each evaluation that was better than all previous ones, with the number of epochs completed
+    by all trials at that time."""
     epochs: int
-    """The epochs that all trials together completed."""
+    """Total number of epochs completed by all trials."""
 
 
 def course_of(view: RunView, end: float) -> Course:
-    """Return how the best quality of a run grew until ``end``, UTC seconds."""
+    """Return the progress of a run's best quality until ``end`` (UTC seconds)."""
     trials = view.history.trials.values()
     found = [each for trial in trials for each in trial.evaluations if each.utc <= end]
     best: list[tuple[int, Evaluation]] = []
@@ -56,7 +56,8 @@ def course_of(view: RunView, end: float) -> Course:
 
 
 def mllog_text(view: RunView, document: Report) -> str:
-    """Return the log of what ``view`` has read; one that has not ended has no end either."""
+    """Return the log of the records that ``view`` has read, without an end event before the run's
+    end."""
     start, end = view.history.start_utc, view.until
     if start is None:
         return "".join(event_line(0.0, POINT, key, value) for key, value in _settings(document))
@@ -82,9 +83,9 @@ def _lines(document: Report, start: float, end: float, course: Course) -> Iterat
 
 
 def _nodes(document: Report) -> Iterator[tuple[str, object]]:
-    """Yield how many nodes there were: hosts, where nodes were shares of their accelerators.
+    """Yield the number of nodes: of hosts, if a node was a part of a host's accelerators.
 
-    Who reads it multiplies it by the accelerators of one.
+    Readers multiply it by the number of accelerators per node.
     """
     machine = document.system
     if machine is None or not machine.nodes:
@@ -96,7 +97,7 @@ def _nodes(document: Report) -> Iterator[tuple[str, object]]:
 
 
 def _settings(document: Report) -> Iterator[tuple[str, object]]:
-    """Yield what the run was, by MLPerf's keys; the score has keys of our own."""
+    """Yield the run's properties by MLPerf's keys; the score has keys of this benchmark."""
     config = document.config
     site = (document.system.site if document.system else None) or SiteDescription()
     data = document.datasets[0] if document.datasets else None

@@ -1,4 +1,4 @@
-"""The parts of a report: rules, trials, replicas, and what operations its score is made of."""
+"""Parts of a report: rules, trials, replicas, and the operations of its score."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aiperf_hpc.trial import Hyperparameters, Machine, Value
 
 
 class Broken(Value):
-    """A rule that the run does not keep, and how."""
+    """A violated rule, with the reason."""
 
     rule: str
     reason: str
@@ -30,13 +30,13 @@ class Broken(Value):
 
 
 class DeclaredSetting(Value):
-    """A setting that is not as the closed division fixes it."""
+    """A setting that deviates from the closed division."""
 
     key: str
-    """Dotted, as for ``--set``."""
+    """Dotted key, as for ``--set``."""
     value: Any
     closed: Any
-    """What the closed division fixes."""
+    """Value fixed by the closed division."""
 
     @classmethod
     def of(cls, declared: Declared) -> DeclaredSetting:
@@ -47,16 +47,16 @@ class DeclaredSetting(Value):
 
 
 class RuleReport(Value):
-    """One rule, kept or not."""
+    """Outcome of one rule."""
 
     rule: str
     value: str
-    """What the run has."""
+    """Actual value of the run."""
     limit: str
-    """What is required."""
+    """Required value."""
     passed: bool
     reasons: tuple[str, ...]
-    """Why it is not kept; empty where it is."""
+    """Reason for the violation; empty if the rule is satisfied."""
 
     @classmethod
     def of(cls, result: RuleResult) -> RuleReport:
@@ -70,7 +70,7 @@ class RuleReport(Value):
 
 
 class TrialReport(TrialStatus):
-    """One trial, with what it was credited."""
+    """One trial, with its credited operations."""
 
     operations: int
     """Operations credited until the report's time, from the counts of its graph."""
@@ -78,13 +78,12 @@ class TrialReport(TrialStatus):
     """Seconds from the run's start to its first step; None for a trial whose graph was never
     ready."""
     grown_by: str
-    """The morphisms in words; empty for the initial graph."""
+    """Descriptions of its morphisms; empty for the initial graph."""
     hyperparameters: Hyperparameters
     first_epoch: int = 1
-    """Its first epoch: a later one where it resumes an interrupted trial."""
+    """First epoch of the trial, larger than 1 if it resumes an interrupted trial."""
     qualities: tuple[float, ...] = ()
-    """The quality of each complete evaluation, one an epoch; none in reports of earlier
-    versions."""
+    """Quality of each complete evaluation, one per epoch; none in reports of earlier versions."""
     notes: tuple[str, ...]
 
 
@@ -95,14 +94,14 @@ class ReplicaReport(Value):
     state: str
     trials: int
     rounds: int
-    """The highest round that it reached."""
+    """Highest round of the replica."""
     engine: str | None
     machine: Machine | None
     time: TimeSplit
 
 
 def replica_rows(view: RunView, status: RunStatus, elapsed: float) -> tuple[ReplicaReport, ...]:
-    """Return every replica, and where its part of the elapsed seconds went."""
+    """Return every replica with its time split."""
     return tuple(
         _replica_row(view.history.replicas[each.id], each, status.rounds[each.id], elapsed)
         for each in status.replicas
@@ -122,7 +121,7 @@ def _replica_row(
 
 
 def trial_rows(view: RunView, end: float) -> tuple[TrialReport, ...]:
-    """Return every trial in order of its start, with what it was credited until ``end``."""
+    """Return every trial in order of its start, with the operations credited until ``end``."""
     trials, start = view.history.trials, view.history.origin_utc
     return tuple(
         _trial(status, trials[status.id], _credited(view, status), start, end)
@@ -131,7 +130,8 @@ def trial_rows(view: RunView, end: float) -> tuple[TrialReport, ...]:
 
 
 def _credited(view: RunView, status: TrialStatus) -> int:
-    """Return what a trial is credited; a graph without a sample need not be there."""
+    """Return the credited operations of a trial; graphs of trials without samples may be
+    missing."""
     train, validation = status.train_samples, status.validation_samples
     if not train and not validation:
         return 0
@@ -178,14 +178,14 @@ class OperationSplit(Value):
 
 
 class GraphReport(Value):
-    """The best graph and its operations for one sample."""
+    """Best graph and its operations per sample."""
 
     trial: str
     graph: str
     accuracy: float | None
-    """The best accuracy; None where the run has another measure."""
+    """Best accuracy; None if the run has another measure."""
     quality: float | None = None
-    """The best quality by the run's measure."""
+    """Best quality in the run's measure."""
     epoch: int
     parameters: int
     depth: int
@@ -195,7 +195,7 @@ class GraphReport(Value):
 
 
 def split_operations(view: RunView, end: float) -> OperationSplit:
-    """Return the split of the score's operations: the same records, the same counts."""
+    """Return the split of the score's operations, from the same records and counts."""
     history = view.history
     train: Counter[str] = Counter()
     validation: Counter[str] = Counter()
@@ -203,7 +203,7 @@ def split_operations(view: RunView, end: float) -> OperationSplit:
     for name in history.executions.trials:
         trial, after = history.trials[name], late.get(name, (0, 0))
         own = trial.train_samples - after[0], trial.validation_samples - after[1]
-        if any(own):  # Of no other one need the graph be there.
+        if any(own):  # The graphs of other trials may be missing.
             train[trial.started.graph] += own[0]
             validation[trial.started.graph] += own[1]
     training_forward = sum(n * view.counts[graph].forward for graph, n in train.items())

@@ -1,7 +1,7 @@
-"""The manifest of a report: the SHA-256 of every file of the run, so that any change can be seen.
+"""Manifest of a report: the SHA-256 of every file of the run, to detect any change.
 
-While a run lasts, its report's manifest names what the report was made from. Once the run has
-ended it names all that is in the run's directory, each file to its last byte.
+Before the end of a run, its report's manifest names the sources of the report. After the run has
+ended, it covers all files in the run directory completely.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from aiperf_hpc.untrusted.bounds import first_fault
 from aiperf_hpc.untrusted.files import bytes_inside, open_inside, parsed_json
 
 LIBRARIES = ("jinja2", "matplotlib", "numpy", "pydantic")
-"""What draws the plots and formats numbers."""
+"""Software that affects plots and number formats."""
 OURS = "aiperf-hpc"
 
 
 @cache
 def report_software() -> dict[str, str]:
-    """Return the versions of what makes reports here."""
+    """Return the versions of the report software in this environment."""
     return {
         OURS: __version__,
         "commit": source_commit() or "unknown",
@@ -51,7 +51,7 @@ def report_software() -> dict[str, str]:
 
 
 def software_difference(made_by: Mapping[str, str]) -> str | None:
-    """Return the first difference of a report's software from the one here; None if equal."""
+    """Return the first difference between a report's software and this environment, or None."""
     here = report_software()
     for name in {**here, **made_by}:
         if made_by.get(name) != here.get(name):
@@ -60,20 +60,21 @@ def software_difference(made_by: Mapping[str, str]) -> str | None:
 
 
 LOG = "output.log"
-"""The name of what processes print, and a scheduler after they have ended: no record."""
+"""Suffix of log files with output of processes and schedulers, which are not records."""
 EARLIER = 1
-"""The version of manifests that name what a report was made from and no other file."""
+"""Version of manifests that contain only the sources of a report."""
 
 
 class ReportManifest(Value):
-    """The files of a run, so that anyone can tell whether it has changed since."""
+    """Manifest of a run's files, to detect later changes."""
 
     schema_version: Literal[1, 2] = 2
     run_id: str
     final: bool
-    """Whether the run has ended, so that every file of it is named."""
+    """Whether the run has ended, so that the manifest covers all its files."""
     made_by: dict[str, str] = {}
-    """The versions of what made the report's files; none in manifests of earlier versions."""
+    """Versions of the software that wrote the report's files; none in manifests of earlier
+    versions."""
     files: tuple[HashedFile, ...]
 
     @property
@@ -81,27 +82,28 @@ class ReportManifest(Value):
         return self.final and self.schema_version > EARLIER
 
     def content(self) -> bytes:
-        """Return the file's bytes, which are what is signed."""
+        """Return the bytes of the manifest, which the signature covers."""
         return self.model_dump_json(indent=1).encode() + b"\n"
 
 
 class Difference(NamedTuple):
-    """A file that is not as the manifest says."""
+    """A file that differs from the manifest."""
 
     said: str
     late: bool = False
-    """Whether it is of what may happen after the end of a run: nothing in it counts."""
+    """Whether it is a legitimate change after the end of a run, which has no effect on the
+    result."""
 
 
 def provenance_of(view: RunView, report: Mapping[Path, bytes], *, final: bool) -> ReportManifest:
     """Return the manifest of a report of ``view``. Raises OSError when a file cannot be read.
 
-    A stored graph that is missing is not among them: the report was not made from it, and says so.
+    Missing stored graphs are omitted: the report does not use them, and states that.
 
     Args:
-        view: the run.
-        report: the report's own files, which need not be written yet.
-        final: whether the run has ended: then all files of the run are named.
+        view: view of the run.
+        report: files of the report, which need not be written yet.
+        final: whether the run has ended, so that all its files are included.
     """
     root = view.paths.root
     own = {_name(view, path): content for path, content in report.items()}
@@ -114,9 +116,9 @@ def provenance_of(view: RunView, report: Mapping[Path, bytes], *, final: bool) -
 
 
 def _sources(view: RunView) -> dict[str, int | None]:
-    """Return what a report is made from, and how much of each file; None for all."""
+    """Return the sources of a report with the number of used bytes of each, or None for all."""
     graphs = sorted(p for p in map(view.paths.graph, view.history.graphs) if p.exists())
-    # A running replica may have appended since: the hash covers what the report knows.
+    # A running replica may have appended since: the hash covers only the bytes used in the report.
     read: dict[Path, int | None] = {view.paths.manifest: None, **view.history.bytes_read}
     read |= dict.fromkeys(graphs)
     return {_name(view, path): length for path, length in read.items()}
@@ -130,16 +132,16 @@ def _readable(hashed: Iterable[HashedFile | OSError]) -> Iterator[HashedFile]:
 
 
 def is_final(view: RunView) -> bool:
-    """Return whether a final report was made, as it says itself or its manifest."""
+    """Return whether the report is final according to itself or its manifest."""
     paths = view.paths
     return any(_says_final(paths, path) for path in (paths.report_manifest, paths.report_json))
 
 
 def software_of(view: RunView) -> dict[str, str]:
-    """Return the versions of what made a report's files, as its manifest says.
+    """Return the versions of the software that wrote a report's files, from its manifest.
 
     Raises:
-        RunDirectoryError: it is damaged or gone.
+        RunDirectoryError: the manifest is damaged or missing.
     """
     return _read(view)[1].made_by
 
@@ -148,13 +150,13 @@ def is_complete(view: RunView) -> bool:
     """Return whether the manifest names every file of a run that has ended.
 
     Raises:
-        RunDirectoryError: it is damaged or gone.
+        RunDirectoryError: the manifest is damaged or missing.
     """
     return _read(view)[1].complete
 
 
 def is_whole(view: RunView) -> bool:
-    """Return whether a final report was written to its end: all its files are there."""
+    """Return whether a final report is complete, with all its files."""
     if not is_final(view):
         return False
     own = [each for each in named_files(view) if each.path.startswith("report/")]
@@ -162,7 +164,7 @@ def is_whole(view: RunView) -> bool:
 
 
 def differences(view: RunView) -> list[Difference]:
-    """Return what is not as the manifest of the final report says; nothing, if all is."""
+    """Return the differences from the manifest of the final report; empty if there are none."""
     try:
         content, manifest = _read(view)
     except RunDirectoryError as error:
@@ -178,7 +180,7 @@ def differences(view: RunView) -> list[Difference]:
 
 
 def named_files(view: RunView) -> tuple[HashedFile, ...]:
-    """Return the files that a report's manifest names; none where it is damaged or gone."""
+    """Return the files in a report's manifest; none if it is damaged or missing."""
     try:
         return _read(view)[1].files
     except RunDirectoryError:
@@ -186,12 +188,12 @@ def named_files(view: RunView) -> tuple[HashedFile, ...]:
 
 
 def changed_inputs(view: RunView) -> list[str]:
-    """Return what is wrong with the files that the report was made from; nothing, if nothing.
+    """Return the problems of the files that the report was made from; empty if there are none.
 
-    Journals may have grown: by what, the report says anew.
+    Journals may have grown; a new report covers the added records.
 
     Raises:
-        RunDirectoryError: its manifest, which names them, is damaged or gone.
+        RunDirectoryError: the report's manifest is damaged or missing.
     """
     _, manifest = _read(view)
     inputs = [entry for entry in manifest.files if _is_input(entry.path)]
@@ -203,10 +205,10 @@ def changed_inputs(view: RunView) -> list[str]:
 
 
 def has_grown(view: RunView) -> bool:
-    """Return whether any journal has more in it than the report was made from.
+    """Return whether any journal has grown since the report was made.
 
     Raises:
-        RunDirectoryError: the report's manifest is damaged or gone.
+        RunDirectoryError: the report's manifest is damaged or missing.
     """
     known = {entry.path: entry.bytes for entry in _read(view)[1].files}
     sizes = view.history.bytes_read
@@ -214,7 +216,7 @@ def has_grown(view: RunView) -> bool:
 
 
 def _always(paths: RunPaths) -> tuple[Path, ...]:
-    """Return what every report is made from besides journals and graphs, and its own files."""
+    """Return the sources of every report besides journals and graphs, and its own files."""
     return paths.manifest, paths.report_json, paths.report_html
 
 
@@ -235,7 +237,7 @@ def _name(view: RunView, path: Path) -> str:
 
 
 def _all_differences(view: RunView, entries: Iterable[HashedFile]) -> Iterator[Difference]:
-    """Yield each file that is not as it was, not named, or named and gone."""
+    """Yield each file that was modified, added or removed."""
     known = {entry.path: entry for entry in entries}
     listing = list_files(view.paths.root)
     for other in listing.others:
@@ -250,14 +252,14 @@ def _all_differences(view: RunView, entries: Iterable[HashedFile]) -> Iterator[D
 
 
 def _late_folders(view: RunView, known: Mapping[str, HashedFile]) -> set[str]:
-    """Return the folders of lives of replicas that began after the end of the run."""
+    """Return the folders of replica attempts that started after the end of the run."""
     later = {_name(view, path) for path in view.history.bytes_read} - known.keys()
     folders = {f"{PurePosixPath(path).parent}/" for path in later if _is_after_the_end(view, path)}
     return {each for each in folders if not any(path.startswith(each) for path in known)}
 
 
 def _earlier_differences(view: RunView, entries: Iterable[HashedFile]) -> Iterator[Difference]:
-    """Yield what of the named files is not as it was, and each journal that is not named."""
+    """Yield the differences of the listed files, and each journal that is not listed."""
     named = list(entries)
     yield from _changed(view, named)
     yield from _new_journals(view, named)
@@ -266,13 +268,13 @@ def _earlier_differences(view: RunView, entries: Iterable[HashedFile]) -> Iterat
 def _changed(
     view: RunView, entries: Iterable[HashedFile], there: frozenset[str] | None = None
 ) -> Iterator[Difference]:
-    """Yield each named file that is gone or not as it was.
+    """Yield each listed file that is missing or modified.
 
     Args:
-        view: the run.
-        entries: what the manifest says.
-        there: the run's files, of which each has to be as long as it was; where it is not given,
-            any may have grown.
+        view: view of the run.
+        entries: entries of the manifest.
+        there: present files of the run, whose sizes must be unchanged; if not given,
+            files may have grown.
     """
     named = {entry.path: entry for entry in entries}
     root = view.paths.root
@@ -294,9 +296,9 @@ def _changed(
 
 
 def _has_grown_late(view: RunView, entry: HashedFile) -> bool:
-    """Return whether what was added to a file is a log's, or records of after the end of the run.
+    """Return whether the data appended to a file is log output or records after the run's end.
 
-    A replica that was cut off does not know of the end, and records on.
+    A disconnected replica does not notice the end and continues to record.
     """
     if PurePosixPath(entry.path).name == LOG:
         return True
@@ -320,9 +322,9 @@ def _new_journals(view: RunView, entries: Iterable[HashedFile]) -> Iterator[Diff
 
 
 def _is_after_the_end(view: RunView, path: str) -> bool:
-    """Return whether a journal was begun when the run was over, so that nothing in it counts.
+    """Return whether a journal started after the end of the run and has no effect on the result.
 
-    A scheduler may start a replica after the end of the run, which then ends at once.
+    A scheduler may start a replica after the end of the run; it exits immediately.
     """
     end = view.history.end_utc
     first = next(JournalReader(view.paths.root / path).read(), None)
@@ -330,7 +332,7 @@ def _is_after_the_end(view: RunView, path: str) -> bool:
 
 
 def _says_final(paths: RunPaths, path: Path) -> bool:
-    """Return what a file of the report says; one that is damaged or gone says nothing."""
+    """Return the content of a file of the report; empty if it is damaged or missing."""
     try:
         content = parsed_json(bytes_inside(paths.root, path, MOST_REPORT_BYTES))
     except (OSError, ValueError):
@@ -339,12 +341,13 @@ def _says_final(paths: RunPaths, path: Path) -> bool:
 
 
 def _as_written(content: bytes, manifest: ReportManifest) -> bool:
-    """Return whether each byte is as this version writes it: spaces have no meaning, but change."""
+    """Return whether the bytes are equal to this version's output, including insignificant
+    spaces."""
     return manifest.schema_version == EARLIER or content == manifest.content()
 
 
 def _read(view: RunView) -> tuple[bytes, ReportManifest]:
-    """Read a report's manifest. Raises RunDirectoryError when it is damaged or gone."""
+    """Read a report's manifest. Raises RunDirectoryError if it is damaged or missing."""
     try:
         content = bytes_inside(view.paths.root, view.paths.report_manifest)
         return content, ReportManifest.model_validate_json(content)

@@ -1,6 +1,6 @@
-"""``result.txt``: a run's result as plain text, in the manner of HPL's output.
+"""``result.txt``: the result of a run as plain text, in the style of HPL's output.
 
-The configuration, one line of results, every rule with what the run has and what is required,
+It has the configuration, one line of results, every rule with actual and required value,
 and a last line for ``grep``: ``AIPERF RESULT:`` and a verdict, then ``name=value`` pairs.
 """
 
@@ -25,7 +25,7 @@ from aiperf_hpc.system.summary import machine_line
 WIDE = 80
 DOUBLE, SINGLE = "=" * WIDE, "-" * WIDE
 LAST_LINE = "AIPERF RESULT:"
-"""How the last line but one begins."""
+"""Prefix of the second last line."""
 NONE = "none"
 
 _FORMATS = {
@@ -35,7 +35,7 @@ _FORMATS = {
     Format.PERCENT: (11, ".4e"),
     Format.NUMBER: (16, ".6g"),
 }
-"""Least widths of columns, and how their numbers are written."""
+"""Minimum widths of columns, and their number formats."""
 
 
 def result_text(document: Report) -> str:
@@ -46,7 +46,7 @@ def result_text(document: Report) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return what people or a machine said so that it cannot make a line of its own."""
+    """Return untrusted text without line breaks, so that it cannot forge a line."""
     return without_controls(" ".join(text.splitlines()))
 
 
@@ -141,7 +141,7 @@ def _number(quantity: Quantity, value: float | None) -> str:
 
 
 def _reached(document: Report) -> Iterator[str]:
-    """Yield the best quality and, beside it, what a predictor reaches that has learnt nothing."""
+    """Yield the best quality with the baseline quality of a constant predictor."""
     if document.baseline is None:
         return
     label = MEASURES[document.measure].label
@@ -153,7 +153,7 @@ def _reached(document: Report) -> Iterator[str]:
 
 
 def _division(document: Report) -> Iterator[str]:
-    """Yield in which division the result stands, and what is declared beside the score."""
+    """Yield the division of the result, and its declared deviations."""
     if not (document.division or document.asked_division or document.declared):
         return
     asked = document.asked_division

@@ -1,7 +1,7 @@
 """Weak scaling: the same benchmark on more and more nodes, from the final reports of its runs.
 
-Every node does its own work, so twice the nodes should score twice the OPS. What is missing is
-what the runs' control costs: starting, waiting for candidates, recording, ending.
+Every node works independently, so twice the nodes should score twice the OPS. The difference is
+the overhead of control: starting, waiting for candidates, recording, ending.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from aiperf_hpc.untrusted.files import NotRegularError
 
 
 class ScalingPoint(Value):
-    """One run."""
+    """Result of one run."""
 
     run_id: str
     name: str
     nodes: int
-    """Nodes that were requested."""
+    """Number of requested nodes."""
     valid: bool
     elapsed_seconds: float
     ops: float
-    """The score."""
+    """Score of the run."""
     ops_per_node: float
     efficiency: float
-    """``ops_per_node`` over that of the run with the fewest nodes."""
+    """``ops_per_node`` divided by that of the run with the fewest nodes."""
     train_evaluate_share: float
-    """The part of all replicas' time that went into training and evaluation."""
+    """Fraction of all replicas' time spent on training and evaluation."""
 
 
 class Scaling(Value):
@@ -44,7 +44,7 @@ class Scaling(Value):
 
     points: tuple[ScalingPoint, ...]
     simulated: bool
-    """Whether an engine only let time pass."""
+    """Whether an engine only simulated computation."""
 
 
 class _Score(BaseModel):
@@ -59,7 +59,7 @@ class _Time(BaseModel):
 
 
 class ScalingRun(BaseModel):
-    """What scaling needs of a report."""
+    """Data from a report for the scaling analysis."""
 
     model_config = ConfigDict(extra="ignore", from_attributes=True)
     run_id: str
@@ -74,7 +74,7 @@ class ScalingRun(BaseModel):
 
     @classmethod
     def read(cls, paths: RunPaths) -> ScalingRun:
-        """Read a run's final report. Raises UsageError when there is none."""
+        """Read a run's final report. Raises UsageError if there is none."""
         try:
             found = cls.model_validate_json(report_bytes(paths))
         except NotRegularError as error:
@@ -96,7 +96,7 @@ def make_scaling(runs: Iterable[ScalingRun]) -> Scaling:
     """Compare runs of one configuration.
 
     Raises:
-        UsageError: their configurations or hours differ, or one did not compute anything.
+        UsageError: their configurations or hours differ, or one has no operations.
     """
     apart = {run.run_id: run for run in runs}
     ordered = sorted(apart.values(), key=lambda run: (run.nodes_requested, run.run_id))
@@ -112,7 +112,7 @@ def make_scaling(runs: Iterable[ScalingRun]) -> Scaling:
 
 
 def read_scaling(folders: Sequence[RunPaths]) -> Scaling:
-    """Compare runs by their final reports. Raises UsageError as its parts do."""
+    """Compare runs by their final reports. Raises UsageError if one has none or they differ."""
     return make_scaling(ScalingRun.read(paths) for paths in folders)
 
 

@@ -1,7 +1,7 @@
-"""The JSON Schema of ``report.json``, made of the typed model and its docstrings.
+"""JSON Schema of ``report.json``, generated from the typed model and its docstrings.
 
-No copy of it is kept that could grow old: it is written beside every report and into the site of
-the documentation. ``python -m aiperf_hpc.results.report.schema`` prints it.
+It is generated for every report and for the documentation site, so no stored copy can become
+outdated. ``python -m aiperf_hpc.results.report.schema`` prints it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def schema_text() -> str:
 
 
 def report_schema() -> dict[str, Any]:
-    """Return the schema of the documents that this version writes; every key has a description
-    where its field has a docstring."""
+    """Return the schema of this version's documents; every key has a description if its field has a
+    docstring."""
     schema = Report.model_json_schema(mode="serialization", schema_generator=_Described)
     version = Report.model_fields["schema_version"].default
     return {
@@ -45,9 +45,9 @@ def report_schema() -> dict[str, Any]:
 
 
 class _Described(GenerateJsonSchema):
-    """Schemas whose properties have the docstrings of their attributes as descriptions.
+    """Generator of schemas whose properties have the attributes' docstrings as descriptions.
 
-    And no titles, which would repeat their names.
+    Titles are omitted, because they would repeat the names.
     """
 
     def field_title_should_be_set(self, schema: object) -> bool:
@@ -63,7 +63,7 @@ class _Described(GenerateJsonSchema):
 
 
 def attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """Return the docstrings beneath the fields of a model and of those that it extends."""
+    """Return the docstrings of the fields of a model and its base classes."""
     own = [each for each in reversed(model.__mro__) if each.__module__.startswith("aiperf_hpc")]
     found: dict[str, str] = {}
     for each in own:

@@ -1,8 +1,8 @@
-"""What the search expected: each candidate, why it was chosen, and what became of it.
+"""Predictions of the search: each candidate, the reason for its choice, and its outcome.
 
-From the records alone: a searcher records its prediction with every proposal. It expects, and is
-told, an objective value: the accuracy that a warm-up trial is predicted to have after longer
-training, or the one that any other trial reached. So its expectations are judged against
+Only the records are used: a searcher records its prediction with every proposal. It predicts, and
+receives, an objective value: the accuracy predicted for a warm-up trial after longer
+training, or the accuracy that any other trial reached. So its predictions are compared with
 objective values; only what an evaluation observed is called reached.
 """
 
@@ -18,68 +18,68 @@ from aiperf_hpc.run.history import Proposal, Trial
 from aiperf_hpc.trial import TrialState, Value
 
 LEAST_PAIRS = 3
-"""Candidates below which a rank correlation says nothing."""
+"""Minimum number of candidates for a meaningful rank correlation."""
 
 OBJECTIVE = "the predicted accuracy if there is one, else the accuracy reached"
 
 
 class CandidateOutcome(Value):
-    """A candidate as it was proposed, and its status."""
+    """A candidate as proposed, with its outcome."""
 
     at_seconds: float
-    """Seconds from the run's start until it was ready."""
+    """Seconds from the run's start until the candidate was ready."""
     replica: str
     proposal: str
     parent: str
-    """The trial that it grew from."""
+    """Trial of the parent network."""
     grown_by: str
-    """The morphisms in words."""
+    """Descriptions of the morphisms."""
     mean: float | None
-    """The objective value that was expected; None where the searcher expects nothing."""
+    """Predicted objective value; None if the searcher makes no prediction."""
     deviation: float | None
     acquisition: float | None
-    """The acquisition value that it was chosen for: the highest of all that were looked at."""
+    """Acquisition value for which it was chosen: the maximum of all evaluated graphs."""
     parent_accuracy: float | None
-    """The parent's objective value when it was chosen."""
+    """Objective value of the parent when the candidate was chosen."""
     graphs: int | None
-    """Different graphs that the searcher had learned from."""
+    """Number of distinct graphs from which the searcher had learned."""
     pending: int | None
-    """Graphs in training that it took into account."""
+    """Number of graphs in training that the searcher considered."""
     repeated: bool
-    """Whether the graph was known, because no new one was found."""
+    """Whether the graph was already known, because no new one was found."""
     seconds: float
-    """Seconds that choosing it and writing its weights took."""
+    """Seconds spent on choosing it and writing its weights."""
     trials: int
-    """How many trials trained it."""
+    """Number of trials that trained it."""
     reached: float | None
-    """The highest objective value that an evaluation of it observed."""
+    """Highest objective value that an evaluation of it observed."""
     predicted: float | None
-    """The highest accuracy that its trials were predicted to have after longer training."""
+    """Highest accuracy predicted for its trials after longer training."""
     objective: float | None
-    """The highest value that the search received of it: of each trial that has ended, the
-    predicted accuracy, or the reached one where none was predicted."""
+    """Highest value of it that the search received: for each ended trial the predicted accuracy, or
+    the reached one if none was predicted."""
     state: str
-    """The candidate's state: waiting, rejected, training, trained, cut by the run's end or a stop
+    """State of the candidate: waiting, rejected, training, trained, cut by the run's end or a stop
     before it was evaluated, or failed."""
 
 
 class SearchReplay(Value):
-    """All candidates of a run, in order of time."""
+    """All candidates of a run, in chronological order."""
 
     searchers: tuple[str, ...]
     candidates: tuple[CandidateOutcome, ...]
     judged: int
-    """Candidates of which something was expected and an objective value was recorded."""
+    """Number of candidates with a prediction and a recorded objective value."""
     rank_correlation: float | None
-    """Spearman's rank correlation of the expected and the recorded objective values."""
+    """Spearman's rank correlation between predicted and recorded objective values."""
     mean_absolute_error: float | None
-    """The mean absolute error of the expected objective values."""
+    """Mean absolute error of the predicted objective values."""
     within_two_deviations: float | None
-    """The share of objective values that lie within two deviations of the expected ones."""
+    """Fraction of objective values within two standard deviations of the predictions."""
 
 
 def replay_search(view: RunView) -> SearchReplay:
-    """Return what a run's searchers expected, as its records tell it up to its end."""
+    """Return the predictions of a run's searchers, from the records until its end."""
     history, start = view.history, view.history.origin_utc or 0.0
     trials: dict[str, list[Trial]] = defaultdict(list)
     for trial in history.trials.values():
@@ -152,7 +152,7 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def _rank_correlation(expected: list[float], told: list[float]) -> float | None:
-    """Return Spearman's rank correlation; None for too few pairs, or where all are equal."""
+    """Return Spearman's rank correlation, or None for too few pairs or equal values."""
     if len(expected) < LEAST_PAIRS or len(set(expected)) == 1 or len(set(told)) == 1:
         return None
     from scipy.stats import spearmanr  # slow to import, and every command imports this module
@@ -161,7 +161,7 @@ def _rank_correlation(expected: list[float], told: list[float]) -> float | None:
 
 
 def table(replay: SearchReplay) -> list[str]:
-    """Return the candidates as lines of text, and what they say of the search."""
+    """Return the candidates as lines of text, with statistics of the search."""
     if not replay.candidates:
         return ["no candidate was proposed"]
     head = ("AFTER", "CANDIDATE", "PARENT", "PARENT'S OBJECTIVE", "EXPECTED", "ACQUISITION",

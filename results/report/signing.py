@@ -1,4 +1,4 @@
-"""Signatures of runs: of the bytes of the manifest that names every file of one."""
+"""Signatures of runs, made over the bytes of the manifest with every file of the run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.untrusted.files import bytes_inside
 
 NAMESPACE = "run@aiperf-hpc"
-"""What signatures of runs are for: those for anything else are refused. For ``ssh-keygen -n``."""
+"""Namespace of signatures of runs (``ssh-keygen -n``); signatures for other uses are rejected."""
 
 
 def sign_run(view: RunView, key: PrivateKey) -> PublicKey:
-    """Sign a run whose final report is there and whose files are those of its manifest.
+    """Sign a run that has a final report and whose files match its manifest.
 
     Raises:
-        UsageError: it has no final report, or is not as its manifest says.
+        UsageError: the run has no final report, or its files differ from the manifest.
     """
     root = view.paths.root
     view.refresh()
@@ -49,7 +49,7 @@ def sign_run(view: RunView, key: PrivateKey) -> PublicKey:
 
 
 def put_signature(paths: RunPaths, manifest: bytes, key: PrivateKey) -> None:
-    """Write the signature of a manifest. Raises RunDirectoryError where that is impossible."""
+    """Write the signature of a manifest. Raises RunDirectoryError if it cannot be written."""
     try:
         write_whole(paths.signature, key.sign(manifest, NAMESPACE))
     except OSError as error:
@@ -57,15 +57,15 @@ def put_signature(paths: RunPaths, manifest: bytes, key: PrivateKey) -> None:
 
 
 def is_signed(paths: RunPaths) -> bool:
-    """Return whether there is a signature, good or bad."""
+    """Return whether a signature exists, valid or not."""
     return paths.signature.is_symlink() or paths.signature.exists()
 
 
 def signed_by(paths: RunPaths, trusted: Sequence[PublicKey] = ()) -> PublicKey | None:
-    """Return the key by which a run is signed, with its name where it is trusted; None for none.
+    """Return the key of a run's signature, with its name if trusted, or None if unsigned.
 
     Raises:
-        BadSignatureError: the signature is not of this manifest, or is none.
+        BadSignatureError: the signature is malformed or does not match the manifest.
     """
     if not is_signed(paths):
         return None

@@ -1,4 +1,5 @@
-"""A machine, this one or a run's: as lines for people, as a box of the report, as MLPerf's file."""
+"""System description of this machine or a run, as text, as a section of the report, and as MLPerf's
+file."""
 
 from __future__ import annotations
 
@@ -26,14 +27,14 @@ from aiperf_hpc.system.summary import (
 from aiperf_hpc.untrusted.files import yaml_model
 
 MOST_BYTES = 1 << 20
-"""The largest such file."""
+"""Maximum size of a site file in bytes."""
 
 
 def read_site(path: Path) -> SiteDescription:
-    """Read what people say of their system.
+    """Read the site's description of the system.
 
     Raises:
-        UsageError: it cannot be read, or an entry is not what it should be.
+        UsageError: the file cannot be read, or an entry is invalid.
     """
     try:
         return yaml_model(path, SiteDescription, MOST_BYTES)
@@ -44,7 +45,7 @@ def read_site(path: Path) -> SiteDescription:
 
 
 MOST_GROUPS = 8
-"""How many kinds of nodes the page shows; ``report.json`` has all."""
+"""Maximum number of kinds of nodes on the page; ``report.json`` has all."""
 Rows = list[tuple[str, str]]
 """Names and values."""
 
@@ -55,11 +56,11 @@ class GroupBox(NamedTuple):
     title: str
     rows: Rows
     absent: Rows
-    """What they do not tell, and why."""
+    """Unknown properties of the nodes, with reasons."""
 
 
 def group_boxes(machine: MachineSummary, most: int | None = None) -> list[GroupBox]:
-    """Return the kinds of nodes, so many at most, and the primary's node."""
+    """Return at most a given number of kinds of nodes, and the primary's node."""
     groups = [(group_title(group), group) for group in machine.nodes[:most]]
     if machine.primary is not None:
         groups.append((f"primary: {', '.join(machine.primary.hosts)}", machine.primary))
@@ -70,7 +71,7 @@ def group_boxes(machine: MachineSummary, most: int | None = None) -> list[GroupB
 
 
 def system_box(machine: MachineSummary) -> dict[str, object]:
-    """Return what the template of the box near the top of the page shows."""
+    """Return the data for the system template of the page."""
     return {
         "title": title_of(machine.site),
         "said": list(site_rows(machine.site)),
@@ -82,12 +83,12 @@ def system_box(machine: MachineSummary) -> dict[str, object]:
 
 
 def title_of(site: SiteDescription | None) -> str:
-    """Return the system's name and who submits its result; empty where nobody said so."""
+    """Return the name of the system and the submitter; empty if not stated."""
     return ", ".join(filter(None, [site.system_name, site.submitter])) if site is not None else ""
 
 
 def site_rows(site: SiteDescription | None) -> Iterator[tuple[str, str]]:
-    """Yield what people said of a system besides its name."""
+    """Yield the site's statements on the system besides its name."""
     for name, said in (site.model_dump() if site is not None else {}).items():
         if said and name not in ("system_name", "submitter"):
             yield _NAMES.get(name, name.replace("_", " ")), said
@@ -97,7 +98,7 @@ _NAMES = {"hw_notes": "notes on the hardware", "sw_notes": "notes on the softwar
 
 
 def process_rows(machine: MachineSummary) -> Iterator[tuple[str, str]]:
-    """Yield what the processes of a run had, but for the variables with one value."""
+    """Yield the properties of a run's processes, except for variables with a single value."""
     if machine.libraries:
         yield "libraries", versions_text(machine.libraries)
     if machine.jobs:
@@ -118,15 +119,15 @@ _NAME_WIDTH = 22
 
 
 def machine_of(run: Path | None, site_file: Path | None) -> MachineSummary:
-    """Return the machine that a run had, or this one.
+    """Return the system of a run, or of this machine.
 
     Args:
-        run: the run directory; this machine when not given.
-        site_file: what people say of the system; a run's own when not given.
+        run: run directory; this machine if not given.
+        site_file: site's description of the system; by default the run's own.
 
     Raises:
-        UsageError: the file is not what it should be.
-        RunDirectoryError: this is no run, or none that says what its machine was.
+        UsageError: the file is invalid.
+        RunDirectoryError: this is not a run, or it has no system description.
     """
     site = None if site_file is None else read_site(site_file)
     if run is None:
@@ -140,7 +141,7 @@ def machine_of(run: Path | None, site_file: Path | None) -> MachineSummary:
 
 
 def lines(machine: MachineSummary) -> Iterator[str]:
-    """Yield the lines about a machine: its nodes, then its processes, then what is not known."""
+    """Yield the lines on a system: nodes, processes, and unknown properties."""
     if title := title_of(machine.site):
         yield title
     yield from starmap(_row, site_rows(machine.site))
@@ -158,7 +159,7 @@ def _row(name: str, value: str) -> str:
 
 
 def write_mlperf(machine: MachineSummary, path: Path) -> str:
-    """Write MLPerf's description of a machine; return what is to be said of it.
+    """Write MLPerf's system description; return remarks on it.
 
     Raises:
         UsageError: the file cannot be written.

@@ -1,4 +1,4 @@
-"""What the report states of a run's nodes: their course, their energy, and OPS by the watt."""
+"""Telemetry in the report: time series of the nodes, energy, and OPS per watt."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from aiperf_hpc.run.peaks import Peaks
 from aiperf_hpc.trial import Machine, Value
 
 STRETCHES: Final = 120
-"""Into how many equal stretches the run's time is divided."""
+"""Number of equal time intervals of a run."""
 
 Take = Callable[[Point], float | None]
 
 
 class Spread(Value):
-    """One figure of all nodes in a stretch of time."""
+    """One quantity over all nodes in a time interval."""
 
     mean: float
     least: float
@@ -38,42 +38,42 @@ class Spread(Value):
 
 
 class Stretch(Value):
-    """A stretch of the run's time, over all nodes; None where none reported it."""
+    """A time interval of the run over all nodes; values without a report are None."""
 
     from_seconds: float
     to_seconds: float
     cpu_percent: Spread | None
-    """Of all logical CPUs of a node."""
+    """Utilization of all logical CPUs of a node."""
     accelerator_percent: Spread | None
-    """The mean utilisation of a node's accelerators."""
+    """Mean utilization of a node's accelerators."""
     power_watts: float | None
-    """Of all that is metered, all nodes together."""
+    """Power of all metered components, summed over all nodes."""
     network_rate: float | None
-    """Bytes a second of all nodes, received and sent, by interfaces and by verbs."""
+    """Bytes per second sent and received by all nodes, by interfaces and by verbs."""
     disk_rate: float | None
-    """Bytes a second of all nodes, read and written."""
+    """Bytes per second read and written by all nodes."""
 
 
 class NodeReport(NodeUse):
-    """One node over the run."""
+    """Telemetry of one node over the run."""
 
     host: str
     sampled_seconds: float
     most_memory_bytes: float | None
-    """The most that was in use, as the mean of a point in time."""
+    """Maximum memory in use, from the means of the points in time."""
     most_celsius: float | None
-    """The highest temperature of an accelerator, likewise."""
+    """Maximum temperature of an accelerator, from the points in time."""
     watts: float | None
-    """The mean power of all that is metered there."""
+    """Mean power of all metered components of the node."""
     joules: float | None
     network_bytes: float | None
-    """Received and sent, by interfaces and by verbs."""
+    """Bytes sent and received, by interfaces and by verbs."""
     disk_bytes: float | None
-    """Read and written."""
+    """Bytes read and written."""
 
 
 class Absence(Value):
-    """What some nodes do not report, and why."""
+    """Missing telemetry of nodes, with reasons."""
 
     what: str
     why: str
@@ -81,36 +81,37 @@ class Absence(Value):
 
 
 class PeakShare(Value):
-    """The score as a share of what the machine was measured to do."""
+    """Score as a fraction of the measured peak of the machine."""
 
     peak_ops: float
-    """Operations a second of all ranks, by the best product or convolution in the precision."""
+    """Peak operations per second of all ranks, from the best matrix product or convolution in the
+    precision."""
     share: float
     precision: str
     ranks: int
-    """How many ranks the run has, each with a share of its node."""
+    """Number of ranks of the run, each with a part of its node."""
 
 
 class TelemetryReport(Value):
-    """The nodes of a run over its time."""
+    """Telemetry of a run's nodes over time."""
 
     seconds: float
-    """Between two samples, as configured; 0 for none."""
+    """Configured sampling interval in seconds; 0 if sampling is off."""
     why_none: str
-    """Why there is none; empty where there is some."""
+    """Reason why there is no telemetry; empty if there is some."""
     energy: EnergyStatus
     overhead: float | None
-    """The share of a core that sampling took, at most of all nodes."""
+    """Fraction of a core used by sampling, maximum over the nodes."""
     nodes: tuple[NodeReport, ...]
     course: tuple[Stretch, ...]
     absent: tuple[Absence, ...]
     peak: PeakShare | None
     without_peak: str
-    """Why there is no fraction of a peak; empty where there is."""
+    """Reason why there is no fraction of a peak; empty if there is one."""
 
 
 def telemetry_report(view: RunView, end: float, final: ScorePoint) -> TelemetryReport:
-    """Return what the report states; ``final`` is the score at the ``end``, UTC seconds."""
+    """Return the report's telemetry; ``final`` is the score at ``end`` (UTC seconds)."""
     history = view.history
     status = telemetry_status(history, view.manifest, end, final.ops)
     hosts = [host for host in host_energies(history, end) if host.samplers]
@@ -164,13 +165,13 @@ def _total(points: Iterable[Point], *names: str) -> float | None:
 
 
 def _course(nodes: Sequence[Sequence[Point]], start: float, end: float) -> tuple[Stretch, ...]:
-    """Return all nodes together, in equal stretches of the run's time."""
+    """Return the telemetry of all nodes, in equal intervals of the run's time."""
     if end <= start or not nodes:
         return ()
     edges = [start + (end - start) * number / STRETCHES for number in range(STRETCHES + 1)]
 
     def over_time(take: Take) -> list[list[float]]:
-        """Return the values of all nodes in each stretch."""
+        """Return the values of all nodes in each interval."""
         binned = [_binned(points, edges, take) for points in nodes]
         return [_known(each) for each in zip(*binned, strict=True)]
 
@@ -202,7 +203,7 @@ def _rates(point: Point, names: Iterable[str]) -> float | None:
 
 
 def _binned(points: Iterable[Point], edges: Sequence[float], take: Take) -> list[float]:
-    """Return a node's figure in each stretch, by how long each point is in it; nan for none."""
+    """Return a node's quantity per interval, weighted by each point's overlap; nan if none."""
     weights, sums = [0.0] * (len(edges) - 1), [0.0] * (len(edges) - 1)
     start, width = edges[0], edges[1] - edges[0]
     for point in points:
@@ -242,7 +243,7 @@ def _absent(view: RunView) -> tuple[Absence, ...]:
 
 
 def _peak(view: RunView, ops: float) -> PeakShare | str:
-    """Return the score beside the machine's peak, or why there is none to be told."""
+    """Return the score relative to the machine's peak, or the reason why it is unknown."""
     path = view.paths.peaks
     if not path.exists():
         return "the run has no peaks.json: `aiperf peaks --out RUN` on an idle machine"
@@ -264,9 +265,9 @@ def _peak(view: RunView, ops: float) -> PeakShare | str:
 
 
 def _rank_peak(peaks: Peaks, machine: Machine, precision: str, engines: Iterable[str]) -> float:
-    """Return what a rank's part of its node was measured to do, operations a second; 0 if nothing.
+    """Return the measured peak of a rank's part of its node in operations per second; 0 if unknown.
 
-    That is its accelerator, or its cores' share of the processors.
+    That part is its accelerator, or its cores' fraction of the processors.
     """
     accelerated = bool(machine.accelerators)
     part = 1.0 if accelerated else min(1.0, len(machine.cores) / peaks.cores)

@@ -1,4 +1,4 @@
-"""What all pages share: how their templates are filled in, their head and style sheet, drawings."""
+"""Shared parts of all pages: template environment, head, style sheet and drawings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PACKAGE = "aiperf_hpc.results.report"
 def page_templates(package: str = PACKAGE) -> Environment:
     """Return the templates of a package, which may import ``shared.html`` of the report's.
 
-    Everything is escaped, and nothing undefined is ignored.
+    All values are escaped, and undefined variables are errors.
     """
     environment = Environment(
         autoescape=True,

@@ -1,6 +1,6 @@
-"""The report that closes a run: one page for people, one document for programs, one manifest.
+"""Writer of a run's report: a page for people, a document for programs, and a manifest.
 
-It may also be made while the run lasts; then it says that it is not final.
+A report may also be written during the run and then states that it is not final.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.untrusted.files import bytes_inside, require_no_link
 
 RESULT_INDENT = 17
-"""Columns before the values of the summary's lines."""
+"""Width of the titles in the summary's lines."""
 
 Files = dict[Path, bytes]
-"""The content of files."""
+"""Contents of files."""
 
 
 def write_report(
     view: RunView, others: Sequence[RunPaths] = (), *, key: PrivateKey | None = None
 ) -> Path:
-    """Write a report's files: a page, a document, a text, their manifest. Return the page's path.
+    """Write the page, document, text and manifest of a report. Return the path of the page.
 
-    Once the run has ended, ``summary.json`` too, which lists of runs read.
+    After the end of the run, ``summary.json`` is written too, for lists of runs.
 
     Args:
         view: the run.
@@ -62,8 +62,8 @@ def write_report(
         key: signs the manifest of a final report.
 
     Raises:
-        UsageError: the other runs have no final reports, or cannot be compared with this one; a
-            run that lasts is to be signed.
+        UsageError: the other runs have no final reports or are not comparable with this one; or a
+            run that has not ended is to be signed.
         JournalError: a journal cannot be read.
         GraphError: a trained graph is lost and cannot be grown again: nothing can be counted.
         RunDirectoryError: the report cannot be written; or the run's files are no longer those
@@ -74,10 +74,12 @@ def write_report(
     _require_its_sources(view)
     paths = view.paths
     try:
-        require_no_link(paths.report)  # Nothing of a run is written elsewhere.
+        require_no_link(
+            paths.report
+        )  # Do not follow links: files of a run must not be written elsewhere.
         files, manifest = _made(view, others)
         _take_signature(paths, manifest, key)
-        # First: it says by which records an interrupted report may be written again.
+        # First, because it names the records from which an interrupted report can be rewritten.
         write_whole(paths.report_manifest, manifest.content())
         for path, content in files.items():
             write_whole(path, content)
@@ -93,10 +95,10 @@ def write_report(
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """What a page is made of."""
+    """Inputs of a page."""
 
     text: str
-    """The document as JSON: all of it."""
+    """Complete document as JSON."""
     fine: tuple[ScoreStatus, ...]
     journals: tuple[str, ...]
     document: Report = field(compare=False)
@@ -104,7 +106,7 @@ class _Page:
 
 @lru_cache(maxsize=2)
 def _rendered(page: _Page) -> str:
-    """Return the page; who writes a report and verifies it makes it once."""
+    """Return the page, which is cached for writing and verifying a report."""
     return render(page.document, page.fine, page.journals)
 
 
@@ -112,9 +114,9 @@ def _take_signature(paths: RunPaths, manifest: ReportManifest, key: PrivateKey |
     """Remove the signature of another manifest, if there is a key for a new one.
 
     Raises:
-        UsageError: a run that lasts is to be signed.
+        UsageError: a run that has not ended is to be signed.
         RunDirectoryError: there is no key.
-        OSError: it cannot be removed.
+        OSError: the signature cannot be removed.
     """
     if key is not None and not manifest.final:
         raise UsageError(f"{paths.root} has not ended; only ended runs are signed")
@@ -137,7 +139,7 @@ def _is_there(paths: RunPaths, manifest: ReportManifest) -> bool:
 
 
 def _made(view: RunView, others: Sequence[RunPaths]) -> tuple[Files, ReportManifest]:
-    """Return the report's files, and the manifest that names them. Raises as ``write_report``."""
+    """Return the report's files and their manifest. Raises like ``write_report``."""
     while True:
         document = make_report(view)
         if others:
@@ -147,13 +149,13 @@ def _made(view: RunView, others: Sequence[RunPaths]) -> tuple[Files, ReportManif
         read = view.history.bytes_read
         if document.final:
             view.refresh()
-        # A replica that was cut off may write on: the manifest names all of its records.
+        # A disconnected replica may still write: the manifest covers all of its records.
         if view.history.bytes_read == read:
             return files, manifest
 
 
 def report_files(view: RunView, document: Report) -> Files:
-    """Return the content of each file of a report of what ``view`` has read."""
+    """Return the content of each file of a report on the records that ``view`` has read."""
     paths = view.paths
     text = f"{document.model_dump_json(indent=1)}\n"
     journals = tuple(str(path.relative_to(paths.root)) for path in view.history.bytes_read)
@@ -172,10 +174,10 @@ def report_files(view: RunView, document: Report) -> Files:
 
 
 def _require_its_sources(view: RunView) -> None:
-    """Require that a final report, where there is one, would be made from the same files again.
+    """Require that the files used by an existing final report are unchanged.
 
     Raises:
-        RunDirectoryError: they have changed, or nobody can tell.
+        RunDirectoryError: the files have changed, or the manifest is unreadable.
     """
     if not is_final(view):
         return
@@ -201,10 +203,10 @@ def _scaling(document: Report, others: Sequence[RunPaths]) -> Scaling:
 
 
 def summary_lines(view: RunView) -> list[str]:
-    """Return the result in a few lines of text, for the end of a run; the score is the last one.
+    """Return the result in a few lines of text for the end of a run, with the score last.
 
     Raises:
-        GraphError: a trained graph is missing or damaged, so that nothing can be counted.
+        GraphError: a trained graph is missing or damaged, so operations cannot be counted.
     """
     score = ScoreStatus.of(view.final())
     status = view.status(view.until)
@@ -228,7 +230,7 @@ def summary_lines(view: RunView) -> list[str]:
 
 
 def reason_lines(view: RunView) -> list[str]:
-    """Return the violated rules, a line each with its first reason, and the score below them."""
+    """Return the violated rules, one line each with the first reason, followed by the score."""
     status, final = view.status(view.until), view.history.end_utc is not None
     broken = [each for each in view.judgement().results if not each.passed]
     result = f"VALID{_division_of(view)}"
@@ -272,7 +274,7 @@ def _verdict(view: RunView) -> str:
     fixed = "settings" in rules and all(each.key == "preset" for each in differences(config))
     what = f"{config.preset if fixed else 'this run'} is not official:"
     if nothing := [each.reason for each in broken if each.rule == "engine"]:
-        what = f"{nothing[0]};"  # No other reason matters as much.
+        what = f"{nothing[0]};"  # This reason outweighs all others.
     return (
         f"INVALID: {what} {len(rules)} rules violated ({', '.join(rules)}); "
         f"`aiperf report {run_argument(view.paths.root)}` lists the reasons"
@@ -280,7 +282,7 @@ def _verdict(view: RunView) -> str:
 
 
 def _division_of(view: RunView) -> str:
-    """Return the division of a result, and what it declares; nothing where it is in none."""
+    """Return the division of a result and its declared deviations; empty if it is in none."""
     judgement = view.judgement()
     if judgement.division is None:
         return ""
@@ -290,27 +292,27 @@ def _division_of(view: RunView) -> str:
 
 
 def _model_lines(status: RunStatus) -> list[str]:
-    """Return how many models were trained at once, and to what, where nothing is searched for."""
+    """Return the line on concurrently trained models and their target, in runs without a search."""
     lines = model_lines(status.models, status.measure)
     names = ["Models", *[""] * len(lines)]
     return [f"{name:<16} {line}" for name, line in zip(names, lines, strict=False)]
 
 
 def _energy_lines(status: RunStatus) -> list[str]:
-    """Return the energy of the run, if any of it is known."""
+    """Return the line on the energy of the run, if any is known."""
     if status.telemetry is None or status.telemetry.energy.joules is None:
         return []
     return [f"Energy           {energy_line(status.telemetry.energy).removeprefix('energy ')}"]
 
 
 def _storage_lines(status: RunStatus) -> list[str]:
-    """Return how long storage was waited for, if it was."""
+    """Return the line on waits for storage, if there were any."""
     waited = [f"{each.who} {duration(each.seconds)}" for each in status.storage]
     return [f"Storage          waited for: {few(waited)}"] if waited else []
 
 
 def _training_lines(view: RunView) -> list[str]:
-    """Return how long a training took, and what on, where nothing was searched for."""
+    """Return the line on the time of a training and its split, in runs without a search."""
     times = view.training_times(view.until)
     reached = [each for each in times if each.reached is not False]
     if not reached:
@@ -328,7 +330,7 @@ def _training_lines(view: RunView) -> list[str]:
 
 
 def _baseline_lines(status: RunStatus) -> list[str]:
-    """Return what a predictor reaches that has learnt nothing, where it was measured."""
+    """Return the line on the baseline quality of a constant predictor, if it was measured."""
     if (found := status.baseline) is None:
         return []
     reached = quality(found.quality, status.measure)

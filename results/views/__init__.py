@@ -1,1 +1,1 @@
-"""What a run says of itself: one read interface, and what shows it on a terminal."""
+"""Views of a run: one read interface to its records, and its lines for terminals."""

@@ -1,7 +1,7 @@
-"""A run that is read once for all who ask: progress on the terminal, controller, REST clients.
+"""Cached view of a run, shared by terminal progress, controller and REST clients.
 
-However large the run is, reading it and answering take a small share of one core: an answer is
-given again until twenty times as long has passed as it took to make it.
+Reading and answering use a small fraction of one core for runs of any size, because an answer
+stays valid for twenty times the time that it took to compute.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from aiperf_hpc.host.processes import in_background
 from aiperf_hpc.results.views.run_view import RunView
 
 FRESH_SECONDS = 1.0
-"""How long an answer is given again at least, without reading the journals again."""
+"""Minimum validity of an answer in seconds, during which the journals are not read again."""
 COST_FACTOR, MOST_SECONDS = 20.0, 10.0
-"""How many times as long as reading and answering took it is given again, and for how long at
-most."""
+"""Validity of an answer as a multiple of the time spent on reading and answering, and its maximum
+in seconds."""
 AHEAD = 0.75
-"""The part of that time after which answers that are in demand are made anew, so that nobody
-has to wait for them."""
+"""Fraction of the validity after which requested answers are refreshed, so that no client has to
+wait for them."""
 
 T = TypeVar("T")
 Question: TypeAlias = "Callable[[RunView], Any] | _AsJson"
 
 
 def rest_after(cost: float, least: float) -> float:
-    """Return how many seconds to rest between two looks when the last one took ``cost``."""
+    """Return the seconds between two refreshes after one that took ``cost`` seconds."""
     return max(least, min(MOST_SECONDS, COST_FACTOR * cost))
 
 
 class Text(NamedTuple):
-    """An answer as JSON, and how old what it says is, in seconds."""
+    """An answer as JSON, with the age of its data in seconds."""
 
     body: bytes
     age: float
@@ -46,32 +46,32 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _AsJson:
-    """The question for another one's answer as JSON."""
+    """Query for the answer of another query as JSON."""
 
     question: Callable[[RunView], BaseModel]
 
 
 @dataclass(slots=True)
 class _Look:
-    """What one reading of the journals gave, and the answers made from it."""
+    """Snapshot of one read of the journals, with the answers computed from it."""
 
     read_at: float
     good_for: float
     cost: float = 0.0
-    """Seconds that reading and answering took."""
+    """Seconds spent on reading and answering."""
     failure: AIPerfError | None = None
     answers: dict[Question, Any] = field(default_factory=dict)
     asked: set[Question] = field(default_factory=set)
-    """The questions that somebody asked of this look."""
+    """Queries requested from this snapshot."""
 
 
 class CachedView:
-    """A view of a run that many threads may ask at once.
+    """A thread-safe view of a run.
 
     Args:
-        source: a view that nobody else refreshes, or what makes one when it is first needed.
-        fresh: seconds for which an answer is given again, at least.
-        clock: monotonic seconds.
+        source: view that nothing else refreshes, or function that creates one on first use.
+        fresh: minimum validity of an answer in seconds.
+        clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -89,26 +89,26 @@ class CachedView:
         self._look: _Look | None = None
 
     def ask(self, question: Callable[[RunView], T]) -> T:
-        """Return the answer: at most ``fresh`` seconds old, or ``COST_FACTOR`` times its cost.
+        """Return an answer no older than ``fresh`` seconds or ``COST_FACTOR`` times its cost.
 
         Raises:
-            AIPerfError: the run cannot be read; said again until it is time to try again.
+            AIPerfError: the run cannot be read; the error is cached like an answer.
         """
         return cast(T, self._look_for(question).answers[question])
 
     def uncached(self, question: Callable[[RunView], T]) -> T:
-        """Return the answer of what was read last, made now and not given again."""
+        """Return an uncached answer, computed now from the data that was read last."""
         with self._lock:
             view = self._opened()
             with view.history.lock:
                 return question(view)
 
     def text(self, question: Callable[[RunView], BaseModel]) -> Text:
-        """Return the answer as JSON, made once for all. Raises AIPerfError as ``ask``."""
+        """Return the answer as JSON, which is cached. Raises AIPerfError like ``ask``."""
         return self._text(self._look_for(_AsJson(question)), question)
 
     def text_at_hand(self, question: Callable[[RunView], BaseModel]) -> Text | None:
-        """Return the answer if it is there already; never waits. Raises as ``ask``."""
+        """Return the answer if it is cached; never blocks. Raises like ``ask``."""
         look = self._current()
         if look is None or _AsJson(question) not in look.answers:
             return None
@@ -119,7 +119,7 @@ class CachedView:
         return Text(look.answers[_AsJson(question)], self._clock() - look.read_at)
 
     def _look_for(self, question: Question) -> _Look:
-        """Return a look that is good and has the answer, which is in demand from now on."""
+        """Return a valid snapshot with the answer, and register the query for refreshes."""
         look = self._current()
         if look is None or question not in look.answers:
             with self._lock:
@@ -130,7 +130,7 @@ class CachedView:
 
     @contextlib.contextmanager
     def renewed(self) -> Iterator[None]:
-        """Make answers that are in demand anew before they are too old, while the block runs."""
+        """Refresh requested answers before they expire, while the block executes."""
         with in_background(self._renew_until, "look"):
             yield
 
@@ -139,30 +139,30 @@ class CachedView:
             self._renew()
 
     def _until_due(self) -> float:
-        """Return the seconds until the answers are made anew if they are in demand."""
+        """Return the seconds until the next refresh of requested answers."""
         look = self._look
         if look is None or not look.asked or look.failure is not None:
             return self._fresh or FRESH_SECONDS
         return max(0.01, look.read_at + AHEAD * look.good_for - self._clock())
 
     def _renew(self) -> None:
-        """Read, and make the answers that were asked for; until they are there the old ones do."""
+        """Read the run and compute the requested answers; the old ones stay valid meanwhile."""
         with self._lock:
             old = self._look
             if old is None or not old.asked or old.failure is not None:
                 return
             if self._clock() < old.read_at + AHEAD * old.good_for:
-                return  # Somebody who could not wait has just read.
-            # Nobody waits while this goes on, however slow the file system is just now.
+                return  # A client that could not wait has just read the run.
+            # No client waits for this, even if the file system is slow.
             old.good_for = self._clock() - old.read_at + MOST_SECONDS
             new = self._made()
             for question in () if new.failure else tuple(old.asked):
-                with contextlib.suppress(AIPerfError):  # Said to whoever asks next.
+                with contextlib.suppress(AIPerfError):  # The error is raised by the next request.
                     self._answer(new, question)
             self._look = new
 
     def _current(self) -> _Look | None:
-        """Return the last look while it is good. Raises its failure."""
+        """Return the last snapshot while it is valid. Raises its error."""
         look = self._look
         if look is None or self._clock() - look.read_at >= look.good_for:
             return None
@@ -189,7 +189,7 @@ class CachedView:
         return look
 
     def _opened(self) -> RunView:
-        """Return the view, which is made when it is first needed."""
+        """Return the view, which is created on first use."""
         if self._view is None:
             self._view = cast("Callable[[], RunView]", self._source)()
         return self._view
@@ -212,7 +212,7 @@ class CachedView:
         self._charge(look, began)
 
     def _charge(self, look: _Look, began: float) -> None:
-        """Add what was done since ``began`` to the cost that decides how long a look is good."""
+        """Add the time since ``began`` to the cost, which determines the validity of a snapshot."""
         look.cost += self._clock() - began
         if self._fresh > 0.0:
             look.good_for = rest_after(look.cost, self._fresh)

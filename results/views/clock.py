@@ -1,4 +1,4 @@
-"""When the clock of a run started, and how long its nodes were waited for."""
+"""Start of a run's clock, and the time spent waiting for nodes."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from aiperf_hpc.trial import JobPhase, Value
 
 
 class ClockStatus(Value):
-    """The clock of a run that waits for its nodes. What it does not measure is not charged."""
+    """Clock of a run that waits for its nodes. Time before its start does not count for the
+    score."""
 
     starts: ClockStarts
-    """What starts it: the first node, or that all replicas are ready."""
+    """Event that starts the clock: the first node, or readiness of all replicas."""
     started_utc: float | None
-    """When it started, UTC seconds; None while it stands."""
+    """Start of the clock in UTC seconds; None before it."""
     queue_seconds: float
-    """How long the first node was waited for in the queue, or has been so far."""
+    """Seconds in the scheduler's queue until the first node was allocated, or so far."""
     late: int
-    """Replicas without a node at the clock's start."""
+    """Number of replicas without a node at the start of the clock."""
     idle_node_seconds: float
-    """Seconds of nodes that did not work: before their own start, where the clock ran, or while
-    they waited for others, where it stood."""
+    """Idle node seconds: before a node's own start if the clock was running, or while it waited for
+    other nodes if the clock had not started."""
     problem: str
-    """How the scheduler's clock is off; empty where it is not, as far as that is known."""
+    """Offset of the scheduler's clock, as text; empty if none is known."""
 
 
 def clock_status(history: RunHistory, manifest: RunManifest, now: float) -> ClockStatus | None:
-    """Return what there is to say at ``now``, UTC seconds; None where nothing was waited for."""
+    """Return the clock at ``now`` (UTC seconds), or None if the run waited for nothing."""
     starts, event = history.clock_starts, history.clock_started
     if starts == "now" or history.run_started is None:
         return None
@@ -38,7 +39,7 @@ def clock_status(history: RunHistory, manifest: RunManifest, now: float) -> Cloc
     submitted = [r.submitted_utc for r in replicas if r.submitted_utc is not None]
     granted = [utc for r in replicas if (utc := _granted(r)) is not None]
     queued = min(granted, default=now) - min(submitted, default=history.run_started.utc)
-    # Who joins later, because nodes are asked for while the run lasts, is not late.
+    # Replicas on nodes that were requested during the run are not late.
     first = {f"r{number}" for number in range(manifest.replicas)}
     idle = [_idle(r, history.start_utc, starts, now) for r in replicas if r.id in first]
     return ClockStatus(
@@ -52,12 +53,12 @@ def clock_status(history: RunHistory, manifest: RunManifest, now: float) -> Cloc
 
 
 def _granted(replica: ReplicaHistory) -> float | None:
-    """Return since when a replica has a node, UTC seconds; None while it has none."""
+    """Return when a replica got its node in UTC seconds, or None before that."""
     return replica.began_utc if replica.granted_utc is None else replica.granted_utc
 
 
 def _idle(replica: ReplicaHistory, start: float | None, starts: ClockStarts, now: float) -> float:
-    """Return for how long a replica's node did not work while the clock ran, or all waited."""
+    """Return the idle seconds of a replica's node while the clock ran, or while all waited."""
     granted = _granted(replica)
     if starts == "first":
         return 0.0 if start is None else max(0.0, (now if granted is None else granted) - start)
@@ -65,7 +66,7 @@ def _idle(replica: ReplicaHistory, start: float | None, starts: ClockStarts, now
 
 
 def queue_reason(history: RunHistory, replicas: int) -> str:
-    """Return what the clock of a run waits for."""
+    """Return a description of the event for which the clock of a run waits."""
     states = [r.job_state for r in history.replicas.values() if r.job_state is not None]
     if history.clock_starts == "all":
         return f"{len(history.ready)} of {replicas} replicas are ready"
@@ -74,7 +75,7 @@ def queue_reason(history: RunHistory, replicas: int) -> str:
 
 
 def clock_lines(clock: ClockStatus | None) -> Iterator[str]:
-    """Yield how long nodes were waited for, for a terminal or a file."""
+    """Yield the lines on waiting times for nodes, for a terminal or a file."""
     if clock is None:
         return
     said = f"{duration(clock.queue_seconds)} until the first node, not charged"

@@ -1,4 +1,4 @@
-"""The energy of a run: the sum over its nodes' samples, with what is missing from it."""
+"""Energy of a run: the sum over the samples of its nodes, with the missing parts."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from aiperf_hpc.telemetry.values import Label, Part
 from aiperf_hpc.trial import Value
 
 LEAST_COVERED = 0.95
-"""The share of a run's time that has to be metered for its energy to be a measured one."""
+"""Minimum metered fraction of a run's time for its energy to count as measured."""
 
 
 class PartStatus(Value):
-    """The energy of one part of all nodes, e.g. of their accelerators."""
+    """Energy of one component over all nodes, e.g. of their accelerators."""
 
     label: Label
-    """Whether it is measured, estimated or absent."""
+    """Whether the energy is measured, estimated or absent."""
     joules: float | None
-    """The sum of what was metered."""
+    """Metered energy in joules."""
     watts: float | None
-    """The mean power while it was metered, of all nodes that report it."""
+    """Mean power in watts while it was metered, summed over all reporting nodes."""
     nodes: int
-    """How many nodes report it."""
+    """Number of reporting nodes."""
     sources: tuple[str, ...]
-    """The tools that reported it."""
+    """Tools that reported the energy."""
 
 
 class EnergyStatus(Value):
-    """The energy of a run until now, as far as it is known."""
+    """Known energy of a run until now."""
 
     label: Label
-    """Measured, if nothing is missing and no part is an estimate; else estimated, or absent."""
+    """Measured if no part is missing or estimated; otherwise estimated or absent."""
     joules: float | None
     """Energy in joules."""
     watts: float | None
-    """The mean power of all parts and nodes together, each while it was metered."""
+    """Mean power in watts, summed over all components and nodes, each while it was metered."""
     ops_per_watt: float | None
-    """Credited operations a second for each watt of the mean power."""
+    """Credited operations per second and watt of the mean power."""
     parts: dict[Part, PartStatus]
-    """The energy of each part of the nodes."""
+    """Energy of each component of the nodes."""
     missing: tuple[str, ...]
-    """What is not in the sum, and why: then it is less than what was used."""
+    """Parts missing from the sum, each with the reason; the sum is then too low."""
 
 
 class HostEnergy:
-    """The energy of one host, by the samplers that count."""
+    """Energy of one host, from the samplers that are counted."""
 
     def __init__(self, host: str, samplers: Sequence[SamplerHistory], until: float) -> None:
         self.host = host
@@ -63,12 +63,12 @@ class HostEnergy:
 
     @property
     def joules(self) -> float | None:
-        """The sum over its parts."""
+        """Energy summed over the components."""
         return math.fsum(e.joules for e in self.parts.values()) if self.parts else None
 
     @property
     def watts(self) -> float | None:
-        """Its mean power while it was metered."""
+        """Mean power of the host while it was metered."""
         known = [e.watts for e in self.parts.values() if e.watts is not None]
         return math.fsum(known) if known else None
 
@@ -81,12 +81,12 @@ class HostEnergy:
         return {meter.source for meter in meters if meter.part is part}
 
     def missing(self, start: float, until: float, accelerated: bool) -> Iterator[tuple[str, str]]:
-        """Yield what is not in its energy, and why.
+        """Yield the parts missing from the host's energy, each with the reason.
 
         Args:
-            start: of the run, UTC seconds.
-            until: when it ended, or now.
-            accelerated: whether its replica trains on accelerators.
+            start: start of the run, UTC seconds.
+            until: end of the run or current time, UTC seconds.
+            accelerated: whether the host's replica trains on accelerators.
         """
         if not self.samplers:
             yield "all", "no telemetry was recorded there"
@@ -101,7 +101,7 @@ class HostEnergy:
             yield "the accelerators", "no vendor's tool reports them"
         if Part.PROCESSORS not in last.meters:
             yield "the processors", absent.get("RAPL", "no tool reports their power")
-        # What will be in the next sample is not missing yet.
+        # Time that the next sample will cover is not missing yet.
         soon = until - last.end_utc <= 2.0 * own.seconds
         whole = (last.end_utc if soon else until) - start
         for part, energy in self.parts.items():
@@ -110,7 +110,7 @@ class HostEnergy:
 
 
 def host_energies(history: RunHistory, until: float) -> list[HostEnergy]:
-    """Return the energy of each host that a replica is or was on, until then, UTC seconds."""
+    """Return the energy of each host with a present or former replica, until UTC seconds."""
     hosts = dict.fromkeys(
         host
         for replica in history.replicas.values()
@@ -128,10 +128,10 @@ def energy_status(
     """Return a run's energy.
 
     Args:
-        history: the run's.
-        hosts: the energy of each, until then.
-        until: UTC seconds.
-        ops: its score.
+        history: records of the run.
+        hosts: energy of each host until ``until``.
+        until: time in UTC seconds.
+        ops: score of the run.
     """
     missing = _missing(history, hosts, until)
     parts = {part: _part(part, hosts) for part in Part}

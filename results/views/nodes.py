@@ -1,4 +1,4 @@
-"""The nodes of a run: what each kind contributed, and when nodes came and went."""
+"""Nodes of a run: the contribution of each kind, and changes of their number over time."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from aiperf_hpc.trial import Value
 
 
 class KindStatus(Value):
-    """One kind of node of a run that has several, and what was done on it."""
+    """One kind of node in a heterogeneous run, with its contribution."""
 
     kind: str
-    """The accelerators of a node or, where it has none, its processors."""
+    """Accelerators of a node or, if it has none, its processors."""
     replicas: int
     """Number of replicas."""
     nodes: int
     """Number of nodes."""
     trials: int
-    """How many its replicas began."""
+    """Number of trials that its replicas started."""
     operations: int
-    """Credited to its replicas."""
+    """Operations credited to its replicas."""
     ops: float
-    """``operations`` over the elapsed time: its part of the score."""
+    """``operations`` divided by the elapsed time: its part of the score."""
     share: float
-    """Its part of all operations."""
+    """Fraction of all operations."""
     node_hours: float
-    """The hours of its nodes, each from its replica's first record to its last."""
+    """Node hours, each node from its replica's first record to the last."""
     operations_per_node_hour: float
-    """``operations`` over ``node_hours``."""
+    """``operations`` divided by ``node_hours``."""
     busy_share: float
-    """The share of its replicas' time in which they trained and evaluated."""
+    """Fraction of its replicas' time spent on training and evaluation."""
 
 
 def kinds_status(
@@ -46,14 +46,14 @@ def kinds_status(
     counts: OperationsOf,
     until: float,
 ) -> tuple[KindStatus, ...]:
-    """Return it for each kind, the most operations first; none where all nodes are alike.
+    """Return the contribution of each kind, most operations first; none if all nodes are alike.
 
     Args:
-        history: the run's records.
-        kinds: the kind of each replica.
-        manifest: the run.
-        counts: the operations of a sample of each trial.
-        until: the run's end, or now, UTC seconds.
+        history: records of the run.
+        kinds: kind of node of each replica.
+        manifest: manifest of the run.
+        counts: operations per sample of each trial.
+        until: end of the run or current time, UTC seconds.
     """
     start, each = history.start_utc, manifest.config.replica.nodes
     if not kinds or start is None or until <= start:
@@ -72,7 +72,7 @@ def kinds_status(
 
 
 def kind_lines(kinds: Sequence[KindStatus]) -> Iterator[str]:
-    """Yield what a terminal shows of them."""
+    """Yield the lines on kinds of nodes for a terminal."""
     for kind in kinds:
         yield (
             f"{kind.nodes} node{'s' * (kind.nodes > 1)} of {kind.kind}: {si(kind.ops, 'OPS')}, "
@@ -82,65 +82,65 @@ def kind_lines(kinds: Sequence[KindStatus]) -> Iterator[str]:
 
 
 class NodesStep(Value):
-    """From when on a run had how many replicas."""
+    """Number of replicas from a time on."""
 
     seconds: float
-    """Since the run's start."""
+    """Seconds since the run's start."""
     replicas: int
     """Number of replicas."""
 
 
 class NodesAskedFor(Value):
-    """From when on a run was to have how many nodes."""
+    """Requested number of nodes from a time on."""
 
     seconds: float
-    """Since the run's start."""
+    """Seconds since the run's start."""
     nodes: int
-    """How many were requested."""
+    """Requested number of nodes."""
     why: str
-    """Who asked, or why it was refused."""
+    """Source of the request, or the reason for its rejection."""
     refused: bool
-    """Whether it could not be had, so that nothing changed."""
+    """Whether the request was rejected, so that nothing changed."""
 
 
 class NodesPoint(Value):
-    """All the time in which a run had one number of nodes."""
+    """All periods in which a run had the same number of nodes."""
 
     nodes: int
     """Number of nodes."""
     seconds: float
-    """For how long it had them."""
+    """Total seconds with this number of nodes."""
     ops: float
-    """Operations a second of that time."""
+    """Operations per second in these periods."""
     ops_per_node: float
-    """``ops`` over ``nodes``."""
+    """``ops`` divided by ``nodes``."""
     efficiency: float
-    """``ops_per_node`` over that on the fewest nodes: weak scaling within the run."""
+    """``ops_per_node`` relative to the fewest nodes: weak scaling within the run."""
 
 
 class ElasticityStatus(Value):
-    """Nodes that come and go while a run lasts."""
+    """Changes of the number of nodes during a run."""
 
     nodes: int
-    """How many it is to have now."""
+    """Number of currently requested nodes."""
     replicas: int
-    """How many replicas are there now: none once it has ended."""
+    """Current number of replicas; 0 after the end of the run."""
     asked: tuple[NodesAskedFor, ...]
-    """What was requested, in order of time."""
+    """Requests in chronological order."""
     steps: tuple[NodesStep, ...]
-    """The number of replicas over time."""
+    """Number of replicas over time."""
     node_hours: float
-    """The hours of all nodes, each from its replica's first record to its last."""
+    """Node hours of all nodes, each from its replica's first record to the last."""
     operations_per_node_hour: float
-    """Credited operations over ``node_hours``."""
+    """Credited operations divided by ``node_hours``."""
     points: tuple[NodesPoint, ...]
-    """What was done on each number of nodes, the fewest first, but for moments."""
+    """Results for each number of nodes, fewest first, without very short periods."""
 
 
 def elasticity_status(
     history: RunHistory, manifest: RunManifest, counts: OperationsOf, until: float
 ) -> ElasticityStatus | None:
-    """Return it; None for a run that was asked for no other nodes than it began with."""
+    """Return the changes, or None for a run with a constant requested number of nodes."""
     found = elasticity(history, counts, until, manifest.config.replica.nodes)
     start = history.start_utc
     if found is None or start is None:
@@ -160,7 +160,7 @@ def elasticity_status(
 
 
 def elasticity_lines(status: ElasticityStatus) -> Iterator[str]:
-    """Yield what a terminal shows of it."""
+    """Yield the lines on changes of nodes for a terminal."""
     there = f"{status.replicas} replicas there, " if status.replicas else ""
     yield (
         f"nodes {status.nodes} requested, {there}{status.node_hours:.3g} node-hours, "
@@ -177,7 +177,7 @@ def elasticity_lines(status: ElasticityStatus) -> Iterator[str]:
 
 
 def _now(found: Elasticity, until: float) -> int:
-    """Return how many replicas there are just before ``until``, where all of them leave."""
+    """Return the number of replicas just before ``until``, when all replicas leave."""
     return next((s.replicas for s in reversed(found.steps) if s.utc < until), 0)
 
 

@@ -1,7 +1,7 @@
-"""The headline figures of a run: one table, which every view of a run shows.
+"""Headline figures of a run: one table that all views of a run use.
 
-A new figure is a row of ``QUANTITIES``. Terminal, list, status, report, ``result.txt``, live page,
-REST, metrics, comparison, ranking and card then show it below its title.
+A new figure needs only a row in ``QUANTITIES``: terminal, list, status, report, ``result.txt``,
+live page, REST, metrics, comparison, ranking and card then show it with its title.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.results.views.score import ScoreStatus
 
 Figures = dict[str, int | float | None]
-"""Values by the names of quantities."""
+"""Values by name of the quantity."""
 NONE = "–"
-"""The text of a value that a run does not have."""
+"""Text for a missing value."""
 
 
 class RunResult(Protocol):
-    """What quantities are read from: a run's summary, its status or its report."""
+    """Source of quantities: summary, status or report of a run."""
 
     @property
     def score(self) -> ScoreStatus: ...
@@ -38,22 +38,22 @@ class RunResult(Protocol):
 
 
 class View(StrEnum):
-    """Where quantities are shown."""
+    """Views that show quantities."""
 
     STATUS = "status"
-    """The line of progress, and of `aiperf status`."""
+    """Progress line, and `aiperf status`."""
     END = "end"
-    """The lines at the end of a run."""
+    """Summary lines at the end of a run."""
     LIST = "list"
     REPORT = "report"
     RESULT_LINE = "result line"
-    """The table of ``result.txt``."""
+    """Table in ``result.txt``."""
     LAST_LINE = "last line"
-    """The line of ``result.txt`` for ``grep``, by the quantities' names."""
+    """Line of ``result.txt`` for ``grep``, with names of quantities as headings."""
     LOG = "log"
-    """The log in MLPerf's format, by the metrics' names."""
+    """Log in MLPerf's format, with names of metrics as headings."""
     PAGE = "page"
-    """The live page."""
+    """Live page."""
     METRICS = "metrics"
     COMPARISON = "comparison"
     RANKING = "ranking"
@@ -61,10 +61,10 @@ class View(StrEnum):
 
 
 class Format(StrEnum):
-    """How values are written."""
+    """Formats of values."""
 
     SI = "si"
-    """Three digits, and the unit with a prefix."""
+    """Three digits, and the unit with an SI prefix."""
     PERCENT = "percent"
     DURATION = "duration"
     COUNT = "count"
@@ -85,44 +85,44 @@ class Quantity:
     """A headline figure of a run: a row of the table."""
 
     name: str
-    """Its key in JSON."""
+    """Key of the quantity in JSON."""
     title: str
     unit: str
     read: Callable[[RunResult], float | None]
-    """How it is read from a run; None where the run does not have it."""
+    """Function that reads the value from a run, and returns None if the run does not have it."""
     format: Format
     help: str
-    """A sentence for metrics and the REST interface."""
+    """Description for metrics and the REST interface."""
     better: Literal["higher", "lower"] | None = None
     headings: Mapping[View, str] | None = None
-    """Its headings in the views that show it; None: its title in every view."""
+    """Headings in the views that show it; None for its title in every view."""
     metric: str = ""
-    """The Prometheus name behind ``aiperf_run_``; its name if empty."""
+    """Name of the Prometheus metric after ``aiperf_run_``; the quantity's name if empty."""
     counter: bool = False
-    """Whether the metric only grows."""
+    """Whether the metric is a counter."""
     exact_unit: str = ""
-    """The unit of the value in full, where that is not in the heading."""
+    """Full name of the unit, if the heading does not contain it."""
     needs_error: bool = False
-    """Whether only runs with an error have it; ``without_error`` then states the reason."""
+    """Whether only runs with an error have the value; ``without_error`` then states the reason."""
 
     @property
     def metric_name(self) -> str:
         return self.metric or self.name
 
     def heading(self, view: View) -> str | None:
-        """Return its heading in a view; None if that does not show it."""
+        """Return the heading in a view, or None if the view does not show the quantity."""
         return self.title if self.headings is None else self.headings.get(view)
 
     def text(self, value: float | None) -> str:
-        """Return a value for people; a dash for None."""
+        """Return a formatted value, or a dash for None."""
         return NONE if value is None else _TEXT[self.format](value, self.unit)
 
     def text_of(self, run: RunResult) -> str:
-        """Return the value of a run for people; a dash if it has none."""
+        """Return the formatted value of a run, or a dash if it has none."""
         return self.text(self.read(run))
 
     def exact(self, value: float) -> str:
-        """Return a value with all its digits, where ``text`` rounds it to three; else nothing."""
+        """Return a value with all its digits if ``text`` rounds it; otherwise an empty text."""
         return f"{exact(value)} {self.exact_unit}".rstrip() if self.format is Format.SI else ""
 
 
@@ -221,11 +221,11 @@ ORDER: Mapping[View, tuple[str, ...]] = {
         "ops_per_watt", "seconds",
     ),
 }  # fmt: skip
-"""The first columns of views that do not have the order of the table."""
+"""First columns of views whose order differs from the table's."""
 
 
 def quantities_in(view: View) -> dict[str, Quantity]:
-    """Return the quantities that a view shows by their headings, in its order."""
+    """Return the quantities of a view by their headings, in the view's order."""
     first = {name: place for place, name in enumerate(ORDER.get(view, ()))}
     rows = sorted(QUANTITIES, key=lambda row: first.get(row.name, len(first)))
     headings = ((row.heading(view), row) for row in rows)
@@ -233,5 +233,5 @@ def quantities_in(view: View) -> dict[str, Quantity]:
 
 
 def figures_of(run: RunResult) -> Figures:
-    """Return the value of every quantity by its name; None where the run does not have it."""
+    """Return the value of every quantity by its name, or None if the run does not have it."""
     return {row.name: row.read(run) for row in QUANTITIES}

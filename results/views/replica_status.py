@@ -1,4 +1,4 @@
-"""The state of each replica, whether replicas are alike, and the time spent waiting for storage."""
+"""State of each replica, differences between replicas, and time spent waiting for storage."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from aiperf_hpc.trial import JobPhase, Value
 
 
 class ReplicaStatus(Value):
-    """One replica now."""
+    """Current state of one replica."""
 
     id: str
-    """Its name."""
+    """Name of the replica."""
     state: str
-    """What it is doing: its job's pending, requeued, lost, done, failed; or starting, ready (it
-    waits for the run's clock), its trainer's phase, silent, ended, failed with its status; or
-    unknown, when it is silent and its scheduler too."""
+    """State of the replica: of its job (pending, requeued, lost, done, failed), starting, ready (it
+    waits for the run's clock), the phase of its trainer, silent, ended, failed with its status, or
+    unknown if both the replica and its scheduler are silent."""
     host: str | None
-    """The host's name."""
+    """Name of the host."""
     node: str | None
-    """The scheduler's name for where it runs; the host's where there is none."""
+    """Node name of the scheduler; the host's name if there is none."""
     job: str | None
-    """The launcher's name for its job."""
+    """Identifier of the launcher's job."""
     detail: str
-    """The launcher's own words about its job."""
+    """State of the job as reported by the launcher."""
     trials: int
-    """Number of its trials."""
+    """Number of the replica's trials."""
     stock: int
-    """Candidates that wait for the trainer."""
+    """Number of candidates in the queue."""
     last_record_seconds: float | None
     """Seconds since its last record; None before the first, and once the run has ended."""
     cpu_percent: float | None
@@ -40,41 +40,41 @@ class ReplicaStatus(Value):
     memory_bytes: int | None
     """Memory in use, in bytes."""
     storage_waiting: str = ""
-    """What it waits for now, because storage is full or away; empty when it does not."""
+    """Current wait for full or unavailable storage, as text; empty if there is none."""
 
 
 class StorageStatus(Value):
-    """How the primary or a replica has waited for storage that was full or away."""
+    """Waits of the primary or a replica for full or unavailable storage."""
 
     who: str
-    """``primary``, or a replica."""
+    """``primary`` or name of a replica."""
     seconds: float
-    """The total time waited, in seconds."""
+    """Total waiting time in seconds."""
     times: int
-    """The number of waits."""
+    """Number of waits."""
     last_began_seconds: float | None
-    """Seconds from the run's start to its last wait; None while its first wait lasts."""
+    """Seconds from the run's start to the last completed wait; None during the first wait."""
     last_reason: str
-    """What could not be done, and what storage answered."""
+    """Failed operation and the error of the storage."""
     waiting: bool
-    """Whether it waits now, as far as it could report it."""
+    """Whether it is waiting now, as far as it was able to report."""
 
 
 def replica_statuses(
     history: RunHistory, now: float, silent_after: float
 ) -> tuple[ReplicaStatus, ...]:
-    """Return all replicas, r2 before r10.
+    """Return all replicas in natural order (r2 before r10).
 
     Args:
         history: the run's records.
-        now: UTC seconds.
+        now: current time in UTC seconds.
         silent_after: seconds without a record after which a replica is silent.
     """
     return tuple(_status(history, each, now, silent_after) for each in _ordered(history))
 
 
 def storage_statuses(history: RunHistory) -> Iterator[StorageStatus]:
-    """Yield the primary and each replica that has waited for storage."""
+    """Yield the waits of the primary and of each replica that waited for storage."""
     waits = defaultdict[str, list[StorageWaited]](list)
     for who, wait in history.storage_waits:
         waits[who].append(wait)
@@ -100,7 +100,7 @@ def _ordered(history: RunHistory) -> list[ReplicaHistory]:
 
 
 def _by_number(name: str) -> list[tuple[str, int]]:
-    """Order names as people do: r2 before r10."""
+    """Return a key for natural order of names (r2 before r10)."""
     return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name)]
 
 
@@ -132,7 +132,7 @@ def _state(replica: ReplicaHistory, silent: bool, scheduler_answers: bool) -> st
     if replica.exit_status is not None:
         return "ended" if replica.exit_status == 0 else f"failed ({replica.exit_status})"
     if job in (JobPhase.FAILED, JobPhase.REQUEUED):
-        return str(job)  # Whatever its previous attempt recorded.
+        return str(job)  # Regardless of the records of its previous attempt.
     if replica.ended is not None or job is JobPhase.DONE:
         return "starting" if _starts_again(replica) else "ended"
     if silent and not scheduler_answers:
@@ -147,19 +147,19 @@ def _state(replica: ReplicaHistory, silent: bool, scheduler_answers: bool) -> st
 
 
 def _starts_again(replica: ReplicaHistory) -> bool:
-    """Return whether its job was seen to run after the end of its last attempt."""
+    """Return whether its job was observed running after the end of its last attempt."""
     job = replica.job_state
     running = job is not None and job.phase is JobPhase.RUNNING and not job.detail
     return running and replica.job_utc > replica.last_utc
 
 
 def disagreements(history: RunHistory) -> list[str]:
-    """Return a line for every version or dataset that is not the same on all replicas."""
+    """Return a line for every version or dataset that differs between replicas."""
     replicas = list(history.replicas.values())
     versions = [r.machine.versions for r in replicas if r.machine is not None]
     datasets = {r.dataset.sha256 for r in replicas if r.dataset is not None}
     if all(each == versions[0] for each in versions) and len(datasets) < 2:
-        return []  # As nearly always, and this is asked for every status.
+        return []  # Fast path for the usual case, because every status needs this.
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for replica in replicas:
         if replica.machine is not None:
@@ -175,7 +175,7 @@ def disagreements(history: RunHistory) -> list[str]:
 
 
 def clock_problems(history: RunHistory) -> list[str]:
-    """Return a line for every replica whose clock was found to be off."""
+    """Return a line for every replica with a detected clock offset."""
     checked = (replica.checked for replica in history.replicas.values())
     return [problem for each in checked if each is not None for problem in each.problems]
 

@@ -1,6 +1,6 @@
-"""How many replicas a run had, on how many hosts, with which accelerators.
+"""Numbers of replicas, hosts and accelerators of a run.
 
-The one source of these numbers: status, list, report, ranking, comparison and analysis show them.
+Status, list, report, ranking, comparison and analysis all use these numbers.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from aiperf_hpc.system.summary import MachineSummary, summarize
 from aiperf_hpc.trial import Machine, Value
 
 UNNAMED = "unknown model"
-"""The model of accelerators that a node's scheduler counts and no vendor's tool names."""
+"""Model of accelerators that the scheduler counts but no vendor's tool identifies."""
 
 
 class Resources(Value):
-    """What a run ran on, by its records. Replicas may share a host, and span several."""
+    """Resources of a run, from its records. Replicas may share a host or span several."""
 
     replicas: int
-    """Replicas that were launched; the requested ones before any was."""
+    """Number of launched replicas; of requested replicas before the first launch."""
     hosts: int = 0
-    """Distinct hosts that ran them; 0 before one has started."""
+    """Number of distinct hosts of the replicas; 0 before the first has started."""
     accelerators: dict[str, int] = {}
-    """Accelerators of these hosts, by model; empty if they have none."""
+    """Number of accelerators of these hosts by model; empty if they have none."""
     accelerators_used: int = 0
-    """Accelerators that a rank computed on."""
+    """Number of accelerators that a rank used."""
     processors: tuple[str, ...] = ()
-    """Models of these hosts' processors."""
+    """Processor models of these hosts."""
     cores: int | None = None
-    """Physical cores of these hosts; if they did not report them, the logical CPUs that replicas
-    were given; None if neither is known."""
+    """Number of physical cores of these hosts; if not reported, of the logical CPUs assigned to
+    replicas; None if neither is known."""
     line: str = ""
-    """All of it for people: ``2 replicas on 1 host, no accelerators (CPU: EPYC, 2 cores)``."""
+    """Summary as text: ``2 replicas on 1 host, no accelerators (CPU: EPYC, 2 cores)``."""
 
     @property
     def accelerator_count(self) -> int:
         return sum(self.accelerators.values())
 
     def with_line(self) -> Resources:
-        """Return the same with its line."""
+        """Return a copy with its summary line."""
         return self.model_copy(update={"line": self._line()})
 
     def _line(self) -> str:
@@ -61,7 +61,7 @@ class Resources(Value):
 
     @property
     def accelerator_text(self) -> str:
-        """The accelerators for people; the processors if there are none."""
+        """Formatted accelerators, or processors if there are none."""
         if not self.accelerators:
             return f"no accelerators{self._processor_text}"
         text = f"{counted(self.accelerator_count, 'accelerator')} ({self.models})"
@@ -71,7 +71,7 @@ class Resources(Value):
 
     @property
     def models(self) -> str:
-        """The models of the accelerators for people, with their numbers if there are several."""
+        """Formatted models of the accelerators, with their numbers if there are several."""
         if len(self.accelerators) == 1:
             return next(iter(self.accelerators))
         return ", ".join(f"{count:,} × {model}" for model, count in self.accelerators.items())
@@ -95,14 +95,14 @@ def resources_of(
     use: AcceleratorUse,
     until: float = math.inf,
 ) -> Resources:
-    """Return what a run ran on.
+    """Return the resources of a run.
 
     Args:
-        replicas: all of the run.
-        requested: how many replicas were requested.
-        machine: what its processes reported of their nodes.
-        use: what they use of their nodes' accelerators.
-        until: UTC seconds after which an attempt of a replica belongs to no part of the run.
+        replicas: all replicas of the run.
+        requested: number of requested replicas.
+        machine: system description from the reports of its processes.
+        use: use of the nodes' accelerators by its processes.
+        until: end of the run in UTC seconds; later attempts of replicas are ignored.
     """
     known = list(replicas)
     starts = [start for each in known if (start := each.started_by(until)) is not None]
@@ -123,7 +123,7 @@ def resources_of(
 def _accelerators(
     machine: MachineSummary, use: AcceleratorUse, silent: Iterable[Machine]
 ) -> dict[str, int]:
-    """Return all accelerators by model; of hosts that told nothing else, those that ranks saw."""
+    """Return all accelerators by model; for hosts without a report, those visible to ranks."""
     found: Counter[str] = Counter()
     for group in machine.nodes:
         for each in group.node.accelerators:
@@ -150,13 +150,13 @@ def _cores(machine: MachineSummary, started: Iterable[Machine]) -> int | None:
 
 
 class RunMachine:
-    """Sums up what the processes of a run told, again only when more of them did."""
+    """Cached summary of the reports of a run's processes, updated if there are new reports."""
 
     def __init__(
         self, history: RunHistory, site: SiteDescription | None, *, on_cpus: bool = False
     ) -> None:
-        """Take the run's history, what people said of the system, and whether it is to leave
-        accelerators alone."""
+        """Create a summary from the run's history, the site's description of the system, and
+        whether the run is configured to use no accelerators."""
         self._history = history
         self._site = site
         self._on_cpus = on_cpus
@@ -166,7 +166,7 @@ class RunMachine:
         self._summary = MachineSummary()
 
     def summary(self) -> MachineSummary:
-        """Return the machine as it is known now."""
+        """Return the system as currently known."""
         primary = self._history.primary_described
         ranks = [
             description
@@ -183,21 +183,22 @@ class RunMachine:
         return self._summary
 
     def idle(self) -> str:
-        """Return which accelerators no rank computes on, in a line; empty where there are none."""
+        """Return a line with the accelerators that no rank uses, or an empty text if there are
+        none."""
         self.summary()
         return self._use.line()
 
     def resources(self, requested: int, until: float) -> Resources:
-        """Return what the run ran on until a time, of so many replicas that were requested."""
+        """Return the resources of the run until a time, for a number of requested replicas."""
         machine, replicas = self.summary(), self._history.replicas.values()
         return resources_of(replicas, requested, machine, self._use, until)
 
     def kinds(self) -> Mapping[str, str]:
-        """Return the kind of node of each replica; none where all nodes are of one kind."""
+        """Return the kind of node of each replica; none if all nodes are of one kind."""
         self.summary()
         return self._kinds
 
 
 def _the_same(one: Sequence[object], other: Sequence[object]) -> bool:
-    """Return whether both hold the same objects: descriptions never change."""
+    """Return whether both contain identical objects; descriptions are immutable."""
     return len(one) == len(other) and all(map(is_, one, other))

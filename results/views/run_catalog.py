@@ -1,7 +1,7 @@
-"""All runs in a folder: what a list shows of each, read as cheaply as that can be had.
+"""Catalog of the runs in a folder, with a summary of each from the cheapest source.
 
-Of a run that has ended, the report's summary is read and nothing else. All journals of a run are
-read while it lasts, and where it has no report.
+For a finished run, only the report's summary is read. The journals are read if the run is active
+or has no report.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.files import open_inside
 
 RUNS = Path("runs")
-"""Where runs are unless told otherwise."""
+"""Default folder of runs."""
 
 
 class Unreadable(Value):
-    """A run that cannot be listed, and why."""
+    """A run that cannot be listed, with the reason."""
 
     name: str
-    """The run's name."""
+    """Name of the run."""
     reason: str
-    """Why not."""
+    """Reason why the run cannot be listed."""
 
 
 class RunList(Value):
-    """The runs in a folder."""
+    """List of the runs in a folder."""
 
     runs: tuple[RunSummary, ...]
-    """The latest first; those that have not started are before all others."""
+    """Runs, latest first; runs that have not started precede all others."""
     unreadable: tuple[Unreadable, ...]
     foreign: tuple[str, ...]
-    """Folders that are no runs."""
+    """Folders that are not runs."""
 
 
 def read_runs(folder: Path) -> RunList:
-    """Return the runs in a folder, and in those of its folders that have several; or a run alone.
+    """Return the runs in a folder, including folders of repeated runs, or the folder's own run.
 
     Raises:
-        RunDirectoryError: it cannot be read.
+        RunDirectoryError: the folder cannot be read.
     """
     found, foreign = find_runs(folder)
     rows, unreadable = list[RunSummary](), list[Unreadable]()
@@ -73,7 +73,8 @@ def _summary(paths: RunPaths, name: str) -> RunSummary:
 
 
 def latest_run(folder: Path) -> Path:
-    """Return the run in a folder that was started last. Raises RunDirectoryError for none."""
+    """Return the most recently started run in a folder. Raises RunDirectoryError if there is
+    none."""
     found, _ = find_runs(folder)
     if not found:
         raise RunDirectoryError(
@@ -83,9 +84,9 @@ def latest_run(folder: Path) -> Path:
 
 
 def run_name(run: Path) -> str:
-    """Return a run's name, as `aiperf list` shows it: its folder's, below ``runs`` if it is there.
+    """Return the name of a run as in `aiperf list`: its path, relative to ``runs`` if inside it.
 
-    A run that is one of several that repeat each other, ``runs/series/1``, is ``series/1``.
+    A repetition in ``runs/series/1`` has the name ``series/1``.
     """
     folder, root = RUNS.resolve(), run.resolve()
     if folder in root.parents:
@@ -94,22 +95,23 @@ def run_name(run: Path) -> str:
 
 
 def run_argument(run: Path) -> str:
-    """Return what commands take for a run in this working directory: its name, or its path."""
+    """Return the argument for a run in commands from this working directory: its name or its
+    path."""
     return run_name(run) if RUNS.resolve() in run.resolve().parents else str(run)
 
 
 def age_order(row: RunSummary) -> tuple[bool, float, str]:
-    """Return what orders runs by their start; those that have not started are the last."""
+    """Return a sort key by the start of a run; runs that have not started are last."""
     return row.started_utc is None, row.started_utc or 0.0, row.name
 
 
 def find_runs(folder: Path) -> tuple[dict[str, RunPaths], tuple[str, ...]]:
-    """Return the runs in a folder by their names, and the names of folders that are none.
+    """Return the runs in a folder by name, and the names of folders that are not runs.
 
-    Among the latter are folders in it that cannot be read.
+    The latter include unreadable folders.
 
     Raises:
-        RunDirectoryError: it cannot be read.
+        RunDirectoryError: the folder cannot be read.
     """
     if RunPaths(folder).manifest.exists():
         return {folder.resolve().name: RunPaths(folder)}, ()
@@ -118,7 +120,7 @@ def find_runs(folder: Path) -> tuple[dict[str, RunPaths], tuple[str, ...]]:
         try:
             inside = dict(_runs_at(Path(entry.path), entry.name))
         except (OSError, RunDirectoryError):
-            inside = {}  # Nobody else's folder is in the way of the others.
+            inside = {}  # An unreadable folder of another user must not block the list.
         found |= inside
         if not inside:
             foreign.append(entry.name)
@@ -126,7 +128,7 @@ def find_runs(folder: Path) -> tuple[dict[str, RunPaths], tuple[str, ...]]:
 
 
 def _runs_at(folder: Path, name: str) -> Iterator[tuple[str, RunPaths]]:
-    """Yield a folder that is a run, or those of its folders that are: runs that were repeated."""
+    """Yield a folder if it is a run, or its subfolders that are runs: repetitions."""
     if RunPaths(folder).manifest.exists():
         yield name, RunPaths(folder)
         return
@@ -137,7 +139,7 @@ def _runs_at(folder: Path, name: str) -> Iterator[tuple[str, RunPaths]]:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """Return the folders in a folder, but for hidden ones, by their names."""
+    """Return the folders in a folder by name, without hidden ones."""
     try:
         with os.scandir(folder) as entries:
             found = [e for e in entries if not e.name.startswith(".") and e.is_dir()]
@@ -149,12 +151,12 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def bytes_written(paths: RunPaths) -> int:
-    """Return the bytes of a run's journals. Raises OSError."""
+    """Return the total size of a run's journals in bytes. Raises OSError."""
     return sum(os.stat(journal).st_size for journal in paths.journal_files())
 
 
 def _started(paths: RunPaths) -> float:
-    """Return when a run started, UTC seconds; when its folder was made, where it has not yet."""
+    """Return the start of a run in UTC seconds, or the creation of its folder before the start."""
     try:
         with open_inside(paths.root, paths.primary_journal) as journal:
             return RECORD.validate_json(journal.readline(MOST_LINE_BYTES)).utc

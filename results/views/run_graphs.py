@@ -1,4 +1,4 @@
-"""The graphs of a run's trials: the stored ones or, where one is lost, grown again."""
+"""Graphs of a run's trials: the stored ones, or regrown ones if a stored one is lost."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from aiperf_hpc.run.storage import no_retry
 from aiperf_hpc.workloads.registry import initial_graph
 
 LOOK_SECONDS = 60.0
-"""The time between two listings of the stored graphs, of which there may be 100,000."""
+"""Seconds between two listings of the stored graphs, of which there may be 100,000."""
 
 
 class RunGraphs:
-    """Loads the graphs that trials trained, whatever became of their files."""
+    """Loader of trained graphs, which regrows those whose files are lost."""
 
     def __init__(self, history: RunHistory, manifest: RunManifest, stored: GraphStore) -> None:
         self._history = history
@@ -28,16 +28,16 @@ class RunGraphs:
         self._stored = stored
         self._lineage: Lineage | None = None
         self._trials: dict[str, str] = {}
-        """A trial of each graph, by the graph's hash."""
+        """One trial of each graph, by the graph's hash."""
         self._listed: tuple[float, set[str]] | None = None
         self.regrown: dict[str, str] = {}
-        """What was wrong with the stored graphs that had to be grown again, by their hash."""
+        """Defects of the stored graphs that were regrown, by hash."""
 
     def load(self, graph_hash: str) -> Graph:
         """Return a graph.
 
         Raises:
-            GraphError: the stored one is lost, and the records do not give it again.
+            GraphError: the stored graph is lost and cannot be regrown from the records.
         """
         try:
             return self._stored.load(graph_hash)
@@ -48,7 +48,7 @@ class RunGraphs:
 
     @property
     def problems(self) -> list[str]:
-        """What was wrong with stored graphs, and what was done without them."""
+        """Problems of stored graphs, and their handling."""
         paths = {graph: self._history.paths.graph(graph) for graph in self._history.graphs}
         found = {
             graph: f"{what}; it was grown again from the recorded morphisms"
@@ -60,10 +60,10 @@ class RunGraphs:
         return [line for _, line in sorted(found.items())]
 
     def missing(self) -> list[str]:
-        """Return one line if stored graphs are gone, by a listing that may be a minute old.
+        """Return one line if stored graphs are missing, from a listing that may be a minute old.
 
         Raises:
-            StorageError: they cannot be listed.
+            StorageError: the graphs cannot be listed.
         """
         known = self._names()
         before = time.time() - LISTING_SECONDS
@@ -94,7 +94,7 @@ class RunGraphs:
             raise GraphError(f"{error}; it cannot be grown again either: {why}") from None
 
     def _lineage_once(self) -> Lineage | None:
-        """Return where graphs come from, once a replica has said what its dataset is."""
+        """Return the source of graphs, or None until a replica has recorded its dataset."""
         if self._lineage is None:
             replicas = self._history.replicas.values()
             found = (r.dataset for r in replicas if r.dataset is not None)
@@ -106,7 +106,7 @@ class RunGraphs:
 
 
 def _graphs_in(folder: str) -> set[str]:
-    """Return the names of the graphs in a folder; none, if it does not exist."""
+    """Return the names of the graphs in a folder; none if it does not exist."""
     try:
         with os.scandir(folder) as entries:
             return {e.name.removesuffix(".json") for e in entries if e.name.endswith(".json")}

@@ -1,4 +1,4 @@
-"""A run in a few lines: what lists, metrics, comparisons and rankings show of it."""
+"""Summary of a run for lists, metrics, comparisons and rankings."""
 
 from __future__ import annotations
 
@@ -21,50 +21,50 @@ from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.files import bytes_inside
 
 LASTING = (RunState.STARTING, RunState.QUEUED, RunState.RUNNING, RunState.STOPPING)
-"""The states of a run that is likely to write on."""
+"""States in which a run probably still writes records."""
 
 
 class RunSummary(Value):
-    """A run in a list."""
+    """Summary of a run in a list."""
 
     name: str
-    """Its folder, below the one that is listed."""
+    """Path of its folder, relative to the listed one."""
     run_id: str
-    """The run's own name."""
+    """Name of the run."""
     state: RunState
-    """Its state."""
+    """State of the run."""
     reason: str
-    """Why it is in its state; may be empty."""
+    """Reason for the state; may be empty."""
     simulated: bool
-    """Whether its time is that of a simulation."""
+    """Whether its time is simulated."""
     preset: str
-    """The preset of the configuration."""
+    """Preset of the configuration."""
     workload: str
-    """The workload."""
+    """Name of the workload."""
     dataset: str
-    """The name of the dataset."""
+    """Name of the dataset."""
     launcher: str
-    """What starts the replicas."""
+    """Launcher of the replicas."""
     nodes_requested: int
-    """The number of nodes that the user requested."""
+    """Number of nodes that the user requested."""
     resources: Resources
-    """Its replicas, hosts and accelerators."""
+    """Numbers of replicas, hosts and accelerators."""
     hours: float
-    """The requested length in hours."""
+    """Requested length in hours."""
     started_utc: float | None
-    """When its clock started, UTC seconds."""
+    """Start of the run's clock in UTC seconds."""
     score: ScoreStatus
-    """The score now; at its last record if it writes no more and has no end."""
+    """Current score; score at the last record if the run was interrupted."""
     measure: str
-    """The name of its measure of quality."""
+    """Name of the quality measure."""
     best_quality: float | None
-    """The best quality that an evaluation observed."""
+    """Best quality that an evaluation observed."""
     division: Division | None = None
-    """The division in which its result is official, once it has ended; None if it is in none."""
+    """Division in which the result is official after the end of the run; None if in none."""
     broken: tuple[str, ...]
-    """The rules that it violates, so far."""
+    """Rules violated so far."""
     energy: EnergyStatus | None = None
-    """Its energy so far; None in summaries of earlier versions."""
+    """Energy so far; None in summaries of earlier versions."""
     figures: Figures = {}
     """Every headline figure by its name; null if the run does not have it."""
 
@@ -77,7 +77,7 @@ class RunSummary(Value):
         """Return a run's summary; its folder's own name if none is given.
 
         Raises:
-            GraphError: a trained graph is lost and cannot be grown again: nothing can be counted.
+            GraphError: a trained graph is lost and cannot be regrown; nothing can be counted.
         """
         status, manifest = view.status(view.history.end_utc), view.manifest
         score = status.score if status.state in LASTING else ScoreStatus.of(view.final())
@@ -95,43 +95,43 @@ class RunSummary(Value):
 
     @classmethod
     def read(cls, paths: RunPaths, name: str) -> RunSummary | None:
-        """Return the summary in a final report; None if there is none that can be read."""
+        """Return the summary in a final report, or None if there is no readable one."""
         try:
             found = cls.model_validate_json(bytes_inside(paths.root, paths.report_summary))
         except (OSError, ValidationError):
-            return None  # The journals have the same.
+            return None  # The journals contain the same data.
         return found.model_copy(update={"name": name}).with_figures()
 
     def with_figures(self) -> RunSummary:
-        """Return the same with the figures of this version."""
+        """Return a copy with the figures of this version."""
         return self.model_copy(update={"figures": figures_of(self)})
 
 
 class RunDetails(RunSummary):
-    """A run as comparisons and rankings need it: its summary, its settings and its machine."""
+    """Details of a run for comparisons and rankings: summary, settings and system."""
 
     settings: dict[str, Any]
-    """The resolved configuration, by dotted keys."""
+    """Resolved configuration by dotted keys."""
     dataset_hashes: str
-    """The dataset's name and SHA-256."""
+    """Name and SHA-256 of the dataset."""
     machine: dict[str, str]
-    """The properties of its nodes."""
+    """Properties of its nodes."""
     versions: dict[str, str]
-    """The versions of its software, and the commit."""
+    """Versions of its software, and the commit."""
     time_shares: dict[str, float]
-    """The fraction of its replicas' elapsed time by phase."""
+    """Fraction of its replicas' elapsed time by phase."""
     system: str
-    """The system's name; empty if it was not stated."""
+    """Name of the system; empty if not stated."""
     submitter: str
-    """Who submits it; empty if it was not stated."""
+    """Submitter of the result; empty if not stated."""
     witness: str = UNWITNESSED
-    """Its witnesses, with their first and last statement."""
+    """Witnesses with the times of their first and last statements."""
     declared: tuple[str, ...] = ()
-    """The settings that are not as the closed division fixes them."""
+    """Settings that deviate from the closed division."""
     violations: tuple[str, ...]
-    """The violated rules, each with its reason."""
+    """Violated rules, each with its reason."""
     signed_by: str = ""
-    """The key that signed it; empty if it is unsigned or the signature was not checked."""
+    """Key of the signature; empty if the run is unsigned or the signature was not checked."""
 
     @property
     def energy_label(self) -> str:
@@ -148,7 +148,7 @@ class RunDetails(RunSummary):
         """Return a run's details.
 
         Raises:
-            GraphError: a trained graph is lost and cannot be grown again: nothing can be counted.
+            GraphError: a trained graph is lost and cannot be regrown; nothing can be counted.
         """
         summary = RunSummary.of(view, name)
         manifest, judgement = view.manifest, view.judgement()
@@ -186,7 +186,8 @@ def _dataset_hashes(view: RunView) -> str:
 
 
 def _machine(view: RunView) -> dict[str, str]:
-    """Return what is known of the nodes, equal ones together; of older runs, the processors."""
+    """Return the known properties of the nodes, grouped if equal; for older runs, only the
+    processors."""
     groups = view.machine.summary().nodes
     found: dict[str, list[str]] = {}
     for group in groups:

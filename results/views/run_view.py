@@ -1,7 +1,7 @@
-"""One read interface over a run: the command line, the REST service and the report use it.
+"""Read interface of a run for the command line, the REST service and the report.
 
-A ``RunView`` tails the journals and answers with plain typed values; it writes nothing, so any
-number of them may look at a run at once, from any node that sees the run directory.
+A ``RunView`` tails the journals and returns plain typed values. It never writes, so any number of
+views can read a run concurrently, from any node with access to the run directory.
 """
 
 from __future__ import annotations
@@ -64,102 +64,103 @@ from aiperf_hpc.workloads.registry import workload_of
 
 
 class RunState(StrEnum):
-    """What a run is doing."""
+    """State of a run."""
 
     STARTING = "starting"
     QUEUED = "queued"
-    """The state of a run whose clock stands: its nodes are waited for."""
+    """State of a run that waits for its nodes; its clock has not started."""
     RUNNING = "running"
     STOPPING = "stopping"
     SILENT = "silent"
     GONE = "gone"
-    """The state of a run whose primary failed, or died on this machine; it can be resumed."""
+    """State of a run whose primary failed, or died on this machine; the run can be resumed."""
     ENDED = "ended"
 
 
 def outcome(state: RunState, reason: str) -> str:
-    """Return a state for people: a run that ended before its time was stopped, or it failed."""
+    """Return a state as text: a run that ended early was stopped or failed."""
     if state is not RunState.ENDED or reason in (TIME_OVER, TRAININGS_DONE):
         return state
     return "failed" if "failed" in reason else "stopped"
 
 
 class BaselineStatus(Value):
-    """What a predictor reaches on the validation samples that has learnt nothing."""
+    """Quality of a constant predictor on the validation samples (baseline)."""
 
     predictor: str
-    """What it predicts, in words."""
+    """Description of the constant prediction."""
     quality: float
-    """By the run's measure."""
+    """Quality in the run's measure."""
 
 
 class RunStatus(Value):
-    """The run now."""
+    """Current status of a run."""
 
     run_id: str
-    """The run's own name."""
+    """Name of the run."""
     state: RunState
-    """Its state."""
+    """State of the run."""
     simulated: bool = False
-    """Whether its time is that of a simulation, and not this machine's."""
+    """Whether its time is simulated instead of this machine's."""
     reason: str
-    """Why it is in its state; may be empty."""
+    """Reason for the state; may be empty."""
     nodes_requested: int
-    """The number of nodes that the user requested."""
+    """Number of nodes that the user requested."""
     resources: Resources
-    """Its replicas, hosts and accelerators."""
+    """Numbers of replicas, hosts and accelerators."""
     hours: float
-    """The requested length in hours."""
+    """Requested length in hours."""
     elapsed_seconds: float
     """Seconds since the run's start."""
     remaining_seconds: float
-    """Seconds to the run's end."""
+    """Seconds until the run's end."""
     score: ScoreStatus
-    """The score so far."""
+    """Score so far."""
     measure: str = ACCURACY.name
-    """The name of the run's measure of quality."""
+    """Name of the run's quality measure."""
     best_accuracy: float | None
-    """The highest accuracy that an evaluation observed; None where the run has another measure."""
+    """Highest accuracy that an evaluation observed; None if the run has another measure."""
     best_quality: float | None = None
-    """The best quality that an evaluation observed."""
+    """Best quality that an evaluation observed."""
     baseline: BaselineStatus | None = None
-    """What is beside it; None where a network is searched for, and before the first evaluation."""
+    """Baseline for the best quality; None in runs with a search and before the first evaluation."""
     without_error: str = ""
-    """Why there is no error, and so no regulated score; empty where there is."""
+    """Reason why there is no error and no regulated score; empty if there is one."""
     best_trial: str | None
-    """The trial with the best quality; null before an evaluation."""
+    """Trial with the best quality; null before the first evaluation."""
     replicas: tuple[ReplicaStatus, ...]
-    """The replicas, in the order of their numbers."""
+    """Replicas in the order of their numbers."""
     trials_by_state: dict[str, int]
-    """How many trials are in each state; queued candidates are ``queued``."""
+    """Number of trials by state; queued candidates count as ``queued``."""
     rounds: dict[str, int]
-    """The highest round each replica has reached."""
+    """Highest round of each replica."""
     invalid: tuple[tuple[str, str], ...]
-    """Each rule that the run does not keep so far, and how."""
+    """Rules violated so far, each with the reason."""
     scheduler_problem: str | None
-    """Why the state of jobs is unknown; None while the scheduler answers."""
+    """Reason why the state of jobs is unknown; None while the scheduler responds."""
     served_at: str | None = None
-    """The URL at which its primary answers over REST."""
+    """URL of the primary's REST service."""
     problems: tuple[str, ...]
-    """What is wrong with the records, a line each."""
+    """Problems of the records, one line each."""
     storage: tuple[StorageStatus, ...] = ()
-    """The primary and the replicas that have waited for storage."""
+    """Waits for storage of the primary and of replicas."""
     telemetry: TelemetryStatus | None = None
-    """What its nodes do and draw; None in documents of versions that did not report it."""
+    """Utilization and power of its nodes; None in documents of earlier versions."""
     machine: str = ""
-    """The nodes in a line, by the reports of their processes: accelerators, processors, memory."""
+    """Accelerators, processors and memory of the nodes in a line, as reported by their
+    processes."""
     witnesses: tuple[WitnessStatus, ...] = ()
-    """Who outside was asked to see the run; none in documents of versions that asked nobody."""
+    """Witnesses and time-stamp authorities of the run; none in documents of earlier versions."""
     clock: ClockStatus | None = None
-    """How long its nodes were waited for; None where its clock started with it."""
+    """Waiting times for nodes; None if the clock started with the run."""
     elasticity: ElasticityStatus | None = None
-    """Nodes that come and go; None where the run has those that it began with."""
+    """Changes of the number of nodes; None if it is constant."""
     kinds: tuple[KindStatus, ...] = ()
-    """What each kind of node contributed; none where all nodes are alike."""
+    """Contribution of each kind of node; none if all nodes are alike."""
     models: ModelsStatus | None = None
-    """The models that were trained of one network; None where a network is searched for."""
+    """Trained models of a run without a search; None in runs with a search."""
     figures: Figures = {}
-    """Every headline figure by its name; null where the run does not have it."""
+    """Every headline figure by its name; null if the run does not have it."""
 
     @property
     def energy(self) -> EnergyStatus | None:
@@ -167,15 +168,15 @@ class RunStatus(Value):
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """The names of the violated rules, so far."""
+        """Names of the rules violated so far."""
         return tuple(dict.fromkeys(rule for rule, _ in self.invalid))
 
 
 class RunView:
-    """What there is to know about one run. ``refresh`` before asking."""
+    """View of one run. Call ``refresh`` before reading from it."""
 
     def __init__(self, paths: RunPaths) -> None:
-        """Open a run. Raises RunDirectoryError when ``paths`` is no run directory."""
+        """Open a run. Raises RunDirectoryError if ``paths`` is not a run directory."""
         self.paths = paths
         self.manifest = RunManifest.load(paths)
         self._written = bytes_inside(paths.root, paths.manifest)
@@ -186,22 +187,22 @@ class RunView:
         on_cpus = self.manifest.config.engine.device == "cpu"
         self.machine = RunMachine(self.history, self.manifest.site, on_cpus=on_cpus)
         self._judged: tuple[int, Judgement] | None = None
-        """What was judged last, after how many records."""
+        """Latest judgement, with the number of records that it covers."""
         self._series = ScoreSeries(self.history, self.manifest.config.score.interval_hours)
 
     @classmethod
     def read(cls, paths: RunPaths) -> Self:
-        """Return a view that has read the run. Raises as its constructor and ``refresh`` do."""
+        """Return a view after a first refresh. Raises like the constructor and ``refresh``."""
         view = cls(paths)
         view.refresh()
         return view
 
     def refresh(self) -> None:
-        """Read what was added since the last time.
+        """Read the records added since the last call.
 
         Raises:
-            RunDirectoryError: the run is no longer there, or it is another one.
-            JournalError: a journal is unreadable, or has lost what was read before.
+            RunDirectoryError: the run was removed or replaced by another one.
+            JournalError: a journal is unreadable, or was truncated.
             OSError: the directory cannot be read.
         """
         self._require_the_same_run()
@@ -224,11 +225,11 @@ class RunView:
 
     @property
     def until(self) -> float:
-        """The run's end or, while it lasts, its last record; UTC seconds."""
+        """End of the run or, before its end, its last record, in UTC seconds."""
         return end_of(self.history)
 
     def final(self) -> ScorePoint:
-        """Return the score at the end, or at the last record so far."""
+        """Return the score at the end of the run, or at the last record so far."""
         return score_at(self.history, recorded, self.until)
 
     def score(self) -> list[ScoreStatus]:
@@ -244,42 +245,45 @@ class RunView:
         return self._series.curve()
 
     def violations(self) -> list[Violation]:
-        """Return the rules that the run does not keep so far."""
+        """Return the rules that the run violates so far."""
         return self.judgement().violations
 
     def judgement(self) -> Judgement:
-        """Return in which division the run is official, and what came of every rule so far."""
+        """Return the division in which the run is official, and the outcome of every rule so
+        far."""
         count = self.history.record_count
         if self._judged is None or self._judged[0] != count:
             self._judged = count, judge(self._evidence(self.final()), self._rules)
         return self._judged[1]
 
     def mlperf_division(self) -> Literal["closed", "open"]:
-        """Return the division of MLPerf HPC that the run is of, by its settings and its data."""
+        """Return the MLPerf HPC division of the run, from its settings and its data."""
         run = self._evidence(self.final())
         rules = workload_of(self.manifest.config).division_rules
         return "open" if violations_of(rule.check(run) for rule in rules) else "closed"
 
     def _broken(self, final: ScorePoint) -> list[Violation]:
-        """Return the rules that are not kept: all once the run has ended, before the quick ones."""
+        """Return the violated rules: of all rules after the run's end, of the quick ones before
+        it."""
         if self.history.end_utc is not None:
             return self.violations()
         return judge_briefly(self._evidence(final), self._rules)
 
     @cached_property
     def _rules(self) -> tuple[Rule[RunEvidence], ...]:
-        """The rules of the workload's own benchmark."""
+        """Rules of the workload's own benchmark."""
         return workload_of(self.manifest.config).rules
 
     def _evidence(self, final: ScorePoint) -> RunEvidence:
         return RunEvidence(self.history, self.manifest, final, time.time())
 
     def best(self, until: float) -> Evaluation | None:
-        """Return the best complete evaluation up to ``until``, UTC seconds, as the score does."""
+        """Return the best complete evaluation up to ``until`` (UTC seconds), as used in the
+        score."""
         return self.history.best_until(until)
 
     def status(self, now: float | None = None) -> RunStatus:
-        """Return the run at ``now``, UTC seconds; this machine's clock when not given."""
+        """Return the status at ``now`` (UTC seconds); by default at the current time."""
         now = self._now() if now is None else now
         history = self.history
         start = history.start_utc
@@ -331,7 +335,7 @@ class RunView:
         return found.model_copy(update={"figures": figures_of(found)})
 
     def _problems(self) -> Iterator[str]:
-        """Yield what is wrong with the records, a line each."""
+        """Yield the problems of the records, one line each."""
         history = self.history
         yield from map(str, history.problems)
         yield from filter(None, [self.machine.idle()])
@@ -342,17 +346,17 @@ class RunView:
         yield from self.run_graphs.missing()
 
     def resources(self) -> Resources:
-        """Return how many replicas it has, on how many hosts, with which accelerators."""
+        """Return the numbers of replicas, hosts and accelerators."""
         return self.machine.resources(self.manifest.replicas, self.until)
 
     def models(self, until: float) -> ModelsStatus | None:
-        """Return how many models were trained until a time, UTC seconds; None of a search."""
+        """Return the models trained until a time (UTC seconds), or None for a run with a search."""
         config = self.manifest.config
         weight = workload_of(config).valid_flops_on(config.dataset.name)
         return models_status(self.history, self.manifest, self.measure, weight, until)
 
     def telemetry(self) -> TelemetryStatus:
-        """Return what the nodes do now, each accelerator too."""
+        """Return the current telemetry of the nodes, including each accelerator."""
         end = self.history.end_utc
         until = self._now() if end is None else end
         ops = score_at(self.history, recorded, until).ops
@@ -369,11 +373,11 @@ class RunView:
     def trial_statuses(
         self, trials: Iterable[Trial], now: float | None = None
     ) -> list[TrialStatus]:
-        """Return some trials as they are at ``now``, UTC seconds."""
+        """Return the status of the given trials at ``now`` (UTC seconds)."""
         return trial_statuses(self.history, trials, self._now() if now is None else now)
 
     def _service(self, state: RunState) -> tuple[Service | None, list[str]]:
-        """Return where its primary answers now, and what is wrong with the record of that."""
+        """Return the URL of its primary's REST service, and the defect of its record, if any."""
         silent = (RunState.ENDED, RunState.SILENT, RunState.GONE)
         if state in silent or not self.history.run_starts:
             return None, []
@@ -402,18 +406,18 @@ class RunView:
         return RunState.RUNNING, ""
 
     def _now(self) -> float:
-        """Return the time of the run's own clock; a simulated one stands at its last record."""
+        """Return the time of the run's clock; a simulated clock stays at the last record."""
         return self.until if self.manifest.simulated else time.time()
 
     def _quiet(self, recorded: float) -> float:
-        """Return for how long the primary has been silent, by its records or, where those tell
-        another time than this machine's, by its file."""
+        """Return the seconds since the primary's last heartbeat, by its records or, if their clock
+        differs from this machine's, by its file."""
         if not self.manifest.simulated:
             return recorded
         return time.time() - self.paths.primary_journal.stat().st_mtime
 
     def _gone(self) -> str | None:
-        """Return what became of a primary that no longer is, as far as that is known here."""
+        """Return the outcome of an exited primary, as far as it is known on this machine."""
         if self.history.primary_failure is not None:
             return f"the primary failed: {self.history.primary_failure}"
         last = self.history.last_start
@@ -432,19 +436,20 @@ class RunView:
 
     @property
     def measure(self) -> Measure:
-        """How the run measures quality."""
+        """Quality measure of the run."""
         return workload_of(self.manifest.config).objective.quality
 
     def training_times(self, until: float) -> tuple[TrainingTime, ...]:
-        """Return where the time of each training went that had come to its end by ``until``; none
-        where a network is searched for."""
+        """Return the time split of each training completed by ``until``; none in runs with a
+        search."""
         config = self.manifest.config
         if config.search.searches:
             return ()
         return training_times(self.history, until, config.training.target)
 
     def baseline(self) -> BaselineStatus | None:
-        """Return what a predictor reaches that has learnt nothing, where a replica measured it."""
+        """Return the baseline quality of a constant predictor, or None if no replica measured
+        it."""
         for _, replica in sorted(self.history.replicas.items()):
             if (found := replica.baseline) is not None:
                 words = MEASURES[found.measure].baseline
@@ -452,7 +457,7 @@ class RunView:
         return None
 
     def without_error(self, until: float) -> str:
-        """Return why there is no error, and so no regulated score, at a time; empty if there is."""
+        """Return why there is no error and no regulated score at a time; empty if there is one."""
         if self.best(until) is None:
             return "no evaluation was completed"
         if self.measure.error is None:

@@ -1,4 +1,4 @@
-"""The score of a run, at one time and over time."""
+"""Score of a run at one time and over time."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.trial import Value
 
 CURVE_POINTS = 720
-"""Points of a plotted score."""
+"""Number of points of a plotted score."""
 
 
 class ScoreStatus(Value):
-    """A score with its unit in the names: operations, operations a second, seconds."""
+    """A score at one time. Units: operations, operations per second, seconds."""
 
     elapsed_seconds: float
     """Seconds since the run's start."""
     operations: int
-    """Analytical operations that are credited."""
+    """Credited analytical operations."""
     ops: float
-    """The score: operations a second."""
+    """Score: credited operations per second."""
     error: float | None
-    """The share of validation samples that are wrong; null where there is none."""
+    """Fraction of validation samples with a wrong prediction; null if there is none."""
     regulated_error: float | None
-    """The error that ``regulated`` is made from: never less than one validation sample."""
+    """Error used for ``regulated``, which is at least one validation sample."""
     regulated: float | None
-    """The regulated score: minus the logarithm of the error, times the score."""
+    """Regulated score: minus the logarithm of the error, times the score."""
 
     @classmethod
     def of(cls, point: ScorePoint) -> ScoreStatus:
@@ -38,13 +38,13 @@ class ScoreStatus(Value):
 
 
 class ScoreSeries:
-    """The score of a run over time, computed again only when there are more records."""
+    """Score of a run over time, recomputed only if there are new records."""
 
     def __init__(self, history: RunHistory, interval_hours: float) -> None:
         self._history = history
         self._interval = interval_hours
         self._computed: tuple[int, list[ScoreStatus], list[ScoreStatus]] | None = None
-        """Both series, after how many records."""
+        """Both series, with the number of records that they cover."""
 
     def official(self) -> list[ScoreStatus]:
         """Return the score at every interval and at the end (or the last record so far)."""
@@ -60,7 +60,7 @@ class ScoreSeries:
         return score_series(history, recorded, score_times(history, interval_hours))
 
     def _both(self) -> tuple[int, list[ScoreStatus], list[ScoreStatus]]:
-        """Return the official points and the curve, by one walk over all records."""
+        """Return the official points and the curve in one pass over all records."""
         history = self._history
         if self._computed is None or self._computed[0] != history.record_count:
             official = score_times(history, self._interval)

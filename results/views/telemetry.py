@@ -1,4 +1,4 @@
-"""The telemetry of a run's nodes: their use, traffic and power, for status and REST."""
+"""Telemetry of a run's nodes (utilization, traffic and power) for status and REST."""
 
 from __future__ import annotations
 
@@ -16,118 +16,118 @@ from aiperf_hpc.trial import Value
 NETWORK = ("network_received", "network_sent", "fabric_received", "fabric_sent")
 DISK = ("disk_read", "disk_written")
 TRAFFIC = (*DISK, *NETWORK)
-"""The quantities in bytes of samples."""
+"""Quantities of samples with the unit byte."""
 
 
 class AcceleratorStatus(Value):
-    """One accelerator when it was last sampled; None where it was not reported."""
+    """Latest sample of one accelerator; values that were not reported are None."""
 
     name: str
-    """Its vendor and number, e.g. ``NVIDIA 0``."""
+    """Vendor and index of the accelerator, e.g. ``NVIDIA 0``."""
     utilisation_percent: float | None
-    """Of the time since the sample before."""
+    """Utilization in percent of the time since the previous sample."""
     memory_bytes: float | None
     """Memory in use, in bytes."""
     watts: float | None
-    """The mean power since the sample before."""
+    """Mean power since the previous sample."""
     celsius: float | None
-    """The highest temperature since the sample before."""
+    """Highest temperature since the previous sample."""
     mhz: float | None
-    """The clock of the compute units, in MHz."""
+    """Clock frequency of the compute units in MHz."""
     memory_mhz: float | None
-    """The clock of the memory in MHz."""
+    """Clock frequency of the memory in MHz."""
 
 
 class NodeUse(Value):
-    """The use of a node in a span of time; None where it was not measured."""
+    """Utilization of a node in a time span; values that were not measured are None."""
 
     cpu_percent: float | None
     """Of all its logical CPUs."""
     processes_cpu_percent: float | None
     """Of one core, by the run's processes."""
     accelerator_percent: float | None
-    """The mean utilization of its accelerators."""
+    """Mean utilization of its accelerators."""
 
 
 class NodeTraffic(NodeUse):
-    """The use of a node with its memory, and its traffic in bytes a second."""
+    """Utilization and memory of a node, and its traffic in bytes per second."""
 
     memory_bytes: float | None
     """In use, by any process."""
     disk_read_rate: float | None
-    """Bytes a second that were read from disks."""
+    """Bytes per second read from block devices."""
     disk_written_rate: float | None
-    """Bytes a second that its block devices wrote."""
+    """Bytes per second written to block devices."""
     network_received_rate: float | None
-    """Bytes a second that its interfaces received."""
+    """Bytes per second received by its network interfaces."""
     network_sent_rate: float | None
-    """Bytes a second that its interfaces sent."""
+    """Bytes per second sent by its network interfaces."""
     fabric_received_rate: float | None
-    """By verbs: InfiniBand, RoCE or Omni-Path."""
+    """Bytes per second received by verbs: InfiniBand, RoCE or Omni-Path."""
     fabric_sent_rate: float | None
-    """Bytes a second that its ports sent by verbs."""
+    """Bytes per second sent by verbs."""
 
 
 class NodeStatus(NodeTraffic):
-    """One node when it was last sampled."""
+    """Latest sample of one node."""
 
     host: str
-    """The host's name."""
+    """Name of the host."""
     at_seconds: float
     """Seconds from the run's start to the sample."""
     seconds: float
-    """How long the sample is."""
+    """Duration of the sample in seconds."""
     processes_memory_bytes: float | None
-    """Bytes of the run's processes' resident sets together."""
+    """Total resident memory of the run's processes in bytes."""
     watts: float | None
-    """The power of all that is metered there."""
+    """Power of all metered components of the node in watts."""
     accelerator_count: int
-    """How many accelerators it has."""
+    """Number of accelerators."""
     accelerators: tuple[AcceleratorStatus, ...] = ()
-    """Left out of a run's status."""
+    """Samples of the accelerators; omitted in a run's status."""
 
 
 class TelemetryStatus(Value):
-    """A run's telemetry now."""
+    """Latest telemetry of a run."""
 
     seconds: float
-    """Between two samples, as configured; 0 for none."""
+    """Configured sampling interval in seconds; 0 if sampling is off."""
     why_none: str
-    """Why there is none; empty where there is some."""
+    """Reason why there is no telemetry; empty if there is some."""
     nodes: tuple[NodeStatus, ...]
-    """The latest telemetry of each node."""
+    """Latest telemetry of each node."""
     energy: EnergyStatus
-    """The energy, with its label."""
+    """Energy with its label."""
     overhead: float | None
-    """The share of a core that sampling took, at most of all nodes; None before a sample."""
+    """Fraction of a core used by sampling, maximum over the nodes; None before the first sample."""
 
 
 class NodeAbsences(Value):
-    """What a node does not report, and why."""
+    """Missing telemetry of a node."""
 
     host: str
-    """The host's name."""
+    """Name of the host."""
     absent: dict[str, str]
     """Missing facts by name, each with the reason."""
 
 
 class TelemetryPoint(NodeTraffic):
-    """A stretch of a node's time."""
+    """A time interval of a node."""
 
     from_seconds: float
     """Seconds since the run's start."""
     to_seconds: float
-    """Seconds from the run's start to the end of the stretch."""
+    """Seconds from the run's start to the end of the interval."""
     sampled_seconds: float
-    """How much of it was sampled."""
+    """Sampled seconds of the interval."""
     accelerator_memory_bytes: float | None
-    """Bytes of memory in use on its accelerators together."""
+    """Total memory in use on its accelerators in bytes."""
     accelerator_watts: float | None
-    """The power of its accelerators together."""
+    """Total power of its accelerators in watts."""
     celsius: float | None
-    """The temperature of its hottest accelerator."""
+    """Temperature of its hottest accelerator."""
     power_watts: float | None
-    """The power of all that is metered there."""
+    """Power of all metered components of the node in watts."""
     utilisation_percent: tuple[float | None, ...]
     """Of each accelerator."""
     watts: tuple[float | None, ...]
@@ -135,40 +135,40 @@ class TelemetryPoint(NodeTraffic):
 
 
 class NodeSeries(Value):
-    """A node over the time of the run."""
+    """Time series of a node."""
 
     host: str
-    """The host's name."""
+    """Name of the host."""
     accelerators: tuple[str, ...]
-    """Its accelerators."""
+    """Names of its accelerators."""
     total: int
-    """How many points there are; the latest are given."""
+    """Total number of points, of which the latest are returned."""
     points: tuple[TelemetryPoint, ...]
-    """The points in order of time."""
+    """Points in chronological order."""
 
 
 class Telemetry(Value):
-    """A run's telemetry: what its nodes did last and, where it was requested, over time."""
+    """Telemetry of a run: latest samples of its nodes and, if requested, time series."""
 
     now: TelemetryStatus
-    """The latest sample of each node."""
+    """Latest sample of each node."""
     series: tuple[NodeSeries, ...]
-    """The requested time series."""
+    """Requested time series."""
     absent: tuple[NodeAbsences, ...]
-    """What each node does not report, and why."""
+    """Missing telemetry of each node, with reasons."""
 
 
 def telemetry_status(
     history: RunHistory, manifest: RunManifest, until: float, ops: float, *, briefly: bool = True
 ) -> TelemetryStatus:
-    """Return what a run's nodes do at a time.
+    """Return the telemetry of a run's nodes at a time.
 
     Args:
-        history: the run's.
-        manifest: what it is.
-        until: UTC seconds.
-        ops: its score.
-        briefly: whether to leave the accelerators out one by one.
+        history: records of the run.
+        manifest: manifest of the run.
+        until: time in UTC seconds.
+        ops: score of the run.
+        briefly: whether to omit the samples of individual accelerators.
     """
     start = history.origin_utc or 0.0
     hosts = host_energies(history, until)
@@ -185,7 +185,7 @@ def telemetry_status(
 def telemetry_series(
     history: RunHistory, hosts: Iterable[str], limit: int
 ) -> tuple[NodeSeries, ...]:
-    """Return the latest points of some hosts, at most ``limit`` of each."""
+    """Return the latest points of the given hosts, at most ``limit`` per host."""
     start = history.origin_utc or 0.0
     telemetry = history.telemetry
     return tuple(
@@ -194,7 +194,7 @@ def telemetry_series(
 
 
 def absences(history: RunHistory) -> tuple[NodeAbsences, ...]:
-    """Return what each node does not tell, as last said."""
+    """Return the missing telemetry of each node, from its latest report."""
     return tuple(
         NodeAbsences(host=host, absent=own[-1].absent)
         for host, samplers in history.telemetry.items()
@@ -203,7 +203,7 @@ def absences(history: RunHistory) -> tuple[NodeAbsences, ...]:
 
 
 def telemetry_lines(status: TelemetryStatus) -> Iterator[str]:
-    """Yield a line for each node, and one for the energy, for a terminal."""
+    """Yield a line for each node and one for the energy, for a terminal."""
     for node in status.nodes:
         said = [
             None if node.cpu_percent is None else f"CPU {node.cpu_percent:.0f}%",

@@ -1,4 +1,4 @@
-"""Where the elapsed time of a run went, by phase, and the time of a training step, by part."""
+"""Split of a run's elapsed time by phase, and of a training step's time by part."""
 
 from __future__ import annotations
 
@@ -11,60 +11,60 @@ from aiperf_hpc.run.records import StepTimes
 from aiperf_hpc.trial import StepPart, TimePhase, Value
 
 UNRECORDED = "unrecorded"
-"""The part of the elapsed time that no record accounts for."""
+"""Name of the elapsed time that no record accounts for."""
 
 PHASES = (*(str(phase) for phase in TimePhase), UNRECORDED)
 
 
 class PhaseTime(Value):
-    """Time in one phase; ``share`` is of the elapsed time."""
+    """Time in one phase; ``share`` is the fraction of the elapsed time."""
 
     seconds: float
     share: float
 
 
 class TimeSplit(Value):
-    """Where the elapsed time of a replica, or of all of them, went."""
+    """Split of the elapsed time of one or all replicas."""
 
     elapsed_seconds: float
     phases: dict[str, PhaseTime]
-    """Every phase and, last, what no record accounts for; together the elapsed time."""
+    """All phases and, last, the unrecorded time; they sum to the elapsed time."""
     train_evaluate_share: float
 
 
 class StepSplit(Value):
-    """Where the training steps of replicas of several ranks went: HPC AI500's table."""
+    """Split of the training steps of replicas with several ranks, as in HPC AI500's table."""
 
     collective: str
     ranks: int
-    """The number of ranks of a replica."""
+    """Number of ranks of a replica."""
     steps: int
     seconds: dict[StepPart, float]
-    """Seconds of a step by part, as the mean over steps and ranks."""
+    """Seconds of a step by part, averaged over steps and ranks."""
     shares: dict[StepPart, float]
 
 
 class NetworkWait(Value):
-    """How long accelerators waited for a network: for a candidate, or for its preparation."""
+    """Idle time of accelerators that waited for a candidate or its preparation."""
 
     accelerators: int
     seconds: float
-    """Accelerator-seconds: of all accelerators together."""
+    """Accelerator-seconds, summed over all accelerators."""
     share: float
-    """The fraction of their recorded time, from 0 to 1."""
+    """Fraction of the accelerators' recorded time, from 0 to 1."""
 
 
 def network_wait(replicas: Iterable[ReplicaHistory]) -> NetworkWait | None:
-    """Return how long accelerators waited for a network; None for a run without accelerators.
+    """Return the time that accelerators waited for a network, or None without accelerators.
 
-    A replica's ranks wait together. The first network of a replica, which nothing is trained
-    before, counts too.
+    All ranks of a replica wait together. The wait for the first network of a replica counts too,
+    although no training precedes it.
     """
     accelerators, waited, recorded = 0, 0.0, 0.0
     for replica in replicas:
         if replica.started is None:
             continue
-        # The record has the devices of the first rank; a host is named for each of several ranks.
+        # The record has the devices of rank 0, and one host name per rank if there are several.
         own = len(replica.started.machine.accelerators) * max(1, len(replica.started.hosts))
         accelerators += own
         recorded += own * sum(replica.seconds.values())
@@ -77,10 +77,10 @@ def network_wait(replicas: Iterable[ReplicaHistory]) -> NetworkWait | None:
 
 
 def split_time(seconds: Mapping[TimePhase, float], elapsed: float) -> TimeSplit:
-    """Return where ``elapsed`` seconds went, given what was recorded of them.
+    """Return the split of ``elapsed`` seconds, given the recorded time by phase.
 
-    Where more is recorded than elapsed, e.g. by a replica that outlived the run, what is
-    recorded is the whole, so that shares never exceed one.
+    If the recorded time exceeds the elapsed time, e.g. of a replica that outlived the run, the
+    recorded time is the total, so that fractions never exceed one.
     """
     recorded = sum(seconds.values())
     whole = max(elapsed, recorded)
@@ -95,7 +95,7 @@ def split_time(seconds: Mapping[TimePhase, float], elapsed: float) -> TimeSplit:
 
 
 def split_steps(times: Sequence[StepTimes]) -> StepSplit | None:
-    """Return the mean step of all trials that said where their steps' time went."""
+    """Return the mean step split over all trials that recorded one."""
     steps = sum(each.steps for each in times)
     if not steps:
         return None
@@ -112,9 +112,9 @@ def split_steps(times: Sequence[StepTimes]) -> StepSplit | None:
 
 
 def total_time(view: RunView, elapsed: float) -> TimeSplit:
-    """Return the time of all replicas; one that never came up has only unrecorded time.
+    """Return the time split of all replicas; a replica that never started has only unrecorded time.
 
-    Of a run whose nodes came and went, the time is that of the nodes that were there.
+    If the number of nodes changed, only the time of present nodes counts.
     """
     replicas = view.history.replicas.values()
     seconds = {phase: sum(r.seconds.get(phase, 0.0) for r in replicas) for phase in TimePhase}

@@ -1,10 +1,10 @@
-"""The models of a run without a search: the time of each training, and weak and strong scaling.
+"""Models of a run without a search: time of each training, and weak and strong scaling.
 
-A training is a trial, or several of which each resumes the interrupted one before. Its time is
-divided as MLPerf HPC does: T = T_staging + T_compute + T_extra. [Farrell et al. 2021, equation 1]
+A training is a trial, or a chain of trials that each resume the interrupted previous one. Its time
+is split as in MLPerf HPC: T = T_staging + T_compute + T_extra. [Farrell et al. 2021, equation 1]
 
 **Strong scaling**: one replica over all nodes trains one model at a time. **Weak scaling**: several
-replicas train a model each, of unequal seeds, and what counts is how many a minute. [MLPerf HPC,
+replicas train one model each, with different seeds; the result is models per minute. [MLPerf HPC,
 training_policies, hpc_training_rules.adoc: time to train, and models per minute]
 """
 
@@ -22,42 +22,42 @@ from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.trial import TrialState, Value
 
 PATIENCE = "no lower validation loss"
-"""How the reason of a trial begins that patience ended, and not the end of its run."""
+"""Prefix of the end reason of trials that early stopping ended."""
 
 
 class TrainingTime(Value):
-    """A training that came to its end, and its seconds: the sum of the three parts."""
+    """A completed training with its seconds, the sum of the three parts."""
 
     trial: str
-    """The trial, or the last one of those that it was interrupted into."""
+    """Trial, or the last trial of a chain of resumed ones."""
     replica: str
-    """The replica that trained it, or the last part of it."""
+    """Replica of the training, or of its last trial."""
     seed: int
-    """Of its initial weights and its order of samples."""
+    """Seed of the initial weights and the order of samples."""
     reached: bool | None
-    """Whether it reached the target; None where none was requested."""
+    """Whether it reached the target; None if there is no target."""
     epochs: int
-    """Complete ones, those that an interruption made undone only once."""
+    """Number of completed epochs; epochs repeated after an interruption count once."""
     seconds: float
-    """From the start of staging, or of its first trial, to its last evaluation."""
+    """Seconds from the start of staging, or of its first trial, to its last evaluation."""
     staging_seconds: float
-    """What its replica took to bring the dataset to its node: before its first training, and again
-    where another attempt of the replica resumed this one."""
+    """Seconds that its replica spent on staging the dataset to its node: before its first training,
+    and again if another attempt of the replica resumed this one."""
     compute_seconds: float
-    """In epochs, evaluations included."""
+    """Seconds in epochs, including evaluations."""
     extra_seconds: float
-    """The rest: building the network, and what an interruption took."""
+    """Other seconds: network construction and interruptions."""
 
 
 def training_times(
     history: RunHistory, until: float, target: float | None
 ) -> tuple[TrainingTime, ...]:
-    """Return the trainings that came to their end, in the order of their start.
+    """Return the completed trainings, in the order of their start.
 
     Args:
-        history: of a run without a search.
-        until: UTC seconds; what ended later does not count.
-        target: the quality at which a training is over.
+        history: records of a run without a search.
+        until: time in UTC seconds; trainings that ended later are ignored.
+        target: quality at which a training ends.
     """
     ended = (chain for chain in chains(history) if not cut(chain[-1]))
     return tuple(
@@ -68,8 +68,8 @@ def training_times(
 
 
 def chains(history: RunHistory) -> Iterator[tuple[Trial, ...]]:
-    """Yield trials in order of their start, each behind the interrupted ones that it goes on
-    with."""
+    """Yield trials in order of their start, each with the interrupted ones that it resumes before
+    it."""
     followed = {trial.started.resumes for trial in history.trials.values()}
     for trial in sorted(history.trials.values(), key=lambda each: each.started_utc):
         if trial.id in followed:
@@ -81,7 +81,7 @@ def chains(history: RunHistory) -> Iterator[tuple[Trial, ...]]:
 
 
 def cut(trial: Trial) -> bool:
-    """Return whether nothing of its own ended a trial, but the run's end or its replica's death."""
+    """Return whether a trial was cut by the run's end or its replica's failure."""
     if trial.ended is None:
         return True
     return trial.state is TrialState.STOPPED and not trial.reason.startswith(PATIENCE)
@@ -121,48 +121,48 @@ MINUTE = 60.0
 
 
 class ValidFlopsStatus(Value):
-    """HPC AI500's measure, of all models that came to their end."""
+    """HPC AI500's metric over all completed models."""
 
     flops: float
-    """Operations over time: of one model at a time the mean over the models, of several at once
-    those of all from the first one's first step to the last one's end."""
+    """Operations per second: averaged over the models if they are trained one at a time; otherwise
+    those of all models from the first step of the first to the end of the last."""
     quality: float
-    """The mean of what their last evaluations found."""
+    """Mean quality of the models' last evaluations."""
     target: float
-    """The quality that the workload is to reach."""
+    """Target quality of the workload."""
     exponent: int
-    """Of the ratio of both, in the penalty."""
+    """Exponent of the quality ratio in the penalty."""
     vflops: float
-    """The same of FLOPS x (quality / target)^exponent of each model."""
+    """Mean or total, like ``flops``, of FLOPS x (quality / target)^exponent of each model."""
 
 
 class ModelsStatus(Value):
-    """The models of a run that trains one network as it is."""
+    """Models of a run without a search."""
 
     scaling: Literal["strong", "weak"]
-    """Strong where one replica trains a model at a time, weak where several train one each."""
+    """Strong if one replica trains one model at a time, weak if several train one each."""
     at_once: int
-    """Models that are trained at once: the replicas."""
+    """Number of concurrently trained models, i.e. of replicas."""
     nodes_each: int
-    """Nodes that train one model."""
+    """Number of nodes per model."""
     ranks_each: int
-    """Ranks that train one model, data-parallel."""
+    """Number of data-parallel ranks per model."""
     target: float | None
-    """The quality at which a model's training is done; None where it ends by its epochs."""
+    """Quality at which a training ends; None if it ends after a number of epochs."""
     begun: int
-    """Models whose training has begun."""
+    """Number of models whose training has started."""
     ended: int
-    """Models that came to their end, and were evaluated."""
+    """Number of completed and evaluated models."""
     reached: int
-    """Those of them that reached the target."""
+    """Number of models that reached the target."""
     median_seconds: float | None
-    """The median of their times to the target, staging included."""
+    """Median time to the target in seconds, including staging."""
     models_per_minute: float | None
-    """Models that reached the target, or that came to their end where there is none, over the
-    minutes from the first one's first step to the last one's last evaluation."""
+    """Models per minute: models that reached the target (or were completed, if there is none),
+    divided by the minutes from the first one's first step to the last one's last evaluation."""
     valid_flops: ValidFlopsStatus | None = None
-    """None where the workload is none of HPC AI500's, its dataset another, or no model has come to
-    its end."""
+    """HPC AI500's metric; None if the workload or the dataset is not HPC AI500's, or no model is
+    complete."""
 
 
 def models_status(
@@ -172,14 +172,14 @@ def models_status(
     weight: Weight | None,
     until: float,
 ) -> ModelsStatus | None:
-    """Return what there is to say of a run's models; None of a run that searches.
+    """Return the results of a run's models, or None for a run with a search.
 
     Args:
-        history: the run's records.
-        manifest: the run.
-        measure: of its quality.
-        weight: how HPC AI500 weights that; None where it does not.
-        until: the run's end, or now, UTC seconds.
+        history: records of the run.
+        manifest: manifest of the run.
+        measure: quality measure of the run.
+        weight: HPC AI500's weighting of the quality, or None.
+        until: end of the run or current time, UTC seconds.
     """
     config = manifest.config
     if config.search.searches:
@@ -208,18 +208,18 @@ def models_status(
 
 
 Chain = Sequence[Trial]
-"""A training: a trial, behind the interrupted ones that it goes on with."""
+"""A training: a trial with the interrupted ones that it resumes."""
 
 
 def _seconds(found: Sequence[Chain]) -> float:
-    """Return the time from the first step of some trainings to the last end; 0 of none."""
+    """Return the seconds from the first step of trainings to the last end; 0 if there are none."""
     starts = [chain[0].training_utc for chain in found if chain[0].training_utc is not None]
     ends = [chain[-1].evaluations[-1].utc for chain in found]
     return max(ends) - min(starts) if starts and ends else 0.0
 
 
 def _operations(chain: Chain) -> int:
-    """Return what a training executed, epochs that were done again too."""
+    """Return the executed operations of a training, including repeated epochs."""
     return sum(
         trial.train_samples * trial.started.train_operations
         + trial.validation_samples * trial.started.validation_operations
@@ -254,7 +254,7 @@ def _valid_flops(
 
 
 def model_lines(found: ModelsStatus | None, measure: str) -> list[str]:
-    """Return what a terminal shows of them: nothing of a run that searches."""
+    """Return the line on models for a terminal; empty for a run with a search."""
     return [] if found is None else list(_lines(found, measure))
 
 
@@ -277,7 +277,7 @@ def _what(found: ModelsStatus, measure: str) -> Iterator[str]:
     yield said
     if found.models_per_minute is not None:
         yield f"{found.models_per_minute:.4g} models a minute"
-    if without := found.begun - found.ended:  # Under way, failed, or cut by an interruption.
+    if without := found.begun - found.ended:  # In progress, failed, or interrupted.
         yield f"{without} more without an end"
 
 

@@ -1,4 +1,4 @@
-"""The state of a trial: what it executed and reached, and how far it is."""
+"""State of a trial: executed samples, quality and progress."""
 
 from __future__ import annotations
 
@@ -12,68 +12,66 @@ from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.trial import DatasetInfo, MorphismData, Value
 
 NO_SAMPLES = (0, 0)
-"""Samples of training and of validation."""
+"""Numbers of training and validation samples."""
 
 
 class TrialStatus(Value):
-    """One trial; what it executed and reached, and its time, are those until the run's end."""
+    """Status of one trial; its samples, quality and time are counted until the run's end."""
 
     id: str
-    """Its name."""
+    """Name of the trial."""
     replica: str
-    """The replica."""
+    """Replica of the trial."""
     round: int
-    """The round of its replica, counted from 1."""
+    """Round of its replica, counted from 1."""
     phase: str
-    """The phase of its round."""
+    """Phase of its round."""
     state: str
-    """Its state."""
+    """State of the trial."""
     reason: str
-    """Why it is in its state; may be empty."""
+    """Reason for the state; may be empty."""
     graph: str
-    """The hash of its graph."""
+    """Hash of its graph."""
     parent: str | None
-    """The trial that it grew from; null for the initial network."""
+    """Trial of the parent network; null for the initial network."""
     morphisms: tuple[MorphismData, ...]
-    """What was done to the parent's network, in order."""
+    """Morphisms applied to the parent network, in order."""
     batch_size: int
-    """Samples of a training step, on all ranks together."""
+    """Global batch size: samples per training step over all ranks."""
     kernel_size: int | None
-    """The size of inserted convolutions, where it was chosen."""
+    """Kernel size of inserted convolutions, if it was chosen."""
     learning_rate: float
-    """The peak of the learning rate."""
+    """Peak learning rate."""
     parameters: int
-    """How many numbers are trained."""
+    """Number of trainable parameters."""
     depth: int
-    """Layers on the longest path through the network."""
+    """Number of layers on the longest path through the network."""
     train_operations: int
     """Operations credited for one training sample."""
     validation_operations: int
     """Operations credited for one validation sample."""
     epochs: int
-    """Epochs that were evaluated."""
+    """Number of evaluated epochs."""
     epoch_limit: int
-    """Epochs at most."""
+    """Maximum number of epochs."""
     train_samples: int
-    """Training samples that were executed."""
+    """Number of executed training samples."""
     validation_samples: int
-    """Validation samples that were executed."""
+    """Number of executed validation samples."""
     best_accuracy: float | None
-    """The highest accuracy that an evaluation of it observed; None where the run has another
-    measure."""
+    """Highest accuracy that an evaluation of it observed; None if the run has another measure."""
     best_quality: float | None = None
-    """The best quality, by the run's measure, that an evaluation of it observed."""
+    """Best quality of its evaluations, in the run's measure."""
     predicted_accuracy: float | None
-    """The accuracy that it would have after longer training, by its first epochs; in warm-up
-    alone."""
+    """Accuracy predicted from its first epochs for longer training; only in the warm-up phase."""
     started_seconds: float
-    """Seconds from the run's start to the trial's."""
+    """Seconds from the run's start to the trial's start."""
     seconds: float
     """Seconds from its start to its end, or until now."""
 
 
 def trial_statuses(history: RunHistory, trials: Iterable[Trial], now: float) -> list[TrialStatus]:
-    """Return some trials as they are at ``now``, UTC seconds, or were when the run ended."""
+    """Return the status of trials at ``now`` (UTC seconds) or at the run's end."""
     if (end := history.end_utc) is None:
         return [_status(history, trial, now, math.inf, NO_SAMPLES) for trial in trials]
     late = history.executions.after(end)
@@ -83,7 +81,7 @@ def trial_statuses(history: RunHistory, trials: Iterable[Trial], now: float) -> 
 def _status(
     history: RunHistory, trial: Trial, now: float, end: float, late: tuple[int, int]
 ) -> TrialStatus:
-    """Return what a trial was until ``end``, but for the ``late`` samples of it."""
+    """Return the status of a trial until ``end``, without its ``late`` samples."""
     started, used = trial.started, trial.started.hyperparameters
     evaluations = [each for each in trial.evaluations if each.utc <= end]
     best = max(evaluations, key=attrgetter("objective_value"), default=None)
@@ -108,25 +106,25 @@ def _status(
 
 
 class EpochsTrained(NamedTuple):
-    """The epochs of a network that were trained, those of its earlier trials included."""
+    """Trained epochs of a network, including those of its previous trials."""
 
     evaluated: int
-    """The last epoch that was evaluated; before the trial's first one, where it began."""
+    """Last evaluated epoch; before the first one, the epoch at which the trial started."""
     share: float
-    """The share of the next epoch's training samples that were executed, from 0 to 1."""
+    """Fraction of the next epoch's training samples that were executed, from 0 to 1."""
 
     @property
     def total(self) -> float:
-        """Both together: 2.5 in the midst of the third epoch."""
+        """Sum of both: 2.5 in the middle of the third epoch."""
         return self.evaluated + self.share
 
 
 def epochs_trained(trial: Trial, dataset: DatasetInfo | None) -> EpochsTrained:
-    """Return how far a trial is, by its records.
+    """Return the progress of a trial from its records.
 
     Args:
-        trial: the trial.
-        dataset: what its replica trains on; None where that is not recorded, and no share is known.
+        trial: records of the trial.
+        dataset: dataset of its replica; None if not recorded, then the fraction is unknown.
     """
     evaluated = trial.evaluations[-1].epoch if trial.evaluations else trial.started.first_epoch - 1
     if dataset is None or not dataset.train_samples:

@@ -1,4 +1,4 @@
-"""Who outside has seen a run go on, as its records say it; ``aiperf verify`` checks it."""
+"""Witnesses of a run's progress, from its records; ``aiperf verify`` checks their statements."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ UNWITNESSED = "unwitnessed"
 
 
 class WitnessStatus(Value):
-    """A witness or a time-stamp authority, by what the primary recorded of it."""
+    """A witness or a time-stamp authority, from the primary's records."""
 
     url: str
-    """Where the primary reached it."""
+    """URL of the witness or authority."""
     key: str
-    """The fingerprint of its key; empty for a time-stamp authority."""
+    """Fingerprint of its key; empty for a time-stamp authority."""
     times: int
-    """How often it was shown how far the run had come."""
+    """Number of its statements on the run."""
     first_utc: float
-    """When it was for the first time, UTC seconds."""
+    """Time of its first statement in UTC seconds."""
     last_utc: float
-    """When it was for the last time, UTC seconds."""
+    """Time of its last statement in UTC seconds."""
     greatest_gap_seconds: float
-    """The longest time that it saw nothing, from the run's start on."""
+    """Longest time without a statement in seconds, from the run's start on."""
     saw_end: bool
-    """Whether it saw the run's end."""
+    """Whether it signed the run's end."""
     away: str
-    """Why it does not answer; empty while it does."""
+    """Reason why it does not respond; empty while it does."""
 
 
 def witnesses_of(history: RunHistory) -> tuple[WitnessStatus, ...]:
-    """Return who was asked to see the run, whether or not anybody answered."""
+    """Return the configured witnesses and authorities of the run, including those without a
+    response."""
     return tuple(_status(history, each) for each in history.witnesses.values())
 
 
 def witness_line(witnesses: Sequence[WitnessStatus], *, ended: bool) -> str:
-    """Return in one line who saw a run, from when to when; or that nobody did."""
+    """Return one line with the witnesses of a run and their first and last times, or that there are
+    none."""
     seen = [each for each in witnesses if each.times]
     away = [f"{each.url} does not answer: {each.away}" for each in witnesses if each.away]
     said = [_said(each, ended=ended) for each in seen] or [UNWITNESSED]
