@@ -90,7 +90,7 @@ class Primaries:
         return start_command("resume", paths, ["--no-serve"])
 
     def busy(self) -> str | None:
-        """Return the process that executes any run on this machine now, or None."""
+        """Return a description of a process that executes a run on this machine, or None."""
         for process in psutil.process_iter(["cmdline"]):
             words = process.info["cmdline"] or []
             if "aiperf_hpc.replica" in words:

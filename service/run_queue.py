@@ -209,7 +209,7 @@ class RunQueue:
             self._log(f"queue: submission {entry.id} has started as {name}")
 
     def _busy(self) -> str | None:
-        """Return the run that this machine executes, or None."""
+        """Return a description of the run that this machine executes, or None."""
         self._reap()
         going_on = next((name for name in self._processes if name in self._here), None)
         return self._primaries.busy() if going_on is None else f"run {going_on} goes on"

@@ -60,7 +60,7 @@ def software_difference(made_by: Mapping[str, str]) -> str | None:
 
 
 LOG = "output.log"
-"""Suffix of log files with output of processes and schedulers, which are not records."""
+"""Name of the log files with output of processes and schedulers, which are not records."""
 EARLIER = 1
 """Version of manifests that contain only the sources of a report."""
 
