@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets import load_archives
@@ -81,8 +81,8 @@ class ImageNetDataset:
     augment: bool
     parallel: int
     """Number of images decoded concurrently; no sample depends on it."""
-    reader: str
-    """Name of the reader module, which is imported at the first use, as is its framework."""
+    reader: Literal["tensorflow", "pillow"]
+    """The reader module, which is imported at the first use, as is its framework."""
     decoded: DecodedImages
     """Image cache of Pillow's reader."""
     least_crop: float
@@ -94,17 +94,26 @@ class ImageNetDataset:
         Raises:
             DatasetError: during iteration, if a shard is damaged.
         """
-        batches: Iterator[Batch] = self._reader.train(self, epoch, batch_size, seed, part)
-        return batches
+        return self._reader.train(self, epoch, batch_size, seed, part)
 
     def validation(self, batch_size: int, part: Part = WHOLE) -> Iterator[Batch]:
         """Yield every validation sample once, in the shards' order. Raises like ``train``."""
-        batches: Iterator[Batch] = self._reader.validation(self, batch_size, part)
-        return batches
+        return self._reader.validation(self, batch_size, part)
 
     @property
-    def _reader(self) -> Any:  # noqa: ANN401 -- a module
-        return importlib.import_module(f"{__package__}.{self.reader}")
+    def _reader(self) -> Reader:
+        return cast("Reader", importlib.import_module(f"{__package__}.{self.reader}_reader"))
+
+
+class Reader(Protocol):
+    """A reader module: it yields an epoch's batches of a rank."""
+
+    def train(
+        self, dataset: ImageNetDataset, epoch: int, batch_size: int, seed: int, part: Part
+    ) -> Iterator[Batch]: ...
+    def validation(
+        self, dataset: ImageNetDataset, batch_size: int, part: Part
+    ) -> Iterator[Batch]: ...
 
 
 def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
@@ -132,7 +141,7 @@ def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
         load_sizes(folder, index, "imagenet"),
         config.augment,
         max(1, min(config.parallel_transforms, cores)),
-        "tensorflow_reader" if engine == "tensorflow" else "pillow_reader",
+        "tensorflow" if engine == "tensorflow" else "pillow",
         DecodedImages(int(config.decoded_gib * 2**30)),
         config.least_crop,
     )
