@@ -35,8 +35,7 @@ def write_logs(run: Path, folder: Path) -> list[Path]:
             the folder is not empty.
         RunDirectoryError: ``run`` is not a run directory, or the folder cannot be written.
     """
-    view = RunView(RunPaths(run))
-    view.refresh()
+    view = RunView.read(RunPaths(run))
     texts = list(_texts(view, run))
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +72,8 @@ Event = tuple[float, str, str, object, dict[str, object] | None]
 
 
 def _events(view: RunView, workload: Workload, log: TrainingLog) -> Iterator[Event]:
-    run = log.run or Interval(started=0.0, ended=None)
+    run = log.run
+    assert run is not None  # noqa: S101 -- logs without a run are left out
     init = log.init or Interval(started=run.started, ended=None)
     for key, value in _settings(view, workload, log):
         yield init.started, POINT, key, value, None

@@ -90,8 +90,7 @@ def _missed(
 
 def _by_the_manifest(run: RunPaths) -> bool:
     try:
-        view = RunView(run)
-        view.refresh()
+        view = RunView.read(run)
         return signed_by(run) is None or bool(differences(view))
     except AIPerfError:
         return True

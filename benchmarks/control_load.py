@@ -91,8 +91,7 @@ def run_primary(root: Path) -> None:
     """Conduct the run as ``aiperf start --serve`` does, until a signal stops it."""
     paths = RunPaths(root)
     manifest = RunManifest.load(paths)
-    view = RunView(paths)
-    view.refresh()
+    view = RunView.read(paths)
     live = CachedView(view)
     progress = ProgressDisplay(live, Terminal())
     with (

@@ -55,8 +55,7 @@ def of_run(run: Path, wanted: str | None, choice: Choice) -> ProfileRequest:
     Raises:
         UsageError: there is no such run, graph or engine.
     """
-    view = RunView(RunPaths(run))
-    view.refresh()
+    view = RunView.read(RunPaths(run))
     dataset = _dataset(view)
     config = with_engine(view.manifest.config, choice.engine)
     graph, trial = _of_run(view, wanted, dataset)

@@ -123,8 +123,7 @@ def rank_runs(
 def _entry(name: str, paths: RunPaths, trusted: Sequence[PublicKey]) -> RunDetails:
     """Return a run that passes verification. Raises _NotRankedError for any other."""
     try:
-        view = RunView(paths)
-        view.refresh()
+        view = RunView.read(paths)
         if view.history.end_utc is None:
             raise _NotRankedError("it has not ended")
         failures = tuple(_failures(view, trusted))

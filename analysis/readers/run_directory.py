@@ -52,8 +52,7 @@ def read_run(path: Path) -> ReadResult:
     is unreadable.
     """
     try:
-        view = RunView(RunPaths(path))
-        view.refresh()
+        view = RunView.read(RunPaths(path))
         if view.history.start_utc is None:
             return ReadResult.failed(path, "the run has not started: it has no records")
         return ReadResult(entries=(_entry(view),))

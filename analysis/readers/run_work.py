@@ -67,8 +67,7 @@ def work_of(path: Path) -> RunWork:
         NotMeasuredError: the records do not state the work and its time.
         AIPerfError: the run directory cannot be read.
     """
-    view = RunView(RunPaths(path))
-    view.refresh()
+    view = RunView.read(RunPaths(path))
     if view.manifest.simulated or view.manifest.config.engine.name == "simulated":
         raise NotMeasuredError("its time is that of a simulation")
     replicas = view.history.replicas.values()

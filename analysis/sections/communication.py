@@ -197,8 +197,7 @@ def _missing(entries: Sequence[Entry], runs: Sequence[RunSteps]) -> Iterator[str
 
 def run_steps(entry: Entry) -> RunSteps:
     """Read the training steps of a run."""
-    view = RunView(RunPaths(Path(entry.path)))
-    view.refresh()
+    view = RunView.read(RunPaths(Path(entry.path)))
     config, history = view.manifest.config, view.history
     times = [times for replica in history.replicas.values() for times in replica.step_times]
     machines = [r.machine for r in history.replicas.values() if r.machine is not None]

@@ -51,8 +51,8 @@ class Spread(Value):
     values: tuple[float, ...]
 
 
-class ScalingPoint(Value):
-    """One entry compared with the smallest."""
+class MeasuredScale(Value):
+    """Measurements of one entry."""
 
     entry: str
     accelerators: int
@@ -63,16 +63,6 @@ class ScalingPoint(Value):
     """Epochs to converge; None if no training reached the target."""
     minutes: Spread | None
     """Time to solution; None if no training reached the target."""
-    speedup: float = 1.0
-    """Speed-up of throughput."""
-    ideal_speedup: float = 1.0
-    """Speed-up proportional to the accelerators."""
-    efficiency: float = 1.0
-    """``speedup`` over ``ideal_speedup``."""
-    time_speedup: float | None = None
-    """Time to solution of the smallest entry over that of this entry."""
-    time_efficiency: float | None = None
-    """``time_speedup`` over ``ideal_speedup``."""
 
     @property
     def throughput_each(self) -> float:
@@ -84,6 +74,21 @@ class ScalingPoint(Value):
         """Samples of one accelerator per step."""
         batch = self.global_batch_size
         return None if batch is None else batch / self.accelerators
+
+
+class ScalingPoint(MeasuredScale):
+    """One entry compared with the smallest."""
+
+    speedup: float
+    """Speed-up of throughput."""
+    ideal_speedup: float
+    """Speed-up proportional to the accelerators."""
+    efficiency: float
+    """``speedup`` over ``ideal_speedup``."""
+    time_speedup: float | None
+    """Time to solution of the smallest entry over that of this entry."""
+    time_efficiency: float | None
+    """``time_speedup`` over ``ideal_speedup``."""
 
 
 class Prediction(Value):
@@ -153,7 +158,7 @@ class _EntryScale(NamedTuple):
     entry: Entry
     scored: ScoredRuns
     train_samples: int | None
-    point: ScalingPoint
+    point: MeasuredScale
     """Scaling point, not yet compared with another."""
 
     @property
@@ -212,7 +217,7 @@ def _entry_scale(entry: Entry) -> _EntryScale:
     accelerators = _common(log.accelerators for log in logs)
     if not accelerators:
         raise NotMeasuredError("the number of accelerators of all its trainings is unknown")
-    point = ScalingPoint(
+    point = MeasuredScale(
         entry=entry.name,
         accelerators=accelerators,
         global_batch_size=_common(log.global_batch_size for log in logs),
@@ -295,21 +300,20 @@ def _epochs_by_batch(points: Iterable[ScalingPoint]) -> PowerLaw:
     return fit_power_law(*zip(*pairs, strict=True))
 
 
-def _compared(point: ScalingPoint, base: ScalingPoint) -> ScalingPoint:
+def _compared(point: MeasuredScale, base: MeasuredScale) -> ScalingPoint:
     """Return a point with its speed-up and efficiency relative to another."""
     faster = speedup(point.throughput.mean, base.throughput.mean)
     sooner = None
     if point.minutes and base.minutes:
         sooner = speedup(base.minutes.mean, point.minutes.mean)
     scales = point.accelerators, base.accelerators
-    return point.model_copy(
-        update={
-            "speedup": faster,
-            "ideal_speedup": point.accelerators / base.accelerators,
-            "efficiency": efficiency(faster, *scales),
-            "time_speedup": sooner,
-            "time_efficiency": None if sooner is None else efficiency(sooner, *scales),
-        }
+    return ScalingPoint(
+        **dict(point),
+        speedup=faster,
+        ideal_speedup=point.accelerators / base.accelerators,
+        efficiency=efficiency(faster, *scales),
+        time_speedup=sooner,
+        time_efficiency=None if sooner is None else efficiency(sooner, *scales),
     )
 
 
@@ -327,7 +331,7 @@ def _component(points: Iterable[ScalingPoint]) -> PrincipalComponent:
 
 def _equal_work(samples: Iterable[_EntryScale], options: Options) -> tuple[EqualWork, ...]:
     """Fit power laws for each local batch size that occurs at two scales."""
-    series: dict[float, list[tuple[ScalingPoint, _LawValues]]] = defaultdict(list)
+    series: dict[float, list[tuple[MeasuredScale, _LawValues]]] = defaultdict(list)
     for sample in samples:
         local, values = sample.point.local_batch_size, _law_values(sample)
         if local and values:
@@ -353,11 +357,16 @@ def _law_values(sample: _EntryScale) -> _LawValues | None:
     spreads = (point.throughput, point.epochs, point.minutes)
     throughput, epochs, minutes = (geometric_mean(spread.values) for spread in spreads)
     compute = epochs * sample.train_samples / throughput / 60.0
-    return dict(zip(LAWS, (throughput, epochs, compute, minutes), strict=True))
+    return {
+        "throughput": throughput,
+        "epochs": epochs,
+        "compute_minutes": compute,
+        "minutes": minutes,
+    }
 
 
 def _fitted(
-    local: float, points: Sequence[tuple[ScalingPoint, _LawValues]], options: Options
+    local: float, points: Sequence[tuple[MeasuredScale, _LawValues]], options: Options
 ) -> EqualWork:
     scales = [point.accelerators for point, _ in points]
     laws = {name: fit_power_law(scales, [values[name] for _, values in points]) for name in LAWS}

@@ -31,7 +31,7 @@ def time_to_train_all(runs: Sequence[Interval]) -> float:
         NotMeasuredError: there are no trainings, or the elapsed time is zero.
     """
     ends = [run.ended for run in runs if run.ended is not None]
-    if not ends:
+    if not runs or len(ends) < len(runs):
         raise NotMeasuredError("no models, or one without an end")
     minutes = (max(ends) - min(run.started for run in runs)) / MINUTE
     if minutes <= 0:

@@ -231,6 +231,15 @@ def make_report(view: RunView) -> Report:
     values = {
         **Report.fields_from(status),
         **_judged(view),
+        # By name, since these have defaults, which a renamed field would leave unnoticed.
+        "measure": status.measure,
+        "baseline": status.baseline,
+        "without_error": status.without_error,
+        "models": status.models,
+        "clock": status.clock,
+        "witnesses": status.witnesses,
+        "elasticity": status.elasticity,
+        "kinds": status.kinds,
         "name": manifest.title,
         "launcher": manifest.launcher,
         "command": manifest.command,

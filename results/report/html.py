@@ -18,6 +18,7 @@ from aiperf_hpc.results.report.document import Report
 from aiperf_hpc.results.report.parts import TrialReport
 from aiperf_hpc.results.report.plots.figure import quality_colour
 from aiperf_hpc.results.report.plots.over_time import (
+    every,
     interval_ops,
     nodes_plot,
     score_plots,
@@ -330,7 +331,7 @@ def _points(series: Sequence[ScoreStatus]) -> list[tuple[ScoreStatus, float]]:
     second of its interval only."""
     step = max(1, -(-len(series) // MOST_POINTS))
     points = list(zip(series, interval_ops(series), strict=True))
-    return points[(len(points) - 1) % step :: step]
+    return every(points, step)
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,6 +246,7 @@ def best_graph(view: RunView, end: float) -> GraphReport | None:
         **GraphReport.fields_from(started),
         **GraphReport.fields_from(best),
         **GraphReport.fields_from(counted),
+        "quality": best.quality,
         "accuracy": best.quality if best.measure is ACCURACY else None,
         "by_kind": {
             kind: KindOperations(**KindOperations.fields_from(each))

@@ -89,6 +89,7 @@ class RunSummary(Value):
             "launcher": manifest.launcher,
             "started_utc": view.history.start_utc,
             "score": score,
+            "energy": status.energy,
             "division": None if view.history.end_utc is None else view.judgement().division,
         }
         return RunSummary(**values).with_figures()

@@ -343,7 +343,7 @@ class Evidence:
             return self.history.end_utc
         latest = (
             max((utc for utc in journal.times if utc < fence), default=0.0)
-            for journal, fence in ((j, self.fence(path)) for path, j in self.journals.items())
+            for _, journal, fence in self._fenced()
         )
         return max(latest, default=0.0)
 
@@ -378,9 +378,8 @@ class Evidence:
 
     def executions(self) -> Iterator[tuple[str, Journal, list[Executed]]]:
         """Yield the path and the journal of each attempt, with its executions that count."""
-        for path, journal in self.journals.items():
+        for path, journal, fence in self._fenced():
             if journal.started is not None:
-                fence = self.fence(path)
                 where = str(path.relative_to(self.paths.root))
                 yield where, journal, [each for each in journal.executed if each.utc < fence]
 
@@ -389,20 +388,22 @@ class Evidence:
 
         Records that an attempt wrote after a later attempt had started do not count.
         """
-        for path, journal in self.journals.items():
-            fence = self.fence(path)
+        for _, journal, fence in self._fenced():
             for executed in journal.executed:
                 if executed.utc < fence:
                     yield executed
 
     def samplers(self) -> Iterator[Sampler]:
         """Yield the samplers of nodes' energy, with the samples that count."""
-        for path, journal in self.journals.items():
-            fence = self.fence(path)
+        for path, journal, fence in self._fenced():
             for sampler in journal.samplers:
                 if sampler.begin < fence:
                     until = [each for each in sampler.samples if each[0] < fence]
                     yield replace(sampler, samples=until, replica=path.parent.parent.name)
+
+    def _fenced(self) -> Iterator[tuple[Path, Journal, float]]:
+        """Yield each journal with the time from which its records do not count, UTC seconds."""
+        return ((path, journal, self.fence(path)) for path, journal in self.journals.items())
 
     def fence(self, journal: Path) -> float:
         """Return the time from which a journal's records do not count, UTC seconds."""

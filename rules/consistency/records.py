@@ -28,7 +28,7 @@ WRITERS: Mapping[str, tuple[str, ...]] = {
 }
 """Writers of the records of each module of ``run/records``, with the exceptions below."""
 OTHERS: Mapping[type[records.Event], tuple[str, ...]] = {
-    records.ClocksRead: (PRIMARY, TRAINER, SEARCH, RANK),
+    records.ClocksRead: (PRIMARY, TRAINER),
     records.FileProblem: (PRIMARY, TRAINER),
     records.StorageWaited: (PRIMARY, TRAINER),
     records.SystemDescribed: (PRIMARY, TRAINER),

@@ -228,8 +228,9 @@ def heartbeats(run: Evidence) -> Findings:
 
 def _beats_of_primaries(journal: Journal) -> Iterator[tuple[list[float], int]]:
     """Yield the times of each primary's records, UTC seconds, and its number of heartbeats."""
+    starts = _primaries(journal)
     for began, _ in journal.records_of(records.RunStarted):
-        until = min((utc for utc in _primaries(journal) if utc > began), default=math.inf)
+        until = min((utc for utc in starts if utc > began), default=math.inf)
         own = [utc for utc in journal.times if began <= utc < until]
         yield own, sum(1 for utc in journal.heartbeats if began <= utc < until)
 

@@ -82,6 +82,8 @@ def test_the_deviation_of_deepcam_open_is_printed_as_if_rounded_twice(tmp_path: 
     epochs = measured(tmp_path, "0.7", OPEN).measures["epochs"]
     assert sorted(epochs.values[place] or 0.0 for place in epochs.kept) == [23.0, 23.0, 25.0]
     assert epochs.deviation == pytest.approx(2 / math.sqrt(3))
+    assert printed(epochs.deviation or 0.0, "0.01") == "1.15"
+    assert printed(float(printed(epochs.deviation or 0.0, "0.001")), "0.01") == "1.16"
 
 
 def test_the_time_of_v10_is_its_rounds_own_summary(tmp_path: Path) -> None:
@@ -224,3 +226,12 @@ def test_the_analysis_has_both_sections_as_text_and_json(
 def _last_accuracy(path: Path) -> float:
     lines = [line for line in path.read_text("utf-8").splitlines() if '"eval_accuracy"' in line]
     return float(json.loads(lines[-1].split(":::MLLOG ", 1)[1])["value"])
+
+
+def test_parts_of_the_time_add_up_to_it(tmp_path: Path) -> None:
+    measures = measured(tmp_path, "0.7", CORI).measures
+    parts = [measures[name] for name in ("staging", "compute", "extra")]
+    assert math.fsum(part.mean for part in parts) == pytest.approx(
+        measures["time_to_solution"].mean
+    )
+    assert len({part.kept for part in parts} | {measures["time_to_solution"].kept}) == 1

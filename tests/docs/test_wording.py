@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.cli.test_command_line import ALL
 from tests.docs.test_commands import FENCED, INLINE, PAGES, ROOT
 from tests.docs.test_troubleshooting import CODE
 
@@ -72,13 +74,13 @@ def test_a_page_has_no_odd_words(page: Path) -> None:
 
 
 @pytest.mark.parametrize("file", PRINTING, ids=lambda file: str(file.relative_to(ROOT)))
-def test_messages_and_help_have_no_odd_words(file: Path) -> None:
+def test_messages_have_no_odd_words(file: Path) -> None:
     texts = (INLINE.sub("`", text) for text in _printed(ast.parse(file.read_text("utf-8"))))
     assert [odd for text in texts for odd in found(text)] == []
 
 
 def _printed(module: ast.Module) -> Iterator[str]:
-    """Yield the literals that can be printed: all but docstrings, and docstrings of commands."""
+    """Yield the literals that can be printed: all but docstrings."""
     skipped: set[int] = set()
     for node in ast.walk(module):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -89,6 +91,11 @@ def _printed(module: ast.Module) -> Iterator[str]:
             yield "".join(map(str, parts))
         elif isinstance(node, ast.Constant) and id(node) not in skipped and " " in str(node.value):
             yield str(node.value)
+
+
+@pytest.mark.parametrize("words", ALL)
+def test_the_help_of_a_command_has_no_odd_words(words: str) -> None:
+    assert found(INLINE.sub("`", inspect.getdoc(ALL[words]) or "")) == []
 
 
 @pytest.mark.parametrize("file", TEMPLATES, ids=lambda file: str(file.relative_to(ROOT)))

@@ -169,7 +169,7 @@ forgeries(
     "edits",
     {
         "a record of another number": ("journals", _edited("progress", BEGIN, BEGIN + b"7")),
-        "a record of another form": ("samples", _edited("progress", b'{"v":1', b'{"v":1,"x":2')),
+        "a record of another form": ("journals", _edited("progress", b'{"v":1', b'{"v":1,"x":2')),
         "an edited time split": ("time", _edited("time_spent", b'"start":', b'"start":99')),
         "an edited precision":
             ("rounds", _edited("trial_started", b'"precision":"bf16"', b'"precision":"fp8"')),

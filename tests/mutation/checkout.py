@@ -117,7 +117,9 @@ class Checkout:
             os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
 
     def killed(self, mutant: Mutant, tests: Sequence[str], seconds: Sequence[float]) -> str:
-        """Return a test that alone fails for a mutant and passes without, empty if there is none.
+        """Return a test, or a file of tests, that fails for a mutant twice and passes without it.
+
+        The second time it runs without the others. Empty if there is none.
 
         Raises:
             RuntimeError: If pytest cannot run the tests: the trace may be of other ones.
@@ -131,12 +133,11 @@ class Checkout:
                 return ""
             failed = tuple(outcome.failed) or tuple(tests)
             suspects = [test for test in tests if test.startswith(failed)]
-            if len(tests) > len(suspects):
-                with self.mutated(mutant):
-                    alone = self.pytest(suspects, limit, *options)
-                if alone.passed:  # Other tests made it fail.
-                    tests = [test for test in tests if test not in suspects]
-                    continue
+            with self.mutated(mutant):
+                alone = self.pytest(suspects, limit, *options)
+            if alone.passed:  # By chance, or because of other tests.
+                tests = [test for test in tests if test not in suspects]
+                continue
             if self._reliable.issuperset(suspects):
                 return failed[0]
             without = self.pytest(suspects, limit, *options)
@@ -145,5 +146,5 @@ class Checkout:
                 return failed[0]
             if not without.failed:
                 raise RuntimeError(f"pytest cannot run:\n{self.log.read_text('utf-8')[-2000:]}")
-            tests = [test for test in tests if test not in without.failed]
+            tests = [test for test in tests if not test.startswith(tuple(without.failed))]
         return ""

@@ -73,6 +73,8 @@ def _changes(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
                 yield node, ast.Compare(node.left, changed, node.comparators)
         case ast.BinOp() if type(node.op) in ARITHMETIC and _is_number(node):
             yield node, ast.BinOp(node.left, ARITHMETIC[type(node.op)](), node.right)
+        case ast.AugAssign(op=ast.Add() | ast.Sub()) if not isinstance(node.value, NO_NUMBERS):
+            yield node.value, ast.UnaryOp(ast.USub(), node.value)
         case ast.BoolOp():
             other_one = ast.Or() if isinstance(node.op, ast.And) else ast.And()
             yield node, ast.BoolOp(other_one, node.values)

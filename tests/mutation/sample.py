@@ -29,8 +29,12 @@ TRACE = ROOT / "build" / "mutation" / "trace.json"
 SUBJECTS = {
     "counting": ("ops_counter/[!s]*.py",),
     "score": ("ops_counter/score.py", "rules/judgement.py", "rules/consistency/score.py"),
-    "journals": ("src/aiperf_hpc/run/*journal*.py", "src/aiperf_hpc/run/records/*.py"),
-    "history": ("src/aiperf_hpc/run/history/*.py",),
+    "journals": (
+        "src/aiperf_hpc/run/*journal*.py",
+        "src/aiperf_hpc/run/records/*.py",
+        "src/aiperf_hpc/run/search_digest.py",
+    ),
+    "history": ("src/aiperf_hpc/run/history/*.py", "src/aiperf_hpc/run/executed_samples.py"),
     "rules on validity": ("rules/validity/*.py",),
     "rules on consistency": ("rules/consistency/[!s]*.py", "rules/consistency/s[!c]*.py"),
     "credit": ("replica/training/credit.py", "replica/training/schedule.py"),
@@ -137,7 +141,7 @@ def report(
     for subject, mutant in chosen:
         if mutant.key in EQUIVALENT:
             continue
-        if not killers.get(mutant.key):
+        if killers.get(mutant.key) not in traced:  # A survivor, or its test is gone.
             tests = tests_of(mutant, traced)
             seconds = [traced[test]["seconds"] for test in tests]
             killer = killers[mutant.key] = checkout.killed(mutant, tests, seconds)

@@ -145,6 +145,7 @@ def three_ranks(*texts: str) -> Iterator[Ranks]:
     yield Ranks(Threads(table, 0, 3))
     for thread in threads:
         thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
 
 
 class MeasuringHost(FullHost):

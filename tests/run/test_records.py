@@ -251,6 +251,7 @@ def test_a_number_that_is_not_finite_comes_back(tmp_path: Path, value: float) ->
 @pytest.mark.parametrize(
     "values",
     [
+        {"train_samples": -1, "validation_samples": 0},
         {"train_samples": 1.5, "validation_samples": 0},
         {"train_samples": 1},
         {"train_samples": 1, "validation_samples": 0, "bonus": 1},

@@ -460,6 +460,4 @@ def _resized(grown: Grown, kernel: int | None) -> Grown:
 
 def refreshed(paths: RunPaths) -> RunView:
     """Return a view of a run that has read what was written so far."""
-    view = RunView(paths)
-    view.refresh()
-    return view
+    return RunView.read(paths)

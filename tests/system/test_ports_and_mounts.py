@@ -14,7 +14,7 @@ from tests.system.trees import write
 
 from aiperf_hpc.system.description import NetworkPort
 from aiperf_hpc.system.network import network_ports
-from aiperf_hpc.system.storage import Mount, disks, file_systems, mount_of, mounts
+from aiperf_hpc.system.storage import Mount, disks, file_systems, known_mount_of, mount_of, mounts
 
 
 def adapter(name: str, port: int, **files: str) -> dict[str, str]:
@@ -120,6 +120,13 @@ def test_the_deepest_and_latest_mount_holds_a_folder(tmp_path: Path) -> None:
     assert mount_of(Path("/scratch/my runs/r1"), tmp_path) == Mount(
         "/a", "/scratch/my runs", ("rw", "nosuid", "vers=4.2", "hard"), "nfs4", "server:/x"
     )
+
+
+def test_a_folder_that_no_mount_holds_is_on_an_unknown_file_system(tmp_path: Path) -> None:
+    assert known_mount_of(Path("/x"), tmp_path).type == "unknown"
+    write(tmp_path, {"proc/self/mountinfo": r"2 1 0:40 / /scratch rw - lustre 10.0.0.1:/a rw"})
+    assert known_mount_of(Path("/x"), tmp_path).type == "unknown"
+    assert known_mount_of(Path("/scratch/x"), tmp_path).type == "lustre"
 
 
 def test_options_that_may_be_secrets_are_not_told(tmp_path: Path) -> None:

@@ -168,7 +168,10 @@ def time_breakdown_plot(bars: Sequence[TimeBar]) -> Plot:
 
     Shares, because entries of one round differ a hundredfold in time.
     """
-    shares = [Bar(_short(bar.name), dict(zip(PARTS, bar.minutes, strict=True))) for bar in bars]
+    shares = [
+        Bar(_short(bar.name), dict(zip(PARTS, (60.0 * m for m in bar.minutes), strict=True)))
+        for bar in bars
+    ]
     svg = _stacked(shares, PARTS, [f"{sum(bar.minutes):,.2f} min" for bar in bars], "breakdown")
     words = "; ".join(f"{bar.name}: {_time_bar_text(bar)}" for bar in bars)
     title = "Parts of the time to solution"

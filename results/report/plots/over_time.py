@@ -80,9 +80,9 @@ def time_unit(seconds: float) -> tuple[float, str]:
     return (60.0, "minutes") if seconds >= 180 else (1.0, "seconds")
 
 
-def _every(points: Sequence[T], step: int) -> list[T]:
-    """Return each so many-th of some points, the last one among them."""
-    return [each for i, each in enumerate(points) if (len(points) - 1 - i) % step == 0]
+def every(points: Sequence[T], step: int) -> list[T]:
+    """Return every ``step``-th point, including the last."""
+    return list(points[(len(points) - 1) % step :: step])
 
 
 def _score_plot(
@@ -97,7 +97,7 @@ def _score_plot(
     values = [getattr(point, name) for point in fine]
     marked = [getattr(point, name) for point in official]
     together, step = math.ceil(len(official) / MOST_STEPS), math.ceil(len(official) / MOST_MARKS)
-    ends = _every(official, together) if name == "ops" else []
+    ends = every(official, together) if name == "ops" else []
     alone = interval_ops(ends)
     known = [value for value in (*values, *marked, *alone) if value is not None]
     factor, prefix = (0.01, "") if is_share else scale_of(max(known))
@@ -110,7 +110,7 @@ def _score_plot(
             axes.stairs(scaled(alone, factor), edges, color=MUTED, linewidth=1.0, gid="intervals")
         style = "steps-post" if is_share else "default"
         axes.plot(times, scaled(values, factor), color=CURVE, drawstyle=style)
-        mark_points(axes, _every(marks, step), _every(scaled(marked, factor), step))
+        mark_points(axes, every(marks, step), every(scaled(marked, factor), step))
         last = marked[-1]
         name_last(axes, marks[-1], last / factor, _say(last, measured_in))
         axes.set(xlim=(0.0, marks[-1]), xlabel=f"{unit} since the start")
@@ -225,12 +225,13 @@ def telemetry_plots(telemetry: TelemetryReport | None) -> list[Plot]:
 
 
 _TOGETHER = (
-    ("power", "Power", "Sum of all metered components of all nodes.", "W"),
+    ("power", "Power", "Sum of all metered components of all nodes.", "W", "power_watts"),
     ("network", "Networks",
-     "Received and sent by all nodes together, by interfaces and by verbs.", "B/s"),
-    ("disk", "Disks", "Read and written by the block devices of all nodes together.", "B/s"),
+     "Received and sent by all nodes together, by interfaces and by verbs.", "B/s", "network_rate"),
+    ("disk", "Disks",
+     "Read and written by the block devices of all nodes together.", "B/s", "disk_rate"),
 )  # fmt: skip
-"""Figures of all nodes together: name, title, caption and unit."""
+"""Figures of all nodes together: name, title, caption, unit and attribute of a ``Stretch``."""
 
 
 def _nodes_series(course: Sequence[Stretch]) -> Iterator[_Nodes]:
@@ -242,9 +243,8 @@ def _nodes_series(course: Sequence[Stretch]) -> Iterator[_Nodes]:
             for each in ("mean", "least", "most")
         )
         yield _Nodes(name, title, band, "% busy", mean, (least, most))
-    columns = ([s.power_watts for s in course], [s.network_rate for s in course],
-               [s.disk_rate for s in course])  # fmt: skip
-    for (name, title, caption, unit), values in zip(_TOGETHER, columns, strict=True):
+    for name, title, caption, unit, attribute in _TOGETHER:
+        values = [getattr(stretch, attribute) for stretch in course]
         yield _Nodes(name, title, caption, unit, scaled(values, 1.0))
 
 

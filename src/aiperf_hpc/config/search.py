@@ -77,9 +77,9 @@ class Reals(Section):
 class SpaceConfig(Section):
     """Hyperparameter space. Batch and kernel size are those of Ren et al. 2021."""
 
-    batch_size: Integers = Field(Integers(low=256, high=448, step=64))
+    batch_size: Integers = Integers(low=256, high=448, step=64)
     """Batch size of a replica, over all its ranks."""
-    kernel_size: Integers = Field(Integers(low=3, high=7, step=2))
+    kernel_size: Integers = Integers(low=3, high=7, step=2)
     """Kernel size of inserted convolutions; odd and at most 7."""
     learning_rate: Reals | None = None
     """Peak learning rate; not searched by default."""

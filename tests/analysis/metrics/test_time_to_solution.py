@@ -149,7 +149,7 @@ def test_what_is_missing_is_said(
         measure(log(**other))
 
 
-def test_what_is_computed_once_is_computed_again_of_a_copy() -> None:
+def test_a_copy_of_a_log_is_measured_anew() -> None:
     first = log()
     assert parts.epochs_run(first) == parts.epochs_run(log()) == 5
     assert parts.epochs_run(first.model_copy(update={"epochs": first.epochs[:2]})) == 2

@@ -10,6 +10,7 @@ from math import prod
 
 import pytest
 import torch
+from scipy import stats
 from tests.support.deepcam import DeepCAM
 from tests.support.torch_counts import counted, executed
 from tests.support.training_logs import entry as make_entry
@@ -256,6 +257,20 @@ def test_the_published_ranking_fits_an_exponent_of_10() -> None:
     assert published(10)["Tencent"] == pytest.approx(6.44, rel=0.001)
     assert max(errors(10)) < 0.055  # Facebook's, which has the target quality whatever n is.
     assert sorted(errors(10))[-2] < 0.017
+
+
+def test_the_published_ranking_does_not_fit_an_exponent_of_5() -> None:
+    assert published(5)["Fujitsu"] == pytest.approx(34.03, abs=0.01)
+    assert sum(error > 0.06 for error in errors(5)) == 6
+
+
+def test_the_exponent_that_fits_the_ranking_best_is_10() -> None:
+    fit = stats.linregress(
+        [math.log(top1 / TARGET) for _, _, top1 in RANKING.values()],
+        [math.log(vpflops * minutes) for vpflops, minutes, _ in RANKING.values()],
+    )
+    margin = stats.t(len(RANKING) - 2).ppf(0.975) * fit.stderr
+    assert 5.0 < fit.slope - margin < 10.0 < fit.slope + margin
 
 
 def toward(target: float, *, higher: bool = True) -> Quality:

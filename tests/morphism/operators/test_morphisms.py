@@ -35,6 +35,7 @@ from aiperf_hpc.morphism.operators.morphisms import (
     from_data,
 )
 from aiperf_hpc.morphism.resnet import resnet50
+from aiperf_hpc.morphism.weights.calibration import channel_moments
 from aiperf_hpc.morphism.weights.channels import channel_groups
 from aiperf_hpc.morphism.weights.weight_file import Weights, check_weights
 
@@ -267,6 +268,9 @@ def test_deeper_starts_as_the_identity_and_its_inverse_normalisation() -> None:
     np.testing.assert_array_equal(beta, mean)
     np.testing.assert_allclose(gamma, np.sqrt(variance + 1e-5), rtol=1e-6)
     assert (mean > 0).all()  # Of what a ReLU gives.
+    moments = channel_moments(graph, weights, "one_relu")
+    np.testing.assert_allclose(mean, moments.mean, rtol=1e-6)
+    np.testing.assert_allclose(variance, moments.variance, rtol=1e-6)
 
 
 def test_skip_between_equal_shapes_is_a_normalisation_of_scale_zero() -> None:
@@ -278,10 +282,13 @@ def test_skip_between_equal_shapes_is_a_normalisation_of_scale_zero() -> None:
     assert child.by_name[total] == Node(total, Add(), ("loop_relu", branch), inserted=True)
     assert child.by_name["down_conv"].inputs == (total,)
     assert child.consumers["loop_relu"] == (total,)
-    weights = morphism.weights(graph, trained_weights(graph, rng()), rng())
+    parent = trained_weights(graph, rng())
+    weights = morphism.weights(graph, parent, rng())
     assert not weights[f"{branch}/gamma"].any()
     assert not weights[f"{branch}/beta"].any()
-    assert weights[f"{branch}/variance"].all()
+    moments = channel_moments(graph, parent, "relu")
+    np.testing.assert_allclose(weights[f"{branch}/mean"], moments.mean, rtol=1e-6)
+    np.testing.assert_allclose(weights[f"{branch}/variance"], moments.variance, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

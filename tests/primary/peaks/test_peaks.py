@@ -17,10 +17,9 @@ from aiperf_hpc.primary.peaks.measure import Plan, lines, measure, plan
 from aiperf_hpc.run.peaks import AllReduce, Device, NotMeasured, Peaks, Reading, Storage, Sweep
 
 
-def reading(size: str, median: float, *, best: float | None = None) -> Reading:
-    return Reading(
-        size=size, amount=1, median=median, best=best or median, worst=median, repetitions=3
-    )
+def reading(size: str, median: float, *, best: float = 0.0, worst: float = 0.0) -> Reading:
+    ends = {"best": best or median, "worst": worst or median}
+    return Reading(size=size, amount=1, median=median, **ends, repetitions=3)
 
 
 def sweep(kernel: str, precision: str, *medians: float, device: str = "cpu") -> Sweep:
@@ -39,10 +38,10 @@ def peaks(**changes: object) -> Peaks:
 
 
 def test_the_peak_is_the_size_with_the_highest_median_and_the_spread_is_of_it() -> None:
-    readings = reading("a", 10, best=30), reading("b", 20, best=25)
+    readings = reading("a", 10, best=30, worst=9), reading("b", 20, best=25, worst=17)
     found = sweep("copy", "fp32", 1.0).model_copy(update={"readings": readings})
     assert found.peak.size == "b"
-    assert found.peak.spread == pytest.approx((25 - 20) / 20)
+    assert found.peak.spread == pytest.approx((25 - 17) / 20)
 
 
 def test_a_rate_that_still_rises_when_the_time_is_over_is_told() -> None:

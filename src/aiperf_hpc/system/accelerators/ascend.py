@@ -71,7 +71,7 @@ def fields(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for line in text.splitlines():
         name, colon, value = (part.strip() for part in line.partition(" : "))
-        if name in found:
+        if colon and name in found:
             break
         if colon:
             found[name] = value

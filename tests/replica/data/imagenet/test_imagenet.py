@@ -51,6 +51,19 @@ def _epoch(dataset: ImageNetDataset, epoch: int = 0, seed: int = 0) -> Floats:
 # Reading
 
 
+@pytest.mark.parametrize(
+    ("engine", "images", "labels"),
+    [("tensorflow", tf.Tensor, tf.Tensor), ("torch", Pixels, np.ndarray)],
+)
+def test_batches_are_what_the_engine_takes(
+    engine: str, images: type[object], labels: type[object], imagenet_folder: Path
+) -> None:
+    batch = next(open_folder(imagenet_folder, engine=engine).train(0, 5, 0))
+    assert isinstance(batch.inputs["image"], images)
+    assert isinstance(batch.targets["label"], labels)
+    assert batch.size == 5
+
+
 def test_bytes_are_those_of_the_decoder_and_normalised_as_floats_were(
     imagenet_folder: Path,
 ) -> None:
