@@ -217,7 +217,7 @@ forgeries(
         "a trial that is still in training at its end":
             ("states", event("trial_ended", number=2, state="training")),
         "a trial without its end": ("states", removed("trial_ended", 2)),
-        "an end by trainings that nobody asked for":
+        "an end by trainings that were not requested":
             ("trainings", event("replica_ended", reason=TRAININGS_DONE)),
         "records after the end of the run":
             ("writers", lambda run: run.primary.append(

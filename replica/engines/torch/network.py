@@ -71,7 +71,7 @@ class Placement(NamedTuple):
     """The back end of ``torch.compile``."""
     tuned: bool = False
     """Whether convolutions of a trial's batch size use the fastest kernels. The executing thread
-    times kernels at the first execution of a shape, and the selection applies to it alone."""
+    times kernels at the first execution of a shape; the choice is valid in that thread only."""
     split: bool = False
     """Whether the code is compiled per bucket of gradients. Each bucket is then final before the
     backward pass ends, and ranks reduce one bucket while they compute the next."""

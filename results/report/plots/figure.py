@@ -107,7 +107,7 @@ class Canvas:
         return axes
 
     def panels(self, rows: int, columns: int, *, shared: Literal["x", "y", ""] = "") -> list[Axes]:
-        """Return new axes beside and below each other."""
+        """Return new axes in a grid."""
         grid = self.figure.subplots(
             rows, columns, squeeze=False, sharex=shared == "x", sharey=shared == "y"
         )
@@ -180,7 +180,7 @@ def mark_points(
 def name_point(
     axes: Axes, text: str, place: tuple[float, float], offset: tuple[float, float], **style: object
 ) -> None:
-    """Write a text beside a point, so many points of type to the right and above."""
+    """Annotate a point; the offset to the right and above is in typographic points."""
     usual = {"va": "center", "color": INK, "annotation_clip": False, **style}
     axes.annotate(text, place, offset, textcoords="offset points", **usual)  # type: ignore[arg-type]
 
