@@ -40,7 +40,7 @@ def main() -> None:
             f"{point.ops:.4g}",
             f"{point.ops_per_node:.4g}",
             f"{point.efficiency:.4f}",
-            f"{point.train_evaluate_share:.4f}",
+            f"{point.train_evaluate_fraction:.4f}",
             *([f"{each:.0f}" for each in spent[:3]] if spent else [""] * 3),
         )
 

@@ -155,7 +155,7 @@ def _error(row: RunSummary) -> str:
     """Return the error or, for a workload without error, the best quality with its metric."""
     if row.score.error is not None or row.best_quality is None:
         return percent(row.score.error)
-    return f"{quality(row.best_quality, row.measure)} {row.measure}"
+    return f"{quality(row.best_quality, row.metric)} {row.metric}"
 
 
 def _left_out(found: RunList) -> Iterator[str]:

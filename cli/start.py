@@ -278,7 +278,7 @@ def _detach(paths: RunPaths, chosen: StartOptions, security: ServerSecurity) -> 
             interruption.exit_status,
         ) from None
     say(f"running in the background as process {process.pid}; `aiperf status {paths.root}`")
-    if (url := view.status().served_at) is not None:
+    if (url := view.status().service_url) is not None:
         say(where_served(url))
     return 0
 

@@ -58,8 +58,8 @@ def _headline(name: str, status: RunStatus) -> str:
 def _lines(status: RunStatus) -> Iterator[str]:
     yield status_line(status)
     yield f"  {status.resources.line}"
-    if status.served_at is not None:
-        yield f"  {where_served(status.served_at)}"
+    if status.service_url is not None:
+        yield f"  {where_served(status.service_url)}"
     for line in clock_lines(status.clock):
         yield f"  queue  {line}"
     if status.machine:
@@ -68,7 +68,7 @@ def _lines(status: RunStatus) -> Iterator[str]:
         yield f"  {_replica_line(status, replica)}"
     for line in elasticity_lines(status.elasticity) if status.elasticity is not None else ():
         yield f"  {line}"
-    for line in model_lines(status.models, status.measure):
+    for line in model_lines(status.models, status.metric):
         yield f"  {line}"
     for line in kind_lines(status.kinds):
         yield f"  {line}"
@@ -76,13 +76,13 @@ def _lines(status: RunStatus) -> Iterator[str]:
     yield f"  {witness_line(status.witnesses, ended=ended)}"
     for line in telemetry_lines(status.telemetry) if status.telemetry is not None else ():
         yield f"  {line}"
-    for rule, reason in status.invalid:
-        if rule == "engine":
-            yield f"  INVALID: {reason}"
+    for each in status.violations:
+        if each.rule == "engine":
+            yield f"  INVALID: {each.reason}"
     if status.scheduler_problem:
         yield f"  the scheduler does not answer: {status.scheduler_problem}"
-    for each in status.storage:
-        yield f"  {_storage_line(each)}"
+    for wait in status.storage:
+        yield f"  {_storage_line(wait)}"
     for problem in status.problems:
         yield f"  problem: {problem}"
 
@@ -92,22 +92,24 @@ def _replica_line(status: RunStatus, replica: ReplicaStatus) -> str:
     seen = "" if last is None else f", last record {age(last)} ago"
     where = f"on {replica.node}" if replica.node else "on no node yet"
     detail = f" ({replica.detail})" if replica.detail else ""
-    done = f"round {status.rounds[replica.id]}, {replica.trials} trials, queue {replica.stock}"
+    done = (
+        f"round {status.rounds[replica.id]}, {replica.trials} trials, queue {replica.queue_length}"
+    )
     if status.models is not None:
         done = f"{replica.trials} trials"  # Without a search, there are no rounds and no queue.
     return f"{replica.id}  {replica.state}{detail}  {where}, job {replica.job}, {done}{seen}"
 
 
 def _storage_line(storage: StorageStatus) -> str:
-    waited = f"{storage.who} waited {duration(storage.seconds)} for storage"
-    if storage.times > 1:
-        waited += f", {storage.times} times"
+    waited = f"{storage.component} waited {duration(storage.seconds)} for storage"
+    if storage.count > 1:
+        waited += f", {storage.count} times"
     if storage.waiting:
         return f"{waited}, and waits now: {storage.last_reason}"
-    if storage.last_began_seconds is None:
+    if storage.last_started_seconds is None:
         return waited
-    began = f"{duration(storage.last_began_seconds)} after the start"
-    return f"{waited}, {'last ' if storage.times > 1 else ''}from {began}: {storage.last_reason}"
+    began = f"{duration(storage.last_started_seconds)} after the start"
+    return f"{waited}, {'last ' if storage.count > 1 else ''}from {began}: {storage.last_reason}"
 
 
 def serve(

@@ -33,7 +33,7 @@ class KindWork:
     operations: int
     node_hours: float
     """Node hours, each node from its replica's first record to its last."""
-    busy_share: float
+    busy_fraction: float
     """Fraction of these hours spent on training and evaluation."""
 
     @property
@@ -92,7 +92,7 @@ def _work(
         trials=sum(len(each.trials) for each in replicas),
         operations=sum(operations[each.id] for each in replicas),
         node_hours=there * nodes_each,
-        busy_share=min(1.0, busy / there) if there else 0.0,
+        busy_fraction=min(1.0, busy / there) if there else 0.0,
     )
 
 

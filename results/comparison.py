@@ -50,11 +50,11 @@ class Side(Value):
     figures: dict[str, Spread | None]
     """Statistics by `ops`, `regulated`, `error`, `seconds`, `joules`; None if a run lacks the
     figure."""
-    time_shares: dict[str, float]
+    time_fractions: dict[str, float]
     """Fraction of the replicas' elapsed time by phase, averaged over the runs."""
     energy_labels: tuple[str, ...]
     """Whether the energy of its runs was measured, estimated or absent."""
-    within: tuple[str, ...]
+    differing_settings: tuple[str, ...]
     """Settings in which its own runs differ."""
 
 
@@ -126,7 +126,7 @@ def differences(
 
 
 def _side(name: str, runs: Sequence[RunDetails]) -> Side:
-    phases = dict.fromkeys(phase for run in runs for phase in run.time_shares)
+    phases = dict.fromkeys(phase for run in runs for phase in run.time_fractions)
     return Side(
         name=name,
         runs=tuple(run.name for run in runs),
@@ -134,12 +134,12 @@ def _side(name: str, runs: Sequence[RunDetails]) -> Side:
             each.name: _spread([each.read(run) for run in runs])
             for each in quantities_in(View.COMPARISON).values()
         },
-        time_shares={
-            phase: statistics.fmean(run.time_shares.get(phase, 0.0) for run in runs)
+        time_fractions={
+            phase: statistics.fmean(run.time_fractions.get(phase, 0.0) for run in runs)
             for phase in phases
         },
         energy_labels=tuple(dict.fromkeys(run.energy_label for run in runs)),
-        within=tuple(differences([run.settings for run in runs], INCIDENTAL)),
+        differing_settings=tuple(differences([run.settings for run in runs], INCIDENTAL)),
     )
 
 
@@ -168,10 +168,11 @@ def _reasons(runs: Sequence[RunDetails]) -> Iterator[str]:
     lengths = [run.score.elapsed_seconds for run in runs]
     if max(lengths) > (1.0 + LENGTHS) * min(lengths):
         yield f"they took from {duration(min(lengths))} to {duration(max(lengths))}"
-    if len({not run.broken for run in runs}) > 1:
+    if len({not run.violated_rules for run in runs}) > 1:
         for run in runs:
-            if run.broken:
-                yield f"{run.name} is INVALID ({', '.join(run.broken)}), and others are valid"
+            if run.violated_rules:
+                rules = ", ".join(run.violated_rules)
+                yield f"{run.name} is INVALID ({rules}), and others are valid"
 
 
 def _changes(sides: Sequence[Side]) -> Iterator[str]:
@@ -188,11 +189,11 @@ def _changes(sides: Sequence[Side]) -> Iterator[str]:
 
 
 def _notes(sides: Sequence[Side], firsts: Sequence[RunDetails]) -> Iterator[str]:
-    if all(run.broken for run in firsts):
+    if all(run.violated_rules for run in firsts):
         yield "none of them satisfies the benchmark's rules: their scores compare with no others"
     for side in sides:
-        if side.within:
-            yield f"the runs of {side.name} are no repetitions: {', '.join(side.within)} differ"
+        if differing := side.differing_settings:
+            yield f"the runs of {side.name} are no repetitions: {', '.join(differing)} differ"
     if all(len(side.runs) == 1 for side in sides):
         yield "one run each: how much they vary is not known; see `aiperf start --repeat`"
 
@@ -202,14 +203,14 @@ def tables(found: Comparison) -> Iterator[Table]:
     names = tuple(side.name for side in found.sides)
     yield Table(("", *names), tuple(_figures(found.sides)), title="What they reached")
     phases = dict.fromkeys(
-        phase for side in found.sides for phase, share in side.time_shares.items() if share
+        phase for side in found.sides for phase, part in side.time_fractions.items() if part
     )
-    shares = tuple(
-        (phase, *(percent(side.time_shares.get(phase), 1) for side in found.sides))
+    rows = tuple(
+        (phase, *(percent(side.time_fractions.get(phase), 1) for side in found.sides))
         for phase in phases
     )
-    if shares:
-        yield Table(("phase", *names), shares, title="Time of the replicas")
+    if rows:
+        yield Table(("phase", *names), rows, title="Time of the replicas")
     for title, differing in (
         ("Configuration", found.configuration),
         ("Machine", found.hardware),

@@ -38,7 +38,7 @@ class Judgement:
     in which it is official."""
     declared: tuple[Declared, ...] = ()
     """Settings that differ from the closed division's."""
-    not_closed: tuple[Violation, ...] = ()
+    closed_violations: tuple[Violation, ...] = ()
     """Violations that exclude a run of the open division from the closed one."""
 
     @property

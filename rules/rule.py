@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
 from aiperf_hpc.errors import AIPerfError
+from aiperf_hpc.trial import Value
 
 E = TypeVar("E")
 Part = TypeVar("Part")
@@ -123,12 +124,13 @@ class Rule(Generic[E]):
         return Rule(self.name, self.requirement, lambda whole: self.findings(part(whole)))
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(Value):
     """A violated rule and one reason."""
 
     rule: str
+    """Name of the rule."""
     reason: str
+    """Reason for the violation."""
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.reason}"
@@ -136,7 +138,9 @@ class Violation:
 
 def violations_of(results: Iterable[RuleResult]) -> list[Violation]:
     """Return each reason of each violated rule."""
-    return [Violation(each.rule, reason) for each in results for reason in each.failures]
+    return [
+        Violation(rule=each.rule, reason=reason) for each in results for reason in each.failures
+    ]
 
 
 def first_reasons(reasons: Iterable[str]) -> Iterator[str]:

@@ -7,7 +7,8 @@ from functools import cache, partial
 from typing import cast
 
 from aiperf_hpc.results.report import provenance, signing
-from aiperf_hpc.results.report.document import Report, as_of_now, make_report
+from aiperf_hpc.results.report.document import Report, make_report
+from aiperf_hpc.results.report.earlier_versions import in_this_version
 from aiperf_hpc.results.report.files import report_document
 from aiperf_hpc.results.report.scaling import Scaling
 from aiperf_hpc.results.report.writer import report_files
@@ -24,7 +25,7 @@ def final_report(view: RunView) -> FinalReport:
         signed=partial(signing.is_signed, view.paths),
         complete=partial(provenance.is_complete, view),
         stated=partial(report_document, view.paths),
-        in_this_version=as_of_now,
+        in_this_version=in_this_version,
         made=lambda: cast(Json, json.loads(made().model_dump_json())),
         files=lambda scaling: report_files(view, _with_scaling(made(), scaling)),
         other_maker=lambda: provenance.software_difference(provenance.software_of(view)),

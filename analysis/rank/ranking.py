@@ -19,7 +19,7 @@ from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.run_catalog import find_runs
 from aiperf_hpc.results.views.run_summary import RunDetails
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.rules.rule import Division
+from aiperf_hpc.rules.rule import Division, Violation
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import Value
 from aiperf_hpc.verification.audit import verify
@@ -27,7 +27,7 @@ from aiperf_hpc.verification.audit import verify
 Announce = Callable[[str], None]
 """Called with the name of each run before it is verified."""
 NOBODY = "nobody"
-UNSIGNED = "signature: nobody signed it; `aiperf sign` does"
+UNSIGNED = Violation(rule="signature", reason="nobody signed it; `aiperf sign` does")
 
 
 class LeftOut(Value):
@@ -76,7 +76,7 @@ def _row(run: RunDetails) -> dict[str, object]:
         "energy_label": run.energy_label,
         "division": run.division,
         "declared": run.declared,
-        "broken": run.violations,
+        "violations": run.violations,
     }
 
 

@@ -58,7 +58,7 @@ def _words(columns: Sequence[str]) -> tuple[int, ...]:
 
 def _rules(entry: RunDetails) -> str:
     """Return the names of the rules that a run violates."""
-    return ", ".join(dict.fromkeys(reason.partition(":")[0] for reason in entry.violations))
+    return ", ".join(dict.fromkeys(each.rule for each in entry.violations))
 
 
 def _left_out(ranking: Ranking) -> Iterable[Table]:

@@ -22,7 +22,7 @@ class Architecture:
     graph: str
     parent: str | None
     """Parent graph."""
-    grown_by: str
+    morphisms_text: str
     trials: list[TrialReport] = field(default_factory=list)
     children: list[str] = field(default_factory=list)
 
@@ -77,7 +77,7 @@ def lineage(trials: Iterable[TrialReport]) -> dict[str, Architecture]:
     for trial in ordered:
         if trial.graph not in known:
             parent = graph_of.get(trial.parent) if trial.parent is not None else None
-            known[trial.graph] = Architecture(trial.graph, parent, trial.grown_by)
+            known[trial.graph] = Architecture(trial.graph, parent, trial.morphisms_text)
         known[trial.graph].trials.append(trial)
     for architecture in known.values():
         if _in_a_circle(architecture, known):

@@ -15,6 +15,7 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.objective import ACCURACY
+from aiperf_hpc.results.report.earlier_versions import in_this_version
 from aiperf_hpc.results.report.incidents import (
     Problems,
     Restart,
@@ -24,7 +25,6 @@ from aiperf_hpc.results.report.incidents import (
     storage_report,
 )
 from aiperf_hpc.results.report.parts import (
-    Broken,
     DeclaredSetting,
     GraphReport,
     OperationSplit,
@@ -55,7 +55,7 @@ from aiperf_hpc.results.views.time_split import (
 )
 from aiperf_hpc.results.views.trainings import ModelsStatus, TrainingTime
 from aiperf_hpc.results.views.witnesses import WitnessStatus
-from aiperf_hpc.rules.rule import Division
+from aiperf_hpc.rules.rule import Division, Violation
 from aiperf_hpc.system.summary import MachineSummary
 from aiperf_hpc.trial import DatasetInfo, Value
 
@@ -63,7 +63,7 @@ from aiperf_hpc.trial import DatasetInfo, Value
 class Report(Value):
     """Report of a run, from its records."""
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     run_id: str
     """Unique identifier of the run."""
     name: str
@@ -73,18 +73,19 @@ class Report(Value):
     division: Division | None = None
     """Division in which the run is official; None if in none, and in reports of versions without
     divisions."""
-    asked_division: Division | None = None
+    requested_division: Division | None = None
     """Requested division, if any."""
     declared: tuple[DeclaredSetting, ...] = ()
     """Settings that deviate from the closed division."""
-    not_closed: tuple[Broken, ...] = ()
+    closed_violations: tuple[Violation, ...] = ()
     """Reasons why it is not official in the closed division, if another one was requested."""
     valid: bool
-    invalid: tuple[Broken, ...]
+    violations: tuple[Violation, ...]
+    """Violated rules, each with a reason."""
     rules: tuple[RuleReport, ...] = ()
     """Outcome of every rule; none in reports of versions that stated only violated rules."""
     started: str | None
-    until: str | None
+    ended: str | None
     """End of the run or, before it, its last record."""
     end_reason: str
     nodes_requested: int
@@ -96,13 +97,13 @@ class Report(Value):
     launcher: str
     command: str = ""
     """Command line that started the run; empty if it was not recorded."""
-    measure: str = ACCURACY.name
-    """Name of the run's quality measure."""
+    metric: str = ACCURACY.name
+    """Name of the run's quality metric."""
     score: ScoreStatus
     baseline: BaselineStatus | None = None
     """Baseline quality of a constant predictor; None in runs with a search, and in reports of
     versions that did not measure it."""
-    without_error: str = ""
+    error_unavailable_reason: str = ""
     """Reason why there is no error and no regulated score; empty if there is one."""
     series: tuple[ScoreStatus, ...]
     """Score at every interval and at the end."""
@@ -159,54 +160,14 @@ class Report(Value):
         return None if self.telemetry is None else self.telemetry.energy
 
     @property
-    def broken(self) -> tuple[str, ...]:
+    def violated_rules(self) -> tuple[str, ...]:
         """Names of the violated rules."""
-        return tuple(dict.fromkeys(each.rule for each in self.invalid))
+        return tuple(dict.fromkeys(each.rule for each in self.violations))
 
     @model_validator(mode="before")
     @classmethod
     def _of_an_earlier_version(cls, data: Any) -> Any:  # noqa: ANN401 -- whatever was written
-        return as_of_now(data) if isinstance(data, dict) else data
-
-
-def as_of_now(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a report.json converted to the format of this version.
-
-    Reports of versions without measures are on accuracies of a dataset of labeled images.
-    Version 1 had neither names nor ``resources``.
-
-    Raises:
-        ValueError: its configuration or a dataset is invalid.
-    """
-    if "nodes" in document:
-        named: dict[str, Any] = {
-            "name": document.get("run_id"),
-            "nodes_requested": document["nodes"],
-        }
-        named["resources"] = {"replicas": len(document.get("replicas", ()))}
-        kept = {key: value for key, value in document.items() if key != "nodes"}
-        document = {**kept, **named, "schema_version": 2}
-    if "measure" in document:
-        return document
-    best = document.get("best")
-    trials = document.get("trials")
-    return {
-        **document,
-        "measure": ACCURACY.name,
-        "best": {**best, "quality": best.get("accuracy")} if isinstance(best, dict) else best,
-        "trials": [_row_of_now(row) for row in trials] if isinstance(trials, list) else trials,
-        "datasets": [
-            DatasetInfo.model_validate(dataset).model_dump(mode="json")
-            for dataset in document.get("datasets", ())
-        ],
-        "config": RunConfig.model_validate(document.get("config")).model_dump(mode="json"),
-    }
-
-
-def _row_of_now(row: object) -> object:
-    if not isinstance(row, dict):
-        return row
-    return {**row, "best_quality": row.get("best_accuracy")}
+        return in_this_version(data)
 
 
 def make_report(view: RunView) -> Report:
@@ -232,9 +193,9 @@ def make_report(view: RunView) -> Report:
         **Report.fields_from(status),
         **_judged(view),
         # By name, since these have defaults, which a renamed field would leave unnoticed.
-        "measure": status.measure,
+        "metric": status.metric,
         "baseline": status.baseline,
-        "without_error": status.without_error,
+        "error_unavailable_reason": status.error_unavailable_reason,
         "models": status.models,
         "clock": status.clock,
         "witnesses": status.witnesses,
@@ -248,7 +209,7 @@ def make_report(view: RunView) -> Report:
         "config": manifest.config,
         "final": history.end_utc is not None,
         "started": utc_text(history.start_utc),
-        "until": utc_text(None if history.start_utc is None else end),
+        "ended": utc_text(None if history.start_utc is None else end),
         "end_reason": status.reason if history.end_utc is not None else "",
         "series": tuple(view.score()),
         "interval_hours": manifest.config.score.interval_hours,
@@ -276,11 +237,11 @@ def _judged(view: RunView) -> dict[str, Any]:
     judgement, requested = view.judgement(), view.manifest.division
     return {
         "division": judgement.division,
-        "asked_division": None if requested is None else Division(requested),
+        "requested_division": None if requested is None else Division(requested),
         "declared": tuple(map(DeclaredSetting.of, judgement.declared)),
-        "not_closed": tuple(map(Broken.of, judgement.not_closed)),
+        "closed_violations": judgement.closed_violations,
         "valid": not judgement.violations,
-        "invalid": tuple(map(Broken.of, judgement.violations)),
+        "violations": tuple(judgement.violations),
         "rules": tuple(map(RuleReport.of, judgement.results)),
     }
 

@@ -79,10 +79,10 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
         journals: paths of the run's journals, relative to its folder.
     """
     best = document.best.graph if document.best else None
-    measure = MEASURES[document.measure]
+    measure = MEASURES[document.metric]
     trials = _kept(document.trials, measure)
     scale = _Scale.of(document.trials, measure)
-    shown = sorted(document.replicas, key=lambda r: r.time.train_evaluate_share)[:MOST_REPLICAS]
+    shown = sorted(document.replicas, key=lambda r: r.time.train_evaluate_fraction)[:MOST_REPLICAS]
     names = {replica.id for replica in shown}
     lanes = [_lane(r.id, document) for r in document.replicas if r.id in names]
     return (
@@ -98,7 +98,7 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
             witness=witness_line(document.witnesses, ended=document.final),
             nodes_plot=nodes_plot(document.elasticity, document.score.elapsed_seconds),
             scaling_plots=scaling_plots(document.scaling.points) if document.scaling else [],
-            models=model_lines(document.models, document.measure),
+            models=model_lines(document.models, document.metric),
             learning=learning_plot(
                 document.trials, document.best.trial if document.best else None, measure
             ),

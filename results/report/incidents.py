@@ -13,16 +13,18 @@ from aiperf_hpc.trial import Value
 class Restart(Value):
     """A restart of the primary or a replica."""
 
-    at_seconds: float
+    elapsed_seconds: float
     """Seconds from the run's start."""
-    who: str
-    what: str
+    component: str
+    """``primary`` or name of a replica."""
+    description: str
+    """Description of the restart, with the trials that it resumed."""
 
 
 class StorageWait(Value):
     """A wait for full or unavailable storage."""
 
-    began_seconds: float
+    started_seconds: float
     """Seconds from the run's start."""
     seconds: float
     reason: str
@@ -32,8 +34,10 @@ class StorageWait(Value):
 class StorageReport(Value):
     """Waits of the primary or a replica for storage."""
 
-    who: str
+    component: str
+    """``primary`` or name of a replica."""
     seconds: float
+    """Total waiting time in seconds."""
     waits: tuple[StorageWait, ...]
     """Waits of the replica in chronological order; none in runs of versions that recorded only
     their sum."""
@@ -56,7 +60,7 @@ class Problems(Value):
     """Damaged or missing files, and their handling."""
     compiler: tuple[str, ...] = ()
     """Networks that the ahead-of-time compiler process did not compile."""
-    idle: tuple[str, ...] = ()
+    idle_accelerators: tuple[str, ...] = ()
     """Accelerators that no rank used."""
 
 
@@ -65,30 +69,36 @@ def restarts_of(view: RunView) -> tuple[Restart, ...]:
     history = view.history
     start = history.origin_utc or 0.0
     found = [
-        Restart(at_seconds=utc - start, who="primary", what=f"resumed on {event.host}")
+        Restart(
+            elapsed_seconds=utc - start,
+            component="primary",
+            description=f"resumed on {event.host}",
+        )
         for utc, event in history.run_starts[1:]
     ]
     resumed: defaultdict[tuple[str, Incarnation], list[str]] = defaultdict(list)
     for trial in history.trials.values():
         if trial.started.resumes is not None:
-            what = f"resumed {trial.started.resumes} at epoch {trial.started.first_epoch}"
-            resumed[trial.replica, trial.incarnation].append(what)
+            text = f"resumed {trial.started.resumes} at epoch {trial.started.first_epoch}"
+            resumed[trial.replica, trial.incarnation].append(text)
     for replica in history.replicas.values():
         for life, utc in sorted(replica.starts.items())[1:]:
-            what = "; ".join([f"attempt {life} started", *resumed[replica.id, life]])
-            found.append(Restart(at_seconds=utc - start, who=replica.id, what=what))
-    return tuple(sorted(found, key=lambda restart: restart.at_seconds))
+            text = "; ".join([f"attempt {life} started", *resumed[replica.id, life]])
+            found.append(
+                Restart(elapsed_seconds=utc - start, component=replica.id, description=text)
+            )
+    return tuple(sorted(found, key=lambda restart: restart.elapsed_seconds))
 
 
 def storage_report(view: RunView, status: StorageStatus) -> StorageReport:
     """Return the waits of one writer for storage."""
     start = view.history.origin_utc or 0.0
-    waits = [wait for who, wait in view.history.storage_waits if who == status.who]
+    waits = [wait for name, wait in view.history.storage_waits if name == status.component]
     return StorageReport(
-        who=status.who,
+        component=status.component,
         seconds=status.seconds,
         waits=tuple(
-            StorageWait(began_seconds=w.began_utc - start, seconds=w.seconds, reason=w.why)
+            StorageWait(started_seconds=w.began_utc - start, seconds=w.seconds, reason=w.why)
             for w in sorted(waits, key=lambda wait: wait.began_utc)
         ),
     )
@@ -111,7 +121,7 @@ def problems_of(view: RunView, end: float, elapsed: float) -> Problems:
         clock=tuple(_clock_problems(view, end, elapsed)),
         files=(*history.file_problems, *view.run_graphs.problems),
         compiler=tuple(history.compiler_failures),
-        idle=tuple(filter(None, [view.machine.idle()])),
+        idle_accelerators=tuple(filter(None, [view.machine.idle()])),
     )
 
 

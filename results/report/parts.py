@@ -12,21 +12,10 @@ from aiperf_hpc.results.views.replica_status import ReplicaStatus
 from aiperf_hpc.results.views.run_view import RunStatus, RunView
 from aiperf_hpc.results.views.time_split import TimeSplit, split_time
 from aiperf_hpc.results.views.trial_status import TrialStatus
-from aiperf_hpc.rules.rule import RuleResult, Violation
+from aiperf_hpc.rules.rule import RuleResult
 from aiperf_hpc.rules.validity.settings import Declared, said
 from aiperf_hpc.run.history import ReplicaHistory, Trial
 from aiperf_hpc.trial import Hyperparameters, Machine, Value
-
-
-class Broken(Value):
-    """A violated rule, with the reason."""
-
-    rule: str
-    reason: str
-
-    @classmethod
-    def of(cls, violation: Violation) -> Broken:
-        return cls(rule=violation.rule, reason=violation.reason)
 
 
 class DeclaredSetting(Value):
@@ -77,7 +66,7 @@ class TrialReport(TrialStatus):
     training_started_seconds: float | None
     """Seconds from the run's start to its first step; None for a trial whose graph was never
     ready."""
-    grown_by: str
+    morphisms_text: str
     """Descriptions of its morphisms; empty for the initial graph."""
     hyperparameters: Hyperparameters
     first_epoch: int = 1
@@ -149,7 +138,7 @@ def _trial(
         training_started_seconds=(
             None if training is None else training - (trial.started_utc if start is None else start)
         ),
-        grown_by=in_words(status.morphisms),
+        morphisms_text=in_words(status.morphisms),
         hyperparameters=trial.started.hyperparameters,
         first_epoch=trial.started.first_epoch,
         qualities=tuple(each.quality for each in trial.evaluations if each.utc <= end),

@@ -57,7 +57,7 @@ def _head(document: Report) -> Iterator[str]:
     yield f"Run {document.name}"
     if document.started:
         yield f"started {document.started}, {'ended' if document.final else 'until'} " + (
-            document.until or "-"
+            document.ended or "-"
         )
     yield DOUBLE
     yield ""
@@ -128,7 +128,7 @@ def _result_line(document: Report) -> Iterator[str]:
         yield f"{first:<8}" + "".join(f"{c:>{w}}" for c, w in zip(cells, widths, strict=True))
         yield SINGLE
     yield from _reached(document)
-    if trained := model_lines(document.models, document.measure):
+    if trained := model_lines(document.models, document.metric):
         yield from (line[0].upper() + line[1:] for line in trained)
         yield SINGLE
     if document.telemetry is not None and (energy := energy_line(document.telemetry.energy)):
@@ -144,19 +144,19 @@ def _reached(document: Report) -> Iterator[str]:
     """Yield the best quality with the baseline quality of a constant predictor."""
     if document.baseline is None:
         return
-    label = MEASURES[document.measure].label
+    label = MEASURES[document.metric].label
     best = None if document.best is None else document.best.quality
-    beside = quality(document.baseline.quality, document.measure)
-    said = f"The best {label}: {quality(best, document.measure)}"
+    beside = quality(document.baseline.quality, document.metric)
+    said = f"The best {label}: {quality(best, document.metric)}"
     yield f"{said}; that of {document.baseline.predictor}: {beside}"
     yield SINGLE
 
 
 def _division(document: Report) -> Iterator[str]:
     """Yield the division of the result, and its declared deviations."""
-    if not (document.division or document.asked_division or document.declared):
+    if not (document.division or document.requested_division or document.declared):
         return
-    asked = document.asked_division
+    asked = document.requested_division
     was = "none was requested" if asked is None else f"{asked} was requested"
     yield f"Division: {document.division or NONE} ({was})"
     if document.declared:
@@ -164,7 +164,7 @@ def _division(document: Report) -> Iterator[str]:
         yield from (f"    {each}" for each in document.declared)
     if document.division is Division.OPEN and asked is None:
         yield "Not in the closed division, by its rules:"
-        yield from (f"    {each.rule}: {each.reason}" for each in document.not_closed)
+        yield from (f"    {each.rule}: {each.reason}" for each in document.closed_violations)
     yield SINGLE
 
 

@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from aiperf_hpc.errors import UsageError, reason_of
-from aiperf_hpc.results.report.files import report_bytes
+from aiperf_hpc.results.report.earlier_versions import in_this_version
+from aiperf_hpc.results.report.files import report_document
 from aiperf_hpc.results.views.run_summary import flat
 from aiperf_hpc.run.manifest import no_run
 from aiperf_hpc.run.paths import RunPaths
@@ -35,7 +36,7 @@ class ScalingPoint(Value):
     ops_per_node: float
     efficiency: float
     """``ops_per_node`` divided by that of the run with the fewest nodes."""
-    train_evaluate_share: float
+    train_evaluate_fraction: float
     """Fraction of all replicas' time spent on training and evaluation."""
 
 
@@ -55,7 +56,7 @@ class _Score(BaseModel):
 
 class _Time(BaseModel):
     model_config = ConfigDict(extra="ignore")
-    train_evaluate_share: float
+    train_evaluate_fraction: float
 
 
 class ScalingRun(BaseModel):
@@ -76,7 +77,7 @@ class ScalingRun(BaseModel):
     def read(cls, paths: RunPaths) -> ScalingRun:
         """Read a run's final report. Raises UsageError if there is none."""
         try:
-            found = cls.model_validate_json(report_bytes(paths))
+            found = cls.model_validate(in_this_version(report_document(paths)))
         except NotRegularError as error:
             raise UsageError(f"{paths.report_json}: {reason_of(error)}") from None
         except OSError:
@@ -87,6 +88,8 @@ class ScalingRun(BaseModel):
             ) from None
         except ValidationError as error:
             raise UsageError(f"{paths.report_json} is damaged: {first_fault(error)}") from None
+        except ValueError as error:
+            raise UsageError(f"{paths.report_json} is damaged: {error}") from None
         if not found.final:
             raise UsageError(f"{paths.root}: its report is not final; scaling needs ended runs")
         return found
@@ -125,7 +128,7 @@ def _point(run: ScalingRun, unit: float) -> ScalingPoint:
         ops=run.score.ops,
         ops_per_node=each,
         efficiency=each / unit,
-        train_evaluate_share=run.time.train_evaluate_share,
+        train_evaluate_fraction=run.time.train_evaluate_fraction,
     )
 
 

@@ -26,13 +26,13 @@ OBJECTIVE = "the predicted accuracy if there is one, else the accuracy reached"
 class CandidateOutcome(Value):
     """A candidate as proposed, with its outcome."""
 
-    at_seconds: float
+    elapsed_seconds: float
     """Seconds from the run's start until the candidate was ready."""
     replica: str
     proposal: str
     parent: str
     """Trial of the parent network."""
-    grown_by: str
+    morphisms_text: str
     """Descriptions of the morphisms."""
     mean: float | None
     """Predicted objective value; None if the searcher makes no prediction."""
@@ -68,7 +68,7 @@ class SearchReplay(Value):
 
     searchers: tuple[str, ...]
     candidates: tuple[CandidateOutcome, ...]
-    judged: int
+    compared: int
     """Number of candidates with a prediction and a recorded objective value."""
     rank_correlation: float | None
     """Spearman's rank correlation between predicted and recorded objective values."""
@@ -91,14 +91,16 @@ def replay_search(view: RunView) -> SearchReplay:
         for p in ordered
     )
     pairs = [(c.mean, c.deviation or 0.0, c.objective) for c in candidates]
-    judged = [(m, d, o) for m, d, o in pairs if m is not None and o is not None]
+    compared = [(m, d, o) for m, d, o in pairs if m is not None and o is not None]
     return SearchReplay(
         searchers=tuple(sorted(history.searchers)),
         candidates=candidates,
-        judged=len(judged),
-        rank_correlation=_rank_correlation([m for m, _, _ in judged], [o for _, _, o in judged]),
-        mean_absolute_error=_mean(abs(m - o) for m, _, o in judged),
-        within_two_deviations=_mean(float(abs(m - o) <= 2.0 * d) for m, d, o in judged),
+        compared=len(compared),
+        rank_correlation=_rank_correlation(
+            [m for m, _, _ in compared], [o for _, _, o in compared]
+        ),
+        mean_absolute_error=_mean(abs(m - o) for m, _, o in compared),
+        within_two_deviations=_mean(float(abs(m - o) <= 2.0 * d) for m, d, o in compared),
     )
 
 
@@ -111,11 +113,11 @@ def _candidate(
     told = [value for value in values if value is not None]
     predicted = [t.ended.predicted_accuracy for t in trials if t.ended is not None]
     return CandidateOutcome(
-        at_seconds=proposal.utc - start,
+        elapsed_seconds=proposal.utc - start,
         replica=proposal.replica,
         proposal=proposal.id,
         parent=proposed.parent,
-        grown_by=in_words(proposed.morphisms),
+        morphisms_text=in_words(proposed.morphisms),
         mean=prediction.get("mean"),
         deviation=prediction.get("deviation"),
         acquisition=prediction.get("acquisition"),
@@ -180,7 +182,7 @@ def _row(candidate: CandidateOutcome) -> tuple[str, ...]:
     if candidate.deviation is not None:
         expected += f" ± {percent(candidate.deviation)}"
     return (
-        duration(candidate.at_seconds),
+        duration(candidate.elapsed_seconds),
         candidate.proposal,
         candidate.parent,
         percent(candidate.parent_accuracy),
@@ -189,19 +191,19 @@ def _row(candidate: CandidateOutcome) -> tuple[str, ...]:
         percent(candidate.reached),
         percent(candidate.predicted),
         candidate.state,
-        candidate.grown_by + (" (known already)" if candidate.repeated else ""),
+        candidate.morphisms_text + (" (known already)" if candidate.repeated else ""),
     )
 
 
 def _summary(replay: SearchReplay) -> list[str]:
     lines = [
         f"{len(replay.candidates)} candidates by {', '.join(replay.searchers) or 'no searcher'}, "
-        f"{replay.judged} of them with an expected objective and a known one",
+        f"{replay.compared} of them with an expected objective and a known one",
         f"objective: {OBJECTIVE}",
     ]
     if replay.rank_correlation is not None:
         lines.append(f"rank correlation of expected and objective: {replay.rank_correlation:.2f}")
-    if replay.judged:
+    if replay.compared:
         lines.append(
             f"mean absolute error of expected: {percent(replay.mean_absolute_error)}; "
             f"{percent(replay.within_two_deviations, 0)} within two deviations"

@@ -23,7 +23,7 @@ from aiperf_hpc.run.history import Point
 from aiperf_hpc.run.peaks import Peaks
 from aiperf_hpc.trial import Machine, Value
 
-STRETCHES: Final = 120
+INTERVALS: Final = 120
 """Number of equal time intervals of a run."""
 
 Take = Callable[[Point], float | None]
@@ -33,11 +33,11 @@ class Spread(Value):
     """One quantity over all nodes in a time interval."""
 
     mean: float
-    least: float
-    most: float
+    min: float
+    max: float
 
 
-class Stretch(Value):
+class TelemetryInterval(Value):
     """A time interval of the run over all nodes; values without a report are None."""
 
     from_seconds: float
@@ -59,9 +59,9 @@ class NodeReport(NodeUse):
 
     host: str
     sampled_seconds: float
-    most_memory_bytes: float | None
+    max_memory_bytes: float | None
     """Maximum memory in use, from the means of the points in time."""
-    most_celsius: float | None
+    max_celsius: float | None
     """Maximum temperature of an accelerator, from the points in time."""
     watts: float | None
     """Mean power of all metered components of the node."""
@@ -75,18 +75,19 @@ class NodeReport(NodeUse):
 class Absence(Value):
     """Missing telemetry of nodes, with reasons."""
 
-    what: str
-    why: str
+    name: str
+    reason: str
     hosts: tuple[str, ...]
 
 
-class PeakShare(Value):
+class PeakFraction(Value):
     """Score as a fraction of the measured peak of the machine."""
 
     peak_ops: float
     """Peak operations per second of all ranks, from the best matrix product or convolution in the
     precision."""
-    share: float
+    fraction: float
+    """Score divided by ``peak_ops``."""
     precision: str
     ranks: int
     """Number of ranks of the run, each with a part of its node."""
@@ -95,18 +96,18 @@ class PeakShare(Value):
 class TelemetryReport(Value):
     """Telemetry of a run's nodes over time."""
 
-    seconds: float
+    interval_seconds: float
     """Configured sampling interval in seconds; 0 if sampling is off."""
-    why_none: str
+    unavailable_reason: str
     """Reason why there is no telemetry; empty if there is some."""
     energy: EnergyStatus
     overhead: float | None
     """Fraction of a core used by sampling, maximum over the nodes."""
     nodes: tuple[NodeReport, ...]
-    course: tuple[Stretch, ...]
+    timeline: tuple[TelemetryInterval, ...]
     absent: tuple[Absence, ...]
-    peak: PeakShare | None
-    without_peak: str
+    peak: PeakFraction | None
+    peak_unavailable_reason: str
     """Reason why there is no fraction of a peak; empty if there is one."""
 
 
@@ -120,10 +121,10 @@ def telemetry_report(view: RunView, end: float, final: ScorePoint) -> TelemetryR
     values = {
         **TelemetryReport.fields_from(status),
         "nodes": tuple(_node(host, end) for host in hosts),
-        "course": _course([_points(host, end) for host in hosts], start, end),
+        "timeline": _timeline([_points(host, end) for host in hosts], start, end),
         "absent": _absent(view),
         "peak": None if isinstance(peak, str) else peak,
-        "without_peak": peak if isinstance(peak, str) else "",
+        "peak_unavailable_reason": peak if isinstance(peak, str) else "",
     }
     return TelemetryReport(**values)
 
@@ -139,9 +140,9 @@ def _node(host: HostEnergy, end: float) -> NodeReport:
         sampled_seconds=math.fsum(point.seconds for point in points),
         cpu_percent=_mean(points, "cpu"),
         processes_cpu_percent=_mean(points, "processes_cpu"),
-        most_memory_bytes=_most(points, "memory"),
+        max_memory_bytes=_most(points, "memory"),
         accelerator_percent=_mean(points, "utilisation"),
-        most_celsius=_most(points, "celsius"),
+        max_celsius=_most(points, "celsius"),
         watts=host.watts,
         joules=host.joules,
         network_bytes=_total(points, *NETWORK),
@@ -164,11 +165,13 @@ def _total(points: Iterable[Point], *names: str) -> float | None:
     return math.fsum(known) if known else None
 
 
-def _course(nodes: Sequence[Sequence[Point]], start: float, end: float) -> tuple[Stretch, ...]:
+def _timeline(
+    nodes: Sequence[Sequence[Point]], start: float, end: float
+) -> tuple[TelemetryInterval, ...]:
     """Return the telemetry of all nodes, in equal intervals of the run's time."""
     if end <= start or not nodes:
         return ()
-    edges = [start + (end - start) * number / STRETCHES for number in range(STRETCHES + 1)]
+    edges = [start + (end - start) * number / INTERVALS for number in range(INTERVALS + 1)]
 
     def over_time(take: Take) -> list[list[float]]:
         """Return the values of all nodes in each interval."""
@@ -185,7 +188,7 @@ def _course(nodes: Sequence[Sequence[Point]], start: float, end: float) -> tuple
         strict=True,
     )
     return tuple(
-        Stretch(
+        TelemetryInterval(
             from_seconds=begin - start,
             to_seconds=stop - start,
             cpu_percent=_spread(cpu),
@@ -227,7 +230,7 @@ def _known(values: Iterable[float]) -> list[float]:
 def _spread(known: Sequence[float]) -> Spread | None:
     if not known:
         return None
-    return Spread(mean=math.fsum(known) / len(known), least=min(known), most=max(known))
+    return Spread(mean=math.fsum(known) / len(known), min=min(known), max=max(known))
 
 
 def _sum(known: Sequence[float]) -> float | None:
@@ -237,12 +240,12 @@ def _sum(known: Sequence[float]) -> float | None:
 def _absent(view: RunView) -> tuple[Absence, ...]:
     found = defaultdict[tuple[str, str], list[str]](list)
     for node in absences(view.history):
-        for what, why in node.absent.items():
-            found[what, why].append(node.host)
-    return tuple(Absence(what=k[0], why=k[1], hosts=tuple(v)) for k, v in sorted(found.items()))
+        for name, reason in node.absent.items():
+            found[name, reason].append(node.host)
+    return tuple(Absence(name=k[0], reason=k[1], hosts=tuple(v)) for k, v in sorted(found.items()))
 
 
-def _peak(view: RunView, ops: float) -> PeakShare | str:
+def _peak(view: RunView, ops: float) -> PeakFraction | str:
     """Return the score relative to the machine's peak, or the reason why it is unknown."""
     path = view.paths.peaks
     if not path.exists():
@@ -261,7 +264,7 @@ def _peak(view: RunView, ops: float) -> PeakShare | str:
         return f"the peaks have no rate of this run's engine in {precision} on its devices"
     whole = each * math.fsum(rates)
     ranks = each * len(machines)
-    return PeakShare(peak_ops=whole, share=ops / whole, precision=precision, ranks=ranks)
+    return PeakFraction(peak_ops=whole, fraction=ops / whole, precision=precision, ranks=ranks)
 
 
 def _rank_peak(peaks: Peaks, machine: Machine, precision: str, engines: Iterable[str]) -> float:

@@ -256,10 +256,10 @@ def _figure_lines(heading: str, quantity: Quantity, status: RunStatus) -> list[s
     if (value := quantity.read(status)) is not None:
         exact = f"  ({digits})" if (digits := quantity.exact(value)) else ""
         return [f"{heading:<16} {quantity.text(value)}{exact}"]
-    lines = [f"{heading:<16} none{f': {status.without_error}' * quantity.needs_error}"]
+    lines = [f"{heading:<16} none{f': {status.error_unavailable_reason}' * quantity.needs_error}"]
     if quantity.name == "error" and status.best_quality is not None:
-        best = quality(status.best_quality, status.measure)
-        lines.append(f"Quality          {best}, the best {MEASURES[status.measure].label}")
+        best = quality(status.best_quality, status.metric)
+        lines.append(f"Quality          {best}, the best {MEASURES[status.metric].label}")
     return lines
 
 
@@ -293,7 +293,7 @@ def _division_of(view: RunView) -> str:
 
 def _model_lines(status: RunStatus) -> list[str]:
     """Return the line on concurrently trained models and their target, in runs without a search."""
-    lines = model_lines(status.models, status.measure)
+    lines = model_lines(status.models, status.metric)
     names = ["Models", *[""] * len(lines)]
     return [f"{name:<16} {line}" for name, line in zip(names, lines, strict=False)]
 
@@ -307,7 +307,7 @@ def _energy_lines(status: RunStatus) -> list[str]:
 
 def _storage_lines(status: RunStatus) -> list[str]:
     """Return the line on waits for storage, if there were any."""
-    waited = [f"{each.who} {duration(each.seconds)}" for each in status.storage]
+    waited = [f"{each.component} {duration(each.seconds)}" for each in status.storage]
     return [f"Storage          waited for: {few(waited)}"] if waited else []
 
 
@@ -333,6 +333,6 @@ def _baseline_lines(status: RunStatus) -> list[str]:
     """Return the line on the baseline quality of a constant predictor, if it was measured."""
     if (found := status.baseline) is None:
         return []
-    reached = quality(found.quality, status.measure)
-    label = MEASURES[status.measure].label
+    reached = quality(found.quality, status.metric)
+    label = MEASURES[status.metric].label
     return [f"Baseline         {reached}, the {label} of {found.predictor}"]

@@ -61,8 +61,8 @@ def _chosen(parts: Mapping[str, Sequence[str]], chosen: Mapping[str, int]) -> di
 def status_parts(status: RunStatus) -> dict[str, Sequence[str]]:
     """Return the parts of the line in order, each from its long form to its shortest."""
     now, end = duration(status.elapsed_seconds), duration(status.hours * 3600)
-    label = MEASURES[status.measure].label
-    best = quality(status.best_quality, status.measure)
+    label = MEASURES[status.metric].label
+    best = quality(status.best_quality, status.metric)
     ended = sum(n for s, n in status.trials_by_state.items() if s in ("completed", "stopped early"))
     return {
         "note": _note(status),
@@ -87,7 +87,7 @@ def _beside(status: RunStatus) -> str:
     found = status.baseline
     if found is None:
         return ""
-    return f" ({found.predictor}: {quality(found.quality, status.measure)})"
+    return f" ({found.predictor}: {quality(found.quality, status.metric)})"
 
 
 def _note(status: RunStatus) -> Sequence[str]:

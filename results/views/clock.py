@@ -21,7 +21,7 @@ class ClockStatus(Value):
     """Start of the clock in UTC seconds; None before it."""
     queue_seconds: float
     """Seconds in the scheduler's queue until the first node was allocated, or so far."""
-    late: int
+    late_replicas: int
     """Number of replicas without a node at the start of the clock."""
     idle_node_seconds: float
     """Idle node seconds: before a node's own start if the clock was running, or while it waited for
@@ -46,7 +46,7 @@ def clock_status(history: RunHistory, manifest: RunManifest, now: float) -> Cloc
         starts=starts,
         started_utc=history.start_utc,
         queue_seconds=max(0.0, queued) if event is None else event.queue_seconds,
-        late=sum(seconds > 0.0 for seconds in idle) if starts == "first" else 0,
+        late_replicas=sum(seconds > 0.0 for seconds in idle) if starts == "first" else 0,
         idle_node_seconds=manifest.config.replica.nodes * sum(idle),
         problem="" if event is None else event.problem,
     )
@@ -79,8 +79,8 @@ def clock_lines(clock: ClockStatus | None) -> Iterator[str]:
     if clock is None:
         return
     said = f"{duration(clock.queue_seconds)} until the first node, not charged"
-    if clock.late:
-        late = f"{clock.late} replica{'s' * (clock.late > 1)} came later"
+    if clock.late_replicas:
+        late = f"{clock.late_replicas} replica{'s' * (clock.late_replicas > 1)} came later"
         said += f"; {late}: {clock.idle_node_seconds:,.0f} node-seconds idle, charged"
     elif clock.starts == "all" and clock.idle_node_seconds:
         said += f"; nodes waited for others: {clock.idle_node_seconds:,.0f} node-seconds"

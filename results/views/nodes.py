@@ -29,13 +29,13 @@ class KindStatus(Value):
     """Operations credited to its replicas."""
     ops: float
     """``operations`` divided by the elapsed time: its part of the score."""
-    share: float
+    fraction: float
     """Fraction of all operations."""
     node_hours: float
     """Node hours, each node from its replica's first record to the last."""
     operations_per_node_hour: float
     """``operations`` divided by ``node_hours``."""
-    busy_share: float
+    busy_fraction: float
     """Fraction of its replicas' time spent on training and evaluation."""
 
 
@@ -65,7 +65,7 @@ def kinds_status(
             **KindStatus.fields_from(work),
             nodes=work.replicas * each,
             ops=work.operations / (until - start),
-            share=work.operations / whole if whole else 0.0,
+            fraction=work.operations / whole if whole else 0.0,
         )
         for work in found
     )
@@ -76,28 +76,28 @@ def kind_lines(kinds: Sequence[KindStatus]) -> Iterator[str]:
     for kind in kinds:
         yield (
             f"{kind.nodes} node{'s' * (kind.nodes > 1)} of {kind.kind}: {si(kind.ops, 'OPS')}, "
-            f"{percent(kind.share)} of all, {si(kind.operations_per_node_hour, 'operations')} a "
-            f"node-hour, busy {percent(kind.busy_share)}, {kind.trials} trials"
+            f"{percent(kind.fraction)} of all, {si(kind.operations_per_node_hour, 'operations')} a "
+            f"node-hour, busy {percent(kind.busy_fraction)}, {kind.trials} trials"
         )
 
 
 class NodesStep(Value):
     """Number of replicas from a time on."""
 
-    seconds: float
+    elapsed_seconds: float
     """Seconds since the run's start."""
     replicas: int
     """Number of replicas."""
 
 
-class NodesAskedFor(Value):
+class NodesRequest(Value):
     """Requested number of nodes from a time on."""
 
-    seconds: float
+    elapsed_seconds: float
     """Seconds since the run's start."""
     nodes: int
     """Requested number of nodes."""
-    why: str
+    reason: str
     """Source of the request, or the reason for its rejection."""
     refused: bool
     """Whether the request was rejected, so that nothing changed."""
@@ -125,7 +125,7 @@ class ElasticityStatus(Value):
     """Number of currently requested nodes."""
     replicas: int
     """Current number of replicas; 0 after the end of the run."""
-    asked: tuple[NodesAskedFor, ...]
+    requests: tuple[NodesRequest, ...]
     """Requests in chronological order."""
     steps: tuple[NodesStep, ...]
     """Number of replicas over time."""
@@ -148,8 +148,10 @@ def elasticity_status(
     return ElasticityStatus(
         nodes=requested_nodes(history, manifest.nodes),
         replicas=0 if history.end_utc is not None else _now(found, until),
-        asked=tuple(_asked(history, start)),
-        steps=tuple(NodesStep(seconds=s.utc - start, replicas=s.replicas) for s in found.steps),
+        requests=tuple(_requests(history, start)),
+        steps=tuple(
+            NodesStep(elapsed_seconds=s.utc - start, replicas=s.replicas) for s in found.steps
+        ),
         node_hours=found.node_hours,
         operations_per_node_hour=found.operations_per_node_hour,
         points=tuple(
@@ -172,8 +174,8 @@ def elasticity_lines(status: ElasticityStatus) -> Iterator[str]:
             f"{si(point.ops, 'OPS')}, {si(point.ops_per_node, 'OPS')} each, "
             f"efficiency {percent(point.efficiency)}"
         )
-    if status.asked and (last := status.asked[-1]).refused:
-        yield f"{last.nodes} nodes were refused: {last.why}"
+    if status.requests and (last := status.requests[-1]).refused:
+        yield f"{last.nodes} nodes were refused: {last.reason}"
 
 
 def _now(found: Elasticity, until: float) -> int:
@@ -181,8 +183,10 @@ def _now(found: Elasticity, until: float) -> int:
     return next((s.replicas for s in reversed(found.steps) if s.utc < until), 0)
 
 
-def _asked(history: RunHistory, start: float) -> Iterator[NodesAskedFor]:
+def _requests(history: RunHistory, start: float) -> Iterator[NodesRequest]:
     for utc, event in history.scalings:
         refused = isinstance(event, NodesRefused)
-        why = event.reason if isinstance(event, NodesRefused) else event.why
-        yield NodesAskedFor(seconds=utc - start, nodes=event.nodes, why=why, refused=refused)
+        reason = event.reason if isinstance(event, NodesRefused) else event.why
+        yield NodesRequest(
+            elapsed_seconds=utc - start, nodes=event.nodes, reason=reason, refused=refused
+        )

@@ -34,7 +34,7 @@ class RunResult(Protocol):
     @property
     def energy(self) -> EnergyStatus | None: ...
     @property
-    def broken(self) -> tuple[str, ...]: ...
+    def violated_rules(self) -> tuple[str, ...]: ...
 
 
 class View(StrEnum):
@@ -103,7 +103,8 @@ class Quantity:
     exact_unit: str = ""
     """Full name of the unit, if the heading does not contain it."""
     needs_error: bool = False
-    """Whether only runs with an error have the value; ``without_error`` then states the reason."""
+    """Whether only runs with an error have the value; ``error_unavailable_reason`` then states the
+    reason."""
 
     @property
     def metric_name(self) -> str:
@@ -205,11 +206,11 @@ QUANTITIES: tuple[Quantity, ...] = (
     ),
     Quantity(
         "best_quality", "Best quality", "", lambda run: run.best_quality, Format.NUMBER,
-        "The best quality by the run's measure.", None, {View.METRICS: "best_quality"},
+        "The best quality by the run's metric.", None, {View.METRICS: "best_quality"},
     ),
     Quantity(
-        "broken_rules", "Violated rules", "", lambda run: len(run.broken), Format.COUNT,
-        "Rules it does not keep.", "lower", {View.METRICS: "broken_rules"},
+        "violated_rules", "Violated rules", "", lambda run: len(run.violated_rules),
+        Format.COUNT, "Rules that it violates.", "lower", {View.METRICS: "violated_rules"},
     ),
 )  # fmt: skip
 

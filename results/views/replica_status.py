@@ -31,7 +31,7 @@ class ReplicaStatus(Value):
     """State of the job as reported by the launcher."""
     trials: int
     """Number of the replica's trials."""
-    stock: int
+    queue_length: int
     """Number of candidates in the queue."""
     last_record_seconds: float | None
     """Seconds since its last record; None before the first, and once the run has ended."""
@@ -46,13 +46,13 @@ class ReplicaStatus(Value):
 class StorageStatus(Value):
     """Waits of the primary or a replica for full or unavailable storage."""
 
-    who: str
+    component: str
     """``primary`` or name of a replica."""
     seconds: float
     """Total waiting time in seconds."""
-    times: int
+    count: int
     """Number of waits."""
-    last_began_seconds: float | None
+    last_started_seconds: float | None
     """Seconds from the run's start to the last completed wait; None during the first wait."""
     last_reason: str
     """Failed operation and the error of the storage."""
@@ -76,20 +76,20 @@ def replica_statuses(
 def storage_statuses(history: RunHistory) -> Iterator[StorageStatus]:
     """Yield the waits of the primary and of each replica that waited for storage."""
     waits = defaultdict[str, list[StorageWaited]](list)
-    for who, wait in history.storage_waits:
-        waits[who].append(wait)
+    for component, wait in history.storage_waits:
+        waits[component].append(wait)
     waited = {PRIMARY: (sum(wait.seconds for wait in waits[PRIMARY]), "")}
     for replica in _ordered(history):
         waited[replica.id] = replica.storage_wait_seconds, replica.storage_waiting
     start = history.origin_utc or 0.0
-    for who, (seconds, waiting) in waited.items():
-        last = waits[who][-1] if waits[who] else None
-        if seconds > 0.0 or waiting or (who == PRIMARY and last is not None):
+    for component, (seconds, waiting) in waited.items():
+        last = waits[component][-1] if waits[component] else None
+        if seconds > 0.0 or waiting or (component == PRIMARY and last is not None):
             yield StorageStatus(
-                who=who,
+                component=component,
                 seconds=seconds,
-                times=len(waits[who]) + bool(waiting),
-                last_began_seconds=None if last is None else last.began_utc - start,
+                count=len(waits[component]) + bool(waiting),
+                last_started_seconds=None if last is None else last.began_utc - start,
                 last_reason=waiting or (last.why if last is not None else ""),
                 waiting=bool(waiting),
             )
@@ -119,7 +119,7 @@ def _status(
         job=replica.job,
         detail=job.detail if job else "",
         trials=len(replica.trials),
-        stock=history.stock(replica.id),
+        queue_length=history.stock(replica.id),
         last_record_seconds=None if history.end_utc is not None else age,
         cpu_percent=heartbeat.cpu_percent if heartbeat else None,
         memory_bytes=heartbeat.memory_bytes if heartbeat else None,

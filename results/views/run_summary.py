@@ -14,7 +14,7 @@ from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.results.views.time_split import total_time
 from aiperf_hpc.results.views.witnesses import UNWITNESSED, witness_line, witnesses_of
-from aiperf_hpc.rules.rule import Division
+from aiperf_hpc.rules.rule import Division, Violation
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.system.summary import node_rows
 from aiperf_hpc.trial import Value
@@ -55,13 +55,13 @@ class RunSummary(Value):
     """Start of the run's clock in UTC seconds."""
     score: ScoreStatus
     """Current score; score at the last record if the run was interrupted."""
-    measure: str
-    """Name of the quality measure."""
+    metric: str
+    """Name of the quality metric."""
     best_quality: float | None
     """Best quality that an evaluation observed."""
     division: Division | None = None
     """Division in which the result is official after the end of the run; None if in none."""
-    broken: tuple[str, ...]
+    violated_rules: tuple[str, ...]
     """Rules violated so far."""
     energy: EnergyStatus | None = None
     """Energy so far; None in summaries of earlier versions."""
@@ -70,7 +70,7 @@ class RunSummary(Value):
 
     @property
     def valid(self) -> bool:
-        return not self.broken
+        return not self.violated_rules
 
     @classmethod
     def of(cls, view: RunView, name: str = "") -> RunSummary:
@@ -119,7 +119,7 @@ class RunDetails(RunSummary):
     """Properties of its nodes."""
     versions: dict[str, str]
     """Versions of its software, and the commit."""
-    time_shares: dict[str, float]
+    time_fractions: dict[str, float]
     """Fraction of its replicas' elapsed time by phase."""
     system: str
     """Name of the system; empty if not stated."""
@@ -129,7 +129,7 @@ class RunDetails(RunSummary):
     """Witnesses with the times of their first and last statements."""
     declared: tuple[str, ...] = ()
     """Settings that deviate from the closed division."""
-    violations: tuple[str, ...]
+    violations: tuple[Violation, ...]
     """Violated rules, each with its reason."""
     signed_by: str = ""
     """Key of the signature; empty if the run is unsigned or the signature was not checked."""
@@ -142,7 +142,7 @@ class RunDetails(RunSummary):
     @property
     def computed(self) -> bool:
         """Whether its engine computed anything."""
-        return "engine" not in self.broken
+        return "engine" not in self.violated_rules
 
     @classmethod
     def of(cls, view: RunView, name: str = "") -> RunDetails:
@@ -161,12 +161,12 @@ class RunDetails(RunSummary):
             dataset_hashes=_dataset_hashes(view),
             machine=_machine(view),
             versions={**manifest.versions, "commit": manifest.commit or ""},
-            time_shares={phase: each.share for phase, each in split.phases.items()},
+            time_fractions={phase: each.fraction for phase, each in split.phases.items()},
             system="" if site is None else site.system_name,
             submitter="" if site is None else site.submitter,
             witness=witness_line(witnesses_of(view.history), ended=ended),
             declared=tuple(map(str, judgement.declared)),
-            violations=tuple(map(str, judgement.violations)),
+            violations=tuple(judgement.violations),
         )
 
 

@@ -116,15 +116,15 @@ class RunStatus(Value):
     """Seconds until the run's end."""
     score: ScoreStatus
     """Score so far."""
-    measure: str = ACCURACY.name
-    """Name of the run's quality measure."""
+    metric: str = ACCURACY.name
+    """Name of the run's quality metric."""
     best_accuracy: float | None
     """Highest accuracy that an evaluation observed; None if the run has another measure."""
     best_quality: float | None = None
     """Best quality that an evaluation observed."""
     baseline: BaselineStatus | None = None
     """Baseline for the best quality; None in runs with a search and before the first evaluation."""
-    without_error: str = ""
+    error_unavailable_reason: str = ""
     """Reason why there is no error and no regulated score; empty if there is one."""
     best_trial: str | None
     """Trial with the best quality; null before the first evaluation."""
@@ -134,11 +134,11 @@ class RunStatus(Value):
     """Number of trials by state; queued candidates count as ``queued``."""
     rounds: dict[str, int]
     """Highest round of each replica."""
-    invalid: tuple[tuple[str, str], ...]
+    violations: tuple[Violation, ...]
     """Rules violated so far, each with the reason."""
     scheduler_problem: str | None
     """Reason why the state of jobs is unknown; None while the scheduler responds."""
-    served_at: str | None = None
+    service_url: str | None = None
     """URL of the primary's REST service."""
     problems: tuple[str, ...]
     """Problems of the records, one line each."""
@@ -167,9 +167,9 @@ class RunStatus(Value):
         return None if self.telemetry is None else self.telemetry.energy
 
     @property
-    def broken(self) -> tuple[str, ...]:
+    def violated_rules(self) -> tuple[str, ...]:
         """Names of the rules violated so far."""
-        return tuple(dict.fromkeys(rule for rule, _ in self.invalid))
+        return tuple(dict.fromkeys(each.rule for each in self.violations))
 
 
 class RunView:
@@ -262,7 +262,7 @@ class RunView:
         rules = workload_of(self.manifest.config).division_rules
         return "open" if violations_of(rule.check(run) for rule in rules) else "closed"
 
-    def _broken(self, final: ScorePoint) -> list[Violation]:
+    def _violations(self, final: ScorePoint) -> list[Violation]:
         """Return the violated rules: of all rules after the run's end, of the quick ones before
         it."""
         if self.history.end_utc is not None:
@@ -295,7 +295,6 @@ class RunView:
         ended = history.end_utc is not None
         remaining = 0.0 if ended else max(0.0, self.manifest.hours * 3600.0 - elapsed)
         final = score_at(history, recorded, until)
-        broken = self._broken(final)
         found = RunStatus(
             run_id=self.manifest.run_id,
             state=state,
@@ -307,11 +306,11 @@ class RunView:
             elapsed_seconds=elapsed,
             remaining_seconds=remaining,
             score=ScoreStatus.of(final),
-            measure=self.measure.name,
+            metric=self.measure.name,
             best_accuracy=best.quality if best and best.measure is ACCURACY else None,
             best_quality=None if best is None else best.quality,
             baseline=self.baseline(),
-            without_error=self.without_error(until),
+            error_unavailable_reason=self.error_unavailable_reason(until),
             best_trial=None if best is None else best.trial,
             replicas=replica_statuses(history, now, self._silent_after),
             trials_by_state=self._by_state(),
@@ -319,8 +318,8 @@ class RunView:
                 r.id: max((history.trials[t].started.round for t in r.trials), default=0)
                 for r in history.replicas.values()
             },
-            invalid=tuple((v.rule, v.reason) for v in broken),
-            served_at=None if service is None else service.url,
+            violations=tuple(self._violations(final)),
+            service_url=None if service is None else service.url,
             scheduler_problem=None if ended else history.scheduler_problem,
             problems=(*self._problems(), *damage),
             storage=tuple(storage_statuses(history)),
@@ -456,7 +455,7 @@ class RunView:
                 return BaselineStatus(predictor=words, quality=found.quality)
         return None
 
-    def without_error(self, until: float) -> str:
+    def error_unavailable_reason(self, until: float) -> str:
         """Return why there is no error and no regulated score at a time; empty if there is one."""
         if self.best(until) is None:
             return "no evaluation was completed"

@@ -24,7 +24,7 @@ class AcceleratorStatus(Value):
 
     name: str
     """Vendor and index of the accelerator, e.g. ``NVIDIA 0``."""
-    utilisation_percent: float | None
+    utilization_percent: float | None
     """Utilization in percent of the time since the previous sample."""
     memory_bytes: float | None
     """Memory in use, in bytes."""
@@ -73,7 +73,7 @@ class NodeStatus(NodeTraffic):
 
     host: str
     """Name of the host."""
-    at_seconds: float
+    elapsed_seconds: float
     """Seconds from the run's start to the sample."""
     seconds: float
     """Duration of the sample in seconds."""
@@ -90,9 +90,9 @@ class NodeStatus(NodeTraffic):
 class TelemetryStatus(Value):
     """Latest telemetry of a run."""
 
-    seconds: float
+    interval_seconds: float
     """Configured sampling interval in seconds; 0 if sampling is off."""
-    why_none: str
+    unavailable_reason: str
     """Reason why there is no telemetry; empty if there is some."""
     nodes: tuple[NodeStatus, ...]
     """Latest telemetry of each node."""
@@ -128,7 +128,7 @@ class TelemetryPoint(NodeTraffic):
     """Temperature of its hottest accelerator."""
     power_watts: float | None
     """Power of all metered components of the node in watts."""
-    utilisation_percent: tuple[float | None, ...]
+    utilization_percent: tuple[float | None, ...]
     """Of each accelerator."""
     watts: tuple[float | None, ...]
     """Of each accelerator."""
@@ -174,8 +174,8 @@ def telemetry_status(
     hosts = host_energies(history, until)
     nodes = (_node(host, start, briefly=briefly) for host in hosts)
     return TelemetryStatus(
-        seconds=manifest.config.telemetry.seconds,
-        why_none=_why_none(history, manifest),
+        interval_seconds=manifest.config.telemetry.seconds,
+        unavailable_reason=_unavailable_reason(history, manifest),
         nodes=tuple(node for node in nodes if node is not None),
         energy=energy_status(history, hosts, until, ops),
         overhead=max(map(_overhead, _samplers(hosts)), default=None),
@@ -212,7 +212,7 @@ def telemetry_lines(status: TelemetryStatus) -> Iterator[str]:
             None if node.watts is None else f"{node.watts:.0f} W",
         ]
         yield f"{node.host}  {', '.join(part for part in said if part)}"
-    if (line := energy_line(status.energy)) and not status.why_none:
+    if (line := energy_line(status.energy)) and not status.unavailable_reason:
         yield line
 
 
@@ -242,7 +242,7 @@ def _overhead(sampler: SamplerHistory) -> float:
     return sampler.cpu_seconds / passed if passed > 0.0 else 0.0
 
 
-def _why_none(history: RunHistory, manifest: RunManifest) -> str:
+def _unavailable_reason(history: RunHistory, manifest: RunManifest) -> str:
     if manifest.simulated:
         return "the run is simulated: its nodes are not there"
     if manifest.config.telemetry.seconds == 0.0:
@@ -261,7 +261,7 @@ def _node(host: HostEnergy, start: float, *, briefly: bool) -> NodeStatus | None
     known = [u for u in sample.accelerators.utilisation if u is not None]
     return NodeStatus(
         host=host.host,
-        at_seconds=utc - start,
+        elapsed_seconds=utc - start,
         seconds=seconds,
         cpu_percent=node.cpu,
         processes_cpu_percent=node.processes_cpu,
@@ -312,7 +312,7 @@ def _point(point: Point, start: float) -> TelemetryPoint:
         accelerator_watts=point.get("watts"),
         celsius=point.get("celsius"),
         power_watts=point.get("power"),
-        utilisation_percent=_told(point.utilisation),
+        utilization_percent=_told(point.utilisation),
         watts=_told(point.watts),
     )
 

@@ -17,10 +17,11 @@ PHASES = (*(str(phase) for phase in TimePhase), UNRECORDED)
 
 
 class PhaseTime(Value):
-    """Time in one phase; ``share`` is the fraction of the elapsed time."""
+    """Time in one phase."""
 
     seconds: float
-    share: float
+    fraction: float
+    """Fraction of the elapsed time."""
 
 
 class TimeSplit(Value):
@@ -29,7 +30,8 @@ class TimeSplit(Value):
     elapsed_seconds: float
     phases: dict[str, PhaseTime]
     """All phases and, last, the unrecorded time; they sum to the elapsed time."""
-    train_evaluate_share: float
+    train_evaluate_fraction: float
+    """Fraction of the elapsed time spent on training and evaluation."""
 
 
 class StepSplit(Value):
@@ -41,7 +43,8 @@ class StepSplit(Value):
     steps: int
     seconds: dict[StepPart, float]
     """Seconds of a step by part, averaged over steps and ranks."""
-    shares: dict[StepPart, float]
+    fractions: dict[StepPart, float]
+    """Fraction of a step by part."""
 
 
 class NetworkWait(Value):
@@ -50,7 +53,7 @@ class NetworkWait(Value):
     accelerators: int
     seconds: float
     """Accelerator-seconds, summed over all accelerators."""
-    share: float
+    fraction: float
     """Fraction of the accelerators' recorded time, from 0 to 1."""
 
 
@@ -72,8 +75,8 @@ def network_wait(replicas: Iterable[ReplicaHistory]) -> NetworkWait | None:
             waited += own * replica.seconds.get(phase, 0.0)
     if not accelerators:
         return None
-    share = waited / recorded if recorded else 0.0
-    return NetworkWait(accelerators=accelerators, seconds=waited, share=share)
+    fraction = waited / recorded if recorded else 0.0
+    return NetworkWait(accelerators=accelerators, seconds=waited, fraction=fraction)
 
 
 def split_time(seconds: Mapping[TimePhase, float], elapsed: float) -> TimeSplit:
@@ -87,11 +90,11 @@ def split_time(seconds: Mapping[TimePhase, float], elapsed: float) -> TimeSplit:
     parts = {str(phase): seconds.get(phase, 0.0) for phase in TimePhase}
     parts[UNRECORDED] = whole - recorded
     phases = {
-        name: PhaseTime(seconds=part, share=part / whole if whole > 0 else 0.0)
+        name: PhaseTime(seconds=part, fraction=part / whole if whole > 0 else 0.0)
         for name, part in parts.items()
     }
-    busy = phases[TimePhase.TRAIN].share + phases[TimePhase.EVALUATE].share
-    return TimeSplit(elapsed_seconds=whole, phases=phases, train_evaluate_share=busy)
+    busy = phases[TimePhase.TRAIN].fraction + phases[TimePhase.EVALUATE].fraction
+    return TimeSplit(elapsed_seconds=whole, phases=phases, train_evaluate_fraction=busy)
 
 
 def split_steps(times: Sequence[StepTimes]) -> StepSplit | None:
@@ -101,13 +104,13 @@ def split_steps(times: Sequence[StepTimes]) -> StepSplit | None:
         return None
     seconds = {part: sum(e.seconds.get(part, 0.0) for e in times) / steps for part in StepPart}
     whole = sum(seconds.values()) or 1.0
-    shares = {part: each / whole for part, each in seconds.items()}
+    fractions = {part: each / whole for part, each in seconds.items()}
     return StepSplit(
         collective=times[-1].collective,
         ranks=times[-1].ranks,
         steps=steps,
         seconds=seconds,
-        shares=shares,
+        fractions=fractions,
     )
 
 

@@ -141,17 +141,17 @@ class ModelsStatus(Value):
 
     scaling: Literal["strong", "weak"]
     """Strong if one replica trains one model at a time, weak if several train one each."""
-    at_once: int
+    concurrent: int
     """Number of concurrently trained models, i.e. of replicas."""
-    nodes_each: int
+    nodes_per_model: int
     """Number of nodes per model."""
-    ranks_each: int
+    ranks_per_model: int
     """Number of data-parallel ranks per model."""
     target: float | None
     """Quality at which a training ends; None if it ends after a number of epochs."""
-    begun: int
+    started: int
     """Number of models whose training has started."""
-    ended: int
+    completed: int
     """Number of completed and evaluated models."""
     reached: int
     """Number of models that reached the target."""
@@ -192,12 +192,12 @@ def models_status(
     minutes = _seconds(good) / MINUTE
     return ModelsStatus(
         scaling="weak" if manifest.replicas > 1 else "strong",
-        at_once=manifest.replicas,
-        nodes_each=config.replica.nodes,
-        ranks_each=config.replica.ranks,
+        concurrent=manifest.replicas,
+        nodes_per_model=config.replica.nodes,
+        ranks_per_model=config.replica.ranks,
         target=target,
-        begun=len(begun),
-        ended=len(times),
+        started=len(begun),
+        completed=len(times),
         reached=len(reached),
         median_seconds=median(each.seconds for each in reached) if reached else None,
         models_per_minute=len(good) / minutes if minutes > 0.0 else None,
@@ -266,26 +266,26 @@ def _lines(found: ModelsStatus, measure: str) -> Iterator[str]:
 
 
 def _what(found: ModelsStatus, measure: str) -> Iterator[str]:
-    if not found.ended:
-        yield f"none of {found.begun} has come to its end"
+    if not found.completed:
+        yield f"none of {found.started} has come to its end"
         return
-    said = f"{found.ended} trained"
+    said = f"{found.completed} trained"
     if found.target is not None:
-        said = f"{found.reached} of {found.ended} reached {quality(found.target, measure)}"
+        said = f"{found.reached} of {found.completed} reached {quality(found.target, measure)}"
     if found.median_seconds is not None:
         said += f", in {duration(found.median_seconds)} each (median)"
     yield said
     if found.models_per_minute is not None:
         yield f"{found.models_per_minute:.4g} models a minute"
-    if without := found.begun - found.ended:  # In progress, failed, or interrupted.
+    if without := found.started - found.completed:  # In progress, failed, or interrupted.
         yield f"{without} more without an end"
 
 
 def _how(found: ModelsStatus) -> Iterator[str]:
-    many = f"{found.at_once} models at once" if found.at_once > 1 else "one model at a time"
+    many = f"{found.concurrent} models at once" if found.concurrent > 1 else "one model at a time"
     yield f"{found.scaling} scaling: {many}"
-    yield f"each on {found.nodes_each} node{'s' * (found.nodes_each > 1)}"
-    yield f"{found.ranks_each} rank{'s' * (found.ranks_each > 1)}"
+    yield f"each on {found.nodes_per_model} node{'s' * (found.nodes_per_model > 1)}"
+    yield f"{found.ranks_per_model} rank{'s' * (found.ranks_per_model > 1)}"
 
 
 def _valid_flops_words(found: ValidFlopsStatus, measure: str) -> str:

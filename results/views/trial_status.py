@@ -59,9 +59,9 @@ class TrialStatus(Value):
     validation_samples: int
     """Number of executed validation samples."""
     best_accuracy: float | None
-    """Highest accuracy that an evaluation of it observed; None if the run has another measure."""
+    """Highest accuracy that an evaluation of it observed; None if the run has another metric."""
     best_quality: float | None = None
-    """Best quality of its evaluations, in the run's measure."""
+    """Best quality of its evaluations, in the run's metric."""
     predicted_accuracy: float | None
     """Accuracy predicted from its first epochs for longer training; only in the warm-up phase."""
     started_seconds: float
@@ -110,13 +110,13 @@ class EpochsTrained(NamedTuple):
 
     evaluated: int
     """Last evaluated epoch; before the first one, the epoch at which the trial started."""
-    share: float
+    fraction: float
     """Fraction of the next epoch's training samples that were executed, from 0 to 1."""
 
     @property
     def total(self) -> float:
         """Sum of both: 2.5 in the middle of the third epoch."""
-        return self.evaluated + self.share
+        return self.evaluated + self.fraction
 
 
 def epochs_trained(trial: Trial, dataset: DatasetInfo | None) -> EpochsTrained:

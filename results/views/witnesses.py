@@ -19,17 +19,17 @@ class WitnessStatus(Value):
     """URL of the witness or authority."""
     key: str
     """Fingerprint of its key; empty for a time-stamp authority."""
-    times: int
+    statement_count: int
     """Number of its statements on the run."""
     first_utc: float
     """Time of its first statement in UTC seconds."""
     last_utc: float
     """Time of its last statement in UTC seconds."""
-    greatest_gap_seconds: float
+    max_gap_seconds: float
     """Longest time without a statement in seconds, from the run's start on."""
-    saw_end: bool
+    signed_end: bool
     """Whether it signed the run's end."""
-    away: str
+    unreachable_reason: str
     """Reason why it does not respond; empty while it does."""
 
 
@@ -42,8 +42,12 @@ def witnesses_of(history: RunHistory) -> tuple[WitnessStatus, ...]:
 def witness_line(witnesses: Sequence[WitnessStatus], *, ended: bool) -> str:
     """Return one line with the witnesses of a run and their first and last times, or that there are
     none."""
-    seen = [each for each in witnesses if each.times]
-    away = [f"{each.url} does not answer: {each.away}" for each in witnesses if each.away]
+    seen = [each for each in witnesses if each.statement_count]
+    away = [
+        f"{each.url} does not answer: {each.unreachable_reason}"
+        for each in witnesses
+        if each.unreachable_reason
+    ]
     said = [_said(each, ended=ended) for each in seen] or [UNWITNESSED]
     return "; ".join(said + away)
 
@@ -51,17 +55,19 @@ def witness_line(witnesses: Sequence[WitnessStatus], *, ended: bool) -> str:
 def _said(witness: WitnessStatus, *, ended: bool) -> str:
     who = f"{witness.key} ({witness.url})" if witness.key else witness.url
     first, last = (str(utc_text(utc))[:19] for utc in (witness.first_utc, witness.last_utc))
-    gap = duration(witness.greatest_gap_seconds)
-    end = ", not the end" if ended and not witness.saw_end else ""
+    gap = duration(witness.max_gap_seconds)
+    end = ", not the end" if ended and not witness.signed_end else ""
     return (
         f"{'witnessed' if witness.key else 'time-stamped'} by {who} from {first}Z to {last}Z, "
-        f"{witness.times:,} times, greatest gap {gap}{end}"
+        f"{witness.statement_count:,} times, greatest gap {gap}{end}"
     )
 
 
 def _status(history: RunHistory, witness: WitnessHistory) -> WitnessStatus:
     return WitnessStatus(
         **WitnessStatus.fields_from(witness),
-        greatest_gap_seconds=witness.greatest_gap,
-        saw_end=history.end_utc is not None and witness.covered >= history.end_bytes,
+        statement_count=witness.times,
+        unreachable_reason=witness.away,
+        max_gap_seconds=witness.greatest_gap,
+        signed_end=history.end_utc is not None and witness.covered >= history.end_bytes,
     )

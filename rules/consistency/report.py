@@ -21,8 +21,8 @@ from aiperf_hpc.untrusted.bounds import first_fault
 from aiperf_hpc.untrusted.files import bytes_inside, parsed_json
 
 STATED = (
-    "run_id", "name", "final", "valid", "invalid", "started", "until", "end_reason",
-    "nodes_requested", "resources", "hours", "launcher", "measure", "baseline", "score", "series",
+    "run_id", "name", "final", "valid", "violations", "started", "ended", "end_reason",
+    "nodes_requested", "resources", "hours", "launcher", "metric", "baseline", "score", "series",
     "interval_hours", "operations", "best", "datasets", "versions", "commit", "config",
 )  # fmt: skip
 """Values of a report that must follow from the records until the run's end. (Later records of a
@@ -30,7 +30,7 @@ disconnected replica do not change them.)"""
 STATED_OF_A_TRIAL = (
     "replica", "round", "phase", "graph", "parent", "morphisms", "batch_size", "kernel_size",
     "learning_rate", "parameters", "depth", "train_operations", "validation_operations",
-    "epoch_limit", "started_seconds", "grown_by", "hyperparameters", "notes",
+    "epoch_limit", "started_seconds", "morphisms_text", "hyperparameters", "notes",
 )  # fmt: skip
 """Values of each trial that must follow from the records; samples and results are recounted."""
 MOST_REPORT_BYTES = 256 * 2**20
@@ -80,7 +80,7 @@ def report(run: Evidence) -> Findings:
 def _value(run: Evidence, stated: Json, key: str) -> object:
     """Return a value to compare; of another version's violated rules only the names."""
     value = stated.get(key)
-    if key != "invalid" or not isinstance(value, list) or run.report.other_maker() is None:
+    if key != "violations" or not isinstance(value, list) or run.report.other_maker() is None:
         return value
     return [each.get("rule") if isinstance(each, dict) else each for each in value]
 

@@ -47,7 +47,7 @@ class CandidateStatus(Answer):
     """Seconds from the run's start until the candidate was ready."""
     search_seconds: float
     """Seconds spent on generating the candidate."""
-    belief: dict[str, float]
+    prediction: dict[str, float]
     """Predictions of the searcher, such as mean, deviation and acquisition."""
 
 
@@ -101,6 +101,7 @@ def _status(history: RunHistory, proposal: Proposal, trials: dict[str, str]) -> 
     return CandidateStatus(
         **CandidateStatus.fields_from(proposal),
         **CandidateStatus.fields_from(proposed),
+        prediction=proposed.belief,
         state=_state(history, proposal, trials),
         reason=history.rejected.get(proposal.id, ""),
         trial=trials.get(proposal.id),
@@ -125,18 +126,18 @@ class TreeNode(Answer):
     started_seconds: float
     """Seconds from the run's start to the start of the trial."""
     quality: float | None
-    """Best quality of the trial's evaluations, in the run's measure."""
+    """Best quality of the trial's evaluations, in the run's metric."""
     parameters: int
     """Number of trainable parameters of the network."""
-    changes: tuple[str, ...]
+    morphism_kinds: tuple[str, ...]
     """Kinds of the morphisms from the parent network, in order."""
 
 
 class Tree(Answer):
     """Tree of the trained networks: the latest trials and all their ancestors."""
 
-    measure: str
-    """Name of the run's quality measure."""
+    metric: str
+    """Name of the run's quality metric."""
     total: int
     """Total number of trials."""
     nodes: tuple[TreeNode, ...]
@@ -159,7 +160,7 @@ class TreeQuestion(Question):
         start = view.history.origin_utc
         nodes = sorted(found.values(), key=lambda t: (t.started_utc, t.id))
         return Tree(
-            measure=view.measure.name,
+            metric=view.measure.name,
             total=len(trials),
             nodes=tuple(_node(trial, start or trial.started_utc) for trial in nodes),
         )
@@ -176,5 +177,5 @@ def _node(trial: Trial, start: float) -> TreeNode:
         started_seconds=trial.started_utc - start,
         quality=None if trial.best is None else trial.best.quality,
         parameters=started.parameters,
-        changes=tuple(str(morphism.get("kind", "")) for morphism in started.morphisms),
+        morphism_kinds=tuple(str(morphism.get("kind", "")) for morphism in started.morphisms),
     )

@@ -41,7 +41,7 @@ class RunEvent(Answer):
     """Seconds from the run's start; null if the records do not state it."""
     kind: EventKind
     """Subject of the event."""
-    who: str
+    component: str
     """Name of the replica or trial, or `primary`."""
     text: str
     """Description of the event."""
@@ -64,7 +64,7 @@ class _Happening:
 
     utc: float | None
     kind: EventKind
-    who: str
+    component: str
     text: str
 
 
@@ -116,7 +116,7 @@ class EventsQuery(BaseModel):
     """Return the first events after this number. Default: the latest events."""
     kind: EventKind | None = None
     """Only events of this subject."""
-    who: str | None = None
+    component: str | None = None
     """Only events of this replica or trial."""
     limit: Limit = 100
     """Maximum number of returned events."""
@@ -135,7 +135,7 @@ class EventsQuestion:
         found = [
             event
             for event in self.log.after(query.after or 0)
-            if query.kind in (None, event.kind) and query.who in (None, event.who)
+            if query.kind in (None, event.kind) and query.component in (None, event.component)
         ]
         some = found[-query.limit :] if query.after is None else found[: query.limit]
         return Events(first=self.log.first, last=self.log.last, events=tuple(some))
@@ -147,9 +147,9 @@ def _happenings(view: RunView) -> Iterator[_Happening]:
         yield from _of_replica(replica)
     for trial in view.history.trials.values():
         yield from _of_trial(trial)
-    for who, wait in view.history.storage_waits:
+    for name, wait in view.history.storage_waits:
         text = f"waited {duration(wait.seconds)} for storage: {wait.why}"
-        yield _Happening(wait.began_utc, EventKind.STORAGE, who, text)
+        yield _Happening(wait.began_utc, EventKind.STORAGE, name, text)
     if (best := view.history.best) is not None:
         text = f"the best so far: {quality(best.quality, best.measure.name)} {best.measure.name}"
         yield _Happening(best.utc, EventKind.BEST, best.trial, text)
@@ -175,27 +175,27 @@ def _of_run(view: RunView) -> Iterator[_Happening]:
 
 
 def _of_replica(replica: ReplicaHistory) -> Iterator[_Happening]:
-    kind, who = EventKind.REPLICA, replica.id
+    kind, name = EventKind.REPLICA, replica.id
     for life, utc in replica.starts.items():
         where = f" on {replica.machine.host}" if replica.machine else ""
-        yield _Happening(utc, kind, who, f"started{where}, attempt {life}")
+        yield _Happening(utc, kind, name, f"started{where}, attempt {life}")
     for utc, detail in replica.requeued:
-        yield _Happening(utc, kind, who, f"died and was queued again{_because(detail)}")
+        yield _Happening(utc, kind, name, f"died and was queued again{_because(detail)}")
     for utc, staged in replica.loads:
-        yield _Happening(utc, kind, who, f"the dataset was loaded, staged in {duration(staged)}")
+        yield _Happening(utc, kind, name, f"the dataset was loaded, staged in {duration(staged)}")
     if replica.ended is not None:
-        yield _Happening(replica.ended_utc, kind, who, f"ended{_because(replica.ended)}")
+        yield _Happening(replica.ended_utc, kind, name, f"ended{_because(replica.ended)}")
     if replica.exit_status:
-        yield _Happening(None, kind, who, f"exited with status {replica.exit_status}")
+        yield _Happening(None, kind, name, f"exited with status {replica.exit_status}")
 
 
 def _of_trial(trial: Trial) -> Iterator[_Happening]:
-    started, kind, who = trial.started, EventKind.TRIAL, trial.id
+    started, kind, name = trial.started, EventKind.TRIAL, trial.id
     grown = f", grown from {started.parent}" if started.parent else ""
     text = f"started, round {started.round} of {trial.replica}{grown}"
-    yield _Happening(trial.started_utc, kind, who, text)
+    yield _Happening(trial.started_utc, kind, name, text)
     if trial.ended_utc is not None:
-        yield _Happening(trial.ended_utc, kind, who, f"{trial.state}{_because(trial.reason)}")
+        yield _Happening(trial.ended_utc, kind, name, f"{trial.state}{_because(trial.reason)}")
 
 
 def _because(why: str) -> str:

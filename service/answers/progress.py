@@ -89,7 +89,7 @@ class Phase(Answer):
     includes trials in progress."""
     seconds: float
     """Total seconds over all replicas."""
-    share: float
+    fraction: float
     """Fraction of the elapsed time of all replicas, from 0 to 1."""
 
 
@@ -112,7 +112,7 @@ def time(view: RunView) -> Time:
     return Time(
         elapsed_seconds=split.elapsed_seconds,
         phases=tuple(
-            Phase(name=name, seconds=phase.seconds, share=phase.share)
+            Phase(name=name, seconds=phase.seconds, fraction=phase.fraction)
             for name, phase in split.phases.items()
         ),
         trainings=view.training_times(view.until),

@@ -96,9 +96,9 @@ class TrialProgress(Answer):
     """Trial as in a list of trials."""
     epoch: int
     """Current epoch, counted from 1."""
-    epoch_share: float
+    epoch_fraction: float
     """Fraction of the current epoch's training samples that were executed, from 0 to 1."""
-    left_seconds: float | None
+    remaining_seconds: float | None
     """Estimated seconds to the trial's epoch limit at its speed so far; early stopping shortens
     them. Null before the first samples."""
 
@@ -138,8 +138,8 @@ def _progress(view: RunView, trial: Trial, status: TrialStatus) -> TrialProgress
     return TrialProgress(
         trial=status,
         epoch=min(trained.evaluated + 1, limit),
-        epoch_share=trained.share,
-        left_seconds=left,
+        epoch_fraction=trained.fraction,
+        remaining_seconds=left,
     )
 
 
@@ -153,9 +153,9 @@ class CurvePoint(Answer):
     validation_loss: float
     """Mean loss over the validation samples."""
     quality: float
-    """Quality in the run's measure."""
+    """Quality in the run's metric."""
     error: float | None
-    """Fraction of validation samples with a wrong prediction; null if the measure is not a
+    """Fraction of validation samples with a wrong prediction; null if the metric is not a
     fraction."""
 
 

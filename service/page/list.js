@@ -3,7 +3,7 @@
 import { headlineQuantities, text } from "./api.js";
 import { obey, possible, queue, submitting, waiting } from "./changes.js";
 import { bar, h, show, table } from "./dom.js";
-import { duration, measureLabel, moment, number, percent, quality, quantityText, whole } from "./words.js";
+import { duration, metricLabel, moment, number, percent, quality, quantityText, whole } from "./words.js";
 
 const EVERY_MILLISECONDS = 1000;
 const HEADINGS = { regulated: "Regulated", error: "Reached" };
@@ -72,10 +72,10 @@ function list({ runs, loading, unreadable, foreign }, quantities) {
   ];
 }
 
-/** Return the error or, of a measure that has none, the quality itself. */
-function reached({ figures: { error }, best_quality: best, measure }) {
+/** Return the error or, of a metric that has none, the quality itself. */
+function reached({ figures: { error }, best_quality: best, metric }) {
   if (best === null) return "–";
-  const [value, label] = error === null ? [quality(best, measure), measureLabel(measure)] : [percent(error), "error"];
+  const [value, label] = error === null ? [quality(best, metric), metricLabel(metric)] : [percent(error), "error"];
   return h("span", {}, value, h("span", { class: "of" }, ` ${label}`));
 }
 
@@ -88,7 +88,7 @@ function row(run, quantities) {
     `${duration(elapsed)} of ${duration(run.hours * 3600)}`,
     bar(elapsed / (run.hours * 3600), `Time of ${run.name}`),
     placed(run.resources), run.workload, moment(run.started_utc),
-    run.broken.length ? h("span", { class: "reason" }, `breaks ${run.broken.join(", ")}`) : "keeps all",
+    run.violated_rules.length ? h("span", { class: "reason" }, `breaks ${run.violated_rules.join(", ")}`) : "keeps all",
   ];
 }
 

@@ -24,8 +24,8 @@ export function machines({ replicas, telemetry, models }) {
   ];
 }
 
-function worked({ id, state, trials, stock }, searches) {
-  return `${id} ${state}, ${number(trials, "trial")}${searches ? `, ${whole(stock)} queued` : ""}`;
+function worked({ id, state, trials, queue_length: length }, searches) {
+  return `${id} ${state}, ${number(trials, "trial")}${searches ? `, ${whole(length)} queued` : ""}`;
 }
 
 function troubled({ state, storage_waiting: waiting }) {
@@ -72,7 +72,7 @@ function summary(telemetry, total) {
   const energy = telemetry?.energy;
   return [
     total > MOST ? `${MOST} of ${whole(total)} hosts are shown, those with problems first. ` : null,
-    telemetry?.why_none ? `No telemetry: ${telemetry.why_none}. The replicas' reports of their own processes are shown. ` : null,
+    telemetry?.unavailable_reason ? `No telemetry: ${telemetry.unavailable_reason}. The replicas' reports of their own processes are shown. ` : null,
     energy && energy.joules !== null ? `Energy so far ${si(energy.joules, "J")}, ${energy.label}. ` : null,
     telemetry && telemetry.overhead !== null ? `Sampling takes ${percent(telemetry.overhead, 3)} of a core at most.` : null,
   ];

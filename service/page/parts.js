@@ -4,7 +4,7 @@ import { hasToken } from "./api.js";
 import { chart, end } from "./chart.js";
 import { bar, h, table } from "./dom.js";
 import { state } from "./list.js";
-import { clock, duration, measureLabel, number, percent, quality, quantityText, si, whole } from "./words.js";
+import { clock, duration, metricLabel, number, percent, quality, quantityText, si, whole } from "./words.js";
 
 const SHOWN_PROBLEMS = 20;
 
@@ -21,7 +21,7 @@ export function alerts(status) {
   const waiting = status.storage.filter((each) => each.waiting);
   const problems = [
     ["gone", "silent"].includes(status.state) ? status.reason : null,
-    ...waiting.map((each) => `${each.who} waits for storage: ${each.last_reason}`),
+    ...waiting.map((each) => `${each.component} waits for storage: ${each.last_reason}`),
     status.scheduler_problem ? `The scheduler does not answer: ${status.scheduler_problem}` : null,
     ...status.problems.slice(0, SHOWN_PROBLEMS),
     status.problems.length > SHOWN_PROBLEMS ? `and ${number(status.problems.length - SHOWN_PROBLEMS, "more problem")}` : null,
@@ -53,35 +53,35 @@ function headlineFigure(status, quantity) {
   const value = status.figures[name];
   if (name === "error") return reached(status);
   const id = name === "ops" ? "score" : name;
-  const text = value === null ? none(name === "regulated" ? status.without_error : "")
+  const text = value === null ? none(name === "regulated" ? status.error_unavailable_reason : "")
     : format === "si" ? large(value, unit) : quantityText(quantity, value);
   return name === "ops"
     ? figure(page, id, text, exact(`${whole(status.score.operations)} operations`), "first") : figure(page, id, text);
 }
 
-/** Return the error or, of a measure that has none, the quality itself. */
+/** Return the error or, of a metric that has none, the quality itself. */
 function reached(status) {
-  const { score, measure, best_trial: trial } = status;
-  const label = measureLabel(measure);
-  const best = quality(status.best_quality, measure);
+  const { score, metric, best_trial: trial } = status;
+  const label = metricLabel(metric);
+  const best = quality(status.best_quality, metric);
   if (score.error === null && trial !== null)
     return figure(`${label[0].toUpperCase()}${label.slice(1)}`, "quality", best, exact(`the best, ${trial}${beside(status)}`));
   const whose = trial === null ? null : exact(`best ${label} ${best}, ${trial}${beside(status)}`);
-  return figure("Error", "error", score.error === null ? none(status.without_error) : percent(score.error), whose);
+  return figure("Error", "error", score.error === null ? none(status.error_unavailable_reason) : percent(score.error), whose);
 }
 
 /** Return how long a model took to its target, and how many a minute did: of one network, trained as it is. */
 function models(found) {
   if (!found) return null;
-  const { begun, reached: good, ended, target } = found;
-  const many = found.at_once > 1 ? `${found.at_once} models at once` : "one model at a time";
+  const { started, reached: good, completed, target } = found;
+  const many = found.concurrent > 1 ? `${found.concurrent} models at once` : "one model at a time";
   return [
     found.median_seconds === null ? null
-      : figure("Time to target", "median", duration(found.median_seconds), exact(`the median of ${good} of ${ended} models`)),
+      : figure("Time to target", "median", duration(found.median_seconds), exact(`the median of ${good} of ${completed} models`)),
     figure("Models a minute", "models",
-      found.models_per_minute === null ? none(target === null ? `none of ${begun} has finished` : `none of ${begun} has reached ${target}`)
+      found.models_per_minute === null ? none(target === null ? `none of ${started} has finished` : `none of ${started} has reached ${target}`)
         : String(Number(found.models_per_minute.toPrecision(4))),
-      exact(`${found.scaling} scaling: ${many}; ${number(ended, "model")} ended`)),
+      exact(`${found.scaling} scaling: ${many}; ${number(completed, "model")} ended`)),
   ];
 }
 
@@ -94,8 +94,8 @@ function none(words) {
 }
 
 /** Return what a predictor reaches that has learnt nothing, where it was measured. */
-function beside({ baseline, measure }) {
-  return baseline ? `; that of ${baseline.predictor}: ${quality(baseline.quality, measure)}` : "";
+function beside({ baseline, metric }) {
+  return baseline ? `; that of ${baseline.predictor}: ${quality(baseline.quality, metric)}` : "";
 }
 
 function figure(term, id, value, more = null, kind = null) {
@@ -107,13 +107,13 @@ function large(value, unit) {
   return [digits, prefixed === undefined ? null : h("span", { class: "unit" }, ` ${prefixed}`)];
 }
 
-function rules({ invalid, state: now }) {
+function rules({ violations, state: now }) {
   const sofar = now === "ended" ? "" : " so far";
-  if (!invalid.length) return h("p", { class: "verdict good" }, h("strong", {}, `VALID${sofar}`), " The run satisfies every rule.");
-  const broken = new Set(invalid.map(([rule]) => rule)).size;
+  if (!violations.length) return h("p", { class: "verdict good" }, h("strong", {}, `VALID${sofar}`), " The run satisfies every rule.");
+  const violated = new Set(violations.map(({ rule }) => rule)).size;
   return h("details", { class: "verdict bad" },
-    h("summary", {}, h("strong", {}, `INVALID${sofar}`), ` ${number(broken, "rule")} violated`),
-    h("dl", {}, invalid.map(([rule, why]) => [h("dt", {}, rule), h("dd", {}, why)])));
+    h("summary", {}, h("strong", {}, `INVALID${sofar}`), ` ${number(violated, "rule")} violated`),
+    h("dl", {}, violations.map(({ rule, reason }) => [h("dt", {}, rule), h("dd", {}, reason)])));
 }
 
 const FLIGHT = [["Trial", "short"], ["Replica"], ["Round", "number"], ["State"], ["Epoch", "epochs"], ["Best", "number"],
@@ -123,17 +123,17 @@ const FLIGHT = [["Trial", "short"], ["Replica"], ["Round", "number"], ["State"],
 export function inFlight({ trials, total }, { run, status }) {
   if (!total) return h("p", { class: "none" }, "No trial is under way.");
   return [
-    table("Trials in flight", FLIGHT, trials.map((each) => flight(each, run, status.measure)), "flight stack"),
+    table("Trials in flight", FLIGHT, trials.map((each) => flight(each, run, status.metric)), "flight stack"),
     total > trials.length ? h("p", { class: "lead" }, `The first ${trials.length} of ${whole(total)}.`) : null,
   ];
 }
 
-function flight({ trial, epoch, epoch_share: share, left_seconds: left }, run, measure) {
-  const done = (epoch - 1 + share) / trial.epoch_limit;
+function flight({ trial, epoch, epoch_fraction: fraction, remaining_seconds: left }, run, metric) {
+  const done = (epoch - 1 + fraction) / trial.epoch_limit;
   return [
     trialLink(run, trial.id), trial.replica, `${trial.round} ${trial.phase}`, trial.state,
-    [bar(done, `Epochs of ${trial.id}`), h("span", {}, `${epoch} of ${trial.epoch_limit}, ${percent(share, 0)} of it`)],
-    quality(trial.best_quality, measure), duration(trial.seconds), left === null ? "–" : duration(left),
+    [bar(done, `Epochs of ${trial.id}`), h("span", {}, `${epoch} of ${trial.epoch_limit}, ${percent(fraction, 0)} of it`)],
+    quality(trial.best_quality, metric), duration(trial.seconds), left === null ? "–" : duration(left),
   ];
 }
 
@@ -148,7 +148,7 @@ export function events(latest) {
   return h("ol", { class: "events", role: "list", tabindex: 0, "aria-label": "Events, the latest first" }, [...latest].reverse().map((event) =>
     h("li", { "data-number": event.number, class: event.kind },
       h("span", { class: "when" }, event.elapsed_seconds === null ? "" : duration(event.elapsed_seconds)),
-      h("span", { class: "who" }, event.who), h("span", {}, event.text))));
+      h("span", { class: "who" }, event.component), h("span", {}, event.text))));
 }
 
 const STEPS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];

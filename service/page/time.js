@@ -1,4 +1,4 @@
-/** Where the time of the replicas went: a bar of parts, and each with its share. */
+/** Where the time of the replicas went: a bar of parts, and each with its fraction. */
 
 import { h, s } from "./dom.js";
 import { duration, percent } from "./words.js";
@@ -6,19 +6,19 @@ import { duration, percent } from "./words.js";
 /** Return the bar and its parts. */
 export function timeSplit({ phases, elapsed_seconds: elapsed }) {
   if (elapsed <= 0) return h("p", { class: "none" }, "No time has passed yet.");
-  const shown = phases.filter(({ share }) => share > 0);
-  const said = shown.map(({ name, share }) => `${name} ${percent(share, 1)}`).join(", ");
+  const shown = phases.filter(({ fraction }) => fraction > 0);
+  const said = shown.map(({ name, fraction }) => `${name} ${percent(fraction, 1)}`).join(", ");
   let left = 0;
-  const parts = shown.map(({ name, share }) => {
-    left += share;
-    return s("rect", { class: kind(name), x: 1000 * (left - share), width: 1000 * share, y: 0, height: 18 });
+  const parts = shown.map(({ name, fraction }) => {
+    left += fraction;
+    return s("rect", { class: kind(name), x: 1000 * (left - fraction), width: 1000 * fraction, y: 0, height: 18 });
   });
   return [
     s("svg", { class: "strip split", viewBox: "0 0 1000 18", preserveAspectRatio: "none", role: "img", "aria-label": `Time of all replicas: ${said}` }, parts),
-    h("dl", { class: "shares" }, shown.map(({ name, seconds, share }) =>
+    h("dl", { class: "shares" }, shown.map(({ name, seconds, fraction }) =>
       h("div", { "data-phase": name },
         h("dt", {}, s("svg", { class: "key", viewBox: "0 0 10 10", "aria-hidden": "true" }, s("rect", { class: kind(name), width: 10, height: 10 })), name),
-        h("dd", {}, percent(share, 1), h("span", { class: "exact" }, duration(seconds)))))),
+        h("dd", {}, percent(fraction, 1), h("span", { class: "exact" }, duration(seconds)))))),
   ];
 }
 

@@ -1,7 +1,7 @@
 /** The tree of the networks that were trained: each a link to its trial, coloured by its quality. */
 
 import { h, s } from "./dom.js";
-import { measureLabel, percent, quality, whole } from "./words.js";
+import { metricLabel, percent, quality, whole } from "./words.js";
 
 const MOST = 400; // Networks that are drawn: of a long line of descent, the latest.
 const STEP = 152; // Pixels from a network to those that were grown from it.
@@ -11,21 +11,21 @@ const EDGE = 16;
 const COLOURS = [[0, 34, 78], [53, 69, 108], [102, 105, 112], [148, 142, 119], [200, 184, 102], [254, 232, 56]];
 
 /** Return the drawing of the tree. */
-export function tree({ nodes: known, total, measure }, { run, trial }) {
+export function tree({ nodes: known, total, metric }, { run, trial }) {
   const nodes = known.slice(-MOST);
   if (!nodes.length) return h("p", { class: "none" }, "No trial has started yet.");
   const placed = places(nodes);
-  const colour = colours(nodes, measure);
+  const colour = colours(nodes, metric);
   const width = 2 * EDGE + STEP * (1 + Math.max(...placed.values().map(({ depth }) => depth)));
   const height = 2 * EDGE + ROW * (nodes.length ? Math.max(...placed.values().map(({ row }) => row)) : 0);
   const reachable = placed.has(trial) ? trial : nodes[0].id;
   return [
     h("p", { class: "lead" }, total > nodes.length ? `The latest trials and their ancestors: ${whole(nodes.length)} of ${whole(total)}. ` : `${whole(total)} trials. `,
-      `Color shows ${measureLabel(measure)} (lighter is better). Select a trial to see its layers, operations and curve; arrow keys move between trials.`),
+      `Color shows ${metricLabel(metric)} (lighter is better). Select a trial to see its layers, operations and curve; arrow keys move between trials.`),
     h("div", { class: "scroll tree-scroll", role: "region", "aria-label": "Drawing: tree of networks", tabindex: 0 },
       s("svg", { class: "networks", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Tree of networks" },
         nodes.map((node) => edge(node, placed)),
-        nodes.map((node) => dot(node, placed.get(node.id), colour(node.quality), { run, measure, reachable, trial })))),
+        nodes.map((node) => dot(node, placed.get(node.id), colour(node.quality), { run, metric, reachable, trial })))),
   ];
 }
 
@@ -65,10 +65,10 @@ function edge(node, placed) {
   return s("path", { class: "edge", d: py === y ? `M${px} ${py}H${x}` : `M${px} ${py}H${bend - 8}Q${bend} ${py} ${bend} ${py + 8}V${y - 8}Q${bend} ${y} ${bend + 8} ${y}H${x}` });
 }
 
-function dot(node, place, fill, { run, measure, reachable, trial }) {
+function dot(node, place, fill, { run, metric, reachable, trial }) {
   const [x, y] = at(place);
-  const reached = node.quality === null ? node.state : measure === "accuracy" ? percent(node.quality, 1) : quality(node.quality, measure);
-  const grown = node.parent === null ? "the initial network" : `grown from ${node.parent} by ${node.changes.join(", ") || "nothing"}`;
+  const reached = node.quality === null ? node.state : metric === "accuracy" ? percent(node.quality, 1) : quality(node.quality, metric);
+  const grown = node.parent === null ? "the initial network" : `grown from ${node.parent} by ${node.morphism_kinds.join(", ") || "nothing"}`;
   const label = `${short(node.id)} ${reached}: ${node.id}, ${node.state}, ${grown}`;
   return s("a", {
     href: `#/runs/${encodeURIComponent(run)}/trials/${encodeURIComponent(node.id)}`, "aria-label": label, "data-trial": node.id,
@@ -86,13 +86,13 @@ function short(id) {
 }
 
 /** Return a function from a quality to its colour, among those of the tree. */
-function colours(nodes, measure) {
+function colours(nodes, metric) {
   const known = nodes.map((node) => node.quality).filter((value) => value !== null);
   const [least, most] = [Math.min(...known), Math.max(...known)];
   return (value) => {
     if (value === null) return "var(--surface)";
-    const share = most > least ? (value - least) / (most - least) : 1;
-    const place = (measure === "accuracy" ? share : 1 - share) * (COLOURS.length - 1);
+    const fraction = most > least ? (value - least) / (most - least) : 1;
+    const place = (metric === "accuracy" ? fraction : 1 - fraction) * (COLOURS.length - 1);
     const [from, to] = [COLOURS[Math.floor(place)], COLOURS[Math.ceil(place)]];
     return `rgb(${from.map((part, channel) => Math.round(part + (to[channel] - part) * (place % 1))).join(" ")})`;
   };

@@ -2,7 +2,7 @@
 
 import { chart, end } from "./chart.js";
 import { h, table } from "./dom.js";
-import { duration, measureLabel, percent, quality, si, whole } from "./words.js";
+import { duration, metricLabel, percent, quality, si, whole } from "./words.js";
 
 const LAYERS = [["Layer", "short"], ["Kind"], ["Reads"], ["Output"], ["Parameters", "number"], ["Forward", "number"], ["Backward", "number"]];
 const PHRASES = {
@@ -15,7 +15,7 @@ const PHRASES = {
 /** Return what there is to say of a trial. */
 export function trialDetail(detail, { run, status }, width) {
   const { trial, hyperparameters: used, curve, layers, children } = detail;
-  const measure = status?.measure ?? "accuracy";
+  const metric = status?.metric ?? "accuracy";
   return [
     h("p", {}, h("a", { href: `#/runs/${encodeURIComponent(run)}`, class: "close" }, "Close")),
     h("dl", { class: "pairs" },
@@ -25,15 +25,15 @@ export function trialDetail(detail, { run, status }, width) {
       pair("Changes", trial.morphisms.map(phrase).join("; ") || "none"),
       pair("Children", children.length ? h("span", {}, children.slice(0, 40).flatMap((child, place) => [place ? ", " : null, link(run, child)]),
         children.length > 40 ? ` and ${children.length - 40} more` : null) : "none so far"),
-      pair(`Best ${measureLabel(measure)}`, quality(trial.best_quality, measure)),
+      pair(`Best ${metricLabel(metric)}`, quality(trial.best_quality, metric)),
       trial.predicted_accuracy === null ? null : pair("Predicted accuracy", percent(trial.predicted_accuracy)),
       pair("Epochs", `${trial.epochs} of at most ${trial.epoch_limit}`),
       pair("Hyperparameters", `batch ${used.batch_size}, kernel ${used.kernel_size ?? "as grown"}, ${used.optimizer}, learning rate ${used.learning_rate}, ${used.precision}`),
       pair("Network", `${whole(trial.parameters)} parameters, depth ${trial.depth}, ${whole(layers.length)} layers`),
       pair("Operations a sample", `${whole(trial.train_operations)} in training, ${whole(trial.validation_operations)} in validation`),
       detail.notes.length ? pair("Notes", detail.notes.join("; ")) : null),
-    h("h3", {}, `Curve of ${measureLabel(measure)}`),
-    curve.length ? drawn(curve, measure, width) : h("p", { class: "none" }, "No evaluation has been completed yet."),
+    h("h3", {}, `Curve of ${metricLabel(metric)}`),
+    curve.length ? drawn(curve, metric, width) : h("p", { class: "none" }, "No evaluation has been completed yet."),
     h("h3", {}, "Layers"),
     h("p", { class: "lead" }, "Operations are those of one sample. Layers that a morphism inserted are marked."),
     table("Layers", LAYERS, layers.map(layer), "layers"),
@@ -52,14 +52,14 @@ function phrase(morphism) {
   return PHRASES[morphism.kind]?.(morphism) ?? Object.entries(morphism).map(([key, value]) => `${key} ${value}`).join(", ");
 }
 
-function drawn(curve, measure, width) {
+function drawn(curve, metric, width) {
   const latest = curve.at(-1);
   const values = curve.map((point) => point.quality);
   return chart({
-    label: `${measureLabel(measure)} by epoch: ${quality(latest.quality, measure)} after epoch ${latest.epoch}`,
-    series: [{ label: measureLabel(measure), kind: "first", points: curve.map((point) => [point.epoch, point.quality]) }],
+    label: `${metricLabel(metric)} by epoch: ${quality(latest.quality, metric)} after epoch ${latest.epoch}`,
+    series: [{ label: metricLabel(metric), kind: "first", points: curve.map((point) => [point.epoch, point.quality]) }],
     x: { end: Math.max(2, latest.epoch), text: (value) => `epoch ${value}`, steps: [1, 2, 5, 10, 20, 50, 100] },
-    y: { end: measure === "accuracy" ? 1 : end(values), text: (value) => (measure === "accuracy" ? percent(value, 0) : quality(value, measure)) },
+    y: { end: metric === "accuracy" ? 1 : end(values), text: (value) => (metric === "accuracy" ? percent(value, 0) : quality(value, metric)) },
     width, height: 200,
   });
 }

@@ -24,10 +24,10 @@ export function percent(share, digits = 2) {
   return share === null || share === undefined ? NONE : `${(100 * share).toFixed(digits)}%`;
 }
 
-/** Return a quality as its measure is written: a share as a percentage. */
-export function quality(value, measure) {
+/** Return a quality as its metric is written: a share as a percentage. */
+export function quality(value, metric) {
   if (value === null || value === undefined) return NONE;
-  return measure === "accuracy" ? percent(value) : String(Number(value.toPrecision(4)));
+  return metric === "accuracy" ? percent(value) : String(Number(value.toPrecision(4)));
 }
 
 const FORMATS = {
@@ -43,9 +43,9 @@ export function quantityText({ format, unit }, value) {
   return value === null || value === undefined ? NONE : FORMATS[format](value, unit);
 }
 
-/** Return the name of a measure in words. */
-export function measureLabel(measure) {
-  return measure.replaceAll("_", " ");
+/** Return the name of a metric in words. */
+export function metricLabel(metric) {
+  return metric.replaceAll("_", " ");
 }
 
 /** Return seconds as `4.2 s`, `3 min 05 s` or `2 h 03 min 05 s`. */

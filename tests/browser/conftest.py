@@ -121,7 +121,7 @@ def _ranking(folder: Path) -> Path:
     named = {"system": "Example-1", "submitter": "A centre"}
     valid = tuple(
         invalid.model_copy(
-            update={**named, "broken": (), "violations": (), "run_id": f"run-{number}"}
+            update={**named, "violated_rules": (), "violations": (), "run_id": f"run-{number}"}
         )
         for number in range(3)
     )

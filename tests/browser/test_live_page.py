@@ -218,7 +218,7 @@ def _figures(page: Page) -> dict[str, str]:
         "table.flight tbody th": trial["id"],
         "table.flight td:nth-child(6)": percent(trial["best_quality"]),
         "table.flight td:nth-child(7)": duration(trial["seconds"]),
-        "table.flight td:nth-child(8)": duration(flight["left_seconds"]),
+        "table.flight td:nth-child(8)": duration(flight["remaining_seconds"]),
     }
 
 
@@ -293,16 +293,16 @@ def test_machines_time_and_the_course_of_the_score_are_the_interface_s(
     def said() -> dict[str, str]:
         time = page.api(f"runs/{ADDRESS}/time")
         return {
-            f"[data-phase='{phase['name']}'] dd": f"{percent(phase['share'], 1)}"
+            f"[data-phase='{phase['name']}'] dd": f"{percent(phase['fraction'], 1)}"
             f"{duration(phase['seconds'])}"
             for phase in time["phases"]
-            if phase["share"] > 0.0
+            if phase["fraction"] > 0.0
         }
 
     page.agrees(said)
     page.shows("[data-phase='unrecorded'] dt", "unrecorded")  # As the report calls it.
-    broken = {rule for rule, _ in page.api(f"runs/{ADDRESS}/status")["invalid"]}
-    page.shows("details.verdict summary", f"{len(broken)} rules violated")
+    violated = {each["rule"] for each in page.api(f"runs/{ADDRESS}/status")["violations"]}
+    page.shows("details.verdict summary", f"{len(violated)} rules violated")
     page.shows("#subtitle", "2 replicas on 2 hosts, no accelerators (CPU: Example CPU 9000")
     assert {"build", "train", "unrecorded"} <= {key.split("'")[1] for key in said()}
     score = page.api(f"runs/{ADDRESS}/score")

@@ -141,13 +141,13 @@ def test_status_says_where_the_present_primary_serves(served: RunPaths) -> None:
     now = view.until
     before = Service.load(served)
     assert before is not None
-    assert view.status(now).served_at == before.url
-    assert view.status(now + 1000.0).served_at is None  # It is silent.
+    assert view.status(now).service_url == before.url
+    assert view.status(now + 1000.0).service_url is None  # It is silent.
     before.model_copy(update={"primary_pid": 99}).save(served, no_retry)
-    assert view.status(now).served_at is None  # That was an earlier one's.
+    assert view.status(now).service_url is None  # That was an earlier one's.
     served.service.write_text("{")
     status = view.status(now)
-    assert status.served_at is None
+    assert status.service_url is None
     assert status.problems == (
         f"{served.service} is damaged; remove it, which only forgets where the run is served",
     )

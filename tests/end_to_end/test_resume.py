@@ -88,9 +88,9 @@ def test_a_run_goes_on_after_a_power_cut_and_its_clock_never_stopped(live_run: S
     verified = aiperf("verify", run.paths.root)
     assert verified.returncode == 0, verified.stdout
     restarts = json.loads(aiperf("report", run.paths.root, "--json").stdout)["restarts"]
-    assert [restart["who"] for restart in restarts][0] == "primary"
-    assert {restart["who"] for restart in restarts} == {"primary", "r0", "r1"}
-    assert all("resumed" in r["what"] for r in restarts if r["who"] != "primary")
+    assert [restart["component"] for restart in restarts][0] == "primary"
+    assert {restart["component"] for restart in restarts} == {"primary", "r0", "r1"}
+    assert all("resumed" in r["description"] for r in restarts if r["component"] != "primary")
 
 
 def test_a_run_whose_replica_lost_its_folder_is_scored_and_reported(live_run: Start) -> None:
@@ -101,7 +101,7 @@ def test_a_run_whose_replica_lost_its_folder_is_scored_and_reported(live_run: St
     ended = run.interrupt()
     assert "Score " in ended.stdout, ended.stderr
     lost = "replicas/r0/0.0/journal.jsonl"
-    assert lost in json.dumps(json.loads(run.paths.report_json.read_text("utf-8"))["invalid"])
+    assert lost in json.dumps(json.loads(run.paths.report_json.read_text("utf-8"))["violations"])
     verified = aiperf("verify", run.paths.root)
     assert verified.returncode == 1
     assert re.search(r"^FAILED +journals ", verified.stdout, re.MULTILINE)
@@ -110,9 +110,9 @@ def test_a_run_whose_replica_lost_its_folder_is_scored_and_reported(live_run: St
     assert aiperf("list", run.paths.root.parent).returncode == 0
 
 
-def served_at(run: CachedView) -> str:
+def service_url(run: CachedView) -> str:
     """Return where `aiperf status` says that a run is served."""
-    said = json.loads(aiperf("status", run.paths.root, "--json").stdout)["served_at"]
+    said = json.loads(aiperf("status", run.paths.root, "--json").stdout)["service_url"]
     assert isinstance(said, str)
     return said
 
@@ -122,18 +122,18 @@ def test_one_of_three_resumes_replaces_the_replicas(live_run: Start, tmp_path: P
     run = live_run("--serve", "127.0.0.1:0", config=FAST)
     run.wait_until(past_a_checkpoint)
     old = [run.replica_pid(replica) for replica in ("r0", "r1")]
-    url = served_at(run)
+    url = service_url(run)
     kill_primary(run)
     (tmp_path / "link").symlink_to(run.paths.root)
     resumes = [run.resume(folder) for folder in (run.paths.root, run.paths.root, tmp_path / "link")]
     run.process = the_only_one_that_goes_on(resumes)
     run.wait_until(lambda h: all(len(r.starts) == 2 for r in h.replicas.values()))
     assert not [pid for pid in old if alive(pid)]
-    assert served_at(run) == url
+    assert service_url(run) == url
     with urllib.request.urlopen(  # noqa: S310 -- our own server
         f"{url}/api/v1/status", timeout=PATIENCE_SECONDS
     ) as answer:
-        assert json.load(answer)["served_at"] == url
+        assert json.load(answer)["service_url"] == url
     assert launched_again(run.history)
     run.wait_until(past_a_checkpoint)
     run.interrupt()

@@ -85,10 +85,10 @@ def test_a_regression_on_volumes(trained: Trained, engine: str) -> None:
     verified = aiperf("verify", run.paths.root)
     assert verified.returncode == 0, verified.stdout
     document = json.loads(run.paths.report_json.read_bytes())
-    assert document["measure"] == "mean_absolute_error"
+    assert document["metric"] == "mean_absolute_error"
     models = document["models"]
     assert models["scaling"] == ("weak" if REPLICAS[engine] > 1 else "strong")
-    assert models["begun"] == models["reached"] == REPLICAS[engine]
+    assert models["started"] == models["reached"] == REPLICAS[engine]
     assert models["models_per_minute"] > 0.0
     assert document["best"]["quality"] <= TARGET
     assert document["best"]["accuracy"] is None

@@ -106,13 +106,13 @@ def test_an_operation_belongs_to_the_kind_of_its_replica(mixed: RunView) -> None
     )
     seconds = mixed.history.replicas["r1"].seconds
     busy = seconds[TimePhase.TRAIN] + seconds[TimePhase.EVALUATE]
-    assert own.busy_share == pytest.approx(busy / (own.node_hours * 3600.0))
-    assert 0.0 < own.busy_share < 1.0
+    assert own.busy_fraction == pytest.approx(busy / (own.node_hours * 3600.0))
+    assert 0.0 < own.busy_fraction < 1.0
 
 
 def test_status_report_and_page_say_it(mixed: RunView, capsys: pytest.CaptureFixture[str]) -> None:
     status = mixed.status()
-    assert sum(kind.share for kind in status.kinds) == pytest.approx(1.0)
+    assert sum(kind.fraction for kind in status.kinds) == pytest.approx(1.0)
     assert sum(kind.ops for kind in status.kinds) == pytest.approx(status.score.ops)
     assert main(["status", str(mixed.paths.root)]) == 0
     (line,) = [each for each in capsys.readouterr().out.splitlines() if "MI300X:" in each]

@@ -43,7 +43,7 @@ def test_equal_runs_are_comparable_and_differ_in_nothing(runs: Path) -> None:
     assert (found.configuration, found.hardware, found.versions) == ({}, {}, {})
     (first, second) = found.sides
     assert first.figures == second.figures
-    assert sum(first.time_shares.values()) == pytest.approx(1.0)
+    assert sum(first.time_fractions.values()) == pytest.approx(1.0)
     assert any("+0.0% OPS" in note and "within the 5%" in note for note in found.notes)
 
 
@@ -52,8 +52,8 @@ def test_the_time_by_phase_is_the_reports(runs: Path) -> None:
     found = compare(read_groups([runs / "a", runs / "b"]))
     view = RunView.read(RunPaths(runs / "a"))
     phases = make_report(view).time.phases
-    assert phases[UNRECORDED].share > 0.0
-    assert found.sides[0].time_shares == {name: phase.share for name, phase in phases.items()}
+    assert phases[UNRECORDED].fraction > 0.0
+    assert found.sides[0].time_fractions == {name: phase.fraction for name, phase in phases.items()}
 
 
 def test_repeated_runs_are_one_side_with_a_spread(runs: Path) -> None:
@@ -75,8 +75,8 @@ def test_repeated_runs_are_one_side_with_a_spread(runs: Path) -> None:
         ({"state": RunState.RUNNING}, "has not ended"),
         ({"dataset_hashes": "cifar10 0123"}, "the dataset differs: digits .*, cifar10 0123"),
         ({"score": LONG}, "they took from"),
-        ({"broken": ("engine",)}, "nothing was computed in"),
-        ({"broken": ()}, "is INVALID .*, and others are valid"),
+        ({"violated_rules": ("engine",)}, "nothing was computed in"),
+        ({"violated_rules": ()}, "is INVALID .*, and others are valid"),
         ({"settings": {"model.stem": "imagenet"}}, "model.stem differs"),
     ],
     ids=str,

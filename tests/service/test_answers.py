@@ -52,10 +52,10 @@ def test_time_is_told_by_phase_and_what_is_left_is_unrecorded(tmp_path: Path) ->
     run.primary(100.0, PrimaryHeartbeat())
     told = time(refreshed(run.paths))
     seconds = {phase.name: phase.seconds for phase in told.phases}
-    shares = {phase.name: phase.share for phase in told.phases}
+    fractions = {phase.name: phase.fraction for phase in told.phases}
     assert told.elapsed_seconds == 200.0, "of two replicas"
     assert (seconds["train"], seconds["unrecorded"]) == (60.0, 140.0)
-    assert (shares["train"], shares["unrecorded"]) == pytest.approx((0.3, 0.7))
+    assert (fractions["train"], fractions["unrecorded"]) == pytest.approx((0.3, 0.7))
 
 
 def test_a_run_that_has_not_started_has_no_time(tmp_path: Path) -> None:
@@ -110,7 +110,11 @@ class _Run:
 def test_a_trial_tells_its_epoch_and_the_time_to_its_limit(tmp_path: Path) -> None:
     run = _Run(tmp_path)
     compiling = run.progress()
-    assert (compiling.epoch, compiling.epoch_share, compiling.left_seconds) == (1, 0.0, None)
+    assert (compiling.epoch, compiling.epoch_fraction, compiling.remaining_seconds) == (
+        1,
+        0.0,
+        None,
+    )
     run.worker.write(records.TrainingStarted(trial=run.trial), after=7.0)
     run.worker.train(run.trial, 1, 25.0)
     run.worker.evaluate(run.trial, 1, 100, 5.0)
@@ -118,9 +122,11 @@ def test_a_trial_tells_its_epoch_and_the_time_to_its_limit(tmp_path: Path) -> No
     progress = run.progress()
     share = (DATASET.train_samples // 2) / DATASET.train_samples
     assert (progress.trial.id, progress.epoch) == (run.trial, 2)
-    assert progress.epoch_share == pytest.approx(share)
-    assert progress.left_seconds == pytest.approx(45.0 / (1.0 + share) * (run.limit - 1 - share))
-    assert progress.left_seconds == pytest.approx(30.0 * (run.limit - 1.5), rel=0.001)
+    assert progress.epoch_fraction == pytest.approx(share)
+    assert progress.remaining_seconds == pytest.approx(
+        45.0 / (1.0 + share) * (run.limit - 1 - share)
+    )
+    assert progress.remaining_seconds == pytest.approx(30.0 * (run.limit - 1.5), rel=0.001)
 
 
 def test_a_trial_that_is_over_is_not_in_flight(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_events_are_numbered_and_told_once(client: TestClient, view: RunView) ->
     assert {e["kind"] for e in told["events"]} >= {"run", "replica", "trial", "best"}
     later = _get(client, "events", after=told["last"] - 2)["events"]
     assert later == told["events"][-2:]
-    trials = _get(client, "events", kind="trial", who="r0-t001")["events"]
+    trials = _get(client, "events", kind="trial", component="r0-t001")["events"]
     assert [e["text"].split()[0].rstrip(",:") for e in trials] == ["started", "completed"]
 
     log = EventLog()

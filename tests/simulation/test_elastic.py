@@ -100,7 +100,7 @@ def test_candidates_of_released_replicas_stay_in_the_search(view: RunView) -> No
 
 
 def test_a_run_cannot_be_official_if_its_nodes_change(view: RunView) -> None:
-    reasons = [reason for rule, reason in view.status().invalid if rule == "constant nodes"]
+    reasons = [each.reason for each in view.status().violations if each.rule == "constant nodes"]
     assert reasons[:2] == [f"{n} nodes were requested during the run" for n in (3, 4)]
 
 
@@ -127,7 +127,7 @@ def test_status_and_report_show_it(view: RunView, capsys: pytest.CaptureFixture[
     page = view.paths.report_html.read_text()
     assert '<h2 id="elasticity-title">Nodes over time</h2>' in page
     stated = json.loads(view.paths.report_json.read_text())["elasticity"]
-    assert [each["nodes"] for each in stated["asked"]] == [3, 4, 1, 3]
+    assert [each["nodes"] for each in stated["requests"]] == [3, 4, 1, 3]
     assert stated["steps"][-1]["replicas"] == 0
 
 

@@ -63,7 +63,8 @@ def test_the_run_has_all_that_a_real_one_has(view: RunView) -> None:
     assert len({t.started.graph for t in trials}) > 16
     status = view.status(view.until)
     assert status.state is RunState.ENDED
-    assert ("engine", "simulated engine: nothing was computed") in status.invalid
+    violations = list(map(str, status.violations))
+    assert "engine: simulated engine: nothing was computed" in violations
 
 
 def test_its_status_goes_by_its_own_clock_and_says_that_it_is_simulated(
@@ -82,7 +83,7 @@ def test_its_status_goes_by_its_own_clock_and_says_that_it_is_simulated(
 def test_its_nodes_are_not_there_and_have_no_telemetry(view: RunView) -> None:
     telemetry = view.status().telemetry
     assert telemetry is not None
-    assert telemetry.why_none == "the run is simulated: its nodes are not there"
+    assert telemetry.unavailable_reason == "the run is simulated: its nodes are not there"
     assert (telemetry.nodes, telemetry.energy.label) == ((), "absent")
 
 

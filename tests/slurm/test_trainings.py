@@ -31,7 +31,7 @@ def test_a_run_ends_with_its_trainings(slurm_run: Start) -> None:
     assert {trial.started.round for trial in history.trials.values()} == {1}
     run.verify()
     found = json.loads(run.paths.report_json.read_bytes())["models"]
-    assert (found["scaling"], found["begun"], found["ended"]) == ("weak", 2, 2)
+    assert (found["scaling"], found["started"], found["completed"]) == ("weak", 2, 2)
     assert found["models_per_minute"] > 0.0
 
 

@@ -23,7 +23,7 @@ def trial_report(name: str, parent: str | None = None, **changes: object) -> Tri
         learning_rate=0.1, parameters=1, depth=1, train_operations=3, validation_operations=1,
         epochs=1, epoch_limit=9, train_samples=1, validation_samples=1, best_accuracy=0.5,
         predicted_accuracy=None, started_seconds=0.0, seconds=1.0, operations=4,
-        training_started_seconds=0.0, grown_by="",
+        training_started_seconds=0.0, morphisms_text="",
         hyperparameters=Hyperparameters(batch_size=32, learning_rate=0.1), notes=(),
     ).model_copy(update=changes)  # fmt: skip
 

@@ -239,7 +239,7 @@ def test_a_run_without_the_folder_of_a_replica_is_reported_and_names_its_journal
     )
     stated = json.loads(run.report_json.read_text("utf-8"))
     assert stated["score"]["operations"] > 0
-    assert "replicas/r1/0.0/journal.jsonl" in json.dumps(stated["invalid"])
+    assert "replicas/r1/0.0/journal.jsonl" in json.dumps(stated["violations"])
 
 
 def test_a_journal_that_the_primary_missed_counts_as_lost_until_it_is_back(

@@ -14,7 +14,10 @@ from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.rule import Division, Violation
 from aiperf_hpc.verification.verdict import RunVerdict
 
-BROKEN = (Violation("hours", "too few"), Violation("hours", "again"), Violation("error", "high"))
+BROKEN = tuple(
+    Violation(rule=rule, reason=reason)
+    for rule, reason in (("hours", "too few"), ("hours", "again"), ("error", "high"))
+)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from aiperf_hpc.results.report.plots.figure import (
     name_point,
     scaled,
 )
-from aiperf_hpc.results.report.telemetry import Stretch, TelemetryReport
+from aiperf_hpc.results.report.telemetry import TelemetryInterval, TelemetryReport
 from aiperf_hpc.results.views.nodes import ElasticityStatus
 from aiperf_hpc.results.views.score import ScoreStatus
 from aiperf_hpc.rules.validity.result import MOST_ERROR
@@ -160,7 +160,7 @@ def nodes_plot(elastic: ElasticityStatus | None, elapsed: float) -> Plot | None:
     seconds, unit = time_unit(elapsed)
     most = max(step.replicas for step in elastic.steps)
     # Before the first step none was there; each step lasts until the next.
-    edges = [0.0, *(step.seconds / seconds for step in elastic.steps)]
+    edges = [0.0, *(step.elapsed_seconds / seconds for step in elastic.steps)]
     counts = [0.0, *(float(step.replicas) for step in elastic.steps[:-1])]
     with drawing("nodes") as canvas:
         axes = canvas.axes()
@@ -215,12 +215,12 @@ class _Nodes:
 
 def telemetry_plots(telemetry: TelemetryReport | None) -> list[Plot]:
     """Return the plots of what was told of and was ever more than nothing."""
-    if telemetry is None or not telemetry.course:
+    if telemetry is None or not telemetry.timeline:
         return []
     return [
-        _nodes_series_plot(course, telemetry.course)
-        for course in _nodes_series(telemetry.course)
-        if any(value > 0.0 for value in course.values)
+        _nodes_series_plot(series, telemetry.timeline)
+        for series in _nodes_series(telemetry.timeline)
+        if any(value > 0.0 for value in series.values)
     ]
 
 
@@ -231,51 +231,51 @@ _TOGETHER = (
     ("disk", "Disks",
      "Read and written by the block devices of all nodes together.", "B/s", "disk_rate"),
 )  # fmt: skip
-"""Figures of all nodes together: name, title, caption, unit and attribute of a ``Stretch``."""
+"""Figures of all nodes together: name, title, caption, unit and attribute of an interval."""
 
 
-def _nodes_series(course: Sequence[Stretch]) -> Iterator[_Nodes]:
+def _nodes_series(timeline: Sequence[TelemetryInterval]) -> Iterator[_Nodes]:
     band = "The curve is the mean over the nodes, the band from the least to the most of them."
     for name, title in (("cpu", "Processors"), ("accelerator", "Accelerators")):
-        spreads = [getattr(stretch, f"{name}_percent") for stretch in course]
-        mean, least, most = (
+        spreads = [getattr(interval, f"{name}_percent") for interval in timeline]
+        mean, low, high = (
             scaled([None if s is None else getattr(s, each) for s in spreads], 1.0)
-            for each in ("mean", "least", "most")
+            for each in ("mean", "min", "max")
         )
-        yield _Nodes(name, title, band, "% busy", mean, (least, most))
+        yield _Nodes(name, title, band, "% busy", mean, (low, high))
     for name, title, caption, unit, attribute in _TOGETHER:
-        values = [getattr(stretch, attribute) for stretch in course]
+        values = [getattr(interval, attribute) for interval in timeline]
         yield _Nodes(name, title, caption, unit, scaled(values, 1.0))
 
 
-def _nodes_series_plot(course: _Nodes, stretches: Sequence[Stretch]) -> Plot:
-    seconds, unit = time_unit(stretches[-1].to_seconds)
-    percent = course.band is not None
-    most = max(value for value in course.values if not math.isnan(value))
+def _nodes_series_plot(series: _Nodes, timeline: Sequence[TelemetryInterval]) -> Plot:
+    seconds, unit = time_unit(timeline[-1].to_seconds)
+    percent = series.band is not None
+    most = max(value for value in series.values if not math.isnan(value))
     factor, prefix = (1.0, "") if percent else scale_of(most)
-    # Steps: each stretch has one value, from its begin to its end.
-    edges = [s.from_seconds / seconds for s in stretches] + [stretches[-1].to_seconds / seconds]
-    with drawing(f"telemetry-{course.name}") as canvas:
+    # Steps: each interval has one value.
+    edges = [s.from_seconds / seconds for s in timeline] + [timeline[-1].to_seconds / seconds]
+    with drawing(f"telemetry-{series.name}") as canvas:
         axes = canvas.axes()
-        if course.band is not None:
-            least, high = course.band
-            axes.stairs(high, edges, baseline=least, fill=True, color=GRID, zorder=1)
-        values = [value / factor for value in course.values]
+        if series.band is not None:
+            low, high = series.band
+            axes.stairs(high, edges, baseline=low, fill=True, color=GRID, zorder=1)
+        values = [value / factor for value in series.values]
         axes.stairs(values, edges, baseline=None, color=CURVE, linewidth=1.4, zorder=2)
         axes.set(xlim=(0.0, edges[-1]), xlabel=f"{unit} since the start")
         axes.set(ylim=(0.0, 105.0 if percent else 1.06 * most / factor))
-        axes.set_ylabel(f"{prefix}{course.unit}")
-    return Plot(course.title, course.caption, _describe_nodes(course, percent), canvas.svg)
+        axes.set_ylabel(f"{prefix}{series.unit}")
+    return Plot(series.title, series.caption, _describe_nodes(series, percent), canvas.svg)
 
 
-def _describe_nodes(course: _Nodes, percent: bool) -> str:
-    known = [value for value in course.values if not math.isnan(value)]
+def _describe_nodes(series: _Nodes, percent: bool) -> str:
+    known = [value for value in series.values if not math.isnan(value)]
     mean = math.fsum(known) / len(known)
     figures = [
-        f"{value:.0f}{course.unit}" if percent else si(value, course.unit)
+        f"{value:.0f}{series.unit}" if percent else si(value, series.unit)
         for value in (min(known), mean, max(known))
     ]
     return (
-        f"{course.title} over the time of the run, a line chart: lowest {figures[0]}, "
+        f"{series.title} over the time of the run, a line chart: lowest {figures[0]}, "
         f"{figures[1]} on average, highest {figures[2]}."
     )

@@ -289,13 +289,13 @@ def test_accelerators_wait_for_a_network_each_for_itself() -> None:
         waiting(ranks=1, accelerators=0, seconds=alone),
         ReplicaHistory("r9"),
     ]
-    wanted = NetworkWait(accelerators=5, seconds=70.0, share=70.0 / 300.0)
+    wanted = NetworkWait(accelerators=5, seconds=70.0, fraction=70.0 / 300.0)
     assert network_wait(replicas) == wanted
     assert network_wait(replicas[2:]) is None
 
 
 def test_the_page_says_how_long_accelerators_waited_for_a_network(default_report: Report) -> None:
-    wait = NetworkWait(accelerators=1024, seconds=7200.0, share=0.0625)
+    wait = NetworkWait(accelerators=1024, seconds=7200.0, fraction=0.0625)
     page = html.render(default_report.model_copy(update={"network_wait": wait}), [])
     assert (
         "The 1,024 accelerators waited 2 h 00 min 00 s in total for a network to train, 6.2% "

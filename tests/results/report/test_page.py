@@ -127,9 +127,9 @@ def test_waits_for_storage_are_in_the_report_with_their_times(tmp_path: Path) ->
             worker.write(wait)
     text = write_report(RunView(paths)).read_text("utf-8")
     primary, replica = document_of(paths)["storage"]
-    assert (primary["who"], primary["seconds"], len(primary["waits"])) == ("primary", 33.0, 1)
-    assert (replica["who"], replica["seconds"]) == ("r1", 40.5)
-    assert [(w["began_seconds"], w["seconds"]) for w in replica["waits"]] == [
+    assert (primary["component"], primary["seconds"], len(primary["waits"])) == ("primary", 33.0, 1)
+    assert (replica["component"], replica["seconds"]) == ("r1", 40.5)
+    assert [(w["started_seconds"], w["seconds"]) for w in replica["waits"]] == [
         (60.0, 7.5),
         (100.0, 33.0),
     ]
@@ -185,7 +185,7 @@ def test_a_run_that_is_still_going(tmp_path: Path) -> None:
     document, text, _ = reported(tmp_path, Plan(ended=False))
     parsed = _check_page(text)
     assert document["final"] is False
-    assert {"rule": "duration", "reason": "the run has not ended"} in document["invalid"]
+    assert {"rule": "duration", "reason": "the run has not ended"} in document["violations"]
     words = parsed.words
     assert "Not final." in words
     assert "INVALID so far" in words
@@ -206,7 +206,7 @@ def test_a_torn_journal_and_a_corrupt_line(tmp_path: Path) -> None:
     assert problem.startswith("replicas/r1/0.0/journal.jsonl, line 6: not a record")
     assert document["problems"]["torn"] == ["replicas/r1/0.0/journal.jsonl"]
     assert document["problems"]["set_aside"] == ["replicas/r1/0.0/journal.jsonl.torn-123"]
-    assert "records" in {b["rule"] for b in document["invalid"]}
+    assert "records" in {b["rule"] for b in document["violations"]}
     assert "replicas/r1/0.0/journal.jsonl, line 6" in text
     manifest = ReportManifest.model_validate_json(paths.report_manifest.read_bytes())
     (file,) = [f for f in manifest.files if f.path == "replicas/r1/0.0/journal.jsonl"]

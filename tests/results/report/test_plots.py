@@ -97,7 +97,7 @@ def scaled(values: Iterable[tuple[int, float]]) -> list[ScalingPoint]:
             ops=ops,
             ops_per_node=ops / nodes,
             efficiency=ops / nodes / unit,
-            train_evaluate_share=0.9,
+            train_evaluate_fraction=0.9,
         )
         for nodes, ops in runs
     ]
@@ -194,7 +194,7 @@ def candidate(
     mean: float, deviation: float, reached: float, predicted: float | None
 ) -> CandidateOutcome:
     return CandidateOutcome(
-        at_seconds=1.0, replica="r0", proposal="p", parent="t", grown_by="", mean=mean,
+        elapsed_seconds=1.0, replica="r0", proposal="p", parent="t", morphisms_text="", mean=mean,
         deviation=deviation, acquisition=None, parent_accuracy=None, graphs=None, pending=None,
         repeated=False, seconds=0.1, trials=1, reached=reached, predicted=predicted,
         objective=reached if predicted is None else predicted, state="trained",

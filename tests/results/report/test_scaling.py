@@ -41,7 +41,7 @@ def run_of(nodes: int, ops: float, **changed: object) -> ScalingRun:
         "nodes_requested": nodes,
         "hours": 1.0,
         "score": {"ops": ops, "elapsed_seconds": 3600.0},
-        "time": {"train_evaluate_share": 0.9},
+        "time": {"train_evaluate_fraction": 0.9},
         "config": {"engine": {"name": "tensorflow"}, "seed": 0},
     }
     return ScalingRun.model_validate(values | changed)

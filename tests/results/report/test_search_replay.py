@@ -96,7 +96,7 @@ def test_every_candidate_is_told_with_what_became_of_it(run: RunWriter) -> None:
     assert first.acquisition == pytest.approx(0.62)
     assert (first.parent, first.parent_accuracy, first.graphs, first.pending) == ("t0", 0.5, 3, 1)
     assert (first.reached, first.trials, first.seconds) == (0.61, 1, 0.25)
-    assert first.grown_by == "3×3 convolution behind relu"
+    assert first.morphisms_text == "3×3 convolution behind relu"
     assert (second.reached, second.trials) == (0.8, 2)
     assert by_name["p4"].repeated
     assert by_name["p4"].mean is None
@@ -104,7 +104,7 @@ def test_every_candidate_is_told_with_what_became_of_it(run: RunWriter) -> None:
 
 def test_what_was_expected_is_judged(run: RunWriter) -> None:
     found = replay(run)
-    assert found.judged == 2
+    assert found.compared == 2
     assert found.mean_absolute_error == pytest.approx((0.01 + 0.10) / 2)
     assert found.within_two_deviations == 0.5
     assert found.rank_correlation is None  # Two say nothing.
@@ -141,7 +141,7 @@ def test_what_was_only_predicted_is_not_called_reached(predicted: RunWriter) -> 
 def test_expectations_are_judged_against_what_the_search_was_told(predicted: RunWriter) -> None:
     found = replay(predicted)
     # Expected 60, 70, 75; told 61, 80, 84: in one order. Reached 61, 80, 72 would give 0.5.
-    assert found.judged == 3
+    assert found.compared == 3
     assert found.rank_correlation == pytest.approx(1.0)
     assert found.mean_absolute_error == pytest.approx((0.01 + 0.10 + 0.09) / 3)
     assert found.within_two_deviations == pytest.approx(1 / 3)
@@ -155,7 +155,7 @@ def test_a_candidate_in_training_has_reached_something_and_is_not_judged(run: Ru
     found = replay(run)
     (fifth,) = (c for c in found.candidates if c.proposal == "p5")
     assert (fifth.state, fifth.reached, fifth.objective) == ("training", 0.72, None)
-    assert found.judged == 2
+    assert found.compared == 2
 
 
 def test_a_candidate_whose_trial_the_end_of_the_run_cut_has_not_failed(run: RunWriter) -> None:
@@ -193,7 +193,7 @@ def test_the_table_has_a_line_for_each(run: RunWriter) -> None:
     assert "(known already)" in fourth
     assert "rejected" in fourth
     assert "5 candidates by guided, 2 of them" in lines[-3]
-    assert table(SearchReplay(searchers=(), candidates=(), judged=0, rank_correlation=None,
+    assert table(SearchReplay(searchers=(), candidates=(), compared=0, rank_correlation=None,
                               mean_absolute_error=None, within_two_deviations=None)) == [
         "no candidate was proposed"
     ]  # fmt: skip

@@ -14,7 +14,7 @@ from aiperf_hpc.results.report.document import make_report
 from aiperf_hpc.results.report.html import render
 from aiperf_hpc.results.report.plots.over_time import telemetry_plots
 from aiperf_hpc.results.report.telemetry import (
-    STRETCHES,
+    INTERVALS,
     Absence,
     Spread,
     TelemetryReport,
@@ -40,17 +40,17 @@ def test_each_node_over_the_run(telemetry: TelemetryReport) -> None:
     first, second = telemetry.nodes
     assert (first.host, second.host, first.sampled_seconds) == ("n", "m", 300.0)
     assert (first.cpu_percent, first.accelerator_percent, first.watts) == (25.0, 90.0, 900.0)
-    assert (first.joules, first.most_celsius) == (270_000.0, 65.0)
+    assert (first.joules, first.max_celsius) == (270_000.0, 65.0)
     # 9 and 12 MB by the networks and 3 and 6 MB by the disks, ten times.
     assert (first.network_bytes, first.disk_bytes) == (210e6, 90e6)
 
 
 def test_the_course_is_that_of_all_nodes(telemetry: TelemetryReport) -> None:
-    course = telemetry.course
-    assert len(course) == STRETCHES
-    assert (course[0].from_seconds, course[-1].to_seconds) == (0.0, 300.0)
-    middle = course[STRETCHES // 2]
-    assert middle.cpu_percent == Spread(mean=25.0, least=25.0, most=25.0)
+    timeline = telemetry.timeline
+    assert len(timeline) == INTERVALS
+    assert (timeline[0].from_seconds, timeline[-1].to_seconds) == (0.0, 300.0)
+    middle = timeline[INTERVALS // 2]
+    assert middle.cpu_percent == Spread(mean=25.0, min=25.0, max=25.0)
     assert middle.power_watts == pytest.approx(1800.0)
     assert middle.network_rate == pytest.approx(2 * 700_000.0)
     assert middle.disk_rate == pytest.approx(2 * 300_000.0)
@@ -58,14 +58,14 @@ def test_the_course_is_that_of_all_nodes(telemetry: TelemetryReport) -> None:
 
 def test_what_is_absent_is_stated_once_for_equal_nodes(telemetry: TelemetryReport) -> None:
     assert telemetry.absent == (
-        Absence(what="RAPL", why="energy_uj: Permission denied", hosts=("n", "m")),
+        Absence(name="RAPL", reason="energy_uj: Permission denied", hosts=("n", "m")),
     )
     assert telemetry.overhead == pytest.approx(0.0005)
 
 
 def test_the_share_of_the_peak_is_of_all_ranks_parts(tmp_path: Path) -> None:
     view = viewed(tmp_path)
-    without = telemetry_report(view, START, view.final()).without_peak
+    without = telemetry_report(view, START, view.final()).peak_unavailable_reason
     assert without.startswith("the run has no peaks.json")
     reading = Reading(size="1", amount=1, median=9e9, best=1e10, worst=8e9, repetitions=3)
     peaks = Peaks(
@@ -94,7 +94,7 @@ def test_the_share_of_the_peak_is_of_all_ranks_parts(tmp_path: Path) -> None:
     assert peak is not None
     # Two replicas of one core each, of the four that did 10 GOPS together.
     assert (peak.peak_ops, peak.ranks) == (5e9, 2)
-    assert peak.share == pytest.approx(0.2)
+    assert peak.fraction == pytest.approx(0.2)
 
 
 def test_plots_of_what_was_told(telemetry: TelemetryReport) -> None:
@@ -104,16 +104,16 @@ def test_plots_of_what_was_told(telemetry: TelemetryReport) -> None:
         "Power over the time of the run, a line chart: lowest 1.80 kW, 1.80 kW on average, "
         "highest 1.80 kW."
     )
-    untold = [stretch.model_copy(update={"power_watts": None}) for stretch in telemetry.course]
-    without = telemetry.model_copy(update={"course": tuple(untold)})
+    untold = [interval.model_copy(update={"power_watts": None}) for interval in telemetry.timeline]
+    without = telemetry.model_copy(update={"timeline": tuple(untold)})
     assert "Power" not in {plot.title for plot in telemetry_plots(without)}
     assert telemetry_plots(None) == []
 
 
 def test_what_was_nothing_all_the_time_has_no_plot(telemetry: TelemetryReport) -> None:
     """An axis from 0 to 1 B/s would suggest a scale that nothing had."""
-    idle = [stretch.model_copy(update={"disk_rate": 0.0}) for stretch in telemetry.course]
-    without = telemetry.model_copy(update={"course": tuple(idle)})
+    idle = [interval.model_copy(update={"disk_rate": 0.0}) for interval in telemetry.timeline]
+    without = telemetry.model_copy(update={"timeline": tuple(idle)})
     assert "Disks" not in {plot.title for plot in telemetry_plots(without)}
 
 

@@ -63,7 +63,7 @@ def test_a_step_of_several_ranks_is_split_as_recorded(tmp_path: Path) -> None:
     assert step["seconds"]["compute"] == pytest.approx(0.2)
     assert step["seconds"]["reduce"] == pytest.approx(0.025)
     assert step["seconds"]["wait"] == 0.0
-    assert step["shares"]["compute"] == pytest.approx(8 / 9)
+    assert step["fractions"]["compute"] == pytest.approx(8 / 9)
     assert "A training step on 4 ranks over mpi: the mean of 40 steps" in text
     assert '<td class="number">200.00</td>' in text
 
@@ -205,8 +205,8 @@ def test_every_second_is_accounted_for(tmp_path: Path) -> None:
         phases = split["phases"]
         assert list(phases) == [*TimePhase, "unrecorded"]
         assert sum(p["seconds"] for p in phases.values()) == pytest.approx(split["elapsed_seconds"])
-        assert sum(p["share"] for p in phases.values()) == pytest.approx(1.0)
-        assert split["train_evaluate_share"] == pytest.approx(
+        assert sum(p["fraction"] for p in phases.values()) == pytest.approx(1.0)
+        assert split["train_evaluate_fraction"] == pytest.approx(
             (phases["train"]["seconds"] + phases["evaluate"]["seconds"]) / split["elapsed_seconds"]
         )
     assert document["time"]["elapsed_seconds"] == pytest.approx(3 * elapsed)
@@ -218,14 +218,14 @@ def test_a_node_that_never_came_up_has_unrecorded_time(tmp_path: Path) -> None:
     write_manifest(paths, Plan(replicas=2))
     report = make_report(refreshed(paths))
     assert report.time.elapsed_seconds == pytest.approx(2 * report.score.elapsed_seconds)
-    assert report.time.phases["unrecorded"].share > 0.5
+    assert report.time.phases["unrecorded"].fraction > 0.5
 
 
 def test_more_time_recorded_than_elapsed_is_said_and_shares_stay_shares() -> None:
     split = split_time({TimePhase.TRAIN: 90.0, TimePhase.EVALUATE: 30.0}, 100.0)
     assert split.elapsed_seconds == 120.0
     assert split.phases["unrecorded"].seconds == 0.0
-    assert split.train_evaluate_share == 1.0
+    assert split.train_evaluate_fraction == 1.0
 
 
 def test_samples_after_the_end_have_no_credit_and_are_a_problem(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_the_document_says_what_the_run_was(
     for said in ("A training step on", "waited", "Waiting for storage"):
         assert said not in page
     manifest = RunView(default_run).manifest
-    assert document["schema_version"] == 2
+    assert document["schema_version"] == 3
     assert document["run_id"] == manifest.run_id
     assert document["final"] is True
     assert document["end_reason"] == TIME_OVER
@@ -275,7 +275,7 @@ def test_the_document_says_what_the_run_was(
     assert document["config"] == manifest.config.model_dump(mode="json")
     assert document["datasets"] == [DATASET.model_dump(mode="json")]
     assert document["valid"] is False
-    assert {b["rule"] for b in document["invalid"]} == {
+    assert {b["rule"] for b in document["violations"]} == {
         "duration",
         "dataset",
         "initial network",

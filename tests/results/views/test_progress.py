@@ -352,8 +352,8 @@ def test_a_primary_that_waits_for_storage_says_so_meanwhile_and_records_it_after
     assert (who, wait.why) == ("primary", why)
     assert wait.seconds >= storage.FIRST_PAUSE * 0.9
     (said,) = view.status().storage
-    assert (said.who, said.seconds, said.times) == ("primary", wait.seconds, 1)
-    assert 0.0 <= (said.last_began_seconds or -1.0) < view.status().elapsed_seconds
+    assert (said.component, said.seconds, said.count) == ("primary", wait.seconds, 1)
+    assert 0.0 <= (said.last_started_seconds or -1.0) < view.status().elapsed_seconds
 
 
 def test_ctrl_c_is_answered_while_the_primary_waits_for_storage(tmp_path: Path) -> None:
@@ -396,10 +396,10 @@ def test_a_replica_that_waits_for_storage_is_shown_while_it_does_and_afterwards(
         assert "r0: waiting for storage  " in output.getvalue()
         assert view.status().storage == (
             StorageStatus(
-                who="r0",
+                component="r0",
                 seconds=20.0,
-                times=1,
-                last_began_seconds=None,
+                count=1,
+                last_started_seconds=None,
                 last_reason=why,
                 waiting=True,
             ),
@@ -413,7 +413,7 @@ def test_a_replica_that_waits_for_storage_is_shown_while_it_does_and_afterwards(
     assert output.getvalue().count(f"  r0 waited 33.0 s for storage: {why}\n") == 1
     assert "waiting" not in output.getvalue()
     (said,) = view.status().storage
-    assert (said.seconds, said.last_began_seconds, said.waiting) == (33.0, 300.0, False)
+    assert (said.seconds, said.last_started_seconds, said.waiting) == (33.0, 300.0, False)
 
 
 def test_a_run_that_stops_names_who_goes_on(tmp_path: Path) -> None:

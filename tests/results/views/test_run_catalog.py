@@ -70,7 +70,7 @@ def test_an_ended_run_is_its_reports_summary_and_no_journal_is_read(
     expected = RunSummary.of(refreshed(RunPaths(runs / "ended")))
     assert expected.score.ops == pytest.approx(refreshed(RunPaths(runs / "ended")).final().ops)
     assert not expected.valid
-    assert "dataset" in expected.broken
+    assert "dataset" in expected.violated_rules
     monkeypatch.setattr(RunView, "refresh", lambda self: pytest.fail(f"{self.paths.root} is read"))
     assert read_runs(runs / "ended").runs == (expected,)
 

@@ -144,7 +144,7 @@ def test_candidates_in_stock_are_queued(tmp_path: Path) -> None:
         grown = worker.propose(graph, first, np.random.default_rng(0))
         status = refreshed(run.paths).status(run.now)
         assert status.trials_by_state == {"queued": 1, "compiling": 1}
-        assert status.replicas[0].stock == 1
+        assert status.replicas[0].queue_length == 1
         worker.begin(grown, RoundPhase.WARMUP, 2)
     status = refreshed(run.paths).status(run.now)
     assert status.trials_by_state == {"queued": 0, "compiling": 2}

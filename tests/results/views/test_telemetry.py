@@ -105,14 +105,14 @@ def status_of(run: RunWriter, *, briefly: bool = True) -> TelemetryStatus:
 def test_a_node_as_it_was_last_sampled(tmp_path: Path) -> None:
     status = status_of(write_telemetry(tmp_path), briefly=False)
     node = status.nodes[0]
-    assert (node.host, node.at_seconds, node.seconds) == ("n", 300.0, 30.0)
+    assert (node.host, node.elapsed_seconds, node.seconds) == ("n", 300.0, 30.0)
     assert (node.cpu_percent, node.processes_cpu_percent, node.watts) == (25.0, 200.0, 1100.0)
     assert (node.disk_written_rate, node.network_sent_rate) == (200_000.0, 400_000.0)
     assert (node.accelerator_count, node.accelerator_percent) == (2, 90.0)
     assert [each.name for each in node.accelerators] == ["NVIDIA 0", "NVIDIA 1"]
     assert (node.accelerators[1].watts, node.accelerators[1].mhz) == (500.0, 1980.0)
     assert status.overhead == pytest.approx(0.0005)
-    assert status.why_none == ""
+    assert status.unavailable_reason == ""
 
 
 def test_a_line_for_each_node_and_one_for_the_energy(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_the_course_of_a_node(tmp_path: Path) -> None:
     point = series.points[0]
     assert (point.from_seconds, point.accelerator_watts, point.celsius) == (210.0, 900.0, 65.0)
     assert point.fabric_sent_rate is None
-    assert point.utilisation_percent == (80.0, 100.0)
+    assert point.utilization_percent == (80.0, 100.0)
 
 
 def test_what_nodes_do_not_tell(tmp_path: Path) -> None:
@@ -152,5 +152,5 @@ def test_why_there_is_none(tmp_path: Path, seconds: float, launcher: str, why: s
     run = RunWriter(tmp_path)
     run.primary(0.0, run_started())
     status = telemetry_status(run.history(), manifest(seconds, launcher), START, 0.0)
-    assert (status.why_none, status.overhead, status.nodes) == (why, None, ())
+    assert (status.unavailable_reason, status.overhead, status.nodes) == (why, None, ())
     assert list(telemetry_lines(status)) == []

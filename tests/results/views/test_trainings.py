@@ -184,8 +184,8 @@ def test_models_that_are_trained_at_once_are_counted_by_the_minute(tmp_path: Pat
         ],
         nodes=2,
     )
-    assert (found.scaling, found.at_once, found.ended, found.reached) == ("weak", 2, 3, 3)
-    assert found.begun == 4
+    assert (found.scaling, found.concurrent, found.completed, found.reached) == ("weak", 2, 3, 3)
+    assert found.started == 4
     assert found.median_seconds == 121
     assert found.models_per_minute == pytest.approx(3 / 4)
     how, what = model_lines(found, "accuracy")
@@ -217,7 +217,12 @@ def test_one_model_on_all_nodes_is_strong_scaling(tmp_path: Path) -> None:
         "replica.ranks_per_node=2",
         nodes=4,
     )
-    assert (found.scaling, found.at_once, found.nodes_each, found.ranks_each) == ("strong", 1, 4, 8)
+    assert (found.scaling, found.concurrent, found.nodes_per_model, found.ranks_per_model) == (
+        "strong",
+        1,
+        4,
+        8,
+    )
     assert model_lines(found, "accuracy")[0] == (
         "strong scaling: one model at a time, each on 4 nodes, 8 ranks"
     )
@@ -232,7 +237,7 @@ def test_a_training_that_was_interrupted_and_gone_on_with_is_one(tmp_path: Path)
             Training("r0", 300, [0.55, 0.75], resumes="t1", first_epoch=2, seed=7),
         ],
     )
-    assert (found.begun, found.ended, found.reached) == (1, 1, 1)
+    assert (found.started, found.completed, found.reached) == (1, 1, 1)
     assert found.median_seconds == 300 + 2 * EPOCH + 1 - 10
     assert found.models_per_minute == pytest.approx(60 / (300 + 2 * EPOCH + 1 - 11))
 
@@ -241,7 +246,7 @@ def test_a_training_whose_rank_was_lost_has_no_end(tmp_path: Path) -> None:
     """Nothing was kept of it, so that its replica began anew."""
     lost = Training("r0", 10, [0.5, 0.6], state=None, lost=True)
     found = status(tmp_path, [lost, Training("r0", 300, [0.8])])
-    assert (found.begun, found.ended, found.reached) == (2, 1, 1)
+    assert (found.started, found.completed, found.reached) == (2, 1, 1)
     assert model_lines(found, "accuracy")[1].startswith("1 of 1 reached 70.00%")
 
 
@@ -253,7 +258,7 @@ def test_what_has_not_reached_the_target_counts_for_no_rate(tmp_path: Path) -> N
             Training("r0", 100, [], TrialState.FAILED, "EngineError"),
         ],
     )
-    assert (found.begun, found.ended, found.reached) == (2, 1, 0)
+    assert (found.started, found.completed, found.reached) == (2, 1, 0)
     assert found.models_per_minute is None
     assert found.median_seconds is None
     assert model_lines(found, "accuracy")[1] == "0 of 1 reached 70.00%; 1 more without an end"
@@ -261,7 +266,7 @@ def test_what_has_not_reached_the_target_counts_for_no_rate(tmp_path: Path) -> N
 
 def test_without_a_target_a_model_is_trained_when_it_has_ended(tmp_path: Path) -> None:
     found = status(tmp_path, [Training("r0", 10, [0.5])], "training.target=null")
-    assert (found.target, found.reached, found.ended) == (None, 0, 1)
+    assert (found.target, found.reached, found.completed) == (None, 0, 1)
     assert found.models_per_minute == pytest.approx(1.0)
     assert model_lines(found, "accuracy")[1] == "1 trained; 1 models a minute"
 

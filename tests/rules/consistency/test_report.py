@@ -38,7 +38,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "one twice": (lambda r: r["trials"].append(r["trials"][0]), "* trials of the same name"),
     "none": (lambda r: r.pop("trials"), "* no trial r0-t1"),
     "no table": (lambda r: r.update(trials=7), "* no trial r0-t1"),
-    "time": (lambda r: r["time"].update(train_evaluate_share=0.99), "* another 'time' *"),
+    "time": (lambda r: r["time"].update(train_evaluate_fraction=0.99), "* another 'time' *"),
     "its time": (
         lambda r: r["replicas"][1]["time"]["phases"]["train"].update(seconds=1.0), "r1: * 'time'"
     ),
@@ -147,9 +147,9 @@ def test_a_trial_that_began_after_the_end_may_be_missing_in_the_report(tmp_path:
 
 
 def test_another_version_may_word_the_reasons_of_violated_rules_otherwise(run: RunPaths) -> None:
-    restate_report(reported(run), lambda r: r["invalid"][0].update(reason="in other words"))
+    restate_report(reported(run), lambda r: r["violations"][0].update(reason="in other words"))
     assert not check_rule("report", run).passed
     other_maker(run)
     assert failures_by_rule(run) == {}
-    restate_report(run, lambda r: r["invalid"].pop(0))
-    assert "another 'invalid'" in failures_by_rule(run)["report"][0]
+    restate_report(run, lambda r: r["violations"].pop(0))
+    assert "another 'violations'" in failures_by_rule(run)["report"][0]

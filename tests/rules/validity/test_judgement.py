@@ -125,7 +125,7 @@ def test_a_run_that_keeps_every_rule_is_closed(tmp_path: Path, rewrite: Rewrite)
     judgement = judged(tmp_path, rewrite)
     assert list(map(str, judgement.violations)) == []
     assert judgement.division is Division.CLOSED
-    assert (judgement.declared, judgement.not_closed) == ((), ())
+    assert (judgement.declared, judgement.closed_violations) == ((), ())
     assert len({each.rule for each in judgement.results}) == len(judgement.results)
 
 
@@ -195,7 +195,7 @@ def test_what_breaks_a_rule_of_the_closed_division_alone_is_open(
 ) -> None:
     judgement = judged(tmp_path, rewrite)
     assert (judgement.division, judgement.violations) == (Division.OPEN, [])
-    assert str(judgement.not_closed[0]) == reason
+    assert str(judgement.closed_violations[0]) == reason
 
 
 def test_a_replica_that_executed_nothing_needs_no_peak(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_what_the_manifest_says_is_judged_too(tmp_path: Path) -> None:
     assert broken(now=START) == ["end: 1970-01-12T14:46:40Z is in the future"]
     assert broken(nodes=4) == ["replicas: 2 of 4 replicas"]
     assert judge(RunEvidence(run.history, MANIFEST.model_copy(update={"nodes": 4}),
-                             run.final, LATER)).not_closed[0].rule == "nodes"  # fmt: skip
+                             run.final, LATER)).closed_violations[0].rule == "nodes"  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,9 @@ def test_a_node_may_be_a_share_of_a_host_with_an_accelerator_of_its_own(
         return machine.model_copy(update={"host": "n"})
 
     found = judge(official_evidence(tmp_path, on_one_host))
-    assert [str(each) for each in found.not_closed if each.rule == "nodes"] == [said] * bool(said)
+    assert [str(each) for each in found.closed_violations if each.rule == "nodes"] == [said] * bool(
+        said
+    )
     kept = [each.found for each in found.results if each.rule == "nodes"]
     assert kept == ["1 hosts in 2 shares"] * (not said)
 
