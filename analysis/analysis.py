@@ -51,7 +51,7 @@ class EntryMetrics(Value):
     """The metrics of one entry."""
 
     entry: str
-    measures: dict[str, Aggregate]
+    metrics: dict[str, Aggregate]
     missing: dict[str, str]
     """Reason why each of the other metrics is missing."""
     valid: bool = True
@@ -64,7 +64,7 @@ class Analysis(Value):
     """The result of an analysis of all sources."""
 
     entries: tuple[Entry, ...]
-    measures: tuple[EntryMetrics, ...]
+    metrics: tuple[EntryMetrics, ...]
     """Metrics of each entry, in the order of the entries."""
     sections: dict[str, SerializeAsAny[Value]]
     missing: dict[str, str]
@@ -109,7 +109,7 @@ def analyze(logs: ReadResult, options: Options) -> Analysis:
     )
     return Analysis(
         entries=entries,
-        measures=tuple(map(metrics_of, entries)),
+        metrics=tuple(map(metrics_of, entries)),
         sections=dict(sections),
         missing=missing,
         unreadable=logs.unreadable,
@@ -137,7 +137,7 @@ def document(analysis: Analysis) -> Iterator[str]:
     """Yield the parts of an analysis as JSON, without the training curves."""
     lists = {
         "entries": map(_entry_document, analysis.entries),
-        "measures": (of.model_dump(mode="json") for of in analysis.measures),
+        "metrics": (of.model_dump(mode="json") for of in analysis.metrics),
     }
     yield from json_parts(lists | analysis.model_dump(mode="json", exclude=set(lists)))
 
@@ -152,7 +152,7 @@ def _entry_document(entry: Entry) -> dict[str, Any]:
 def metrics_of(entry: Entry) -> EntryMetrics:
     """Compute every metric of an entry's trainings and aggregate it over the scored trainings."""
     scored = scored_runs(entry)
-    measures: dict[str, Aggregate] = {}
+    metrics: dict[str, Aggregate] = {}
     missing: dict[str, str] = {}
     for metric in METRICS:
         pairs = [measured(partial(metric.compute, log)) for log in entry.logs]
@@ -161,13 +161,13 @@ def metrics_of(entry: Entry) -> EntryMetrics:
         if metric.name in SCORES and not scored.valid:
             missing[metric.name] = scored.problems[0]
         elif runs:
-            measures[metric.name] = _aggregate(values, runs)
+            metrics[metric.name] = _aggregate(values, runs)
         else:
             reasons = (reason for _, reason in pairs if reason)
             missing[metric.name] = next(reasons, "none of its trainings counts")
     problems = (*scored.problems, *rule_problems(entry))
     return EntryMetrics(
-        entry=entry.name, measures=measures, missing=missing, valid=scored.valid, problems=problems
+        entry=entry.name, metrics=metrics, missing=missing, valid=scored.valid, problems=problems
     )
 
 
@@ -177,7 +177,7 @@ def _aggregate(values: Sequence[float | None], runs: tuple[int, ...]) -> Aggrega
         mean=statistics.fmean(known),
         deviation=statistics.stdev(known) if len(known) > 1 else None,
         values=tuple(values),
-        kept=runs,
+        scored=runs,
     )
 
 

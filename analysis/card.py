@@ -56,14 +56,14 @@ class Card(Value):
     """Replicas, hosts and accelerators of the largest run."""
     framework: tuple[str, ...]
     runs: tuple[str, ...]
-    invalid: tuple[str, ...]
+    violations: tuple[str, ...]
     """Reasons why runs are not official AIPerf results, one line per reason."""
     benchmarks: tuple[BenchmarkFigures, ...]
 
     @property
     def unofficial(self) -> str:
         """Text that lists the rules violated by its runs; empty if there are none."""
-        rules = dict.fromkeys(reason.partition(": ")[0] for reason in self.invalid)
+        rules = dict.fromkeys(reason.partition(": ")[0] for reason in self.violations)
         return f"{counted(len(rules), 'rule')} violated ({', '.join(rules)})" if rules else ""
 
 
@@ -112,7 +112,7 @@ def make_card(analysis: Analysis) -> Card:
         resources=largest.system.resources,
         framework=tuple(dict.fromkeys(e.system.framework for e in entries if e.system.framework)),
         runs=tuple(entry.name for entry in entries),
-        invalid=tuple(dict.fromkeys(_invalid(entries))),
+        violations=tuple(dict.fromkeys(_violations(entries))),
         benchmarks=tuple(
             BenchmarkFigures(benchmark=name, figures=tuple(figures(source)))
             for name, figures in BENCHMARKS.items()
@@ -130,10 +130,10 @@ def _workloads(entries: Sequence[Entry]) -> Iterator[_Runs]:
         yield _Runs(workload, frozenset(e.name for e in entries if e.benchmark == workload))
 
 
-def _invalid(entries: Iterable[Entry]) -> Iterator[str]:
+def _violations(entries: Iterable[Entry]) -> Iterator[str]:
     for entry in entries:
         for log in entry.logs:
-            yield from (str(reason) for reason in log.settings.get("invalid", ()))
+            yield from (str(reason) for reason in log.settings.get("violations", ()))
 
 
 def _aiperf(source: _Source) -> Iterator[Figure]:
@@ -192,8 +192,8 @@ def _best_of(source: _Source, name: str, best: Callable[..., str]) -> Iterator[F
     runs = frozenset[str]().union(*(each.names for each in source.workloads))
     of_runs = any_of(e.system.device for e in source.analysis.entries if e.name in runs)
     (metric,) = (each.counted_by(of_runs) for each in METRICS if each.name == name)
-    measured = [of for of in source.analysis.measures if of.entry in runs]
-    known = {of.entry: of.measures[name].mean for of in measured if name in of.measures}
+    measured = [of for of in source.analysis.metrics if of.entry in runs]
+    known = {of.entry: of.metrics[name].mean for of in measured if name in of.metrics}
     missing = next((of.missing[name] for of in measured if name in of.missing), "")
     text: Callable[[float], str] = percent if name == "error" else partial(_with_unit, metric)
     yield from _best(source.workloads, metric.title, known, best, text, missing)
@@ -295,7 +295,7 @@ def _time_to_quality(found: ValidFlopsTable, runs: _Runs) -> Iterator[_Candidate
 def _variation(found: Repeatability, runs: _Runs) -> Iterator[_Candidate]:
     for of in found.repetitions:
         for each in of.variations if of.benchmark == runs.workload else ():
-            if each.measure in ("ops", "time_to_solution"):
+            if each.metric in ("ops", "time_to_solution"):
                 detail = f"{each.title} over {len(each.values)} runs of {of.name}"
                 yield _Candidate(0.0, percent(each.variation), detail)
 
@@ -304,7 +304,7 @@ def _share(found: Communication, runs: _Runs) -> Iterator[_Candidate]:
     for each in found.breakdowns:
         if each.entry in runs.names:
             detail = f"{each.entry}, {each.ranks} ranks, {each.collective}"
-            yield _Candidate(each.ranks, percent(each.share, 1), detail)
+            yield _Candidate(each.ranks, percent(each.fraction, 1), detail)
 
 
 def _ratio(found: Communication, runs: _Runs) -> Iterator[_Candidate]:
@@ -351,7 +351,7 @@ def lines(card: Card, columns: int = WIDTH) -> Iterator[str]:
         yield ""
         yield benchmark.benchmark
         yield from tables_as_lines([_table(benchmark)], columns)
-    if card.invalid:
+    if card.violations:
         yield ""
         where = "`aiperf report RUN` lists the reasons"
         official = f"Not an official AIPerf result: {card.unofficial}; {where}"

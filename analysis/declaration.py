@@ -55,17 +55,17 @@ class Layer(Value):
     """Changes to one layer, if any."""
 
     changed: bool
-    what: str | None = Field(None, min_length=1)
+    description: str | None = Field(None, min_length=1)
     """Description of the change; required for a changed layer, absent otherwise."""
     parts: tuple[str, ...] = ()
     """Changed parts of the layer, if the level permits only some."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Layer:
-        if self.changed and self.what is None:
-            raise ValueError("describe the change in `what`")
-        if not self.changed and (self.what or self.parts):
-            raise ValueError("it is not changed, yet `what` or `parts` describe a change")
+        if self.changed and self.description is None:
+            raise ValueError("describe the change in `description`")
+        if not self.changed and (self.description or self.parts):
+            raise ValueError("it is not changed, yet `description` or `parts` describe a change")
         return self
 
 

@@ -62,7 +62,7 @@ class Aggregate(Value):
     """Sample standard deviation over the scored trainings; None for fewer than two."""
     values: tuple[float | None, ...]
     """Value of each training, in the order of the trainings; None if it was not measured."""
-    kept: tuple[int, ...]
+    scored: tuple[int, ...]
     """Indices in ``values`` of the scored trainings."""
 
 

@@ -21,7 +21,7 @@ def entry_table(entry: Entry, of: EntryMetrics) -> Table:
     """Return the table of one entry: its metrics, missing metrics and problems."""
     measures = _counted_by(entry.system.device)
     rows = tuple(
-        _row(metric, of.measures[metric.name]) for metric in measures if metric.name in of.measures
+        _row(metric, of.metrics[metric.name]) for metric in measures if metric.name in of.metrics
     )
     return Table(
         ("", "", ""),
@@ -33,7 +33,7 @@ def entry_table(entry: Entry, of: EntryMetrics) -> Table:
 
 
 def _row(metric: Metric, aggregate: Aggregate) -> tuple[str, str, str]:
-    scored, of = len(aggregate.kept), len(aggregate.values)
+    scored, of = len(aggregate.scored), len(aggregate.values)
     fewer = f"{scored} of {of}" if scored < of else ""
     return metric.title, _figure(metric, aggregate) + metric.suffix, fewer
 
@@ -81,7 +81,7 @@ def entries_table(analysis: Analysis) -> Table:
         "entry", "benchmark", "round", "trainings", "that count", "replicas", "hosts",
         "accelerators", "model", "framework", "staging", "notes",
     )  # fmt: skip
-    pairs = list(zip(analysis.entries, analysis.measures, strict=True))
+    pairs = list(zip(analysis.entries, analysis.metrics, strict=True))
     rows = [_entry_row(entry, of) for entry, of in pairs]
     shown = [place for place in range(len(columns)) if any(row[place] for row in rows)]
     return Table(
@@ -113,26 +113,26 @@ def _entry_row(entry: Entry, of: EntryMetrics) -> tuple[str, ...]:
 def metrics_table(analysis: Analysis) -> Table:
     """Return all metrics that any entry has, one row per entry."""
     measures = _counted_by(any_of(entry.system.device for entry in analysis.entries))
-    shown = [m for m in measures if any(m.name in of.measures for of in analysis.measures)]
+    shown = [m for m in measures if any(m.name in of.metrics for of in analysis.metrics)]
     columns = (
         "entry", *(f"{m.title}, {m.unit}" if m.unit and not m.si else m.title for m in shown)
     )  # fmt: skip
-    rows = tuple((of.entry, *(_cell(of, metric) for metric in shown)) for of in analysis.measures)
-    return Table(columns, rows, missing=tuple(_missing_of_all(analysis.measures, measures)))
+    rows = tuple((of.entry, *(_cell(of, metric) for metric in shown)) for of in analysis.metrics)
+    return Table(columns, rows, missing=tuple(_missing_of_all(analysis.metrics, measures)))
 
 
 def _cell(of: EntryMetrics, metric: Metric) -> str:
     """Return a figure, with its number of trainings if that is smaller than for other figures."""
-    aggregate = of.measures.get(metric.name)
+    aggregate = of.metrics.get(metric.name)
     if aggregate is None:
         return NONE
-    fewer = len(aggregate.kept) < _counting(of)
-    return _figure(metric, aggregate) + f" (of {len(aggregate.kept)})" * fewer
+    fewer = len(aggregate.scored) < _counting(of)
+    return _figure(metric, aggregate) + f" (of {len(aggregate.scored)})" * fewer
 
 
 def _counting(of: EntryMetrics) -> int:
     """Return the number of scored trainings."""
-    return max((len(aggregate.kept) for aggregate in of.measures.values()), default=0)
+    return max((len(aggregate.scored) for aggregate in of.metrics.values()), default=0)
 
 
 def _missing_of_all(entries: Sequence[EntryMetrics], measures: Sequence[Metric]) -> Iterator[str]:
@@ -151,7 +151,7 @@ MAX_NOTES = 20
 
 def lines(analysis: Analysis, columns: int = WIDTH) -> Iterator[str]:
     """Yield the lines of an analysis: its entries with their metrics, then each section."""
-    for entry, measures in zip(analysis.entries, analysis.measures, strict=True):
+    for entry, measures in zip(analysis.entries, analysis.metrics, strict=True):
         yield from _entry(entry, measures, columns)
         yield ""
     for section in SECTIONS if analysis.entries else ():

@@ -203,9 +203,9 @@ class TrainingLog(Value):
     """Factor on the entry's time if it converged faster than the reference."""
     operations: int | None = None
     """Counted operations of all executed samples, if they are in the run's records."""
-    predicted: StoredPredictions | None = None
+    predictions: StoredPredictions | None = None
     """Predictions of the training's network or, for a search, of the best stored network."""
-    course: SearchTimeline | None = None
+    timeline: SearchTimeline | None = None
     """Work over time of a run with architecture search."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Other values in the log by their keys: hyperparameters, seed, precision."""

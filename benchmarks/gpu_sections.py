@@ -408,7 +408,7 @@ def profile(sizes: Sizes, lacks: Lacks) -> Iterator[Row]:
             recording = record(partial(seconds_of, step, sizes, warm=0), Path(folder))
         network.close()
         shares = {
-            each.category.value: each.share
+            each.category.value: each.fraction
             for each in by_category(recording.kernels, recording.total_seconds)
         }
         yield {

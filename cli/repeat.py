@@ -60,7 +60,7 @@ class Outcome(Value):
     """Folder of the run."""
     seed: int
     exit_status: int
-    stopped: str
+    stopped_by: str
     """Source of an early stop; empty if there was none."""
     error: str
     """Error message of the command; empty if there was none."""
@@ -69,7 +69,7 @@ class Outcome(Value):
 class Outcomes(Value):
     """Outcomes of all started runs."""
 
-    wanted: int
+    requested: int
     same_seed: bool
     runs: tuple[Outcome, ...]
 
@@ -203,19 +203,19 @@ class Series:
             run=paths.root.name,
             seed=config.seed,
             exit_status=status,
-            stopped=_stopped(paths),
+            stopped_by=_stopped(paths),
             error=message,
         )
         self.outcomes.append(outcome)
         done = Outcomes(
-            wanted=len(self.configs),
+            requested=len(self.configs),
             same_seed=self.same_seed,
             runs=tuple(self.outcomes),
         )
         write_whole(self.folder / "repeat.json", f"{done.model_dump_json(indent=1)}\n")
 
     def _check_stopped(self, number: int) -> None:
-        stopped = self.outcomes[-1].stopped
+        stopped = self.outcomes[-1].stopped_by
         if stopped and number < len(self.configs):
             raise AIPerfError(
                 f"run {number} of {len(self.configs)} was stopped ({stopped}); no other is started"

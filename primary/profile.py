@@ -216,9 +216,9 @@ def table(profile: Profile) -> Iterator[str]:
     yield ""
     yield f"{'category':<24}{'ms/step':>10}{'share':>9}"
     for each in profile.categories:
-        yield f"{each.category:<24}{_per_step(profile, each.seconds)}{percent(each.share, 1):>9}"
-    if all(c.category is not KernelCategory.UNCATEGORISED for c in profile.categories):
-        yield f"{KernelCategory.UNCATEGORISED:<24}{_per_step(profile, 0.0)}{percent(0.0, 1):>9}"
+        yield f"{each.category:<24}{_per_step(profile, each.seconds)}{percent(each.fraction, 1):>9}"
+    if all(c.category is not KernelCategory.UNCATEGORIZED for c in profile.categories):
+        yield f"{KernelCategory.UNCATEGORIZED:<24}{_per_step(profile, 0.0)}{percent(0.0, 1):>9}"
     yield f"{'total of the profiler':<24}{_per_step(profile, profile.total_seconds)}"
     yield ""
     what = "operator" if profile.timed == "operators" else "kernel"

@@ -30,7 +30,7 @@ class Accepted(Answer):
     """URL of the run's status."""
 
 
-class NodesWanted(Answer):
+class ScaleRequest(Answer):
     """New number of nodes of a running benchmark."""
 
     nodes: int = Field(ge=1, le=MOST_NODES, examples=[8])
@@ -100,7 +100,7 @@ def control_routes(runs: Runs, primaries: Primaries | RunQueue) -> APIRouter:
         return await _changed(runs, run, primaries.stop)
 
     @router.post("/runs/{run}/scale", status_code=202)
-    async def scale(run: Run, wanted: NodesWanted) -> Accepted:
+    async def scale(run: Run, wanted: ScaleRequest) -> Accepted:
         """Change the number of nodes of a running benchmark, like `aiperf scale`."""
         return await _changed(runs, run, lambda paths: primaries.scale(paths, wanted.nodes))
 

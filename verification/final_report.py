@@ -8,10 +8,10 @@ from typing import cast
 
 from aiperf_hpc.results.report import provenance, signing
 from aiperf_hpc.results.report.document import Report, make_report
-from aiperf_hpc.results.report.earlier_versions import in_this_version
 from aiperf_hpc.results.report.files import report_document
 from aiperf_hpc.results.report.scaling import Scaling
 from aiperf_hpc.results.report.writer import report_files
+from aiperf_hpc.results.views.earlier_versions import in_this_version
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.consistency.evidence import Change, FinalReport, Json
 

@@ -65,7 +65,7 @@ class RunVerdict:
             "consistent": self.consistent,
             "official": self.official,
             "division": self.division,
-            "unofficial": self._reasons(),
+            "unofficial_reasons": self._reasons(),
             "ended": self.ended,
             "signature": self.signature,
         }

@@ -56,7 +56,7 @@ def run_seconds(log: TrainingLog) -> float:
 
 def time_to_solution(log: TrainingLog) -> float:
     """Return the minutes of a training until its target. [MLPerf HPC, equation 1]"""
-    if log.course is not None:
+    if log.timeline is not None:
         raise NotMeasuredError("a run that searches ends by its time: see the time to accuracy")
     seconds = run_seconds(log)
     if not reached_target(log):

@@ -34,7 +34,7 @@ MOST_CURVES = 12
 
 def time_breakdown(analysis: Analysis) -> Iterator[Plot]:
     """Yield a bar chart of the time to solution by its parts, for entries that have them."""
-    bars = [bar for each in analysis.measures if (bar := _time_bar(each)) is not None]
+    bars = [bar for each in analysis.metrics if (bar := _time_bar(each)) is not None]
     if bars:
         yield time_breakdown_plot(bars)
 
@@ -44,11 +44,11 @@ def _time_bar(of: EntryMetrics) -> TimeBar | None:
 
     Staging outside the run is not part of the time to solution.
     """
-    known = of.measures
+    known = of.metrics
     if "compute" not in known or "extra" not in known:
         return None
     compute, evaluation = known["compute"], known.get("evaluation")
-    separate = evaluation.mean if evaluation and evaluation.kept == compute.kept else None
+    separate = evaluation.mean if evaluation and evaluation.scored == compute.scored else None
     return TimeBar(
         of.entry,
         staging=_staging_inside(known.get("staging"), known.get("staging_outside")),
@@ -62,17 +62,17 @@ def _staging_inside(staging: Aggregate | None, outside: Aggregate | None) -> flo
     """Return the mean minutes of staging in the run; all staging if no training has any outside."""
     if staging is None:
         return None
-    without = 0.0 if outside is None else outside.mean * len(outside.kept) / len(staging.kept)
+    without = 0.0 if outside is None else outside.mean * len(outside.scored) / len(staging.scored)
     return staging.mean - without
 
 
 def ops_over_time(analysis: Analysis) -> Iterator[Plot]:
     """Yield the score over time of AIPerf runs, up to a maximum number of runs."""
     curves = [
-        OpsCurve(entry.name, *_cumulative(log.course))
+        OpsCurve(entry.name, *_cumulative(log.timeline))
         for entry in analysis.entries
         for log in entry.logs
-        if log.course is not None and any(log.course.operations)
+        if log.timeline is not None and any(log.timeline.operations)
     ]
     if not curves:
         return

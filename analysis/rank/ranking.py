@@ -30,7 +30,7 @@ NOBODY = "nobody"
 UNSIGNED = Violation(rule="signature", reason="nobody signed it; `aiperf sign` does")
 
 
-class LeftOut(Value):
+class ExcludedRun(Value):
     """An unranked run and the reasons."""
 
     name: str
@@ -44,7 +44,7 @@ class Ranking(Value):
     """Verified official runs: the closed division, then the open division, highest score first."""
     invalid: tuple[RunDetails, ...]
     """Verified unofficial runs in the same order."""
-    left_out: tuple[LeftOut, ...]
+    excluded: tuple[ExcludedRun, ...]
     """Runs whose score is not final or not verified, and copies of other runs."""
     foreign: tuple[str, ...]
     """Names of folders that are not runs."""
@@ -101,7 +101,7 @@ def rank_runs(
     """
     found, foreign = find_runs(folder)
     entries: dict[str, RunDetails] = {}
-    left_out: list[LeftOut] = []
+    excluded: list[ExcludedRun] = []
     for name, paths in sorted(found.items()):
         announce(name)
         try:
@@ -110,12 +110,12 @@ def rank_runs(
                 raise _NotRankedError(f"it is the run of {same.name} again")
             entries[entry.run_id] = entry
         except _NotRankedError as why:
-            left_out.append(LeftOut(name=name, reasons=why.args))
+            excluded.append(ExcludedRun(name=name, reasons=why.args))
     ordered = sorted(entries.values(), key=lambda entry: (-entry.score.ops, entry.run_id))
     return Ranking(
         valid=tuple(e for each in Division for e in ordered if e.division is each),
         invalid=tuple(entry for entry in ordered if entry.division is None),
-        left_out=tuple(left_out),
+        excluded=tuple(excluded),
         foreign=foreign,
     )
 

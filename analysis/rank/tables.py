@@ -22,7 +22,7 @@ def tables_of(ranking: Ranking) -> list[Table]:
     """Return the tables of ranked runs, unofficial runs and unranked runs."""
     ranked = [_ranked(division, entries) for division, entries in ranking.divisions.items()]
     none = Table(_columns("rank"), title=RANKED, notes=("No run.",))
-    return [*(ranked or [none]), *_invalid(ranking.invalid), *_left_out(ranking)]
+    return [*(ranked or [none]), *_invalid(ranking.invalid), *_excluded(ranking)]
 
 
 def _ranked(division: Division, entries: Sequence[RunDetails]) -> Table:
@@ -61,8 +61,8 @@ def _rules(entry: RunDetails) -> str:
     return ", ".join(dict.fromkeys(each.rule for each in entry.violations))
 
 
-def _left_out(ranking: Ranking) -> Iterable[Table]:
-    rows = tuple((each.name, "; ".join(each.reasons)) for each in ranking.left_out)
+def _excluded(ranking: Ranking) -> Iterable[Table]:
+    rows = tuple((each.name, "; ".join(each.reasons)) for each in ranking.excluded)
     if rows:
         yield Table(("run", "reason"), rows, title="Not verified: without a score", words=(1,))
 

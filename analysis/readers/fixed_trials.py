@@ -58,7 +58,7 @@ def _training(
             "accelerators": config.replica.ranks,
             "operations": _operations(last, executed),
             "settings": {**base.settings, **settings},
-            "predicted": predicted,
+            "predictions": predicted,
             "problems": (*_problems(chain), *([unread] if unread else [])),
         }
     )

@@ -179,7 +179,7 @@ def _settings(view: RunView) -> dict[str, Any]:
         "versions": dict(manifest.versions),
         "commit": manifest.commit,
         "config": manifest.config.model_dump(mode="json"),
-        "invalid": [f"{broken.rule}: {broken.reason}" for broken in view.violations()],
+        "violations": list(map(str, view.violations())),
     }
 
 
@@ -194,7 +194,7 @@ def _searched(view: RunView) -> tuple[tuple[TrainingLog, ...], list[str]]:
         peaks = tuple(each for path in around for each in read_peaks(path, precision))
     except RunDirectoryError as error:
         problems.append(str(error))
-    log = _search(view, peaks).model_copy(update={"predicted": best})
+    log = _search(view, peaks).model_copy(update={"predictions": best})
     return (log,), problems
 
 
@@ -219,7 +219,7 @@ def _search(view: RunView, peaks: tuple[Rates, ...]) -> TrainingLog:
             "nodes": manifest.nodes,
             "accelerators": manifest.replicas * manifest.config.replica.ranks,
             "operations": view.final().operations,
-            "course": _course(view, peaks),
+            "timeline": _timeline(view, peaks),
         }
     )
 
@@ -241,7 +241,7 @@ def _rise(view: RunView) -> Iterator[Evaluation]:
         yield Evaluation(epoch=None, started=None, ended=last, quality=best.quality)
 
 
-def _course(view: RunView, peaks: tuple[Rates, ...]) -> SearchTimeline:
+def _timeline(view: RunView, peaks: tuple[Rates, ...]) -> SearchTimeline:
     manifest, elapsed = view.manifest, view.final().elapsed
     window = max(manifest.config.journal.progress_seconds, elapsed / MOST_WINDOWS)
     points = view.score_points(window / 3600.0)

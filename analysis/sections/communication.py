@@ -81,7 +81,7 @@ class Breakdown(Value):
     communication: float
     parts: dict[CommunicationPart, float | None]
     """Parts of communication; None for a part that is not recorded."""
-    share: float
+    fraction: float
     """Fraction of communication in the step."""
     ratio: float | None
     """Computation over communication; None without communication."""
@@ -241,7 +241,7 @@ def breakdown(run: RunSteps) -> Breakdown:
             part: sum(run.parts.get(of, 0.0) for of in recorded) / run.steps if recorded else None
             for part, recorded in PARTS.items()
         },
-        share=spent / (compute + spent),
+        fraction=spent / (compute + spent),
         ratio=compute / spent if spent > 0.0 else None,
     )
 
@@ -313,11 +313,20 @@ def tables(found: Communication) -> Iterator[Table]:
 
 
 def _breakdowns(breakdowns: Sequence[Breakdown]) -> Table:
-    columns = ("run", "collective", "ranks", "step", "compute", "communication", "share", "ratio")
+    columns = (
+        "run",
+        "collective",
+        "ranks",
+        "step",
+        "compute",
+        "communication",
+        "fraction",
+        "ratio",
+    )
     rows = tuple(
         (
             b.entry, b.collective, f"{b.ranks:,}", _milliseconds(b.step), _milliseconds(b.compute),
-            _milliseconds(b.communication), percent(b.share, 1),
+            _milliseconds(b.communication), percent(b.fraction, 1),
             optional("{:.3g}".format, b.ratio),
             *(optional(_milliseconds, b.parts[part]) for part in CommunicationPart),
         )

@@ -32,7 +32,7 @@ class Factor(Value):
     name: str
     deviation: float
     """Standard deviation of its logarithm over the runs, about its coefficient of variation."""
-    share: float
+    fraction: float
     """Fraction of the variance of ln(OPS). Fractions add up to one; one that compensates others is
     negative."""
 
@@ -40,7 +40,7 @@ class Factor(Value):
 class Noise(Value):
     """Causes of the variance of the runs' operations per second."""
 
-    machine_by: str
+    machine_rate_source: str
     """Source of the machine's rate."""
     factors: tuple[Factor, ...]
 
@@ -51,7 +51,7 @@ class RunLength(Value):
     precision: float
     within_seconds: float | None
     """Length from the variation of the rate within the runs."""
-    no_within: str
+    within_unavailable_reason: str
     """Reason why ``within_seconds`` is unknown; empty if it is known."""
     steady: bool
     """Whether the runs were long enough for an estimate instead of a lower bound."""
@@ -74,37 +74,37 @@ def noise_of(logs: Sequence[TrainingLog]) -> Noise:
         count = "one run only" if logs else "there is no whole run"
         raise NotMeasuredError(f"{count}: nothing to compare")
     scores = [operations_per_second(log) for log in logs]
-    courses = [_course(log) for log in logs]
-    machine, machine_by = _machine_rates(courses)
+    timelines = [_timeline(log) for log in logs]
+    machine, source = _machine_rates(timelines)
     work = [log.operations or 0 for log in logs]
-    if not all(course.busy_seconds > 0.0 for course in courses) or not all(work):
+    if not all(timeline.busy_seconds > 0.0 for timeline in timelines) or not all(work):
         raise NotMeasuredError("a run executed nothing")
-    rates = [each / course.busy_seconds for each, course in zip(work, courses, strict=True)]
+    rates = [each / timeline.busy_seconds for each, timeline in zip(work, timelines, strict=True)]
     factors = {
         "machine": machine,
         "architectures and batches": [r / m for r, m in zip(rates, machine, strict=True)],
         "fraction of time at work": [s / r for s, r in zip(scores, rates, strict=True)],
     }
-    shares = log_shares(scores, list(factors.values()))
+    fractions = log_shares(scores, list(factors.values()))
     return Noise(
-        machine_by=machine_by,
+        machine_rate_source=source,
         factors=tuple(
-            Factor(name=name, deviation=statistics.stdev(map(math.log, values)), share=share)
-            for (name, values), share in zip(factors.items(), shares, strict=True)
+            Factor(name=name, deviation=statistics.stdev(map(math.log, values)), fraction=fraction)
+            for (name, values), fraction in zip(factors.items(), fractions, strict=True)
         ),
     )
 
 
-def _course(log: TrainingLog) -> SearchTimeline:
-    if log.course is None:
+def _timeline(log: TrainingLog) -> SearchTimeline:
+    if log.timeline is None:
         raise NotMeasuredError(f"{log.source} does not state what it executed when")
-    return log.course
+    return log.timeline
 
 
-def _machine_rates(courses: Sequence[SearchTimeline]) -> tuple[list[float], str]:
+def _machine_rates(timelines: Sequence[SearchTimeline]) -> tuple[list[float], str]:
     """Return each run's rate at the same work and its source, preferring peaks to trainings."""
     for source, rates in ((PEAKS, _peak_rates), (INITIAL, _training_rates)):
-        known = [rates(course) for course in courses]
+        known = [rates(timeline) for timeline in timelines]
         if kinds := sorted(set(known[0]).intersection(*known[1:])):
             return [statistics.geometric_mean(run[kind] for kind in kinds) for run in known], source
     raise NotMeasuredError(
@@ -113,24 +113,24 @@ def _machine_rates(courses: Sequence[SearchTimeline]) -> tuple[list[float], str]
     )
 
 
-def _peak_rates(course: SearchTimeline) -> dict[str, float]:
+def _peak_rates(timeline: SearchTimeline) -> dict[str, float]:
     """Return the mean of each rate, before and after the run, of the device that trained.
 
     A host's processors may be busy with other work while its accelerators are idle, so the rates of
     the two are unrelated.
     """
-    other = _CPU if course.on_accelerators else _ACCELERATOR
-    kinds = {kind for peak in course.peaks for kind in peak.rates if not other.search(kind)}
+    other = _CPU if timeline.on_accelerators else _ACCELERATOR
+    kinds = {kind for peak in timeline.peaks for kind in peak.rates if not other.search(kind)}
     return {
-        kind: statistics.fmean(p.rates[kind] for p in course.peaks if kind in p.rates)
+        kind: statistics.fmean(p.rates[kind] for p in timeline.peaks if kind in p.rates)
         for kind in kinds
     }
 
 
-def _training_rates(course: SearchTimeline) -> dict[str, float]:
+def _training_rates(timeline: SearchTimeline) -> dict[str, float]:
     return {
         f"{each.network} {each.batch_size}": each.samples / each.seconds
-        for each in course.throughputs
+        for each in timeline.throughputs
         if each.samples
     }
 
@@ -146,9 +146,9 @@ def run_length(logs: Sequence[TrainingLog], precision: float) -> RunLength:
     Raises:
         NotMeasuredError: neither is known.
     """
-    courses = [_course(log) for log in logs]
-    rates = [_windows(course) for course in courses]
-    steps = [course.window_seconds for course in courses]
+    timelines = [_timeline(log) for log in logs]
+    rates = [_windows(timeline) for timeline in timelines]
+    steps = [timeline.window_seconds for timeline in timelines]
     lengths, why = measured(
         lambda: [length_for(r, s, precision) for r, s in zip(rates, steps, strict=True)]
     )
@@ -162,16 +162,16 @@ def run_length(logs: Sequence[TrainingLog], precision: float) -> RunLength:
     return RunLength(
         precision=precision,
         within_seconds=within,
-        no_within=why,
+        within_unavailable_reason=why,
         steady=steady,
         between_seconds=between,
     )
 
 
-def _windows(course: SearchTimeline) -> list[float]:
+def _windows(timeline: SearchTimeline) -> list[float]:
     """Return the rate in each window from the first operations on."""
-    first = next((n for n, done in enumerate(course.operations) if done), 0)
-    return [done / course.window_seconds for done in course.operations[first:]]
+    first = next((n for n, done in enumerate(timeline.operations) if done), 0)
+    return [done / timeline.window_seconds for done in timeline.operations[first:]]
 
 
 def _between(logs: Sequence[TrainingLog], precision: float) -> float | None:

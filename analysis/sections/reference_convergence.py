@@ -48,7 +48,7 @@ class Comparison(Value):
     """Mean of the reference at that batch size."""
     interpolated: bool
     """Whether the reference is interpolated between two batch sizes."""
-    least: float
+    min_mean: float
     """Smallest mean that the checker permits."""
     verdict: Verdict
     factor: float
@@ -202,7 +202,7 @@ def compare(benchmark: str, batch_size: float, converged: Iterable[float]) -> Co
         mean=mean,
         reference=reference.mean,
         interpolated=reference.interpolated,
-        least=least,
+        min_mean=least,
         verdict=verdict,
         factor=max(1.0, reference.mean / mean),
     )
@@ -275,7 +275,7 @@ def tables(found: ReferenceConvergence) -> Iterator[Table]:
     rows = tuple(
         (
             row.entry, f"{row.batch_size:,}", number(row.mean), number(row.reference),
-            number(row.least), f"{row.factor:.4f}", _submitted(row), str(row.verdict),
+            number(row.min_mean), f"{row.factor:.4f}", _submitted(row), str(row.verdict),
         )
         for row in found.rows
     )  # fmt: skip

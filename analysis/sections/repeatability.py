@@ -50,7 +50,7 @@ Decision = Literal["PASS", "FAIL", "too few runs"]
 class Variation(Value):
     """Variation of one metric over repeated runs."""
 
-    measure: str
+    metric: str
     title: str
     unit: str
     values: tuple[float, ...]
@@ -60,9 +60,9 @@ class Variation(Value):
     """Coefficient of variation: standard deviation over mean."""
     interval: ConfidenceInterval | None
     """Bootstrap confidence interval of the coefficient of variation."""
-    no_interval: str
+    interval_unavailable_reason: str
     """Reason why there is no interval; empty if there is one."""
-    few: bool
+    too_few_runs: bool
     """Whether there are so few runs that the interval is too narrow."""
     runs_needed: int | None
     """Number of runs for the requested precision of the mean; None if more than a million."""
@@ -73,14 +73,14 @@ class TargetReached(Value):
 
     reached: int
     runs: int
-    share: float
+    fraction: float
     interval: ConfidenceInterval
 
 
 class Verdict(Value):
     """Verdict on the repeatability of an AIPerf score."""
 
-    measure: str
+    metric: str
     limit: float
     variation: float
     interval: ConfidenceInterval
@@ -96,7 +96,7 @@ class Repetition(Value):
     name: str
     benchmark: str
     runs: tuple[str, ...]
-    left_out: tuple[str, ...]
+    excluded: tuple[str, ...]
     notes: tuple[str, ...]
     variations: tuple[Variation, ...]
     missing: dict[str, str]
@@ -104,12 +104,12 @@ class Repetition(Value):
     target: TargetReached | None
     verdicts: tuple[Verdict, ...]
     noise: Noise | None
-    no_noise: str
+    noise_unavailable_reason: str
     length: RunLength | None
-    no_length: str
+    length_unavailable_reason: str
     similarity: Similarity | None
     """Similarity of predictions; None if fewer than two runs stored them."""
-    no_similarity: str
+    similarity_unavailable_reason: str
 
 
 class Repeatability(Value):
@@ -155,27 +155,27 @@ def _repetition(of: Repeated, metrics: Sequence[Metric], options: Options) -> Re
     noise: tuple[Noise | None, str] = (None, "")
     length: tuple[RunLength | None, str] = (None, "")
     if of.searches:
-        scores = (each for each in variations if each.measure in {score.name for score in SCORES})
-        verdicts = [verdict_on(each.measure, each.variation, len(each.values)) for each in scores]
+        scores = (each for each in variations if each.metric in {score.name for score in SCORES})
+        verdicts = [verdict_on(each.metric, each.variation, len(each.values)) for each in scores]
         noise = measured(lambda: noise_of(of.logs))
         length = measured(lambda: run_length(of.logs, options.precision))
-    similarity, no_similarity = measured(lambda: similarity_of(of.logs))
+    similarity, why = measured(lambda: similarity_of(of.logs))
     return Repetition(
         name=of.name,
         benchmark=of.entries[0].benchmark,
         runs=tuple(log.source for log in of.logs),
-        left_out=tuple(f"{source}: {why}" for source, why in of.left_out.items()),
+        excluded=tuple(f"{source}: {why}" for source, why in of.excluded.items()),
         notes=tuple(differences(of.entries)),
         variations=tuple(variations),
         missing=missing,
         target=_target(of.logs, sum(entry.lost for entry in of.entries)),
         verdicts=tuple(verdicts),
         noise=noise[0],
-        no_noise=noise[1],
+        noise_unavailable_reason=noise[1],
         length=length[0],
-        no_length=length[1],
+        length_unavailable_reason=length[1],
         similarity=similarity,
-        no_similarity=no_similarity,
+        similarity_unavailable_reason=why,
     )
 
 
@@ -189,7 +189,7 @@ def _variation(metric: Metric, logs: Sequence[TrainingLog], precision: float) ->
     interval, why = measured(lambda: bootstrap_limits(values, CONFIDENCE))
     runs_needed, _ = measured(lambda: runs_for(variation, precision, CONFIDENCE))
     return Variation(
-        measure=metric.name,
+        metric=metric.name,
         title=metric.title,
         unit=metric.unit,
         values=values,
@@ -197,8 +197,8 @@ def _variation(metric: Metric, logs: Sequence[TrainingLog], precision: float) ->
         deviation=variation * mean,
         variation=variation,
         interval=interval,
-        no_interval=why,
-        few=len(values) < FEW,
+        interval_unavailable_reason=why,
+        too_few_runs=len(values) < FEW,
         runs_needed=runs_needed,
     )
 
@@ -215,12 +215,12 @@ def _target(logs: Sequence[TrainingLog], lost: int) -> TargetReached | None:
     return TargetReached(
         reached=reached,
         runs=runs,
-        share=reached / runs,
+        fraction=reached / runs,
         interval=share_limits(reached, runs, CONFIDENCE),
     )
 
 
-def verdict_on(measure: str, variation: float, runs: int) -> Verdict:
+def verdict_on(metric: str, variation: float, runs: int) -> Verdict:
     """Return whether a number of runs with a coefficient of variation are repeatable.
 
     They are (or are not) if the coefficient is below (above) the limit with 95 % confidence.
@@ -229,7 +229,7 @@ def verdict_on(measure: str, variation: float, runs: int) -> Verdict:
     more = range(runs + 1, MOST_RUNS_TO_DECIDE + 1) if verdict == "too few runs" else ()
     enough = (n for n in more if _decision(variation, n)[0] != "too few runs")
     return Verdict(
-        measure=measure,
+        metric=metric,
         limit=LIMIT,
         variation=variation,
         interval=interval,
@@ -266,9 +266,9 @@ def _variations(of: Repetition, precision: float) -> Table:
     runs = f"{len(of.runs)} run{'s' * (len(of.runs) != 1)}"
     title = f"{of.name}: {runs} of {of.benchmark}"
     missing = {
-        "similarity of predictions": of.no_similarity,
-        "noise of machine and search": of.no_noise,
-        "length of a run": of.no_length,
+        "similarity of predictions": of.similarity_unavailable_reason,
+        "noise of machine and search": of.noise_unavailable_reason,
+        "length of a run": of.length_unavailable_reason,
     }
     table = Table(
         columns, tuple(map(_cells, of.variations)), title, tuple(_notes(of)), 
@@ -299,23 +299,25 @@ def _limits(of: ConfidenceInterval) -> str:
 
 def _notes(of: Repetition) -> Iterator[str]:
     yield from of.notes
-    yield from (f"left out: {left}" for left in of.left_out)
+    yield from (f"left out: {left}" for left in of.excluded)
     methods = dict.fromkeys(v.interval.method for v in of.variations if v.interval)
     yield from (f"intervals: {method}" for method in methods)
-    if any(v.few and v.interval for v in of.variations):
+    if any(v.too_few_runs and v.interval for v in of.variations):
         yield f"of fewer than {FEW} runs, bootstrapped intervals are too narrow"
-    yield from reasons({v.title: v.no_interval for v in of.variations if v.no_interval})
+    yield from reasons(
+        {v.title: why for v in of.variations if (why := v.interval_unavailable_reason)}
+    )
     if of.target is not None:
         reached, share = of.target, of.target.interval
         yield (
-            f"target reached: {reached.reached} of {reached.runs}, {percent(reached.share, 1)} "
+            f"target reached: {reached.reached} of {reached.runs}, {percent(reached.fraction, 1)} "
             f"[{_limits(share)}, {share.method}]"
         )
     if of.similarity is not None:
         alike = of.similarity
         yield (
-            f"Jaccard similarity of predictions: {alike.mean:.4f} ({alike.least:.4f} to "
-            f"{alike.most:.4f}), {alike.pairs} pairs of {len(alike.runs)} networks"
+            f"Jaccard similarity of predictions: {alike.mean:.4f} ({alike.min:.4f} to "
+            f"{alike.max:.4f}), {alike.pairs} pairs of {len(alike.runs)} networks"
         )
     yield from _length(of.length)
 
@@ -328,7 +330,7 @@ def _length(of: RunLength | None) -> Iterator[str]:
         least = "" if of.steady else " at least"
         yield f"{needed}{least} {duration(of.within_seconds)} by how the rate varied within runs"
     else:
-        yield f"{needed}: not known from within runs: {of.no_within}"
+        yield f"{needed}: not known from within runs: {of.within_unavailable_reason}"
     if of.between_seconds is not None:
         yield f"{needed} {duration(of.between_seconds)} by how much the runs differ"
 
@@ -339,7 +341,7 @@ def _verdicts_table(of: Repetition) -> Table:
     )  # fmt: skip
     rows = tuple(
         (
-            v.measure, v.verdict, percent(v.variation), _limits(v.interval), percent(v.limit, 1),
+            v.metric, v.verdict, percent(v.variation), _limits(v.interval), percent(v.limit, 1),
             optional("{:,}".format, v.runs_to_decide),
         )
         for v in of.verdicts
@@ -352,6 +354,7 @@ def _verdicts_table(of: Repetition) -> Table:
 
 
 def _noise_table(name: str, noise: Noise) -> Table:
-    rows = tuple((f.name, percent(f.share, 1), percent(f.deviation)) for f in noise.factors)
-    title = f"{name}: what the variance of ln(OPS) is due to, the machine by {noise.machine_by}"
+    rows = tuple((f.name, percent(f.fraction, 1), percent(f.deviation)) for f in noise.factors)
+    cause = "what the variance of ln(OPS) is due to, the machine by"
+    title = f"{name}: {cause} {noise.machine_rate_source}"
     return Table(("factor", "share", "deviation alone"), rows, title, words=(0,))

@@ -29,7 +29,7 @@ class Repeated(NamedTuple):
     """Logs of the scored trainings."""
     searches: bool
     """Whether each training is a complete AIPerf search run."""
-    left_out: dict[str, str]
+    excluded: dict[str, str]
     """Reason why each of the other trainings is not scored, by source."""
 
     @property
@@ -49,10 +49,10 @@ def repetitions(entries: Sequence[Entry]) -> Iterator[Repeated]:
         alike.setdefault(_condition(entry), []).append(entry)
     for found in alike.values():
         logs = [log for entry in found for log in entry.logs]
-        searches = any(log.course is not None for log in logs)
-        left_out = {log.source: why for log in logs if searches and (why := _unfinished(log))}
-        counting = tuple(log for log in logs if log.source not in left_out)
-        yield Repeated(tuple(found), counting, searches, left_out)
+        searches = any(log.timeline is not None for log in logs)
+        excluded = {log.source: why for log in logs if searches and (why := _unfinished(log))}
+        counting = tuple(log for log in logs if log.source not in excluded)
+        yield Repeated(tuple(found), counting, searches, excluded)
 
 
 def _condition(entry: Entry) -> str:
@@ -101,8 +101,8 @@ class Similarity(Value):
     """Trials with stored predictions, by run."""
     pairs: int
     mean: float
-    least: float
-    most: float
+    min: float
+    max: float
 
 
 def similarity_of(logs: Sequence[TrainingLog]) -> Similarity | None:
@@ -111,7 +111,7 @@ def similarity_of(logs: Sequence[TrainingLog]) -> Similarity | None:
     Raises:
         NotMeasuredError: the runs predict different numbers of samples.
     """
-    predicting = [(log, log.predicted) for log in logs if log.predicted is not None][:MOST_RUNS]
+    predicting = [(log, log.predictions) for log in logs if log.predictions is not None][:MOST_RUNS]
     if len(predicting) < 2:
         return None
     if len({predicted.samples for _, predicted in predicting}) > 1:
@@ -122,6 +122,6 @@ def similarity_of(logs: Sequence[TrainingLog]) -> Similarity | None:
         runs=tuple(f"{log.source}: {predicted.trial}" for log, predicted in predicting),
         pairs=len(found),
         mean=statistics.fmean(found),
-        least=min(found),
-        most=max(found),
+        min=min(found),
+        max=max(found),
     )

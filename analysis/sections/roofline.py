@@ -37,7 +37,7 @@ BRIEF = 8
 class Ceilings(Value):
     """Measured peaks of one worker's part of its machine."""
 
-    share: float
+    fraction: float
     """Fraction of the machine's rates: its cores of the measured ones, or a whole accelerator."""
     compute: dict[str, float]
     """Operations per second by precision: the best of products and convolutions."""
@@ -81,7 +81,7 @@ class Architecture(Value):
     """Counted operations of these samples, of all workers."""
     achieved: float
     """Operations per second during training."""
-    of_peak: float | None
+    peak_fraction: float | None
     separate: Attained
     """Result with separate layers: every tensor is written, and read again for each use."""
     fused: Attained
@@ -98,7 +98,7 @@ class Architecture(Value):
         return ((self.network_intensity if kind == NETWORK else self.io_intensity),) * 2
 
 
-class Characterisation(Value):
+class Characterization(Value):
     """Bytes per second of one worker: a row of MLPerf HPC's characterization of its benchmarks."""
 
     memory: float
@@ -109,7 +109,7 @@ class Characterisation(Value):
     io: float | None
     """Samples of training and validation, over the time of training, evaluation and waiting for
     data."""
-    io_of: str | None
+    io_source: str | None
     """Kind of sample bytes: ``files``, or ``tensors`` as used in training."""
 
 
@@ -129,7 +129,7 @@ class RunRoofline(Value):
     """Architectures, most operations first."""
     omitted: int
     """Number of other architectures."""
-    worker: Characterisation
+    worker: Characterization
     notes: tuple[str, ...]
     """Notes on missing data and limitations."""
 
@@ -198,7 +198,7 @@ def _roofline(entry: Entry, given: _PeaksFile | None) -> RunRoofline:
         ceilings=ceilings,
         architectures=tuple(architecture for architecture, _ in found),
         omitted=len(groups) - len(found),
-        worker=_characterisation(work, [moved for _, moved in found]),
+        worker=_characterization(work, [moved for _, moved in found]),
         notes=tuple(dict.fromkeys(notes)),
     )
 
@@ -263,7 +263,7 @@ def _ceilings(work: RunWork, peaks: Peaks, notes: list[str]) -> Ceilings:
     if memory is None:
         notes.append("the peaks have no bandwidth of this run's kind of device")
     return Ceilings(
-        share=share,
+        fraction=share,
         compute=compute,
         memory=memory,
         network=_network(work, peaks, notes),
@@ -358,7 +358,7 @@ def _architecture(
         parameters=graph.parameter_count,
         operations=operations,
         achieved=achieved,
-        of_peak=None if peak is None else achieved / peak,
+        peak_fraction=None if peak is None else achieved / peak,
         separate=separate,
         fused=fused,
         network_intensity=others[NETWORK],
@@ -387,7 +387,7 @@ def _attained(
     )
 
 
-def _characterisation(work: RunWork, moved: Sequence[_Traffic]) -> Characterisation:
+def _characterization(work: RunWork, moved: Sequence[_Traffic]) -> Characterization:
     seconds = sum(one.seconds for one in moved)
     io = None
     if work.sample is not None:
@@ -395,12 +395,12 @@ def _characterisation(work: RunWork, moved: Sequence[_Traffic]) -> Characterisat
         samples = sum(t.train_samples + t.validation_samples for t in work.trials) / work.ranks
         reading = sum(trial.seconds.get(phase, 0.0) for trial in work.trials for phase in phases)
         io = samples * work.sample.bytes / reading
-    return Characterisation(
+    return Characterization(
         memory=sum(one.separate for one in moved) / seconds,
         memory_fused=sum(one.fused for one in moved) / seconds,
         network=sum(one.reduced for one in moved) / seconds if work.ranks > 1 else None,
         io=io,
-        io_of=None if work.sample is None else work.sample.of,
+        io_source=None if work.sample is None else work.sample.of,
     )
 
 
@@ -439,8 +439,8 @@ def _cells(one: Architecture) -> tuple[str, ...]:
         bounds = _range(str(low.bound), str(high.bound))
     intensities = _range(f"{low.intensity:.3g}", f"{high.intensity:.3g}")
     return (
-        one.graph[:8], one.precision, si(one.achieved, "OPS"), percent(one.of_peak, 1), intensities,
-        roofs, shares, bounds,
+        one.graph[:8], one.precision, si(one.achieved, "OPS"),
+        percent(one.peak_fraction, 1), intensities, roofs, shares, bounds,
     )  # fmt: skip
 
 
@@ -465,7 +465,7 @@ def _characterisations(runs: Sequence[RunRoofline]) -> Table:
                     run.worker.memory, run.worker.memory_fused, run.worker.network, run.worker.io
                 )
             ),
-            run.worker.io_of or "",
+            run.worker.io_source or "",
         )
         for run in runs
     )  # fmt: skip

@@ -148,7 +148,7 @@ class ScalingStudies(Value):
     """All benchmarks with entries at several scales."""
 
     studies: tuple[ScalingStudy, ...]
-    left_out: dict[str, str]
+    excluded: dict[str, str]
     """Reason why each of the other entries is in no study."""
 
 
@@ -180,7 +180,7 @@ def scaling_studies(entries: Sequence[Entry], options: Options) -> ScalingStudie
     Raises:
         NotMeasuredError: no benchmark has entries at two scales.
     """
-    found, left_out = measured_each(entries, lambda entry: (_entry_scale(entry), _subject(entry)))
+    found, excluded = measured_each(entries, lambda entry: (_entry_scale(entry), _subject(entry)))
     groups: dict[str, list[_EntryScale]] = defaultdict(list)
     for sample, subject in found:
         groups[subject].append(sample)
@@ -191,11 +191,11 @@ def scaling_studies(entries: Sequence[Entry], options: Options) -> ScalingStudie
         else:
             size = counted(samples[0].accelerators, samples[0].entry.system.device)
             reason = f"no other scale of {subject} than {size}"
-            left_out |= {sample.entry.name: reason for sample in samples}
+            excluded |= {sample.entry.name: reason for sample in samples}
     if not studies:
         needed = "scaling needs entries of one benchmark with different numbers of accelerators"
-        raise NotMeasuredError("; ".join((f"{needed} or ranks", *reasons(left_out))))
-    return ScalingStudies(studies=tuple(studies), left_out=left_out)
+        raise NotMeasuredError("; ".join((f"{needed} or ranks", *reasons(excluded))))
+    return ScalingStudies(studies=tuple(studies), excluded=excluded)
 
 
 def _several_scales(samples: Sequence[_EntryScale]) -> bool:

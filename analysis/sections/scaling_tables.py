@@ -30,8 +30,8 @@ def tables(found: ScalingStudies) -> Iterator[Table]:
         yield _throughput(study)
         yield _convergence(study)
         yield from (_predictions(study, work) for work in study.equal_work)
-    left_out = (f"in no study: {note}" for note in reasons(found.left_out))
-    yield Table(notes=tuple(left_out))
+    excluded = (f"in no study: {note}" for note in reasons(found.excluded))
+    yield Table(notes=tuple(excluded))
 
 
 def _throughput(study: ScalingStudy) -> Table:

@@ -67,7 +67,7 @@ class AtThreshold(Value):
     standings: tuple[Standing, ...]
     changes: tuple[RankingChange, ...]
     """Changes from the previous threshold, for entries that reached both."""
-    turned_pairs: int
+    reversed_pairs: int
     """Pairs of entries whose order by time differs from the previous threshold."""
 
 
@@ -163,7 +163,7 @@ def _at(contest: Contest, threshold: float, before: AtThreshold | None) -> AtThr
             *(RankingChange(by="time", ahead=a, behind=b) for a, b in turned),
             *(RankingChange(by="cost", ahead=a, behind=b) for a, b in cheaper),
         ),
-        turned_pairs=pairs,
+        reversed_pairs=pairs,
     )
 
 
@@ -270,5 +270,5 @@ def _changed(row: AtThreshold) -> Iterator[str]:
     for change in row.changes:
         what = "faster" if change.by == "time" else "cheaper"
         yield f"at {row.threshold:g}: {change.ahead} is now {what} than {change.behind}"
-    if row.turned_pairs > 1:
-        yield f"at {row.threshold:g}: {row.turned_pairs} pairs turned round by time"
+    if row.reversed_pairs > 1:
+        yield f"at {row.threshold:g}: {row.reversed_pairs} pairs turned round by time"

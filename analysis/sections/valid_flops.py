@@ -391,4 +391,4 @@ def _declaration(declaration: Declaration, group: Sequence[Declared]) -> Table:
 def _layer(number: int, name: str, layer: Layer) -> tuple[str, str, str]:
     parts = f" ({', '.join(layer.parts)})" if layer.parts else ""
     declared = f"changed{parts}" if layer.changed else "as the benchmark has it"
-    return f"{number} {name.replace('_', ' ')}", declared, layer.what or ""
+    return f"{number} {name.replace('_', ' ')}", declared, layer.description or ""

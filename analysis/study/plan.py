@@ -20,7 +20,7 @@ MOST_BYTES = 1_000_000
 MOST_FACTORS = 50
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 
-MeasureName = Literal["ops", "throughput", "time_to_quality"]
+MetricName = Literal["ops", "throughput", "time_to_quality"]
 Settings = dict[str, Any]
 
 
@@ -38,7 +38,7 @@ class Study(Value):
     hours: float = Field(gt=0.0, le=8760.0)
     """Length of each run in hours."""
     launcher: RequestedLauncher = "auto"
-    measure: MeasureName = "ops"
+    metric: MetricName = "ops"
     quality: float | None = None
     """Target of ``time_to_quality``, in the workload's quality metric."""
     repeats: int = Field(1, ge=1, le=100)
@@ -58,7 +58,7 @@ class Study(Value):
     @property
     def higher_is_better(self) -> bool:
         """Whether the measure is a rate, not a time."""
-        return self.measure != "time_to_quality"
+        return self.metric != "time_to_quality"
 
 
 class Variation(NamedTuple):
@@ -87,8 +87,8 @@ def read_study(path: Path) -> Study:
         study = yaml_model(path, Study, MOST_BYTES)
     except UsageError as error:
         raise ConfigError(f"cannot read the study {path}: {error}") from None
-    if (study.measure == "time_to_quality") != (study.quality is not None):
-        raise ConfigError(f"{path}: 'quality' goes with 'measure: time_to_quality', and it alone")
+    if (study.metric == "time_to_quality") != (study.quality is not None):
+        raise ConfigError(f"{path}: 'quality' goes with 'metric: time_to_quality', and it alone")
     sibling = path.parent / study.config
     if sibling.is_file():
         study = study.model_copy(update={"config": str(sibling.resolve())})

@@ -65,10 +65,10 @@ def measured(view: RunView, study: Study) -> float:
     Raises:
         NotMeasuredError: the run has executed no operations, or never reached the quality.
     """
-    if study.measure == "time_to_quality":
+    if study.metric == "time_to_quality":
         return _time_to_quality(view, study)
     final = view.final()
-    if study.measure == "ops":
+    if study.metric == "ops":
         value = final.ops
     else:
         value = sum(e.train_samples for e in view.history.executions) / final.elapsed
@@ -146,9 +146,9 @@ def lines(result: StudyResult) -> Iterator[str]:
 
 
 def _named(study: Study) -> str:
-    if study.measure == "time_to_quality":
+    if study.metric == "time_to_quality":
         return f"time to quality {study.quality:g}"
-    return {"ops": "OPS", "throughput": "training samples a second"}[study.measure]
+    return {"ops": "OPS", "throughput": "training samples a second"}[study.metric]
 
 
 def _values(system: SystemResult, study: Study) -> str:
@@ -160,9 +160,9 @@ def _values(system: SystemResult, study: Study) -> str:
 
 
 def _formatted(value: float, study: Study) -> str:
-    if study.measure == "time_to_quality":
+    if study.metric == "time_to_quality":
         return duration(value)
-    return si(value, {"ops": "OPS", "throughput": "samples/s"}[study.measure])
+    return si(value, {"ops": "OPS", "throughput": "samples/s"}[study.metric])
 
 
 def _times(ratio: Ratio | None) -> str:

@@ -120,7 +120,7 @@ def kernel_times(launches: Iterable[Launch], rules: Rules) -> tuple[KernelTime, 
 def _category(kernel: str, operator: str, rules: Rules) -> KernelCategory:
     """Return the category of a kernel; views and autograd nodes launch no kernel themselves."""
     found = categorize(operator, rules)
-    if kernel != operator and found in (KernelCategory.FRAMEWORK, KernelCategory.UNCATEGORISED):
+    if kernel != operator and found in (KernelCategory.FRAMEWORK, KernelCategory.UNCATEGORIZED):
         return categorize(kernel, DEVICE_RULES)
     return found
 
@@ -130,4 +130,4 @@ def categorize(name: str, rules: Rules) -> KernelCategory:
     for category, pattern in rules:
         if re.search(pattern, name):
             return category
-    return KernelCategory.UNCATEGORISED
+    return KernelCategory.UNCATEGORIZED

@@ -15,7 +15,6 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.objective import ACCURACY
-from aiperf_hpc.results.report.earlier_versions import in_this_version
 from aiperf_hpc.results.report.incidents import (
     Problems,
     Restart,
@@ -40,6 +39,7 @@ from aiperf_hpc.results.report.scaling import Scaling
 from aiperf_hpc.results.report.search_replay import SearchReplay, replay_search
 from aiperf_hpc.results.report.telemetry import TelemetryReport, telemetry_report
 from aiperf_hpc.results.views.clock import ClockStatus
+from aiperf_hpc.results.views.earlier_versions import in_this_version
 from aiperf_hpc.results.views.energy import EnergyStatus
 from aiperf_hpc.results.views.nodes import ElasticityStatus, KindStatus
 from aiperf_hpc.results.views.resources import Resources

@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from aiperf_hpc.errors import UsageError, reason_of
-from aiperf_hpc.results.report.earlier_versions import in_this_version
 from aiperf_hpc.results.report.files import report_document
+from aiperf_hpc.results.views.earlier_versions import in_this_version
 from aiperf_hpc.results.views.run_summary import flat
 from aiperf_hpc.run.manifest import no_run
 from aiperf_hpc.run.paths import RunPaths

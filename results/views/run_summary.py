@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
+from aiperf_hpc.results.views.earlier_versions import renamed
 from aiperf_hpc.results.views.energy import EnergyStatus
 from aiperf_hpc.results.views.quantities import Figures, figures_of
 from aiperf_hpc.results.views.resources import Resources
@@ -18,7 +17,7 @@ from aiperf_hpc.rules.rule import Division, Violation
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.system.summary import node_rows
 from aiperf_hpc.trial import Value
-from aiperf_hpc.untrusted.files import bytes_inside
+from aiperf_hpc.untrusted.files import bytes_inside, parsed_json
 
 LASTING = (RunState.STARTING, RunState.QUEUED, RunState.RUNNING, RunState.STOPPING)
 """States in which a run probably still writes records."""
@@ -98,8 +97,9 @@ class RunSummary(Value):
     def read(cls, paths: RunPaths, name: str) -> RunSummary | None:
         """Return the summary in a final report, or None if there is no readable one."""
         try:
-            found = cls.model_validate_json(bytes_inside(paths.root, paths.report_summary))
-        except (OSError, ValidationError):
+            written = parsed_json(bytes_inside(paths.root, paths.report_summary))
+            found = cls.model_validate(renamed(written, "summary"))
+        except (OSError, ValueError):
             return None  # The journals contain the same data.
         return found.model_copy(update={"name": name}).with_figures()
 

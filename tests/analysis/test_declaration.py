@@ -39,7 +39,7 @@ def refusal(path: Path) -> str:
 
 
 def change(*parts: str) -> dict[str, object]:
-    return {"changed": True, "what": "something else", "parts": list(parts)}
+    return {"changed": True, "description": "something else", "parts": list(parts)}
 
 
 def test_the_example_of_the_documentation_is_valid() -> None:
@@ -97,10 +97,10 @@ def test_a_missing_layer_is_named(tmp_path: Path) -> None:
     ("layer", "said"),
     [
         ({"changed": True}, "layers.framework: describe the change in `what`"),
-        ({"changed": False, "what": "JAX"}, "layers.framework: it is not changed, yet"),
+        ({"changed": False, "description": "JAX"}, "layers.framework: it is not changed, yet"),
         ({"changed": False, "parts": ["batch size"]}, "layers.framework: it is not changed, yet"),
         ({}, "layers.framework.changed: is missing"),
-        ({"changed": True, "what": ""}, "layers.framework.what: "),
+        ({"changed": True, "description": ""}, "layers.framework.description: "),
         ({"changed": False, "why": "so"}, "layers.framework.why: "),
         (None, "layers.framework: "),
     ],

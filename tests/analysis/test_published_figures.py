@@ -58,7 +58,7 @@ def analysed(folder: Path, round_: str, name: str) -> Analysis:
 
 
 def measured(folder: Path, round_: str, name: str) -> EntryMetrics:
-    (measures,) = analysed(folder, round_, name).measures
+    (measures,) = analysed(folder, round_, name).metrics
     return measures
 
 
@@ -69,7 +69,7 @@ def printed(value: float, digits: str) -> str:
 
 @pytest.mark.parametrize("name", V07)
 def test_every_printed_digit_of_v07_is_reached(name: str, tmp_path: Path) -> None:
-    measures = measured(tmp_path, "0.7", name).measures
+    measures = measured(tmp_path, "0.7", name).metrics
     for measure, published in V07[name].items():
         average, _, deviation = published.partition(" ± ")
         assert printed(measures[measure].mean, average) == average, measure
@@ -79,15 +79,15 @@ def test_every_printed_digit_of_v07_is_reached(name: str, tmp_path: Path) -> Non
 
 def test_the_deviation_of_deepcam_open_is_printed_as_if_rounded_twice(tmp_path: Path) -> None:
     """Its kept runs took 23, 23 and 25 epochs: the deviation is 2/√3 = 1.1547, printed as 1.16."""
-    epochs = measured(tmp_path, "0.7", OPEN).measures["epochs"]
-    assert sorted(epochs.values[place] or 0.0 for place in epochs.kept) == [23.0, 23.0, 25.0]
+    epochs = measured(tmp_path, "0.7", OPEN).metrics["epochs"]
+    assert sorted(epochs.values[place] or 0.0 for place in epochs.scored) == [23.0, 23.0, 25.0]
     assert epochs.deviation == pytest.approx(2 / math.sqrt(3))
     assert printed(epochs.deviation or 0.0, "0.01") == "1.15"
     assert printed(float(printed(epochs.deviation or 0.0, "0.001")), "0.01") == "1.16"
 
 
 def test_the_time_of_v10_is_its_rounds_own_summary(tmp_path: Path) -> None:
-    measures = measured(tmp_path, "1.0", "nvidia_dgxa100_n16_cosmoflow_strong").measures
+    measures = measured(tmp_path, "1.0", "nvidia_dgxa100_n16_cosmoflow_strong").metrics
     assert printed(measures["time_to_solution"].mean, "0.000001") == "25.781025"
 
 
@@ -125,9 +125,9 @@ def test_openfolds_scaling_factor_is_that_of_its_scaling_json(tmp_path: Path) ->
     (row,) = convergence.rows
     assert row.factor == row.submitted == 1.0231481481481484
     assert (row.verdict, row.interpolated) == ("faster, within chance", True)
-    (measures,) = found.measures
-    time = measures.measures["time_to_solution"]
-    scaled = measures.measures["scaled_time_to_solution"]
+    (measures,) = found.metrics
+    time = measures.metrics["time_to_solution"]
+    scaled = measures.metrics["scaled_time_to_solution"]
     assert scaled.mean == pytest.approx(1.0231481481481484 * time.mean)
 
 
@@ -229,9 +229,9 @@ def _last_accuracy(path: Path) -> float:
 
 
 def test_parts_of_the_time_add_up_to_it(tmp_path: Path) -> None:
-    measures = measured(tmp_path, "0.7", CORI).measures
+    measures = measured(tmp_path, "0.7", CORI).metrics
     parts = [measures[name] for name in ("staging", "compute", "extra")]
     assert math.fsum(part.mean for part in parts) == pytest.approx(
         measures["time_to_solution"].mean
     )
-    assert len({part.kept for part in parts} | {measures["time_to_solution"].kept}) == 1
+    assert len({part.scored for part in parts} | {measures["time_to_solution"].scored}) == 1

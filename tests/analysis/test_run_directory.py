@@ -108,23 +108,23 @@ def test_a_search_is_one_training_of_all_its_replicas(tmp_path: Path) -> None:
     qualities = [each.quality for each in log.evaluations]
     assert all(quality is not None for quality in qualities)
     assert qualities == sorted(q for q in qualities if q is not None)
-    assert log.course is not None
-    assert sum(log.course.operations) <= (log.operations or 0)
-    assert set(metrics_of(entry).measures) >= {"ops", "error", "regulated"}
+    assert log.timeline is not None
+    assert sum(log.timeline.operations) <= (log.operations or 0)
+    assert set(metrics_of(entry).metrics) >= {"ops", "error", "regulated"}
 
 
 def test_windows_of_a_search_hold_all_its_operations_but_the_last_ones(tmp_path: Path) -> None:
     root = write_run(tmp_path / "run", Plan(replicas=1, trials=1, hpo_trials=0, failed=0)).root
     (log,) = _read(root).logs
-    assert log.course is not None
+    assert log.timeline is not None
     assert log.run is not None
-    seconds, window = log.run.seconds or 0.0, log.course.window_seconds
-    assert len(log.course.operations) == int(seconds / window)
-    assert 0.0 <= seconds - len(log.course.operations) * window < window
-    (throughput,) = log.course.throughputs
+    seconds, window = log.run.seconds or 0.0, log.timeline.window_seconds
+    assert len(log.timeline.operations) == int(seconds / window)
+    assert 0.0 <= seconds - len(log.timeline.operations) * window < window
+    (throughput,) = log.timeline.throughputs
     assert (throughput.samples, throughput.batch_size) == (4 * DATASET.train_samples, 64)
     # The factory's epochs are 85 % training, and the writer spends no other time in them.
-    assert throughput.seconds == pytest.approx(0.85 * log.course.busy_seconds)
+    assert throughput.seconds == pytest.approx(0.85 * log.timeline.busy_seconds)
 
 
 def _fixed_run(root: Path, *, target: float | None = None, replicas: int = 1) -> RunPaths:
@@ -303,19 +303,19 @@ def test_the_best_networks_predictions_are_read(tmp_path: Path) -> None:
     best = max(_trials(paths), key=lambda t: t.best.quality if t.best else 0.0)
     number = [trial.id for trial in _trials(paths)].index(best.id)
     (log,) = _read(paths.root).logs
-    assert log.predicted is not None
-    assert (log.predicted.trial, log.predicted.samples) == (best.id, 360)
-    assert log.predicted.classes == number.to_bytes(4, "little") * 360
-    assert "classes" not in log.model_dump()["predicted"]  # Not in JSON: too many.
+    assert log.predictions is not None
+    assert (log.predictions.trial, log.predictions.samples) == (best.id, 360)
+    assert log.predictions.classes == number.to_bytes(4, "little") * 360
+    assert "classes" not in log.model_dump()["predictions"]  # Not in JSON: too many.
 
 
 def test_each_training_of_a_fixed_network_has_its_own_predictions(tmp_path: Path) -> None:
     paths = _fixed_run(tmp_path / "run")
     _keep(paths, _trials(paths)[0], [1] * 360)
     first, second = _read(paths.root).logs
-    assert first.predicted is not None
-    assert first.predicted.trial == "r0-t000"
-    assert second.predicted is None
+    assert first.predictions is not None
+    assert first.predictions.trial == "r0-t000"
+    assert second.predictions is None
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_lost_predictions_are_a_problem(
     _keep(paths, trial, [1] * 360)
     damage(paths.predictions(trial.replica, trial.id))
     entry = _read(paths.root)
-    assert entry.logs[0].predicted is None
+    assert entry.logs[0].predictions is None
     assert any(said in problem for problem in entry.problems)
 
 
@@ -348,8 +348,8 @@ def test_peaks_beside_a_run_are_read(tmp_path: Path) -> None:
         rates = {"matrix fp32": 1e11 + n, "matrix bf16": 1e12}  # The run is of fp32.
         path.write_text(json.dumps({"utc": n, "rates": rates, "host": "a"}))
     (log,) = _read(paths.root).logs
-    assert log.course is not None
-    assert [(p.utc, p.rates) for p in log.course.peaks] == [
+    assert log.timeline is not None
+    assert [(p.utc, p.rates) for p in log.timeline.peaks] == [
         (1.0, {"matrix fp32": 1e11 + 1.0}),
         (2.0, {"matrix fp32": 1e11 + 2.0}),
     ]
@@ -364,5 +364,5 @@ def test_a_run_says_whether_it_trained_on_accelerators(
 
     monkeypatch.setattr("tests.support.run_factory.Machine", machine)
     (log,) = _read(write_run(tmp_path / "run", SHORT).root).logs
-    assert log.course is not None
-    assert log.course.on_accelerators == bool(accelerators)
+    assert log.timeline is not None
+    assert log.timeline.on_accelerators == bool(accelerators)

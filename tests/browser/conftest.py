@@ -21,7 +21,7 @@ from aiperf_hpc.analysis.card import make_card
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.page.render import write_card, write_page
 from aiperf_hpc.analysis.rank.page import write_page as write_ranking
-from aiperf_hpc.analysis.rank.ranking import LeftOut, Ranking
+from aiperf_hpc.analysis.rank.ranking import ExcludedRun, Ranking
 from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_summary import RunDetails
@@ -125,10 +125,10 @@ def _ranking(folder: Path) -> Path:
         )
         for number in range(3)
     )
-    left_out = (LeftOut(name="lasts", reasons=("it has not ended",)),)
+    excluded = (ExcludedRun(name="lasts", reasons=("it has not ended",)),)
     page = folder / "ranking.html"
     write_ranking(
-        Ranking(valid=valid, invalid=(invalid,), left_out=left_out, foreign=("notes",)), page
+        Ranking(valid=valid, invalid=(invalid,), excluded=excluded, foreign=("notes",)), page
     )
     return page
 

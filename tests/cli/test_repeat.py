@@ -87,10 +87,10 @@ def test_runs_differ_in_their_seeds_and_are_compared(
     assert "operations per second" in unfolded
     assert any(line.split()[:2] == ["ops", "PASS"] for line in said.splitlines())
     assert runs.outcomes() == {
-        "wanted": 3,
+        "requested": 3,
         "same_seed": False,
         "runs": [
-            {"run": str(n), "seed": 6 + n, "exit_status": 0, "stopped": "", "error": ""}
+            {"run": str(n), "seed": 6 + n, "exit_status": 0, "stopped_by": "", "error": ""}
             for n in (1, 2, 3)
         ],
     }
@@ -160,7 +160,7 @@ def test_a_run_that_is_stopped_is_the_last_one(
     captured = capsys.readouterr()
     assert "run 2 of 3 was stopped (interrupted by the user); no other is started" in captured.err
     assert "left out" in captured.out
-    assert runs.outcomes()["runs"][1]["stopped"] == "interrupted by the user"
+    assert runs.outcomes()["runs"][1]["stopped_by"] == "interrupted by the user"
 
 
 def test_a_signal_between_runs_ends_it_in_order(

@@ -31,5 +31,5 @@ def test_ctrl_c_ends_the_run_under_way_in_order_and_starts_no_other(tmp_path: Pa
     assert "left out" in out
     assert sorted(path.name for path in folder.iterdir()) == ["1", "repeat.json"]
     (outcome,) = json.loads((folder / "repeat.json").read_text())["runs"]
-    assert outcome["stopped"] == "interrupted by the user"
+    assert outcome["stopped_by"] == "interrupted by the user"
     assert aiperf("verify", paths.root).returncode == 0

@@ -27,7 +27,7 @@ from aiperf_hpc.telemetry.values import Part
 from aiperf_hpc.trial import RoundPhase
 from aiperf_hpc.verification.audit import evidence_of, verify
 from aiperf_hpc.verification.execution import outcome
-from aiperf_hpc.verification.execution.comparison import TrialAgain, Verdict
+from aiperf_hpc.verification.execution.comparison import ReexecutedTrial, Verdict
 
 Finished = tuple[RunPaths, subprocess.CompletedProcess[str]]
 
@@ -172,7 +172,7 @@ def test_untrained_credit_fails(finished: Finished, tmp_path: Path, epoch: int, 
 # Executed again: what was made up must not be found again, however well the records fit.
 
 
-def executed_again(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> TrialAgain:
+def executed_again(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> ReexecutedTrial:
     """Execute the best trial again, in this process."""
     monkeypatch.setattr(outcome, "execute", lambda request, _: execute(request))
     (found,) = outcome.execute_again(evidence_of(RunView(paths)), outcome.Choice(0)).trials
@@ -202,7 +202,7 @@ def test_trials_that_are_executed_again_are_as_recorded(finished: Finished) -> N
     done = aiperf("verify", paths.root, "--execute", 1, "--seed", "any", "--json")
     found = json.loads(done.stdout)["execution"]
     assert found["kept"] == found["population"]
-    values = {c["what"]: c for trial in found["trials"] for c in trial["checks"]}
+    values = {c["name"]: c for trial in found["trials"] for c in trial["checks"]}
     # How long it takes is this machine's affair at this moment.
     others = [check for what, check in values.items() if not what.endswith("seconds")]
     assert {check["verdict"] for check in others} == {"PASSED"}
@@ -225,7 +225,7 @@ def test_a_fabricated_accuracy(
     assert (found.trial, found.verdict) == (trial.id, Verdict.FAILED)
     first = found.checks[0]
     assert (first.verdict, first.recorded) == (Verdict.FAILED, trial.best.samples)
-    assert first.again == trial.best.sums["correct"]
+    assert first.reexecuted == trial.best.sums["correct"]
 
 
 @pytest.mark.parametrize("loss", ["validation_loss", "train_loss"])
@@ -243,7 +243,7 @@ def test_a_fabricated_loss(
     found = executed_again(paths, monkeypatch)
     assert found.verdict is Verdict.FAILED
     failed = [check for check in found.checks if check.verdict is Verdict.FAILED]
-    stated = [check.recorded for check in failed if "loss" in check.what]
+    stated = [check.recorded for check in failed if "loss" in check.name]
     assert stated == [0.9 * getattr(trial.best, loss)]
 
 

@@ -48,10 +48,10 @@ def test_steps_of_a_run_are_profiled(engine: str, run: Path, tmp_path: Path) -> 
     assert (found.trial, found.engine) == (best.trial, engine)
     assert found.graph == view.history.trials[best.trial].started.graph
     assert (found.steps, found.batch_size, found.data) == (2, 3, "synthetic")
-    shares = {each.category: each.share for each in found.categories}
-    assert sum(shares.values()) == pytest.approx(1.0, abs=1e-6)
+    fractions = {each.category: each.fraction for each in found.categories}
+    assert sum(fractions.values()) == pytest.approx(1.0, abs=1e-6)
     assert {KernelCategory.CONVOLUTION, KernelCategory.GEMM, KernelCategory.NORMALISATION,
-            KernelCategory.RELU, KernelCategory.ELEMENT_WISE} <= shares.keys()  # fmt: skip
+            KernelCategory.RELU, KernelCategory.ELEMENT_WISE} <= fractions.keys()  # fmt: skip
     assert found.steps_per_second > 0.0
     assert found.profiled_steps_per_second > 0.0
     assert Path(found.trace).stat().st_size > 0
@@ -64,7 +64,7 @@ def test_the_initial_network_of_a_configuration_on_its_own_samples(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     assert "1 steps of 2 samples (real data in the shapes of 'digits'), fp32, sgd" in done.stdout
     assert "total of the profiler" in done.stdout
-    assert "uncategorised" in done.stdout
+    assert "uncategorized" in done.stdout
 
 
 def time(name: str, category: KernelCategory, seconds: float) -> KernelTime:
@@ -73,20 +73,20 @@ def time(name: str, category: KernelCategory, seconds: float) -> KernelTime:
 
 KERNELS = (
     time("conv", KernelCategory.CONVOLUTION, 3.0),
-    time("odd", KernelCategory.UNCATEGORISED, 2.0),
+    time("odd", KernelCategory.UNCATEGORIZED, 2.0),
     time("conv_backward", KernelCategory.CONVOLUTION, 1.0),
 )
 
 
 def test_categories_are_sums_and_shares_of_the_profilers_total() -> None:
-    """3 + 1 and 2 of 8 seconds: 2 are nobody's, and shares say so."""
+    """3 + 1 and 2 of 8 seconds: 2 are nobody's, and fractions say so."""
     assert by_category(KERNELS, 8.0) == (
-        CategoryTime(category=KernelCategory.CONVOLUTION, seconds=4.0, share=0.5),
-        CategoryTime(category=KernelCategory.UNCATEGORISED, seconds=2.0, share=0.25),
+        CategoryTime(category=KernelCategory.CONVOLUTION, seconds=4.0, fraction=0.5),
+        CategoryTime(category=KernelCategory.UNCATEGORIZED, seconds=2.0, fraction=0.25),
     )
 
 
-def test_the_table_has_the_uncategorised_share() -> None:
+def test_the_table_has_the_uncategorized_share() -> None:
     found = Profile(
         source="run", graph="a" * 64, trial=None, engine="torch", versions={"torch": "2"},
         host="h", device="cpu", cores=2, dataset="digits", data="synthetic", batch_size=8,
@@ -97,11 +97,11 @@ def test_the_table_has_the_uncategorised_share() -> None:
     lines = [" ".join(line.split()) for line in profile.table(found)]
     assert "2 steps/s, with the profiler 1.5 (-25.0%)" in lines
     assert "convolution 1000.000 66.7%" in lines
-    assert "uncategorised 500.000 33.3%" in lines
-    assert "odd uncategorised 4 500.000 33.3%" in lines
+    assert "uncategorized 500.000 33.3%" in lines
+    assert "odd uncategorized 4 500.000 33.3%" in lines
     known = found.model_copy(update={"categories": by_category(KERNELS[:1], 3.0)})
     lines = [" ".join(line.split()) for line in profile.table(known)]
-    assert "uncategorised 0.000 0.0%" in lines
+    assert "uncategorized 0.000 0.0%" in lines
 
 
 @pytest.mark.parametrize(

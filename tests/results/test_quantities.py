@@ -146,7 +146,7 @@ def test_the_service_and_its_page(run: RunPaths) -> None:
 
 def test_the_ranking(run: RunPaths, text: str) -> None:
     entry = RunDetails.of(refreshed(run))
-    ranking = Ranking(valid=(), invalid=(entry,), left_out=(), foreign=())
+    ranking = Ranking(valid=(), invalid=(entry,), excluded=(), foreign=())
     (_, table) = tables_of(ranking)
     assert table.rows[0][table.columns.index("Throughput")] == text
     assert f'<td class="number">{text}</td>' in ranking_page(ranking)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from aiperf_hpc.results.report.earlier_versions import in_this_version
 from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.earlier_versions import in_this_version
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.verification.audit import verify

@@ -41,7 +41,7 @@ def test_an_invalid_run_is_consistent_and_unofficial(
     assert main(["verify", str(root), "--official", "--json"]) == 3
     found = json.loads(capsys.readouterr().out)
     assert (found["consistent"], found["official"], found["division"]) == (True, False, None)
-    assert found["unofficial"][0].startswith("duration: ")
+    assert found["unofficial_reasons"][0].startswith("duration: ")
     (signature,) = (each for each in found["rules"] if each["rule"] == "signature")
     assert (signature["passed"], signature["skipped"]) == (None, "unsigned")
 

@@ -85,19 +85,19 @@ class Verdict(StrEnum):
 class Check(Value):
     """A recorded value compared with its re-execution."""
 
-    what: str
+    name: str
     recorded: float | int
-    again: float | int | None
+    reexecuted: float | int | None
     tolerance: str
     """Description of the tolerance, or the reason why nothing was compared."""
     verdict: Verdict
 
 
-class TrialAgain(Value):
+class ReexecutedTrial(Value):
     """The result of a sampled trial."""
 
     trial: str
-    drawn: str
+    selected_by: str
     """Reason of its selection: as the best trial, or by the seed."""
     epoch: int | None
     verdict: Verdict
@@ -106,23 +106,25 @@ class TrialAgain(Value):
     checks: tuple[Check, ...]
 
 
-def not_executed(trial: str, drawn: str, why: str, verdict: Verdict) -> TrialAgain:
+def not_executed(trial: str, selected_by: str, why: str, verdict: Verdict) -> ReexecutedTrial:
     """Return the result of a trial of which nothing could be compared."""
-    return TrialAgain(trial=trial, drawn=drawn, epoch=None, verdict=verdict, failure=why, checks=())
+    return ReexecutedTrial(
+        trial=trial, selected_by=selected_by, epoch=None, verdict=verdict, failure=why, checks=()
+    )
 
 
 def compared(
-    run: Evidence, trial: Trial, drawn: str, result: ExecutionResult, again: EpochAgain
-) -> TrialAgain:
+    run: Evidence, trial: Trial, selected_by: str, result: ExecutionResult, again: EpochAgain
+) -> ReexecutedTrial:
     """Return the result of a trial with all checks of its best epoch."""
     kept = trial.best_epoch
     if again.failure or kept is None:
-        return not_executed(trial.id, drawn, again.failure, Verdict.FAILED)
+        return not_executed(trial.id, selected_by, again.failure, Verdict.FAILED)
     checks = tuple(_checks(run, trial, kept, result, again))
     failed = any(check.verdict is Verdict.FAILED for check in checks)
-    return TrialAgain(
+    return ReexecutedTrial(
         trial=trial.id,
-        drawn=drawn,
+        selected_by=selected_by,
         epoch=kept.epoch,
         verdict=Verdict.FAILED if failed else Verdict.PASSED,
         failure="",
@@ -283,7 +285,9 @@ def _judged(
     verdict = Verdict.NOT_COMPARED
     if right is not None:
         verdict = Verdict.PASSED if right else Verdict.FAILED
-    return Check(what=what, recorded=recorded, again=again, tolerance=tolerance, verdict=verdict)
+    return Check(
+        name=what, recorded=recorded, reexecuted=again, tolerance=tolerance, verdict=verdict
+    )
 
 
 def deviation(share: float, samples: int) -> float:

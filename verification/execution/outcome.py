@@ -33,7 +33,7 @@ from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.files import bytes_inside
 from aiperf_hpc.verification.execution.comparison import (
     Check,
-    TrialAgain,
+    ReexecutedTrial,
     Verdict,
     compared,
     not_executed,
@@ -66,11 +66,11 @@ class Outcome(Value):
     seed_origin: str
     population: int
     """Number of trials with an evaluation: the population of the sample."""
-    kept: int
+    stored: int
     """Number of these trials whose best epoch is stored."""
     engine: str | None
     device: str | None
-    trials: tuple[TrialAgain, ...]
+    trials: tuple[ReexecutedTrial, ...]
 
 
 def execute_again(run: Evidence, choice: Choice) -> Outcome:
@@ -103,7 +103,7 @@ def execute_again(run: Evidence, choice: Choice) -> Outcome:
         seed=seed.text,
         seed_origin=seed.origin,
         population=len(evaluated),
-        kept=sum(trial.best_epoch is not None for trial in evaluated.values()),
+        stored=sum(trial.best_epoch is not None for trial in evaluated.values()),
         engine=None if result is None else result.engine,
         device=None if result is None else result.device,
         trials=trials,
@@ -125,7 +125,7 @@ def _result(run: Evidence, choice: Choice, trials: list[Trial]) -> ExecutionResu
     )
 
 
-def _not_executed(trial: Trial, drawn: str, why: str) -> TrialAgain:
+def _not_executed(trial: Trial, drawn: str, why: str) -> ReexecutedTrial:
     verdict = Verdict.NOT_EXECUTABLE if trial.best_epoch is None else Verdict.FAILED
     return not_executed(trial.id, drawn, why, verdict)
 
@@ -134,7 +134,7 @@ def table(outcome: Outcome) -> Iterator[str]:
     """Yield the lines of an outcome: the sample, and each trial with its checks."""
     yield (
         f"Executed again: the best and {_drawn(outcome)} of {outcome.population} trials, of which "
-        f"{outcome.kept} can be; sampled with seed {outcome.seed} ({outcome.seed_origin}), "
+        f"{outcome.stored} can be; sampled with seed {outcome.seed} ({outcome.seed_origin}), "
         f"which --seed {outcome.seed} repeats"
     )
     tenth = math.ceil(outcome.population / 10)
@@ -145,7 +145,7 @@ def table(outcome: Outcome) -> Iterator[str]:
     for trial in outcome.trials:
         epoch = "" if trial.epoch is None else f", epoch {trial.epoch}"
         yield ""
-        yield f"{trial.verdict}  {trial.trial}{epoch} ({trial.drawn})"
+        yield f"{trial.verdict}  {trial.trial}{epoch} ({trial.selected_by})"
         if trial.failure:
             yield f"  {trial.failure}"
         for check in trial.checks:
@@ -153,12 +153,12 @@ def table(outcome: Outcome) -> Iterator[str]:
 
 
 def _drawn(outcome: Outcome) -> int:
-    return sum(trial.drawn != BEST for trial in outcome.trials)
+    return sum(trial.selected_by != BEST for trial in outcome.trials)
 
 
 def _line(check: Check) -> str:
-    values = f"{_number(check.recorded):>16} {_number(check.again):>16}"
-    return f"  {check.what:<36}{values}  {check.verdict:<13} {check.tolerance}"
+    values = f"{_number(check.recorded):>16} {_number(check.reexecuted):>16}"
+    return f"  {check.name:<36}{values}  {check.verdict:<13} {check.tolerance}"
 
 
 def _number(value: float | None) -> str:

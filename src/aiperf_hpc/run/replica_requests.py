@@ -119,7 +119,7 @@ class KernelCategory(StrEnum):
     COMMUNICATION = "communication"
     FRAMEWORK = "framework"
     """Overhead without computation: dispatch, gradient bookkeeping, allocation, views."""
-    UNCATEGORISED = "uncategorised"
+    UNCATEGORIZED = "uncategorized"
     """Kernels whose name matches no rule."""
 
 
@@ -160,7 +160,7 @@ class CategoryTime(Value):
 
     category: KernelCategory
     seconds: float
-    share: float
+    fraction: float
     """Fraction of the profiler's total."""
 
 
@@ -214,6 +214,6 @@ def by_category(kernels: tuple[KernelTime, ...], total_seconds: float) -> tuple[
     for kernel in kernels:
         seconds[kernel.category] = seconds.get(kernel.category, 0.0) + kernel.seconds
     return tuple(
-        CategoryTime(category=category, seconds=time, share=time / total_seconds)
+        CategoryTime(category=category, seconds=time, fraction=time / total_seconds)
         for category, time in sorted(seconds.items(), key=lambda item: -item[1])
     )

@@ -96,42 +96,42 @@ def entry(root: Path, lengths: list[float | None], benchmark: str = "oc20") -> P
 
 def test_all_measures_are_over_the_same_runs(tmp_path: Path) -> None:
     """Runs of 6 s of staging and two epochs; of 20, 40, 60, 80, 100 s the three in the middle."""
-    (found,) = analysed(entry(tmp_path, [30.0, 10.0, 50.0, 20.0, 40.0])).measures
-    time = found.measures["time_to_solution"]
+    (found,) = analysed(entry(tmp_path, [30.0, 10.0, 50.0, 20.0, 40.0])).metrics
+    time = found.metrics["time_to_solution"]
     assert time.mean == pytest.approx((6 + 60) / 60)
     assert time.deviation == pytest.approx(20 / 60)
-    assert {tuple(sorted(one.kept)) for one in found.measures.values()} == {(0, 3, 4)}
-    assert found.measures["train_throughput"].mean == pytest.approx(
+    assert {tuple(sorted(one.scored)) for one in found.metrics.values()} == {(0, 3, 4)}
+    assert found.metrics["train_throughput"].mean == pytest.approx(
         (100 / 19 + 100 / 29 + 100 / 39) / 3 / 8
     )
     assert found.problems == ()
 
 
 def test_one_failed_run_is_the_slowest_and_two_make_no_result(tmp_path: Path) -> None:
-    one = analysed(entry(tmp_path / "a", [30.0, 10.0, None, 20.0, 40.0])).measures[0]
-    assert tuple(sorted(one.measures["time_to_solution"].kept)) == (0, 3, 4)
-    two = analysed(entry(tmp_path / "b", [30.0, 10.0, None, None, 40.0])).measures[0]
+    one = analysed(entry(tmp_path / "a", [30.0, 10.0, None, 20.0, 40.0])).metrics[0]
+    assert tuple(sorted(one.metrics["time_to_solution"].scored)) == (0, 3, 4)
+    two = analysed(entry(tmp_path / "b", [30.0, 10.0, None, None, 40.0])).metrics[0]
     assert not two.valid
     reason = "2 of 5 runs failed, and 1 may: not a valid result"
     assert two.missing["time_to_solution"] == two.missing["epochs"] == reason
     assert two.missing["time_to_accuracy"] == reason
-    assert len(two.measures["train_throughput"].kept) == 3
+    assert len(two.metrics["train_throughput"].scored) == 3
 
 
 def test_one_run_has_no_deviation(tmp_path: Path) -> None:
-    (found,) = analysed(entry(tmp_path, [30.0])).measures
-    assert found.measures["time_to_solution"].deviation is None
+    (found,) = analysed(entry(tmp_path, [30.0])).metrics
+    assert found.metrics["time_to_solution"].deviation is None
     assert found.problems == ("one run only: no mean, no deviation",)
 
 
 def test_no_run_of_several_reached_the_target(tmp_path: Path) -> None:
     found = analysed(entry(tmp_path, [None, None, None, None, None]))
-    assert "time_to_solution" in found.measures[0].missing
+    assert "time_to_solution" in found.metrics[0].missing
     assert any("5 of 5 runs failed" in text for text in lines(found))
 
 
 def test_the_wrong_number_of_runs_is_said(tmp_path: Path) -> None:
-    (found,) = analysed(entry(tmp_path, [30.0, 10.0, 20.0])).measures
+    (found,) = analysed(entry(tmp_path, [30.0, 10.0, 20.0])).metrics
     assert found.problems == ("3 runs, and the rules want 5 of oc20",)
 
 
@@ -142,7 +142,7 @@ def test_staging_outside_of_a_run_that_must_time_it_is_said(tmp_path: Path) -> N
             run = [text for text in training((0.03,)) if "staging" not in text]
             path = tmp_path / round_ / f"Lab/results/box/oc20/result_{number}.txt"
             write_log(path, heading("oc20"), staged, run)
-    two, three = analysed(tmp_path).measures
+    two, three = analysed(tmp_path).metrics
     said = "staging lies outside the run in 5 logs; hpc-2.0 wants it timed"
     assert said in two.problems
     assert three.problems == ()
@@ -205,7 +205,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "time to solution" in capsys.readouterr().out
     assert main(["analyze", str(tmp_path / "logs"), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["measures"][0]["measures"]["time_to_solution"]["mean"] == pytest.approx(1.1)
+    assert document["metrics"][0]["metrics"]["time_to_solution"]["mean"] == pytest.approx(1.1)
     assert "epochs" not in document["entries"][0]["logs"][0]
     (tmp_path / "empty").mkdir()
     assert main(["analyze", str(tmp_path / "empty")]) == 1

@@ -122,11 +122,11 @@ def test_every_metric_is_defined_with_its_source(page: str) -> None:
 def test_names_from_logs_are_text_and_no_markup(analysis: Analysis) -> None:
     entry = analysis.entries[0]
     hostile = entry.model_copy(update={"name": "<script>alert(1)</script>"})
-    measures = analysis.measures[0].model_copy(update={"entry": hostile.name})
+    measures = analysis.metrics[0].model_copy(update={"entry": hostile.name})
     changed = analysis.model_copy(
         update={
             "entries": (hostile, *analysis.entries[1:]),
-            "measures": (measures, *analysis.measures[1:]),
+            "metrics": (measures, *analysis.metrics[1:]),
         }
     )
     text = render(changed)

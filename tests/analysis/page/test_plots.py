@@ -79,7 +79,7 @@ def searches(count: int) -> Analysis:
     entries = []
     for number in range(count):
         log = TrainingLog(
-            source="run", run=Interval(started=0.0, ended=2.0), succeeded=None, course=course,
+            source="run", run=Interval(started=0.0, ended=2.0), succeeded=None, timeline=course,
             operations=12, settings={"hours": 0.001},
         )  # fmt: skip
         entries.append(entry(f"run-{number}", log, format="aiperf", benchmark="automl"))

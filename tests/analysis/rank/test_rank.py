@@ -89,7 +89,7 @@ def test_verified_runs_are_ranked_by_their_recounted_score(ranking: Ranking) -> 
 
 
 def test_every_other_run_is_apart_with_its_reason(ranking: Ranking) -> None:
-    assert {each.name: each.reasons for each in ranking.left_out if each.name != "broken"} == {
+    assert {each.name: each.reasons for each in ranking.excluded if each.name != "broken"} == {
         "changed": (
             "not verified, report: report.json states another 'score' than the records give and 1 "
             "more",
@@ -98,7 +98,7 @@ def test_every_other_run_is_apart_with_its_reason(ranking: Ranking) -> None:
         "lasts": ("it has not ended",),
         "nodes2-again": ("it is the run of nodes2 again",),
     }
-    (broken,) = (each for each in ranking.left_out if each.name == "broken")
+    (broken,) = (each for each in ranking.excluded if each.name == "broken")
     assert "run.yaml" in broken.reasons[0]
     assert ranking.foreign == ("notes",)
 

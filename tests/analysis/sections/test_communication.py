@@ -56,7 +56,7 @@ def test_the_steps_of_a_recorded_run_of_two_ranks(tmp_path: Path) -> None:
         }
     )
     assert each.ratio == pytest.approx(compute / (wait + queue + copy + reduce))
-    assert each.share == pytest.approx(1 / (1 + (each.ratio or 0.0)))
+    assert each.fraction == pytest.approx(1 / (1 + (each.ratio or 0.0)))
     assert found.speed_ups == ()
     steps, missing = tables(found)
     (cells,) = (dict(zip(steps.columns, row, strict=True)) for row in steps.rows)

@@ -83,7 +83,7 @@ def _search(
         run=Interval(started=0.0, ended=seconds),
         succeeded=None,
         operations=operations,
-        course=course,
+        timeline=course,
         settings={"hours": 100.0 / 3600.0, "nodes": 1, "config": config},
     )
     return _entry(f"run-{seed}", [log], ours=True)
@@ -101,7 +101,7 @@ def test_trainings_of_a_public_entry_are_repetitions() -> None:
     assert minutes.variation == pytest.approx(known.std(ddof=1) / known.mean())
     assert minutes.mean == pytest.approx(known.mean())
     assert len(minutes.values) == 6
-    assert minutes.few
+    assert minutes.too_few_runs
     assert minutes.interval is not None
     assert minutes.interval.low < minutes.variation < (minutes.interval.high or 0.0)
     assert found.target is not None
@@ -120,7 +120,7 @@ def test_trainings_whose_logs_are_lost_did_not_reach_the_target() -> None:
 def test_what_one_training_lacks_is_measured_of_the_others() -> None:
     (found,) = _of(_entry("a", [_log(1.0), _log(None), _log(2.0)])).repetitions
     assert found.variations[0].values == (1.0, 2.0)
-    assert "at least 3" in found.variations[0].no_interval
+    assert "at least 3" in found.variations[0].interval_unavailable_reason
     (table,) = tables(_of(_entry("a", [_log(1.0), _log(None), _log(2.0)])))
     assert (table.columns[-1], table.rows[0][-1]) == ("of runs", "2 of 3")
     (table,) = tables(_of(_entry("a", [_log(1.0), _log(2.0)])))
@@ -149,14 +149,14 @@ def test_our_runs_are_repetitions_when_only_their_seeds_differ() -> None:
 
 def test_a_run_that_ended_early_is_left_out() -> None:
     (found,) = _of(_search(1000), _search(900, seed=1), _search(10, seed=2, seconds=20)).repetitions
-    assert found.left_out == ("run 2: it ended after 20.0 s of 1 min 40 s",)
+    assert found.excluded == ("run 2: it ended after 20.0 s of 1 min 40 s",)
     assert len(found.runs) == 2
 
 
 def test_three_quick_starts_fail() -> None:
     (found,) = _of(*(_search(n, seed=n) for n in (4570, 4540, 5950))).repetitions
     (ops,) = found.verdicts
-    assert (ops.measure, ops.verdict, ops.limit) == ("ops", "FAIL", LIMIT)
+    assert (ops.metric, ops.verdict, ops.limit) == ("ops", "FAIL", LIMIT)
     # 8.0554 / 50.2; chi-square of 2 degrees: -2 ln 0.05 = 5.99 and -2 ln 0.95 = 0.1026.
     assert ops.variation == pytest.approx(0.16047, rel=1e-3)
     assert ops.interval.low == pytest.approx(
@@ -204,7 +204,7 @@ def test_the_machines_noise_is_told_from_the_searchs() -> None:
 def _shares(found: Repeatability) -> tuple[float, ...]:
     noise = found.repetitions[0].noise
     assert noise is not None
-    return tuple(factor.share for factor in noise.factors)
+    return tuple(factor.fraction for factor in noise.factors)
 
 
 def test_measured_peaks_come_before_trainings() -> None:
@@ -224,9 +224,9 @@ def test_only_the_peaks_of_the_device_that_trained_are_the_machines(
         run = _search(1000 * seed, seed=seed)
         rates = {"torch cpu matrix product fp32": 7.0, "torch cuda:0 matrix product fp32": peak}
         log = run.logs[0]
-        assert log.course is not None
+        assert log.timeline is not None
         update = {"peaks": (Rates(utc=0.0, rates=rates),), "on_accelerators": trained != "cpu"}
-        log = log.model_copy(update={"course": log.course.model_copy(update=update)})
+        log = log.model_copy(update={"timeline": log.timeline.model_copy(update=update)})
         runs.append(run.model_copy(update={"logs": (log,)}))
     assert _shares(_of(*runs))[0] == pytest.approx(machine)
 
@@ -234,7 +234,7 @@ def test_only_the_peaks_of_the_device_that_trained_are_the_machines(
 def test_without_equal_work_nobody_knows_the_machine() -> None:
     (found,) = _of(_search(1, rate=None, seed=1), _search(2, rate=None, seed=2)).repetitions
     assert found.noise is None
-    assert "the machine's rate is unknown" in found.no_noise
+    assert "the machine's rate is unknown" in found.noise_unavailable_reason
 
 
 def test_a_single_run_says_how_long_it_should_be() -> None:
@@ -245,7 +245,7 @@ def test_a_single_run_says_how_long_it_should_be() -> None:
     assert found.length.within_seconds == pytest.approx(100.0, rel=0.15)
     assert found.length.steady
     assert found.length.between_seconds is None
-    assert "one run only" in found.no_noise
+    assert "one run only" in found.noise_unavailable_reason
 
 
 def test_runs_that_differ_more_than_their_rates_vary_say_so() -> None:
@@ -256,7 +256,7 @@ def test_runs_that_differ_more_than_their_rates_vary_say_so() -> None:
         100 * (100 / math.sqrt(2) / 1050 / 0.01) ** 2
     )
     assert found.length.within_seconds is None
-    assert "at least 8" in found.length.no_within
+    assert "at least 8" in found.length.within_unavailable_reason
 
 
 def _predicting(run: Entry, classes: Sequence[int]) -> Entry:
@@ -264,7 +264,7 @@ def _predicting(run: Entry, classes: Sequence[int]) -> Entry:
     predicted = StoredPredictions(
         trial="t", samples=len(classes), sha256="", classes=np.array(classes, "<u4").tobytes()
     )
-    return run.model_copy(update={"logs": (log.model_copy(update={"predicted": predicted}),)})
+    return run.model_copy(update={"logs": (log.model_copy(update={"predictions": predicted}),)})
 
 
 def test_predictions_of_all_pairs_of_runs_are_compared() -> None:
@@ -275,7 +275,7 @@ def test_predictions_of_all_pairs_of_runs_are_compared() -> None:
     # Equal: 3, 1 and 1 of 4; k / (8 - k).
     assert (found.pairs, len(found.runs)) == (3, 3)
     assert found.mean == pytest.approx((3 / 5 + 1 / 7 + 1 / 7) / 3)
-    assert [found.least, found.most] == pytest.approx([1 / 7, 3 / 5])
+    assert [found.min, found.max] == pytest.approx([1 / 7, 3 / 5])
     assert any("Jaccard similarity" in note for table in tables(_of(*runs)) for note in table.notes)
 
 
@@ -284,7 +284,7 @@ def test_predictions_of_one_run_or_of_other_samples_are_not_compared() -> None:
     assert _of(one, other).repetitions[0].similarity is None
     (found,) = _of(one, _predicting(other, [1, 2, 3])).repetitions
     assert found.similarity is None
-    assert "different numbers of samples" in found.no_similarity
+    assert "different numbers of samples" in found.similarity_unavailable_reason
 
 
 def test_real_run_directories_are_compared(tmp_path: Path) -> None:
@@ -299,9 +299,9 @@ def test_real_run_directories_are_compared(tmp_path: Path) -> None:
     found = repeatability(entries, Options(), (OPS, REGULATED, ERROR))
     (runs,) = found.repetitions
     assert (runs.name, runs.benchmark) == ("run-0, run-1, run-2", "automl on digits")
-    assert [each.measure for each in runs.verdicts] == ["ops", "regulated", "error"]
+    assert [each.metric for each in runs.verdicts] == ["ops", "regulated", "error"]
     assert runs.noise is not None
-    assert sum(factor.share for factor in runs.noise.factors) == pytest.approx(1.0)
+    assert sum(factor.fraction for factor in runs.noise.factors) == pytest.approx(1.0)
     text = list(tables_as_lines(tables(found)))
     verdicts = next(table for table in tables(found) if "limit" in table.columns)
     assert {row[verdicts.columns.index("limit")] for row in verdicts.rows} == {"5.0%"}

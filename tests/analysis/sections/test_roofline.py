@@ -154,7 +154,7 @@ def test_one_worker_by_hand(tmp_path: Path) -> None:
     assert run.ceilings is not None
     assert run.ceilings.compute == {"fp32": 10_000.0, "bf16": 40_000.0}
     assert one.achieved == 5000.0
-    assert one.of_peak == 0.5
+    assert one.peak_fraction == 0.5
     assert one.separate.intensity == pytest.approx(10_000 / 22_864)
     assert one.separate.attainable == pytest.approx(8747.4, abs=0.1)
     assert one.separate.bound == "memory"
@@ -164,7 +164,7 @@ def test_one_worker_by_hand(tmp_path: Path) -> None:
     assert one.network_intensity is None
     # 22,864 bytes in 2 s. 14 samples of 48 pixels and a label in 4 s: 14 x 196 / 4.
     assert run.worker.memory == pytest.approx(11_432)
-    assert (run.worker.network, run.worker.io, run.worker.io_of) == (None, 686.0, "tensors")
+    assert (run.worker.network, run.worker.io, run.worker.io_source) == (None, 686.0, "tensors")
 
 
 def test_two_ranks_by_hand(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_storage_by_hand(tmp_path: Path) -> None:
     assert one.io_intensity == 5.0
     assert (one.separate.attainable, one.separate.bound) == (100.0, "storage")
     # 14 samples of 200 bytes by two workers in 4 s.
-    assert (run.worker.io, run.worker.io_of) == (350.0, "files")
+    assert (run.worker.io, run.worker.io_source) == (350.0, "files")
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_what_is_in_memory_is_not_bound_by_storage(
 
 
 @pytest.mark.parametrize(
-    ("cores", "where", "ceilings", "of_peak"),
+    ("cores", "where", "ceilings", "peak_fraction"),
     [
         # 2 of the 4 cores that were measured have half of the rates.
         (4, machine(cores=2), (0.5, {"fp32": 5000.0, "bf16": 20_000.0}, 10_000.0), 1.0),
@@ -216,13 +216,13 @@ def test_what_is_in_memory_is_not_bound_by_storage(
     ],
 )
 def test_a_worker_has_its_share_of_the_machine(
-    cores: int, where: Machine, ceilings: tuple[object, ...], of_peak: float, tmp_path: Path
+    cores: int, where: Machine, ceilings: tuple[object, ...], peak_fraction: float, tmp_path: Path
 ) -> None:
     run, one = only(write_run(tmp_path / "r", beside=peaks(cores=cores), where=where))
     assert run.ceilings is not None
-    assert (run.ceilings.share, run.ceilings.compute, run.ceilings.memory) == ceilings
+    assert (run.ceilings.fraction, run.ceilings.compute, run.ceilings.memory) == ceilings
     assert run.accelerator == next(iter(where.accelerators), None)
-    assert one.of_peak == of_peak
+    assert one.peak_fraction == peak_fraction
 
 
 def test_without_peaks_the_rest_is_there_and_it_is_said_what_to_do(tmp_path: Path) -> None:

@@ -185,8 +185,8 @@ def test_an_entry_without_samples_or_time_does_not_spoil_the_others() -> None:
     odd = [entry(2, nothing, name="empty"), entry(2, at_once, name="still")]
     made = scaling_studies([*odd, simple(4, 9, 100.0), simple(8, 9, 190.0)], Options())
     assert [point.entry for point in made.studies[0].points] == ["n4", "n8"]
-    assert "gives 0, where a positive number belongs" in made.left_out["empty"]
-    assert "no time passed" in made.left_out["still"]
+    assert "gives 0, where a positive number belongs" in made.excluded["empty"]
+    assert "no time passed" in made.excluded["still"]
 
 
 def test_only_equal_rounds_and_divisions_are_compared() -> None:

@@ -53,7 +53,7 @@ def test_time_and_rank_over_thresholds_by_hand() -> None:
     ]
     (change,) = found.thresholds[1].changes
     assert (change.by, change.ahead, change.behind) == ("time", "stayer", "sprinter")
-    assert [row.turned_pairs for row in found.thresholds] == [0, 1, 0]
+    assert [row.reversed_pairs for row in found.thresholds] == [0, 1, 0]
     never = found.thresholds[2].standings[0]
     assert (never.reason, never.unknown) == ("never reached: the best is 0.92", False)
 

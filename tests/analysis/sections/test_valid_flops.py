@@ -64,7 +64,7 @@ entry = partial(make_entry, format="aiperf", benchmark="cosmoflow")
 
 def declaration(level: str = "free", of: str | None = None) -> Declaration:
     layers: dict[str, object] = {name: {"changed": False} for name in LAYERS}
-    layers["framework"] = {"changed": True, "what": "JAX 0.4"}
+    layers["framework"] = {"changed": True, "description": "JAX 0.4"}
     return Declaration.model_validate({"level": level, "entry": of, "layers": layers})
 
 

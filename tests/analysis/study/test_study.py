@@ -44,14 +44,14 @@ def test_a_run_is_measured_by_its_own_records(tmp_path: Path) -> None:
     final = view.final()
     assert measured(view, STUDY) == final.operations / final.elapsed
     trained = sum(execution.train_samples for execution in view.history.executions)
-    by_rate = STUDY.model_copy(update={"measure": "throughput"})
+    by_rate = STUDY.model_copy(update={"metric": "throughput"})
     assert measured(view, by_rate) == trained / final.elapsed
     best = max(view.history.evaluations, key=lambda evaluation: evaluation.quality)
-    to_best = {"measure": "time_to_quality", "quality": best.quality}
+    to_best = {"metric": "time_to_quality", "quality": best.quality}
     assert view.history.start_utc is not None
     found = measured(view, STUDY.model_copy(update=to_best))
     assert found == best.utc - view.history.start_utc
-    beyond = {"measure": "time_to_quality", "quality": 1.5}
+    beyond = {"metric": "time_to_quality", "quality": 1.5}
     with pytest.raises(NotMeasuredError, match=r"no evaluation reached 1\.5"):
         measured(view, STUDY.model_copy(update=beyond))
 

@@ -119,7 +119,7 @@ def test_each_convolution_and_normalisation_is_there_once_a_step(
 
 
 def test_nothing_of_such_a_network_is_uncategorised(recording: Recording) -> None:
-    unknown = [k.name for k in recording.kernels if k.category is KernelCategory.UNCATEGORISED]
+    unknown = [k.name for k in recording.kernels if k.category is KernelCategory.UNCATEGORIZED]
     assert unknown == []
 
 
@@ -184,7 +184,7 @@ def test_an_engine_that_computes_nothing_has_no_profiler() -> None:
         ("MEMCPYD2H", KernelCategory.MEMORY_COPY),
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", KernelCategory.COMMUNICATION),
         ("CatArrayBatchedCopy<float>", KernelCategory.DATA_ARRANGEMENT),
-        ("unheard_of", KernelCategory.UNCATEGORISED),
+        ("unheard_of", KernelCategory.UNCATEGORIZED),
     ],
 )  # fmt: skip
 def test_kernels_of_accelerators_are_known_by_their_names(

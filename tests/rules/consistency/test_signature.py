@@ -152,7 +152,7 @@ def test_the_commands(run: RunPaths, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["keygen", str(tmp_path / "other")]) == 0
     other = str(tmp_path / "other.pub")
     assert main(["rank", str(tmp_path / "ranked"), "--key", other, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out.partition("\n")[2])["left_out"]
+    assert json.loads(capsys.readouterr().out.partition("\n")[2])["excluded"]
     assert main(["verify", root, "--key", other]) == 1
     records, result = capsys.readouterr().out.splitlines()[-2:]
     assert records.startswith("records: inconsistent; failed: signature; signed by SHA")

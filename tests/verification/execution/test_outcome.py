@@ -142,7 +142,7 @@ def _less_correct(samples: int) -> Callable[[EpochAgain], EvaluationAgain]:
 def failed(found: Outcome) -> list[str]:
     """What failed of the best trial, without the numbers of epochs and samples."""
     checks = found.trials[0].checks
-    return [c.what.partition(": ")[2] or c.what for c in checks if c.verdict is Verdict.FAILED]
+    return [c.name.partition(": ")[2] or c.name for c in checks if c.verdict is Verdict.FAILED]
 
 
 def test_what_is_as_recorded_passes(executed: Callable[..., Outcome]) -> None:
@@ -150,9 +150,9 @@ def test_what_is_as_recorded_passes(executed: Callable[..., Outcome]) -> None:
     assert {trial.verdict for trial in found.trials} <= {Verdict.PASSED, Verdict.NOT_EXECUTABLE}
     best = found.trials[0]
     assert best.verdict is Verdict.PASSED
-    assert best.drawn.startswith("the run's best")
+    assert best.selected_by.startswith("the run's best")
     assert len(best.checks) == 9
-    assert (found.population, found.kept) == (12, 10)
+    assert (found.population, found.stored) == (12, 10)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ RENAMED: Final = {
     "at_seconds": "elapsed_seconds",
     "away": "unreachable_reason",
     "began_seconds": "started_seconds",
+    "broken": "violated_rules",
     "busy_share": "busy_fraction",
     "clock.late": "late_replicas",
     "course": "timeline",
@@ -68,20 +69,21 @@ def in_this_version(document: Any) -> Any:  # noqa: ANN401 -- whatever was writt
     """
     if not isinstance(document, dict) or document.get("schema_version") not in (1, 2):
         return document
-    document = {**_renamed(document, "report"), "schema_version": 3}
+    document = {**renamed(document, "report"), "schema_version": 3}
     if "resources" not in document:
         replicas = {"replicas": len(document.get("replicas", ()))}
         document |= {"name": document.get("run_id"), "resources": replicas}
     return document if "metric" in document else _with_metric(document)
 
 
-def _renamed(value: Any, inside: str) -> Any:  # noqa: ANN401 -- whatever was written
+def renamed(value: Any, inside: str) -> Any:  # noqa: ANN401 -- whatever was written
+    """Return parsed JSON, the value of the key ``inside``, with the present names of its keys."""
     if isinstance(value, list):
-        return [_renamed(each, inside) for each in value]
+        return [renamed(each, inside) for each in value]
     if not isinstance(value, dict) or inside in AS_WRITTEN:
         return value
     return {
-        RENAMED.get(f"{inside}.{key}", RENAMED.get(key, key)): _renamed(each, key)
+        RENAMED.get(f"{inside}.{key}", RENAMED.get(key, key)): renamed(each, key)
         for key, each in value.items()
     }
 
