@@ -64,7 +64,7 @@ def render(analysis: Analysis) -> str:
         .render(
             analysis=analysis,
             entries=entries_table(analysis),
-            measures=metrics_table(analysis),
+            metrics=metrics_table(analysis),
             overview=tuple(_overview(analysis)),
             parts=tuple(_parts(analysis)),
             definitions=METRICS,

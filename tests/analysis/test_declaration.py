@@ -96,7 +96,7 @@ def test_a_missing_layer_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("layer", "said"),
     [
-        ({"changed": True}, "layers.framework: describe the change in `what`"),
+        ({"changed": True}, "layers.framework: describe the change in `description`"),
         ({"changed": False, "description": "JAX"}, "layers.framework: it is not changed, yet"),
         ({"changed": False, "parts": ["batch size"]}, "layers.framework: it is not changed, yet"),
         ({}, "layers.framework.changed: is missing"),
