@@ -117,6 +117,7 @@ Config = Annotated[str, config_option("A YAML file or a preset: {}.")]
 PerhapsConfig = Annotated[
     str | None, config_option("A YAML file or a preset: {}. Default: the workload's preset.")
 ]
+Tags = Annotated[list[str] | None, option("--tag", "NAME", "A tag of the run; may be repeated.")]
 Assignments = Annotated[
     list[str] | None,
     option("--set", "KEY=VALUE", "E.g. training.batch_size=64; may be repeated."),

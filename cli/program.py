@@ -41,6 +41,7 @@ COMMANDS = (
     Row("resume", RUN, "control:resume"),
     Row("simulate", RUN, "start:simulate"),
     Row("list", WATCH, "runs:list_runs"),
+    Row("annotate", WATCH, "runs:annotate"),
     Row("status", WATCH, "watch:status"),
     Row("watch", WATCH, "watch:watch"),
     Row("logs", WATCH, "logs:logs"),

@@ -1,4 +1,4 @@
-"""Several runs: ``aiperf list`` and ``aiperf compare``."""
+"""Several runs: ``aiperf list`` and ``aiperf compare``; and ``aiperf annotate``."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from typing import Annotated
 from typer import Argument
 
 from aiperf_hpc.analysis.layout import tables_as_lines
-from aiperf_hpc.cli.output import say, say_document, say_result
-from aiperf_hpc.cli.parameters import Json, SomeRuns, flag
+from aiperf_hpc.cli.output import say, say_document, say_folded, say_result
+from aiperf_hpc.cli.parameters import Json, Run, SomeRuns, Tags, flag, option
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import few, percent, quality, utc_text
 from aiperf_hpc.results.table import NONE, Table
+from aiperf_hpc.results.views.annotated import ListedRun
 from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
-from aiperf_hpc.results.views.run_catalog import RUNS, RunList, read_runs
+from aiperf_hpc.results.views.run_catalog import RUNS, RunList, read_runs, run_name
 from aiperf_hpc.results.views.run_summary import RunSummary
 from aiperf_hpc.results.views.run_view import RunState, outcome
+from aiperf_hpc.run.annotations import read_annotations, write_annotations
+from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.streams import window_columns
 
 NARROW = ("run", "state", "score", "error", "valid")
@@ -35,6 +39,10 @@ def list_runs(
     ] = RUNS,
     json: Json = False,
     csv: Annotated[bool, flag("--csv", "Print CSV, numbers in base units.")] = False,
+    tag: Annotated[
+        list[str] | None,
+        option("--tag", "NAME", "Only the runs with this tag; may be repeated."),
+    ] = None,
 ) -> int:
     """List the runs in a folder, the latest first.
 
@@ -46,21 +54,55 @@ def list_runs(
     Examples:
       $ aiperf list
       $ aiperf list /shared/runs
+      $ aiperf list --tag baseline
       $ aiperf list --csv > runs.csv
       $ aiperf status last
     """
     if json and csv:
         raise UsageError("--json and --csv: leave one of them out")
     found = read_runs(folder)
+    having = tuple(run for run in found.runs if set(tag or ()) <= set(run.tags))
+    found = found.model_copy(update={"runs": having})
     if json:
         say_document(found.model_dump_json(indent=1))
         return 0
     if csv:
         say(_csv(found, folder))
     else:
-        _say_table(found, folder)
+        _say_table(found, folder, " and ".join(tag or ()))
     for line in _left_out(found):
         sys.stderr.write(f"aiperf: {line}\n")
+    return 0
+
+
+def annotate(
+    run: Run,
+    tag: Tags = None,
+    untag: Annotated[
+        list[str] | None, option("--untag", "NAME", "A tag to remove; may be repeated.")
+    ] = None,
+    note: Annotated[
+        str | None, option("--note", "TEXT", "A note on the run; an empty text removes it.")
+    ] = None,
+) -> int:
+    """Change or show the tags and the note of a run.
+
+    They may change at any time, also after the end of the run. They are not evidence: report,
+    signature and verification do not include them.
+
+    Examples:
+      $ aiperf annotate last --tag baseline --note "Before the new firmware."
+      $ aiperf annotate last --untag baseline
+    """
+    paths = RunPaths(run)
+    RunManifest.load(paths)
+    before = read_annotations(paths)
+    now = before.changed(tag or (), untag or (), note)
+    if now != before:
+        write_annotations(paths, now)
+    say(f"{run_name(run)}:{'' if any(now.lines()) else ' neither tags nor a note'}")
+    for line in now.lines():
+        say_folded(f"  {line}", 4)
     return 0
 
 
@@ -83,9 +125,9 @@ def compare(runs: SomeRuns, json: Json = False) -> int:
     return 0 if found.comparable else 1
 
 
-def _say_table(found: RunList, folder: Path) -> None:
+def _say_table(found: RunList, folder: Path, tags: str) -> None:
     if not found.runs:
-        say(f"no run in {folder}")
+        say(f"no run in {folder}{f' with the tag {tags}' if tags else ''}")
     columns = window_columns()
     for line in tables_as_lines([_table(found, folder, columns)], columns + INDENT):
         say(line[INDENT:])
@@ -94,11 +136,13 @@ def _say_table(found: RunList, folder: Path) -> None:
 def _table(found: RunList, folder: Path, columns: int) -> Table:
     """Return the table of runs, without optional columns that do not fit."""
     quantities = quantities_in(View.LIST)
-    names = ["run", "state", "started", *quantities, "valid"]
+    names = ["run", "state", "started", *quantities, "valid", "tags"]
     rows = [
         dict(zip(names, _cells(row, folder, quantities.values()), strict=True))
         for row in found.runs
     ]
+    if not any(row.tags for row in found.runs):
+        names.remove("tags")
     for name in ("started", *reversed(quantities)):
         widths = [max(map(len, (each, *(row[each] for row in rows)))) for each in names]
         if name not in NARROW and sum(widths) + INDENT * (len(widths) - 1) > columns:
@@ -113,15 +157,17 @@ def _csv(found: RunList, folder: Path) -> str:
     quantities = quantities_in(View.LIST).values()
     text = io.StringIO()
     writer = csv_writer(text, lineterminator="\n")
-    writer.writerow(("run", "state", "started", *(each.name for each in quantities), "valid"))
+    names = (each.name for each in quantities)
+    writer.writerow(("run", "state", "started", *names, "valid", "tags", "note"))
     for row in found.runs:
-        run, state, *_, valid = _cells(row, folder, ())
+        run, state, _, valid, tags = _cells(row, folder, ())
         values = (each.read(row) for each in quantities)
-        writer.writerow((run, state, utc_text(row.started_utc) or "", *values, valid))
+        started = utc_text(row.started_utc) or ""
+        writer.writerow((run, state, started, *values, valid, tags, row.note))
     return text.getvalue().rstrip("\n")
 
 
-def _cells(row: RunSummary, folder: Path, quantities: Iterable[Quantity]) -> tuple[str, ...]:
+def _cells(row: ListedRun, folder: Path, quantities: Iterable[Quantity]) -> tuple[str, ...]:
     started = utc_text(row.started_utc)
     return (
         row.name if folder == RUNS else str(folder / row.name),
@@ -129,6 +175,7 @@ def _cells(row: RunSummary, folder: Path, quantities: Iterable[Quantity]) -> tup
         NONE if started is None else started[: len("2026-11-21 10:15")].replace("T", " "),
         *(_value(each, row) for each in quantities),
         row.division or ("yes" if row.valid else "no"),
+        " ".join(row.tags),
     )
 
 

@@ -21,6 +21,7 @@ from aiperf_hpc.cli.parameters import (
     NodeRange,
     PerhapsConfig,
     SigningKey,
+    Tags,
     flag,
     key_of,
     nodes_named,
@@ -48,6 +49,7 @@ from aiperf_hpc.primary.programs import start_command
 from aiperf_hpc.results.report.system import read_site
 from aiperf_hpc.results.views.run_catalog import RUNS
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.annotations import Annotations
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.manifest import RequestedLauncher, RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -117,6 +119,7 @@ class StartOptions:
         str | None, option("--serve", "[HOST:PORT]", "Serve the run's status over REST.")
     ] = None
     dry_run: Annotated[bool, flag("--dry-run", "Print what would be submitted or started.")] = False
+    tag: Tags = None
     detach: Annotated[bool, flag("--detach", "Run in the background and return.")] = False
     yes: Annotated[bool, flag("--yes", "Do not ask before starting.")] = False
     key: SigningKey = None
@@ -140,13 +143,14 @@ def start(
       $ aiperf start --nodes 4 --hours 1 --config imagenet --set dataset.path=/data/imagenet
       $ aiperf start --nodes 16 --hours 1 --set slurm.partition=gpu --dry-run
       $ aiperf start --nodes 8-64 --hours 4 --set slurm.partition=gpu
-      $ aiperf start --nodes 2 --hours 1 --name baseline
+      $ aiperf start --nodes 2 --hours 1 --name baseline --tag v100
       $ aiperf start --nodes 2 --hours 1 --repeat 5
       $ aiperf start --workload cosmoflow --nodes 4 --hours 8 --set dataset.path=/data/cosmoflow
       $ aiperf start --nodes 4 --hours 1 --config imagenet --division closed
     """
     repeats.check(detach=chosen.detach)
     key_of(chosen.key)  # First, because a run must not end without its signature.
+    Annotations().changed(chosen.tag or ())
     source = _source(run.workload, run.config)
     config = load_config(source, run.assignments or ())
     if run.workload not in (None, config.workload):
@@ -233,7 +237,8 @@ def _prepare_and_conduct(
         if input("Start? [Y/n] ").strip().lower() not in ("", "y", "yes"):
             raise UsageError("not started")
     endpoint = None if chosen.serve is None else free_endpoint(chosen.serve, security)
-    paths = make_run_directory(manifest, folder, dataset)
+    tags = Annotations().changed(chosen.tag) if chosen.tag else None
+    paths = make_run_directory(manifest, folder, dataset, tags)
     try:
         backend_of(manifest.launcher).wait()  # Some runs start their clock immediately.
         if chosen.detach:

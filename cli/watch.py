@@ -20,6 +20,7 @@ from aiperf_hpc.formatting import age, duration
 from aiperf_hpc.host.signals import Interruption, interruptible
 from aiperf_hpc.results.terminal.progress import ProgressDisplay
 from aiperf_hpc.results.terminal.status_line import status_line
+from aiperf_hpc.results.views.annotated import AnnotatedStatus, annotated_status
 from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.clock import clock_lines
 from aiperf_hpc.results.views.nodes import elasticity_lines, kind_lines
@@ -42,8 +43,7 @@ def status(run: Run, json: Json = False) -> int:
       $ aiperf status 20261121-101500-imagenet-3f2a
       $ aiperf status 20261121-101500-imagenet-3f2a --json
     """
-    view = RunView.read(RunPaths(run))
-    now = view.status()
+    now = annotated_status(RunView.read(RunPaths(run)))
     lines = (folded(line, 4) for line in (_headline(run_name(run), now), *_lines(now)))
     say_result(now, lines, as_json=json)
     return 0
@@ -55,8 +55,10 @@ def _headline(name: str, status: RunStatus) -> str:
     return f"{name}: {outcome(status.state, status.reason)}{reason}{kind}"
 
 
-def _lines(status: RunStatus) -> Iterator[str]:
+def _lines(status: AnnotatedStatus) -> Iterator[str]:
     yield status_line(status)
+    for line in status.lines():
+        yield f"  {line}"
     yield f"  {status.resources.line}"
     if status.service_url is not None:
         yield f"  {where_served(status.service_url)}"

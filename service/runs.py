@@ -11,6 +11,7 @@ from concurrent.futures import wait
 from pathlib import Path
 
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError
+from aiperf_hpc.results.views.annotated import ListedRun, listed
 from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.run_catalog import (
     Unreadable,
@@ -34,7 +35,7 @@ IDLE_SECONDS = 600.0
 class RunList(Answer):
     """List of the served runs."""
 
-    runs: tuple[RunSummary, ...]
+    runs: tuple[ListedRun, ...]
     """Runs, latest first; runs that have not started precede all others."""
     loading: tuple[str, ...]
     """Runs whose records are being read for the first time; they will appear in `runs`."""
@@ -175,7 +176,7 @@ class FolderOfRuns(Runs):
                 self._close(run)
 
     def list(self) -> RunList:
-        rows, unreadable = dict[str, RunSummary](), dict[str, str]()
+        rows, unreadable = dict[str, ListedRun](), dict[str, str]()
         with self._lock:
             self._forget_idle()
             found, foreign = self._look()
@@ -193,20 +194,18 @@ class FolderOfRuns(Runs):
         return _list(tuple(latest), tuple(loading), unreadable, len(foreign))
 
     def _take_rows(
-        self, runs: dict[str, RunPaths], rows: dict[str, RunSummary], unreadable: dict[str, str]
+        self, runs: dict[str, RunPaths], rows: dict[str, ListedRun], unreadable: dict[str, str]
     ) -> dict[str, RunPaths]:
         """Sort the rows of runs into a list; return the runs that must be read first."""
         loading = dict[str, RunPaths]()
         for name, paths in runs.items():
             try:
-                row = self._row(name, paths)
+                if (row := self._row(name, paths)) is None:
+                    loading[name] = paths
+                else:
+                    rows[name] = listed(row, paths)
             except AIPerfError as error:
                 unreadable[name] = str(error)
-                continue
-            if row is None:
-                loading[name] = paths
-            else:
-                rows[name] = row
         return loading
 
     def check(self) -> None:
@@ -329,7 +328,7 @@ def _version(file: Path) -> tuple[int, ...] | None:
 
 
 def _list(
-    rows: tuple[RunSummary, ...],
+    rows: tuple[ListedRun, ...],
     loading: tuple[str, ...] = (),
     unreadable: dict[str, str] | None = None,
     foreign: int = 0,

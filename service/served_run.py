@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from aiperf_hpc.results.views.annotated import ListedRun, listed
 from aiperf_hpc.results.views.cached_view import CachedView, Text
 from aiperf_hpc.results.views.run_summary import LASTING, RunSummary
 from aiperf_hpc.results.views.run_view import RunView
@@ -116,9 +117,9 @@ class ServedRun:
         self._readers = readers
         self._opened = False
         self._opening: Future[None] | None = None
-        self._row: Future[RunSummary] | None = None
+        self._row: Future[ListedRun] | None = None
         self._row_asked_at = 0.0
-        self._last_row: RunSummary | None = None
+        self._last_row: ListedRun | None = None
         self._under_way: dict[object, Future[Any]] = {}
         self._recent: dict[object, tuple[bytes, float]] = {}
         """Latest answers, with the time of their data in monotonic seconds."""
@@ -169,7 +170,7 @@ class ServedRun:
             opening = self._opening = self._readers.opening.submit(self._open)
         return opening
 
-    def row(self) -> RunSummary | None:
+    def row(self) -> ListedRun | None:
         """Return the latest row of the run for a list, and request a new one; never blocks.
 
         Raises:
@@ -266,8 +267,8 @@ def never_collected() -> Iterator[None]:
             gc.enable()
 
 
-def _row(view: RunView) -> RunSummary:
-    return RunSummary.of(view)
+def _row(view: RunView) -> ListedRun:
+    return listed(RunSummary.of(view), view.paths)
 
 
 async def _done(work: Future[Any], seconds: float) -> bool:

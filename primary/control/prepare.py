@@ -35,6 +35,7 @@ from aiperf_hpc.rules.judgement import check_plan
 from aiperf_hpc.rules.registry import CLOCK_START, PLANNED_NODES, Plan
 from aiperf_hpc.rules.rule import Division, violations_of
 from aiperf_hpc.rules.validity.software import Code
+from aiperf_hpc.run.annotations import Annotations, write_annotations
 from aiperf_hpc.run.manifest import RULES, RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.storage import free_bytes, require_writable
@@ -165,8 +166,13 @@ def describe_dataset(config: DatasetConfig) -> DatasetInfo:
     return DatasetInfo.model_validate_json(described)
 
 
-def make_run_directory(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> RunPaths:
-    """Create the run directory and write ``run.yaml`` into it.
+def make_run_directory(
+    manifest: RunManifest,
+    folder: Path,
+    dataset: DatasetInfo,
+    annotations: Annotations | None = None,
+) -> RunPaths:
+    """Create the run directory and write ``run.yaml`` and any tags and note into it.
 
     Raises:
         RunDirectoryError: the directory is not empty or not writable, or its file system has not
@@ -184,6 +190,8 @@ def make_run_directory(manifest: RunManifest, folder: Path, dataset: DatasetInfo
         try:
             update = {"dataset": dataset, "name": _name(manifest, paths)}
             manifest.model_copy(update=update).save(paths)
+            if annotations is not None:
+                write_annotations(paths, annotations)
             paths.replicas.mkdir()
         except BaseException:
             remove_run_directory(paths)
@@ -207,6 +215,7 @@ def remove_run_directory(paths: RunPaths) -> None:
     for folder in (paths.candidates, paths.replicas, paths.primary_journal.parent):
         shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):  # The file system may be faulty, or the folder may be a mount point.
+        paths.annotations.unlink(missing_ok=True)
         paths.manifest.unlink(missing_ok=True)
         paths.root.rmdir()
 

@@ -15,9 +15,10 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.files import bytes_inside, open_inside, parsed_json
 
-OUTSIDE = ("report/manifest.json", "report/manifest.json.sig")
+OUTSIDE = ("report/manifest.json", "report/manifest.json.sig", "annotations.json")
 """The files of a run that its manifest does not name: itself and the signature of its bytes, which
-are made of it. ``aiperf verify`` checks each by itself."""
+are made of it and which ``aiperf verify`` checks by themselves; and the tags and the note, which
+may change at any time and which nothing is computed from."""
 MOST_AT_ONCE = 16
 """Maximum number of files that are read and hashed concurrently: one per core, because reading and
 hashing release the GIL."""

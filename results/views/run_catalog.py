@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError, reason_of
+from aiperf_hpc.results.views.annotated import ListedRun, listed
 from aiperf_hpc.results.views.run_summary import RunSummary
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run.journal import MOST_LINE_BYTES
@@ -37,7 +38,7 @@ class Unreadable(Value):
 class RunList(Value):
     """List of the runs in a folder."""
 
-    runs: tuple[RunSummary, ...]
+    runs: tuple[ListedRun, ...]
     """Runs, latest first; runs that have not started precede all others."""
     unreadable: tuple[Unreadable, ...]
     foreign: tuple[str, ...]
@@ -51,7 +52,7 @@ def read_runs(folder: Path) -> RunList:
         RunDirectoryError: the folder cannot be read.
     """
     found, foreign = find_runs(folder)
-    rows, unreadable = list[RunSummary](), list[Unreadable]()
+    rows, unreadable = list[ListedRun](), list[Unreadable]()
     for name, paths in found.items():
         try:
             rows.append(_summary(paths, name))
@@ -63,13 +64,12 @@ def read_runs(folder: Path) -> RunList:
     return RunList(runs=tuple(rows), unreadable=tuple(unreadable), foreign=foreign)
 
 
-def _summary(paths: RunPaths, name: str) -> RunSummary:
+def _summary(paths: RunPaths, name: str) -> ListedRun:
     """Return a run's summary. Raises AIPerfError, OSError."""
-    written = RunSummary.read(paths, name)
-    if written is not None and written.state is RunState.ENDED:
-        return written
-    view = RunView.read(paths)
-    return RunSummary.of(view, name)
+    summary = RunSummary.read(paths, name)
+    if summary is None or summary.state is not RunState.ENDED:
+        summary = RunSummary.of(RunView.read(paths), name)
+    return listed(summary, paths)
 
 
 def latest_run(folder: Path) -> Path:

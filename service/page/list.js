@@ -82,7 +82,8 @@ function reached({ figures: { error }, best_quality: best, metric }) {
 function row(run, quantities) {
   const { elapsed_seconds: elapsed } = run.score;
   return [
-    h("a", { href: `#/runs/${encodeURIComponent(run.name)}` }, run.name),
+    [h("a", { href: `#/runs/${encodeURIComponent(run.name)}` }, run.name),
+      ...[run.tags.join(" "), run.note].filter(Boolean).map((text) => h("span", { class: "of" }, text))],
     [state(run.state), run.simulated ? " simulated" : null],
     ...quantities.map((quantity) => quantity.name === "error" ? reached(run) : quantityText(quantity, run.figures[quantity.name])),
     `${duration(elapsed)} of ${duration(run.hours * 3600)}`,

@@ -21,6 +21,7 @@ from tests.support.waiting import until
 from aiperf_hpc.formatting import duration, exact, percent, si, size
 from aiperf_hpc.results.views import quantities
 from aiperf_hpc.run import records
+from aiperf_hpc.run.annotations import Annotations, write_annotations
 from aiperf_hpc.service.endpoint import Endpoint
 from aiperf_hpc.service.run_queue import RunQueue
 from aiperf_hpc.service.runs import FolderOfRuns
@@ -120,11 +121,12 @@ RUN = f"#/runs/{ADDRESS}"
 
 
 def test_runs_are_listed_and_lead_to_one(page: Page, live: LiveRun) -> None:
-    write_run(live.paths.root.parent / "over", Plan(replicas=1, trials=1, hpo_trials=0))
+    over = write_run(live.paths.root.parent / "over", Plan(replicas=1, trials=1, hpo_trials=0))
+    write_annotations(over, Annotations(tags=("v100",), note=NAME))
     (live.paths.root.parent / "bad").mkdir()
     (live.paths.root.parent / "bad" / "run.yaml").write_text("{")
     page.open()
-    page.shows("table.runs", "over")
+    page.shows("table.runs", f"overv100{NAME}")
     page.shows("#unreadable", "bad cannot be read")
     assert page.browser.evaluate("document.querySelectorAll('table.runs img').length") == 0
     page.browser.evaluate("[...document.querySelectorAll('table.runs a')]"

@@ -58,6 +58,7 @@ class RunPaths:
 
     Each file has one writer: the primary writes ``run.yaml``, ``primary/`` and ``report/``, and a
     replica writes its own folder. A candidate's files are written to a temporary name and renamed.
+    Only ``annotations.json`` is written by any command of the user.
     """
 
     root: Path
@@ -69,6 +70,8 @@ class RunPaths:
         """Return the SHA-256 of the manifest as it is now."""
         return hashlib.sha256(bytes_inside(self.root, self.manifest)).hexdigest()
 
+    annotations = _Below("annotations.json")
+    """Tags and the note of the run, if it has any (``run/annotations.py``); no evidence."""
     primary_journal = _Below("primary", "journal.jsonl")
     claims = _Below("primary", "claims")
     """The successive primaries of the run (``primary/control/claim.py``)."""

@@ -1,0 +1,151 @@
+"""Tags and notes of runs: commands, lists, pages, and that no evidence includes them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks import synthetic_run
+from tests.service.serving import serving_folder
+from tests.support.rules import check_rule
+from tests.support.run_factory import DATASET, Plan, write_run
+
+from aiperf_hpc.cli import main
+from aiperf_hpc.config import load_config
+from aiperf_hpc.errors import RunDirectoryError
+from aiperf_hpc.primary.control.prepare import (
+    make_manifest,
+    make_run_directory,
+    remove_run_directory,
+)
+from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.annotations import Annotations, read_annotations, write_annotations
+from aiperf_hpc.run.paths import RunPaths
+
+HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\u202e, \"'\n=cmd"
+SMALL = Plan(replicas=1, trials=1, hpo_trials=0, failed=0, epochs=1)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
+    capsys.readouterr()
+    assert main([*map(str, words)]) == 0
+    return capsys.readouterr().out
+
+
+def test_tags_and_a_note_are_added_shown_and_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "a", SMALL).root
+    write_run(tmp_path / "b", SMALL)
+    assert not printed(capsys, "list", tmp_path).splitlines()[0].endswith("tags")
+    assert "a: neither tags nor a note" in printed(capsys, "annotate", run)
+    words = ("--tag", "v100", "--tag", "fw:2.1", "--tag", "v100", "--note", "before\n the update")
+    lines = printed(capsys, "annotate", run, *words).splitlines()
+    assert lines[1:] == ["  tags  v100, fw:2.1", "  note  before the update"]
+    assert "\n  tags  v100, fw:2.1\n  note  before the update\n" in printed(capsys, "status", run)
+    status = json.loads(printed(capsys, "status", run, "--json"))
+    assert (status["tags"], status["note"]) == (["v100", "fw:2.1"], "before\n the update")
+    assert "v100 fw:2.1" in printed(capsys, "list", tmp_path)
+    for tags, names in ((("v100",), ["a"]), (("v100", "x"), []), ((), ["a", "b"])):
+        options = [word for tag in tags for word in ("--tag", tag)]
+        rows = json.loads(printed(capsys, "list", tmp_path, "--json", *options))["runs"]
+        assert sorted(row["name"] for row in rows) == names
+    assert f"no run in {tmp_path} with the tag x" in printed(capsys, "list", tmp_path, "--tag", "x")
+    printed(capsys, "annotate", run, "--untag", "v100", "--note", "")
+    assert read_annotations(RunPaths(run)) == Annotations(tags=("fw:2.1",))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--tag", "two words"), "--tag two words: should be at most 64 letters, digits and "),
+        (("--tag", "-x"), "--tag -x: should be at most 64 letters"),
+        (("--untag", "absent"), "--untag absent: the run does not have this tag"),
+        (("--note", "\udcff"), "--note: should be a valid string"),
+        (("--note", "x" * 2001), "--note: string should have at most 2000 characters"),
+    ],
+)
+def test_invalid_ones_are_refused(
+    words: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "run", SMALL)
+    assert main(["annotate", str(run.root), *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not run.annotations.exists()
+    assert main(["annotate", str(tmp_path), "--tag", "x"]) == 2
+    assert not RunPaths(tmp_path).annotations.exists()
+
+
+def test_a_hostile_note_stays_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(tmp_path / "a", SMALL)
+    write_annotations(run, Annotations(note=HOSTILE))
+    for command in ("annotate", "status"):
+        assert r"<img src=x onerror=alert(1)>\x1b[31m\u202e" in printed(capsys, command, run.root)
+    (row,) = csv.DictReader(io.StringIO(printed(capsys, "list", tmp_path, "--csv")))
+    assert row["note"] == HOSTILE.replace("\x1b", r"\x1b").replace("\u202e", r"\u202e")
+
+
+@pytest.mark.parametrize("content", ["{", '{"tags": ["a b"]}', '{"other": 1}'])
+def test_a_damaged_file_is_reported(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "a", SMALL)
+    run.annotations.write_text(content)
+    with pytest.raises(RunDirectoryError, match=r"annotations\.json is damaged; remove it"):
+        read_annotations(run)
+    assert main(["list", str(tmp_path)]) == 0
+    assert "not listed: a: " in capsys.readouterr().err
+    run.annotations.unlink()
+    run.annotations.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunDirectoryError, match="is damaged"):
+        read_annotations(run)
+
+
+def test_no_report_or_manifest_includes_them(tmp_path: Path) -> None:
+    run = synthetic_run.write_run(tmp_path / "run", 2, distinct=1).paths
+    write_annotations(run, Annotations(tags=("first",), note="secret remark"))
+    write_report(RunView(run))
+    before = {path.name: path.read_bytes() for path in run.report.iterdir()}
+    assert not any(b"secret remark" in content for content in before.values())
+    run.annotations.unlink()
+    assert check_rule("files", run).failures == ()
+    write_annotations(run, Annotations(tags=("second",)))
+    assert check_rule("files", run).failures == ()
+    write_report(RunView(run))
+    assert {path.name: path.read_bytes() for path in run.report.iterdir()} == before
+    (run.root / "replicas" / "annotations.json").write_text("{}")
+    assert "replicas/annotations.json" in check_rule("files", run).failures[0]
+
+
+def test_the_service_lists_them_as_they_are_now(tmp_path: Path) -> None:
+    ended, other = write_run(tmp_path / "ended", SMALL), write_run(tmp_path / "other", SMALL)
+    write_report(RunView(ended))
+    with serving_folder(tmp_path) as client:
+        for number in range(2):
+            expected = {}
+            for run in (ended, other):
+                note = f"{run.root.name} {number}"
+                write_annotations(run, Annotations(tags=("x",), note=note))
+                expected[run.root.name] = (["x"], note)
+            rows = client.get("/api/v1/runs").json()["runs"]
+            assert {row["name"]: (row["tags"], row["note"]) for row in rows} == expected
+        ended.annotations.write_text("{")
+        listed = client.get("/api/v1/runs").json()
+        assert [row["name"] for row in listed["runs"]] == ["other"]
+        assert "is damaged; remove it" in listed["unreadable"][0]["reason"]
+
+
+def test_a_run_starts_with_its_tags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    start = ["start", "--nodes", "1", "--hours", "1", "--run-dir", str(tmp_path / "bad")]
+    assert main([*start, "--launcher", "local", "--dry-run", "--tag", "two words"]) == 2
+    assert "--tag two words: should be at most 64 letters" in capsys.readouterr().err
+    manifest = make_manifest(load_config("quickstart", ()), 1, 1.0, "local")
+    tags = Annotations(tags=("v100",))
+    run = make_run_directory(manifest, tmp_path / "run", DATASET, tags)
+    assert read_annotations(run) == tags
+    remove_run_directory(run)
+    assert not run.root.exists()
