@@ -20,8 +20,10 @@ MOST_TRIALS = 8
 """Trials that have a line each."""
 LEAST_LINES = 4
 """Lines of a window below which there is only one of the run."""
-STYLES = {"note": "yellow", "ops": "bold", "best": "green"}
-"""How parts of the status are emphasized, where the terminal has colours."""
+STYLES = {"note": "yellow", "ops": "bold", "best": "cyan"}
+"""Styles of parts of the status, if the terminal has colors."""
+TROUBLE_STYLE = "reverse"
+"""Style of the replicas if one is in trouble: no color, because some people cannot see red."""
 TIME_LINE = ("note", "time")
 """The parts of the status in the first line."""
 TROUBLED = ("silent", "failed", "lost", "unknown", "requeued")
@@ -94,7 +96,7 @@ def _score_line(status: RunStatus, columns: int) -> RenderableType:
     parts = fitted(others, columns)
     line = _styled(parts)
     if any(replica.state.startswith(TROUBLED) for replica in status.replicas):
-        line.stylize("red", len(line) - len(parts.get("replicas", "")))
+        line.stylize(TROUBLE_STYLE, len(line) - len(parts.get("replicas", "")))
     return one_line(line)
 
 

@@ -18,11 +18,16 @@ from aiperf_hpc.host.processes import in_background
 from aiperf_hpc.host.signals import Interrupts
 from aiperf_hpc.results.terminal.live_block import block, shown
 from aiperf_hpc.results.terminal.screen import Fitted, Screen, one_line
-from aiperf_hpc.results.terminal.status_line import status_line, trial_line, wait_line
+from aiperf_hpc.results.terminal.status_line import (
+    short_trial_line,
+    status_line,
+    trial_line,
+    wait_line,
+)
 from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.replica_status import clock_problems, disagreements, rejections
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.run.history import PRIMARY
+from aiperf_hpc.run.history import PRIMARY, Trial
 from aiperf_hpc.run.storage import BackoffRetry, Wait
 
 LINE_SECONDS = 1.0
@@ -50,8 +55,8 @@ class ProgressDisplay:
         self._next = time.monotonic() + LINE_SECONDS
         self._status_due = time.monotonic()
         self._urgent = deque[str]()
-        self._ended = deque[str]()
-        """Lines that are new and were not said yet: at most one a second is."""
+        self._ended = deque[Trial]()
+        """Trials that ended and were not said yet: at most one a second is."""
         self._status_last = False
         """Whether the last line was the state."""
         self._left_out = 0
@@ -157,13 +162,18 @@ class ProgressDisplay:
             self._screen.line(f"  {self._left_out:,} lines are left out, for one a second is shown")
             self._left_out = 0
         elif self._ended:
-            self._screen.line(self._ended.popleft())
+            self._say_trial(self._ended.popleft())
+
+    def _say_trial(self, trial: Trial) -> None:
+        self._screen.line(trial_line(trial), short_trial_line(trial))
 
     def _say_the_rest(self) -> None:
         last = list(self._ended)[-LAST_LINES:]
         if left := self._left_out + len(self._ended) - len(last):
             self._screen.line(f"  {left:,} lines are left out")
-        for text in (*last, *self._urgent):
+        for trial in last:
+            self._say_trial(trial)
+        for text in self._urgent:
             self._screen.line(text)
         self._urgent.clear()
         self._ended.clear()
@@ -195,7 +205,7 @@ class ProgressDisplay:
             if text not in self._complained
         ]
         self._complained.update(new, problems)
-        self._ended.extend(map(trial_line, ended))
+        self._ended.extend(ended)
         self._urgent += [
             *(f"  search of {failure}" for failure in new),
             *(f"  problem: {problem}" for problem in problems),

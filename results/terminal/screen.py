@@ -22,7 +22,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from aiperf_hpc.streams import as_printed, width
+from aiperf_hpc.streams import as_printed, cut, width
 
 ANY_WIDTH, ANY_HEIGHT = 80, 24
 """The size of a terminal that does not say what it has."""
@@ -30,6 +30,8 @@ PLAIN_TERMINALS = ("dumb", "unknown")
 """The values of TERM where nothing that was written can be changed."""
 BARS = (40, 30, 20, 10)
 """Columns that a bar may have: few, so that it keeps its place while figures change."""
+BAR_STYLE = "cyan"
+"""Style of the filled part of a bar."""
 FURTHER = "    "
 """What the further lines of one that is too long begin with."""
 _GAP = 2
@@ -61,12 +63,18 @@ class Screen:
             redirect_stderr=False,
         )
 
-    def line(self, text: str) -> None:
-        """Write a line that stays, above those that change; folded where the window ends."""
+    def line(self, text: str, short: str | None = None) -> None:
+        """Write a line that stays, above those that change.
+
+        Args:
+            text: line, which is folded where the window ends.
+            short: what a window too narrow for the line has instead, in one line, cut at its end.
+        """
         with self._lock:
             if self.is_terminal:
                 self._measure()
-                self._console.print(Text(self._folded(text), no_wrap=True))
+                shown = self._folded(text) if short is None else self._in_one_line(text, short)
+                self._console.print(Text(shown, no_wrap=True))
             else:
                 self._output.write(f"{text}\n")
                 self._output.flush()
@@ -112,6 +120,13 @@ class Screen:
             break_on_hyphens=False,
         )
         return "\n".join(words)
+
+    def _in_one_line(self, text: str, short: str) -> str:
+        columns, end = self._console.width, as_printed("…", self._output)
+        for shown in (as_printed(text, self._output), as_printed(short, self._output)):
+            if width(shown) <= columns:
+                return shown
+        return cut(f"{cut(shown, columns - len(end))}{end}", columns)
 
     def _measure(self) -> None:
         """Take the size that the window has now: people change it."""
@@ -160,7 +175,8 @@ def bar_line(before: Text, share: float, after: Text, columns: int) -> Renderabl
     if not length:
         return one_line(Text("  ").join(texts))
     grid = Table.grid(padding=(0, _GAP, 0, 0))
-    bar = ProgressBar(1.0, min(1.0, max(0.0, share)), length)
+    filled = min(1.0, max(0.0, share))
+    bar = ProgressBar(1.0, filled, length, complete_style=BAR_STYLE, finished_style=BAR_STYLE)
     cells: list[RenderableType] = [*([before] if before else []), bar, after]
     for _ in cells:
         grid.add_column(no_wrap=True)

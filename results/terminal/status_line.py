@@ -142,3 +142,13 @@ def trial_line(trial: Trial) -> str:
         f"  {trial.id}  round {started.round} {started.phase}  {trial.state}{reason}  "
         f"{reached} after {len(trial.evaluations)} epochs, {batch}  {parent}{what}"
     )
+
+
+def short_trial_line(trial: Trial) -> str:
+    """Return an ended trial in a shorter line, which begins with what matters most."""
+    reached, detail = "", trial.reason
+    if (best := trial.best) is not None:
+        reached = f"  {quality(best.quality, best.measure.name)} after"
+        reached += f" {len(trial.evaluations)} epochs"
+        detail = in_words(trial.started.morphisms) or "initial network"
+    return f"  {trial.id}  {trial.state}{reached}  {detail}"

@@ -86,6 +86,9 @@ def test_a_new_file_has_all_settings_and_is_not_overwritten(
     assert main(command) == 0
     before = path.read_text("utf-8")
     assert f"aiperf start --config {path}" in capsys.readouterr().out
+    settings = [line for line in before.splitlines() if not line.endswith(":")]
+    assert len(settings) > 100
+    assert [line for line in settings if "  # " not in line] == []
     assert main([*command[:3], "--preset", "quickstart"]) == 2
     assert f"{path} exists" in capsys.readouterr().err
     assert path.read_text("utf-8") == before

@@ -116,6 +116,10 @@ def test_what_changes_takes_the_place_of_what_was_there_and_what_ended_stays_abo
     assert all(re.search(r"━ +epoch 4 of 60  +[0-9.]+%  batch 64", row) for row in rows[-7:])
     above = [row.split()[0] for row in rows[: times[0]] if row.startswith("  r")]
     assert above == [trial.id for trial in view.history.ended]
+    assert len(rows[: times[0]]) == len(above), "one line each, though the window is narrow"
+    for row, trial in zip(rows, view.history.ended, strict=False):
+        assert row.startswith(f"  {trial.id}  {trial.state}")
+        assert (" epochs  " in row) if trial.best else (trial.reason[:20] in row)
 
 
 @pytest.mark.usefixtures("at_its_end")
