@@ -1,4 +1,4 @@
-"""MkDocs hook: insert the generated references into their pages and add the pages of REST."""
+"""MkDocs hook: insert the generated references into their pages and add the generated pages."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ REFERENCES: dict[str, Callable[[], Iterator[str]]] = {
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add a page for each group of routes."""
-    for name, text in rest.pages():
-        files.append(File.generated(config, f"reference/rest/{name}.md", content=text))
+    """Add a page for each group of settings and of routes."""
+    for folder, pages in (("configuration", configuration.pages()), ("rest", rest.pages())):
+        for name, text in pages:
+            files.append(File.generated(config, f"reference/{folder}/{name}.md", content=text))
     return files
 
 
