@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from rich.ansi import AnsiDecoder
 from rich.style import Style
 from tests.support.run_factory import Plan, write_run
@@ -31,11 +32,11 @@ SEEN = {
 2009."""
 
 
-def hue(color: Color, kind: str) -> np.ndarray:
+def hue(color: Color, kind: str) -> NDArray[np.float64]:
     """Return the fractions of red, green and blue in a color as seen."""
     linear = (np.array(color) / 255.0) ** 2.2
     seen = np.clip(np.array(SEEN[kind]) @ linear, 0.0, None)
-    fractions: np.ndarray = seen / seen.sum()
+    fractions: NDArray[np.float64] = seen / seen.sum()
     return fractions
 
 
