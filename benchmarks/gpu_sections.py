@@ -438,8 +438,7 @@ def run(sizes: Sizes, lacks: Lacks) -> Iterator[Row]:
         # A section that is cut at its limit is killed; its run then stops in order.
         tell = partial(signal_when_parent_ends, signal.SIGTERM)
         subprocess.run(command, check=True, stdout=sys.stderr, preexec_fn=tell)
-        history = RunHistory(paths)
-        history.refresh()
+        history = RunHistory.read(paths)
         lines = [line for path in paths.journals() for line in path.open(encoding="utf-8")]
     (replica,) = history.replicas.values()
     initial = {name for name, trial in history.trials.items() if trial.started.parent is None}

@@ -22,8 +22,7 @@ import sys
 from pathlib import Path
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.results.views.run_view import RunView
-view = RunView(RunPaths(Path(sys.argv[1])))
-view.refresh()
+view = RunView.read(RunPaths(Path(sys.argv[1])))
 print(view.final(), len(view.score()))
 """
 READINGS = {

@@ -286,8 +286,7 @@ def _stopped(paths: RunPaths) -> str:
     """Return the source of a run's early stop, or an empty string if none or never started."""
     if not paths.manifest.exists():
         return ""
-    history = RunHistory(paths)
-    history.refresh()
+    history = RunHistory.read(paths)
     reasons = [request.reason for _, request in history.stop_requests]
     return next((reason for reason in reasons if reason != TIME_OVER), "")
 

@@ -9,8 +9,7 @@ from fastapi import APIRouter, Path
 from fastapi.concurrency import run_in_threadpool
 from pydantic import Field
 
-from aiperf_hpc.errors import UsageError
-from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.service.answers.base import Answer
 from aiperf_hpc.service.primaries import Primaries
@@ -107,18 +106,12 @@ def control_routes(runs: Runs, primaries: Primaries | RunQueue) -> APIRouter:
     return router
 
 
-def _readable(runs: Runs, run: str) -> RunPaths:
-    """Return the path of a run. Raises if the run cannot be read, which is not a conflict."""
-    paths = runs.paths(run)
-    RunManifest.load(paths)
-    return paths
-
-
 async def _changed(runs: Runs, run: str, change: Callable[[RunPaths], object]) -> Accepted:
     """Change a run; report operations that are currently impossible as a conflict."""
-    paths = await run_in_threadpool(_readable, runs, run)
     try:
-        await run_in_threadpool(change, paths)
+        await run_in_threadpool(lambda: change(runs.paths(run)))
+    except RunDirectoryError:
+        raise  # The run cannot be read, which is not a conflict.
     except UsageError as error:
         raise conflict(str(error)) from None
     return Accepted(run=run, status=f"/api/v1/runs/{run}/status")

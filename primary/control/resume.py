@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 from aiperf_hpc import __version__
-from aiperf_hpc.errors import RunDirectoryError, UsageError
+from aiperf_hpc.errors import UsageError
 from aiperf_hpc.host.processes import arguments_of, end_session
 from aiperf_hpc.integrity.release import FILES, package_digest
 from aiperf_hpc.primary.control.claim import check_free
@@ -23,20 +23,19 @@ def check_resumable(folder: Path) -> tuple[RunManifest, RunHistory]:
     """Return the run in ``folder`` and its records, if it can be resumed unchanged.
 
     Raises:
-        RunDirectoryError: there is no run, it never started, or it has ended.
-        UsageError: the primary is alive; or the configuration, the code or the dataset has
-            changed. Nothing is started and nothing is changed.
+        RunDirectoryError: there is no run, or it cannot be read.
+        UsageError: the run never started, has ended or is simulated; the primary is alive; or the
+            configuration, the code or the dataset has changed.
     """
     paths = RunPaths(folder.resolve())
     manifest = RunManifest.load(paths)
-    history = RunHistory(paths)
-    history.refresh()
+    history = RunHistory.read(paths)
     if manifest.simulated:
         raise UsageError(f"{folder}: a simulated run cannot be resumed; simulate it again")
     if history.run_started is None:
-        raise RunDirectoryError(f"{folder}: this run never started; use `aiperf start`")
+        raise UsageError(f"{folder}: this run never started; use `aiperf start`")
     if history.run_ended is not None:
-        raise RunDirectoryError(f"{folder}: this run has ended; see `aiperf report {folder}`")
+        raise UsageError(f"{folder}: this run has ended; see `aiperf report {folder}`")
     check_free(history, manifest.config.journal.heartbeat_seconds)
     _check_same_code(manifest, folder)
     _check_same_configuration(history, paths, folder)

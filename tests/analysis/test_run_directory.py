@@ -291,8 +291,7 @@ def _keep(paths: RunPaths, trial: Trial, classes: list[int]) -> None:
 
 
 def _trials(paths: RunPaths) -> list[Trial]:
-    history = RunHistory(paths)
-    history.refresh()
+    history = RunHistory.read(paths)
     return [trial for trial in history.trials.values() if trial.evaluations]
 
 

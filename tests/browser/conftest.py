@@ -115,8 +115,7 @@ def _analysed(folder: Path) -> tuple[Path, Path]:
 def _ranking(folder: Path) -> Path:
     """Write the page of a ranking with runs that are valid, that are not, and that are left out."""
     paths = write_run(folder / "run", Plan(replicas=1, trials=3, hpo_trials=0))
-    view = RunView(paths)
-    view.refresh()
+    view = RunView.read(paths)
     invalid = RunDetails.of(view, "run")
     named = {"system": "Example-1", "submitter": "A centre"}
     valid = tuple(

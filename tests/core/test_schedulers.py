@@ -63,8 +63,7 @@ def test_a_scheduler_is_one_module_and_one_row(tmp_path: Path) -> None:
         cwd=ROOT,
     )
     assert done.returncode == 0, done.stderr
-    history = RunHistory(RunPaths(folder))
-    history.refresh()
+    history = RunHistory.read(RunPaths(folder))
     started = history.replicas["r0"].started
     assert started is not None
     assert (RunManifest.load(history.paths).launcher, started.job) == ("toy", JOB)

@@ -142,8 +142,7 @@ def test_a_reader_that_goes_away_ends_neither_the_run_nor_its_report(tmp_path: P
         process.stdout.close()  # As `| head -1` does.
         assert process.wait(PATIENCE_SECONDS) == 0
     assert RunPaths(folder).report_html.exists()
-    history = RunHistory(RunPaths(folder))
-    history.refresh()
+    history = RunHistory.read(RunPaths(folder))
     assert history.replicas["r0"].ended == "the run's time is over"
     assert history.end_utc is not None
     assert history.start_utc is not None

@@ -188,8 +188,7 @@ def test_stop_ends_a_run_whose_primary_died(live_run: Start) -> None:
     stopped = aiperf_process("stop", run.paths.root)
     assert stopped.returncode == 0, stopped.stderr
     assert "Score " in stopped.stdout
-    history = RunHistory(run.paths)
-    history.refresh()
+    history = RunHistory.read(run.paths)
     assert history.end_utc is not None
     assert {r.ended for r in history.replicas.values()} == {"stopped by `aiperf stop`"}
     assert aiperf("verify", run.paths.root).returncode == 0
@@ -239,8 +238,7 @@ def test_a_detached_run_goes_on_without_the_command_that_started_it(tmp_path: Pa
         assert page.headers.get_content_type() == "text/html"
     assert f"live page at {address}" in aiperf("status", folder).stdout
     assert f"aiperf status {folder}" in started.stdout
-    history = RunHistory(RunPaths(folder))
-    history.refresh()
+    history = RunHistory.read(RunPaths(folder))
     assert history.run_started is not None
     stopped = aiperf("stop", folder)
     assert stopped.returncode == 0, stopped.stderr

@@ -32,12 +32,6 @@ from aiperf_hpc.verification.execution.comparison import ReexecutedTrial, Verdic
 Finished = tuple[RunPaths, subprocess.CompletedProcess[str]]
 
 
-def history_of(paths: RunPaths) -> RunHistory:
-    history = RunHistory(paths)
-    history.refresh()
-    return history
-
-
 def test_a_run_ends_with_a_score_and_says_it(finished: Finished) -> None:
     paths, done = finished
     assert done.returncode == 0, done.stderr
@@ -52,7 +46,7 @@ def test_a_run_ends_with_a_score_and_says_it(finished: Finished) -> None:
 
 
 def test_its_records_are_whole(finished: Finished) -> None:
-    history = history_of(finished[0])
+    history = RunHistory.read(finished[0])
     assert history.problems == []
     assert history.torn == []
     assert history.end_utc is not None
@@ -62,7 +56,7 @@ def test_its_records_are_whole(finished: Finished) -> None:
 
 
 def test_replicas_reach_hpo_with_grown_candidates(finished: Finished) -> None:
-    history = history_of(finished[0])
+    history = RunHistory.read(finished[0])
     assert len(history.replicas) == 2
     for replica in history.replicas.values():
         trials = [history.trials[name] for name in replica.trials]
@@ -111,7 +105,7 @@ def test_status_and_report_work_on_a_finished_run(finished: Finished) -> None:
 
 def test_the_node_was_sampled_and_what_it_does_not_tell_has_a_reason(finished: Finished) -> None:
     paths, _ = finished
-    history = history_of(paths)
+    history = RunHistory.read(paths)
     ((host, samplers),) = history.telemetry.items()
     own = counted(samplers)
     assert own == sorted(samplers, key=lambda s: s.began_utc), "one sampled the host at a time"
@@ -180,7 +174,7 @@ def executed_again(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> Reexecut
 
 
 def best_of(paths: RunPaths) -> tuple[Trial, BestEpochKept]:
-    history = history_of(paths)
+    history = RunHistory.read(paths)
     assert history.best is not None
     trial = history.trials[history.best.trial]
     assert trial.best_epoch is not None

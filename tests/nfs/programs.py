@@ -370,8 +370,7 @@ def verify(run: str) -> dict[str, object]:
     """Say what ``aiperf verify`` finds, and what the run's records tell of its storage."""
     from aiperf_hpc import cli
 
-    history = RunHistory(RunPaths(SHARED / run))
-    history.refresh()
+    history = RunHistory.read(RunPaths(SHARED / run))
     replicas = history.replicas.values()
     return {
         "status": cli.main(["verify", str(SHARED / run)]),

@@ -47,8 +47,7 @@ CPUS = node(2, accelerators=0)
 def told_run(folder: Path, nodes: Mapping[str, NodeDescription | None]) -> RunPaths:
     """Write a run whose replicas have told of these nodes."""
     paths = write_run(folder, Plan(replicas=len(nodes), trials=5))
-    view = RunView(paths)
-    view.refresh()
+    view = RunView.read(paths)
     for name, described in nodes.items():
         if described is not None:
             with JournalWriter(
@@ -63,9 +62,7 @@ def told_run(folder: Path, nodes: Mapping[str, NodeDescription | None]) -> RunPa
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> RunView:
     """A run on two nodes of one kind and one of another."""
     nodes = {"r0": H100, "r1": MI300X, "r2": node(3)}
-    view = RunView(told_run(tmp_path_factory.mktemp("mixed") / "run", nodes))
-    view.refresh()
-    return view
+    return RunView.read(told_run(tmp_path_factory.mktemp("mixed") / "run", nodes))
 
 
 def test_what_kind_a_node_is() -> None:
@@ -126,8 +123,7 @@ def test_status_report_and_page_say_it(mixed: RunView, capsys: pytest.CaptureFix
 
 
 def test_of_nodes_of_one_kind_nothing_is_said(tmp_path: Path) -> None:
-    view = RunView(told_run(tmp_path / "run", {"r0": H100, "r1": node(3), "r2": None}))
-    view.refresh()
+    view = RunView.read(told_run(tmp_path / "run", {"r0": H100, "r1": node(3), "r2": None}))
     assert view.status().kinds == ()
     assert 'id="kinds"' not in render(make_report(view), view.score())
 

@@ -58,8 +58,7 @@ def test_the_last_words_of_a_replica_without_a_record(
     if output is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_bytes(output)
-    view = RunView(run.paths)
-    view.history.refresh()
+    view = RunView.read(run.paths)
     say_score(view, as_json=True)
     said = capsys.readouterr().err
     expected = words.format(root=run.paths.root, log=log)
@@ -85,8 +84,7 @@ def test_the_end_of_a_run_fits_a_terminal_with_the_score_last(
             ),
         )
     run.primary(6, run_ended())
-    view = RunView(run.paths)
-    view.history.refresh()
+    view = RunView.read(run.paths)
     say_score(view, as_json=False)
     said = capsys.readouterr()
     shown = said.out.splitlines()
@@ -134,6 +132,4 @@ def test_all_trials_failed(tmp_path: Path, states: tuple[TrialState, ...], statu
         run.replica(number, trial_started(trial), trial_ended(trial, state))
     run.replica(8, records.ReplicaEnded(reason=records.TRAININGS_DONE))
     run.primary(9, run_ended())
-    view = RunView(run.paths)
-    view.history.refresh()
-    assert status_of(view) == status
+    assert status_of(RunView.read(run.paths)) == status

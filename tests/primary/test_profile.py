@@ -41,8 +41,7 @@ def test_steps_of_a_run_are_profiled(engine: str, run: Path, tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     found = Profile.model_validate_json(done.stdout)
     assert found == Profile.model_validate_json((tmp_path / "profile.json").read_text("utf-8"))
-    view = RunView(RunPaths(run))
-    view.refresh()
+    view = RunView.read(RunPaths(run))
     best = view.best(view.until)
     assert best is not None
     assert (found.trial, found.engine) == (best.trial, engine)
@@ -153,8 +152,7 @@ def test_a_too_large_batch(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_beginning_of_a_hash_and_the_initial_graph_are_found(run: Path) -> None:
-    view = RunView(RunPaths(run))
-    view.refresh()
+    view = RunView.read(RunPaths(run))
     trials = view.ordered_trials()
     wanted = trials[-1].started.graph
     request = profile.of_run(run, wanted[:10], profile.Choice())

@@ -166,8 +166,7 @@ def test_a_replica_tells_what_the_devices_of_all_its_ranks_can_do(tmp_path: Path
         with JournalWriter(paths.replica_journal("r0"), clock=host.clock) as journal:
             life._measure_peak(journal, 0)
             life._record_other_peaks(journal)
-    history = RunHistory(paths)
-    history.refresh()
+    history = RunHistory.read(paths)
     assert history.replicas["r0"].peaks == {0: PEAK, 1: PEAK}
 
 
@@ -208,8 +207,7 @@ def test_a_pulse_says_what_is_waited_for_and_afterwards_when_it_was(tmp_path: Pa
 def test_a_replica_that_ends_before_its_next_pulse_says_it_too(tmp_path: Path) -> None:
     life, paths = life_on(FullHost(), tmp_path)
     assert life.run() == PREFLIGHT_STATUS
-    history = RunHistory(paths)
-    history.refresh()
+    history = RunHistory.read(paths)
     ((who, wait),) = history.storage_waits
     assert (who, wait.began_utc, wait.seconds, wait.why) == ("r0", START, 1.75, WHY)
     assert history.replicas["r0"].storage_wait_seconds == 1.75
@@ -225,8 +223,7 @@ def test_a_replica_tells_what_it_and_its_other_ranks_run_on(tmp_path: Path) -> N
         with JournalWriter(paths.replica_journal("r0"), clock=host.clock) as journal:
             life._describe(journal)
             life._describe_others(journal)
-    history = RunHistory(paths)
-    history.refresh()
+    history = RunHistory.read(paths)
     told = history.replicas["r0"].described
     assert [told[1], told[2]] == others
     assert told[0].node is not None
@@ -243,7 +240,6 @@ def test_a_run_that_recorded_the_sum_alone_still_has_it(tmp_path: Path) -> None:
                 phase=TimePhase.TRAIN, cpu_percent=1.0, memory_bytes=1, storage_wait_seconds=33.0
             )
         )
-    history = RunHistory(paths)
-    history.refresh()
+    history = RunHistory.read(paths)
     assert history.replicas["r0"].storage_wait_seconds == 33.0
     assert history.storage_waits == []

@@ -40,8 +40,7 @@ def run(tmp_path: Path) -> RunWriter:
 
 
 def test_a_run_directory_without_journals_is_an_empty_history(tmp_path: Path) -> None:
-    history = RunHistory(RunPaths(tmp_path / "absent"))
-    history.refresh()
+    history = RunHistory.read(RunPaths(tmp_path / "absent"))
     assert (history.start_utc, history.end_utc, history.best) == (None, None, None)
     assert (history.trials, history.problems, history.record_count) == ({}, [], 0)
 

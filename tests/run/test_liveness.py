@@ -40,9 +40,7 @@ def test_status_and_control_ask_the_same_constants(
     write_manifest(paths, ONE)
     with Primary(paths, ONE) as primary:
         primary.start()
-    view, history = RunView(paths), RunHistory(paths)
-    view.refresh()
-    history.refresh()
+    view, history = RunView.read(paths), RunHistory.read(paths)
     monkeypatch.setattr(liveness, "primary_is_gone", lambda start: None)
     monkeypatch.setattr(time, "time", lambda: START + 280.0)
     beat = view.manifest.config.journal.heartbeat_seconds

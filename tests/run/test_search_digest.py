@@ -137,8 +137,7 @@ def test_the_digest_is_no_evidence(run: RunWriter) -> None:
 def test_a_history_of_one_replica_reads_no_other(run: RunWriter) -> None:
     for name in ("r0", "r1"):
         run.replica(1, trial_started(f"{name}-t1"), name=name)
-    history = RunHistory(run.paths, replica="r1")
-    history.refresh()
+    history = RunHistory.read(run.paths, replica="r1")
     assert [*history.trials] == ["r1-t1"]
 
 

@@ -269,10 +269,11 @@ def test_resuming_on_a_busy_machine(tmp_path: Path, primaries: FakePrimaries) ->
     assert primaries.commands == [("resume", "lost")]
 
 
-def test_what_cannot_go_on_is_said(tmp_path: Path) -> None:
-    paths = write_run(tmp_path / "ended", SMALL)
-    with pytest.raises(RunDirectoryError, match="has ended"):
-        Primaries().resume(paths)
+def test_a_run_that_has_ended_is_not_resumed(tmp_path: Path) -> None:
+    write_run(tmp_path / "ended", SMALL)
+    with serving_queue(tmp_path, Primaries()) as client:
+        refused = client.post("/api/v1/runs/ended/resume")
+    assert (refused.status_code, "has ended" in refused.json()["detail"]) == (409, True)
 
 
 def test_the_plan_of_a_submission(monkeypatch: pytest.MonkeyPatch) -> None:

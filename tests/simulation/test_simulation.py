@@ -94,8 +94,7 @@ def test_while_it_lasts_it_is_as_old_as_its_last_record(view: RunView, tmp_path:
     paths.primary_journal.write_bytes(b"".join(lines[: len(lines) // 2]))
     (journal,) = paths.replica("r0").glob("*/journal.jsonl")
     journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
-    during = RunView(paths)
-    during.refresh()
+    during = RunView.read(paths)
     status = during.status()
     assert status.state is RunState.RUNNING  # Its file was written just now.
     assert status.elapsed_seconds <= HOURS * 3600 + 15
@@ -179,8 +178,7 @@ def test_the_command_simulates_reports_and_says_that_it_is_invalid(
     assert max(map(len, narrow)) <= 80
     said = " ".join(aiperf("status", folder).stdout.split())
     assert "INVALID: simulated engine: nothing was computed" in said
-    history = RunHistory(RunPaths(tmp_path / "run"))
-    history.refresh()
+    history = RunHistory.read(RunPaths(tmp_path / "run"))
     assert history.last_start.launcher == "simulated"
 
 
@@ -194,8 +192,7 @@ def test_ctrl_c_ends_a_simulation_in_order(tmp_path: Path) -> None:
         said, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, errors
     assert "\nReport" in said
-    history = RunHistory(paths)
-    history.refresh()
+    history = RunHistory.read(paths)
     assert history.stop_requests[-1][1].reason == "interrupted by the user"
     assert {replica.ended for replica in history.replicas.values()} == {"interrupted by the user"}
 

@@ -105,8 +105,7 @@ def test_a_late_clock_is_reported_and_recorded(hosts: Cluster, tmp_path: Path) -
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "problem: the clock of n" in done.stdout
-    history = RunHistory(RunPaths(tmp_path / "run"))
-    history.refresh()
+    history = RunHistory.read(RunPaths(tmp_path / "run"))
     found = [history.replicas[name].checked for name in ("r0", "r1")]
     assert found[0] is not None
     assert found[1] is not None

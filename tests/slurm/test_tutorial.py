@@ -127,8 +127,7 @@ class Site:
     def stop_runs(self) -> None:
         """Leave no primary behind."""
         for paths in map(RunPaths, (self.folder / "shared").glob("runs/*")):
-            (history := RunHistory(paths)).refresh()
-            if history.run_ended is None:
+            if RunHistory.read(paths).run_ended is None:
                 self.stop(paths.root)
 
 

@@ -128,8 +128,7 @@ def write_official_run(root: Path, rewrite: Rewrite = as_it_is) -> RunPaths:
 
 def official_evidence(root: Path, rewrite: Rewrite = as_it_is) -> RunEvidence:
     """Return what the rules look at of such a run, minutes after its end."""
-    history = RunHistory(write_official_run(root, rewrite))
-    history.refresh()
+    history = RunHistory.read(write_official_run(root, rewrite))
     final = score_at(history, recorded, end_of(history))
     return RunEvidence(history, MANIFEST, final, LATER)
 

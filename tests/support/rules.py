@@ -50,12 +50,6 @@ def failures_by_rule(
     return {result.rule: result.failures for result in found if not result.passed}
 
 
-def history_of(paths: RunPaths) -> RunHistory:
-    history = RunHistory(paths)
-    history.refresh()
-    return history
-
-
 def reported(paths: RunPaths) -> RunPaths:
     """Write the report of a run."""
     write_report(RunView(paths))
@@ -85,7 +79,7 @@ def end_amid_the_last_trial(root: Path) -> tuple[RunPaths, Trial, float]:
     lines = journal.read_bytes().splitlines(keepends=True)
     last = max(place for place, line in enumerate(lines) if b'"evaluated"' in line)
     journal.write_bytes(b"".join(lines[: last - 3]))  # Without the last epoch.
-    history = history_of(paths)
+    history = RunHistory.read(paths)
     start, end = history.start_utc, history.last_utc + 1.0
     assert start is not None
     clock = synthetic_run.Set(start)

@@ -59,9 +59,7 @@ class RunWriter:
                 journal.append(event)
 
     def history(self) -> RunHistory:
-        history = RunHistory(self.paths)
-        history.refresh()
-        return history
+        return RunHistory.read(self.paths)
 
 
 class DigestingPrimary:

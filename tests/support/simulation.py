@@ -36,7 +36,6 @@ def simulated_run(
     folder.mkdir()
     RunManifest(launcher="simulated", config=config, **values).save(paths)
     simulate(RunManifest.load(paths), paths, show, queue)
-    view = RunView(paths)
-    view.refresh()
+    view = RunView.read(paths)
     write_report(view)
     return view

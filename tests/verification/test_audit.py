@@ -20,7 +20,6 @@ from tests.support.rules import (
     check_rule,
     end_amid_the_last_trial,
     failures_by_rule,
-    history_of,
     reported,
     write_late,
 )
@@ -29,6 +28,7 @@ from tests.support.run_writer import replica_started
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.rule import RuleResult
 from aiperf_hpc.run import records
+from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.trial import JobPhase
@@ -78,7 +78,7 @@ def test_the_benchmarks_run_is_verified_and_has_as_many_records_as_it_says(tmp_p
     epochs = sum(synthetic_run.EPOCHS)
     assert findings["samples"].checked == REPLICAS * 3 * epochs
     assert findings["evaluations"].checked == REPLICAS * epochs
-    history = history_of(written.paths)
+    history = RunHistory.read(written.paths)
     assert [history.stock(f"r{n}") for n in range(REPLICAS)] == [0] * REPLICAS
 
 
@@ -99,8 +99,7 @@ def test_a_clock_that_jumps_is_found_with_its_place(run: RunPaths) -> None:
 
 def test_what_a_replaced_replica_wrote_is_neither_credited_nor_recounted(tmp_path: Path) -> None:
     paths = synthetic_run.write_run(tmp_path, REPLICAS, ended=False).paths
-    before = RunView(paths)
-    before.refresh()
+    before = RunView.read(paths)
     utc = before.history.last_utc + 1.0
     started = started_again(paths)
     trial = before.history.replicas["r0"].trials[-1]
@@ -108,8 +107,7 @@ def test_what_a_replaced_replica_wrote_is_neither_credited_nor_recounted(tmp_pat
     late = records.Progress(trial=trial, epoch=epoch, train_samples=100, validation_samples=0)
     append(paths.replica_journal("r0", Incarnation(0, 1)), utc, started)
     append(paths.replica_journal("r0"), utc + 1.0, late)
-    after = RunView(paths)
-    after.refresh()
+    after = RunView.read(paths)
     assert after.history.fenced == 1
     assert after.final().operations == before.final().operations
     assert failures_by_rule(paths) == {}
@@ -121,7 +119,7 @@ def test_a_journal_begun_after_the_end_is_no_change_and_one_before_it_is(
 ) -> None:
     """A scheduler may start a replica after the run has ended and its report was made."""
     assert failures_by_rule(reported(run)) == {}
-    late, end_utc = run.replica_journal("r0", Incarnation(0, 1)), history_of(run).end_utc
+    late, end_utc = run.replica_journal("r0", Incarnation(0, 1)), RunHistory.read(run).end_utc
     assert end_utc is not None
     append(late, end_utc + seconds, started_again(run))
     name = late.relative_to(run.root)
@@ -263,7 +261,7 @@ def test_a_replica_without_records_is_missed_where_it_must_have_written(
     events, passes = NO_RECORDS[case]
     paths = synthetic_run.write_run(tmp_path, REPLICAS, distinct=2, ended=False).paths
     shutil.rmtree(paths.replica("r2"))
-    start = history_of(paths).start_utc
+    start = RunHistory.read(paths).start_utc
     assert start is not None
     with JournalWriter(paths.primary_journal, clock=synthetic_run.Set(start)) as journal:
         journal.append_all(events)
@@ -283,8 +281,7 @@ def test_what_a_replica_records_after_the_end_is_no_credit_and_no_fault(
     before.refresh()
     write_late(paths, trial, end + seconds)
     assert failures_by_rule(paths) == {}
-    after = RunView(paths)
-    after.refresh()
+    after = RunView.read(paths)
     assert after.final() == before.final()
     told = json.loads(reported(paths).report_json.read_text("utf-8"))["problems"]["clock"]
     assert "3 records of executed samples are later than the end: no credit" in told

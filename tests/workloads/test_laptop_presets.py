@@ -99,7 +99,6 @@ def test_a_preset_trains_with_tensorflow_alone(
         environment=without_torch,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    history = RunHistory(RunPaths(tmp_path / "run"))
-    history.refresh()
+    history = RunHistory.read(RunPaths(tmp_path / "run"))
     assert [trial.state for trial in history.ended] == [TrialState.COMPLETED]
     assert RunManifest.load(RunPaths(tmp_path / "run")).config.engine.name == "tensorflow"

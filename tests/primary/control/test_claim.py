@@ -352,8 +352,7 @@ def dead_run(tmp_path: Path) -> RunPaths:
 
 
 def test_stop_records_the_end_once_and_not_while_another_has_the_run(dead_run: RunPaths) -> None:
-    view = RunView(dead_run)
-    view.refresh()
+    view = RunView.read(dead_run)
     with take(history_of(dead_run.root), BEAT, "resume"):
         control._end_for_its_primary(view)
         view.refresh()

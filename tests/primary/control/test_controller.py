@@ -256,8 +256,7 @@ def test_the_clock_of_a_run_stands_while_it_is_in_the_queue(tmp_path: Path) -> N
     assert started.clock_starts == "first"
     assert clock.queue_seconds == 10.0  # As the scheduler says, whatever our clock does.
     assert events.index(clock) > phases(events).index(JobPhase.RUNNING)
-    history = RunHistory(RunPaths(tmp_path))
-    history.refresh()
+    history = RunHistory.read(RunPaths(tmp_path))
     assert history.end_utc is not None
     assert history.start_utc == clock.start_utc
     assert history.run_starts[0][0] + 3600.0 * MOMENT < clock.start_utc < history.end_utc
@@ -287,8 +286,7 @@ def test_a_run_that_ends_in_the_queue_took_no_time(tmp_path: Path) -> None:
     reason, events = run(tmp_path, told)
     assert reason == "asked by a test"
     assert not [e for e in events if isinstance(e, records.ClockStarted)]
-    view = RunView(RunPaths(tmp_path))
-    view.refresh()
+    view = RunView.read(RunPaths(tmp_path))
     status = view.status()
     assert (status.state, status.elapsed_seconds, status.score.ops) == (RunState.ENDED, 0.0, 0.0)
 
@@ -364,8 +362,7 @@ def test_an_unexpected_failure_leaves_a_record_and_no_replica(tmp_path: Path) ->
     assert recorded(RunPaths(tmp_path))[-1] == records.PrimaryFailed(
         reason="unexpected ZeroDivisionError: a fault"
     )
-    view = RunView(RunPaths(tmp_path))
-    view.refresh()
+    view = RunView.read(RunPaths(tmp_path))
     status = view.status()
     assert status.state is RunState.GONE
     assert status.reason == (
@@ -510,8 +507,7 @@ def test_files_that_vanish_are_written_again_and_said(tmp_path: Path) -> None:
     found = Digest(paths)
     found.refresh()
     assert set(found.trials) == {"t1"}
-    view = RunView(paths)
-    view.refresh()
+    view = RunView.read(paths)
     assert len([p for p in view.status().problems if p.startswith("primary: ")]) == 2
 
 

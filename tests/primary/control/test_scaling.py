@@ -91,8 +91,7 @@ class Run:
 
     def anew(self) -> Scaling:
         """Return the scaling of a primary that takes the run in hand now."""
-        history = RunHistory(self.paths)
-        history.refresh()
+        history = RunHistory.read(self.paths)
         context = PrimaryContext(
             manifest=self.manifest, journal=self.journal, history=history, clock=self.clock,
             digest=DigestWriter(history, self.digest),
@@ -200,8 +199,7 @@ def test_who_still_waits_at_the_runs_end_is_taken_out_of_the_queue(tmp_path: Pat
 
 
 def test_a_run_that_does_not_last_is_not_scaled(run: Run) -> None:
-    view = RunView(run.paths)
-    view.refresh()
+    view = RunView.read(run.paths)
     with pytest.raises(UsageError, match="never started"):
         request_nodes(view, 3, "a test")
     started = records.RunStarted(

@@ -20,6 +20,7 @@ from aiperf_hpc.results.report.html import render
 from aiperf_hpc.results.report.system import read_site
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
+from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -65,8 +66,7 @@ def told_run(folder: Path, site: SiteDescription | None = None) -> RunPaths:
     paths = write_run(folder, Plan(replicas=2, trials=6))
     if site is not None:
         RunManifest.load(paths).model_copy(update={"site": site}).save(paths)
-    history = RunView(paths).history
-    history.refresh()
+    history = RunHistory.read(paths)
     for number in range(2):
         journal = paths.replica_journal(f"r{number}")
         with JournalWriter(journal, clock=Clock(history.last_utc)) as writer:

@@ -123,8 +123,7 @@ def test_no_file_is_opened_but_those_of_the_run(run: RunPaths, name: str) -> Non
 
 
 def test_what_comes_after_the_end_is_noted_and_a_new_report_names_it(run: RunPaths) -> None:
-    view = RunView(run)
-    view.refresh()
+    view = RunView.read(run)
     assert view.history.end_utc is not None
     clock = synthetic_run.Set(view.history.end_utc - 4000.0)
     clock.now = view.history.end_utc + 1.0

@@ -10,8 +10,9 @@ import pytest
 from benchmarks import synthetic_run
 from tests.support.host_clocks import clocks
 from tests.support.hostile import appended, edited_lines, in_records
-from tests.support.rules import append, check_rule, history_of
+from tests.support.rules import append, check_rule
 
+from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import RanksLost
 
@@ -60,14 +61,14 @@ def test_a_writer_that_did_not_end_may_leave_the_beginning_of_a_record_or_nuls(
 
 def test_a_rank_may_report_that_the_first_was_lost(run: RunPaths) -> None:
     path = run.replica_journal("r0").with_name("rank-1.jsonl")
-    append(path, history_of(run).last_utc, RanksLost(ranks=(0,), reason="rank 0 on n1 died"))
+    append(path, RunHistory.read(run).last_utc, RanksLost(ranks=(0,), reason="rank 0 on n1 died"))
     assert wrong(run) == []
 
 
 def test_only_primaries_and_trainers_read_clocks(run: RunPaths) -> None:
     """Elsewhere, a reading would explain a clock that was set back."""
     path = run.replica_journal("r0").with_name("rank-1.jsonl")
-    utc = history_of(run).last_utc
+    utc = RunHistory.read(run).last_utc
     append(path, utc, RanksLost(ranks=(0,), reason="rank 0 on n1 died"))
     append(path, utc, clocks(utc, 1.0))
     name = path.relative_to(run.root)

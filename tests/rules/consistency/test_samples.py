@@ -44,8 +44,7 @@ def run(tmp_path: Path) -> RunPaths:
 
 def evidence(paths: RunPaths, *measured: BaselineMeasured, method: str = "fixed") -> Evidence:
     """Return the run whose replicas, in their order, measured these."""
-    view = RunView(paths)
-    view.refresh()
+    view = RunView.read(paths)
     for number, event in enumerate(measured):
         with JournalWriter(
             paths.replica_journal(f"r{number}"), clock=Clock(view.history.last_utc)
@@ -66,8 +65,7 @@ def test_what_all_replicas_measured_alike_is_no_fault(run: RunPaths) -> None:
     found = evidence(run, accuracy(10, samples), accuracy(10, samples))
     result = check_rule("baseline", found)
     assert (result.failures, result.checked) == ((), 2)
-    view = RunView(run)
-    view.refresh()
+    view = RunView.read(run)
     assert view.baseline() is not None
 
 

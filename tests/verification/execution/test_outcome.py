@@ -43,8 +43,7 @@ Found = dict[str, Any]
 def paths(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
     """A run of two replicas, of which all trials but one have kept files, of no sense."""
     paths = synthetic_run.write_run(tmp_path_factory.mktemp("run"), 2, distinct=2).paths
-    view = RunView(paths)
-    view.refresh()
+    view = RunView.read(paths)
     for name, replica in view.history.replicas.items():
         with JournalWriter(paths.replica_journal(name), clock=Clock(replica.last_utc)) as journal:
             for trial in replica.trials[:-1]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from dataclasses import fields
 from pathlib import Path
+from typing import Self
 
 from aiperf_hpc.run.history.replay import Replay, read_apart
 from aiperf_hpc.run.history.state import RunState
@@ -38,6 +39,13 @@ class RunHistory(RunState):
         self._all = replica is None
         self._replay = Replay.of(Tail(paths, {}, replica=replica, retry=retry))
         self._show()
+
+    @classmethod
+    def read(cls, paths: RunPaths, *, replica: str | None = None) -> Self:
+        """Return a history after a first refresh. Raises JournalError like ``refresh``."""
+        history = cls(paths, replica=replica)
+        history.refresh()
+        return history
 
     def refresh(self, replica: str | None = None) -> None:
         """Read the new records of the journals of one replica or of all.
