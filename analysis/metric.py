@@ -21,6 +21,13 @@ class NotMeasuredError(AIPerfError):
     """The source lacks data for a metric; the message states the missing data."""
 
 
+def required_target(target: float | None) -> float:
+    """Return a benchmark's target. Raises NotMeasuredError if it has none."""
+    if target is None:
+        raise NotMeasuredError("the benchmark has no target: name one with --target")
+    return target
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """A metric of one training."""

@@ -5,15 +5,19 @@ All times are UTC in seconds. Values that a log does not state are None, never a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 from pydantic import Field, InstanceOf
 
 from aiperf_hpc.results.views.quantities import Figures
 from aiperf_hpc.results.views.resources import Resources
 from aiperf_hpc.trial import Value
+
+T = TypeVar("T")
 
 
 class Interval(Value):
@@ -215,6 +219,19 @@ class TrainingLog(Value):
     def __hash__(self) -> int:
         """Return a hash of the identity, by which repeated computations on a log are cached."""
         return id(self)
+
+
+def cached_for_log(function: Callable[[TrainingLog], T]) -> Callable[[TrainingLog], T]:
+    """Cache a function's result for each log until the log is released."""
+    results = WeakKeyDictionary[TrainingLog, T]()
+
+    @wraps(function)
+    def cached(log: TrainingLog) -> T:
+        if log not in results:
+            results[log] = function(log)
+        return results[log]
+
+    return cached
 
 
 class Entry(Value):

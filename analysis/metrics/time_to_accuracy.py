@@ -10,10 +10,9 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
-from aiperf_hpc.analysis.metric import Metric, NotMeasuredError
-from aiperf_hpc.analysis.training_log import Quality, TrainingLog
+from aiperf_hpc.analysis.metric import Metric, NotMeasuredError, required_target
+from aiperf_hpc.analysis.training_log import Quality, TrainingLog, cached_for_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Progress:
         return None
 
 
-@cache
+@cached_for_log
 def progress_of(log: TrainingLog) -> Progress:
     """Return the best quality of a training over time, in O(n) of its evaluations.
 
@@ -114,9 +113,8 @@ def time_to_target(log: TrainingLog) -> float:
     Raises:
         NotMeasuredError: the target is unknown or was never reached, or the log does not state it.
     """
-    if log.quality is None or log.quality.target is None:
-        raise NotMeasuredError("the benchmark has no target: name one with --target")
-    return time_to_quality(log, log.quality.target)
+    target = None if log.quality is None else log.quality.target
+    return time_to_quality(log, required_target(target))
 
 
 def time_at_once(starts: Sequence[float], times: Sequence[float | None]) -> float | None:

@@ -12,13 +12,12 @@ times decide. A training runs from ``run_start`` to ``run_stop``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
 from itertools import chain, islice
 from operator import itemgetter
 from typing import NamedTuple
 
 from aiperf_hpc.analysis.metric import Metric, NotMeasuredError
-from aiperf_hpc.analysis.training_log import Evaluation, TrainingLog
+from aiperf_hpc.analysis.training_log import Evaluation, TrainingLog, cached_for_log
 
 MINUTE = 60.0
 HOUR = 3600.0
@@ -39,7 +38,7 @@ def reached_target(log: TrainingLog) -> bool:
     return reaching_evaluation(log) is not None
 
 
-@cache
+@cached_for_log
 def reaching_evaluation(log: TrainingLog) -> Evaluation | None:
     """Return the first evaluation that is as good as the target, or None."""
     return None if log.quality is None else log.quality.first_reached(log.evaluations)
@@ -143,7 +142,7 @@ def staging_in_epochs(log: TrainingLog) -> float:
     return staging(log) * MINUTE / each
 
 
-@cache
+@cached_for_log
 def counts_samples(log: TrainingLog) -> bool:
     """Return whether the log numbers its epochs by the trained samples, as OpenFold does.
 
@@ -157,13 +156,13 @@ def counts_samples(log: TrainingLog) -> bool:
     )
 
 
-@cache
+@cached_for_log
 def epochs_run(log: TrainingLog) -> float:
     """Return the passes over the training data, including a partial last pass."""
     return _epochs(log, None)
 
 
-@cache
+@cached_for_log
 def epochs_to_converge(log: TrainingLog) -> float:
     """Return the passes over the training data until the target was reached. [equation 2]"""
     if not reached_target(log):
@@ -199,7 +198,7 @@ def _epochs(log: TrainingLog, last: Evaluation | None) -> float:
     return max(epoch.number for epoch in epochs) / log.train_samples
 
 
-@cache
+@cached_for_log
 def throughput_of_all(log: TrainingLog) -> float:
     """Return the training samples per second of all accelerators together.
 
@@ -249,7 +248,7 @@ def length(spans: Iterable[Span]) -> float:
     return total
 
 
-@cache
+@cached_for_log
 def _compute_seconds(log: TrainingLog) -> float:
     if not log.epochs:
         raise NotMeasuredError("the log has no epochs")
@@ -284,7 +283,7 @@ class _Evaluations(NamedTuple):
     """Seconds of the run in at least one evaluation."""
 
 
-@cache
+@cached_for_log
 def _evaluations(log: TrainingLog) -> _Evaluations:
     spans = _evaluation_spans(log)
     seconds = sum(ended - started for started, ended in spans)

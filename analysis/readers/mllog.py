@@ -54,7 +54,7 @@ class ReadLog(NamedTuple):
     """Result of reading one log."""
 
     log: TrainingLog
-    stated: SubmissionInfo
+    submission: SubmissionInfo
 
 
 def read_log(path: Path) -> ReadLog | NotALog:
@@ -81,7 +81,7 @@ def _read_log(path: Path) -> ReadLog | NotALog:
     if not reader.dialects:
         missing = "no mllog lines (:::MLLOG, :::MLL or :::MLPv0.5.0) in it"
         return NotALog("; ".join((missing, *reader.problems())))
-    stated = _stated(training.settings, reader)
+    stated = _submission_info(training.settings, reader)
     return ReadLog(training.finish(path, stated, tuple(reader.problems())), stated)
 
 
@@ -94,7 +94,7 @@ def benchmark_name(stated: str) -> str:
     return _ALIASES.get(plain, plain)
 
 
-def _stated(settings: Mapping[str, Any], reader: LineReader) -> SubmissionInfo:
+def _submission_info(settings: Mapping[str, Any], reader: LineReader) -> SubmissionInfo:
     named: defaultdict[str, str | None] = defaultdict(lambda: None)
     for key, value in settings.items():
         if key.startswith("submission_") and isinstance(value, str) and "PLACEHOLDER" not in value:

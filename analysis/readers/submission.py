@@ -94,7 +94,7 @@ def read_results(paths: Sequence[Path], accelerators: int | None = None) -> Read
         if isinstance(read, NotALog):
             lost[path.parent].append(Unreadable(path=str(path), reason=read.reason))
         else:
-            groups[_group(path, read.stated)].append(read)
+            groups[_group(path, read.submission)].append(read)
     entries = []
     for group, reads in groups.items():
         left_out = sum(path.parent.parent == group.folder for path in pruned)
@@ -149,7 +149,7 @@ def _entry(
         benchmark=benchmark,
         division=_division(group, system.name, described, problems),
         scenario=scenario,
-        round=round_of(group.folder, benchmark, reads[0].stated, logs),
+        round=round_of(group.folder, benchmark, reads[0].submission, logs),
         organization=group.organization,
         system=system,
         path=str(group.folder),

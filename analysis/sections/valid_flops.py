@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from aiperf_hpc.analysis.declaration import LAYERS, Declaration, Layer
-from aiperf_hpc.analysis.metric import NotMeasuredError, measured_each, plus_minus
+from aiperf_hpc.analysis.metric import NotMeasuredError, measured_each, plus_minus, required_target
 from aiperf_hpc.analysis.metrics.score import operations_per_second
 from aiperf_hpc.analysis.metrics.time_to_accuracy import time_to_quality
 from aiperf_hpc.analysis.metrics.time_to_solution import throughput_of_all
@@ -76,7 +76,7 @@ def valid_flops(flops: float, quality: Quality, achieved: float, exponent: int) 
         NotMeasuredError: a quality is not positive, so their ratio is undefined; or the result
             overflows or underflows.
     """
-    target = target_of(quality)
+    target = _target(quality)
     ratio = score.quality_ratio(achieved, target, higher_is_better=quality.higher_is_better)
     if ratio is None:
         raise NotMeasuredError(
@@ -102,14 +102,12 @@ def achieved_quality(log: TrainingLog) -> float:
     return last
 
 
-def target_of(quality: Quality | None) -> float:
+def _target(quality: Quality | None) -> float:
     """Return the target that weights a quality. Raises NotMeasuredError if there is none."""
     target = None
     if quality is not None:
         target = quality.target if quality.weighted_by is None else quality.weighted_by
-    if target is None:
-        raise NotMeasuredError("the benchmark has no target: name one with --target")
-    return target
+    return required_target(target)
 
 
 def known_count(benchmark: str, train_samples: int | None) -> KnownCount:
@@ -283,7 +281,7 @@ def _shares(logs: Sequence[TrainingLog]) -> Iterator[float]:
 
 
 def _training(benchmark: str, log: TrainingLog, exponent: int) -> _Training:
-    target, achieved = target_of(log.quality), achieved_quality(log)
+    target, achieved = _target(log.quality), achieved_quality(log)
     assert log.quality is not None  # noqa: S101 -- it has a target
     flops, source = _flops(benchmark, log)
     vflops = valid_flops(flops, log.quality, achieved, exponent)

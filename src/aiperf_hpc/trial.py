@@ -99,7 +99,10 @@ class Value(Bounded):
 
     @classmethod
     def fields_from(cls, source: object) -> dict[str, Any]:
-        """Return the values of ``source`` for the fields that it has in common with this class."""
+        """Return the values of ``source`` for the fields that it has in common with this class.
+
+        The caller gives the other fields; the constructor rejects a missing one.
+        """
         return {name: getattr(source, name) for name in cls.model_fields if hasattr(source, name)}
 
 

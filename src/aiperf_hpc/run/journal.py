@@ -348,8 +348,13 @@ class JournalReader:
 
 def _try(retry: Retry, action: Callable[[], T], path: Path, verb: str = "write") -> T:
     """Perform ``action`` on a journal. Raises JournalError if it fails."""
+    return on_journals(retry, action, f"the journal {path}", verb)
+
+
+def on_journals(retry: Retry, action: Callable[[], T], what: str, verb: str) -> T:
+    """Perform ``action`` on the journals ``what``. Raises JournalError if it fails."""
     try:
-        return retry(action, f"the journal {path}", verb)
+        return retry(action, what, verb)
     except StorageError as error:
         raise JournalError(str(error)) from None
 

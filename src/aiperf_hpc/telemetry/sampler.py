@@ -29,7 +29,7 @@ from aiperf_hpc.telemetry.energy import (
     zone_meter,
 )
 from aiperf_hpc.telemetry.node import NodeMeter, Processes
-from aiperf_hpc.telemetry.values import AcceleratorUse, Equipment, Sample
+from aiperf_hpc.telemetry.values import AcceleratorUse, Equipment, Sample, known_values
 
 READ_SECONDS: Final = 1.0
 """Seconds between two readings of cheap values; at most 1 for energy integrated from power."""
@@ -67,7 +67,9 @@ class _Accelerators:
             for column in ("utilisation", "watts", "mhz", "memory_mhz")
         }
         columns["memory"] = [each[-1].memory for each in read]
-        columns["celsius"] = [max(_known(r.celsius for r in each), default=None) for each in read]
+        columns["celsius"] = [
+            max(known_values(r.celsius for r in each), default=None) for each in read
+        ]
         self._readings.clear()
         self.source.probe.reset()
         return columns
@@ -203,12 +205,8 @@ def _changes(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = _known(values)
+    known = known_values(values)
     return round(fmean(known), 2) if known else None
-
-
-def _known(values: Iterable[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
 
 
 END_SECONDS: Final = 15.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -113,3 +114,8 @@ class Sample(Value):
     """CPU time of the sampler's thread in seconds, without that of programs it started."""
     absent: dict[str, str] = {}
     """Newly missing values with the reasons; the reason is empty for a value available again."""
+
+
+def known_values(values: Iterable[float | None]) -> list[float]:
+    """Return the values that were reported."""
+    return [value for value in values if value is not None]

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiperf_hpc.errors import JournalError, StorageError
-from aiperf_hpc.run.journal import JournalReader, Problem
+from aiperf_hpc.run.journal import JournalReader, Problem, on_journals
 from aiperf_hpc.run.paths import FIRST, Incarnation, RunPaths, journal_order
 from aiperf_hpc.run.records import ReplicaStarted
 from aiperf_hpc.run.records.parsing import AnyRecord
@@ -102,10 +101,7 @@ class Tail:
             JournalError: the folders are unreadable.
         """
         where = f"the journals of {self._paths.root}"
-        try:
-            found = self._retry(lambda: list(self._files(replica)), where, "look for")
-        except StorageError as error:
-            raise JournalError(str(error)) from None
+        found = on_journals(self._retry, lambda: list(self._files(replica)), where, "look for")
         return sorted((Path(p) for p in found if p not in self._known), key=journal_order)
 
     def add(self, other: Tail) -> None:

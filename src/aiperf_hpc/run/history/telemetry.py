@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from itertools import compress
 from typing import Final, NamedTuple
 
-from aiperf_hpc.telemetry.values import Equipment, NodeUse, Part, Sample
+from aiperf_hpc.telemetry.values import Equipment, NodeUse, Part, Sample, known_values
 
 MOST_POINTS: Final = 240
 """Number of points at which adjacent points are merged in pairs."""
@@ -259,21 +259,17 @@ def counted(samplers: Iterable[SamplerHistory]) -> list[SamplerHistory]:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = _known(values)
+    known = known_values(values)
     return sum(known) / len(known) if known else None
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    known = _known(values)
+    known = known_values(values)
     return sum(known) if known else None
 
 
 def _most(values: Sequence[float | None]) -> float | None:
-    return max(_known(values), default=None)
-
-
-def _known(values: Sequence[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
+    return max(known_values(values), default=None)
 
 
 def _mean_over(values: Sequence[float | None], seconds: Sequence[float]) -> float:
