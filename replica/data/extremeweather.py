@@ -260,7 +260,7 @@ class YearFiles(Source[Map]):
     def __init__(self, folder: Path, options: Options) -> None:
         del options
         self._arrays: dict[Path, tuple[Any, Any]] = {}
-        """The images and boxes of each file while it is open."""
+        """The images and boxes of each file, which stays open during the preparation."""
         self.years = years_of(folder)
         self.shape = self.years[0].shape
         boxes = TensorSpec(shape=(MOST_BOXES, BOX), dtype="int32")

@@ -105,9 +105,12 @@ def _first(path: Path, writer: str, first: RareRecord) -> Iterator[str]:
                 yield "it does not begin with the start of a search worker"
             elif (event.replica, event.worker) != (replica, number):
                 yield f"it is the journal of search worker {event.worker} of {event.replica}"
+        case _ if path.name.startswith("rank-"):
+            if not isinstance(event, records.RanksLost):
+                yield "it does not begin with the lost ranks"
         case _:
-            if not isinstance(event, records.TelemetryStarted | records.RanksLost):
-                yield "it does not begin with who samples what, or which ranks were lost"
+            if not isinstance(event, records.TelemetryStarted):
+                yield "it does not begin with the start of a sampler"
 
 
 def journals(run: Evidence) -> Findings:

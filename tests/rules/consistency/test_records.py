@@ -59,10 +59,13 @@ def test_a_writer_that_did_not_end_may_leave_the_beginning_of_a_record_or_nuls(
     assert (wrong(run) == []) == passes
 
 
-def test_a_rank_may_report_that_the_first_was_lost(run: RunPaths) -> None:
-    path = run.replica_journal("r0").with_name("rank-1.jsonl")
-    append(path, RunHistory.read(run).last_utc, RanksLost(ranks=(0,), reason="rank 0 on n1 died"))
+def test_a_rank_may_report_in_its_own_journal_that_the_first_was_lost(run: RunPaths) -> None:
+    path, lost = run.replica_journal("r0"), RanksLost(ranks=(0,), reason="rank 0 on n1 died")
+    append(path.with_name("rank-1.jsonl"), RunHistory.read(run).last_utc, lost)
     assert wrong(run) == []
+    append(path.with_name("telemetry-1.jsonl"), RunHistory.read(run).last_utc, lost)
+    (found,) = wrong(run)
+    assert found.endswith("telemetry-1.jsonl: it does not begin with the start of a sampler")
 
 
 def test_only_primaries_and_trainers_read_clocks(run: RunPaths) -> None:
