@@ -7,18 +7,29 @@ folder on its node, and every run is charged for its compilations.
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
+import time
 from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 from aiperf_hpc.errors import AIPerfError, reason_of
 from aiperf_hpc.system.software import KERNEL_CACHES
+
+PREFIX: Final = "aiperf-hpc-kernels-"
+UNLOCKED_SECONDS: Final = 60.0
+"""Age from which an unlocked folder is abandoned; a younger one may be about to be locked."""
 
 
 @contextmanager
 def own_kernel_caches(environment: MutableMapping[str, str]) -> Iterator[Path]:
     """Direct the kernel caches of frameworks loaded later to a new folder while the block runs.
+
+    Folders that killed processes of this user left in TMPDIR are removed.
 
     Args:
         environment: environment of this process; the variables of each cache are overwritten.
@@ -27,13 +38,40 @@ def own_kernel_caches(environment: MutableMapping[str, str]) -> Iterator[Path]:
         AIPerfError: the folder cannot be created in TMPDIR.
     """
     try:
-        folder = TemporaryDirectory(prefix="aiperf-hpc-kernels-", ignore_cleanup_errors=True)
+        folder = TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
     except OSError as error:
         raise AIPerfError(
             f"cannot make a folder for compiled kernels: {reason_of(error)}; "
             "set TMPDIR to a folder on the node that can be written"
         ) from None
-    with folder as name:
+    with folder as name, _lock(Path(name)):
+        _remove_abandoned(Path(name).parent)
         for variable, inside in KERNEL_CACHES.items():
             environment[variable] = str(Path(name) / inside)
         yield Path(name)
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[bool]:
+    """Lock a folder while the block runs; yield whether it is locked. A killed process's is not."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locked = True
+    except OSError:  # Locked by another process, or a file system without locks.
+        locked = False
+    try:
+        yield locked
+    finally:
+        os.close(file)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for folder in parent.glob(f"{PREFIX}*"):
+        with suppress(OSError):  # Another process removes it, too.
+            found = folder.lstat()
+            old = time.time() - found.st_mtime > UNLOCKED_SECONDS
+            if old and found.st_uid == os.getuid():
+                with _lock(folder) as locked:
+                    if locked:
+                        shutil.rmtree(folder)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from aiperf_hpc.errors import AIPerfError
-from aiperf_hpc.replica.runtime.kernel_caches import own_kernel_caches
+from aiperf_hpc.replica.runtime.kernel_caches import PREFIX, own_kernel_caches
 from aiperf_hpc.system.software import KERNEL_CACHES, recorded_variables
 
 
@@ -36,3 +37,17 @@ def test_a_node_without_room_for_them_is_told(monkeypatch: pytest.MonkeyPatch) -
     said = "cannot make a folder for compiled kernels: .*; set TMPDIR"
     with pytest.raises(AIPerfError, match=said), own_kernel_caches({}):
         pass
+
+
+def test_only_old_folders_of_killed_processes_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    young, old = tmp_path / f"{PREFIX}young", tmp_path / f"{PREFIX}old"
+    for folder in (young, old):
+        (folder / "inductor").mkdir(parents=True)
+    os.utime(old, (0.0, 0.0))
+    with own_kernel_caches({}) as in_use:
+        os.utime(in_use, (0.0, 0.0))
+        with own_kernel_caches({}):
+            assert (young.exists(), old.exists(), in_use.exists()) == (True, False, True)
