@@ -10,6 +10,7 @@ import pytest
 from mlperf_logging.compliance_checker import mlp_compliance
 from tests.support import run_writer
 from tests.support.run_factory import refreshed
+from tests.support.run_manifest import run_manifest
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.metrics.time_to_solution import compute, extra, staging, time_to_solution
@@ -20,7 +21,7 @@ from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.analysis.sections.reference_convergence import reference_convergence
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.run.manifest import RULES, RunManifest
+from aiperf_hpc.run.manifest import RULES
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.records import DatasetLoaded, Evaluated, TrainingStarted
 from aiperf_hpc.trial import (
@@ -51,10 +52,7 @@ def write_run(
 ) -> Path:
     """A run whose trainings had these qualities, an epoch of 100 s each; the last one was cut."""
     config = load_config(preset, ["training.batch_size=128", *assignments])
-    manifest = RunManifest(
-        run_id="run", nodes=1, hours=10.0, launcher="local", cores=((0,),), versions={}, commit="c",
-        rules=RULES, config=config,
-    )  # fmt: skip
+    manifest = run_manifest(config, hours=10.0, rules=RULES)
     used = Hyperparameters.model_validate(config.training, from_attributes=True)
     run, now = run_writer.RunWriter(root), 20.0
     manifest.save(run.paths)

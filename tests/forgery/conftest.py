@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from tests.forgery.forger import ForgedRun, copy_of
+from tests.support.run_manifest import run_manifest
 
 from aiperf_hpc.config import load_config
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
-from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.simulation.main import simulate
 
@@ -32,14 +32,13 @@ def simulated(root: Path) -> RunPaths:
     """Simulate three replicas: three rounds of warm-up, some of HPO, checkpoints dropped."""
     paths = RunPaths(root)
     root.mkdir(parents=True)
-    manifest = RunManifest(
+    manifest = run_manifest(
+        load_config("simulated", SETTINGS),
         run_id="simulated-3n",
         nodes=3,
         hours=0.25,
         launcher="simulated",
         versions={"aiperf-hpc": "0.1.0"},
-        commit="0123456789abcdef0123456789abcdef01234567",
-        config=load_config("simulated", SETTINGS),
     )
     manifest.save(paths)
     simulate(manifest, paths)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.run_manifest import run_manifest
 
 from aiperf_hpc import __version__
 from aiperf_hpc.clock import SYSTEM
@@ -45,15 +46,11 @@ CIFAR10 = DatasetInfo.of_labelled_images(
 def manifest(
     versions: dict[str, str], engine: dict[str, str] | None = None, **dataset: object
 ) -> RunManifest:
-    return RunManifest(
-        run_id="run",
-        nodes=1,
-        hours=1.0,
+    return run_manifest(
+        validate({"dataset": dataset or {"name": "digits"}, "engine": engine or {}}, "test"),
         launcher="slurm",
         versions=versions,
-        commit=None,
         dataset=CIFAR10 if dataset else None,
-        config=validate({"dataset": dataset or {"name": "digits"}, "engine": engine or {}}, "test"),
     )
 
 

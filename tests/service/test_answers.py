@@ -18,6 +18,7 @@ from tests.support.run_factory import (
     refreshed,
     write_manifest,
 )
+from tests.support.run_manifest import run_manifest
 from tests.support.run_writer import (
     RunWriter,
     evaluated,
@@ -31,7 +32,7 @@ from tests.support.telemetry_run import manifest, write_telemetry
 from aiperf_hpc.config import load_config
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
-from aiperf_hpc.run.manifest import RULES, RunManifest
+from aiperf_hpc.run.manifest import RULES
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import DatasetLoaded, PrimaryHeartbeat, TimeSpent, TrainingStarted
 from aiperf_hpc.service.answers.machines import TelemetryQuestion
@@ -68,10 +69,7 @@ def test_trainings_are_told_as_the_report_divides_them(tmp_path: Path) -> None:
     """Staged in 4 s before, built in 2 s, and an epoch of 60 s; the second one is under way."""
     run = RunWriter(tmp_path)
     config = load_config("volumes", ["training.target=0.5"])
-    manifest = RunManifest(
-        run_id="run", nodes=1, hours=1.0, launcher="local", cores=((0,),), versions={}, commit="c",
-        rules=RULES, config=config,
-    )  # fmt: skip
+    manifest = run_manifest(config, rules=RULES)
     manifest.save(run.paths)
     run.primary(0.0, run_started())
     run.replica(1.0, replica_started())

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from benchmarks.synthetic_run import draw
 from tests.support.clock import START, Clock
+from tests.support.run_manifest import run_manifest
 from tests.support.run_writer import (
     evaluated,
     progress,
@@ -122,15 +123,14 @@ def initial_graph(config: RunConfig, dataset: DatasetInfo = DATASET) -> Graph:
 
 def write_manifest(paths: RunPaths, plan: Plan) -> RunManifest:
     """Write ``run.yaml`` alone: a run that has not started."""
-    manifest = RunManifest(
+    manifest = run_manifest(
+        configuration(plan.config),
         run_id=plan.run_id,
         nodes=plan.replicas,
         hours=plan.hours,
-        launcher="local",
         cores=tuple((2 * n, 2 * n + 1) for n in range(plan.replicas)),
         versions={"aiperf-hpc": "0.1.0", "python": "3.11.7", "tensorflow": "2.18.1"},
         commit="0123456789abcdef0123456789abcdef01234567",
-        config=configuration(plan.config),
     )
     manifest.save(paths)
     return manifest

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
+
+from tests.support.http_server import answering
 
 CONFIG = """
 [ req ]
@@ -70,29 +70,11 @@ def reply(folder: Path, query: bytes) -> bytes:
     return openssl(folder, *words)
 
 
-@contextmanager
-def stamping(folder: Path) -> Iterator[str]:
+def stamping(folder: Path) -> AbstractContextManager[str]:
     """Give the URL of an authority whose keys are in a folder."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            assert self.headers["Content-Type"] == "application/timestamp-query"
-            answer = reply(folder, self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(200)
-            self.send_header("Content-Type", "application/timestamp-reply")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+    def answer(headers: Mapping[str, str], query: bytes) -> bytes:
+        assert headers["Content-Type"] == "application/timestamp-query"
+        return reply(folder, query)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    return answering(answer, headers={"Content-Type": "application/timestamp-reply"})

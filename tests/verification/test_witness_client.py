@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from tests.support.http_server import answering
 from tests.support.waiting import until
 from tests.support.witness import listening
 
@@ -158,33 +157,6 @@ def test_another_runs_token_is_refused_in_the_witnesss_words(tmp_path: Path) -> 
             StatingWitness(url, "run", "u" * 32).show(HEAD, 5.0)
 
 
-@contextmanager
-def answering(body: bytes, status: int = 200) -> Iterator[str]:
-    """Give the URL of a server that answers everything so."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(status)
-            self.send_header("Location", "http://127.0.0.1:1/")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 @pytest.mark.parametrize(
     ("body", "status", "said"),
     [
@@ -201,7 +173,8 @@ def answering(body: bytes, status: int = 200) -> Iterator[str]:
 def test_a_server_that_is_no_witness_is_said_in_one_line(
     body: bytes, status: int, said: str
 ) -> None:
-    with answering(body, status) as url, pytest.raises(AwayError) as raised:
+    elsewhere = {"Location": "http://127.0.0.1:1/"}
+    with answering(lambda *_: body, status, elsewhere) as url, pytest.raises(AwayError) as raised:
         StatingWitness(url, "run", TOKEN).show(HEAD, 5.0)
     text = str(raised.value)
     assert said in text
@@ -225,7 +198,7 @@ def test_a_statement_that_is_not_the_runs_next_is_not_taken(
         (second,) = log.add("run", TOKEN, HEAD, 1)
     del url
     body = b'{"statements":[' + change(second.line) + b"]}"
-    with answering(body) as url, pytest.raises(AwayError, match=said):
+    with answering(lambda *_: body) as url, pytest.raises(AwayError, match=said):
         StatingWitness(url, "run", TOKEN).show(HEAD, 5.0)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.run_manifest import run_manifest
 
 from aiperf_hpc.config import ReplicaConfig, validate
 from aiperf_hpc.errors import PreflightError
@@ -14,7 +15,6 @@ from aiperf_hpc.host.machine import BOUND, VisibleDevices, devices_seen
 from aiperf_hpc.primary.launchers.base import local_commands
 from aiperf_hpc.primary.launchers.ranks import Machine, settle_here
 from aiperf_hpc.replica.parallel.binding import LOCAL_RANKS, bind, devices_of_job, local_rank
-from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
 
 FOUR = VisibleDevices("CUDA_VISIBLE_DEVICES", ("0", "1", "2", "3"))
@@ -42,10 +42,13 @@ def test_each_of_eight_replicas_computes_on_an_accelerator_of_its_own(
     config = validate({"dataset": {"name": "digits"}, "engine": {"name": "torch"}}, "test")
     seen = VisibleDevices("CUDA_VISIBLE_DEVICES", tuple(map(str, range(8))))
     settled = settle_here(config, 8, Machine(lambda: ["Example A"] * 8, lambda _: seen))
-    manifest = RunManifest(
-        run_id="r", nodes=8, hours=1.0, launcher="local", versions={}, commit=None,
-        cores=tuple((core,) for core in range(8)), devices=settled.devices, config=settled.config,
-    )  # fmt: skip
+    manifest = run_manifest(
+        settled.config,
+        run_id="r",
+        nodes=8,
+        cores=tuple((core,) for core in range(8)),
+        devices=settled.devices,
+    )
     found = []
     for command in local_commands(manifest, RunPaths(Path("run"))).values():
         given = VisibleDevices.parse(command[command.index("--devices") + 1])

@@ -14,6 +14,7 @@ from tests.support.clock import Clock
 from tests.support.damage import flip
 from tests.support.fakes import Script
 from tests.support.networks import noted_children
+from tests.support.run_manifest import run_manifest
 from tests.support.trial_loop import Bench
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -33,7 +34,6 @@ from aiperf_hpc.replica.search.worker import LOST_SECONDS
 from aiperf_hpc.run import records
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
-from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import Identity, Incarnation, RunPaths
 from aiperf_hpc.run.records import SearchEnded
 from aiperf_hpc.run.search_digest import DigestWriter
@@ -194,9 +194,7 @@ def test_weights_that_stay_away_are_given_up(tmp_path: Path) -> None:
 def test_a_worker_whose_replica_was_gone_before_it_came_up_ends(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     config = validate({"dataset": {"name": "digits"}}, "test")
-    manifest = RunManifest(
-        run_id="run", nodes=1, hours=1.0, launcher="local", versions={}, commit=None, config=config
-    )
+    manifest = run_manifest(config)
     manifest.save(paths)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()

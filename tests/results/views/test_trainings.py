@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.support.run_factory import DATASET
+from tests.support.run_manifest import run_manifest
 from tests.support.run_writer import (
     FIRST,
     SECOND,
@@ -152,10 +153,7 @@ def write(root: Path, trainings: Sequence[Training], *, end: float = 1000.0) -> 
 
 def manifest_of(nodes: int, *assignments: str) -> RunManifest:
     config = load_config("volumes", ["training.target=0.7", *assignments])
-    return RunManifest(
-        run_id="run", nodes=nodes, hours=1.0, launcher="local", cores=(), versions={}, commit="c",
-        rules=RULES, config=config,
-    )  # fmt: skip
+    return run_manifest(config, nodes=nodes, rules=RULES)
 
 
 def status(
@@ -299,9 +297,6 @@ def test_valid_flops_of_models_one_after_another_are_their_mean(tmp_path: Path) 
 
 def test_a_run_that_searches_has_none(tmp_path: Path) -> None:
     run = write(tmp_path, [Training("r0", 10, [0.8])])
-    manifest = RunManifest(
-        run_id="run", nodes=1, hours=1.0, launcher="local", cores=(), versions={}, commit="c",
-        rules=RULES, config=load_config("quickstart"),
-    )  # fmt: skip
+    manifest = run_manifest(load_config("quickstart"), rules=RULES)
     assert models_status(run.history(), manifest, ACCURACY, None, START + 1000.0) is None
     assert model_lines(None, "accuracy") == []

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.support.official_run import IMAGENET
+from tests.support.run_manifest import run_manifest
 from tests.support.run_writer import (
     DEEPER,
     RunWriter,
@@ -22,7 +23,6 @@ from aiperf_hpc.config import DatasetConfig, ModelConfig, RunConfig
 from aiperf_hpc.ops_counter.score import ScorePoint
 from aiperf_hpc.rules.judgement import Judgement, judge
 from aiperf_hpc.rules.validity.evidence import RunEvidence
-from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.records import DatasetLoaded
 from aiperf_hpc.trial import DatasetInfo, RoundPhase
 
@@ -67,10 +67,7 @@ class Run(RunWriter):
         return [each for each in violations if each != NO_DIVISION]
 
     def judged(self, final: ScorePoint | None = None, config: RunConfig = CONFIG) -> Judgement:
-        manifest = RunManifest(
-            run_id="run", nodes=1, hours=1, launcher="local", versions={}, commit=None,
-            config=config,
-        )  # fmt: skip
+        manifest = run_manifest(config)
         return judge(RunEvidence(self.history(), manifest, final or point(), 0.0))
 
 
