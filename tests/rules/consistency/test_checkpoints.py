@@ -14,7 +14,6 @@ from tests.support.rules import (
     append_before_the_end,
     check_rule,
     failures_by_rule,
-    history_of,
     reported,
 )
 
@@ -22,7 +21,7 @@ from aiperf_hpc.morphism.weights.predictions import Predictions, file_digest, sa
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
-from aiperf_hpc.run.history import Trial
+from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.run.paths import RunPaths
 
 REPLICAS = 3
@@ -35,7 +34,7 @@ def run(tmp_path: Path) -> RunPaths:
 
 def _kept(run: RunPaths, **changed: object) -> tuple[Path, Trial]:
     """Keep predictions of r0's first trial, and record what is true but for ``changed``."""
-    history = history_of(run)
+    history = RunHistory.read(run)
     trial = history.trials[history.replicas["r0"].trials[0]]
     last = trial.evaluations[-1]
     path = run.predictions("r0", trial.id)
@@ -63,7 +62,7 @@ def test_a_proposal_may_grow_from_weights_that_are_still_listed(
     run: RunPaths, seconds: float, passes: bool
 ) -> None:
     """A client lists a deleted file for 90 s, and two clocks may be 1 s off each."""
-    proposal = min(history_of(run).proposals.values(), key=lambda each: each.utc)
+    proposal = min(RunHistory.read(run).proposals.values(), key=lambda each: each.utc)
     began = proposal.utc - proposal.proposed.seconds
     dropped = records.CheckpointDropped(trial=proposal.proposed.parent)
     append(run.replica_journal(proposal.replica), began - seconds, dropped)
@@ -74,7 +73,7 @@ def test_a_proposal_may_grow_from_weights_that_are_still_listed(
 
 def _best_epoch(run: RunPaths, epoch: int | None = None) -> tuple[Path, Path]:
     """Keep a best epoch of the best trial, in files of no sense; return them."""
-    history = history_of(run)
+    history = RunHistory.read(run)
     assert history.best is not None
     trial = history.trials[history.best.trial]
     files = run.epoch_began(trial.replica, trial.id), run.epoch_evaluated(trial.replica, trial.id)
