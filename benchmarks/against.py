@@ -33,14 +33,17 @@ import numpy as np
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.data import base
-from aiperf_hpc.replica.engines import load_engine
+from aiperf_hpc.replica.engines import base as engines, load_engine
 from aiperf_hpc.trial import Hyperparameters
 name, precision = sys.argv[1:]
 graph = resnet50((32, 32, 3), 10, stem="cifar", base_width=16)
 used = Hyperparameters(batch_size=32, optimizer="sgd", learning_rate=0.01, momentum=0.9,
                        weight_decay=1e-4, label_smoothing=0.0, precision=precision)
 rng = np.random.default_rng(0)
-network = load_engine(name, 2).build(graph, initial_weights(graph, rng), used)
+given = (graph, initial_weights(graph, rng), used)
+# Before networks to build had a type, an engine took their parts.
+given = [engines.NetworkState(*given)] if hasattr(engines, "NetworkState") else given
+network = load_engine(name, 2).build(*given)
 # Before batches had named arrays, a batch was images and labels.
 batch = getattr(base, "labelled_images", base.Batch)(
     rng.standard_normal((32, 32, 32, 3), np.float32), np.zeros(32, np.int32))

@@ -42,6 +42,7 @@ from aiperf_hpc.ops_counter.traffic import traffic
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Batch, Pixels, Scaling, labelled_images
 from aiperf_hpc.replica.engines import load_engine
+from aiperf_hpc.replica.engines.base import NetworkState
 from aiperf_hpc.replica.engines.peaks import Images, Work
 from aiperf_hpc.replica.engines.torch.engine import TorchEngine
 from aiperf_hpc.replica.engines.torch.gradients import BUCKET_BYTES
@@ -185,16 +186,16 @@ def engine_of(sizes: Sizes) -> TorchEngine:
     return engine
 
 
-def built(engine: TorchEngine, graph: Graph, batch: int) -> TorchNetwork:
-    """Build a network of the engine."""
+def untrained(graph: Graph, batch: int) -> NetworkState:
+    """Return a network to build, with its first weights."""
     weights = initial_weights(graph, np.random.default_rng(0))
     used = Hyperparameters(batch_size=batch, learning_rate=RATE, precision="bf16")
-    return engine.build(graph, weights, used)
+    return NetworkState(graph, weights, used)
 
 
 def warmed(sizes: Sizes, graph: Graph, batch: int) -> TorchNetwork:
     """Build a network of the engine, and compile it."""
-    network = built(engine_of(sizes), graph, batch)
+    network = engine_of(sizes).build(untrained(graph, batch))
     network.warm(batch)
     return network
 
@@ -316,8 +317,9 @@ def idle(sizes: Sizes, lacks: Lacks) -> Iterator[Row]:
     (_, first), *others = candidates(sizes).items()
 
     def prepared(graph: Graph) -> TorchNetwork:
-        engine.compile_ahead(graph, "bf16", batch)
-        following = built(engine, graph, batch)
+        state = untrained(graph, batch)
+        engine.compile_ahead(state)
+        following = engine.build(state)
         if not engine.warms_alone:
             following.warm(batch)
         return following

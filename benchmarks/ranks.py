@@ -26,6 +26,7 @@ from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.primary.launchers.base import rank_starter
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
 from aiperf_hpc.replica.engines import load_engine
+from aiperf_hpc.replica.engines.base import NetworkState
 from aiperf_hpc.replica.parallel.binding import share_cores
 from aiperf_hpc.replica.parallel.collectives import join
 from aiperf_hpc.replica.parallel.collectives.base import ALONE, Collective
@@ -114,7 +115,9 @@ def ours(scene: Scenario, collective: Collective) -> list[float]:
     leading = LeadingEngine(engine, collective) if ranks.several else engine
     graph = resnet50_graph(dataset.info.input_shape("image"), scene.classes)
     used = Hyperparameters(batch_size=scene.batch * collective.size, learning_rate=0.01)
-    network = leading.build(graph, initial_weights(graph, np.random.default_rng(0)), used)
+    network = leading.build(
+        NetworkState(graph, initial_weights(graph, np.random.default_rng(0)), used)
+    )
     batches = (
         LeadingDataset(dataset, collective).train(1, used.batch_size, 0)
         if ranks.several

@@ -36,6 +36,7 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.ops_counter.count import count
+from aiperf_hpc.replica.engines.base import NetworkState
 from aiperf_hpc.trial import Hyperparameters
 
 RATE, CLASSES = 0.01, 1000
@@ -86,7 +87,7 @@ def _engine(name: Engine) -> Callable[[Case, int], Step]:
         )
         graph = network(case)
         weights = initial_weights(graph, np.random.default_rng(0))
-        built = load_engine(name, cores).build(graph, weights, used)
+        built = load_engine(name, cores).build(NetworkState(graph, weights, used))
         batch = labelled_images(*samples(case))
 
         def step() -> None:

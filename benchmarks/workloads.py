@@ -33,6 +33,7 @@ from workload_cases import CASES, MOMENTUM, RATE, WARM, Case
 
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.engines import load_engine
+from aiperf_hpc.replica.engines.base import NetworkState
 
 PRECISIONS = ("fp32", "bf16")
 ENGINES = ("torch", "tensorflow")
@@ -46,7 +47,7 @@ def ours(case: Case, engine: str, precision: str, cores: int) -> Step:
     graph, batch = case.graph(), case.samples(0)
     weights = initial_weights(graph, np.random.default_rng(0))
     made = load_engine(engine, cores, objective=case.objective)
-    network = made.build(graph, weights, case.used(precision))
+    network = made.build(NetworkState(graph, weights, case.used(precision)))
 
     def step() -> None:
         network.train_step(batch, RATE)

@@ -29,7 +29,7 @@ from aiperf_hpc.ops_counter.memory import training_bytes
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines import engine_for
-from aiperf_hpc.replica.engines.base import Engine, Network
+from aiperf_hpc.replica.engines.base import Engine, Network, NetworkState
 from aiperf_hpc.replica.engines.profiling import Recording, load_profiler
 from aiperf_hpc.replica.request_process import answer
 from aiperf_hpc.replica.training.trial import configured_hyperparameters
@@ -81,7 +81,7 @@ def profile_steps(request: ProfileRequest, folder: Path) -> Profile:
     _require_memory(subject, request.config)
     batches = _batches(request, subject)
     weights = initial_weights(subject.graph, np.random.default_rng(request.config.seed))
-    network = subject.engine.build(subject.graph, weights, subject.used)
+    network = subject.engine.build(NetworkState(subject.graph, weights, subject.used))
     network.warm(subject.used.batch_size)
     _train(network, batches, WARM_UP)
 

@@ -35,7 +35,14 @@ from aiperf_hpc.replica.data.base import Batch, Dataset, Part
 from aiperf_hpc.replica.data.baseline import Tally, has_baseline
 from aiperf_hpc.replica.data.generated import GeneratedDataset
 from aiperf_hpc.replica.engines import engine_for
-from aiperf_hpc.replica.engines.base import Buffer, EvaluationSums, Network, RankEngine, RankNetwork
+from aiperf_hpc.replica.engines.base import (
+    Buffer,
+    EvaluationSums,
+    Network,
+    NetworkState,
+    RankEngine,
+    RankNetwork,
+)
 from aiperf_hpc.replica.parallel.collectives.base import on_host
 from aiperf_hpc.replica.parallel.data_parallel import RankDataset
 from aiperf_hpc.replica.request_process import answer
@@ -228,7 +235,8 @@ def _loaded(kept: KeptCheckpoint, epoch: RecordedEpoch) -> TrainingState:
 
 def _built(bench: Bench, epoch: RecordedEpoch, saved: TrainingState) -> RankNetwork:
     used = epoch.hyperparameters
-    network = bench.engine.build(saved.graph, saved.weights, used, saved.optimizer_state or None)
+    state = NetworkState(saved.graph, saved.weights, used, saved.optimizer_state or None)
+    network = bench.engine.build(state)
     largest = min(used.batch_size, bench.dataset.info.train_samples)
     network.warm(-(-largest // epoch.ranks))
     return network

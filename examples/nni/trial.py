@@ -29,7 +29,7 @@ from aiperf_hpc.morphism.weights.weight_file import (
 from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.replica.data import Dataset, load_dataset
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.engines.base import Network
+from aiperf_hpc.replica.engines.base import Network, NetworkState
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import Hyperparameters
 
@@ -42,7 +42,7 @@ def main(folder: Path, epochs: int) -> None:
     parameters = nni.get_next_parameter()
     graph, weights = begin(parameters, folder)
     dataset = load_dataset(DatasetConfig(name="digits"), cores=1)
-    network = load_engine("tensorflow", cores=1).build(graph, weights, USED)
+    network = load_engine("tensorflow", cores=1).build(NetworkState(graph, weights, USED))
     accuracy = 0.0
     for epoch in range(1, epochs + 1):
         accuracy = train(network, dataset, epoch, epochs)

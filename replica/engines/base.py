@@ -29,6 +29,19 @@ There is an array ``SLOT:node/parameter``, of the parameter's shape, for each sl
 steps. Only engines read the state, and its format is common to all engines.
 """
 
+
+@dataclass(frozen=True, slots=True)
+class NetworkState:
+    """A network to build: what determines its next step, besides the data."""
+
+    graph: Graph
+    weights: Weights
+    """Values of every parameter and statistic."""
+    hyperparameters: Hyperparameters
+    optimizer_state: OptimizerState | None = None
+    """State to resume from, or None to start without a history."""
+
+
 CHECKSUM_COLUMNS = 1024
 """Words per line: engines sum lines and columns instead of weighting each word."""
 
@@ -192,8 +205,8 @@ class Engine(Protocol):
         This is the case if the first execution of a step times kernels for the executing thread.
         """
 
-    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
-        """Compile the code of a network's steps for one batch size, in another process.
+    def compile_ahead(self, state: NetworkState) -> str:
+        """Compile the code of a network's steps for its batch size, in another process.
 
         Otherwise, warming the network would block the thread that launches another network's
         steps. No effect if the engine compiles nothing, or with one sample.
@@ -202,20 +215,8 @@ class Engine(Protocol):
             The error in one line if the compilation failed, otherwise an empty string.
         """
 
-    def build(
-        self,
-        graph: Graph,
-        weights: Weights,
-        hyperparameters: Hyperparameters,
-        optimizer_state: OptimizerState | None = None,
-    ) -> Network:
-        """Build and compile a graph, ready for its first step.
-
-        Args:
-            graph: graph of the network.
-            weights: values of every parameter and statistic.
-            hyperparameters: hyperparameters of the trial.
-            optimizer_state: state to resume from, or None to start without a history.
+    def build(self, state: NetworkState) -> Network:
+        """Build and compile a network, ready for its next step.
 
         Raises:
             EngineError: the graph cannot be built (the message names the node), or the optimizer
@@ -343,14 +344,8 @@ def overruns_onednn(kernel: int, stride: int, channels: int) -> bool:
 class RankEngine(Engine, Protocol):
     """Builds networks that several ranks can train together."""
 
-    def build(
-        self,
-        graph: Graph,
-        weights: Weights,
-        hyperparameters: Hyperparameters,
-        optimizer_state: OptimizerState | None = None,
-    ) -> RankNetwork:
-        """Build and compile a graph; raises the errors of ``Engine.build``."""
+    def build(self, state: NetworkState) -> RankNetwork:
+        """Build and compile a network; raises the errors of ``Engine.build``."""
 
     def probe(self) -> Buffer:
         """Return a buffer with the single value 1, in the memory of the networks' gradients."""

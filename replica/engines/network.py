@@ -11,13 +11,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 from aiperf_hpc.errors import NonFiniteLossError
-from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
-from aiperf_hpc.morphism.weights.weight_file import Weights, check_weights
+from aiperf_hpc.morphism.weights.weight_file import check_weights
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines.base import (
     EvaluationSums,
+    NetworkState,
     RankNetwork,
     empty_batch,
     evaluated,
@@ -28,12 +28,12 @@ from aiperf_hpc.replica.engines.base import (
 class FrameworkNetwork(RankNetwork, ABC):
     """Base class of the networks of all frameworks."""
 
-    def __init__(self, graph: Graph, weights: Weights, objective: Objective) -> None:
-        check_weights(graph, weights)
-        self._graph = graph
+    def __init__(self, state: NetworkState, objective: Objective) -> None:
+        check_weights(state.graph, state.weights)
+        self._graph = state.graph
         self._objective = objective
         self._measure = objective.quality
-        self._transparent = transparent(graph, weights)
+        self._transparent = transparent(state.graph, state.weights)
         self._steps = 0
         """Number of training steps since losses were last drained."""
         self._samples = 0

@@ -30,6 +30,7 @@ from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines.base import (
     Buffer,
     EvaluationSums,
+    NetworkState,
     OptimizerState,
     PendingChecksum,
     checksum,
@@ -61,32 +62,25 @@ class SimulatedEngine:
         self._clock = clock
         self.accelerators = ("simulated accelerator",) if model.accelerators else ()
 
-    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
+    def compile_ahead(self, state: NetworkState) -> str:
         """Do nothing: there is no code to compile."""
         return ""
 
-    def build(
-        self,
-        graph: Graph,
-        weights: Weights,
-        hyperparameters: Hyperparameters,
-        optimizer_state: OptimizerState | None = None,
-    ) -> SimulatedNetwork:
+    def build(self, state: NetworkState) -> SimulatedNetwork:
         """Sleep for the build time and return the network.
 
         Raises:
             EngineError: the weights do not match the graph, or it does not end in a softmax.
         """
-        if not isinstance(graph.output.layer, Softmax):
+        output = state.graph.output
+        if not isinstance(output.layer, Softmax):
             raise EngineError(
-                f"node '{graph.output.name}': a simulated network ends in a softmax, "
-                f"not in a layer of kind '{graph.output.layer.kind}'"
+                f"node '{output.name}': a simulated network ends in a softmax, "
+                f"not in a layer of kind '{output.layer.kind}'"
             )
-        check_weights(graph, weights)
+        check_weights(state.graph, state.weights)
         self._clock.sleep(self._model.build_seconds)
-        return SimulatedNetwork(
-            self._model, self._clock, graph, weights, hyperparameters, optimizer_state
-        )
+        return SimulatedNetwork(self._model, self._clock, state)
 
     def probe(self) -> NDArray[np.float32]:
         """Return a buffer with the single value 1 in host memory, where all gradients are."""
@@ -96,27 +90,19 @@ class SimulatedEngine:
 class SimulatedNetwork:
     """A network with a simulated training curve."""
 
-    def __init__(
-        self,
-        model: SimulationConfig,
-        clock: Clock,
-        graph: Graph,
-        weights: Weights,
-        used: Hyperparameters,
-        optimizer_state: OptimizerState | None,
-    ) -> None:
+    def __init__(self, model: SimulationConfig, clock: Clock, state: NetworkState) -> None:
         self._model = model
         self._clock = clock
-        self._graph = graph
-        self._weights = weights
+        graph, used = state.graph, state.hyperparameters
+        self._graph, self._weights = graph, state.weights
         operations = count(graph)
         self._train_seconds = operations.training / model.operations_per_second
         self._evaluation_seconds = operations.forward / model.operations_per_second
         self._classes = graph.shapes[graph.output.name][-1]
         self._ceiling = ceiling(model, graph, used)
-        start = hashlib.sha256(weights[min(weights)].tobytes()).hexdigest()
+        start = hashlib.sha256(self._weights[min(self._weights)].tobytes()).hexdigest()
         self._noise = _generator(model.seed, graph.hash, used.model_dump_json(), start)
-        self._epoch = _epoch_in(optimizer_state)
+        self._epoch = _epoch_in(state.optimizer_state)
         self._state: OptimizerState = {}
         for _ in range(self._epoch):
             self._noise.standard_normal()

@@ -19,13 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.errors import AIPerfError, EngineError, NonFiniteLossError, without_frames
-from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
-from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.replica.data.base import Batch, Dataset, Part
 from aiperf_hpc.replica.engines.base import (
     EvaluationSums,
+    NetworkState,
     PendingChecksum,
     RankNetwork,
     evaluated,
@@ -142,19 +141,18 @@ class DataParallelNetwork:
     def __init__(
         self,
         network: RankNetwork,
-        graph: Graph,
-        weights: Weights,
+        state: NetworkState,
         collective: Collective,
         objective: Objective,
     ) -> None:
         self.local = network
         """The network of this rank."""
-        self._graph = graph
+        self._graph = state.graph
         self._collective = collective
         self._measure = objective.quality
         self._predicts = objective.predictions
-        self._transparent = transparent(graph, weights)
-        self._moments_size = sum(math.prod(shape) for shape in graph.statistics.values())
+        self._transparent = transparent(state.graph, state.weights)
+        self._moments_size = sum(math.prod(shape) for shape in state.graph.statistics.values())
         self._steps = 0
         self._checking: tuple[int, PendingChecksum] | None = None
         """Step at which the last checksum of the weights started, and its pending result."""

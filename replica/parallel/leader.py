@@ -11,18 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Dataset, Part
 from aiperf_hpc.replica.data.baseline import Tally
-from aiperf_hpc.replica.engines.base import EvaluationSums, OptimizerState, RankEngine
+from aiperf_hpc.replica.engines.base import EvaluationSums, NetworkState, OptimizerState, RankEngine
 from aiperf_hpc.replica.parallel.collectives.base import Collective
 from aiperf_hpc.replica.parallel.data_parallel import PARTS, DataParallelNetwork, RankDataset
 from aiperf_hpc.replica.parallel.network_builder import NetworkBuilder, Uncompiled, ignored
 from aiperf_hpc.replica.parallel.protocol import Announce, BuildRequest, Command, Warmup
 from aiperf_hpc.run.records import BaselineMeasured, StepTimes
-from aiperf_hpc.trial import DatasetInfo, Hyperparameters
+from aiperf_hpc.trial import DatasetInfo
 
 AGREE_SECONDS = 1.0
 """Seconds between training steps with an agreement. Such a step waits for the slowest rank, and
@@ -119,41 +118,25 @@ class LeadingEngine:
         self.memory_bytes = engine.memory_bytes
         self.warms_alone = engine.warms_alone
 
-    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
+    def compile_ahead(self, state: NetworkState) -> str:
         """Do nothing: each rank compiles when it builds a network."""
         return ""
 
-    def build(
-        self,
-        graph: Graph,
-        weights: Weights,
-        hyperparameters: Hyperparameters,
-        optimizer_state: OptimizerState | None = None,
-    ) -> LeadingNetwork:
-        """Build a graph on all ranks.
+    def build(self, state: NetworkState) -> LeadingNetwork:
+        """Build a network on all ranks.
 
         Raises:
             EngineError: a rank cannot.
         """
-        return self.begin(graph, weights, hyperparameters, optimizer_state, Warmup.NEVER)()
+        return self.begin(state, Warmup.NEVER)()
 
     def begin(
-        self,
-        graph: Graph,
-        weights: Weights,
-        hyperparameters: Hyperparameters,
-        optimizer_state: OptimizerState | None,
-        warmup: Warmup,
-        *,
-        built: Callable[[object], None] = ignored,
+        self, state: NetworkState, warmup: Warmup, built: Callable[[object], None] = ignored
     ) -> Callable[[], LeadingNetwork]:
-        """Start to build a graph on all ranks, in a background thread of each.
+        """Start to build a network on all ranks, in a background thread of each.
 
         Args:
-            graph: graph to build.
-            weights: as for ``build``.
-            hyperparameters: as for ``build``.
-            optimizer_state: as for ``build``.
+            state: network to build.
             warmup: when each rank warms its network.
             built: called by the building thread when this rank's network is built.
 
@@ -161,7 +144,7 @@ class LeadingEngine:
             A function that waits for all ranks and returns the network, or raises EngineError.
         """
         number = next(self._numbers)
-        request = BuildRequest(graph, weights, hyperparameters, optimizer_state, warmup)
+        request = BuildRequest(state, warmup)
         request.send(self._collective, number)
         self._builder.begin(number, request, built)
 

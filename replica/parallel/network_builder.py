@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -67,15 +68,14 @@ class NetworkBuilder:
         return future
 
     def _build(self, request: BuildRequest, *, beside: bool) -> RankNetwork:
-        if beside and request.warmup is not Warmup.NEVER:
-            problem = self._engine.compile_ahead(
-                request.graph, request.hyperparameters.precision, self._samples(request)
-            )
-            if problem:
-                self._uncompiled(problem)
         # A rank trains on shards.
-        own = request.hyperparameters.model_copy(update={"batch_size": self._samples(request)})
-        network = self._engine.build(request.graph, request.weights, own, request.optimizer_state)
+        shard = {"batch_size": self._samples(request)}
+        used = request.network.hyperparameters.model_copy(update=shard)
+        own = replace(request.network, hyperparameters=used)
+        compiles = beside and request.warmup is not Warmup.NEVER
+        if compiles and (problem := self._engine.compile_ahead(own)):
+            self._uncompiled(problem)
+        network = self._engine.build(own)
         with _closed_if_it_fails(network):
             for bucket in range(len(network.buckets)):
                 network.zeros(
@@ -94,7 +94,7 @@ class NetworkBuilder:
     def _samples(self, request: BuildRequest) -> int:
         """Return the size of this rank's shard of a global batch."""
         part = Part(self._collective.rank, self._collective.size)
-        first, last = part.bounds(request.hyperparameters.batch_size)
+        first, last = part.bounds(request.network.hyperparameters.batch_size)
         return last - first
 
     def take(self, number: int) -> DataParallelNetwork:
@@ -117,16 +117,15 @@ class NetworkBuilder:
             network = future.result()
         except AIPerfError as error:
             failure = without_frames(error)
-        problem = self._differences(request.graph, network)
+        problem = self._differences(request.network.graph, network)
         if problem and network is not None:
             network.close()
         if failure is not None:
             raise failure
         if problem or network is None:
             raise EngineError(problem)
-        return DataParallelNetwork(
-            network, request.graph, request.weights, self._collective, self._engine.objective
-        )
+        objective = self._engine.objective
+        return DataParallelNetwork(network, request.network, self._collective, objective)
 
     def _warm_alone(self, built: Future[RankNetwork], request: BuildRequest) -> None:
         """Warm a network in this thread, while the building thread polls the other ranks.

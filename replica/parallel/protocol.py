@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.weight_file import Weights, expected_shapes
-from aiperf_hpc.replica.engines.base import OptimizerState
+from aiperf_hpc.morphism.weights.weight_file import expected_shapes
+from aiperf_hpc.replica.engines.base import NetworkState
 from aiperf_hpc.replica.parallel.collectives.base import Collective
 from aiperf_hpc.trial import Hyperparameters
 
@@ -74,25 +74,22 @@ def next_command(collective: Collective) -> tuple[Command, list[float]]:
 class BuildRequest:
     """Request to build a network on all ranks."""
 
-    graph: Graph
-    weights: Weights
-    hyperparameters: Hyperparameters
-    optimizer_state: OptimizerState | None
+    network: NetworkState
     warmup: Warmup
 
     def send(self, collective: Collective, number: int) -> None:
         """Send the request to the other ranks with its number and arrays."""
-        state = self.optimizer_state
+        network, state = self.network, self.network.optimizer_state
         head = {
-            "graph": self.graph.to_json(),
-            "hyperparameters": self.hyperparameters.model_dump_json(),
+            "graph": network.graph.to_json(),
+            "hyperparameters": network.hyperparameters.model_dump_json(),
             "optimizer_shapes": None if state is None else {n: a.shape for n, a in state.items()},
             "warmup": self.warmup,
         }
         text = np.frombuffer(json.dumps(head).encode(), np.uint8).copy()
         Announce(collective)(Command.BUILD, number, text.size)
         collective.broadcast(text)
-        collective.broadcast(_flattened(expected_shapes(self.graph), self.weights))
+        collective.broadcast(_flattened(expected_shapes(network.graph), network.weights))
         if state is not None:
             collective.broadcast(_flattened(state, state))
 
@@ -105,13 +102,9 @@ class BuildRequest:
         graph = Graph.from_json(head["graph"])
         weights = _received(collective, expected_shapes(graph))
         shapes = head["optimizer_shapes"]
-        return cls(
-            graph,
-            weights,
-            Hyperparameters.model_validate_json(head["hyperparameters"]),
-            None if shapes is None else _received(collective, shapes),
-            Warmup(head["warmup"]),
-        )
+        used = Hyperparameters.model_validate_json(head["hyperparameters"])
+        state = None if shapes is None else _received(collective, shapes)
+        return cls(NetworkState(graph, weights, used, state), Warmup(head["warmup"]))
 
 
 def _flattened(names: Iterable[str], arrays: Mapping[str, Floats]) -> Floats:

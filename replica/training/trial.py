@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from enum import Enum
 
 from pydantic import AliasChoices, Field
 
@@ -18,7 +17,7 @@ from aiperf_hpc.morphism.operators.base import Morphism
 from aiperf_hpc.morphism.weights.predictions import Predictions
 from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines.base import Network, OptimizerState
+from aiperf_hpc.replica.engines.base import Network, NetworkState, OptimizerState
 from aiperf_hpc.run.records import Calibrated
 from aiperf_hpc.trial import Hyperparameters, RoundPhase, TrialState, Value
 
@@ -139,18 +138,6 @@ class PlannedTrial:
         )
 
 
-class BuildState(Enum):
-    """State of a trial before its first step."""
-
-    FITTED = "fitted"
-    """Its batch size was checked against the memory."""
-    PENDING = "pending"
-    """Its network is still being built, or must be warmed after the running training."""
-    READY = "ready"
-    """Its network is ready for the first step."""
-    FAILED = "failed"
-
-
 @dataclass(frozen=True, slots=True)
 class BuiltTrial:
     """A trial before its first step, or the error that prevents it."""
@@ -169,17 +156,10 @@ class BuiltTrial:
     """Returns its network, called in the training thread; may raise AIPerfError or MemoryError."""
 
     @property
-    def state(self) -> BuildState:
-        """Its state."""
-        if self.failure is not None:
-            return BuildState.FAILED
-        if self.pending is not None:
-            return BuildState.PENDING
-        return BuildState.FITTED if self.network is None else BuildState.READY
-
-    def awaiting(self, take: Callable[[], Network]) -> BuiltTrial:
-        """Return the trial with a pending network."""
-        return replace(self, pending=take)
+    def network_state(self) -> NetworkState:
+        """The network to build."""
+        candidate, state = self.trial.candidate, self.trial.optimizer_state
+        return NetworkState(candidate.graph, candidate.weights, self.used, state)
 
     def failed(self, error: Exception) -> BuiltTrial:
         """Return the trial with the error, whose traceback is cleared to free memory."""

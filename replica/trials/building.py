@@ -19,9 +19,8 @@ from aiperf_hpc.replica.engines.base import Engine, Network
 from aiperf_hpc.replica.parallel.leader import LeadingEngine
 from aiperf_hpc.replica.parallel.protocol import Warmup
 from aiperf_hpc.replica.training.trainer import Trainer
-from aiperf_hpc.replica.training.trial import BuildState, BuiltTrial, PlannedTrial
+from aiperf_hpc.replica.training.trial import BuiltTrial, PlannedTrial
 from aiperf_hpc.run.records import Calibrated, CompilerFailed, StepTimes
-from aiperf_hpc.trial import Hyperparameters
 
 
 class TrialBuilder(ABC):
@@ -116,32 +115,25 @@ class OneRankBuilder(TrialBuilder):
         returned pending: it is supplied once that training is over and its network closed.
         """
         built = self._fitted(trial)
-        if built.state is BuildState.FAILED:
+        if built.failure is not None:
             return built
-        candidate, used = trial.candidate, built.used
+        state, batch_size = built.network_state, built.used.batch_size
         try:
-            warmed = self._warms_concurrently(candidate.graph, used.batch_size, running_bytes)
-            if running_bytes:
-                self._compile_ahead(candidate.graph, used)
-            network = self._engine.build(
-                candidate.graph, candidate.weights, used, trial.optimizer_state
-            )
+            warmed = self._warms_concurrently(state.graph, batch_size, running_bytes)
+            if running_bytes and (problem := self._engine.compile_ahead(state)):
+                self._journal.append(CompilerFailed(problem=problem))
+            network = self._engine.build(state)
             if warmed or not self._engine.warms_alone:
-                _warm(network, used.batch_size if warmed else 1)
+                _warm(network, batch_size if warmed else 1)
         except (AIPerfError, MemoryError) as error:
             return built.failed(error)
         if warmed:
-            return self._supplied(built.awaiting(lambda: network))
-        return built.awaiting(lambda: _warm(network, used.batch_size))
-
-    def _compile_ahead(self, graph: Graph, used: Hyperparameters) -> None:
-        problem = self._engine.compile_ahead(graph, used.precision, used.batch_size)
-        if problem:
-            self._journal.append(CompilerFailed(problem=problem))
+            return self._supplied(replace(built, pending=lambda: network))
+        return replace(built, pending=lambda: _warm(network, batch_size))
 
     def finish(self, begun: Future[BuiltTrial]) -> BuiltTrial:
         built = begun.result()
-        if built.state is BuildState.PENDING:
+        if built.pending is not None:
             # The network that it waits for is closed by a job submitted before this one.
             self._background.submit(lambda: None).result()
         return self._supplied(built)
@@ -165,16 +157,13 @@ class SeveralRanksBuilder(TrialBuilder):
         return begun
 
     def _announced(self, built: BuiltTrial) -> BuiltTrial:
-        if built.state is BuildState.FAILED:
+        if built.failure is not None:
             return built
-        trial, used, running_bytes = built.trial, built.used, self._trainer.running_bytes
-        graph, weights = trial.candidate.graph, trial.candidate.weights
-        warmed = self._warms_concurrently(graph, used.batch_size, running_bytes)
+        state, running_bytes = built.network_state, self._trainer.running_bytes
+        warmed = self._warms_concurrently(state.graph, built.used.batch_size, running_bytes)
         warmup = Warmup.BUILT if warmed else Warmup.TAKEN
         ended = self._trainer.lead.begin()
-        return built.awaiting(
-            self._engine.begin(graph, weights, used, trial.optimizer_state, warmup, built=ended)
-        )
+        return replace(built, pending=self._engine.begin(state, warmup, built=ended))
 
     def finish(self, begun: Future[BuiltTrial]) -> BuiltTrial:
         return self._supplied(begun.result())

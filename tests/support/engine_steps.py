@@ -10,7 +10,7 @@ from tests.support.networks import trained_weights
 from aiperf_hpc.graph import BatchNorm, Graph
 from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.replica.data.base import Batch, labelled_images
-from aiperf_hpc.replica.engines.base import Network, RankEngine, RankNetwork
+from aiperf_hpc.replica.engines.base import Network, NetworkState, RankEngine, RankNetwork
 from aiperf_hpc.trial import Hyperparameters
 
 ENGINES = ("tensorflow", "torch")
@@ -75,7 +75,7 @@ def given(network: RankNetwork, batch: Batch, share: float) -> list[NDArray[np.f
 def built(engine: RankEngine, graph: Graph, seed: int = 0, **changed: object) -> RankNetwork:
     """Build a network with weights as after some training."""
     weights = trained_weights(graph, np.random.default_rng(seed))
-    return engine.build(graph, weights, hyperparameters(**changed))
+    return engine.build(NetworkState(graph, weights, hyperparameters(**changed)))
 
 
 def assert_equal(found: Weights, wanted: Weights, but: tuple[str, ...] = ()) -> None:

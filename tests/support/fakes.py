@@ -15,7 +15,7 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part, labelled_images
-from aiperf_hpc.replica.engines.base import EvaluationSums, OptimizerState, evaluated
+from aiperf_hpc.replica.engines.base import EvaluationSums, NetworkState, OptimizerState, evaluated
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
 
@@ -160,22 +160,17 @@ class FakeEngine:
         self.compiler_problem = ""
         """Why nothing is compiled ahead."""
 
-    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
-        self.compiled_ahead.append((graph, precision, samples))
+    def compile_ahead(self, state: NetworkState) -> str:
+        used = state.hyperparameters
+        self.compiled_ahead.append((state.graph, used.precision, used.batch_size))
         return self.compiler_problem
 
-    def build(
-        self,
-        graph: Graph,
-        weights: Weights,
-        hyperparameters: Hyperparameters,
-        optimizer_state: OptimizerState | None = None,
-    ) -> FakeNetwork:
-        self.states.append(optimizer_state)
+    def build(self, state: NetworkState) -> FakeNetwork:
+        self.states.append(state.optimizer_state)
         script = self._scripts[min(len(self.built), len(self._scripts) - 1)]
-        self.built.append((graph, hyperparameters))
+        self.built.append((state.graph, state.hyperparameters))
         time.sleep(script.build_seconds)
         if script.build_error is not None:
             raise script.build_error
-        self.networks.append(FakeNetwork(script, weights))
+        self.networks.append(FakeNetwork(script, state.weights))
         return self.networks[-1]

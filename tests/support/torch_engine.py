@@ -13,6 +13,7 @@ from torch import Tensor, fx
 
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import CLASSIFICATION
+from aiperf_hpc.replica.engines.base import NetworkState
 from aiperf_hpc.replica.engines.torch.network import Placement, TorchNetwork
 
 
@@ -52,4 +53,6 @@ def torch_network(
     graph: Graph, placement: Placement = PLAIN, seed: int = 0, **used: object
 ) -> TorchNetwork:
     weights = trained_weights(graph, np.random.default_rng(seed))
-    return TorchNetwork(graph, weights, hyperparameters(**used), None, CLASSIFICATION, placement)
+    return TorchNetwork(
+        NetworkState(graph, weights, hyperparameters(**used)), CLASSIFICATION, placement
+    )

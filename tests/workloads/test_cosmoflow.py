@@ -23,7 +23,7 @@ from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.data.generated import GeneratedDataset
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.engines.base import RankEngine
+from aiperf_hpc.replica.engines.base import NetworkState, RankEngine
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 from aiperf_hpc.workloads.cosmoflow import WORKLOAD
@@ -140,7 +140,9 @@ def test_outputs_and_gradients_are_the_references(engine: str, kernel: int, l2: 
     """The gradients are those of the penalty too."""
     graph = small(kernel=kernel, l2=l2)
     weights, batch = weights_of(graph), a_batch()
-    built = load_engine(engine, 2, objective=regression(4)).build(graph, weights, hyperparameters())
+    built = load_engine(engine, 2, objective=regression(4)).build(
+        NetworkState(graph, weights, hyperparameters())
+    )
     tensors = to_tensors(graph, weights)
     outputs = reference(channels_first(batch.inputs["volume"]), tensors, kernel)
     assert relative_error(built.outputs(batch.inputs), outputs.detach().numpy()) < 1e-5
@@ -160,8 +162,8 @@ def test_ranks_get_the_gradients_of_one_process(name: str) -> None:
         return load_engine(name, 2, objective=regression(4))
 
     with followed(3, made, data) as own:
-        alone = made().build(graph, weights_of(graph), used)
-        together = LeadingEngine(made(), own).build(graph, weights_of(graph), used)
+        alone = made().build(NetworkState(graph, weights_of(graph), used))
+        together = LeadingEngine(made(), own).build(NetworkState(graph, weights_of(graph), used))
         whole, parts = data.train(1, 6, 0), LeadingDataset(data, own).train(1, 6, 0)
         for batch, part in zip(whole, parts, strict=True):
             alone.train_step(batch, 0.1)

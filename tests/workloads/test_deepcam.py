@@ -24,6 +24,7 @@ from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines import load_engine
+from aiperf_hpc.replica.engines.base import NetworkState
 from aiperf_hpc.replica.engines.torch.operation_count import matrix_operations
 from aiperf_hpc.verification.execution.comparison import MATRIX_LAYERS
 from aiperf_hpc.workloads.deepcam import WORKLOAD
@@ -165,7 +166,9 @@ def test_a_training_step_is_the_references(engine: str) -> None:
     graph = small()
     weights, batch = initial_weights(graph, np.random.default_rng(5)), a_batch(graph)
     objective = segmentation(*WEIGHTS)
-    built = load_engine(engine, 2, objective=objective).build(graph, weights, hyperparameters())
+    built = load_engine(engine, 2, objective=objective).build(
+        NetworkState(graph, weights, hyperparameters())
+    )
     tensors = to_tensors(graph, weights)
     logits = reference(channels_first(batch.inputs["image"]), tensors, 1)
     mask = torch.from_numpy(batch.targets["mask"]).long()
@@ -183,7 +186,7 @@ def test_the_laptops_network_takes_the_weather_that_stands_in() -> None:
     objective = workload_of(config).objective
     weights = initial_weights(graph, np.random.default_rng(0))
     network = load_engine("torch", 1, objective=objective).build(
-        graph, weights, hyperparameters(batch_size=2)
+        NetworkState(graph, weights, hyperparameters(batch_size=2))
     )
     network.warm(2)
     for batch in dataset.train(1, 2, 0):

@@ -17,7 +17,7 @@ from aiperf_hpc.objective import CLASSIFICATION, Objective, detection
 from aiperf_hpc.replica.data.base import Batch, Part
 from aiperf_hpc.replica.data.generated import GeneratedDataset
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.engines.base import RankEngine
+from aiperf_hpc.replica.engines.base import NetworkState, RankEngine
 from aiperf_hpc.replica.engines.torch import detection as torch_detection
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine
 from aiperf_hpc.trial import DatasetInfo
@@ -79,14 +79,14 @@ def gradients(
         return load_engine(name, 2, objective=objective)
 
     with followed(2, made, data) as own:
-        network = LeadingEngine(made(), own).build(graph, weights, USED)
+        network = LeadingEngine(made(), own).build(NetworkState(graph, weights, USED))
         batch = next(iter(LeadingDataset(data, own).train(1, SAMPLES, 0)))
         network.train_step(batch, 1.0)
         loss, together = network.drain_training(), momenta_of(network)
         network.close()
     halves, losses = [], []
     for rank in range(2):
-        one = made("torch").build(graph, weights, USED)
+        one = made("torch").build(NetworkState(graph, weights, USED))
         one.train_step(next(data.train(1, SAMPLES, 0, Part(rank, 2))), 1.0)
         losses.append(one.drain_training())
         halves.append(momenta_of(one))

@@ -23,6 +23,7 @@ from aiperf_hpc.morphism.resnet import V1_5, resnet50
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.engines import load_engine
+from aiperf_hpc.replica.engines.base import NetworkState
 from aiperf_hpc.trial import DatasetInfo, TensorSpec
 from aiperf_hpc.workloads.registry import initial_graph
 from aiperf_hpc.workloads.resnet50 import WORKLOAD
@@ -153,7 +154,7 @@ def test_gradients_are_the_references(engine: str) -> None:
     loss = -(spread * functional.log_softmax(logits, dim=1)).sum(dim=1).mean()
     squares = sum(tensors[name].square().sum() for name in graph.parameters)
     wanted = gradients_of(loss + 50 * DECAY * squares, graph, tensors)
-    built = load_engine(engine, 2).build(graph, weights, used)
+    built = load_engine(engine, 2).build(NetworkState(graph, weights, used))
     assert_trains_by(built, batch, loss.item(), wanted, 2e-4)
 
 

@@ -17,11 +17,16 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
-from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.replica.data.base import Batch, Pixels
-from aiperf_hpc.replica.engines.base import Buffer, OptimizerState, PendingChecksum, first_line
+from aiperf_hpc.replica.engines.base import (
+    Buffer,
+    NetworkState,
+    OptimizerState,
+    PendingChecksum,
+    first_line,
+)
 from aiperf_hpc.replica.engines.network import FrameworkNetwork
 from aiperf_hpc.replica.engines.tensorflow.layers import STATISTICS_RATE
 from aiperf_hpc.replica.engines.tensorflow.steps import (
@@ -35,7 +40,6 @@ from aiperf_hpc.replica.engines.tensorflow.steps import (
 )
 from aiperf_hpc.replica.tensorflow_import import tf
 from aiperf_hpc.system.accelerators import find_accelerators, least_memory
-from aiperf_hpc.trial import Hyperparameters
 
 _IDLE_PASSES = (
     "layout_optimizer",
@@ -73,20 +77,14 @@ def _named_errors() -> Iterator[None]:
 class TensorFlowNetwork(FrameworkNetwork):
     """A network of the ``tensorflow`` engine; see ``engines.base.RankNetwork``."""
 
-    def __init__(
-        self,
-        steps: Steps,
-        weights: Weights,
-        optimizer_state: OptimizerState | None,
-        objective: Objective,
-    ) -> None:
-        super().__init__(steps.graph, weights, objective)
+    def __init__(self, steps: Steps, state: NetworkState, objective: Objective) -> None:
+        super().__init__(state, objective)
         self._functions = steps
         self._zeros: tf.Tensor | None = None
         with _named_errors():
-            own = {name: tf.Variable(array) for name, array in weights.items()}
+            own = {name: tf.Variable(array) for name, array in state.weights.items()}
             self._optimizer = steps.optimizer(own)
-            self._optimizer.load(optimizer_state)
+            self._optimizer.load(state.optimizer_state)
             sums = steps.sums(self._sum_count)
             self._variables = own | dict(self._optimizer.variables) | sums
             self._evaluated = steps.evaluated(self._variables)
@@ -287,24 +285,19 @@ class TensorFlowEngine:
             return None
         return least_memory(find_accelerators().accelerators)
 
-    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
+    def compile_ahead(self, state: NetworkState) -> str:
         """Do nothing: no other process can trace for this one, and a step is a single launch."""
         return ""
 
-    def build(
-        self,
-        graph: Graph,
-        weights: Weights,
-        hyperparameters: Hyperparameters,
-        optimizer_state: OptimizerState | None = None,
-    ) -> TensorFlowNetwork:
-        if hyperparameters.precision not in COMPUTE:
+    def build(self, state: NetworkState) -> TensorFlowNetwork:
+        precision = state.hyperparameters.precision
+        if precision not in COMPUTE:
             raise EngineError(
-                f"training.precision={hyperparameters.precision}: the tensorflow engine does not "
+                f"training.precision={precision}: the tensorflow engine does not "
                 "scale the loss; use bf16, or engine.name=torch"
             )
-        steps = self._cache.get(graph, hyperparameters)
-        return TensorFlowNetwork(steps, weights, optimizer_state, self.objective)
+        steps = self._cache.get(state.graph, state.hyperparameters)
+        return TensorFlowNetwork(steps, state, self.objective)
 
     @_named_errors()
     def probe(self) -> tf.Tensor:

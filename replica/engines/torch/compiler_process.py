@@ -25,6 +25,7 @@ from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.weight_file import expected_shapes
 from aiperf_hpc.objective import CLASSIFICATION
+from aiperf_hpc.replica.engines.base import NetworkState
 from aiperf_hpc.replica.engines.torch.compilation import CompileAnswer, CompileRequest
 from aiperf_hpc.replica.engines.torch.engine import placement_of
 from aiperf_hpc.replica.engines.torch.network import Placement, TorchNetwork
@@ -103,7 +104,7 @@ def fill_cache(
     weights = {name: np.broadcast_to(zero, shape) for name, shape in expected_shapes(graph).items()}
     compiling = placement._replace(compiled=True, backend=compile_typed)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        network = TorchNetwork(graph, weights, used, None, CLASSIFICATION, compiling)
+        network = TorchNetwork(NetworkState(graph, weights, used), CLASSIFICATION, compiling)
         network.compile(request.samples)
 
 

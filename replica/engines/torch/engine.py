@@ -8,10 +8,8 @@ from torch._functorch import config as functorch_config
 
 from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError
-from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import Objective
-from aiperf_hpc.replica.engines.base import OptimizerState
+from aiperf_hpc.replica.engines.base import NetworkState
 from aiperf_hpc.replica.engines.torch.compilation import (
     CompileRequest,
     CompilerProcess,
@@ -26,7 +24,6 @@ from aiperf_hpc.replica.engines.torch.device import (
 )
 from aiperf_hpc.replica.engines.torch.named_errors import named_errors
 from aiperf_hpc.replica.engines.torch.network import Placement, TorchNetwork
-from aiperf_hpc.trial import Hyperparameters
 
 COMPILER_BYTES = 2**30
 """Maximum bytes of accelerator memory used by the context of the compiling process."""
@@ -64,32 +61,28 @@ class TorchEngine:
         compiling = COMPILER_BYTES if self._compiler is not None else 0
         return int(free) - compiling - (TUNING_BYTES if self._placement.tuned else 0)
 
-    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
-        if self._compiler is None or samples <= 1:  # ``warm`` does not compile for one either.
+    def compile_ahead(self, state: NetworkState) -> str:
+        used = state.hyperparameters
+        if self._compiler is None or used.batch_size <= 1:  # ``warm`` compiles for none either.
             return ""
         return self._compiler.compile(
-            CompileRequest(graph=graph.to_json(), precision=precision, samples=samples)
+            CompileRequest(
+                graph=state.graph.to_json(), precision=used.precision, samples=used.batch_size
+            )
         )
 
-    def build(
-        self,
-        graph: Graph,
-        weights: Weights,
-        hyperparameters: Hyperparameters,
-        optimizer_state: OptimizerState | None = None,
-    ) -> TorchNetwork:
-        if hyperparameters.precision == "fp16" and self._device.type == "cpu":
+    def build(self, state: NetworkState) -> TorchNetwork:
+        used = state.hyperparameters
+        if used.precision == "fp16" and self._device.type == "cpu":
             raise EngineError(
                 "training.precision=fp16 needs an accelerator: PyTorch does not train in it on "
                 "CPUs; use bf16"
             )
         compute_on(self._device)  # Most networks are not built by the training thread.
-        network = TorchNetwork(
-            graph, weights, hyperparameters, optimizer_state, self.objective, self._placement
-        )
-        if self.warms_alone and self._placement.compiled and hyperparameters.batch_size > 1:
+        network = TorchNetwork(state, self.objective, self._placement)
+        if self.warms_alone and self._placement.compiled and used.batch_size > 1:
             # This reduces the work that must run exclusively.
-            network.compile(hyperparameters.batch_size)
+            network.compile(used.batch_size)
         return network
 
     @named_errors()

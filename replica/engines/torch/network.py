@@ -18,12 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines.base import Buffer, OptimizerState, PendingChecksum
+from aiperf_hpc.replica.engines.base import Buffer, NetworkState, OptimizerState, PendingChecksum
 from aiperf_hpc.replica.engines.network import FrameworkNetwork
 from aiperf_hpc.replica.engines.optimizers import regularization
 from aiperf_hpc.replica.engines.torch.compilation import LoadingBackend, forget_compiled_code
@@ -46,7 +45,6 @@ from aiperf_hpc.replica.engines.torch.module_code import attribute
 from aiperf_hpc.replica.engines.torch.named_errors import named_errors
 from aiperf_hpc.replica.engines.torch.objectives import loss_of, quality_of
 from aiperf_hpc.replica.engines.torch.optimizers import OPTIMIZERS
-from aiperf_hpc.trial import Hyperparameters
 
 THREAD_OPERATIONS = 5e8
 """Operations of a training step per thread; with fewer, threads wait longer than they compute."""
@@ -80,33 +78,25 @@ class Placement(NamedTuple):
 class TorchNetwork(FrameworkNetwork):
     """A network of the ``torch`` engine; see ``engines.base.RankNetwork``."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        weights: Weights,
-        hyperparameters: Hyperparameters,
-        optimizer_state: OptimizerState | None,
-        objective: Objective,
-        placement: Placement,
-    ) -> None:
-        super().__init__(graph, weights, objective)
-        device = self._device = placement.device
+    def __init__(self, state: NetworkState, objective: Objective, placement: Placement) -> None:
+        super().__init__(state, objective)
+        graph, used, device = state.graph, state.hyperparameters, placement.device
+        self._device, self._used = device, used
         self._loss_of = loss_of(objective, graph)
         self._quality_of = quality_of(objective.measure, graph)
-        self._used = hyperparameters
-        self._type = _TYPES[hyperparameters.precision]
+        self._type = _TYPES[used.precision]
         # The backward pass reaches the last parameters first.
         self._layout = FlatLayout(dict(reversed(list(graph.parameters.items()))), ALIGNED)
         self._statistics_layout = FlatLayout(graph.statistics)
         with named_errors():
             self._feed = Feed(device)
-            self._flat, self._statistics = self._feed.to_device(
-                self._layout.host_buffer(weights), self._statistics_layout.host_buffer(weights)
+            layouts = self._layout, self._statistics_layout
+            buffers = (layout.host_buffer(state.weights) for layout in layouts)
+            self._flat, self._statistics = self._feed.to_device(*buffers)
+            self._optimizer = OPTIMIZERS[used.optimizer](
+                self._flat, self._layout, regularization(graph, used)
             )
-            self._optimizer = OPTIMIZERS[hyperparameters.optimizer](
-                self._flat, self._layout, regularization(graph, hyperparameters)
-            )
-            self._optimizer.load(optimizer_state, self._feed.to_device)
+            self._optimizer.load(state.optimizer_state, self._feed.to_device)
             self._build_modules(on_cpu=device.type == "cpu" and not placement.compiled)
         self._cores, self._tuned = placement.cores, placement.tuned
         self._operations = count(graph).training

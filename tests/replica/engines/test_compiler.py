@@ -26,7 +26,7 @@ from aiperf_hpc.config import EngineConfig
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import CLASSIFICATION
-from aiperf_hpc.replica.engines.base import RankNetwork
+from aiperf_hpc.replica.engines.base import NetworkState, RankNetwork
 from aiperf_hpc.replica.engines.torch import compilation
 from aiperf_hpc.replica.engines.torch import engine as torch_engine
 from aiperf_hpc.replica.engines.torch import gradients as gradients_module
@@ -76,7 +76,9 @@ def test_networks_of_other_workloads_are_whole_pieces_of_code(
     placement = compiled(here, split=True)
     weights = trained_weights(graph, np.random.default_rng(0))
     engine = TorchEngine(placement, workload_named(workload).objective)
-    network = engine.build(graph, weights, hyperparameters(batch_size=2, precision="bf16"))
+    network = engine.build(
+        NetworkState(graph, weights, hyperparameters(batch_size=2, precision="bf16"))
+    )
     network.warm(2, halves=True)
     assert len(network.buckets) > 1
     assert len(here.compiled) == len(network.buckets) + 1
@@ -106,7 +108,7 @@ def test_two_threads_trace_and_train_beside_each_other() -> None:
 def test_one_sample_is_compiled_for_by_nobody() -> None:
     compiler = CompilerProcess(1, 0, SETTINGS, 1)
     TorchEngine(compiled("inductor"), CLASSIFICATION, compiler).compile_ahead(
-        two_stems(), "fp32", 1
+        NetworkState(two_stems(), {}, hyperparameters(batch_size=1))
     )
     assert compiler._process is None
 

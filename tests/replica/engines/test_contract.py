@@ -65,7 +65,7 @@ from aiperf_hpc.morphism.weights.weight_file import Weights, initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, Pixels, Scaling, labelled_images
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
+from aiperf_hpc.replica.engines.base import NetworkState, RankEngine, RankNetwork
 from aiperf_hpc.replica.parallel.collectives.base import aligned
 from aiperf_hpc.replica.tensorflow_import import tf
 
@@ -78,7 +78,7 @@ def test_outputs_are_those_of_pytorch_with_the_same_weights(
     graph = make()
     rng = np.random.default_rng(1)
     weights, inputs = trained_weights(graph, rng), samples(graph, 4, rng)
-    network = engine.build(graph, weights, hyperparameters())
+    network = engine.build(NetworkState(graph, weights, hyperparameters()))
     expected = torch_logits(graph, to_tensors(graph, weights), channels_first(inputs))
     assert relative_error(network.outputs({"image": inputs}), expected.detach().numpy()) < 1e-5
 
@@ -87,7 +87,7 @@ def test_a_training_step_is_that_of_pytorch(engine: RankEngine) -> None:
     """Loss, gradients and momentum: three steps of both end in the same parameters."""
     graph = residual()
     weights = trained_weights(graph, np.random.default_rng(2))
-    network = engine.build(graph, weights, hyperparameters(label_smoothing=0.1))
+    network = engine.build(NetworkState(graph, weights, hyperparameters(label_smoothing=0.1)))
     tensors = to_tensors(graph, weights)
     parameters = [tensors[name] for name in graph.parameters]
     optimizer = torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
@@ -139,7 +139,9 @@ def test_convolutions_of_single_pixels_are_those_of_pytorch(
     """Engines compute them in several ways, by how many pixels there are."""
     graph = of_pixels(channels)
     weights = trained_weights(graph, np.random.default_rng(3))
-    network = engine.build(graph, weights, hyperparameters(precision=precision, momentum=0.9))
+    network = engine.build(
+        NetworkState(graph, weights, hyperparameters(precision=precision, momentum=0.9))
+    )
     batch = labelled(graph, number)
     _, expected = torch_gradients(graph, weights, batch)
     network.train_step(batch, 1.0)
@@ -152,7 +154,9 @@ def test_convolutions_of_single_pixels_are_those_of_pytorch(
 def pair(
     engines: tuple[RankEngine, RankEngine], graph: Graph, weights: Weights, **changed: object
 ) -> tuple[RankNetwork, RankNetwork]:
-    first, second = (e.build(graph, weights, hyperparameters(**changed)) for e in engines)
+    first, second = (
+        e.build(NetworkState(graph, weights, hyperparameters(**changed))) for e in engines
+    )
     return first, second
 
 
@@ -236,7 +240,7 @@ def test_moments_are_those_of_pytorch_and_measuring_them_changes_nothing(
     """Of images, and of vectors: behind a dense layer."""
     graph = make()
     weights = trained_weights(graph, np.random.default_rng(11))
-    network = engine.build(graph, weights, hyperparameters())
+    network = engine.build(NetworkState(graph, weights, hyperparameters()))
     batch = labelled(graph, 12)
     found = network.moments(batch)
     wanted = torch_moments(graph, weights, channels_first(batch.inputs["image"]))
@@ -269,8 +273,11 @@ def test_once_calibrated_a_child_starts_as_its_parent_in_training_mode_too(
     child, inherited = grow_with_weights(graph, weights, CALIBRATED[make], rng)
     batch = labelled(graph, 16)
     used = hyperparameters(precision=precision)
-    parent, network = engine.build(graph, weights, used), engine.build(child, inherited, used)
-    uncalibrated = engine.build(child, inherited, used)
+    parent, network = (
+        engine.build(NetworkState(graph, weights, used)),
+        engine.build(NetworkState(child, inherited, used)),
+    )
+    uncalibrated = engine.build(NetworkState(child, inherited, used))
     names = network.calibrate(batch)
     assert set(names) == {n.name for n in child.nodes if n.name.endswith("_norm") and n.inserted}
     fitted = network.weights()
@@ -282,11 +289,11 @@ def test_once_calibrated_a_child_starts_as_its_parent_in_training_mode_too(
     assert relative_error(_last_slopes(uncalibrated, batch), wanted) > 10 * tolerance
     # A step later there is something in them that must not be lost.
     network.train_step(batch, 0.05)
-    again = engine.build(child, network.weights(), used)
+    again = engine.build(NetworkState(child, network.weights(), used))
     assert again.calibrate(batch) == ()
     assert_equal(again.weights(), network.weights())
     # Unlike with what was only measured.
-    assert engine.build(child, fitted, used).calibrate(batch) == names
+    assert engine.build(NetworkState(child, fitted, used)).calibrate(batch) == names
 
 
 def test_what_is_not_finite_calibrates_nothing(engine: RankEngine) -> None:
@@ -294,7 +301,7 @@ def test_what_is_not_finite_calibrates_nothing(engine: RankEngine) -> None:
     child, inherited = grow_with_weights(
         graph, trained_weights(graph, rng), CALIBRATED[two_stems], rng
     )
-    network = engine.build(child, inherited, hyperparameters())
+    network = engine.build(NetworkState(child, inherited, hyperparameters()))
     batch = labelled(graph, 8)
     batch.inputs["image"][0] = np.inf
     with pytest.raises(MorphismError, match="relu_deep2_norm.*not finite"):
@@ -321,7 +328,7 @@ def test_statistics_are_kept_in_fp32(engine: RankEngine, precision: str) -> None
         probabilities=Softmax(),
     )
     weights = trained_weights(graph, np.random.default_rng(15))
-    network = engine.build(graph, weights, hyperparameters(precision=precision))
+    network = engine.build(NetworkState(graph, weights, hyperparameters(precision=precision)))
     batch = labelled(graph, 8)
     inputs = np.round(batch.inputs["image"] * 8) / 8  # Which bf16 holds as they are.
     network.train_step(labelled_images(inputs, batch.targets["label"]), 0.0)
@@ -369,7 +376,7 @@ def test_parts_of_a_batch_give_what_the_whole_batch_does(engine: RankEngine) -> 
     graph = classified_by_one_layer()
     weights = trained_weights(graph, np.random.default_rng(17))
     used = hyperparameters(weight_decay=0.1)
-    whole, parts = (engine.build(graph, weights, used) for _ in range(2))
+    whole, parts = (engine.build(NetworkState(graph, weights, used)) for _ in range(2))
     batch = labelled(graph, 8)
     for _ in range(2):
         whole.train_step(batch, 0.05)
@@ -400,7 +407,7 @@ def test_bytes_are_trained_on_as_the_numbers_that_they_stand_for(engine: RankEng
     labels = np.arange(8, dtype=np.int32) % 3
     found = []
     for images in (pixels, np.asarray(pixels)):
-        network = engine.build(graph, weights, hyperparameters())
+        network = engine.build(NetworkState(graph, weights, hyperparameters()))
         batch = labelled_images(images, labels)
         moments = network.moments(batch)
         network.train_step(batch, 0.05)
@@ -415,7 +422,7 @@ def test_buckets_hold_every_gradient_once_in_their_order(engine: RankEngine) -> 
     """With more than one of them where the engine makes several of a large network."""
     graph = wide()
     weights = initial_weights(graph, np.random.default_rng(18))
-    network = engine.build(graph, weights, hyperparameters(momentum=0.0))
+    network = engine.build(NetworkState(graph, weights, hyperparameters(momentum=0.0)))
     batch = labelled(graph, 4)
     buckets = given(network, batch, 0.5)
     assert tuple(len(bucket) for bucket in buckets) == network.buckets
@@ -434,7 +441,7 @@ def test_buckets_hold_every_gradient_once_in_their_order(engine: RankEngine) -> 
         for name, change in changes.items():
             assert not (change.any() and moved[name].any())
             moved[name] += change
-    stepped = engine.build(graph, weights, hyperparameters(momentum=0.0))
+    stepped = engine.build(NetworkState(graph, weights, hyperparameters(momentum=0.0)))
     stepped.train_step(batch, 0.1)
     for name, array in stepped.weights().items():
         if name in moved:
@@ -507,7 +514,7 @@ def test_a_step_that_does_not_fit_in_memory_is_reported_in_one_line(
 def test_weights_of_another_graph_are_refused(engine: RankEngine) -> None:
     weights = initial_weights(two_stems(), np.random.default_rng(7))
     with pytest.raises(CheckpointError, match="do not fit"):
-        engine.build(residual(), weights, hyperparameters())
+        engine.build(NetworkState(residual(), weights, hyperparameters()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,4 +528,4 @@ class Unheard(Layer):
 def test_a_layer_that_the_engine_does_not_know_is_named(engine: RankEngine) -> None:
     graph = sequential(image=Input((4,)), strange=Unheard(), relu=ReLU())
     with pytest.raises(EngineError, match="'strange'.*'unheard'"):
-        engine.build(graph, {}, hyperparameters())
+        engine.build(NetworkState(graph, {}, hyperparameters()))

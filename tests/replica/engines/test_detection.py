@@ -17,7 +17,7 @@ from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.objective import MEAN_AVERAGE_PRECISION, detection
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.engines.base import Network
+from aiperf_hpc.replica.engines.base import Network, NetworkState
 from aiperf_hpc.replica.engines.torch.detection import detections
 from aiperf_hpc.replica.engines.torch.proposals import (
     GroundTruth,
@@ -214,7 +214,7 @@ def built(graph: Graph, precision: str = "fp32") -> Network:
     torch.manual_seed(0)
     weights = initial_weights(graph, np.random.default_rng(0))
     engine = load_engine("torch", 1, objective=detection(15))
-    return engine.build(graph, weights, hyperparameters(precision=precision))
+    return engine.build(NetworkState(graph, weights, hyperparameters(precision=precision)))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -53,7 +53,7 @@ from aiperf_hpc.graph import (
 )
 from aiperf_hpc.morphism.weights.weight_file import Array, Weights
 from aiperf_hpc.replica.data.base import Batch, labelled_images
-from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
+from aiperf_hpc.replica.engines.base import NetworkState, RankEngine, RankNetwork
 from aiperf_hpc.replica.engines.tensorflow import steps as tensorflow_steps
 from aiperf_hpc.replica.engines.tensorflow.layers import OPERATIONS
 from aiperf_hpc.replica.engines.torch import regions
@@ -180,7 +180,7 @@ def test_a_training_step_on_volumes_is_that_of_pytorch(engine: RankEngine, preci
     graph = volumes()
     weights = trained_weights(graph, np.random.default_rng(7))
     used = hyperparameters(precision=precision, weight_decay=0.1)
-    network = engine.build(graph, weights, used)
+    network = engine.build(NetworkState(graph, weights, used))
     for name, array in network.weights().items():
         np.testing.assert_array_equal(array, weights[name])
     batch = labelled(graph, 16)
@@ -218,7 +218,7 @@ def test_the_gradient_of_a_pooling_goes_to_the_largest_alone_however_near_the_ne
     images[:, 1::2, 1::2, 1::2] = 1.0 + 5e-6
     batch = labelled_images(images, np.array([0, 1], np.int32))
     _, gradients = torch_gradients(graph, weights, batch)
-    network = engine.build(graph, weights, hyperparameters())
+    network = engine.build(NetworkState(graph, weights, hyperparameters()))
     network.train_step(batch, 1.0)
     (found,) = momenta_of(network)["conv/kernel"].ravel().tolist()
     assert -found == pytest.approx(gradients["conv/kernel"].item(), rel=1e-4)

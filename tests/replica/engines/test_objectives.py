@@ -39,7 +39,7 @@ from aiperf_hpc.objective import (
 )
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.engines.base import EvaluationSums, RankEngine, RankNetwork
+from aiperf_hpc.replica.engines.base import EvaluationSums, NetworkState, RankEngine, RankNetwork
 from aiperf_hpc.replica.engines.tensorflow import objectives as tensorflow_objectives
 from aiperf_hpc.replica.engines.torch import objectives as torch_objectives
 from aiperf_hpc.replica.tensorflow_import import tf
@@ -68,7 +68,7 @@ def engine_of(name: str, objective: Objective) -> RankEngine:
 def built(name: str, objective: Objective, graph: Graph = TWO_INPUTS) -> RankNetwork:
     used = Hyperparameters(batch_size=8, learning_rate=0.1, momentum=0.0)
     weights = initial_weights(graph, np.random.default_rng(3))
-    return engine_of(name, objective).build(graph, weights, used)
+    return engine_of(name, objective).build(NetworkState(graph, weights, used))
 
 
 def regression_batch(samples: int, seed: int = 0) -> Batch:

@@ -31,7 +31,7 @@ from aiperf_hpc.graph import (
 from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, labelled_images
-from aiperf_hpc.replica.engines.base import RankEngine, RankNetwork
+from aiperf_hpc.replica.engines.base import NetworkState, RankEngine, RankNetwork
 from aiperf_hpc.replica.engines.torch.network import Placement, TorchNetwork
 
 RATE = 0.01
@@ -70,7 +70,7 @@ def built(
     engine: RankEngine, optimizer: str, graph: Graph, weights: Weights, **changed: object
 ) -> RankNetwork:
     used = SETTINGS[optimizer] | {"optimizer": optimizer} | changed
-    return engine.build(graph, weights, hyperparameters(**used))
+    return engine.build(NetworkState(graph, weights, hyperparameters(**used)))
 
 
 def gradients(step: int) -> dict[str, NDArray[np.float32]]:
@@ -312,7 +312,7 @@ def test_training_goes_on_from_a_state_to_the_last_bit(
     first.evaluate_step(batches[0])
     state = first.optimizer_state()
     used = hyperparameters(**SETTINGS[name] | {"optimizer": name, "precision": precision})
-    second = engine.build(graph, first.weights(), used, state)
+    second = engine.build(NetworkState(graph, first.weights(), used, state))
     assert _equal(second.weights(), first.weights())
     assert _equal(second.optimizer_state(), state)
     second.warm(8)
@@ -338,7 +338,9 @@ def test_what_one_engine_has_begun_the_other_finishes(
     whole = built(both[begins], name, graph, weights)
     train(whole, batches[:2], 0)
     used = hyperparameters(**SETTINGS[name] | {"optimizer": name})
-    other = both[1 - begins].build(graph, whole.weights(), used, whole.optimizer_state())
+    other = both[1 - begins].build(
+        NetworkState(graph, whole.weights(), used, whole.optimizer_state())
+    )
     for network in (whole, other):
         train(network, batches[2:], 2)
     _assert_close(other, whole, 1e-4)
@@ -368,7 +370,7 @@ def test_a_state_of_another_optimizer_is_refused(engine: RankEngine, name: str) 
     other = built(engine, "asgd" if name == "sgd" else "sgd", graph, weights)
     used = hyperparameters(optimizer=name)
     with pytest.raises(EngineError, match="cannot resume from the state of another one: it has"):
-        engine.build(graph, weights, used, other.optimizer_state())
+        engine.build(NetworkState(graph, weights, used, other.optimizer_state()))
 
 
 def test_the_average_is_evaluated_and_the_iterates_are_trained(engine: RankEngine) -> None:
@@ -394,7 +396,7 @@ def test_the_average_is_evaluated_and_the_iterates_are_trained(engine: RankEngin
     for name, wanted in means.items():
         assert relative_error(state[f"iterate:{name}"], iterates[-1][name]) < 1e-5, name
         assert relative_error(found[name], wanted) < 1e-5, name
-    shown = engine.build(graph, found, hyperparameters())
+    shown = engine.build(NetworkState(graph, found, hyperparameters()))
     batch = labelled(graph, 8, seed=9)
     assert relative_error(averaged.outputs(batch.inputs), shown.outputs(batch.inputs)) < 1e-5
     assert averaged.drain_training() == pytest.approx(plain.drain_training(), rel=1e-5)

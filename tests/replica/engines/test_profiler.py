@@ -15,7 +15,7 @@ from tests.support.networks import residual, rng
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.data.base import labelled_images
-from aiperf_hpc.replica.engines.base import RankEngine
+from aiperf_hpc.replica.engines.base import NetworkState, RankEngine
 from aiperf_hpc.replica.engines.profiling import (
     DEVICE_RULES,
     Launch,
@@ -45,7 +45,9 @@ def recording(engine: RankEngine, tmp_path_factory: pytest.TempPathFactory) -> R
     """Some steps of a network with every kind of layer of a ResNet, all convolved as such."""
     graph = residual()
     network = engine.build(
-        graph, initial_weights(graph, rng()), Hyperparameters(batch_size=4, learning_rate=0.1)
+        NetworkState(
+            graph, initial_weights(graph, rng()), Hyperparameters(batch_size=4, learning_rate=0.1)
+        )
     )
     images = rng().standard_normal((4, 9, 8, 3), np.float32)
     batch = labelled_images(images, np.array([0, 1, 2, 3], np.int32))

@@ -20,7 +20,7 @@ from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data import load_dataset
 from aiperf_hpc.replica.data.base import Batch, labelled_images
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.engines.base import EvaluationSums, Network
+from aiperf_hpc.replica.engines.base import EvaluationSums, Network, NetworkState
 from aiperf_hpc.replica.engines.simulated import ceiling
 from aiperf_hpc.trial import Hyperparameters
 
@@ -41,7 +41,7 @@ def network(
     engine = load_engine(
         "simulated", 2, settings=EngineConfig(simulation=model), clock=clock or Clock()
     )
-    return engine.build(graph, weights, USED)
+    return engine.build(NetworkState(graph, weights, USED))
 
 
 def epochs(net: Network, number: int, samples: int = 10_000) -> list[EvaluationSums]:
@@ -119,23 +119,23 @@ def test_a_world_has_something_to_learn() -> None:
 
 def test_weights_pass_through_and_those_of_another_graph_are_refused() -> None:
     engine = load_engine("simulated", 2, settings=EngineConfig(simulation=MODEL), clock=Clock())
-    net = engine.build(GRAPH, WEIGHTS, USED)
+    net = engine.build(NetworkState(GRAPH, WEIGHTS, USED))
     epochs(net, 2)
     assert all(np.array_equal(net.weights()[name], WEIGHTS[name]) for name in WEIGHTS)
     with pytest.raises(CheckpointError):
-        engine.build(GRAPH, {}, USED)
+        engine.build(NetworkState(GRAPH, {}, USED))
 
 
 def test_training_goes_on_from_its_state_as_if_uninterrupted() -> None:
     engine = load_engine("simulated", 2, settings=EngineConfig(simulation=MODEL), clock=Clock())
-    wanted = epochs(engine.build(GRAPH, WEIGHTS, USED), 6)
-    first = engine.build(GRAPH, WEIGHTS, USED)
+    wanted = epochs(engine.build(NetworkState(GRAPH, WEIGHTS, USED)), 6)
+    first = engine.build(NetworkState(GRAPH, WEIGHTS, USED))
     begun = epochs(first, 3)
     state = first.optimizer_state()
     assert {n: a.shape for n, a in state.items()} == {
         f"momentum:{name}": shape for name, shape in GRAPH.parameters.items()
     }
-    second = engine.build(GRAPH, first.weights(), USED, state)
+    second = engine.build(NetworkState(GRAPH, first.weights(), USED, state))
     assert begun + epochs(second, 3) == wanted
 
 

@@ -33,7 +33,7 @@ from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.engines.base import RankEngine
+from aiperf_hpc.replica.engines.base import NetworkState, RankEngine
 from aiperf_hpc.replica.engines.tensorflow import engine as tensorflow_engine
 from aiperf_hpc.replica.engines.tensorflow import steps
 from aiperf_hpc.replica.engines.tensorflow.engine import TensorFlowEngine, TensorFlowNetwork
@@ -164,8 +164,10 @@ def test_networks_that_share_what_was_traced_share_nothing_else(optimizer: str) 
     used = hyperparameters(optimizer=optimizer, weight_decay=0.01)
     weights = [trained_weights(graph, np.random.default_rng(seed)) for seed in (1, 2)]
     shared = load_engine("tensorflow", 2)
-    together = [shared.build(graph, given, used) for given in weights]
-    alone = [load_engine("tensorflow", 2).build(graph, given, used) for given in weights]
+    together = [shared.build(NetworkState(graph, given, used)) for given in weights]
+    alone = [
+        load_engine("tensorflow", 2).build(NetworkState(graph, given, used)) for given in weights
+    ]
     for step in range(3):
         for networks in (together, alone):
             for number, network in enumerate(networks):

@@ -30,7 +30,7 @@ from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, Part, Pixels, Scaling, labelled_images
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.engines.base import RankEngine, empty_batch
+from aiperf_hpc.replica.engines.base import NetworkState, RankEngine, empty_batch
 from aiperf_hpc.replica.engines.torch import gradients as gradients_module
 from aiperf_hpc.replica.engines.torch.device import (
     ALLOCATOR_SETTINGS,
@@ -298,7 +298,9 @@ def test_where_kernels_are_timed_building_compiles_and_only_warming_executes(
     events, weights = backend.events, trained_weights(graph, np.random.default_rng(4))
     tuned = compiled(backend, tuned=True, split=parts > 1)
     timed, plain = (
-        TorchEngine(placement, CLASSIFICATION).build(graph, weights, hyperparameters(batch_size=8))
+        TorchEngine(placement, CLASSIFICATION).build(
+            NetworkState(graph, weights, hyperparameters(batch_size=8))
+        )
         for placement in (tuned, PLAIN)
     )
     assert events == ["compiled"] * (parts + 1)

@@ -19,7 +19,7 @@ from aiperf_hpc.morphism.weights.weight_file import Weights, initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data import Dataset, load_dataset
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.engines.base import Engine
+from aiperf_hpc.replica.engines.base import Engine, NetworkState
 from aiperf_hpc.replica.parallel.collectives import join
 from aiperf_hpc.replica.parallel.follower import follow
 from aiperf_hpc.replica.parallel.handshake import Ranks, facts_of
@@ -50,7 +50,9 @@ USED = Hyperparameters(
 
 def train(engine: Engine, dataset: Dataset) -> tuple[Weights, list[float], list[int]]:
     """Train one epoch and evaluate; the last batches are smaller than the others."""
-    network = engine.build(GRAPH, initial_weights(GRAPH, np.random.default_rng(0)), USED)
+    network = engine.build(
+        NetworkState(GRAPH, initial_weights(GRAPH, np.random.default_rng(0)), USED)
+    )
     said = []
     for batch in dataset.train(1, USED.batch_size, 3):
         network.train_step(batch, 0.05)
@@ -70,12 +72,14 @@ def trained_in_two_lives(engine: Engine, dataset: Dataset, optimizer: str) -> We
     used = USED.model_copy(
         update={"optimizer": optimizer, "weight_decay": 0.1, "max_gradient_norm": 0.5}
     )
-    network = engine.build(GRAPH, initial_weights(GRAPH, np.random.default_rng(0)), used)
+    network = engine.build(
+        NetworkState(GRAPH, initial_weights(GRAPH, np.random.default_rng(0)), used)
+    )
     for step, batch in enumerate(dataset.train(1, used.batch_size, 3)):
         if step == 7:
             weights, state = network.weights(), network.optimizer_state()
             network.close()
-            network = engine.build(GRAPH, weights, used, state)
+            network = engine.build(NetworkState(GRAPH, weights, used, state))
         network.train_step(batch, 0.01)
     weights = network.weights()
     network.close()
@@ -86,7 +90,7 @@ def calibrated(engine: Engine, dataset: Dataset) -> tuple[str, ...]:
     """Train one epoch with batch normalisation inserted; that the ranks agree is checked there."""
     rng = np.random.default_rng(0)
     grown = grow_with_weights(GRAPH, initial_weights(GRAPH, rng), [Deeper("one_relu", 3)], rng)
-    network = engine.build(*grown, USED)
+    network = engine.build(NetworkState(*grown, USED))
     names: tuple[str, ...] = ()
     for batch in dataset.train(1, USED.batch_size, 3):
         names = names or network.calibrate(batch)

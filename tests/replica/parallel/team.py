@@ -25,6 +25,7 @@ from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, Part, labelled_images
 from aiperf_hpc.replica.engines.base import (
     EvaluationSums,
+    NetworkState,
     OptimizerState,
     PendingChecksum,
     checksum,
@@ -189,20 +190,14 @@ class Engine:
         self.compiled_ahead: list[int] = []
         self.compiler_problem = ""
 
-    def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
-        self.compiled_ahead.append(samples)
+    def compile_ahead(self, state: NetworkState) -> str:
+        self.compiled_ahead.append(state.hyperparameters.batch_size)
         return self.compiler_problem
 
-    def build(
-        self,
-        graph: Graph,
-        weights: Weights,
-        hyperparameters: Hyperparameters,
-        optimizer_state: OptimizerState | None = None,
-    ) -> Quadratic:
+    def build(self, state: NetworkState) -> Quadratic:
         if self.build_errors:
             raise self.build_errors.pop()
-        self.networks.append(Quadratic(graph, weights))
+        self.networks.append(Quadratic(state.graph, state.weights))
         self.prepare(self.networks[-1])
         return self.networks[-1]
 
@@ -290,5 +285,5 @@ def build_grown(team: Team) -> LeadingNetwork:
     rng = np.random.default_rng(0)
     chain = [Deeper("relu", 3), Deeper("relu_deep1_relu", 1)]
     return team.engine.build(
-        *grow_with_weights(GRAPH, initial_weights(GRAPH, rng), chain, rng), USED
+        NetworkState(*grow_with_weights(GRAPH, initial_weights(GRAPH, rng), chain, rng), USED)
     )

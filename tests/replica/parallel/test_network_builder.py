@@ -20,6 +20,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 from aiperf_hpc.errors import EngineError, OutOfMemoryError
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.data.base import Part
+from aiperf_hpc.replica.engines.base import NetworkState
 from aiperf_hpc.replica.parallel.collectives.base import Array
 from aiperf_hpc.replica.parallel.leader import LeadingEngine
 from aiperf_hpc.replica.parallel.protocol import Warmup
@@ -83,7 +84,7 @@ def test_ranks_that_build_slowly_are_not_taken_for_hung() -> None:
         engine = LeadingEngine(team.engines[0], watched)
         weights = initial_weights(GRAPH, np.random.default_rng(0))
         begun = time.monotonic()
-        engine.build(GRAPH, weights, USED)
+        engine.build(NetworkState(GRAPH, weights, USED))
         assert time.monotonic() - begun > 2.0
     assert late == []
 

@@ -17,6 +17,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 from aiperf_hpc.errors import EngineError
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.engines import load_engine
+from aiperf_hpc.replica.engines.base import NetworkState
 from aiperf_hpc.replica.engines.torch.network import TorchNetwork
 from aiperf_hpc.replica.parallel.collectives.base import PendingSum
 from aiperf_hpc.replica.parallel.follower import follow
@@ -43,7 +44,9 @@ def test_a_rank_without_memory_fails_the_trial_on_all_ranks(
     try:
         engine = LeadingEngine(load_engine("torch", 1), ranks[0])
         dataset = LeadingDataset(FakeDataset(), ranks[0])
-        network = engine.build(GRAPH, initial_weights(GRAPH, np.random.default_rng(0)), USED)
+        network = engine.build(
+            NetworkState(GRAPH, initial_weights(GRAPH, np.random.default_rng(0)), USED)
+        )
         first, second, *_ = dataset.train(1, 8, 0)
         before = network.weights()
         with monkeypatch.context() as patched:

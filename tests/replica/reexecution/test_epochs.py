@@ -30,7 +30,7 @@ from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.data import Batch, load_dataset
 from aiperf_hpc.replica.data.generated import TRAINING, GeneratedDataset
 from aiperf_hpc.replica.engines import engine_for
-from aiperf_hpc.replica.engines.base import Network
+from aiperf_hpc.replica.engines.base import Network, NetworkState
 from aiperf_hpc.replica.reexecution import execute, main, make_samples
 from aiperf_hpc.replica.training.checkpoint import save_training
 from aiperf_hpc.replica.training.trial import (
@@ -82,7 +82,7 @@ class Recorded:
         self.evaluations: list[tuple[float, float]] = []
         """Loss and correct samples after each epoch."""
         weights = initial_weights(self.graph, np.random.default_rng(0))
-        network = engine_for(self.config, 2).build(self.graph, weights, self.used)
+        network = engine_for(self.config, 2).build(NetworkState(self.graph, weights, self.used))
         self.losses = [self._epoch(network, 1)]
         self.began = self._stored(folder / "began", network, 1)
         self.losses.append(self._epoch(network, 2))

@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.support.clock import Clock
@@ -17,12 +16,11 @@ from tests.support.trials import GRAPH, planned_trial, replica_context
 
 from aiperf_hpc.config import validate
 from aiperf_hpc.errors import OutOfMemoryError
-from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.engines import load_engine
-from aiperf_hpc.replica.engines.base import Engine
+from aiperf_hpc.replica.engines.base import Engine, NetworkState
 from aiperf_hpc.replica.parallel.collectives.base import ALONE
 from aiperf_hpc.replica.parallel.leader import LeadingDataset, LeadingEngine, LeadingNetwork
 from aiperf_hpc.replica.parallel.protocol import Warmup
@@ -165,9 +163,9 @@ def test_how_long_a_preparation_took_is_learned_and_not_how_long_it_waited_to_be
     clock = Clock()
 
     class Slow(FakeEngine):
-        def build(self, *given: Any) -> FakeNetwork:  # noqa: ANN401 -- its parent's
+        def build(self, state: NetworkState) -> FakeNetwork:
             clock.advance(100.0)
-            return super().build(*given)
+            return super().build(state)
 
     context = replica_context(tmp_path, CONFIG, clock=clock)
     trainer, builder = one_rank(context, Slow(Script()))
@@ -215,9 +213,9 @@ def test_a_trial_goes_on_while_the_next_network_is_compiled(tmp_path: Path) -> N
     trained = threading.Event()
 
     class Held(FakeEngine):
-        def compile_ahead(self, graph: Graph, precision: str, samples: int) -> str:
+        def compile_ahead(self, state: NetworkState) -> str:
             assert trained.wait(60.0)
-            return super().compile_ahead(graph, precision, samples)
+            return super().compile_ahead(state)
 
     engine = Held(Script())
     taken: list[Future[BuiltTrial]] = []
