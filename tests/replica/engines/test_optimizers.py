@@ -409,10 +409,11 @@ def test_a_loss_that_is_scaled_trains_as_one_that_is_not(name: str) -> None:
     weights = trained_weights(graph, np.random.default_rng(1))
     half, whole = (
         TorchNetwork(
-            graph,
-            weights,
-            hyperparameters(**SETTINGS[name] | {"optimizer": name, "precision": precision}),
-            None,
+            NetworkState(
+                graph,
+                weights,
+                hyperparameters(**SETTINGS[name] | {"optimizer": name, "precision": precision}),
+            ),
             CLASSIFICATION,
             Placement(torch.device("cpu"), cores=1, compiled=False),
         )

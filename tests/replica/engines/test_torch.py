@@ -76,9 +76,9 @@ def test_the_thread_that_builds_computes_on_the_ranks_device(
     monkeypatch.setattr("aiperf_hpc.replica.engines.torch.engine.TorchNetwork", lambda *_: None)
     third = Placement(torch.device("cuda", 3), cores=1, compiled=False)
     graph = two_stems()
-    given = graph, initial_weights(graph, np.random.default_rng(0)), hyperparameters()
+    given = NetworkState(graph, initial_weights(graph, np.random.default_rng(0)), hyperparameters())
     with ThreadPoolExecutor(1, "builder") as background:
-        background.submit(TorchEngine(third, CLASSIFICATION).build, *given).result()
+        background.submit(TorchEngine(third, CLASSIFICATION).build, given).result()
     assert set_by == [("builder_0", "cuda:3")]
 
 

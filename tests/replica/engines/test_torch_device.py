@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_leaves
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, Pixels, Scaling, labelled_images
-from aiperf_hpc.replica.engines.base import RankNetwork, step_in_halves
+from aiperf_hpc.replica.engines.base import NetworkState, RankNetwork, step_in_halves
 from aiperf_hpc.replica.engines.torch import optimizers
 from aiperf_hpc.replica.engines.torch.device import Feed
 from aiperf_hpc.replica.engines.torch.engine import TUNING_BYTES, TorchEngine
@@ -341,8 +341,9 @@ def test_a_network_is_brought_in_one_copy_a_buffer_that_waits_for_no_step(
     state = torch_network(GRAPH, optimizer=optimizer).optimizer_state()
     slots = {name.split(":")[0] for name in state if ":" in name}
     there = PLAIN._replace(device=META)
+    given = NetworkState(GRAPH, weights, used, state if resumed else None)
     with Dispatched(accelerator, pinned) as copies:
-        made = TorchNetwork(GRAPH, weights, used, state if resumed else None, CLASSIFICATION, there)
+        made = TorchNetwork(given, CLASSIFICATION, there)
     (stream,) = accelerator.streams
     parameters, statistics = made._layout.size, made._statistics_layout.size
     buffers = [parameters, statistics, *([parameters] * len(slots) if resumed else [])]

@@ -267,7 +267,7 @@ def begin(
     team: Team, warmup: Warmup, built: Callable[[object], None] = ignored
 ) -> Callable[[], LeadingNetwork]:
     weights = initial_weights(GRAPH, np.random.default_rng(0))
-    return team.engine.begin(GRAPH, weights, USED, None, warmup, built=built)
+    return team.engine.begin(NetworkState(GRAPH, weights, USED), warmup, built)
 
 
 def build(team: Team) -> LeadingNetwork:

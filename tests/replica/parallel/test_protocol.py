@@ -12,7 +12,7 @@ from tests.replica.parallel.threads import Table, Threads
 from tests.support.networks import two_stems
 
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
-from aiperf_hpc.replica.engines.base import OptimizerState
+from aiperf_hpc.replica.engines.base import NetworkState, OptimizerState
 from aiperf_hpc.replica.parallel.collectives.base import Collective
 from aiperf_hpc.replica.parallel.protocol import (
     Announce,
@@ -58,7 +58,7 @@ def test_a_network_to_build_arrives_with_all_its_arrays(state: OptimizerState | 
     graph = two_stems()
     weights = initial_weights(graph, np.random.default_rng(0))
     used = Hyperparameters(batch_size=8, learning_rate=0.1, max_gradient_norm=0.5)
-    request = BuildRequest(graph, weights, used, state, warmup=Warmup.TAKEN)
+    request = BuildRequest(NetworkState(graph, weights, used, state), Warmup.TAKEN)
 
     def hear(collective: Collective) -> tuple[int, BuildRequest]:
         command, (number, head_bytes, _) = next_command(collective)
@@ -67,16 +67,17 @@ def test_a_network_to_build_arrives_with_all_its_arrays(state: OptimizerState | 
 
     number, received = heard(lambda collective: request.send(collective, 5), hear)
     assert number == 5
-    assert (received.graph.hash, received.hyperparameters) == (graph.hash, used)
     assert received.warmup is Warmup.TAKEN
-    assert received.weights.keys() == weights.keys()
+    network, found = received.network, received.network.optimizer_state
+    assert (network.graph.hash, network.hyperparameters) == (graph.hash, used)
+    assert network.weights.keys() == weights.keys()
     for name, array in weights.items():
-        np.testing.assert_array_equal(received.weights[name], array)
+        np.testing.assert_array_equal(network.weights[name], array)
     if state is None:
-        assert received.optimizer_state is None
+        assert found is None
     else:
-        assert received.optimizer_state is not None
-        assert list(received.optimizer_state) == list(state)
+        assert found is not None
+        assert list(found) == list(state)
         for name, array in state.items():
-            assert received.optimizer_state[name].shape == array.shape
-            np.testing.assert_array_equal(received.optimizer_state[name], array)
+            assert found[name].shape == array.shape
+            np.testing.assert_array_equal(found[name], array)

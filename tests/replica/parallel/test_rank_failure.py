@@ -11,13 +11,14 @@ from typing import NoReturn
 
 import numpy as np
 import pytest
-from tests.replica.parallel.team import GRAPH, Numbered, Quadratic
+from tests.replica.parallel.team import GRAPH, USED, Numbered, Quadratic
 from tests.replica.parallel.threads import Table, Threads, run_ranks
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import UNEXPECTED_STATUS
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.objective import CLASSIFICATION
+from aiperf_hpc.replica.engines.base import NetworkState
 from aiperf_hpc.replica.parallel import rank_failure
 from aiperf_hpc.replica.parallel.collectives.base import ALONE, Array
 from aiperf_hpc.replica.parallel.data_parallel import DataParallelNetwork
@@ -208,7 +209,8 @@ def test_a_device_whose_reduction_hangs_is_noticed_where_it_is_waited_for(
     collective = WatchedCollective(ALONE, Watch(0.05, noticed))
     weights = initial_weights(GRAPH, np.random.default_rng(0))
     local = Quadratic(GRAPH, weights)
-    network = DataParallelNetwork(local, GRAPH, weights, collective, CLASSIFICATION)
+    state = NetworkState(GRAPH, weights, USED)
+    network = DataParallelNetwork(local, state, collective, CLASSIFICATION)
     later = blocked == "checksum"  # It returns what waits.
     real = local.checksum() if later else getattr(local, blocked)
 
