@@ -6,7 +6,10 @@ benchmarks, including HPC AI500.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from aiperf_hpc.graph import (
@@ -17,6 +20,7 @@ from aiperf_hpc.graph import (
     Distribution,
     GlobalAveragePool2D,
     Graph,
+    GraphBuilder,
     Input,
     Layer,
     MaxPool2D,
@@ -28,6 +32,7 @@ from aiperf_hpc.graph import (
 
 RESNET50_BLOCKS = (3, 4, 6, 3)
 EXPANSION = 4
+"""Ratio of a block's output channels to those of its 3x3 convolution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,38 +54,41 @@ V1_5 = Version(strided_3x3=True, initial=Distribution.FAN_OUT_TRUNCATED_NORMAL, 
 of four, for 6 % more operations."""
 
 
-class _GraphBuilder:
-    """Builder of a graph; each method appends nodes and returns the name of the last."""
+class ResNetBuilder(GraphBuilder):
+    """Builder of residual networks; each method returns the name of the last node that it adds."""
 
-    def __init__(self, version: Version) -> None:
-        self.nodes: list[Node] = []
-        self.version = version
+    def conv_norm(self, name: str, source: str, conv: Layer) -> str:
+        return self.add(f"{name}_norm", BatchNorm(), self.add(f"{name}_conv", conv, source))
 
-    def add(self, name: str, layer: Layer, *inputs: str) -> str:
-        self.nodes.append(Node(name, layer, inputs))
-        return name
+    def conv_norm_relu(self, name: str, source: str, conv: Layer) -> str:
+        return self.add(f"{name}_relu", ReLU(), self.conv_norm(name, source, conv))
 
-    def conv_norm(self, name: str, source: str, channels: int, kernel: int, stride: int) -> str:
-        layer = Conv2D(channels, kernel, stride, self.version.initial)
-        conv = self.add(f"{name}_conv", layer, source)
-        return self.add(f"{name}_norm", BatchNorm(), conv)
-
-    def conv_norm_relu(
-        self, name: str, source: str, channels: int, kernel: int, stride: int
+    def bottleneck(
+        self,
+        name: str,
+        source: str,
+        width: int,
+        strides: tuple[int, int],
+        project: bool,
+        conv: Callable[[int, int, int], Layer] = Conv2D,
     ) -> str:
-        norm = self.conv_norm(name, source, channels, kernel, stride)
-        return self.add(f"{name}_relu", ReLU(), norm)
+        """1x1 - 3x3 - 1x1 and a shortcut.
 
-    def bottleneck(self, name: str, source: str, width: int, stride: int, project: bool) -> str:
-        """1x1 - 3x3 - 1x1, the stride on one of the first two."""
-        first, second = (1, stride) if self.version.strided_3x3 else (stride, 1)
-        reduced = self.conv_norm_relu(f"{name}_a", source, width, 1, first)
-        spatial = self.conv_norm_relu(f"{name}_b", reduced, width, 3, second)
-        expanded = self.conv_norm(f"{name}_c", spatial, EXPANSION * width, 1, 1)
-        shortcut = source
+        Args:
+            name: beginning of the nodes' names.
+            source: name of the node that it reads.
+            width: channels of the 3x3 convolution.
+            strides: strides of the first two convolutions, of which one is 1.
+            project: whether the shortcut has a convolution.
+            conv: makes a convolution of channels, kernel size and stride.
+        """
+        reduced = self.conv_norm_relu(f"{name}_a", source, conv(width, 1, strides[0]))
+        spatial = self.conv_norm_relu(f"{name}_b", reduced, conv(width, 3, strides[1]))
+        expanded = self.conv_norm(f"{name}_c", spatial, conv(EXPANSION * width, 1, 1))
         if project:
-            shortcut = self.conv_norm(f"{name}_shortcut", source, EXPANSION * width, 1, stride)
-        total = self.add(f"{name}_add", Add(), expanded, shortcut)
+            shortcut = conv(EXPANSION * width, 1, math.prod(strides))
+            source = self.conv_norm(f"{name}_shortcut", source, shortcut)
+        total = self.add(f"{name}_add", Add(), expanded, source)
         return self.add(f"{name}_relu", ReLU(), total)
 
 
@@ -107,20 +115,21 @@ def resnet50(
     Raises:
         GraphError: a dimension is below 1.
     """
-    net = _GraphBuilder(version)
-    last = net.add("image", Input(input_shape))
+    net, last = ResNetBuilder(Node("image", Input(input_shape))), "image"
+    conv = partial(Conv2D, initial=version.initial)
     if stem == "imagenet":
-        last = net.conv_norm_relu("stem", last, base_width, 7, 2)
+        last = net.conv_norm_relu("stem", last, conv(base_width, 7, 2))
         last = net.add("stem_pool", MaxPool2D(3, 2, version.same), last)
     else:
-        last = net.conv_norm_relu("stem", last, base_width, 3, 1)
+        last = net.conv_norm_relu("stem", last, conv(base_width, 3, 1))
     for stage, number in enumerate(blocks):
         width = base_width * 2**stage
         for block in range(number):
-            first = block == 0
-            stride = 2 if first and stage > 0 else 1
-            last = net.bottleneck(f"s{stage + 1}b{block + 1}", last, width, stride, first)
-    last = net.add("pool", GlobalAveragePool2D(), last)
-    last = net.add("logits", Dense(classes, version.initial), last)
-    net.add("probabilities", Softmax(), last)
-    return Graph(tuple(net.nodes))
+            stride = 2 if block == 0 and stage > 0 else 1
+            strides = (1, stride) if version.strided_3x3 else (stride, 1)
+            name = f"s{stage + 1}b{block + 1}"
+            last = net.bottleneck(name, last, width, strides, block == 0, conv)
+    net.add("pool", GlobalAveragePool2D())
+    net.add("logits", Dense(classes, version.initial))
+    net.add("probabilities", Softmax())
+    return net.graph()

@@ -24,6 +24,7 @@ from aiperf_hpc.graph import (
     DepthwiseConv2D,
     Distribution,
     Graph,
+    GraphBuilder,
     ImagePool2D,
     Input,
     Layer,
@@ -73,14 +74,14 @@ def deepcam(image: Shape, classes: int, settings: DeepCAMConfig) -> Graph:
     made.exit(f"block{4 + settings.middle_blocks}")
     made.pyramid()
     made.decoder(low, classes)
-    return Graph(tuple(made.nodes))
+    return made.graph()
 
 
-class _Network:
+class _Network(GraphBuilder):
     """A network under construction; each method appends nodes to the last one."""
 
     def __init__(self, image: Shape, width: int) -> None:
-        self.nodes = [Node(INPUT, Input(image))]
+        super().__init__(Node(INPUT, Input(image)))
         self._width = width
         self._map = (image[0] // STRIDE, image[1] // STRIDE)
 
@@ -100,16 +101,16 @@ class _Network:
 
     def middle_block(self, name: str) -> None:
         """Add a residual block of three separable convolutions."""
-        read = self._last
+        read = self.last
         for part in "ab":
             self._relu(self._separable(f"{name}{part}", MIDDLE, normed=True))
         self._separable(f"{name}c", MIDDLE, normed=True)
-        self._add(f"{name}_add", Add(), self._last, read)
+        self.add(f"{name}_add", Add(), self.last, read)
         self._relu(name)
 
     def exit(self, name: str) -> None:
         """Add the block after the middle blocks, and the exit flow."""
-        read = self._last
+        read = self.last
         self._relu(self._separable(f"{name}a", MIDDLE, normed=True))
         self._separable(f"{name}b", LAST, normed=True)
         self._separable(f"{name}c", LAST)
@@ -119,18 +120,18 @@ class _Network:
 
     def pyramid(self) -> None:
         """Add atrous spatial pyramid pooling (ASPP): parallel branches at several scales."""
-        read, channels = self._last, self._scaled(DECODER)
+        read, channels = self.last, self._scaled(DECODER)
         self._normed("aspp1", Conv2D(channels, 1), read)
         parts = [self._relu("aspp1")]
         for number, rate in enumerate(RATES, 2):
             self._normed(f"aspp{number}", AtrousConv2D(channels, 3, rate), read)
             parts.append(self._relu(f"aspp{number}"))
-        self._add("pool", ImagePool2D(), read)
-        self._add("pool_conv", Conv2D(channels, 1, initial=Distribution.FAN_IN_UNIFORM))
-        self._add("pool_affine", ChannelAffine())
+        self.add("pool", ImagePool2D(), read)
+        self.add("pool_conv", Conv2D(channels, 1, initial=Distribution.FAN_IN_UNIFORM))
+        self.add("pool_affine", ChannelAffine())
         self._relu("pool")
-        parts.append(self._add("pool_tile", Tile(*self._map)))
-        self._add("aspp", Concat(), *parts)
+        parts.append(self.add("pool_tile", Tile(*self._map)))
+        self.add("aspp", Concat(), *parts)
         self._normed("merge", Conv2D(channels, 1, initial=Distribution.FAN_IN_UNIFORM))
         self._relu("merge")
 
@@ -140,33 +141,25 @@ class _Network:
         self._up("up1")
         high = self._up("up2")
         self._normed("low", Conv2D(self._scaled(LOW), 1, initial=Distribution.FAN_IN_UNIFORM), low)
-        self._add("decoder", Concat(), high, self._relu("low"))
+        self.add("decoder", Concat(), high, self._relu("low"))
         for part in "ab":
             self._normed(f"fuse{part}", Conv2D(channels, 3, initial=Distribution.FAN_IN_UNIFORM))
             self._relu(f"fuse{part}")
-        self._add("fusec", Conv2D(channels, 1, initial=Distribution.FAN_IN_UNIFORM, bias=True))
+        self.add("fusec", Conv2D(channels, 1, initial=Distribution.FAN_IN_UNIFORM, bias=True))
         self._up("up3")
-        self._add("logits", ConvTranspose2D(classes, 3, 2))
-        self._add("probabilities", Softmax())
-
-    @property
-    def _last(self) -> str:
-        return self.nodes[-1].name
+        self.add("logits", ConvTranspose2D(classes, 3, 2))
+        self.add("probabilities", Softmax())
 
     def _scaled(self, channels: int) -> int:
         return max(1, channels * self._width // WIDTH)
 
-    def _add(self, name: str, layer: Layer, *inputs: str) -> str:
-        self.nodes.append(Node(name, layer, inputs or (self._last,)))
-        return name
-
     def _normed(self, name: str, layer: Layer, *inputs: str) -> str:
-        self._add(name, layer, *inputs)
-        self._add(f"{name}_norm", BatchNorm())
+        self.add(name, layer, *inputs)
+        self.add(f"{name}_norm", BatchNorm())
         return name
 
     def _relu(self, name: str) -> str:
-        return self._add(f"{name}_relu", ReLU())
+        return self.add(f"{name}_relu", ReLU())
 
     def _up(self, name: str) -> str:
         """Add a transposed convolution that doubles the sides of the map."""
@@ -176,19 +169,19 @@ class _Network:
     def _separable(
         self, name: str, channels: int, *, normed: bool = False, stride: int = 1, rate: int = 1
     ) -> str:
-        self._add(f"{name}_depthwise", DepthwiseConv2D(3, stride, rate))
-        add = self._normed if normed else self._add
+        self.add(f"{name}_depthwise", DepthwiseConv2D(3, stride, rate))
+        add = self._normed if normed else self.add
         return add(name, Conv2D(self._scaled(channels), 1))
 
     def _entry_block(self, name: str, channels: int) -> None:
         """Add a block that halves the map, without a final activation."""
-        read = self._last
+        read = self.last
         self._relu(self._separable(f"{name}a", channels, normed=True))
         self._separable(f"{name}b", channels, normed=True)
         self._separable(f"{name}c", channels, stride=2)
         self._shortcut(name, read, channels, stride=2)
 
     def _shortcut(self, name: str, read: str, channels: int, stride: int) -> None:
-        made = self._last
+        made = self.last
         self._normed(f"{name}_skip", Conv2D(self._scaled(channels), 1, stride), read)
-        self._add(f"{name}_add", Add(), made, self._last)
+        self.add(f"{name}_add", Add(), made, self.last)

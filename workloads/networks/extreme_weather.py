@@ -13,13 +13,11 @@ from aiperf_hpc.config import ExtremeWeatherConfig
 from aiperf_hpc.errors import GraphError
 from aiperf_hpc.graph import (
     Add,
-    BatchNorm,
     Conv2D,
     Detector,
     Distribution,
     Graph,
     Input,
-    Layer,
     MaxPool2D,
     NearestResize2D,
     Node,
@@ -34,11 +32,10 @@ from aiperf_hpc.graph import (
     Shape,
 )
 from aiperf_hpc.graph.layers.regions import RATIOS
+from aiperf_hpc.morphism.resnet import EXPANSION, ResNetBuilder
 
 INPUT, BOXES = "image", "boxes"
 """Names of the network's inputs: maps and, only in training, ground-truth boxes."""
-EXPANSION = 4
-"""Ratio of a block's output channels to those of its 3 x 3 convolution."""
 STRIDES = (4, 8, 16, 32, 64)
 """Strides of the pyramid's levels in pixels; the last level is only for proposals."""
 C4_STRIDE = 16
@@ -69,52 +66,31 @@ def extreme_weather(
         )
     made = _Network(image, boxes, settings)
     (made.with_pyramid if settings.variant == "fpn" else made.with_fourth_stage)(classes)
-    return Graph(tuple(made.nodes))
+    return made.graph()
 
 
-class _Network:
+class _Network(ResNetBuilder):
     """A network under construction; each method returns the name of the last node that it adds."""
 
     def __init__(self, image: Shape, boxes: Shape, settings: ExtremeWeatherConfig) -> None:
         self._settings = settings
         self._image = image
-        self.nodes = [Node(INPUT, Input(image)), Node(BOXES, Input(boxes, "int32"))]
+        super().__init__(Node(INPUT, Input(image)), Node(BOXES, Input(boxes, "int32")))
         self._sizes: dict[str, tuple[int, int]] = {}
         """Height and width of the outputs of the stages."""
-
-    def _add(self, name: str, layer: Layer, *inputs: str) -> str:
-        self.nodes.append(Node(name, layer, inputs))
-        return name
-
-    def _normalised(self, name: str, source: str, layer: Layer, *, active: bool = True) -> str:
-        norm = self._add(f"{name}_norm", BatchNorm(), self._add(f"{name}_conv", layer, source))
-        return self._add(f"{name}_relu", ReLU(), norm) if active else norm
-
-    def _bottleneck(
-        self, name: str, source: str, stage: int, block: int, conv: type[Conv2D | RegionConv2D]
-    ) -> str:
-        """Add a bottleneck block: 1 x 1, 3 x 3 with the stride, 1 x 1, and a shortcut."""
-        width = self._settings.width * 2 ** (stage - 2)
-        stride = 2 if block == 0 and stage > 2 else 1
-        last = self._normalised(f"{name}_a", source, conv(width, 1))
-        last = self._normalised(f"{name}_b", last, conv(width, 3, stride))
-        last = self._normalised(f"{name}_c", last, conv(EXPANSION * width, 1), active=False)
-        if block == 0:
-            shortcut = conv(EXPANSION * width, 1, stride)
-            source = self._normalised(f"{name}_shortcut", source, shortcut, active=False)
-        total = self._add(f"{name}_add", Add(), last, source)
-        return self._add(f"{name}_relu", ReLU(), total)
 
     def _stage(self, number: int, source: str, conv: type[Conv2D | RegionConv2D] = Conv2D) -> str:
         """Add a stage of ResNet-50, numbered from 2 to 5 as in the names of features (C4)."""
         for block in range(self._settings.blocks[number - 2]):
-            source = self._bottleneck(f"s{number}b{block + 1}", source, number, block, conv)
+            strides = (1, 2 if block == 0 and number > 2 else 1)
+            name, width = f"s{number}b{block + 1}", self._settings.width * 2 ** (number - 2)
+            source = self.bottleneck(name, source, width, strides, block == 0, conv)
         return source
 
     def _trunk(self, last: int) -> list[str]:
         """Add the stem and the stages up to ``last``; return the names of the stages' outputs."""
-        source = self._normalised("stem", INPUT, Conv2D(self._settings.width, 7, 2))
-        source = self._add("stem_pool", MaxPool2D(3, 2), source)
+        source = self.conv_norm_relu("stem", INPUT, Conv2D(self._settings.width, 7, 2))
+        source = self.add("stem_pool", MaxPool2D(3, 2), source)
         found = []
         for number in range(2, last + 1):
             source = self._stage(number, source)
@@ -131,14 +107,14 @@ class _Network:
         """Add all layers of the variant on a feature pyramid."""
         settings = self._settings
         levels = self._pyramid(self._trunk(5))
-        levels.append(self._add("p6", MaxPool2D(1, 2), levels[-1]))
+        levels.append(self.add("p6", MaxPool2D(1, 2), levels[-1]))
         regions, rows = self._proposed(levels, STRIDES, settings.pyramid, len(RATIOS))
         align = RegionAlign(FPN_SIZE, STRIDES[:-1])
-        last = self._add("features", align, regions, *levels[:-1])
-        last = self._add("flat", RegionFlatten(), last)
+        last = self.add("features", align, regions, *levels[:-1])
+        last = self.add("flat", RegionFlatten(), last)
         for number in (1, 2):
-            last = self._add(f"dense{number}", PositionwiseDense(settings.hidden), last)
-            last = self._add(f"dense{number}_relu", ReLU(), last)
+            last = self.add(f"dense{number}", PositionwiseDense(settings.hidden), last)
+            last = self.add(f"dense{number}_relu", ReLU(), last)
         self._detected(rows, regions, last, classes)
 
     def _pyramid(self, stages: list[str]) -> list[str]:
@@ -148,8 +124,8 @@ class _Network:
             lateral = self._biased(f"lateral{number}", 1, stage)
             if above:
                 resized = NearestResize2D(*self._sizes[stage])
-                larger = self._add(f"larger{number}", resized, above)
-                lateral = self._add(f"merged{number}", Add(), lateral, larger)
+                larger = self.add(f"larger{number}", resized, above)
+                lateral = self.add(f"merged{number}", Add(), lateral, larger)
             above = lateral
             found.append(self._biased(f"p{number}", 3, lateral))
         return found[::-1]
@@ -158,7 +134,7 @@ class _Network:
         layer = Conv2D(
             self._settings.pyramid, kernel, initial=Distribution.GLOROT_UNIFORM, bias=True
         )
-        return self._add(name, layer, source)
+        return self.add(name, layer, source)
 
     def with_fourth_stage(self, classes: int) -> None:
         """Add all layers of the variant on the fourth stage; the fifth is applied per region."""
@@ -166,16 +142,16 @@ class _Network:
         width = EXPANSION * 4 * self._settings.width
         anchors = len(RATIOS) * len(self._settings.anchors)
         regions, rows = self._proposed([features], (C4_STRIDE,), width, anchors)
-        last = self._add("features", RegionAlign(C4_SIZE, (C4_STRIDE,)), regions, features)
+        last = self.add("features", RegionAlign(C4_SIZE, (C4_STRIDE,)), regions, features)
         last = self._stage(5, last, RegionConv2D)
-        self._detected(rows, regions, self._add("average", RegionAverage(), last), classes)
+        self._detected(rows, regions, self.add("average", RegionAverage(), last), classes)
 
     def _proposed(
         self, levels: list[str], strides: tuple[int, ...], channels: int, anchors: int
     ) -> tuple[str, str]:
         """Add the region proposal network; return the names of its regions and its rows."""
         settings, (height, width, _) = self._settings, self._image
-        rows = self._add("proposal_rows", ProposalHead(channels, anchors), *levels)
+        rows = self.add("proposal_rows", ProposalHead(channels, anchors), *levels)
         proposals = Proposals(
             count=settings.regions,
             before=settings.proposals,
@@ -185,10 +161,10 @@ class _Network:
             height=height,
             width=width,
         )
-        return self._add("regions", proposals, rows, BOXES), rows
+        return self.add("regions", proposals, rows, BOXES), rows
 
     def _detected(self, rows: str, regions: str, features: str, classes: int) -> None:
         score = PositionwiseDense(classes + 1, Distribution.NORMAL_HUNDREDTH)
         shift = PositionwiseDense(4 * (classes + 1), Distribution.NORMAL_THOUSANDTH)
-        scores, shifts = self._add("scores", score, features), self._add("shifts", shift, features)
-        self._add("detected", Detector(), rows, regions, scores, shifts)
+        scores, shifts = self.add("scores", score, features), self.add("shifts", shift, features)
+        self.add("detected", Detector(), rows, regions, scores, shifts)

@@ -21,8 +21,8 @@ from aiperf_hpc.graph import (
     Dropout,
     Flatten,
     Graph,
+    GraphBuilder,
     Input,
-    Layer,
     LeakyReLU,
     MaxPool3D,
     Node,
@@ -47,14 +47,8 @@ LEAST_CELLS, MOST_STAGES = 2, 5
 """Cells per side at which the small network stops pooling; maximum number of its convolutions."""
 
 
-class _Chain:
+class _Chain(GraphBuilder):
     """A network under construction; each node reads the previous one."""
-
-    def __init__(self, volume: Shape) -> None:
-        self._nodes = [Node(INPUT, Input(volume))]
-
-    def add(self, name: str, layer: Layer) -> None:
-        self._nodes.append(Node(name, layer, (self._nodes[-1].name,)))
 
     def convolutions(self, number: int, width: int, kernel: int, relu: LeakyReLU) -> None:
         """Add convolutions with pooling, each with twice the previous channels, and flatten."""
@@ -63,9 +57,6 @@ class _Chain:
             self.add(f"conv{stage}_relu", relu)
             self.add(f"conv{stage}_pool", MaxPool3D(POOL, POOL))
         self.add("flat", Flatten())
-
-    def graph(self) -> Graph:
-        return Graph(tuple(self._nodes))
 
 
 def cosmoflow(volume: Shape, outputs: int, settings: CosmoFlowConfig) -> Graph:
@@ -86,7 +77,7 @@ def cosmoflow(volume: Shape, outputs: int, settings: CosmoFlowConfig) -> Graph:
             f"a volume of {volume}: each side must be a multiple of {factor}, since the network "
             f"halves it {settings.convolutions} times; see model.cosmoflow.convolutions"
         )
-    chain = _Chain(volume)
+    chain = _Chain(Node(INPUT, Input(volume)))
     chain.convolutions(settings.convolutions, settings.width, settings.kernel, LeakyReLU(SLOPE))
     for number, units in enumerate(HIDDEN, 1):
         chain.add(f"dense{number}", Dense(units, Distribution.GLOROT_UNIFORM, settings.l2))
@@ -111,7 +102,7 @@ def small_regression(volume: Shape, outputs: int, width: int) -> Graph:
     """
     if len(set(volume[:3])) > 1 or volume[0] < 2 * LEAST_CELLS:
         raise GraphError(f"a volume of {volume}: it must be a cube of at least 4 cells a side")
-    chain = _Chain(volume)
+    chain = _Chain(Node(INPUT, Input(volume)))
     stages = min(MOST_STAGES, int(math.log2(volume[0] / LEAST_CELLS)))
     chain.convolutions(stages, width, 3, LeakyReLU())
     chain.add("dense1", Dense(SMALL_HIDDEN))

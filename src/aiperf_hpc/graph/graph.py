@@ -299,6 +299,27 @@ class Node:
         return recorded(self.layer).kind
 
 
+class GraphBuilder:
+    """A network under construction."""
+
+    def __init__(self, *inputs: Node) -> None:
+        self.nodes = list(inputs)
+
+    @property
+    def last(self) -> str:
+        """Name of the last node."""
+        return self.nodes[-1].name
+
+    def add(self, name: str, layer: Layer, *inputs: str) -> str:
+        """Add a node, which reads the last one unless other inputs are named; return its name."""
+        self.nodes.append(Node(name, layer, inputs or (self.last,)))
+        return name
+
+    def graph(self) -> Graph:
+        """Return the complete network."""
+        return Graph(tuple(self.nodes))
+
+
 def hash_of(nodes: Sequence[Node], consumers: Mapping[str, tuple[str, ...]]) -> str:
     """Return a 128-bit hexadecimal hash that depends only on layers and edges.
 
