@@ -19,8 +19,7 @@ import numpy as np
 from aiperf_hpc.config import validate
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.operators.base import Morphism
-from aiperf_hpc.morphism.operators.morphisms import MORPHISMS
+from aiperf_hpc.morphism.operators.morphisms import MORPHISMS, Morphism
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.run import records

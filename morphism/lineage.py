@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.operators.grow import grow
-from aiperf_hpc.morphism.operators.morphisms import from_data
+from aiperf_hpc.morphism.operators.morphisms import from_data, grow
 from aiperf_hpc.run.records import ProposalSummary, Proposed, TrialStarted, TrialSummary
 
 Descent = TrialStarted | Proposed | TrialSummary | ProposalSummary

@@ -22,7 +22,7 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.host.machine import available_bytes, cpu_model
 from aiperf_hpc.host.processes import in_background
 from aiperf_hpc.host.schedulers import job_variable
-from aiperf_hpc.morphism.weights.checked_file import Warn
+from aiperf_hpc.morphism.weights.weight_file import Warn
 from aiperf_hpc.replica.engines.base import Engine
 from aiperf_hpc.replica.engines.peaks import rank_peak
 from aiperf_hpc.replica.node_check import Loaded, check_node, checked_dataset, package_versions

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from aiperf_hpc.analysis.training_log import Rates, StoredPredictions
 from aiperf_hpc.config import TrainingConfig
 from aiperf_hpc.errors import CheckpointError, RunDirectoryError, UsageError, reason_of
-from aiperf_hpc.morphism.weights.predictions import load_recorded
+from aiperf_hpc.morphism.weights.weight_file import load_recorded
 from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.peaks import Rate, listed

@@ -18,8 +18,7 @@ import numpy as np
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.operators.grow import grow_with_weights
-from aiperf_hpc.morphism.operators.morphisms import from_data
+from aiperf_hpc.morphism.operators.morphisms import from_data, grow_with_weights
 from aiperf_hpc.morphism.weights.weight_file import (
     Weights,
     initial_weights,

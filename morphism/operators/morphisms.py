@@ -1,22 +1,106 @@
-"""The morphisms: insert a layer, add a skip connection, enlarge a kernel, widen channels."""
+"""The morphisms: insert a layer, add a skip connection, enlarge a kernel, widen channels.
+
+A new child computes the same function as its parent (Net2Net, Chen et al. 2016; network morphism,
+Wei et al. 2016). It inherits the parent's weights and adds new ones, with noise only if requested.
+A morphism is plain data that can be recorded. Random choices use the given generator, and nothing
+is modified in place.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
 from typing import ClassVar, Self, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.errors import MorphismError
-from aiperf_hpc.graph import Add, BatchNorm, Conv2D, Graph, Node, ReLU, Shape
-from aiperf_hpc.morphism.operators.base import KERNELS, Morphism, node_of, pick, require
+from aiperf_hpc.graph import Add, BatchNorm, Conv2D, Graph, Layer, Node, ReLU, Shape
 from aiperf_hpc.morphism.weights.calibration import channel_moments, normalisation
 from aiperf_hpc.morphism.weights.channels import ChannelGroup, channel_groups
-from aiperf_hpc.morphism.weights.weight_file import Array, Weights
+from aiperf_hpc.morphism.weights.weight_file import Array, Weights, he_normal
 from aiperf_hpc.trial import MorphismData
+
+KERNELS = (1, 3, 5, 7)
+
+
+@dataclass(frozen=True, slots=True)
+class Morphism(ABC):
+    """One step from a parent to a child."""
+
+    kind: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def sample(cls, graph: Graph, rng: np.random.Generator) -> Self:
+        """Sample a morphism that applies to ``graph``. Raises MorphismError if none does."""
+
+    @abstractmethod
+    def child(self, graph: Graph) -> Graph:
+        """Return the child. Raises MorphismError if the morphism does not apply to ``graph``."""
+
+    def weights(
+        self, graph: Graph, weights: Weights, rng: np.random.Generator, noise: float = 0.0
+    ) -> Weights:
+        """Return the child's weights; unchanged arrays are shared with the parent.
+
+        Args:
+            graph: graph of the parent.
+            weights: weights of the parent.
+            rng: source of all random choices.
+            noise: standard deviation of the normal noise on every new or changed kernel, relative
+                to that of He initialization for its shape (which, unlike the kernel's own, is not
+                zero for kernels of zeros). 0 preserves the function.
+        """
+        inherited = self._inherited(graph, weights, rng)
+        if noise == 0.0:
+            return inherited
+        # Sorted by name, because files store tensors in any order: equal seeds give equal noise.
+        return {
+            name: array
+            if array is weights.get(name) or not name.endswith("/kernel")
+            else array + np.float32(noise) * he_normal(array.shape, rng)
+            for name, array in sorted(inherited.items())
+        }
+
+    @abstractmethod
+    def _inherited(self, graph: Graph, weights: Weights, rng: np.random.Generator) -> Weights:
+        """Return the child's weights without noise."""
+
+    def to_data(self) -> MorphismData:
+        """Return plain data for a record; ``from_data`` reads it."""
+        return {"kind": self.kind, **asdict(self)}
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise MorphismError with ``message`` unless ``condition`` holds."""
+    if not condition:
+        raise MorphismError(message)
+
+
+def node_of(graph: Graph, name: str, layer: type[Layer] | None = None) -> Node:
+    """Return a node, which must have a layer of class ``layer`` if that is given.
+
+    Raises:
+        MorphismError: there is no such node.
+    """
+    node = graph.by_name.get(name)
+    if node is None:
+        raise MorphismError(f"the graph has no node '{name}'")
+    if layer is not None:
+        require(isinstance(node.layer, layer), f"'{name}' is {node.kind}, not {layer.kind}")
+    return node
+
+
+def pick(names: list[str], rng: np.random.Generator, kind: str) -> str:
+    """Sample one of ``names``. Raises MorphismError if there is none."""
+    require(bool(names), f"{kind}: the graph has no place for it")
+    return names[int(rng.integers(len(names)))]
+
 
 LEAST_WIDENING = 1.25
 WIDENINGS = (1.25, 1.5, 2.0)
@@ -328,3 +412,71 @@ def from_data(data: MorphismData) -> Morphism:
         if name in values:
             require(type(values[name]) is hint, f"morphism {data}: {name} is no {hint.__name__}")
     return morphism
+
+
+def generations(graph: Graph, morphisms: Iterable[Morphism]) -> tuple[Graph, ...]:
+    """Return ``graph`` and the intermediate graphs after each of ``morphisms``.
+
+    Raises:
+        MorphismError: a morphism does not apply.
+    """
+    return tuple(accumulate(morphisms, lambda parent, step: step.child(parent), initial=graph))
+
+
+def grow(graph: Graph, morphisms: Iterable[Morphism]) -> Graph:
+    """Return the graph after all ``morphisms``, in order. Raises as ``generations``."""
+    return generations(graph, morphisms)[-1]
+
+
+def inherit(
+    graphs: Sequence[Graph],
+    weights: Weights,
+    morphisms: Sequence[Morphism],
+    rng: np.random.Generator,
+    noise: float = 0.0,
+) -> Weights:
+    """Return the weights of the last of ``graphs``.
+
+    Args:
+        graphs: the parent, and the graph after each of ``morphisms``.
+        weights: weights of the parent.
+        morphisms: morphisms from the parent to the child.
+        rng: source of all random choices.
+        noise: see ``Morphism.weights``.
+    """
+    for graph, morphism in zip(graphs[:-1], morphisms, strict=True):
+        weights = morphism.weights(graph, weights, rng, noise)
+    return weights
+
+
+def grow_with_weights(
+    graph: Graph,
+    weights: Weights,
+    morphisms: Sequence[Morphism],
+    rng: np.random.Generator,
+    noise: float = 0.0,
+) -> tuple[Graph, Weights]:
+    """Return graph and weights after all ``morphisms``: ``grow`` and ``inherit`` in one."""
+    graphs = generations(graph, morphisms)
+    return graphs[-1], inherit(graphs, weights, morphisms, rng, noise)
+
+
+def inserted_spatial_convs(graph: Graph) -> dict[str, int]:
+    """Return the inserted convolutions with kernels larger than 1, with their sizes."""
+    return {
+        node.name: node.layer.window.kernel
+        for node in graph.nodes
+        if node.inserted and node.layer.growable_kernel and node.layer.window.kernel > 1
+    }
+
+
+def resize_inserted(graph: Graph, kernel: int) -> tuple[KernelSize, ...]:
+    """Return the morphisms that give every inserted spatial convolution the size ``kernel``.
+
+    Raises:
+        MorphismError: one is already larger; a kernel cannot shrink without changing its function.
+    """
+    sizes = inserted_spatial_convs(graph)
+    larger = [name for name, size in sizes.items() if size > kernel]
+    require(not larger, f"kernel: {larger} have a larger kernel than {kernel} already")
+    return tuple(KernelSize(name, kernel) for name, size in sizes.items() if size < kernel)

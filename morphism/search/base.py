@@ -19,7 +19,7 @@ import numpy as np
 from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.operators.base import Morphism
+from aiperf_hpc.morphism.operators.morphisms import Morphism
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.memory import MemoryLimit
 

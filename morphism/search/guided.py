@@ -17,8 +17,7 @@ import numpy as np
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.operators.base import Morphism
-from aiperf_hpc.morphism.operators.morphisms import MORPHISMS
+from aiperf_hpc.morphism.operators.morphisms import MORPHISMS, Morphism
 from aiperf_hpc.morphism.search.base import Choice, Observation, View, exhausted
 from aiperf_hpc.morphism.surrogate.gaussian_process import Prediction, Repeats, Surrogate
 from aiperf_hpc.morphism.surrogate.graph_description import Vector, describe, sketch

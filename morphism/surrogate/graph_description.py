@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import ChannelRole, Graph, Shape
-from aiperf_hpc.morphism.operators.base import Morphism
-from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize, Skip, Wider
+from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize, Morphism, Skip, Wider
 from aiperf_hpc.morphism.weights.channels import channel_groups
 
 Vector = NDArray[np.float32]

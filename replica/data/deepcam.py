@@ -26,7 +26,7 @@ from aiperf_hpc.datasets import read_errors
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import hdf5
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.data.sharded import dataset, verification
+from aiperf_hpc.replica.data.sharded import dataset
 from aiperf_hpc.replica.data.sharded.preparation import SampleKind, prepare_shards
 from aiperf_hpc.replica.data.sharded.source_files import FileSource, LoadedSample
 from aiperf_hpc.replica.data.staging import Options
@@ -212,4 +212,4 @@ def _mask(found: Any) -> Mask:  # noqa: ANN401 -- h5py has no types
 
 load = partial(dataset.load, DeepCAMCodec())
 prepare = partial(prepare_shards, DeepCAMFiles)
-verify = partial(verification.verify, DeepCAMCodec())
+verify = partial(dataset.verify, DeepCAMCodec())

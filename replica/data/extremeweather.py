@@ -28,9 +28,9 @@ from aiperf_hpc.datasets import read_errors
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import hdf5
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.data.sharded import dataset, verification
+from aiperf_hpc.replica.data.sharded import dataset
+from aiperf_hpc.replica.data.sharded.dataset import PARTS
 from aiperf_hpc.replica.data.sharded.preparation import (
-    PARTS,
     SampleKind,
     ShardJob,
     Source,
@@ -351,4 +351,4 @@ def _cut(years: Sequence[Year], pieces: Sequence[int]) -> Iterator[list[Map]]:
 
 load = partial(dataset.load, ExtremeWeatherCodec())
 prepare = partial(prepare_shards, YearFiles)
-verify = partial(verification.verify, ExtremeWeatherCodec())
+verify = partial(dataset.verify, ExtremeWeatherCodec())

@@ -19,7 +19,7 @@ import numpy as np
 
 from aiperf_hpc.errors import AIPerfError, CheckpointError
 from aiperf_hpc.morphism.lineage import Grown, Lineage
-from aiperf_hpc.morphism.operators.grow import inherit
+from aiperf_hpc.morphism.operators.morphisms import inherit
 from aiperf_hpc.morphism.search import load_searcher
 from aiperf_hpc.morphism.search.base import (
     Bounds,
@@ -31,8 +31,7 @@ from aiperf_hpc.morphism.search.base import (
     View,
 )
 from aiperf_hpc.morphism.surrogate.covariance import SurrogateError
-from aiperf_hpc.morphism.weights.checked_file import damaged
-from aiperf_hpc.morphism.weights.weight_file import load_checkpoint, save_checkpoint
+from aiperf_hpc.morphism.weights.weight_file import damaged, load_checkpoint, save_checkpoint
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.runtime.background import NICENESS
 from aiperf_hpc.replica.runtime.stopping import StopFlag

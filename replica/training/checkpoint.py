@@ -20,14 +20,16 @@ from pydantic import ValidationError
 from aiperf_hpc.config import KeepConfig, RunConfig
 from aiperf_hpc.errors import GraphError, StorageError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.checked_file import (
+from aiperf_hpc.morphism.weights.weight_file import (
     Warn,
+    Weights,
     damaged,
+    expected_shapes,
     ignore,
     load_checked,
     serialized,
+    stored_graph,
 )
-from aiperf_hpc.morphism.weights.weight_file import Weights, expected_shapes, stored_graph
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.engines.base import Network
 from aiperf_hpc.replica.runtime.stopwatch import Stopwatch

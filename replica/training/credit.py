@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiperf_hpc.errors import NonFiniteLossError
-from aiperf_hpc.morphism.weights.predictions import Predictions
+from aiperf_hpc.morphism.weights.weight_file import Predictions
 from aiperf_hpc.objective import Measure
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.engines.base import EvaluationSums, Network

@@ -10,8 +10,7 @@ from concurrent.futures import Executor
 from aiperf_hpc.clock import Clock
 from aiperf_hpc.errors import AIPerfError, EngineError, JournalError, without_frames
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.predictions import Predictions
-from aiperf_hpc.morphism.weights.weight_file import Weights
+from aiperf_hpc.morphism.weights.weight_file import Predictions, Weights
 from aiperf_hpc.objective import Measure
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.memory import MemoryLimit

@@ -13,9 +13,8 @@ from pydantic import AliasChoices, Field
 from aiperf_hpc.config import TrainingConfig
 from aiperf_hpc.errors import OutOfMemoryError, without_frames
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.operators.base import Morphism
-from aiperf_hpc.morphism.weights.predictions import Predictions
-from aiperf_hpc.morphism.weights.weight_file import Weights
+from aiperf_hpc.morphism.operators.morphisms import Morphism
+from aiperf_hpc.morphism.weights.weight_file import Predictions, Weights
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines.base import Network, NetworkState, OptimizerState
 from aiperf_hpc.run.records import Calibrated

@@ -30,8 +30,8 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from aiperf_hpc.config import HpoConfig, Integers, Reals, SpaceConfig
 from aiperf_hpc.errors import StorageError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.operators.grow import grow, inserted_spatial_convs, resize_inserted
-from aiperf_hpc.morphism.weights.checked_file import Warn, ignore
+from aiperf_hpc.morphism.operators.morphisms import grow, inserted_spatial_convs, resize_inserted
+from aiperf_hpc.morphism.weights.weight_file import Warn, ignore
 from aiperf_hpc.replica.training.trial import Suggestion
 from aiperf_hpc.run.paths import seed_of, write_whole
 from aiperf_hpc.run.storage import GrowingFile, Retry, no_retry

@@ -8,8 +8,7 @@ from optuna.storages import BaseStorage
 
 from aiperf_hpc.errors import AIPerfError, StorageError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.weights.predictions import save_predictions
-from aiperf_hpc.morphism.weights.weight_file import save_checkpoint
+from aiperf_hpc.morphism.weights.weight_file import save_checkpoint, save_predictions
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.search.run_knowledge import RunKnowledge
 from aiperf_hpc.replica.training.checkpoint import BestEpochStore

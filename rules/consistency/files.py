@@ -11,7 +11,7 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError, reason_of
 from aiperf_hpc.formatting import few
 from aiperf_hpc.integrity.signatures import BadSignatureError
-from aiperf_hpc.morphism.weights.predictions import load_recorded
+from aiperf_hpc.morphism.weights.weight_file import load_recorded
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.rule import Checked, Findings, Note
 from aiperf_hpc.run.history import Trial

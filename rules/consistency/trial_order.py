@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from aiperf_hpc.config import Reals, RunConfig
-from aiperf_hpc.morphism.operators.grow import inserted_spatial_convs
+from aiperf_hpc.morphism.operators.morphisms import inserted_spatial_convs
 from aiperf_hpc.rules.consistency.evidence import Attempt, Evidence, quality
 from aiperf_hpc.rules.consistency.journal import CLOCK_TOLERANCE
 from aiperf_hpc.rules.rule import Checked, Findings

@@ -34,7 +34,7 @@ from aiperf_hpc.analysis.readers.run_directory import read_run
 from aiperf_hpc.analysis.training_log import Entry
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.morphism.weights.predictions import Predictions, save_predictions
+from aiperf_hpc.morphism.weights.weight_file import Predictions, save_predictions
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory, Trial

@@ -23,8 +23,7 @@ from aiperf_hpc.graph import (
     ReLU,
     Softmax,
 )
-from aiperf_hpc.morphism.operators.base import Morphism
-from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize, Skip, Wider
+from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize, Morphism, Skip, Wider
 from aiperf_hpc.morphism.resnet import resnet50
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -10,8 +10,12 @@ import pytest
 from tests.support.damage import flip
 
 from aiperf_hpc.errors import CheckpointError
-from aiperf_hpc.morphism.weights.checked_file import save_checked
-from aiperf_hpc.morphism.weights.predictions import Predictions, load_predictions, save_predictions
+from aiperf_hpc.morphism.weights.weight_file import (
+    Predictions,
+    load_predictions,
+    save_checked,
+    save_predictions,
+)
 
 
 @pytest.mark.parametrize(("classes", "width"), [(10, 1), (256, 1), (1000, 2), (100_000, 4)])

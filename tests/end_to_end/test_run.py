@@ -15,7 +15,7 @@ import pytest
 from tests.support.command import aiperf
 
 from aiperf_hpc.morphism.operators.morphisms import MORPHISMS
-from aiperf_hpc.morphism.weights.predictions import file_digest
+from aiperf_hpc.morphism.weights.weight_file import file_digest
 from aiperf_hpc.replica.reexecution import execute
 from aiperf_hpc.replica.training.checkpoint import load_training, save_training
 from aiperf_hpc.results.views.run_view import RunView

@@ -20,8 +20,7 @@ import yaml
 from aiperf_hpc.config import validate
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.operators.grow import grow
-from aiperf_hpc.morphism.operators.morphisms import from_data
+from aiperf_hpc.morphism.operators.morphisms import from_data, grow
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView

@@ -10,9 +10,7 @@ from tests.support.run_writer import RunWriter, trial_started
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.lineage import Grown, Lineage
-from aiperf_hpc.morphism.operators.base import Morphism
-from aiperf_hpc.morphism.operators.grow import grow
-from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize
+from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize, Morphism, grow
 
 
 class Run(RunWriter):

@@ -14,9 +14,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from aiperf_hpc.graph import Conv2D, Dense, Graph, ReLU
-from aiperf_hpc.morphism.operators.base import Morphism
-from aiperf_hpc.morphism.operators.grow import grow_with_weights
-from aiperf_hpc.morphism.operators.morphisms import MORPHISMS, Deeper, KernelSize, Skip, Wider
+from aiperf_hpc.morphism.operators.morphisms import (
+    MORPHISMS,
+    Deeper,
+    KernelSize,
+    Morphism,
+    Skip,
+    Wider,
+    grow_with_weights,
+)
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.channels import channel_groups

@@ -10,8 +10,7 @@ from tests.support.networks import SMALL, THIN, flat_images, random_chain, volum
 from tests.support.torch_counts import counted, executed
 
 from aiperf_hpc.graph import Conv2D, Graph
-from aiperf_hpc.morphism.operators.grow import grow
-from aiperf_hpc.morphism.operators.morphisms import MORPHISMS
+from aiperf_hpc.morphism.operators.morphisms import MORPHISMS, grow
 from aiperf_hpc.morphism.resnet import resnet50
 
 

@@ -13,7 +13,12 @@ from aiperf_hpc.replica.data import Batch, tfrecord
 from aiperf_hpc.replica.data.imagenet import sample_order
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset, load
 from aiperf_hpc.replica.data.imagenet.stored_image import LabelledImage, pack, unpack
-from aiperf_hpc.replica.data.sharded.index import describe_shard, load_index, save_index, save_sizes
+from aiperf_hpc.replica.data.sharded.dataset import (
+    describe_shard,
+    load_index,
+    save_index,
+    save_sizes,
+)
 
 
 def open_folder(

@@ -29,8 +29,7 @@ from aiperf_hpc.graph import (
     Softmax,
     Tanh,
 )
-from aiperf_hpc.morphism.operators.base import Morphism
-from aiperf_hpc.morphism.operators.morphisms import MORPHISMS
+from aiperf_hpc.morphism.operators.morphisms import MORPHISMS, Morphism
 from aiperf_hpc.morphism.resnet import V1_5, resnet50
 from aiperf_hpc.morphism.weights.weight_file import Array, Weights, initial_weights
 from aiperf_hpc.workloads.networks.deepcam import deepcam as deepcam_network

@@ -32,8 +32,7 @@ from tests.support.run_writer import (
 from aiperf_hpc.config import RunConfig, validate
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.operators.base import Morphism
-from aiperf_hpc.morphism.operators.grow import grow, resize_inserted
+from aiperf_hpc.morphism.operators.morphisms import Morphism, grow, resize_inserted
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.results.views.run_view import RunView

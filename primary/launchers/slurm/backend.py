@@ -33,7 +33,6 @@ from aiperf_hpc.primary.launchers.slurm.batch_script import (
 from aiperf_hpc.primary.launchers.slurm.client import RATE_LIMIT, RateLimit, SlurmClient
 from aiperf_hpc.primary.launchers.slurm.jobs import Nodes
 from aiperf_hpc.primary.launchers.slurm.pyslurm_client import PYSLURM, PyslurmClient
-from aiperf_hpc.primary.launchers.slurm.ranks import settle_on_cluster
 from aiperf_hpc.primary.launchers.slurm.resources import (
     by_group,
     check_cluster,
@@ -41,6 +40,7 @@ from aiperf_hpc.primary.launchers.slurm.resources import (
     groups_of,
     require_none,
     require_total,
+    settle_on_cluster,
 )
 from aiperf_hpc.primary.launchers.slurm.step_launcher import StepLauncher
 from aiperf_hpc.primary.launchers.slurm.steps import Attempt, Place, step_command

@@ -15,12 +15,12 @@ from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.base import WHOLE, Batch, Part
 from aiperf_hpc.replica.data.imagenet.sample_order import resized_side
 from aiperf_hpc.replica.data.imagenet.stored_image import SIDE
-from aiperf_hpc.replica.data.sharded.dataset import prepared_folder
-from aiperf_hpc.replica.data.sharded.index import (
+from aiperf_hpc.replica.data.sharded.dataset import (
     ShardIndex,
     Sizes,
     load_sizes,
     open_index,
+    prepared_folder,
     verify_shards,
 )
 from aiperf_hpc.trial import DatasetInfo, TensorSpec

@@ -30,8 +30,7 @@ from aiperf_hpc.replica.data.imagenet import sample_order
 from aiperf_hpc.replica.data.imagenet.dataset import DecodedImage, DecodedImages, ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.sample_order import MEAN, STD
 from aiperf_hpc.replica.data.imagenet.stored_image import unpack
-from aiperf_hpc.replica.data.sharded.dataset import SampleFiles
-from aiperf_hpc.replica.data.sharded.index import Shard, Sizes
+from aiperf_hpc.replica.data.sharded.dataset import SampleFiles, Shard, Sizes
 
 Floats = NDArray[np.float32]
 

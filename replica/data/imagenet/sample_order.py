@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.rng import Purpose
-from aiperf_hpc.replica.data.sharded.index import Shard
+from aiperf_hpc.replica.data.sharded.dataset import Shard
 
 OPEN_SHARDS = 16
 """Number of shards read in turn. Fixed, because the order depends on it."""

@@ -21,7 +21,7 @@ from aiperf_hpc.replica.data.imagenet import sample_order
 from aiperf_hpc.replica.data.imagenet.dataset import ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.sample_order import ATTEMPTS, MEAN, OPEN_SHARDS, STD
 from aiperf_hpc.replica.data.imagenet.stored_image import PPM_SIZE
-from aiperf_hpc.replica.data.sharded.index import Shard, verify_shards
+from aiperf_hpc.replica.data.sharded.dataset import Shard, verify_shards
 from aiperf_hpc.replica.tensorflow_import import tf
 
 Tensor = Any

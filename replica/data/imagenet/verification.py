@@ -15,8 +15,13 @@ from aiperf_hpc.replica.data import tfrecord
 from aiperf_hpc.replica.data.imagenet.sources.base import and_more, sha256_of
 from aiperf_hpc.replica.data.imagenet.stored_image import LabelledImage, encode, unpack
 from aiperf_hpc.replica.data.progress import Meter, ShowProgress, in_threads, not_shown
-from aiperf_hpc.replica.data.sharded.index import Shard, load_sizes, open_index, verify_shards
-from aiperf_hpc.replica.data.sharded.verification import Verification
+from aiperf_hpc.replica.data.sharded.dataset import (
+    Shard,
+    Verification,
+    load_sizes,
+    open_index,
+    verify_shards,
+)
 from aiperf_hpc.trial import DatasetInfo
 
 ImageDigest = tuple[str, int, str]

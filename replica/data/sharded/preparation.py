@@ -11,7 +11,7 @@ import hashlib
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,12 +20,14 @@ from typing import BinaryIO, Generic, NamedTuple, TypeVar
 from aiperf_hpc.datasets import save_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.progress import Meter, in_threads
-from aiperf_hpc.replica.data.sharded.index import (
+from aiperf_hpc.replica.data.sharded.dataset import (
+    PARTS,
     Shard,
     ShardIndex,
     describe_shard,
     save_index,
     save_sizes,
+    sha256_of,
     verify_shards,
 )
 from aiperf_hpc.replica.data.staging import (
@@ -40,7 +42,6 @@ from aiperf_hpc.replica.data.staging import (
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.trial import DatasetInfo, TensorSpec, Value
 
-PARTS = ("train", "validation")
 S = TypeVar("S")
 
 
@@ -277,14 +278,6 @@ def numbered_jobs(part: str, shards: Sequence[Sequence[S]]) -> list[ShardJob[S]]
         ShardJob(part, f"{part}-{number:05d}-of-{len(shards):05d}", samples)
         for number, samples in enumerate(shards)
     ]
-
-
-def sha256_of(lines: Iterable[tuple[str, str]]) -> str:
-    """Return the SHA-256 of a dataset from the part and the digest of each sample, in order."""
-    digest = hashlib.sha256()
-    for part, sample in lines:
-        digest.update(f"{part}\t{sample}\n".encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
 
 
 def _stamp(source: Source[S], job: ShardJob[S]) -> str:

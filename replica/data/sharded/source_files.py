@@ -12,8 +12,8 @@ from typing import BinaryIO, NamedTuple
 
 from aiperf_hpc.datasets import read_errors
 from aiperf_hpc.errors import DatasetError
+from aiperf_hpc.replica.data.sharded.dataset import PARTS
 from aiperf_hpc.replica.data.sharded.preparation import (
-    PARTS,
     SampleKind,
     ShardJob,
     Source,

@@ -23,9 +23,9 @@ from aiperf_hpc.graph import (
     RegionFlatten,
 )
 from aiperf_hpc.graph.layers.regions import BOX
+from aiperf_hpc.replica.engines.torch.detection import areas, propose, text_of
 from aiperf_hpc.replica.engines.torch.layers import builds
 from aiperf_hpc.replica.engines.torch.module_code import ModuleCode
-from aiperf_hpc.replica.engines.torch.proposals import areas, propose, text_of
 
 PLACES = 14.0
 """Minimum side of a box on its level, in positions, if a finer level exists (Lin et al. 2017)."""

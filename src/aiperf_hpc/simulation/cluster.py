@@ -18,7 +18,7 @@ from optuna.storages import BaseStorage, InMemoryStorage
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.morphism.lineage import Grown
-from aiperf_hpc.morphism.weights.checked_file import Warn
+from aiperf_hpc.morphism.weights.weight_file import Warn
 from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
 from aiperf_hpc.primary.launchers.slurm.batch_script import wait_limit
 from aiperf_hpc.replica.context import ReplicaContext

@@ -5,14 +5,17 @@ from tests.support.networks import random_chain, residual, rng, sequential, trai
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Conv2D, Input, ReLU
-from aiperf_hpc.morphism.operators.base import Morphism
-from aiperf_hpc.morphism.operators.grow import (
+from aiperf_hpc.morphism.operators.morphisms import (
+    Deeper,
+    KernelSize,
+    Morphism,
+    Skip,
+    Wider,
     grow,
     grow_with_weights,
     inserted_spatial_convs,
     resize_inserted,
 )
-from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize, Skip, Wider
 from aiperf_hpc.morphism.weights.weight_file import check_weights
 
 

@@ -24,15 +24,15 @@ from tests.support.torch_network import logits, to_tensors
 
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Add, BatchNorm, Conv2D, Dense, Graph, Input, Node, ReLU, Softmax
-from aiperf_hpc.morphism.operators.base import Morphism
-from aiperf_hpc.morphism.operators.grow import grow_with_weights
 from aiperf_hpc.morphism.operators.morphisms import (
     MORPHISMS,
     Deeper,
     KernelSize,
+    Morphism,
     Skip,
     Wider,
     from_data,
+    grow_with_weights,
 )
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.weights.calibration import channel_moments

@@ -9,8 +9,7 @@ from tests.support.networks import noted_children, residual, two_stems
 from aiperf_hpc.config import SearchConfig
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.operators.grow import grow
-from aiperf_hpc.morphism.operators.morphisms import from_data
+from aiperf_hpc.morphism.operators.morphisms import from_data, grow
 from aiperf_hpc.morphism.search import greedy
 from aiperf_hpc.morphism.search.ask_tell import AskTellSearch, ProposedGraph, UnknownTrialError
 from aiperf_hpc.morphism.search.base import SearchSpaceExhaustedError

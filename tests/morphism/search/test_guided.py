@@ -9,8 +9,7 @@ import pytest
 from tests.support.networks import random_chain, residual, rng, two_stems
 
 from aiperf_hpc.graph import Add, Conv2D, Graph
-from aiperf_hpc.morphism.operators.grow import grow
-from aiperf_hpc.morphism.operators.morphisms import MORPHISMS
+from aiperf_hpc.morphism.operators.morphisms import MORPHISMS, grow
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.search import guided
 from aiperf_hpc.morphism.search.base import (

@@ -9,8 +9,7 @@ import pytest
 from tests.support.networks import plain, residual, rng, two_stems
 
 from aiperf_hpc.graph import Conv2D, Graph
-from aiperf_hpc.morphism.operators.grow import generations
-from aiperf_hpc.morphism.operators.morphisms import MORPHISMS
+from aiperf_hpc.morphism.operators.morphisms import MORPHISMS, generations
 from aiperf_hpc.morphism.search.base import (
     Bounds,
     Choice,

@@ -11,8 +11,7 @@ import pytest
 from tests.support.networks import SMALL, cosmoflow, random_chain, residual, rng
 
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.operators.grow import grow
-from aiperf_hpc.morphism.operators.morphisms import MORPHISMS, KernelSize, Skip, Wider
+from aiperf_hpc.morphism.operators.morphisms import MORPHISMS, KernelSize, Skip, Wider, grow
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.surrogate.graph_description import (
     SIZE,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.networks import SMALL, THIN, flat_images, random_chain, residual, volumes
 
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.operators.grow import grow
+from aiperf_hpc.morphism.operators.morphisms import grow
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.weights.channels import channel_groups
 

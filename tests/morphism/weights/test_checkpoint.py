@@ -14,7 +14,7 @@ from tests.support.networks import SMALL, THIN, random_chain, residual, trained_
 
 from aiperf_hpc.errors import CheckpointError
 from aiperf_hpc.graph import Conv2D, Distribution, Graph, Input, Node
-from aiperf_hpc.morphism.operators.grow import grow_with_weights
+from aiperf_hpc.morphism.operators.morphisms import grow_with_weights
 from aiperf_hpc.morphism.weights.weight_file import (
     Array,
     Weights,

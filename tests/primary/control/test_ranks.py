@@ -14,7 +14,7 @@ from aiperf_hpc.host.machine import VisibleDevices
 from aiperf_hpc.primary.launchers.ranks import Machine, Settled, settle_here
 from aiperf_hpc.primary.launchers.slurm.allocation import nodes_inside
 from aiperf_hpc.primary.launchers.slurm.jobs import Job, Nodes
-from aiperf_hpc.primary.launchers.slurm.ranks import settle_on_cluster
+from aiperf_hpc.primary.launchers.slurm.resources import settle_on_cluster
 
 
 def config(**sections: Any) -> RunConfig:  # noqa: ANN401 -- sections, as in a file

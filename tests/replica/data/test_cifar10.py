@@ -22,10 +22,10 @@ from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets import load_dataset_manifest, save_dataset_manifest
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import cifar10
-from aiperf_hpc.replica.data import cifar10_sources as sources
+from aiperf_hpc.replica.data import cifar10 as sources
 from aiperf_hpc.replica.data.arrays import ArrayDataset, Samples
-from aiperf_hpc.replica.data.cifar10_sources import BATCH as OFFICIAL_BATCH
-from aiperf_hpc.replica.data.cifar10_sources import read_source
+from aiperf_hpc.replica.data.cifar10 import BATCH as OFFICIAL_BATCH
+from aiperf_hpc.replica.data.cifar10 import read_source
 from aiperf_hpc.replica.data.staging import Options
 
 BATCH = 100

@@ -17,7 +17,7 @@ from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.replica.data import extremeweather, load_dataset
 from aiperf_hpc.replica.data.base import empty_batch
 from aiperf_hpc.replica.data.extremeweather import ExtremeWeatherCodec, Sample, checked_sample
-from aiperf_hpc.replica.data.sharded.index import load_index
+from aiperf_hpc.replica.data.sharded.dataset import load_index
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.data.tfrecord import write_record
 

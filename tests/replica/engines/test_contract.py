@@ -57,9 +57,13 @@ from aiperf_hpc.graph import (
     Shape,
     Softmax,
 )
-from aiperf_hpc.morphism.operators.base import Morphism
-from aiperf_hpc.morphism.operators.grow import grow_with_weights
-from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize, Skip
+from aiperf_hpc.morphism.operators.morphisms import (
+    Deeper,
+    KernelSize,
+    Morphism,
+    Skip,
+    grow_with_weights,
+)
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.morphism.weights.weight_file import Weights, initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION

@@ -18,11 +18,11 @@ from aiperf_hpc.objective import MEAN_AVERAGE_PRECISION, detection
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines import load_engine
 from aiperf_hpc.replica.engines.base import Network, NetworkState
-from aiperf_hpc.replica.engines.torch.detection import detections
-from aiperf_hpc.replica.engines.torch.proposals import (
+from aiperf_hpc.replica.engines.torch.detection import (
     GroundTruth,
     anchor_boxes,
     decode_boxes,
+    detections,
     encode_boxes,
     non_maximum_suppression,
     pairwise_iou,

@@ -29,7 +29,7 @@ from tests.support.networks import (
 )
 
 from aiperf_hpc.graph import Dense, Flatten, Graph, Input, Softmax
-from aiperf_hpc.morphism.operators.grow import grow_with_weights
+from aiperf_hpc.morphism.operators.morphisms import grow_with_weights
 from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import CLASSIFICATION
 from aiperf_hpc.replica.engines import load_engine

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.graph import Conv2D, Dense, GlobalAveragePool2D, Graph, Input, Node, ReLU, Softmax
-from aiperf_hpc.morphism.operators.grow import grow_with_weights
-from aiperf_hpc.morphism.operators.morphisms import Deeper
+from aiperf_hpc.morphism.operators.morphisms import Deeper, grow_with_weights
 from aiperf_hpc.morphism.weights.weight_file import Weights, initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data import Dataset, load_dataset

@@ -18,8 +18,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.errors import NonFiniteLossError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.operators.grow import grow_with_weights
-from aiperf_hpc.morphism.operators.morphisms import Deeper
+from aiperf_hpc.morphism.operators.morphisms import Deeper, grow_with_weights
 from aiperf_hpc.morphism.weights.weight_file import Weights, initial_weights
 from aiperf_hpc.objective import ACCURACY, CLASSIFICATION
 from aiperf_hpc.replica.data.base import Batch, Part, labelled_images

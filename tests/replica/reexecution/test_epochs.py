@@ -25,8 +25,7 @@ from aiperf_hpc.graph import (
     ReLU,
     Softmax,
 )
-from aiperf_hpc.morphism.weights.predictions import file_digest
-from aiperf_hpc.morphism.weights.weight_file import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import file_digest, initial_weights
 from aiperf_hpc.replica.data import Batch, load_dataset
 from aiperf_hpc.replica.data.generated import TRAINING, GeneratedDataset
 from aiperf_hpc.replica.engines import engine_for

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from tests.replica.parallel.team import GRAPH, Numbered, Quadratic, Team, build, build_grown
 
-from aiperf_hpc.morphism.operators.grow import grow_with_weights
-from aiperf_hpc.morphism.operators.morphisms import Deeper
+from aiperf_hpc.morphism.operators.morphisms import Deeper, grow_with_weights
 from aiperf_hpc.morphism.weights.weight_file import initial_weights
 from aiperf_hpc.replica.reexecution import RanksInTurn, parts_of_batches
 

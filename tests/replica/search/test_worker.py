@@ -20,13 +20,12 @@ from tests.support.waiting import PATIENCE_SECONDS, until
 
 from aiperf_hpc.config import validate
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.operators.grow import grow_with_weights
-from aiperf_hpc.morphism.operators.morphisms import Deeper
+from aiperf_hpc.morphism.operators.morphisms import Deeper, grow_with_weights
 from aiperf_hpc.morphism.search import greedy
-from aiperf_hpc.morphism.weights.checked_file import save_checked
 from aiperf_hpc.morphism.weights.weight_file import (
     Weights,
     load_checkpoint,
+    save_checked,
     save_checkpoint,
 )
 from aiperf_hpc.replica.host import Host

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 from tests.support.networks import two_stems
 
-from aiperf_hpc.morphism.weights.checked_file import save_checked
-from aiperf_hpc.morphism.weights.weight_file import initial_weights
+from aiperf_hpc.morphism.weights.weight_file import initial_weights, save_checked
 from aiperf_hpc.replica.training.checkpoint import load_training, save_training
 from aiperf_hpc.replica.training.trial import TrainingState, TrialProgress
 

@@ -20,9 +20,8 @@ from tests.support.networks import two_stems
 
 from aiperf_hpc.config import HpoConfig
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.morphism.operators.grow import grow, inserted_spatial_convs
-from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize
-from aiperf_hpc.morphism.weights.checked_file import Warn, ignore
+from aiperf_hpc.morphism.operators.morphisms import Deeper, KernelSize, grow, inserted_spatial_convs
+from aiperf_hpc.morphism.weights.weight_file import Warn, ignore
 from aiperf_hpc.replica.trials.hpo import Hpo, journal_storage, kernel_choices
 from aiperf_hpc.run.storage import BackoffRetry, Retry, no_retry
 from aiperf_hpc.trial import Hyperparameters

@@ -16,10 +16,11 @@ from tests.support.waiting import until
 
 from aiperf_hpc.errors import DeviceLostError, EngineError, JournalError, OutOfMemoryError
 from aiperf_hpc.morphism.lineage import Lineage
-from aiperf_hpc.morphism.operators.grow import inserted_spatial_convs
-from aiperf_hpc.morphism.weights.predictions import file_digest, load_predictions
+from aiperf_hpc.morphism.operators.morphisms import inserted_spatial_convs
 from aiperf_hpc.morphism.weights.weight_file import (
+    file_digest,
     load_checkpoint,
+    load_predictions,
 )
 from aiperf_hpc.replica.runtime.background import Immediate, background_thread
 from aiperf_hpc.replica.training.checkpoint import load_training

@@ -17,7 +17,7 @@ from tests.support.rules import (
     reported,
 )
 
-from aiperf_hpc.morphism.weights.predictions import Predictions, file_digest, save_predictions
+from aiperf_hpc.morphism.weights.weight_file import Predictions, file_digest, save_predictions
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records

@@ -33,9 +33,9 @@ from aiperf_hpc.replica.data.imagenet.stored_image import (
     stored_bytes,
 )
 from aiperf_hpc.replica.data.rng import Purpose
-from aiperf_hpc.replica.data.sharded import preparation
+from aiperf_hpc.replica.data.sharded import dataset as sharded
+from aiperf_hpc.replica.data.sharded.dataset import PARTS
 from aiperf_hpc.replica.data.sharded.preparation import (
-    PARTS,
     ShardJob,
     Source,
     StoredSample,
@@ -198,7 +198,7 @@ def sha256_of(parts: Iterable[tuple[str, Iterable[tuple[str, int, str]]]], store
         for part, images in parts
         for name, label, sha256 in sorted(images)
     )
-    return preparation.sha256_of(chain([("stored", stored)] * (stored != "jpeg"), lines))
+    return sharded.sha256_of(chain([("stored", stored)] * (stored != "jpeg"), lines))
 
 
 def _digests(part: str, written: Written[Image]) -> Iterator[tuple[str, int, str]]:

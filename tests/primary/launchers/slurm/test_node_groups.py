@@ -17,7 +17,6 @@ from aiperf_hpc.primary.launchers.slurm.array_launcher import ArrayLauncher
 from aiperf_hpc.primary.launchers.slurm.backend import BACKEND
 from aiperf_hpc.primary.launchers.slurm.client import Answer, RateLimit, SlurmClient
 from aiperf_hpc.primary.launchers.slurm.jobs import Job, Nodes
-from aiperf_hpc.primary.launchers.slurm.ranks import settle_on_cluster
 from aiperf_hpc.primary.launchers.slurm.resources import (
     FOREIGN,
     check_cluster,
@@ -25,6 +24,7 @@ from aiperf_hpc.primary.launchers.slurm.resources import (
     groups_of,
     in_its_group,
     require_none,
+    settle_on_cluster,
 )
 from aiperf_hpc.primary.launchers.slurm.step_launcher import StepLauncher
 from aiperf_hpc.run.manifest import RunManifest

@@ -26,7 +26,7 @@ from aiperf_hpc.replica.data.imagenet import sample_order, tensorflow_reader
 from aiperf_hpc.replica.data.imagenet.dataset import DecodedImages, ImageNetDataset
 from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.stored_image import unpack
-from aiperf_hpc.replica.data.sharded.index import load_index
+from aiperf_hpc.replica.data.sharded.dataset import load_index
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.tensorflow_import import tf
 

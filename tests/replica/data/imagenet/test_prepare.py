@@ -20,7 +20,7 @@ from tests.support.refusals import refused
 from aiperf_hpc.datasets import load_dataset_manifest
 from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.stored_image import LabelledImage, encode
-from aiperf_hpc.replica.data.sharded.index import load_index
+from aiperf_hpc.replica.data.sharded.dataset import load_index
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.replica.tensorflow_import import tf
 

@@ -12,7 +12,7 @@ from scipy.stats import ks_2samp
 
 from aiperf_hpc.replica.data.imagenet import sample_order
 from aiperf_hpc.replica.data.imagenet.sample_order import Box
-from aiperf_hpc.replica.data.sharded.index import Shard
+from aiperf_hpc.replica.data.sharded.dataset import Shard
 
 
 def _shards(*samples: int) -> list[Shard]:

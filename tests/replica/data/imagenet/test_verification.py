@@ -14,7 +14,7 @@ from tests.support.imagenet_source import jpeg, png
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.__main__ import main
 from aiperf_hpc.replica.data.imagenet.verification import verify_folder
-from aiperf_hpc.replica.data.sharded.index import load_index
+from aiperf_hpc.replica.data.sharded.dataset import load_index
 
 SECOND = "train-00001-of-00004"
 
