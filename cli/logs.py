@@ -12,7 +12,7 @@ from aiperf_hpc.cli.output import say
 from aiperf_hpc.cli.parameters import Run, flag, option
 from aiperf_hpc.errors import EndedEarlyError, UsageError
 from aiperf_hpc.formatting import utc_text
-from aiperf_hpc.host.signals import Interruption, interruptible
+from aiperf_hpc.host.processes import Interruption, interruptible
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths

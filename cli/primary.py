@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from aiperf_hpc.cli.output import say_document, say_folded, shown_path
 from aiperf_hpc.errors import AIPerfError, UsageError
-from aiperf_hpc.host.signals import Interrupts
+from aiperf_hpc.host.processes import Interrupts
 from aiperf_hpc.primary.control.claim import Claim, Claimed, take
 from aiperf_hpc.primary.control.context import PrimaryContext
 from aiperf_hpc.primary.control.controller import Controller

@@ -29,8 +29,7 @@ from aiperf_hpc.errors import (
     UsageError,
     reason_of,
 )
-from aiperf_hpc.host.processes import failure_reason, run_in_session
-from aiperf_hpc.host.signals import Interruption, interruptible
+from aiperf_hpc.host.processes import Interruption, failure_reason, interruptible, run_in_session
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths, write_whole

@@ -34,8 +34,8 @@ from aiperf_hpc.cli.serving import ServerSecurity, arguments_of, endpoint_of, fr
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import AIPerfError, EndedEarlyError, UsageError
 from aiperf_hpc.host.machine import available_bytes
+from aiperf_hpc.host.processes import Interruption, interruptible
 from aiperf_hpc.host.schedulers import SCHEDULERS
-from aiperf_hpc.host.signals import Interruption, interruptible
 from aiperf_hpc.primary.control.prepare import (
     describe_dataset,
     make_manifest,

@@ -25,7 +25,7 @@ from aiperf_hpc.analysis.study.result import Ratio, StudyResult, lines, make_res
 from aiperf_hpc.cli.output import say, say_result
 from aiperf_hpc.cli.parameters import Json, flag, path_option
 from aiperf_hpc.errors import AIPerfError, UsageError
-from aiperf_hpc.host.signals import run_to_its_end
+from aiperf_hpc.host.processes import run_to_its_end
 from aiperf_hpc.primary.control.controller import INTERRUPTED
 from aiperf_hpc.primary.control.prepare import make_manifest, remove_run_directory
 from aiperf_hpc.results.views.run_view import RunView

@@ -17,7 +17,7 @@ from aiperf_hpc.cli.primary import where_served
 from aiperf_hpc.cli.serving import ServerSecurity, endpoint_of
 from aiperf_hpc.errors import AIPerfError, EndedEarlyError
 from aiperf_hpc.formatting import age, duration
-from aiperf_hpc.host.signals import Interruption, interruptible
+from aiperf_hpc.host.processes import Interruption, interruptible
 from aiperf_hpc.results.terminal.progress import ProgressDisplay
 from aiperf_hpc.results.terminal.status_line import status_line
 from aiperf_hpc.results.views.annotated import AnnotatedStatus, annotated_status

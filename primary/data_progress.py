@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from aiperf_hpc.formatting import roughly
-from aiperf_hpc.host.signals import run_to_its_end, withheld
+from aiperf_hpc.host.processes import run_to_its_end, withheld
 from aiperf_hpc.results.terminal.screen import BARS, Screen, bar_line, one_line
 from aiperf_hpc.streams import width, without_controls
 

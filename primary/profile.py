@@ -17,8 +17,7 @@ from aiperf_hpc.config.replica import ReplicaConfig
 from aiperf_hpc.errors import GraphError, UsageError
 from aiperf_hpc.formatting import percent
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.host.processes import failure_reason, run_in_session
-from aiperf_hpc.host.signals import interruptible
+from aiperf_hpc.host.processes import failure_reason, interruptible, run_in_session
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths

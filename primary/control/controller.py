@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aiperf_hpc.errors import AIPerfError, JournalError, StorageError
 from aiperf_hpc.formatting import few
-from aiperf_hpc.host.signals import Interrupts, ending_signals, handled
+from aiperf_hpc.host.processes import Interrupts, ending_signals, handled
 from aiperf_hpc.primary.control.claim import LostClaimError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.elasticity import Scaling

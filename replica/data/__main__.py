@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from aiperf_hpc.config import DatasetConfig
 from aiperf_hpc.datasets import dataset_name
 from aiperf_hpc.errors import AIPerfError, DatasetError, UsageError, did_you_mean
-from aiperf_hpc.host.signals import Interruption, interruptible
+from aiperf_hpc.host.processes import Interruption, interruptible
 from aiperf_hpc.replica.data import (
     cifar10,
     cosmoflow,

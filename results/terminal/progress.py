@@ -14,8 +14,7 @@ from typing import TextIO
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.formatting import duration
-from aiperf_hpc.host.processes import in_background
-from aiperf_hpc.host.signals import Interrupts
+from aiperf_hpc.host.processes import Interrupts, in_background
 from aiperf_hpc.results.terminal.live_block import block, shown
 from aiperf_hpc.results.terminal.screen import Fitted, Screen, one_line
 from aiperf_hpc.results.terminal.status_line import (

@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from aiperf_hpc.host.signals import Interruption, ending_signals, interruptible, run_to_its_end
+from aiperf_hpc.host.processes import Interruption, ending_signals, interruptible, run_to_its_end
 
 CHILD = """
 import signal, sys, time
-from aiperf_hpc.host.signals import Interruption, interruptible
+from aiperf_hpc.host.processes import Interruption, interruptible
 print("up", flush=True)
 while not signal.sigpending():
     time.sleep(0.01)  # As while Python and its packages are loaded, which nothing interrupts.
@@ -24,7 +24,9 @@ except Interruption as interruption:
     print("in order", flush=True)
     sys.exit(interruption.exit_status)
 """
-PARENT = "import sys; from aiperf_hpc.host.signals import *; sys.exit(run_to_its_end(sys.argv[1:]))"
+PARENT = (
+    "import sys; from aiperf_hpc.host.processes import *; sys.exit(run_to_its_end(sys.argv[1:]))"
+)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -61,7 +63,7 @@ def test_a_signal_after_the_interruption_does_not_disturb_the_exit() -> None:
     """A terminal's Ctrl-C reaches a command and what it runs, to which the command passes it on."""
     code = """
 import os, signal
-from aiperf_hpc.host.signals import Interruption, interruptible
+from aiperf_hpc.host.processes import Interruption, interruptible
 try:
     with interruptible(exits=True):
         os.kill(os.getpid(), signal.SIGINT)

@@ -13,7 +13,7 @@ import pytest
 from tests.system.trees import write
 
 from aiperf_hpc.system.description import NetworkPort
-from aiperf_hpc.system.network import network_ports
+from aiperf_hpc.system.kernel import network_ports
 from aiperf_hpc.system.storage import Mount, disks, file_systems, known_mount_of, mount_of, mounts
 
 

@@ -16,8 +16,7 @@ from typing import NamedTuple
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.config.replica import ReplicaConfig
 from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
-from aiperf_hpc.host.processes import failure_reason, run_in_session
-from aiperf_hpc.host.signals import interruptible
+from aiperf_hpc.host.processes import failure_reason, interruptible, run_in_session
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.consistency.files import files_of, not_kept, wrong_best_epoch
 from aiperf_hpc.run.history import Trial

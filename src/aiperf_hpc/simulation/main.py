@@ -17,7 +17,7 @@ from pathlib import Path
 
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import AIPerfError, UsageError
-from aiperf_hpc.host.signals import Interruption, interruptible
+from aiperf_hpc.host.processes import Interruption, interruptible
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.control.prepare import make_manifest, make_run_directory

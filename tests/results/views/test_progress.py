@@ -30,7 +30,7 @@ from tests.support.waiting import until
 
 from aiperf_hpc.cli import control, main
 from aiperf_hpc.cli.primary import finish
-from aiperf_hpc.host.signals import Interrupts
+from aiperf_hpc.host.processes import Interrupts
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.launchers.base import ReplicaState

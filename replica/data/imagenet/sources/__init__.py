@@ -13,8 +13,12 @@ from pathlib import Path
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.imagenet.sources.archives import has_archives, open_archives
 from aiperf_hpc.replica.data.imagenet.sources.base import Image, ImageSource, entries
-from aiperf_hpc.replica.data.imagenet.sources.folders import KAGGLE, open_folders, open_kaggle
-from aiperf_hpc.replica.data.imagenet.sources.labels import beside
+from aiperf_hpc.replica.data.imagenet.sources.folders import (
+    KAGGLE,
+    beside,
+    open_folders,
+    open_kaggle,
+)
 from aiperf_hpc.replica.data.imagenet.sources.parquet import open_parquet, parquet_folder
 from aiperf_hpc.replica.data.sharded.preparation import prepare_shards
 from aiperf_hpc.replica.data.staging import Options

@@ -22,7 +22,7 @@ from typing import IO, NamedTuple
 from aiperf_hpc.datasets import ARCHIVES, DEVKIT, TRAINING, VALIDATION, read_errors
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data.imagenet.sources.base import Image, ImageSource
-from aiperf_hpc.replica.data.imagenet.sources.labels import LabelFile, labels_of, read_devkit
+from aiperf_hpc.replica.data.imagenet.sources.folders import LabelFile, labels_of, read_devkit
 from aiperf_hpc.replica.data.progress import Meter, in_threads
 from aiperf_hpc.replica.data.staging import FileNote, Options, note_of
 from aiperf_hpc.run.paths import write_whole

@@ -1,32 +1,273 @@
 """JPEG files in folders: ``train/<wnid>/*.JPEG``, and ``val/`` with or without such folders.
 
 This is the layout of torchvision's ``ImageNet`` and ``ImageFolder``, and of Kaggle's
-``ILSVRC/Data/CLS-LOC/{train,val}``, which is accompanied by annotations and lists.
+``ILSVRC/Data/CLS-LOC/{train,val}``, which is accompanied by annotations and lists. The labels of
+validation images in one flat folder are read from any of the published label files:
+
+| file | content |
+|---|---|
+| ``val_labels.txt`` | "<file> <wnid>", one line per image |
+| ``LOC_val_solution.csv`` | Kaggle: image name without extension, and its boxes: wnid, corners |
+| ``Annotations/CLS-LOC/val/*.xml`` | Kaggle: one file per image, with the wnid of each object |
+| ``ILSVRC2012_devkit_t12`` | official kit: the class number of each image, and the classes' wnids |
+| ``meta.bin`` | torchvision: the wnid of each image |
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import os
-from collections.abc import Iterator, Sequence
+import pickle
+import re
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree
 
-from aiperf_hpc.errors import DatasetError
-from aiperf_hpc.replica.data.imagenet.sources.base import (
-    Image,
-    ImageSource,
-    and_more,
-    entries,
-)
-from aiperf_hpc.replica.data.imagenet.sources.labels import (
-    LABELS_FILE,
-    LabelFile,
-    labels_of,
-    read_annotations,
-    read_mapping,
-    read_solution,
-)
+from aiperf_hpc.datasets import read_errors
+from aiperf_hpc.errors import DatasetError, reason_of
+from aiperf_hpc.replica.data.imagenet.sources.base import Image, ImageSource, and_more, entries
 from aiperf_hpc.replica.data.progress import Meter, in_threads
 from aiperf_hpc.replica.data.staging import Options
+
+LABELS_FILE = "val_labels.txt"
+DEVKIT = "ILSVRC2012_devkit_t12"
+_GROUND_TRUTH = f"{DEVKIT}/data/ILSVRC2012_validation_ground_truth.txt"
+_META = f"{DEVKIT}/data/meta.mat"
+
+
+class Labelled(NamedTuple):
+    """An image's entry in a label file."""
+
+    where: str
+    """Path of the label file and position in it, for messages."""
+    image: str
+    """File name of the image, with or without extension."""
+    wnid: str
+
+
+Files = Sequence[str]
+Read = Callable[[Path, Files, int], Iterable[Labelled]]
+"""Reads a label file. Arguments: path, file names of the images, number of threads.
+Raises DatasetError."""
+
+
+class LabelFile(NamedTuple):
+    """Possible path of a label file, and its reader."""
+
+    path: Path
+    read: Read
+
+
+def beside(source: Path, val: Path) -> list[LabelFile]:
+    """Return the possible label files of a flat folder ``val`` in order of preference."""
+    return [
+        LabelFile(source / LABELS_FILE, read_lines),
+        LabelFile(val / LABELS_FILE, read_lines),
+        LabelFile(source / "LOC_val_solution.csv", read_solution),
+        LabelFile(source / DEVKIT, read_devkit),
+        LabelFile(source / f"{DEVKIT}.tar.gz", read_devkit),
+        LabelFile(source / "meta.bin", read_meta_bin),
+    ]
+
+
+def labels_of(
+    folder: Path,
+    files: Files,
+    label_files: Sequence[LabelFile],
+    known: Mapping[str, int],
+    threads: int,
+) -> dict[str, str]:
+    """Return the wnid of each image of a folder.
+
+    Raises:
+        DatasetError: an image has no label or two labels, a label has no image, or a label is
+            unknown.
+    """
+    chosen = next((each for each in label_files if each.path.exists()), None)
+    if chosen is None:
+        names = ", ".join(dict.fromkeys(each.path.name for each in label_files))
+        raise DatasetError(
+            f"{folder} has no class folders, and there are no labels of its images: expected "
+            f"{folder.name}/<wnid>/*.JPEG or one of {names}"
+        )
+    labels = _by_image(chosen.read(chosen.path, files, threads), known)
+    return _of_files(folder, files, labels, chosen.path)
+
+
+def _by_image(labelled: Iterable[Labelled], known: Mapping[str, int]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for where, image, wnid in labelled:
+        if wnid not in known:
+            raise DatasetError(f"{where}: {wnid} is a class that the training images lack")
+        if image in labels:
+            raise DatasetError(f"{where}: {image} has a label already")
+        labels[image] = wnid
+    return labels
+
+
+def _of_files(folder: Path, files: Files, labels: Mapping[str, str], path: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    names: dict[str, str] = {}
+    unlabelled = []
+    for file in files:
+        name = file if file in labels else Path(file).stem
+        if name not in labels:
+            unlabelled.append(file)
+        elif name in names:
+            raise DatasetError(f"{folder / names[name]} and {file} have one label in {path}")
+        else:
+            names[name], found[file] = file, labels[name]
+    if unlabelled:
+        raise DatasetError(and_more(f"{path} has no label of {unlabelled[0]}", unlabelled))
+    absent = sorted(set(labels) - set(names))
+    if absent:
+        raise DatasetError(and_more(f"{path} names {absent[0]}, which is not in {folder}", absent))
+    return found
+
+
+def read_lines(path: Path, files: Files, threads: int) -> Iterator[Labelled]:
+    """Read ``val_labels.txt``."""
+    del files, threads
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        words = line.split()
+        if words and len(words) != 2:
+            raise DatasetError(f"{path}, line {number}: expected '<file> <wnid>'")
+        if words:
+            yield Labelled(f"{path}, line {number}", *words)
+
+
+def read_solution(path: Path, files: Files, threads: int) -> Iterator[Labelled]:
+    """Read Kaggle's ``LOC_val_solution.csv``."""
+    del files, threads
+    lines = csv.reader(io.StringIO(_text(path)))
+    if next(lines, None) != ["ImageId", "PredictionString"]:
+        raise DatasetError(f"{path}, line 1: expected 'ImageId,PredictionString'")
+    for row in lines:
+        where = f"{path}, line {lines.line_num}"
+        boxes = row[1].split() if len(row) == 2 else []
+        if not boxes or len(boxes) % 5 or len(set(boxes[::5])) != 1:
+            raise DatasetError(
+                f"{where}: expected an image and boxes of one class, each a wnid and four numbers"
+            )
+        yield Labelled(where, row[0], boxes[0])
+
+
+def read_annotations(path: Path, files: Files, threads: int) -> Iterator[Labelled]:
+    """Read the files in Kaggle's ``Annotations/CLS-LOC/val``, one per image."""
+    names = [Path(file).stem for file in files if (path / f"{Path(file).stem}.xml").exists()]
+
+    def labelled(name: str, _: object) -> Labelled:
+        file = path / f"{name}.xml"
+        try:
+            with read_errors(file):
+                content = ElementTree.fromstring(file.read_bytes())  # noqa: S314 -- expat has limits
+        except ElementTree.ParseError as error:
+            raise DatasetError(f"{file} is no XML: {error}") from None
+        wnids = {found.text or "" for found in content.iterfind("object/name")}
+        if len(wnids) != 1:
+            raise DatasetError(f"{file}: expected objects of one class, it has {len(wnids)}")
+        return Labelled(str(file), name, wnids.pop())
+
+    return in_threads(labelled, names, threads)
+
+
+def read_devkit(path: Path, files: Files, threads: int) -> Iterator[Labelled]:
+    """Read the official development kit, a folder or an archive."""
+    del files, threads
+    truth, meta = _devkit_files(path)
+    wnids = _devkit_wnids(path, meta)
+    for number, line in enumerate(truth.decode("ascii", "replace").split(), 1):
+        where = f"{path}, {_GROUND_TRUTH.rpartition('/')[2]}, line {number}"
+        if line not in wnids:
+            raise DatasetError(f"{where}: {line} is no class of meta.mat")
+        yield Labelled(where, _official_name(number), wnids[line])
+
+
+def _official_name(number: int) -> str:
+    return f"ILSVRC2012_val_{number:08d}"
+
+
+def _devkit_files(path: Path) -> tuple[bytes, bytes]:
+    names = (_GROUND_TRUTH, _META)
+    try:
+        if path.is_dir():
+            truth, meta = ((path.parent / name).read_bytes() for name in names)
+        else:
+            with tarfile.open(path) as archive:
+                truth, meta = (_member(archive, name) for name in names)
+    except OSError as error:
+        raise DatasetError(f"cannot read {error.filename or path}: {reason_of(error)}") from None
+    except (tarfile.TarError, EOFError, KeyError, zlib.error) as error:
+        raise DatasetError(f"cannot read {path}: {' '.join(str(error).split())}") from None
+    return truth, meta
+
+
+def _member(archive: tarfile.TarFile, name: str) -> bytes:
+    content = archive.extractfile(name)
+    if content is None:
+        raise KeyError(f"{name} is no file")
+    return content.read()
+
+
+def _devkit_wnids(path: Path, meta: bytes) -> dict[str, str]:
+    """Return the wnids by the kit's class numbers, which differ from the labels."""
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
+    try:
+        synsets = loadmat(io.BytesIO(meta), squeeze_me=True)["synsets"]
+        return {
+            str(number): str(wnid)
+            for number, wnid in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)
+        }
+    except (MatReadError, OSError, ValueError, TypeError, KeyError, IndexError, zlib.error):
+        raise DatasetError(f"cannot read {path}: its meta.mat is damaged") from None
+
+
+def read_meta_bin(path: Path, files: Files, threads: int) -> Iterator[Labelled]:
+    """Read torchvision's ``meta.bin``: a pair pickled by torch, whose second item has the wnids."""
+    del files, threads
+    problem = f"cannot read {path}: it is not what torchvision writes"
+    try:
+        with read_errors(path), zipfile.ZipFile(path) as archive:
+            (name,) = (name for name in archive.namelist() if name.endswith("/data.pkl"))
+            _, wnids = _Plain(io.BytesIO(archive.read(name))).load()
+    except (zipfile.BadZipFile, pickle.UnpicklingError, EOFError, ValueError, TypeError):
+        raise DatasetError(problem) from None
+    if not isinstance(wnids, list) or not all(isinstance(wnid, str) for wnid in wnids):
+        raise DatasetError(problem)
+    for number, wnid in enumerate(wnids, 1):
+        yield Labelled(f"{path}, label {number}", _official_name(number), wnid)
+
+
+class _Plain(pickle.Unpickler):
+    """Reads a pickle of plain values without importing or calling any global."""
+
+    def find_class(self, module: str, name: str) -> object:
+        raise pickle.UnpicklingError(f"{module}.{name} is no plain value")
+
+
+def _text(path: Path) -> str:
+    try:
+        with read_errors(path):
+            return path.read_text("utf-8")
+    except UnicodeDecodeError:
+        raise DatasetError(f"cannot read {path}: it is not text") from None
+
+
+def read_mapping(path: Path) -> list[str]:
+    """Read the wnids of Kaggle's ``LOC_synset_mapping.txt``, with lines "<wnid> <words>"."""
+    wnids = [line.split()[0] for line in _text(path).splitlines() if line.strip()]
+    odd = [wnid for wnid in wnids if not re.fullmatch(r"n\d{8}", wnid)]
+    if odd or len(set(wnids)) != len(wnids):
+        raise DatasetError(f"{path}: expected a wnid and its words in each line, each wnid once")
+    return wnids
+
 
 SUFFIXES = (".jpeg", ".jpg")
 KAGGLE = "ILSVRC/Data/CLS-LOC"
