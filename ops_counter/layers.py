@@ -1,7 +1,7 @@
 """Cost of one layer for one sample: its operations and its memory traffic.
 
-Each layer has one function for either, in Python integers; ``traffic.py`` describes the memory
-model.
+Each layer has one function for either, or a row of a table, in Python integers; ``traffic.py``
+describes the memory model.
 
 Convention (Ren et al. 2021): a multiply-accumulate is 2 operations;
 an addition, subtraction, multiplication or comparison is 1; a division or square root is 4; an
@@ -15,9 +15,10 @@ docs/decisions/counting.md states and explains the interpretation used here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Final, NamedTuple
 
 from aiperf_hpc.graph import Layer, Shape, layers
 
@@ -36,6 +37,8 @@ class LayerContext:
     output: Shape
     input_gradient: bool
     """Whether its inputs need gradients because an earlier layer is trainable."""
+    fused: bool = False
+    """Whether the layer is fused with others, which moves less; see ``traffic.py``."""
 
     @property
     def elements(self) -> int:
@@ -181,42 +184,6 @@ def _trained(context: LayerContext, forward: int) -> Operations:
     return Operations(forward, gradients * forward + update, update)
 
 
-@counts(layers.BatchNorm)
-def batch_norm(context: LayerContext) -> Operations:
-    """Return 7 per element."""
-    return Operations(7 * context.elements)
-
-
-@counts(layers.ChannelAffine)
-def channel_affine(context: LayerContext) -> Operations:
-    """Return a multiplication and an addition per element."""
-    return Operations((MULTIPLY + ADD) * context.elements)
-
-
-@counts(layers.ReLU)
-def relu(context: LayerContext) -> Operations:
-    """Return a comparison per element."""
-    return Operations(COMPARE * context.elements)
-
-
-@counts(layers.LeakyReLU)
-def leaky_relu(context: LayerContext) -> Operations:
-    """Return a comparison and a multiplication per element."""
-    return Operations((COMPARE + MULTIPLY) * context.elements)
-
-
-@counts(layers.Tanh)
-def tanh(context: LayerContext) -> Operations:
-    """Return 15 per element, the cost of the cheapest form, 1 - 2 / (exp(2x) + 1)."""
-    return Operations((MULTIPLY + EXP + ADD + DIVIDE + ADD) * context.elements)
-
-
-@counts(layers.Scale)
-def scale(context: LayerContext) -> Operations:
-    """Return a multiplication per element."""
-    return Operations(MULTIPLY * context.elements)
-
-
 @counts(layers.Add)
 def add(context: LayerContext) -> Operations:
     """Return an addition per element for each input after the first."""
@@ -237,10 +204,22 @@ def global_average_pool2d(context: LayerContext) -> Operations:
     return Operations(ADD * height * width * channels + DIVIDE * channels)
 
 
-@counts(layers.Softmax)
-def softmax(context: LayerContext) -> Operations:
-    """Return an exponential, an addition and a division per class: 13 per class."""
-    return Operations((EXP + ADD + DIVIDE) * context.elements)
+def _elementwise(context: LayerContext, each: int) -> Operations:
+    return Operations(each * context.elements)
+
+
+ELEMENTWISE: Final[Mapping[type[Layer], int]] = {
+    layers.BatchNorm: 7,
+    layers.ChannelAffine: MULTIPLY + ADD,
+    layers.ReLU: COMPARE,
+    layers.LeakyReLU: COMPARE + MULTIPLY,
+    # The cheapest form, 1 - 2 / (exp(2x) + 1).
+    layers.Tanh: MULTIPLY + EXP + ADD + DIVIDE + ADD,
+    layers.Scale: MULTIPLY,
+    layers.Softmax: EXP + ADD + DIVIDE,
+}
+"""Operations per element of the output, forward; there are none backward."""
+OPERATIONS |= {kind: partial(_elementwise, each=each) for kind, each in ELEMENTWISE.items()}
 
 
 class Moved(NamedTuple):
@@ -250,8 +229,8 @@ class Moved(NamedTuple):
     backward: int = 0
 
 
-TrafficFormula = Callable[[LayerContext, bool], Moved]
-"""Returns the traffic of a layer in its context, with or without fusion."""
+TrafficFormula = Callable[[LayerContext], Moved]
+"""Returns the traffic of a layer in its context."""
 
 TRAFFIC: dict[type[Layer], TrafficFormula] = {}
 """Traffic formulas by layer class."""
@@ -271,19 +250,43 @@ def _read(context: LayerContext) -> int:
     return sum(math.prod(shape) for shape in context.inputs)
 
 
-def _pointwise(context: LayerContext, fused: bool, forward: int, backward: int) -> Moved:
-    """Return multiples of the elements, backward only if needed; zero if fused."""
-    if fused:
-        return Moved(0)
-    return Moved(
-        forward * context.elements, backward * context.elements * int(context.input_gradient)
-    )
+class PointwiseTraffic(NamedTuple):
+    """Elements that a pointwise layer moves per element of its output, unless it is fused."""
+
+    forward: int
+    parameters: int
+    """Backward, for the gradients of its parameters."""
+    inputs: int
+    """Backward, for the gradient of its input, if it is needed."""
+
+    def moved(self, context: LayerContext) -> Moved:
+        if context.fused:
+            return Moved(0)
+        backward = self.parameters + self.inputs * int(context.input_gradient)
+        return Moved(self.forward * context.elements, backward * context.elements)
+
+
+_ACTIVATION = PointwiseTraffic(2, 0, 3)
+"""Backward also reads the output, for the slope."""
+POINTWISE: Final[Mapping[type[Layer], PointwiseTraffic]] = {
+    # Forward reads for the moments, reads again and writes. Backward reads input and gradient for
+    # scale and shift, and needs their sums before the input's gradient.
+    layers.BatchNorm: PointwiseTraffic(3, 2, 3),
+    layers.ChannelAffine: PointwiseTraffic(2, 2, 2),
+    # If fused, each input is written in place.
+    layers.Concat: PointwiseTraffic(2, 0, 2),
+    **dict.fromkeys((layers.ReLU, layers.LeakyReLU, layers.Tanh, layers.Softmax), _ACTIVATION),
+    layers.Scale: PointwiseTraffic(2, 0, 2),
+    # Includes the mask.
+    layers.Dropout: PointwiseTraffic(3, 0, 3),
+}
+TRAFFIC |= {kind: traffic.moved for kind, traffic in POINTWISE.items()}
 
 
 @moves(layers.Input, layers.Flatten, layers.RegionFlatten)
-def nothing_traffic(context: LayerContext, fused: bool) -> Moved:
+def nothing_traffic(context: LayerContext) -> Moved:
     """Return zero: the next layers read the samples, and a view moves nothing."""
-    del context, fused
+    del context
     return Moved(0)
 
 
@@ -298,119 +301,71 @@ def nothing_traffic(context: LayerContext, fused: bool) -> Moved:
     layers.ProposalHead,
     layers.RegionConv2D,
 )
-def product_traffic(context: LayerContext, fused: bool) -> Moved:
+def product_traffic(context: LayerContext) -> Moved:
     """Return input and output forward, for the weight gradient, and for the input gradient.
 
     The weight gradient reads the input and the output's gradient. The input gradient reads the
     output's gradient and is written. No unfolded copy of the input is counted.
     """
-    del fused
     both = _read(context) + context.elements
     return Moved(both, both * (1 + int(context.input_gradient)))
 
 
-@moves(layers.BatchNorm)
-def batch_norm_traffic(context: LayerContext, fused: bool) -> Moved:
-    """Return 3 per element forward: read for the moments, read again, written.
-
-    The backward pass moves 2 for the gradients of scale and shift, which read input and gradient,
-    and 3 more for the input gradient, which needs their sums first.
-    """
-    if fused:
-        return Moved(0)
-    return Moved(3 * context.elements, (2 + 3 * int(context.input_gradient)) * context.elements)
-
-
-@moves(layers.ChannelAffine)
-def channel_affine_traffic(context: LayerContext, fused: bool) -> Moved:
-    """Return 2 per element forward; backward 2 for the gradients of scale and shift, which read
-    input and gradient, and 2 for the input gradient."""
-    if fused:
-        return Moved(0)
-    return Moved(2 * context.elements, (2 + 2 * int(context.input_gradient)) * context.elements)
-
-
-@moves(layers.Concat)
-def concat_traffic(context: LayerContext, fused: bool) -> Moved:
-    """Return 2 per element forward and backward for the copy; 0 if fused, because each input is
-    written in place."""
-    return _pointwise(context, fused, 2, 2)
-
-
 @moves(layers.Tile)
-def tile_traffic(context: LayerContext, fused: bool) -> Moved:
+def tile_traffic(context: LayerContext) -> Moved:
     """Return the output written forward, unless its reader repeats it, and its gradient read."""
-    return Moved(0 if fused else context.elements, context.elements * int(context.input_gradient))
-
-
-@moves(layers.ReLU, layers.LeakyReLU, layers.Tanh, layers.Softmax)
-def activation_traffic(context: LayerContext, fused: bool) -> Moved:
-    """Return 2 per element forward and 3 backward, which also reads the output for the slope."""
-    return _pointwise(context, fused, 2, 3)
-
-
-@moves(layers.Scale)
-def scale_traffic(context: LayerContext, fused: bool) -> Moved:
-    """Return 2 per element forward and 2 backward, because the slope is constant."""
-    return _pointwise(context, fused, 2, 2)
-
-
-@moves(layers.Dropout)
-def dropout_traffic(context: LayerContext, fused: bool) -> Moved:
-    """Return 3 per element forward and 3 backward, including the dropout mask."""
-    return _pointwise(context, fused, 3, 3)
+    return Moved(
+        0 if context.fused else context.elements, context.elements * int(context.input_gradient)
+    )
 
 
 @moves(layers.Add)
-def add_traffic(context: LayerContext, fused: bool) -> Moved:
+def add_traffic(context: LayerContext) -> Moved:
     """Return each input and the output; if fused, each input but the one being written.
 
     The gradient of each input is that of the output, the same tensor, so nothing moves.
     """
-    return Moved(_read(context) - context.elements if fused else _read(context) + context.elements)
+    return Moved(
+        _read(context) - context.elements if context.fused else _read(context) + context.elements
+    )
 
 
 @moves(layers.MaxPool2D, layers.MaxPool3D)
-def max_pool_traffic(context: LayerContext, fused: bool) -> Moved:
+def max_pool_traffic(context: LayerContext) -> Moved:
     """Return input and output forward; backward the input read again and its gradient written."""
-    del fused
     read, made = _read(context), context.elements
     return Moved(read + made, (2 * read + made) * int(context.input_gradient))
 
 
 @moves(layers.GlobalAveragePool2D, layers.ImagePool2D, layers.RegionAverage)
-def global_average_pool2d_traffic(context: LayerContext, fused: bool) -> Moved:
+def global_average_pool2d_traffic(context: LayerContext) -> Moved:
     """Return input and output, forward and backward."""
-    del fused
     both = _read(context) + context.elements
     return Moved(both, both * int(context.input_gradient))
 
 
 @moves(layers.NearestResize2D, layers.Detector)
-def copied_traffic(context: LayerContext, fused: bool) -> Moved:
+def copied_traffic(context: LayerContext) -> Moved:
     """Return input and output forward, and their gradients backward."""
-    both = 0 if fused else _read(context) + context.elements
+    both = 0 if context.fused else _read(context) + context.elements
     return Moved(both, both * int(context.input_gradient))
 
 
 @moves(layers.Proposals)
-def proposals_traffic(context: LayerContext, fused: bool) -> Moved:
+def proposals_traffic(context: LayerContext) -> Moved:
     """Return input and output once; the sorted part is small."""
-    del fused
     return Moved(_read(context) + context.elements)
 
 
 @moves(layers.RegionAlign)
-def region_align_traffic(context: LayerContext, fused: bool) -> Moved:
+def region_align_traffic(context: LayerContext) -> Moved:
     """Return 4 positions of each of 2 x 2 samples read and one element written; backward, the
     gradients of these positions read and written."""
-    del fused
     read = 4 * layers.RegionAlign.samples**2 * context.elements
     return Moved(read + context.elements, (2 * read + context.elements))
 
 
 @moves(layers.Embedding)
-def embedding_traffic(context: LayerContext, fused: bool) -> Moved:
+def embedding_traffic(context: LayerContext) -> Moved:
     """Return indices read, rows read and written forward; backward gradients read and added."""
-    del fused
     return Moved(_read(context) + 2 * context.elements, _read(context) + 3 * context.elements)

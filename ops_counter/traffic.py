@@ -91,11 +91,12 @@ def traffic(
     """
     if precision not in PRECISION_BYTES or optimizer not in UPDATE:
         raise CountError(f"no memory traffic is known of {optimizer} in {precision}")
-    size, uses = PRECISION_BYTES[precision], _uses(graph)
+    size = PRECISION_BYTES[precision]
+    uses = Counter(source for node in graph.nodes for source in node.inputs)
     update = FULL * UPDATE[optimizer] + (2 * (FULL + size) if size < FULL else 0)
     layers: dict[str, LayerTraffic] = {}
-    for name, context in _contexts(graph):
-        moved = _moved(name, context, fused=fused)
+    for name, context in _contexts(graph, fused=fused):
+        moved = _moved(name, context)
         again = max(0, uses[name] - 1) * context.elements if _needs_gradient(context) else 0
         parameters = sum(math.prod(shape) for shape in context.parameters.values())
         layers[name] = LayerTraffic(
@@ -109,17 +110,13 @@ def traffic(
     return GraphTraffic(layers)
 
 
-def _uses(graph: Graph) -> Counter[str]:
-    return Counter(source for node in graph.nodes for source in node.inputs)
-
-
-def _contexts(graph: Graph) -> Iterator[tuple[str, LayerContext]]:
+def _contexts(graph: Graph, *, fused: bool) -> Iterator[tuple[str, LayerContext]]:
     """Yield each layer in its context."""
     trained: set[str] = set()
     for node in graph.nodes:
         inputs: tuple[Shape, ...] = graph.input_shapes(node.name)
         below = not trained.isdisjoint(node.inputs)
-        context = LayerContext(node.layer, inputs, graph.shapes[node.name], below)
+        context = LayerContext(node.layer, inputs, graph.shapes[node.name], below, fused)
         if _needs_gradient(context):
             trained.add(node.name)
         yield node.name, context
@@ -130,14 +127,14 @@ def _needs_gradient(context: LayerContext) -> bool:
     return context.input_gradient or bool(context.parameters)
 
 
-def _moved(name: str, context: LayerContext, *, fused: bool) -> Moved:
+def _moved(name: str, context: LayerContext) -> Moved:
     formula = TRAFFIC.get(type(context.layer))
     if formula is None:
         raise CountError(
             f"node '{name}': no memory traffic for a layer of kind '{context.layer.kind}'; add its "
             "formula to ops_counter/layers.py"
         )
-    return formula(context, fused)
+    return formula(context)
 
 
 def _weights(context: LayerContext, parameters: int, size: int) -> int:

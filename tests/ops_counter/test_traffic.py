@@ -193,8 +193,11 @@ def test_a_pixel_repeated_scaled_and_put_behind_an_image() -> None:
 def test_layers_of_a_detector_by_hand(
     layer: Layer, inputs: tuple[Shape, ...], expected: Moved
 ) -> None:
-    context = LayerContext(layer, inputs, layer.output_shape(*inputs), input_gradient=True)
-    assert {TRAFFIC[type(layer)](context, fused) for fused in (False, True)} == {expected}
+    contexts = [
+        LayerContext(layer, inputs, layer.output_shape(*inputs), input_gradient=True, fused=fused)
+        for fused in (False, True)
+    ]
+    assert {TRAFFIC[type(layer)](context) for context in contexts} == {expected}
 
 
 Tensors = Sequence[Tensor | None]
