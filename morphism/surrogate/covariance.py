@@ -124,38 +124,34 @@ def _covariance(x: Numbers, parts: int) -> Covariance:
     return Covariance(np.exp(x[:parts]), weights / weights.sum(), math.exp(x[-1]))
 
 
+@dataclass(eq=False)
 class Likelihood:
     """Negative log posterior density of a covariance, and its gradient.
 
     Coordinates: logarithms of the lengths, the unnormalized weights and the noise.
     """
 
-    def __init__(
-        self,
-        distances: list[Matrix],
-        values: Numbers,
-        counts: Numbers,
-        scatter: float,
-        log_lengths: Numbers,
-    ) -> None:
-        parts = len(distances)
-        self._distances = distances
-        self._values = values
-        self._counts = counts
-        self._scatter = scatter
-        self._total = float(counts.sum())
-        self.centre = np.concatenate([log_lengths, np.zeros(parts), [math.log(0.05)]])
+    distances: list[Matrix]
+    values: Numbers
+    counts: Numbers
+    scatter: float
+    log_lengths: Numbers
+
+    def __post_init__(self) -> None:
+        parts = len(self.distances)
+        self._total = float(self.counts.sum())
+        self.centre = np.concatenate([self.log_lengths, np.zeros(parts), [math.log(0.05)]])
         self._spread = np.concatenate([np.ones(2 * parts), [1.5]])
         low, high = self.centre - 5.0, self.centre + 5.0
         low[-1], high[-1] = math.log(LEAST_NOISE), math.log(100.0)
         self.bounds = list(zip(low, high, strict=True))
 
     def __call__(self, x: Numbers) -> tuple[float, Numbers]:
-        parts, total = len(self._distances), self._total
+        parts, total = len(self.distances), self._total
         covariance = _covariance(x, parts)
         kernels: list[Matrix] = []
         slopes: list[Matrix] = []
-        for distance, length in zip(self._distances, covariance.lengths, strict=True):
+        for distance, length in zip(self.distances, covariance.lengths, strict=True):
             # Not by `_matern`: the slope shares the exponential, the most expensive part.
             u = (math.sqrt(5.0) / length) * distance
             falling = np.exp(-u)
@@ -166,15 +162,15 @@ class Likelihood:
         matrix = sum(w * k for w, k in zip(covariance.weights, kernels, strict=True))
         matrix = np.asarray(matrix)
         signal_part = matrix.copy()
-        matrix[np.diag_indices(len(matrix))] += noise / self._counts
+        matrix[np.diag_indices(len(matrix))] += noise / self.counts
         factor = factorize(matrix)
         inverse = cho_solve((factor, True), np.eye(len(matrix)), check_finite=False)
-        weights = inverse @ self._values
-        squares = float(self._values @ weights)
-        signal = signal_variance(squares, self._scatter, noise, total)
+        weights = inverse @ self.values
+        squares = float(self.values @ weights)
+        signal = signal_variance(squares, self.scatter, noise, total)
         value = 0.5 * total * math.log(signal) + float(np.log(np.diag(factor)).sum())
         # The scatter of repeated observations depends on the noise only.
-        value += 0.5 * (total - len(self._counts)) * math.log(noise)
+        value += 0.5 * (total - len(self.counts)) * math.log(noise)
         off = (x - self.centre) / self._spread
         value += 0.5 * float(off @ off)
 
@@ -187,7 +183,7 @@ class Likelihood:
         ):
             gradient[part] += 0.5 * weight * float(np.vdot(pull, slope))
             gradient[parts + part] += 0.5 * weight * float(np.vdot(pull, kernel - signal_part))
-        gradient[-1] += 0.5 * noise * float((np.diag(pull) / self._counts).sum())
-        gradient[-1] += 0.5 * (total - len(self._counts))
-        gradient[-1] -= 0.5 * share * self._scatter / noise
+        gradient[-1] += 0.5 * noise * float((np.diag(pull) / self.counts).sum())
+        gradient[-1] += 0.5 * (total - len(self.counts))
+        gradient[-1] -= 0.5 * share * self.scatter / noise
         return value, gradient

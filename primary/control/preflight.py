@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from aiperf_hpc.clock import Clock
 from aiperf_hpc.results.views.replica_status import disagreements
@@ -14,27 +15,20 @@ CLOCK_SECONDS = 1.0
 """Tolerated difference in seconds between a node's clock and the primary's."""
 
 
+@dataclass(eq=False)
 class Preflight:
     """Checks every attempt of a replica that this primary's launcher started, once."""
 
-    def __init__(
-        self,
-        history: RunHistory,
-        clock: Clock,
-        joined: Callable[[str], bool] = lambda replica: False,
-    ) -> None:
-        """Treat the attempts already in ``history`` as those of an earlier primary.
+    history: RunHistory
+    """Records of the run."""
+    clock: Clock
+    """Clock of the primary."""
+    joined: Callable[[str], bool] = lambda replica: False
+    """Returns whether a replica joined after the run began."""
 
-        Args:
-            history: records of the run.
-            clock: clock of the primary.
-            joined: returns whether a replica joined after the run began.
-        """
-        self._history = history
-        self._clock = clock
-        self._joined = joined
+    def __post_init__(self) -> None:
         self._waiting: set[str] = set()
-        self._known = {name: set(r.starts) for name, r in history.replicas.items()}
+        self._known = {name: set(r.starts) for name, r in self.history.replicas.items()}
         self.refused: str | None = None
         """Reason why the run cannot match the request; None if there is none."""
 
@@ -47,16 +41,16 @@ class Preflight:
         found = []
         new = False
         for name in sorted(self._waiting):
-            replica = self._history.replicas.get(name)
+            replica = self.history.replicas.get(name)
             known = self._known.setdefault(name, set())
             if replica is None or not set(replica.starts) - known:
                 continue
             # Later, on another node, it affects only one replica and not the whole run.
-            new |= not known and not self._joined(name)
+            new |= not known and not self.joined(name)
             known |= set(replica.starts)
             self._waiting.discard(name)
             found.append(self._checked(replica))
-        if new and (differing := disagreements(self._history)):
+        if new and (differing := disagreements(self.history)):
             self.refused = f"{differing[0]}; install the same on all nodes"
         return found
 
@@ -76,10 +70,10 @@ class Preflight:
         Both know their offset from the file server. If the clients stamp the files, the offset is
         meaningless; but no replica starts before the run, or after it was seen.
         """
-        begun, primary = self._history.run_starts[-1]
+        begun, primary = self.history.run_starts[-1]
         life: Incarnation = max(replica.starts)
         stamped = replica.starts[life]
-        at_least, at_most = stamped - self._clock.utc(), stamped - begun
+        at_least, at_most = stamped - self.clock.utc(), stamped - begun
         started = replica.started
         known = None
         if primary.clock is not None and started is not None and started.clock is not None:

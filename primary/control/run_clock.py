@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
 from aiperf_hpc.clock import SYSTEM, Clock
@@ -26,36 +27,27 @@ class _Grant(NamedTuple):
     replica: str
 
 
+@dataclass(eq=False)
 class RunClock:
     """Detects the start of one run's clock."""
 
-    def __init__(
-        self,
-        history: RunHistory,
-        starts: ClockStarts,
-        replicas: int,
-        clock: Clock,
-        *,
-        grace: float,
-        wait_limit: WaitLimit | None = None,
-    ) -> None:
-        """Create a detector.
+    history: RunHistory
+    """Records of the run, which the owner refreshes."""
+    starts: ClockStarts
+    """Start condition of the clock."""
+    replicas: int
+    """Number of replicas."""
+    clock: Clock
+    """Clock of the primary."""
+    _: KW_ONLY
+    grace: float
+    """Seconds to wait for the scheduler's report after the first node's, or for the first node's
+    after the scheduler's."""
+    wait_limit: WaitLimit | None = None
+    """Maximum seconds for which a node may wait for the others; None for no limit."""
 
-        Args:
-            history: records of the run, which the owner refreshes.
-            starts: start condition of the clock.
-            replicas: number of replicas.
-            clock: clock of the primary.
-            grace: seconds to wait for the scheduler's report after the first node's, or for the
-                first node's after the scheduler's.
-            wait_limit: maximum seconds for which a node may wait for the others; None for no limit.
-        """
-        self._history = history
-        self._starts = starts
-        self._replicas = replicas
-        self._clock = clock
-        self._grace = grace
-        self._wait_limit = wait_limit or WaitLimit()
+    def __post_init__(self) -> None:
+        self._wait_limit = self.wait_limit or WaitLimit()
         self._since: float | None = None
 
     def due(self, *, last: bool = False) -> ClockStarted | None:
@@ -64,12 +56,12 @@ class RunClock:
         Args:
             last: decide without further waiting, because the run ends.
         """
-        if not self._history.run_starts:
+        if not self.history.run_starts:
             return None  # The journal is currently unreadable.
-        begun, _ = self._history.run_starts[0]
-        with self._history.lock:
-            replicas = list(self._history.replicas.values())
-        if self._starts == "all":
+        begun, _ = self.history.run_starts[0]
+        with self.history.lock:
+            replicas = list(self.history.replicas.values())
+        if self.starts == "all":
             return self._of_all(replicas, begun)
         granted, began = _first("granted_utc", replicas), _first("began_utc", replicas)
         known = [each for each in (granted, began) if each is not None]
@@ -86,32 +78,32 @@ class RunClock:
 
     def overdue(self) -> str | None:
         """Return why the run can no longer start: its first node has exceeded the wait limit."""
-        with self._history.lock:
-            replicas = list(self._history.replicas.values())
+        with self.history.lock:
+            replicas = list(self.history.replicas.values())
         first = _first("granted_utc", replicas)
-        if self._starts == "first" or first is None:
+        if self.starts == "first" or first is None:
             return None
-        if self._clock.utc() - first.utc < self._wait_limit.seconds:
+        if self.clock.utc() - first.utc < self._wait_limit.seconds:
             return None
-        ready, minutes = len(self._history.ready), self._wait_limit.seconds / 60.0
+        ready, minutes = len(self.history.ready), self._wait_limit.seconds / 60.0
         return (
-            f"{ready} of {self._replicas} replicas were ready {minutes:.0f} min after the first "
+            f"{ready} of {self.replicas} replicas were ready {minutes:.0f} min after the first "
             f"node was granted; raise {self._wait_limit.setting}, or take --start-when first"
         )
 
     def _patience_is_over(self) -> bool:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         self._since = now if self._since is None else self._since
-        return now >= self._since + self._grace
+        return now >= self._since + self.grace
 
     def _of_all(self, replicas: list[ReplicaHistory], begun: float) -> ClockStarted | None:
-        ready = self._history.ready
-        if len(ready) < self._replicas:
+        ready = self.history.ready
+        if len(ready) < self.replicas:
             return None
         last = max(ready, key=lambda replica: replica.ready_utc or 0.0)
         granted = _first("granted_utc", replicas) or _first("began_utc", replicas)
         return ClockStarted(
-            start_utc=self._clock.utc(),
+            start_utc=self.clock.utc(),
             replica=last.id,
             submitted_utc=_submitted(replicas, begun),
             granted_utc=begun if granted is None else granted.utc,

@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,18 +29,15 @@ AGREE_SECONDS = 1.0
 its cost grows with the number of ranks."""
 
 
+@dataclass(eq=False)
 class LeadingNetwork:
     """Rank 0's network: announces each call, then executes it."""
 
-    def __init__(
-        self,
-        network: DataParallelNetwork,
-        announce: Announce,
-        closed: Callable[[DataParallelNetwork], None],
-    ) -> None:
-        self._network = network
-        self._announce = announce
-        self._closed = closed
+    network: DataParallelNetwork
+    announce: Announce
+    closed: Callable[[DataParallelNetwork], None]
+
+    def __post_init__(self) -> None:
         self._agreed = -math.inf
 
     def warm(self, batch_size: int) -> None:
@@ -47,8 +45,8 @@ class LeadingNetwork:
 
     def calibrate(self, batch: Batch) -> tuple[str, ...]:
         """Calibrate on all ranks with the next training batch."""
-        self._announce(Command.CALIBRATE)
-        return self._network.calibrate(lambda: batch)
+        self.announce(Command.CALIBRATE)
+        return self.network.calibrate(lambda: batch)
 
     def train_step(self, batch: Batch, learning_rate: float) -> None:
         """Train on one batch on all ranks; ``batch`` is rank 0's shard."""
@@ -56,41 +54,41 @@ class LeadingNetwork:
         agreed = now - self._agreed >= AGREE_SECONDS
         if agreed:
             self._agreed = now
-        self._announce(Command.TRAIN_STEP, learning_rate, agreed)
-        self._network.train_step(lambda: batch, learning_rate, agreed=agreed)
+        self.announce(Command.TRAIN_STEP, learning_rate, agreed)
+        self.network.train_step(lambda: batch, learning_rate, agreed=agreed)
 
     def drain_training(self) -> float:
         """Return the mean loss of all ranks since the last call."""
-        self._announce(Command.DRAIN_TRAINING)
-        return self._network.drain_training()
+        self.announce(Command.DRAIN_TRAINING)
+        return self.network.drain_training()
 
     def evaluate_step(self, batch: Batch) -> None:
         """Evaluate one batch on all ranks; ``batch`` is rank 0's shard."""
-        self._announce(Command.EVALUATE_STEP)
-        self._network.evaluate_step(lambda: batch)
+        self.announce(Command.EVALUATE_STEP)
+        self.network.evaluate_step(lambda: batch)
 
     def drain_evaluation(self) -> EvaluationSums:
         """Return the sums of all ranks."""
-        self._announce(Command.DRAIN_EVALUATION)
-        return self._network.drain_evaluation()
+        self.announce(Command.DRAIN_EVALUATION)
+        return self.network.drain_evaluation()
 
     def outputs(self, inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         """Return rank 0's outputs."""
-        return self._network.local.outputs(inputs)
+        return self.network.local.outputs(inputs)
 
     def weights(self) -> Weights:
         """Return the weights, which are equal on all ranks."""
-        return self._network.local.weights()
+        return self.network.local.weights()
 
     def optimizer_state(self) -> OptimizerState:
         """Return the optimizer state, which is equal on all ranks."""
-        return self._network.local.optimizer_state()
+        return self.network.local.optimizer_state()
 
     def close(self) -> None:
         """Free the network on all ranks."""
-        self._announce(Command.CLOSE)
-        self._network.close()
-        self._closed(self._network)
+        self.announce(Command.CLOSE)
+        self.network.close()
+        self.closed(self.network)
 
 
 class LeadingEngine:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,36 +62,29 @@ def journal_storage(path: Path, retry: Retry = no_retry, warn: Warn = ignore) ->
     return JournalStorage(_StudyLog(path, retry, warn))
 
 
+@dataclass(eq=False)
 class Hpo:
     """The Optuna study of a replica, shared by all its rounds."""
 
-    def __init__(
-        self,
-        config: HpoConfig,
-        base: Hyperparameters,
-        storage: BaseStorage,
-        name: str,
-        seed: int,
-        fits: Fits,
-    ) -> None:
-        """Create the study.
+    config: HpoConfig
+    """Hyperparameter space and number of random trials."""
+    base: Hyperparameters
+    """Hyperparameters that are not searched."""
+    storage: BaseStorage
+    """Storage of the study."""
+    name: str
+    """Name of the study."""
+    seed: int
+    """Random seed of the suggestions."""
+    fits: Fits
+    """Returns whether a graph can be trained with a batch size."""
 
-        Args:
-            config: hyperparameter space and number of random trials.
-            base: hyperparameters that are not searched.
-            storage: storage of the study.
-            name: name of the study.
-            seed: random seed of the suggestions.
-            fits: returns whether a graph can be trained with a batch size.
-        """
+    def __post_init__(self) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._config = config
-        self._base = base
-        self._seed = seed
-        self._fits = fits
-        self._storage = storage
-        self._space = _dimensions(config.space)
-        self._study = optuna.create_study(storage=storage, study_name=name, direction="maximize")
+        self._space = _dimensions(self.config.space)
+        self._study = optuna.create_study(
+            storage=self.storage, study_name=self.name, direction="maximize"
+        )
 
     def suggest(self, graph: Graph, round_: int, like: Hyperparameters | None = None) -> Suggestion:
         """Choose hyperparameters of a trial that trains ``graph``.
@@ -135,7 +129,7 @@ class Hpo:
     def _begin(self, params: Values, round_: int, by: str) -> Suggestion:
         """Add a running trial in one synchronous write; Optuna's ``ask`` needs several."""
         self._add(params, round_, by, TrialState.RUNNING)
-        return Suggestion(self._base.model_copy(update=params), self._trials()[-1].number)
+        return Suggestion(self.base.model_copy(update=params), self._trials()[-1].number)
 
     def _add(
         self,
@@ -157,21 +151,21 @@ class Hpo:
 
     def _note(self, suggestion: Suggestion, text: str) -> None:
         if text:
-            study = self._storage.get_study_id_from_name(self._study.study_name)
-            trial = self._storage.get_trial_id_from_study_id_trial_number(study, suggestion.number)
-            self._storage.set_trial_user_attr(trial, "reason", text)
+            study = self.storage.get_study_id_from_name(self._study.study_name)
+            trial = self.storage.get_trial_id_from_study_id_trial_number(study, suggestion.number)
+            self.storage.set_trial_user_attr(trial, "reason", text)
 
     def _trials(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False)
 
     def _space_of(self, graph: Graph) -> Space:
         """Return the part of the space that ``graph`` can have."""
-        configured = self._config.space
+        configured = self.config.space
         kernels = kernel_choices(graph, configured.kernel_size.values)
         largest = grow(graph, resize_inserted(graph, kernels[-1])) if kernels else graph
         sizes = configured.batch_size.values
         # If none fits, the trainer halves the smallest or fails the trial.
-        fitting = [size for size in sizes if self._fits(largest, size)] or sizes[:1]
+        fitting = [size for size in sizes if self.fits(largest, size)] or sizes[:1]
         space = {**self._space, "batch_size": _part(configured.batch_size, fitting)}
         if kernels:
             space["kernel_size"] = _part(configured.kernel_size, kernels)
@@ -184,8 +178,8 @@ class Hpo:
         trials = self._trials()
         tried = [t.params for t in trials if _round(t) == round_]
         sampler = optuna.samplers.TPESampler(
-            seed=seed_of(self._seed, len(trials)),
-            n_startup_trials=self._config.startup_trials,
+            seed=seed_of(self.seed, len(trials)),
+            n_startup_trials=self.config.startup_trials,
             constant_liar=False,
         )
         copy = optuna.create_study(sampler=sampler, direction="maximize")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from dataclasses import dataclass
 
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.training.trial import BuiltTrial, PlannedTrial
@@ -14,33 +15,25 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two polls for a trial: the first and the longest interval."""
 
 
+@dataclass(eq=False)
 class Prefetch:
     """Keeps at most one trial planned or built ahead."""
 
-    def __init__(
-        self,
-        context: ReplicaContext,
-        background: Executor,
-        plan: Callable[[], PlannedTrial | None],
-        builder: TrialBuilder,
-        done: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """Create an empty prefetch.
+    context: ReplicaContext
+    """The replica's context; its stop signal ends every wait."""
+    background: Executor
+    """Executor that plans."""
+    plan: Callable[[], PlannedTrial | None]
+    """Returns the next trial, or None if there is none yet."""
+    builder: TrialBuilder
+    """Builds the trial."""
+    done: Callable[[], bool] = lambda: False
+    """Returns True once no trial will follow."""
 
-        Args:
-            context: the replica's context; its stop signal ends every wait.
-            background: executor that plans.
-            plan: returns the next trial, or None if there is none yet.
-            builder: builds the trial.
-            done: returns True once no trial will follow.
-        """
-        self._background = background
-        self._plan = plan
-        self._builder = builder
-        self._done = done
-        self._stop = context.stop
-        self._watch = context.stopwatch
-        self._clock = context.clock
+    def __post_init__(self) -> None:
+        self._stop = self.context.stop
+        self._watch = self.context.stopwatch
+        self._clock = self.context.clock
         self._planning: Future[PlannedTrial | None] | None = None
         self._making: tuple[PlannedTrial, Future[BuiltTrial]] | None = None
         self._look_at = 0.0
@@ -51,7 +44,7 @@ class Prefetch:
         if self._making is not None:
             return
         if self._planning is None and self._clock.monotonic() >= self._look_at:
-            self._planning = self._background.submit(self._plan)
+            self._planning = self.background.submit(self.plan)
         if self._planning is not None and self._planning.done():
             self._make(self._planning)
 
@@ -61,7 +54,7 @@ class Prefetch:
         self._pause = FIRST_PAUSE
         with self._watch.during(TimePhase.SEARCH_WAIT):
             while self._making is None:
-                if self._stop.reason is not None or self._done():
+                if self._stop.reason is not None or self.done():
                     return None
                 self.look()
                 if self._making is None:
@@ -69,13 +62,13 @@ class Prefetch:
         with self._watch.during(TimePhase.BUILD):
             _, begun = self._making
             self._making = None
-            return self._builder.finish(begun)
+            return self.builder.finish(begun)
 
     def close(self) -> PlannedTrial | None:
         """Free the trial that was built ahead; return the trial that was planned."""
         if self._making is not None:
             planned, begun = self._making
-            self._builder.close(self._builder.finish(begun))
+            self.builder.close(self.builder.finish(begun))
             return planned
         return None if self._planning is None else self._planning.result()
 
@@ -94,4 +87,4 @@ class Prefetch:
             self._look_at = self._clock.monotonic() + self._pause
             self._pause = min(1.5 * self._pause, LONGEST_PAUSE)
         else:
-            self._making = planned, self._builder.begin(planned)
+            self._making = planned, self.builder.begin(planned)

@@ -7,7 +7,7 @@ import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 
 from aiperf_hpc.clock import SYSTEM, Clock
@@ -170,42 +170,37 @@ class _Request:
     process: Process
 
 
+@dataclass(eq=False)
 class SubmittedAllocation(Allocation):
     """Jobs without batch script that hold the run's nodes, and further ones for lost nodes."""
 
     queues = True
 
-    def __init__(
-        self,
-        manifest: RunManifest,
-        paths: RunPaths,
-        client: SlurmClient,
-        *,
-        spawn: Spawn = spawn,
-        clock: Clock = SYSTEM,
-    ) -> None:
-        """Create the allocation without a request."""
-        self._manifest = manifest
-        self._log = paths.allocation_log
-        self._client = client
-        self._spawn = spawn
-        self._clock = clock
+    manifest: RunManifest
+    paths: RunPaths
+    client: SlurmClient
+    _: KW_ONLY
+    spawn: Spawn = spawn
+    clock: Clock = SYSTEM
+
+    def __post_init__(self) -> None:
+        self._log = self.paths.allocation_log
         self._requests: list[_Request] = []
-        self._groups = groups_of(manifest)
+        self._groups = groups_of(self.manifest)
 
     def look(self) -> Sequence[Job]:
-        jobs = self._client.named(job_name(self._manifest))
+        jobs = self.client.named(job_name(self.manifest))
         return [in_its_group(job, self._groups) for job in jobs]
 
     def check(self, nodes: int) -> None:
-        manifest = self._manifest
-        check_cluster(manifest.config.slurm, nodes, manifest.hours, self._client.partitions())
+        manifest = self.manifest
+        check_cluster(manifest.config.slurm, nodes, manifest.hours, self.client.partitions())
 
     def request(self, nodes: int, minutes: int, group: NodeGroup) -> Job:
         begins = self._log.stat().st_size if self._log.exists() else 0
-        command = salloc_command(self._manifest, nodes, minutes, group)
-        process = self._spawn(command, self._log)
-        until = self._clock.monotonic() + TIMEOUT_SECONDS
+        command = salloc_command(self.manifest, nodes, minutes, group)
+        process = self.spawn(command, self._log)
+        until = self.clock.monotonic() + TIMEOUT_SECONDS
         while True:
             status = process.poll()  # Before its output is read, so that none is missed.
             with self._log.open("rb") as file:
@@ -217,11 +212,11 @@ class SubmittedAllocation(Allocation):
                 return job
             if status is not None:
                 raise error_of("salloc", Answer(status, "", output))
-            if self._clock.monotonic() >= until:
+            if self.clock.monotonic() >= until:
                 raise SchedulerSilentError(
                     f"salloc has not answered within {TIMEOUT_SECONDS:.0f} s"
                 )
-            self._clock.sleep(LOOK_SECONDS)
+            self.clock.sleep(LOOK_SECONDS)
 
     def requested(self, group: NodeGroup) -> int:
         jobs = (request.job for request in self._requests)
@@ -233,7 +228,7 @@ class SubmittedAllocation(Allocation):
         return [each.job for each in over if each.process.poll() == 0]
 
     def release(self) -> None:
-        self._client.cancel_named(job_name(self._manifest))
+        self.client.cancel_named(job_name(self.manifest))
 
 
 def release_jobs(manifest: RunManifest, client: SlurmClient | None = None) -> str | None:

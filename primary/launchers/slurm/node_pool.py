@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from aiperf_hpc.errors import SchedulerError, SchedulerSilentError, UsageError
 from aiperf_hpc.primary.launchers.slurm.allocation import Allocation
@@ -15,23 +15,18 @@ from aiperf_hpc.primary.launchers.slurm.steps import Place, StaleSteps, trial_co
 from aiperf_hpc.run.manifest import RunManifest
 
 
+@dataclass(eq=False)
 class NodePool:
     """Places replicas on the nodes of an allocation."""
 
-    def __init__(
-        self,
-        manifest: RunManifest,
-        allocation: Allocation,
-        client: SlurmClient,
-        stale_steps: StaleSteps,
-    ) -> None:
-        """Create a pool without jobs."""
+    manifest: RunManifest
+    allocation: Allocation
+    client: SlurmClient
+    stale_steps: StaleSteps
+
+    def __post_init__(self) -> None:
         self.jobs: list[Job] = []
-        self.groups = groups_of(manifest)
-        self._manifest = manifest
-        self._allocation = allocation
-        self._client = client
-        self._stale_steps = stale_steps
+        self.groups = groups_of(self.manifest)
         self._tried: dict[str, int] = {}
         """Jobs on whose nodes a step was started, with their node groups."""
         self._hosts: dict[str, str] = {}
@@ -47,7 +42,7 @@ class NodePool:
 
     def group(self, replica: str) -> int:
         """Return the number of a replica's group."""
-        return group_of(self._manifest, replica)
+        return group_of(self.manifest, replica)
 
     def of_group(self, group: int) -> list[Job]:
         """Return the jobs of a group."""
@@ -65,10 +60,10 @@ class NodePool:
             UsageError: the step was rejected; nothing else was started.
             SchedulerSilentError: SLURM does not respond.
         """
-        overlap = self._stale_steps.overlaps(place)
-        command = trial_command(self._manifest, place, count, overlap=overlap)
+        overlap = self.stale_steps.overlaps(place)
+        command = trial_command(self.manifest, place, count, overlap=overlap)
         try:
-            output = self._client.try_step(command)
+            output = self.client.try_step(command)
         except SchedulerSilentError:
             raise
         except SchedulerError as error:
@@ -98,16 +93,16 @@ class NodePool:
 
     def _free(self, used: Collection[Place]) -> Iterator[Place]:
         busy = {node for place in used for node in place.nodes}
-        each = self._manifest.config.replica.nodes
+        each = self.manifest.config.replica.nodes
         for job in self.jobs:
-            usable = job.held and (job.id in self._tried or not self._allocation.queues)
+            usable = job.held and (job.id in self._tried or not self.allocation.queues)
             free = [node for node in job.nodes if usable and node not in busy]
             for at in range(0, len(free) // each * each, each):
                 yield Place(job.id, tuple(free[at : at + each]), job.group)
 
     def lacking(self, waiting: Collection[str]) -> NodeGroup | None:
         """Return the group whose lost nodes are to be replaced."""
-        begun = self._tried.values() if self._allocation.queues else ()
+        begun = self._tried.values() if self.allocation.queues else ()
         groups = (g for g in self.groups if g.number in begun and self._lacks(g, waiting))
         return next(groups, None)
 
@@ -115,8 +110,8 @@ class NodePool:
         """Return whether the waiting replicas of a group need more nodes than requested."""
         waiting = sum(self.group(name) == group.number for name in replicas)
         pending = sum(job.count for job in self.of_group(group.number) if job.waits)
-        requested = max(self._allocation.requested(group), pending)
-        return requested < waiting * self._manifest.config.replica.nodes
+        requested = max(self.allocation.requested(group), pending)
+        return requested < waiting * self.manifest.config.replica.nodes
 
     def surplus(self, used: Collection[Place]) -> list[str]:
         """Return the jobs without steps on their nodes, except the first job of each group."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
 from aiperf_hpc.system.description import AcceleratorName
@@ -82,33 +83,25 @@ Reads = Mapping[str, Callable[[], Any]]
 """Functions that read an accelerator's current values, by field of ``Reading``."""
 
 
+@dataclass(eq=False)
 class AcceleratorSource:
     """The telemetry of one vendor's accelerators, valid within the vendor's context manager."""
 
-    def __init__(
-        self,
-        tool: str,
-        names: Sequence[AcceleratorName],
-        look: Callable[[], Iterable[Callable[[], Reads]]],
-        *,
-        cheap: bool,
-        failures: tuple[type[Exception], ...] = (),
-    ) -> None:
-        """Create a source without a reading.
+    tool: str
+    """Name of the tool."""
+    names: Sequence[AcceleratorName]
+    """Accelerators in the order of the tool."""
+    look: Callable[[], Iterable[Callable[[], Reads]]]
+    """Returns a function per accelerator that returns its readers. ``look`` raises AbsentError if
+    no accelerator is left, the function if that one is missing."""
+    _: KW_ONLY
+    cheap: bool
+    """Whether it can be read every second, unlike a program that has to be started."""
+    failures: tuple[type[Exception], ...] = ()
+    """Exceptions of the tool, besides AbsentError, that mean a missing value."""
 
-        Args:
-            tool: name of the tool.
-            names: accelerators in the order of the tool.
-            look: returns a function per accelerator that returns its readers. ``look`` raises
-                AbsentError if no accelerator is left, the function if that one is missing.
-            cheap: whether it can be read every second, unlike a program that has to be started.
-            failures: exceptions of the tool, besides AbsentError, that mean a missing value.
-        """
-        self.tool = tool
-        self.names = names
-        self.cheap = cheap
-        self.probe = RepeatedProbe(failures)
-        self._look = look
+    def __post_init__(self) -> None:
+        self.probe = RepeatedProbe(self.failures)
 
     def read(self) -> list[Reading]:
         """Return the current readings of all accelerators, in the order of ``names``.
@@ -116,7 +109,7 @@ class AcceleratorSource:
         Raises:
             AbsentError: the accelerators are no longer available.
         """
-        each = zip(map(str, self.names), self._look(), strict=True)
+        each = zip(map(str, self.names), self.look(), strict=True)
         return [self.probe.reading(name, reads) for name, reads in each]
 
 
