@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from concurrent.futures import Executor, Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.graph import Graph
@@ -23,19 +23,17 @@ from aiperf_hpc.replica.training.trial import BuiltTrial, PlannedTrial
 from aiperf_hpc.run.records import Calibrated, CompilerFailed, StepTimes
 
 
+@dataclass(eq=False)
 class TrialBuilder(ABC):
     """Builds trials. The built trial holds its failure, which is not raised.
 
     Called by the training thread. Building records nothing of the trial and disturbs no other.
     """
 
-    def __init__(
-        self, context: ReplicaContext, engine: Engine, dataset: Dataset, trainer: Trainer
-    ) -> None:
-        self._journal = context.journal
-        self._engine = engine
-        self._dataset = dataset
-        self._trainer = trainer
+    context: ReplicaContext
+    engine: Engine
+    dataset: Dataset
+    trainer: Trainer
 
     @abstractmethod
     def begin(self, trial: PlannedTrial) -> Future[BuiltTrial]:
@@ -53,15 +51,15 @@ class TrialBuilder(ABC):
         """Choose batches that fit in memory."""
         built = BuiltTrial(trial, trial.hyperparameters)
         try:
-            used = self._trainer.memory.fit(trial.candidate.graph, built.used)
+            used = self.trainer.memory.fit(trial.candidate.graph, built.used)
             return replace(built, used=used)
         except (AIPerfError, MemoryError) as error:
             return built.failed(error)
 
     def _warms_concurrently(self, graph: Graph, batch_size: int, running_bytes: int) -> bool:
         """Return whether to warm a network with its batch during a training of this size."""
-        fits = self._trainer.memory.fits_beside(graph, batch_size, running_bytes)
-        return fits and not self._engine.warms_alone
+        fits = self.trainer.memory.fits_beside(graph, batch_size, running_bytes)
+        return fits and not self.engine.warms_alone
 
     def _supplied(self, built: BuiltTrial) -> BuiltTrial:
         """Take a pending trial's network, begin to read its first epoch and calibrate the network.
@@ -74,7 +72,7 @@ class TrialBuilder(ABC):
         built = replace(built, pending=None)
         try:
             built = replace(built, network=(network := take()))
-            batches = self._dataset.train(trial.progress.epochs + 1, used.batch_size, trial.seed)
+            batches = self.dataset.train(trial.progress.epochs + 1, used.batch_size, trial.seed)
             calibrated = None
             if trial.progress.epochs == 0:
                 first = next(batches)
@@ -87,24 +85,16 @@ class TrialBuilder(ABC):
         return replace(built, batches=batches, calibrated=calibrated)
 
 
+@dataclass(eq=False)
 class OneRankBuilder(TrialBuilder):
     """Builds trials for one rank, in a background thread."""
 
-    def __init__(
-        self,
-        context: ReplicaContext,
-        engine: Engine,
-        dataset: Dataset,
-        trainer: Trainer,
-        background: Executor,
-    ) -> None:
-        super().__init__(context, engine, dataset, trainer)
-        self._background = background
+    background: Executor
 
     def begin(self, trial: PlannedTrial) -> Future[BuiltTrial]:
-        running_bytes = self._trainer.running_bytes
-        ended = self._trainer.lead.begin()
-        preparing = self._background.submit(self._prepare, trial, running_bytes)
+        running_bytes = self.trainer.running_bytes
+        ended = self.trainer.lead.begin()
+        preparing = self.background.submit(self._prepare, trial, running_bytes)
         preparing.add_done_callback(ended)
         return preparing
 
@@ -120,10 +110,10 @@ class OneRankBuilder(TrialBuilder):
         state, batch_size = built.network_state, built.used.batch_size
         try:
             warmed = self._warms_concurrently(state.graph, batch_size, running_bytes)
-            if running_bytes and (problem := self._engine.compile_ahead(state)):
-                self._journal.append(CompilerFailed(problem=problem))
-            network = self._engine.build(state)
-            if warmed or not self._engine.warms_alone:
+            if running_bytes and (problem := self.engine.compile_ahead(state)):
+                self.context.journal.append(CompilerFailed(problem=problem))
+            network = self.engine.build(state)
+            if warmed or not self.engine.warms_alone:
                 _warm(network, batch_size if warmed else 1)
         except (AIPerfError, MemoryError) as error:
             return built.failed(error)
@@ -135,11 +125,11 @@ class OneRankBuilder(TrialBuilder):
         built = begun.result()
         if built.pending is not None:
             # The network that it waits for is closed by a job submitted before this one.
-            self._background.submit(lambda: None).result()
+            self.background.submit(lambda: None).result()
         return self._supplied(built)
 
     def close(self, built: BuiltTrial) -> None:
-        self._background.submit(built.close)
+        self.background.submit(built.close)
 
 
 class SeveralRanksBuilder(TrialBuilder):
@@ -149,7 +139,7 @@ class SeveralRanksBuilder(TrialBuilder):
     other ranks, and all ranks must receive them in the same order.
     """
 
-    _engine: LeadingEngine
+    engine: LeadingEngine
 
     def begin(self, trial: PlannedTrial) -> Future[BuiltTrial]:
         begun: Future[BuiltTrial] = Future()
@@ -159,18 +149,18 @@ class SeveralRanksBuilder(TrialBuilder):
     def _announced(self, built: BuiltTrial) -> BuiltTrial:
         if built.failure is not None:
             return built
-        state, running_bytes = built.network_state, self._trainer.running_bytes
+        state, running_bytes = built.network_state, self.trainer.running_bytes
         warmed = self._warms_concurrently(state.graph, built.used.batch_size, running_bytes)
         warmup = Warmup.BUILT if warmed else Warmup.TAKEN
-        ended = self._trainer.lead.begin()
-        return replace(built, pending=self._engine.begin(state, warmup, built=ended))
+        ended = self.trainer.lead.begin()
+        return replace(built, pending=self.engine.begin(state, warmup, built=ended))
 
     def finish(self, begun: Future[BuiltTrial]) -> BuiltTrial:
         return self._supplied(begun.result())
 
     def close(self, built: BuiltTrial) -> StepTimes | None:
         built.close()
-        return self._engine.take_step_times(built.trial.name)
+        return self.engine.take_step_times(built.trial.name)
 
 
 def _warm(network: Network, batch_size: int) -> Network:

@@ -150,7 +150,7 @@ class Bench:
         limit = training_bytes(self.initial, batch_size, "fp32") + 4096
         self.rounds._trainer.memory = MemoryLimit(self.config, limit)
         if not optimiser_knows:
-            self.rounds._planner._hpo._fits = lambda graph, size: size > batch_size
+            self.rounds._planner._hpo.fits = lambda graph, size: size > batch_size
 
     def allow_candidates(self, number: int) -> None:
         """Let so many candidates wait."""

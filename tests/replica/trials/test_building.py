@@ -139,14 +139,14 @@ def test_nothing_is_left_of_a_step_that_did_not_fit(
     try:
         begun = builder.begin(planned_trial(CONFIG, 8, "r0-t2"))
         if isinstance(builder, SeveralRanksBuilder):
-            builder._engine._builder._thread.submit(int).result()  # That one has been built.
+            builder.engine._builder._thread.submit(int).result()  # That one has been built.
         assert [reference() for reference in computed] == [None]
         unfit = builder.finish(begun)
         assert isinstance(unfit.failure, OutOfMemoryError)
         result = trainer.run(ready)
         assert result.out_of_memory
         if isinstance(ready.network, LeadingNetwork):  # What it gave in the stead of its gradients.
-            local = ready.network._network.local
+            local = ready.network.network.local
             assert isinstance(local, TorchNetwork)
             computed.append(weakref.ref(local._gradients))
             del local
