@@ -29,30 +29,18 @@ class Grown:
     the morphisms."""
 
 
+@dataclass(eq=False, slots=True)
 class Lineage:
     """Regrows the graphs of trials and caches them."""
 
-    def __init__(
-        self,
-        descent: Callable[[str], Descent | None],
-        initial: Graph,
-        grown: Grown | None = None,
-        most: int | None = None,
-    ) -> None:
-        """Create a lineage.
-
-        Args:
-            descent: returns the origin of a trial's graph, or None if it is unknown.
-            initial: initial graph of the search.
-            grown: cache to share; a new one by default.
-            most: maximum number of cached graphs; unlimited by default.
-        """
-        self._descent = descent
-        self.initial = initial
-        grown = grown or Grown()
-        self._known = grown.known
-        self._children = grown.children
-        self._most = most
+    descent: Callable[[str], Descent | None]
+    """Returns the origin of a trial's graph, or None if it is unknown."""
+    initial: Graph
+    """Initial graph of the search."""
+    grown: Grown = field(default_factory=Grown)
+    """Cache, which several lineages may share."""
+    most: int | None = None
+    """Maximum number of cached graphs; unlimited by default."""
 
     def graph(self, trial_id: str) -> Graph:
         """Return the graph that a trial trained.
@@ -61,14 +49,14 @@ class Lineage:
             MorphismError: an ancestor has no record, a morphism does not apply, or the result
                 does not have the recorded hash.
         """
-        if self._most is not None and len(self._known) >= self._most:
+        if self.most is not None and len(self.grown.known) >= self.most:
             # Both: the keys of children are identities of cached graphs.
-            self._known.clear()
-            self._children.clear()
+            self.grown.known.clear()
+            self.grown.children.clear()
         missing: dict[str, Descent] = {}
         at: str | None = trial_id
-        while at is not None and at not in self._known:
-            descent = self._descent(at)
+        while at is not None and at not in self.grown.known:
+            descent = self.descent(at)
             if descent is None:
                 grew = f"trial {list(missing)[-1]} grew from" if missing else "trial"
                 raise MorphismError(f"{grew} {at}, which is unknown")
@@ -77,23 +65,23 @@ class Lineage:
             missing[at] = descent
             at = descent.parent
         for name, descent in reversed(missing.items()):
-            self._known[name] = self._grow(name, descent)
-        return self._known[trial_id]
+            self.grown.known[name] = self._grow(name, descent)
+        return self.grown.known[trial_id]
 
     def keep(self, name: str, descent: Descent, graph: Graph) -> None:
         """Cache the graph of a trial or proposal that was grown from its parent's graph here."""
         parent = self.initial if descent.parent is None else self.graph(descent.parent)
-        child = self._children.setdefault(_key(parent, descent), graph)
-        self._known.setdefault(name, child)
+        child = self.grown.children.setdefault(_key(parent, descent), graph)
+        self.grown.known.setdefault(name, child)
 
     def _grow(self, name: str, descent: Descent) -> Graph:
-        parent = self.initial if descent.parent is None else self._known[descent.parent]
+        parent = self.initial if descent.parent is None else self.grown.known[descent.parent]
         # The trials of a round share one graph, which is grown and cached once.
         key = _key(parent, descent)
-        graph = self._children.get(key)
+        graph = self.grown.children.get(key)
         if graph is None:
             graph = grow(parent, [from_data(data) for data in descent.morphisms])
-            self._children[key] = graph
+            self.grown.children[key] = graph
         if graph.hash != descent.graph:
             raise MorphismError(
                 f"trial {name}: its morphisms give the graph {graph.hash}, "

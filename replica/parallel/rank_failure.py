@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
@@ -29,31 +30,21 @@ LOOK_SECONDS = 0.5
 """Interval in seconds of the checks for a timeout."""
 
 
+@dataclass(eq=False)
 class RankFailureReporter:
-    """Records which ranks no longer answer, and ends this process.
+    """Records which ranks no longer answer, and ends this process."""
 
-    Args:
-        folder: folder of this attempt of the replica.
-        rank: number of this rank.
-        hosts: host of each rank.
-        journal: journal of rank 0; other ranks open their own when needed.
-        end: ends this process with a status.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        rank: int,
-        hosts: Sequence[str],
-        journal: JournalWriter | None = None,
-        end: Callable[[int], NoReturn] = os._exit,
-    ) -> None:
-        self._folder = folder
-        self._rank = rank
-        self._hosts = hosts
-        self._journal = journal
-        self._end = end
-        self._once = threading.Lock()
+    folder: Path
+    """Folder of this attempt of the replica."""
+    rank: int
+    """Number of this rank."""
+    hosts: Sequence[str]
+    """Host of each rank."""
+    journal: JournalWriter | None = None
+    """Journal of rank 0; other ranks open their own when needed."""
+    end_process: Callable[[int], NoReturn] = os._exit
+    """Ends this process with a status."""
+    _once: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def end(self, what: str) -> NoReturn:
         """Report the lost ranks, and end this process; a second call waits for the end."""
@@ -62,34 +53,34 @@ class RankFailureReporter:
         try:
             self._report(what)
         finally:
-            self._end(UNEXPECTED_STATUS)
+            self.end_process(UNEXPECTED_STATUS)
 
     def _report(self, what: str) -> None:
-        self._mark(self._rank).touch()
+        self._mark(self.rank).touch()
         time.sleep(GRACE_SECONDS)
-        lost = [rank for rank in range(len(self._hosts)) if not self._mark(rank).exists()]
-        left = [rank for rank in range(len(self._hosts)) if rank not in lost]
+        lost = [rank for rank in range(len(self.hosts)) if not self._mark(rank).exists()]
+        left = [rank for rank in range(len(self.hosts)) if rank not in lost]
         reason = self._reason(lost, what)
         self._print(reason)
-        if self._rank == left[0]:
+        if self.rank == left[0]:
             event = RanksLost(ranks=tuple(lost), reason=reason)
-            if self._journal is not None:
-                self._journal.append(event)
+            if self.journal is not None:
+                self.journal.append(event)
             else:
-                with JournalWriter(self._folder / f"rank-{self._rank}.jsonl") as journal:
+                with JournalWriter(self.folder / f"rank-{self.rank}.jsonl") as journal:
                     journal.append(event)
         else:
             time.sleep(WRITING_SECONDS)  # The launcher ends all ranks after the first.
 
     def _print(self, text: str) -> None:
-        sys.stderr.write(f"aiperf: rank {self._rank}: {text}\n")
+        sys.stderr.write(f"aiperf: rank {self.rank}: {text}\n")
         sys.stderr.flush()
 
     def _mark(self, rank: int) -> Path:
-        return self._folder / f"rank-{rank}.waits"
+        return self.folder / f"rank-{rank}.waits"
 
     def _reason(self, lost: Sequence[int], what: str) -> str:
-        names = ", ".join(f"rank {rank} on {self._hosts[rank]}" for rank in lost)
+        names = ", ".join(f"rank {rank} on {self.hosts[rank]}" for rank in lost)
         if names:
             return f"{names} died or hangs: {what}"
         return f"the ranks wait for each other: {what}"

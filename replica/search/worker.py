@@ -243,7 +243,8 @@ class SearchWorker:
         if self._space is None and dataset is not None:
             initial = initial_graph(self._context.config, dataset)
             most = MOST_GRAPHS if self._grown is None else None  # Other replicas handle their own.
-            lineage = Lineage(self._knowledge.descent, initial, self._grown, most)
+            grown = self._grown or Grown()
+            lineage = Lineage(self._knowledge.descent, initial, grown, most)
             limit = self._knowledge.memory_limit(self._context.config)
             memory = None if limit is None else MemoryBound.of(limit, initial)
             self._space = lineage, Bounds.of(self._context.config.search, initial, memory)

@@ -92,7 +92,7 @@ def test_ranks_that_are_all_there_wait_for_each_other(tmp_path: Path) -> None:
 
 def test_a_process_that_can_write_nothing_ends_all_the_same(tmp_path: Path) -> None:
     with pytest.raises(_Over):
-        RankFailureReporter(tmp_path / "gone", 1, HOSTS, end=end).end("no answer")
+        RankFailureReporter(tmp_path / "gone", 1, HOSTS, end_process=end).end("no answer")
 
 
 @pytest.mark.parametrize(
