@@ -344,7 +344,7 @@ def _price_index(found: CostToAccuracy, runs: _Runs) -> Iterator[_Candidate]:
 def lines(card: Card, columns: int = WIDTH) -> Iterator[str]:
     """Yield the card as lines of text."""
     yield card.machine
-    size = "" if card.resources is None else card.resources.line
+    size = "" if card.resources is None else card.resources.summary
     facts = (size, *card.framework, counted(len(card.runs), "run"))
     yield from wrapped(", ".join(fact for fact in facts if fact), columns)
     for benchmark in card.benchmarks:

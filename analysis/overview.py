@@ -46,7 +46,7 @@ def facts_of(entry: Entry) -> Iterator[str]:
     """Yield the description of an entry."""
     system = entry.system
     trainings = f"{len(entry.logs)} training{'s' * (len(entry.logs) != 1)}"
-    machine = None if system.resources is None else system.resources.line
+    machine = None if system.resources is None else system.resources.summary
     if machine is None and system.accelerators is not None:
         machine = counted(system.accelerators, "accelerator")
         machine += f" ({system.accelerator})" if system.accelerator else ""

@@ -59,7 +59,7 @@ def _lines(status: AnnotatedStatus) -> Iterator[str]:
     yield status_line(status)
     for line in status.lines():
         yield f"  {line}"
-    yield f"  {status.resources.line}"
+    yield f"  {status.resources.summary}"
     if status.service_url is not None:
         yield f"  {where_served(status.service_url)}"
     for line in clock_lines(status.clock):

@@ -110,7 +110,7 @@ def compare(groups: Mapping[str, Sequence[RunDetails]]) -> Comparison:
         notes=(*(() if reasons else _changes(sides)), *_notes(sides, firsts)),
         sides=sides,
         configuration=differences([run.settings for run in firsts], INCIDENTAL),
-        hardware=differences([{"size": r.resources.line, **r.machine} for r in firsts]),
+        hardware=differences([{"size": r.resources.summary, **r.machine} for r in firsts]),
         versions=differences([run.versions for run in firsts]),
     )
 

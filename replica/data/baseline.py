@@ -117,8 +117,8 @@ class Tally:
 
     def __init__(self, objective: Objective, info: DatasetInfo) -> None:
         self._info = info
-        self._measure = objective.measure
-        self._predictor = PREDICTORS[objective.measure]
+        self._measure = objective.metric
+        self._predictor = PREDICTORS[objective.metric]
         self._nothing = {
             name: np.zeros((0, *(size or 1 for size in spec.shape)), spec.dtype)
             for name, spec in objective.targets.items()
@@ -151,4 +151,4 @@ class Tally:
 
 def has_baseline(objective: Objective) -> bool:
     """Return whether the objective's measure has a trivial predictor."""
-    return objective.measure in PREDICTORS
+    return objective.metric in PREDICTORS

@@ -94,7 +94,7 @@ def _size(document: Report) -> Iterator[tuple[str, str]]:
         yield "System", title
     if machine is not None and (line := machine_line(machine)):
         yield "Nodes are", line
-    yield "Size", document.resources.line
+    yield "Size", document.resources.summary
     yield "Nodes", f"{document.nodes_requested} requested, ranks of each replica: {ranks}"
     yield "Launcher", document.launcher
     yield "Hours", f"{document.hours:g} requested"

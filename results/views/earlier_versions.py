@@ -36,6 +36,7 @@ RENAMED: Final = {
     "problems.idle": "idle_accelerators",
     "ranks_each": "ranks_per_model",
     "report.nodes": "nodes_requested",
+    "resources.line": "summary",
     "restarts.what": "description",
     "saw_end": "signed_end",
     "share": "fraction",

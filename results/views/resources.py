@@ -42,18 +42,18 @@ class Resources(Value):
     cores: int | None = None
     """Number of physical cores of these hosts; if not reported, of the logical CPUs assigned to
     replicas; None if neither is known."""
-    line: str = ""
+    summary: str = ""
     """Summary as text: ``2 replicas on 1 host, no accelerators (CPU: EPYC, 2 cores)``."""
 
     @property
     def accelerator_count(self) -> int:
         return sum(self.accelerators.values())
 
-    def with_line(self) -> Resources:
-        """Return a copy with its summary line."""
-        return self.model_copy(update={"line": self._line()})
+    def with_summary(self) -> Resources:
+        """Return a copy with its summary."""
+        return self.model_copy(update={"summary": self._summary()})
 
-    def _line(self) -> str:
+    def _summary(self) -> str:
         replicas = counted(self.replicas, "replica")
         if not self.hosts:
             return f"{replicas}, none started yet"
@@ -117,7 +117,7 @@ def resources_of(
         processors=_processors(machine, started),
         cores=_cores(machine, started),
     )
-    return found.with_line()
+    return found.with_summary()
 
 
 def _accelerators(

@@ -62,7 +62,7 @@ def _due(run: Evidence, sums: Mapping[str, float], samples: int) -> int | None:
 def evaluations(run: Evidence) -> Findings:
     """Each epoch is evaluated once, in order, on the whole validation set, by the same measure."""
     yield Checked(sum(len(trial.evaluations) for trial in run.trials))
-    wanted = run.objective.measure
+    wanted = run.objective.metric
     for trial in run.trials:
         epochs = [e.epoch for e in trial.evaluations]
         first, limit = trial.started.first_epoch, trial.started.epoch_limit
@@ -86,7 +86,7 @@ def baselines(run: Evidence) -> Findings:
     A baseline depends only on the targets, which all replicas share. ``--execute`` measures it
     again.
     """
-    measure = run.objective.measure
+    measure = run.objective.metric
     baselines = list(_measured(run))
     yield Checked(len(baselines))
     for who, event in baselines:

@@ -248,7 +248,7 @@ class Objective(Value):
     """Arrays of a sample that the loss and the measure read, by name."""
     loss: str
     """Name of the loss in the engines' tables."""
-    measure: Annotated[str, AfterValidator(_known)]
+    metric: Annotated[str, AfterValidator(_known)]
     """Name of the quality measure in ``MEASURES`` and in the engines' tables."""
     dense: bool = False
     """Whether there is a target for every position of the output; the shape of a target is then
@@ -261,14 +261,14 @@ class Objective(Value):
     @property
     def quality(self) -> Measure:
         """Quality measure."""
-        return MEASURES[self.measure]
+        return MEASURES[self.metric]
 
 
 CLASSIFICATION = Objective(
     kind="classification",
     targets={"label": LABEL},
     loss="softmax_cross_entropy",
-    measure=ACCURACY.name,
+    metric=ACCURACY.name,
 )
 """Classification objective: one class per sample, softmax cross-entropy."""
 
@@ -283,7 +283,7 @@ def segmentation(*class_weights: float) -> Objective:
         kind="segmentation",
         targets={"mask": TensorSpec(shape=(None, None), dtype="int32")},
         loss="pixel_cross_entropy",
-        measure=INTERSECTION_OVER_UNION.name,
+        metric=INTERSECTION_OVER_UNION.name,
         dense=True,
         class_weights=class_weights,
     )
@@ -299,7 +299,7 @@ def regression(*shape: int) -> Objective:
         kind="regression",
         targets={"values": TensorSpec(shape=shape)},
         loss="mean_squared_error",
-        measure=MEAN_ABSOLUTE_ERROR.name,
+        metric=MEAN_ABSOLUTE_ERROR.name,
     )
 
 
@@ -314,7 +314,7 @@ def detection(most: int) -> Objective:
         kind="detection",
         targets={"boxes": TensorSpec(shape=(most, _BOX), dtype="int32")},
         loss="detection",
-        measure=MEAN_AVERAGE_PRECISION.name,
+        metric=MEAN_AVERAGE_PRECISION.name,
     )
 
 

@@ -79,7 +79,7 @@ def test_an_earlier_run_has_the_score_of_its_report(
     assert entry.problems == ()
     assert entry.system.resources is not None
     assert entry.system.resources.replicas == report["nodes"]
-    assert " on 1 host, no accelerators (CPU: Intel" in entry.system.resources.line
+    assert " on 1 host, no accelerators (CPU: Intel" in entry.system.resources.summary
     assert (entry.system.nodes, entry.system.accelerators) == (1, 0)
 
 

@@ -84,13 +84,13 @@ def test_ratios_beyond_one_a_sample_are_refused(total: float) -> None:
 def test_an_objective_is_data_that_a_record_can_hold() -> None:
     for objective in (CLASSIFICATION, regression(2)):
         assert Objective.model_validate_json(objective.model_dump_json()) == objective
-        assert MEASURES[objective.measure] is objective.quality
+        assert MEASURES[objective.metric] is objective.quality
     assert regression(2, 3).targets["values"].shape == (2, 3)
 
 
 def test_an_unknown_measure_is_named_with_those_that_there_are() -> None:
     with pytest.raises(ValidationError, match="no measure 'bleu'; known: accuracy"):
-        Objective(kind="translation", targets={}, loss="softmax_cross_entropy", measure="bleu")
+        Objective(kind="translation", targets={}, loss="softmax_cross_entropy", metric="bleu")
 
 
 ONE, OTHER, NOWHERE = [0, 0, 10, 10], [20, 20, 30, 40], [50, 50, 60, 60]

@@ -82,11 +82,11 @@ def test_official_networks_have_the_hashes_that_runs_have_stored() -> None:
 def test_every_workload_has_its_rows_in_its_engines_and_its_datasets(workload: Workload) -> None:
     assert set(workload.datasets) <= set(dataset_names())
     for objective in (workload.objective_on(dataset) for dataset in workload.datasets):
-        assert objective.measure in MEASURES
+        assert objective.metric in MEASURES
         for engine in workload.engines:
             losses, qualities = ROWS[engine]
             assert objective.loss in losses
-            assert objective.measure in qualities
+            assert objective.metric in qualities
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ class Steps:
         self._objective = objective
         self._measure = objective.quality
         self._loss_of = loss_of(objective)
-        self._quality_of = QUALITIES[objective.measure]
+        self._quality_of = QUALITIES[objective.metric]
         self._regularization = regularization(graph, used)
         self._optimizer_class = OPTIMIZERS[used.optimizer]
         self._tracing = Lock()

@@ -83,7 +83,7 @@ class TorchNetwork(FrameworkNetwork):
         graph, used, device = state.graph, state.hyperparameters, placement.device
         self._device, self._used = device, used
         self._loss_of = loss_of(objective, graph)
-        self._quality_of = quality_of(objective.measure, graph)
+        self._quality_of = quality_of(objective.metric, graph)
         self._type = _TYPES[used.precision]
         # The backward pass reaches the last parameters first.
         self._layout = FlatLayout(dict(reversed(list(graph.parameters.items()))), ALIGNED)

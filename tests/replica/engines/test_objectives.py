@@ -180,7 +180,7 @@ def test_integers_and_targets_of_any_length_with_a_mask_are_arrays_like_others(
             "mask": TensorSpec(shape=(None,), dtype="bool"),
         },
         loss="masked",
-        measure="mean_absolute_error",
+        metric="mean_absolute_error",
     )
     network = built(name, objective, SENTENCES)
     network.warm(3)
@@ -225,7 +225,7 @@ def auc(monkeypatch: pytest.MonkeyPatch) -> Objective:
             tf.cast(targets["label"], tf.float32),
         ),
     )
-    return CLASSIFICATION.model_copy(update={"measure": AUC.name})
+    return CLASSIFICATION.model_copy(update={"metric": AUC.name})
 
 
 @pytest.mark.parametrize("name", ENGINES)

@@ -34,7 +34,7 @@ def test_rows_of_all_ranks_and_batches_are_put_behind_each_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(MEASURES, LABELS.name, LABELS)
-    objective = CLASSIFICATION.model_copy(update={"measure": LABELS.name})
+    objective = CLASSIFICATION.model_copy(update={"metric": LABELS.name})
     monkeypatch.setattr(ranks.Engine, "objective", objective)
     monkeypatch.setattr(Quadratic, "evaluate_step", evaluate)
     with Team(3) as team:

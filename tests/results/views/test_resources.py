@@ -67,7 +67,7 @@ def test_replicas_hosts_and_accelerators_in_a_line(
     hosts: list[list[str]], described: NodeDescription | None, cpu: bool, line: str, tmp_path: Path
 ) -> None:
     found = resources(tmp_path, hosts, described, cpu=cpu)
-    assert (found.line, found.replicas) == (line, len(hosts) or 7)
+    assert (found.summary, found.replicas) == (line, len(hosts) or 7)
     assert found.hosts == len({host for own in hosts for host in own})
 
 
