@@ -116,4 +116,4 @@ def test_every_page_and_document_says_the_same(
         json.loads((run / "report/report.json").read_text()),
         json.loads((run / "report/summary.json").read_text()),
     ]
-    assert {document["resources"]["line"] for document in documents} == {LINE}
+    assert {document["resources"]["summary"] for document in documents} == {LINE}
