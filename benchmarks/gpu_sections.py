@@ -94,8 +94,8 @@ GPU = Sizes(
     run=(
         "--hours", "0.055", "--config", "imagenet_gpu", "--set", "dataset.train_samples=26880",
         "--set", "dataset.validation_samples=2688", "--set", "dataset.classes=1000",
-        "--set", "dataset.decoded_gib=5", "--set", "training.max_epochs=10",
-        "--set", "rounds.warmup_epochs=[10,10,10]", "--set", "journal.progress_seconds=1",
+        "--set", "dataset.decoded_cache_gib=5", "--set", "training.max_epochs=10",
+        "--set", "rounds.warmup_epochs=[10,10,10]", "--set", "journal.progress_interval_seconds=1",
     ),
 )  # fmt: skip
 DRY = Sizes(
@@ -103,10 +103,10 @@ DRY = Sizes(
     array=2**20, steps=2, rounds=2, jpegs=32,
     run=(
         "--hours", "0.01", "--set", "dataset.image_size=16", "--set", "dataset.train_samples=256",
-        "--set", "dataset.validation_samples=32", "--set", "dataset.decoded_gib=0.1",
+        "--set", "dataset.validation_samples=32", "--set", "dataset.decoded_cache_gib=0.1",
         "--set", "model.base_width=8", "--set", "model.blocks=[1,1,1,1]",
         "--set", "training.batch_size=16", "--set", "training.max_epochs=2",
-        "--set", "rounds.warmup_epochs=[2,2,2]", "--set", "journal.progress_seconds=0.1",
+        "--set", "rounds.warmup_epochs=[2,2,2]", "--set", "journal.progress_interval_seconds=0.1",
     ),
 )  # fmt: skip
 

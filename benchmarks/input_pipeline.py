@@ -2,7 +2,7 @@
 
     python tests/fetch_photographs.py PHOTOGRAPHS
     python benchmarks/input_pipeline.py PHOTOGRAPHS [FILE.json]     # tables in Markdown
-    python benchmarks/input_pipeline.py PHOTOGRAPHS --stored        # each format of stored images
+    python benchmarks/input_pipeline.py PHOTOGRAPHS --formats       # each format of stored images
 
 PHOTOGRAPHS is a folder of JPEG files, at any depth. They are repeated until there are 4,096, in ten
 classes, and prepared as ImageNet is. All are read in training: decoded, cropped at random, resized
@@ -15,7 +15,7 @@ The peers are written as their frameworks' tutorials and reference trainings do:
 same shards; the DataLoader has a worker process a core and reads the JPEG files with Pillow, with
 torchvision's RandomResizedCrop (antialiased, its default). Nothing that they do has a seed.
 
-With ``--stored`` our readers read each format of ``aiperf data prepare imagenet --stored``.
+With ``--formats`` our readers read each ``--storage-format`` of ``aiperf data prepare imagenet``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from aiperf_hpc.replica.data.imagenet.sample_order import (
 )
 from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.staging import Options
-from aiperf_hpc.trial import Stored
+from aiperf_hpc.trial import StorageFormat
 
 IMAGES, CLASSES, SHARDS = 4096, 10, 16
 SIZE, BATCH = 224, 16
@@ -64,7 +64,10 @@ FILLING, MEASURED = 30, 100
 
 
 def lay_out(
-    photographs: Path, folder: Path, images: int = IMAGES, formats: Sequence[Stored] = ("jpeg",)
+    photographs: Path,
+    folder: Path,
+    images: int = IMAGES,
+    formats: Sequence[StorageFormat] = ("jpeg",),
 ) -> None:
     """Make a source in ImageNet's layout out of photographs, and prepare it in each format."""
     found = sorted(p for p in photographs.rglob("*") if p.suffix.lower() in (".jpg", ".jpeg"))
@@ -74,19 +77,19 @@ def lay_out(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(found[place % len(found)].read_bytes())
     for stored in formats:
-        options = Options(shards=SHARDS, stored=stored, cores=len(os.sched_getaffinity(0)))
+        options = Options(shards=SHARDS, storage_format=stored, cores=len(os.sched_getaffinity(0)))
         busy = time.process_time()
         prepare_imagenet(folder / "source", folder / stored, options)
         busy = 1e3 * (time.process_time() - busy) / (images + CLASSES)
         print(f"prepared as {stored}: {busy:.3g} processor ms per image", flush=True)
 
 
-def ours(engine: str, stored: Stored = "jpeg") -> Callable[[Path], Iterator[int]]:
+def ours(engine: str, stored: StorageFormat = "jpeg") -> Callable[[Path], Iterator[int]]:
     """Return our reader for an engine: the sizes of its batches."""
 
     def batches(folder: Path) -> Iterator[int]:
         path = folder / stored
-        config = DatasetConfig(name="imagenet", path=path, stored=stored, image_size=SIZE)
+        config = DatasetConfig(name="imagenet", path=path, storage_format=stored, image_size=SIZE)
         dataset = load_dataset(config, len(os.sched_getaffinity(0)), engine)
         for batch in dataset.train(0, BATCH, 0):
             yield batch.size
@@ -201,7 +204,7 @@ PAIRS = (
 )
 
 
-FORMATS: tuple[Stored, ...] = get_args(Stored)
+FORMATS: tuple[StorageFormat, ...] = get_args(StorageFormat)
 STORED = {
     f"{stored}, engine {engine}": ours(engine, stored)
     for engine in ("tensorflow", "torch")
@@ -242,7 +245,7 @@ def main() -> None:
     parser.add_argument("photographs", type=Path)
     parser.add_argument("file", type=Path, nargs="?", help="where to write all figures as JSON")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--stored", action="store_true", help="each format of stored images")
+    parser.add_argument("--formats", action="store_true", help="each format of stored images")
     parser.add_argument("--work", metavar="CASE", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
@@ -250,8 +253,8 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        lay_out(options.photographs, folder, formats=FORMATS if options.stored else ("jpeg",))
-        cases = STORED if options.stored else CASES
+        lay_out(options.photographs, folder, formats=FORMATS if options.formats else ("jpeg",))
+        cases = STORED if options.formats else CASES
         turns = {case: partial(work, __file__, case, folder) for case in cases}
         found = {
             case: [Rate(*each) for each in rates]
@@ -260,7 +263,7 @@ def main() -> None:
         cores = len(os.sched_getaffinity(0))
         print(f"{machine()}, {cores} cores; {options.rounds} rounds, median (least to most)\n")
         show(found)
-        if options.stored:
+        if options.formats:
             print(f"\nKB an image: {sizes(folder)}")
         else:
             compare(found)

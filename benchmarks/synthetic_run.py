@@ -67,7 +67,7 @@ CONFIG = validate(
         "training": {"batch_size": BATCH, "precision": "fp32", "max_epochs": EPOCHS[-1]},
         "rounds": {"warmup_epochs": list(EPOCHS[:WARMUP])},
         "hpo": {"space": {"batch_size": {"choices": [32, 64, 128]}}},
-        "journal": {"heartbeat_seconds": EPOCH_SECONDS},
+        "journal": {"heartbeat_interval_seconds": EPOCH_SECONDS},
         "score": {"interval_hours": 0.05},
     },
     "synthetic_run",

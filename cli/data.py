@@ -9,7 +9,7 @@ from typer import Argument
 
 from aiperf_hpc.cli.parameters import flag, option
 from aiperf_hpc.primary.data_progress import run_shown
-from aiperf_hpc.trial import Stored
+from aiperf_hpc.trial import StorageFormat
 
 KILLED = 137
 
@@ -23,8 +23,8 @@ def prepare(
     ] = None,
     target: Annotated[str | None, option("--to", "FOLDER", "Default: data/NAME.")] = None,
     shards: Annotated[str | None, option("--shards", "N", "Training shards (not cifar10).")] = None,
-    stored: Annotated[
-        Stored, option("--stored", "FORMAT", "jpeg, resized or raw (imagenet).")
+    storage_format: Annotated[
+        StorageFormat, option("--storage-format", "FORMAT", "jpeg, resized or raw (imagenet).")
     ] = "jpeg",
     restart: Annotated[bool, flag("--restart", "Discard an interrupted preparation.")] = False,
 ) -> int:
@@ -37,7 +37,7 @@ def prepare(
     Examples:
       $ aiperf data prepare cifar10 --from cifar-10-binary.tar.gz
       $ aiperf data prepare imagenet --from /archives/imagenet --to /data/imagenet
-      $ aiperf data prepare imagenet --from /archives/imagenet --to /data/raw --stored raw
+      $ aiperf data prepare imagenet --from /archives/imagenet --to /data/raw --storage-format raw
       $ aiperf data prepare cosmoflow --from /archives/cosmoUniverse --to /data/cosmoflow
       $ aiperf data prepare extremeweather --from /archives/climo --to /data/extremeweather
     """
@@ -45,7 +45,7 @@ def prepare(
     arguments = ["prepare", name, "--to", target]
     arguments += ["--from", source] if source else []  # Checks the name first.
     arguments += ["--shards", shards] if shards else []
-    arguments += ["--stored", stored]
+    arguments += ["--storage-format", storage_format]
     status = run_shown([*arguments, "--restart"] if restart else arguments)
     if status == KILLED:
         sys.stderr.write(

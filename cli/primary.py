@@ -49,7 +49,7 @@ LAST_OUTPUT_BYTES = 500
 
 def take_run(history: RunHistory, manifest: RunManifest, command: str) -> Claim:
     """Claim a run, and read its records. Raises ClaimedError if another process controls it."""
-    heartbeat = manifest.config.journal.heartbeat_seconds
+    heartbeat = manifest.config.journal.heartbeat_interval_seconds
     return take(history, heartbeat, command, BackoffRetry(lambda: False))
 
 
@@ -108,7 +108,10 @@ def conduct_run(
             digest=writer,
             clocks=read_clocks,
             heads=JournalDigests(
-                view.history, journal, heads, seconds=manifest.config.journal.heads_seconds
+                view.history,
+                journal,
+                heads,
+                seconds=manifest.config.journal.digest_interval_seconds,
             ),
             show=show,
             description=describe_rank(manifest.folders(paths)),  # Before the clock starts.

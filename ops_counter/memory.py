@@ -92,11 +92,11 @@ class MemoryLimit:
         """
         wanted = planned.batch_size
         batch = self.fitting_batch(graph, wanted)
-        if batch == 0 or (batch < wanted and self.config.engine.on_memory == "refuse"):
+        if batch == 0 or (batch < wanted and self.config.engine.on_out_of_memory == "fail"):
             raise EngineError(
                 f"batch size {wanted} needs an estimated "
                 f"{size(self.needed(graph, wanted))}, {size(self.bytes)} are "
-                "there; lower the batch size or raise engine.memory_gib"
+                "there; lower the batch size or raise engine.memory_limit_gib"
             )
         return planned.model_copy(update={"batch_size": batch})
 

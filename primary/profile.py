@@ -95,7 +95,7 @@ def with_engine(config: RunConfig, engine: str | None) -> RunConfig:
     if engine is None or engine == config.engine.name:
         return config
     values: dict[str, Any] = config.model_dump(mode="json")
-    values["engine"] = {"name": engine, "memory_gib": config.engine.memory_gib}
+    values["engine"] = {"name": engine, "memory_limit_gib": config.engine.memory_limit_gib}
     values["replica"]["collective"] = "mpi"  # One rank reduces nothing; support differs by engine.
     return validate(values, f"--engine {engine}")
 

@@ -162,7 +162,7 @@ def _follow(options: argparse.Namespace, manifest: RunManifest, ranks: Ranks) ->
     collective = ranks.watched(folder, config.replica.rank_timeout_seconds)
     own = paths.telemetry_journal(options.replica, ranks.collective.rank, incarnation)
     # The first rank of each node records the node's telemetry; here, except on rank 0's node.
-    seconds = config.telemetry.seconds if local_rank == 0 else 0.0
+    seconds = config.telemetry.interval_seconds if local_rank == 0 else 0.0
     try:
         with journaled_telemetry(paths, own, seconds=seconds, clock=SYSTEM):
             follow(engine, dataset, collective)

@@ -119,11 +119,11 @@ def checked_dataset(manifest: RunManifest, cores: int) -> Loaded:
 def _require_room_for_decoded(config: RunConfig) -> None:
     """Require memory for the decoded images of a node's ranks. Raises PreflightError."""
     ranks = config.replica.settled().ranks_per_node
-    wanted, free = config.dataset.decoded_gib * int(ranks) * 2**30, available_bytes()
+    wanted, free = config.dataset.decoded_cache_gib * int(ranks) * 2**30, available_bytes()
     if wanted > free:
         raise PreflightError(
-            f"node {node_name()}: dataset.decoded_gib {config.dataset.decoded_gib:g} for each of "
-            f"{ranks} ranks is {size(wanted)}, {size(free)} are free; lower it"
+            f"node {node_name()}: dataset.decoded_cache_gib {config.dataset.decoded_cache_gib:g} "
+            f"for each of {ranks} ranks is {size(wanted)}, {size(free)} are free; lower it"
         )
 
 

@@ -150,7 +150,7 @@ def _require_memory(subject: Subject, config: RunConfig) -> None:
     """Reject a batch whose estimated memory is not available, as a run does."""
     used, batch_size = subject.used, subject.used.batch_size
     needed = training_bytes(subject.graph, batch_size, used.precision, used.optimizer)
-    limit = config.engine.memory_gib
+    limit = config.engine.memory_limit_gib
     available = subject.engine.memory_bytes or available_bytes()
     if limit is not None:
         available = min(available, int(limit * 2**30))

@@ -147,12 +147,12 @@ class Replica:
         engine = checked_engine(self._manifest, len(host.cores), host.clock, local_rank)
         machine = host.machine(engine)
         self._record_start(journal, engine.name, machine)
-        beat = config.journal.heartbeat_seconds
+        beat = config.journal.heartbeat_interval_seconds
         # Workers and heartbeats start before the dataset, which may take minutes to load.
         with (
             host.search(self._paths, self._who, config.search.processes) as workers,
             host.every(beat, lambda: self._beat(journal, workers), self._stop.ask),
-            host.telemetry(self._paths, config.telemetry.seconds, journal.append),
+            host.telemetry(self._paths, config.telemetry.interval_seconds, journal.append),
             host.background() as background,
             host.background() as checkpoints,
         ):
@@ -326,7 +326,7 @@ class Replica:
         """Yield a new digest of the primary's journal, if it is time to read it."""
         now = self._host.clock.monotonic()
         if now >= self._next_head:
-            self._next_head = now + self._manifest.config.journal.heads_seconds
+            self._next_head = now + self._manifest.config.journal.digest_interval_seconds
             head = self._host.primary_head(self._paths)
             if head is not None and head != self._head:
                 self._head = head
@@ -349,12 +349,12 @@ def memory_limit(
     """
     # The host's memory also holds copies of best epochs.
     copies = device_bytes is None and keeps_best_epochs(config)
-    if config.engine.memory_gib is not None:
-        limit = int(config.engine.memory_gib * 2**30)
+    if config.engine.memory_limit_gib is not None:
+        limit = int(config.engine.memory_limit_gib * 2**30)
     elif device_bytes is not None:
         limit = device_bytes
     else:
-        limit = available_bytes() - int(config.dataset.decoded_gib * 2**30)
+        limit = available_bytes() - int(config.dataset.decoded_cache_gib * 2**30)
     return MemoryLimit(config, limit, copies)
 
 

@@ -67,7 +67,7 @@ class Plan:
 
 def _planned_datasets(plan: Plan) -> Datasets:
     found = () if plan.dataset is None else (plan.dataset,)
-    return Datasets(found, plan.config.dataset.stored)
+    return Datasets(found, plan.config.dataset.storage_format)
 
 
 SETTINGS: Final = Rule("settings", "as both divisions fix them", settings.fixed_settings)

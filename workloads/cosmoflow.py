@@ -44,7 +44,7 @@ def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
 
 
 def _official(kernel: int) -> Graph:
-    return cosmoflow(VOLUME, PARAMETERS, CosmoFlowConfig.model_validate({"kernel": kernel}))
+    return cosmoflow(VOLUME, PARAMETERS, CosmoFlowConfig.model_validate({"kernel_size": kernel}))
 
 
 # Rules of the closed division.
@@ -63,13 +63,13 @@ UPDATE: Final = {
     "max_gradient_norm": None,
 }
 """Optimizer settings: no weight decay except the network's penalty, and no clipping."""
-FREE: Final = ("dropout", "l2", "kernel")
+FREE: Final = ("dropout", "l2", "kernel_size")
 """Unrestricted settings of the network; the version determines the kernel."""
 
 
 def _data(run: RunEvidence) -> Findings:
     """Require all official volumes of the benchmark version with the configured kernel size."""
-    kernel = run.config.model.cosmoflow.kernel
+    kernel = run.config.model.cosmoflow.kernel_size
     where = f" with kernels of {kernel}"
     wanted = OfficialData("cosmoflow", "volumes", "volume", VOLUME, SAMPLES[kernel], where)
     return official_data(run, wanted)
@@ -79,7 +79,7 @@ def _network_rule(config: RunConfig) -> Findings:
     """Require the reference network of either version; dropout and penalty are unrestricted."""
     chosen, official = config.model.cosmoflow, CosmoFlowConfig()
     wanted = {name: value for name, value in official if name not in FREE}
-    yield Found(f"kernels of {chosen.kernel}")
+    yield Found(f"kernels of {chosen.kernel_size}")
     yield from differing(chosen, "model.cosmoflow", wanted)
 
 
@@ -106,7 +106,7 @@ def logged_settings(config: RunConfig, used: Hyperparameters) -> Mapping[str, ob
     the boundary epoch, counted from 0; a milestone here is a number of epochs, which is one more.
     """
     schedule, network = used.schedule, config.model.cosmoflow
-    scale = 1.0 if schedule.base_batch is None else used.batch_size / schedule.base_batch
+    scale = 1.0 if schedule.base_batch_size is None else used.batch_size / schedule.base_batch_size
     return {
         "opt_name": used.optimizer,
         "opt_base_learning_rate": used.learning_rate * scale,
@@ -164,7 +164,7 @@ WORKLOAD = Workload(
     data_rule=Rule("data", "the official volumes", _data),
     record_rules=(reached_rule(MEAN_ABSOLUTE_ERROR, TARGET),),
     logged=logged_settings,
-    edition=lambda config: "v0.7" if config.model.cosmoflow.kernel == KERNEL_V07 else "",
+    edition=lambda config: "v0.7" if config.model.cosmoflow.kernel_size == KERNEL_V07 else "",
     objectives={"density": regression(STAND_IN_PARAMETERS)},
     opened="the optimizer and all hyperparameters; the network must be equivalent to the reference",
 )

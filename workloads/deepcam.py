@@ -87,8 +87,8 @@ def _schedule(config: RunConfig) -> Findings:
         if chosen.factors:
             yield "decays to fractions of the peak; there is one rate of decay (factor)"
     elif chosen.name == "cosine":
-        if chosen.wave_steps is None:
-            yield "a cosine of the trial's length; its steps are stated (wave_steps)"
+        if chosen.decay_steps is None:
+            yield "a cosine of the trial's length; its steps are stated (decay_steps)"
     else:
         yield f"{chosen.name}; multi_step or cosine is required"
 
@@ -105,8 +105,8 @@ def logged_settings(config: RunConfig, used: Hyperparameters) -> Mapping[str, ob
     """
     del config
     schedule = used.schedule
-    factor = 1.0 / schedule.warmup_start if schedule.warmup_start else 1.0
-    scale = 1.0 if schedule.base_batch is None else used.batch_size / schedule.base_batch
+    factor = 1.0 / schedule.warmup_start_factor if schedule.warmup_start_factor else 1.0
+    scale = 1.0 if schedule.base_batch_size is None else used.batch_size / schedule.base_batch_size
     rate = used.learning_rate * scale / factor
     return {
         "batchnorm_group_size": 1,
@@ -146,8 +146,8 @@ def _of_schedule(schedule: ScheduleSettings, peak: float) -> Iterator[tuple[str,
         yield "scheduler_decay_rate", schedule.factor
     elif schedule.name == "cosine":
         yield "scheduler_type", "cosine_annealing"
-        yield "scheduler_t_max", schedule.wave_steps
-        yield "scheduler_eta_min", schedule.end * peak
+        yield "scheduler_t_max", schedule.decay_steps
+        yield "scheduler_eta_min", schedule.end_factor * peak
     else:
         yield "scheduler_type", schedule.name
 
@@ -184,7 +184,7 @@ WORKLOAD = Workload(
         "training.batch_size": "any",
         "training.learning_rate": "any",
         "training.schedule": "a linear warm-up of any number of steps, from 0 or from any fraction "
-        "of the peak; then multi_step, by steps and one factor, or cosine, of wave_steps",
+        "of the peak; then multi_step, by steps and one factor, or cosine, of decay_steps",
     },
     settings_rules=(
         Rule("network", "the reference's", _network_rule),

@@ -57,7 +57,7 @@ MAPS: Final = 13_140
 OFFICIAL: Final = OfficialData("extremeweather", "maps", "image", (768, 1152, 16), MAPS)
 VARIANTS: Final[Mapping[str, Mapping[str, object]]] = {
     "fpn": {"variant": "fpn"},
-    "c4": {"variant": "c4", "proposals": 12_000},
+    "c4": {"variant": "c4", "pre_nms_top_n": 12_000},
 }
 """Settings of ``model.extreme_weather`` for the two networks of the closed division."""
 UPDATE: Final = {
@@ -76,7 +76,7 @@ def _network_rule(config: RunConfig) -> Findings:
     """Require one of the two substitutes for the benchmark's network, with all its regions."""
     chosen = config.model.extreme_weather
     official = ExtremeWeatherConfig.model_validate(VARIANTS[chosen.variant])
-    yield Found(f"{chosen.variant}, {chosen.regions} regions")
+    yield Found(f"{chosen.variant}, {chosen.regions_per_image} regions")
     yield from differing(chosen, "model.extreme_weather", official.model_dump())
 
 

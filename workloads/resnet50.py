@@ -41,7 +41,7 @@ SPARE = 1
 def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
     return resnet50(
         dataset.input_shape("image"),
-        classes_of(dataset) + model.resnet50.spare_outputs,
+        classes_of(dataset) + model.resnet50.unused_outputs,
         stem=model.stem,
         base_width=model.base_width,
         blocks=model.blocks,
@@ -58,7 +58,7 @@ OFFICIAL: Final = OfficialData(
     "imagenet", "images", "image", IMAGE, (1_281_167, 50_000), classes=1000
 )
 """Training and validation images of ILSVRC 2012."""
-LEAST_CROP: Final = 0.05
+MIN_CROP_AREA: Final = 0.05
 """Minimum area of a training crop as a fraction of the image."""
 UPDATE: Final = {
     "optimizer": "sgd",
@@ -75,9 +75,9 @@ def _network_rule(config: RunConfig) -> Findings:
     chosen, official = config.model, ModelConfig()
     wanted = {name: getattr(official, name) for name in ("stem", "base_width", "blocks")}
     wrong = differing(chosen, "model", wanted)
-    spare = chosen.resnet50.spare_outputs
+    spare = chosen.resnet50.unused_outputs
     if spare not in (0, SPARE):
-        wrong.append(f"model.resnet50.spare_outputs is {spare}; 0 or 1 is required")
+        wrong.append(f"model.resnet50.unused_outputs is {spare}; 0 or 1 is required")
     yield Found(f"{spare} spare outputs")
     yield from wrong
 
@@ -98,10 +98,10 @@ def _data(run: RunEvidence) -> Findings:
 def _augmented(config: RunConfig) -> Iterator[str]:
     if not config.dataset.augment:
         yield "images are not augmented (dataset.augment)"
-    if config.dataset.stored != "jpeg":
-        yield f"dataset.stored is {config.dataset.stored}; jpeg is required"
-    if config.dataset.least_crop != LEAST_CROP:
-        yield f"dataset.least_crop is {config.dataset.least_crop:g}; {LEAST_CROP:g} is required"
+    if config.dataset.storage_format != "jpeg":
+        yield f"dataset.storage_format is {config.dataset.storage_format}; jpeg is required"
+    if (area := config.dataset.min_crop_area) != MIN_CROP_AREA:
+        yield f"dataset.min_crop_area is {area:g}; {MIN_CROP_AREA:g} is required"
 
 
 WORKLOAD = Workload(
@@ -128,7 +128,7 @@ WORKLOAD = Workload(
     },
     closed={
         "dataset": "the complete ImageNet at 224 x 224, augmented",
-        "model": "ResNet-50 v1.5; 1,000 outputs, or 1,001 (model.resnet50.spare_outputs)",
+        "model": "ResNet-50 v1.5; 1,000 outputs, or 1,001 (model.resnet50.unused_outputs)",
         "training.optimizer": "sgd",
         "training.momentum": "0.875",
         "training.weight_decay": "3.0517578125e-05, of all parameters, in the loss",

@@ -39,7 +39,7 @@ def make(folder: Path, trials: int, concurrency: int, epochs: int) -> Experiment
         },
     )
     # Settings of the search. They can be edited in NNI's pages while the experiment runs.
-    config.search_space = {"max_operations_ratio": 4.0, "levels": 2}
+    config.search_space = {"max_operations_ratio": 4.0, "max_morphisms": 2}
     return experiment
 
 

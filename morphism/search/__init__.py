@@ -15,8 +15,10 @@ def load_searcher(search: SearchConfig) -> Searcher:
             # Imports SciPy, which trainers do not need.
             from aiperf_hpc.morphism.search.guided import GuidedSearcher
 
-            return GuidedSearcher(search.confidence, search.expansions, search.levels)
+            return GuidedSearcher(
+                search.kappa, search.acquisition_evaluations, search.max_morphisms
+            )
         case "greedy":
-            return GreedySearcher(search.exploration)
+            return GreedySearcher(search.random_parent_probability)
         case "fixed":
             raise ConfigError("search.method=fixed grows nothing; write guided or greedy")

@@ -220,7 +220,9 @@ class AskTellSearch:
         # graph, whose value is still unknown.
         root = next(t.trial for t in self._trials.values() if t.parent is None)
         stand_in = Observation(root, self._initial.hash, 0.0, can_grow=True)
-        choice = GreedySearcher(exploration=0.0).choose(replace(view, observations=[stand_in]), rng)
+        choice = GreedySearcher(random_parent_probability=0.0).choose(
+            replace(view, observations=[stand_in]), rng
+        )
         prediction = {k: v for k, v in choice.prediction.items() if k != "parent_accuracy"}
         return replace(choice, prediction=prediction)
 

@@ -101,7 +101,7 @@ class Bounds:
         if operations > self.growth * _forward(parent):
             return "search.max_growth"
         if self.memory is not None and self.memory.needed(graph) > self.memory.limit:
-            return "engine.memory_gib"
+            return "engine.memory_limit_gib"
         return None
 
 

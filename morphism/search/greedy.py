@@ -20,7 +20,7 @@ NEAR_ATTEMPTS = 6
 
 @dataclass(frozen=True, slots=True)
 class GreedySearcher:
-    """Grows the best graph, or with probability ``exploration`` any trained one.
+    """Grows the best graph, or with probability ``random_parent_probability`` any trained one.
 
     The kind of morphism is the one proposed least often so far, so that all kinds are used.
 
@@ -29,7 +29,7 @@ class GreedySearcher:
     other weights is better than an idle replica.
     """
 
-    exploration: float
+    random_parent_probability: float
     attempts: int = 64
     name: str = "greedy"
 
@@ -48,7 +48,7 @@ class GreedySearcher:
         spare: Choice | None = None
         for attempt in range(self.attempts):
             # Later attempts use all parents, because the best one's neighbors may be exhausted.
-            explore = attempt >= NEAR_ATTEMPTS or rng.random() < self.exploration
+            explore = attempt >= NEAR_ATTEMPTS or rng.random() < self.random_parent_probability
             parent = parents[int(rng.integers(len(parents)))] if explore else best
             tried[parent.graph] += 1
             if tried[parent.graph] > NEAR_ATTEMPTS:

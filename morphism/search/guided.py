@@ -87,13 +87,13 @@ class GuidedSearcher:
     away from its trained parent.
     """
 
-    confidence: float
+    kappa: float
     """Mean weight of the standard deviation in the acquisition function. The weight is sampled from
     an exponential distribution for each candidate, so that searchers with equal observations choose
     differently and sometimes explore (Hutter et al. 2012, section 3.1)."""
-    expansions: int
+    acquisition_evaluations: int
     """Number of evaluated children per candidate."""
-    levels: int
+    max_morphisms: int
     """Maximum number of morphisms between a candidate and its parent."""
     temperature: float = 0.5
     """Initial temperature, in standard deviations of the observed objective values."""
@@ -137,7 +137,7 @@ class GuidedSearcher:
     @property
     def reach(self) -> int:
         """Maximum number of morphisms for the current number of observations."""
-        return min(self.levels, 1 + len(self.surrogate) // GRAPHS_A_LEVEL)
+        return min(self.max_morphisms, 1 + len(self.surrogate) // GRAPHS_A_LEVEL)
 
     def _learn(self, view: View) -> None:
         values: dict[str, list[float]] = {}
@@ -168,7 +168,7 @@ class GuidedSearcher:
             "mean": place.mean,
             "deviation": place.deviation,
             "acquisition": place.acquisition,
-            "confidence": tree.confidence,
+            "kappa": tree.kappa,
             "parent_accuracy": place.root.value,
             "graphs": float(len(self.surrogate)),
             "pending": float(len(tree.pending)),
@@ -203,7 +203,7 @@ class _Tree:
         self._searcher = searcher
         self._view = view
         self._rng = rng
-        self.confidence = float(rng.exponential(searcher.confidence))
+        self.kappa = float(rng.exponential(searcher.kappa))
         self.pending = pending
         self._predict = searcher.surrogate.expecting(pending)
         self.obstacles: Counter[str] = Counter()
@@ -246,9 +246,9 @@ class _Tree:
         made: list[_TreeNode] = []
         # All graphs so far were known or outside the limits: widen the search each time.
         begin = searcher.temperature * 2.0**widening
-        for done in range(0, searcher.expansions, BRANCH):
-            warmth = begin * (1.0 - done / searcher.expansions) + COLDEST
-            drawn = self._draw(min(BRANCH, searcher.expansions - done), warmth)
+        for done in range(0, searcher.acquisition_evaluations, BRANCH):
+            warmth = begin * (1.0 - done / searcher.acquisition_evaluations) + COLDEST
+            drawn = self._draw(min(BRANCH, searcher.acquisition_evaluations - done), warmth)
             made += self._add(self._child(*draft) for draft in self._best_drafts(drawn))
         return sorted(made, key=attrgetter("acquisition"), reverse=True)
 
@@ -316,5 +316,5 @@ class _Tree:
         return places
 
     def _acquisition(self, prediction: Prediction) -> list[float]:
-        bound: list[float] = (prediction.mean + self.confidence * prediction.deviation).tolist()
+        bound: list[float] = (prediction.mean + self.kappa * prediction.deviation).tolist()
         return bound

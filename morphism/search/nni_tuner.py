@@ -27,7 +27,7 @@ Parameters = dict[str, Any]
 ``Graph.to_json``; ``hash``, its hash; ``parent``, the trial of its parent, or None; and
 ``morphisms``, the plain data of the morphisms from the parent."""
 
-_OF_RUNS = {"workers", "stock", "keep_checkpoints", "noise", "trainings"}
+_OF_RUNS = {"workers", "queue_depth", "keep_checkpoints", "weight_noise", "max_trainings"}
 SETTINGS = frozenset(SearchConfig.model_fields) - _OF_RUNS
 """Settings of the search that apply. The others concern processes, weights and the number of
 trials, which NNI and the trials control."""

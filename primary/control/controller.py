@@ -263,7 +263,7 @@ class Controller:
                 self._run.journal.append_all(waited)
             if (
                 self._clock.monotonic() - beat
-                >= self._run.manifest.config.journal.heartbeat_seconds
+                >= self._run.manifest.config.journal.heartbeat_interval_seconds
             ):
                 beat = self._clock.monotonic()
                 self._run.journal.append_all([*self._timekeeping.if_due(), PrimaryHeartbeat()])

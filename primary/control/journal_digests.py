@@ -122,10 +122,10 @@ def witnesses_of(manifest: RunManifest, history: RunHistory) -> list[tuple[Witne
         for url in config.witness.urls:
             known = history.witnesses.get(url)
             last = None if known is None else known.last
-            found.append((StatingWitness(url, run, token, last), config.witness.seconds))
+            found.append((StatingWitness(url, run, token, last), config.witness.interval_seconds))
     if config.timestamps.urls:
         for url in config.timestamps.urls:
-            found.append((StampingAuthority(url, run), config.timestamps.seconds))
+            found.append((StampingAuthority(url, run), config.timestamps.interval_seconds))
     return found
 
 

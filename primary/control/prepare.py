@@ -234,7 +234,9 @@ def _check_room(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> No
         initial = initial_graph(config, dataset)
     except GraphError as error:
         raise DatasetError(f"dataset '{dataset.name}': {error}") from None
-    files = manifest.most_replicas * (config.search.stock + config.search.keep_checkpoints + 2)
+    files = manifest.most_replicas * (
+        config.search.queue_depth + config.search.keep_checkpoints + 2
+    )
     needed = 4 * initial.parameter_count * files + 64 * 2**20
     free = free_bytes(folder)
     if free < needed:

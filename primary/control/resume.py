@@ -36,7 +36,7 @@ def check_resumable(folder: Path) -> tuple[RunManifest, RunHistory]:
         raise UsageError(f"{folder}: this run never started; use `aiperf start`")
     if history.run_ended is not None:
         raise UsageError(f"{folder}: this run has ended; see `aiperf report {folder}`")
-    check_free(history, manifest.config.journal.heartbeat_seconds)
+    check_free(history, manifest.config.journal.heartbeat_interval_seconds)
     _check_same_code(manifest, folder)
     _check_same_configuration(history, paths, folder)
     _check_same_dataset(history, manifest, folder)

@@ -34,7 +34,7 @@ from aiperf_hpc.replica.data.progress import Progress, ShowProgress
 from aiperf_hpc.replica.data.sharded.dataset import Verification
 from aiperf_hpc.replica.data.staging import Options
 from aiperf_hpc.streams import ascii_json, print_in_any_locale
-from aiperf_hpc.trial import DatasetInfo, Stored
+from aiperf_hpc.trial import DatasetInfo, StorageFormat
 from aiperf_hpc.untrusted.bounds import first_fault
 
 _PREPARERS: dict[str, Callable[[Path, Path, Options], DatasetInfo]] = {
@@ -135,8 +135,8 @@ def _parser() -> argparse.ArgumentParser:
     prepare.add_argument("--to", dest="target", type=Path, required=True, metavar="FOLDER")
     prepare.add_argument("--shards", type=int, metavar="N", help="training shards (imagenet)")
     prepare.add_argument(
-        "--stored",
-        choices=get_args(Stored),
+        "--storage-format",
+        choices=get_args(StorageFormat),
         default="jpeg",
         help="format of stored images (imagenet)",
     )
@@ -164,8 +164,8 @@ def _prepare(arguments: argparse.Namespace, reporter: TextReporter) -> int:
             f"no dataset '{name}'{did_you_mean(name, _PREPARERS)}; "
             f"datasets to prepare: {', '.join(_PREPARERS)}"
         )
-    if arguments.stored != "jpeg" and name != "imagenet":
-        raise UsageError(f"--stored is for imagenet; dataset '{name}' has one format")
+    if arguments.storage_format != "jpeg" and name != "imagenet":
+        raise UsageError(f"--storage-format is for imagenet; dataset '{name}' has one format")
     if source is None:
         raise UsageError("missing option '--from'; see `aiperf data prepare --help`")
     if not source.exists():
@@ -175,7 +175,7 @@ def _prepare(arguments: argparse.Namespace, reporter: TextReporter) -> int:
     began = time.monotonic()
     options = Options(
         shards=arguments.shards,
-        stored=arguments.stored,
+        storage_format=arguments.storage_format,
         cores=_cores(),
         restart=arguments.restart,
         report=reporter.say,

@@ -29,7 +29,7 @@ from aiperf_hpc.replica.data.progress import ShowProgress, not_shown
 from aiperf_hpc.run.liveness import LAG_SECONDS
 from aiperf_hpc.run.paths import write_whole
 from aiperf_hpc.system.summary import size
-from aiperf_hpc.trial import Stored, Value
+from aiperf_hpc.trial import StorageFormat, Value
 
 HEARTBEAT_SECONDS = 5.0
 """Seconds between heartbeats of an owner."""
@@ -46,7 +46,7 @@ class Options:
 
     shards: int | None = None
     """Number of training shards; by default that of the dataset."""
-    stored: Stored = "jpeg"
+    storage_format: StorageFormat = "jpeg"
     """Format of ImageNet's stored images."""
     cores: int = 1
     """Number of threads."""
@@ -70,7 +70,7 @@ class Plan(Value):
     """SHA-256 of the names and labels of all samples, in their order."""
     shards: tuple[int, int]
     """Numbers of training and validation shards."""
-    stored: Stored = "jpeg"
+    storage_format: StorageFormat = "jpeg"
     """Format of stored images."""
 
     def difference(self, other: Plan) -> str | None:
@@ -79,8 +79,8 @@ class Plan(Value):
             return f"of other samples than {other.source} has now"
         if self.shards != other.shards:
             return f"with {self.shards[0]} training shards, not {other.shards[0]}"
-        if self.stored != other.stored:
-            return f"with --stored {self.stored}, not {other.stored}"
+        if self.storage_format != other.storage_format:
+            return f"with --storage-format {self.storage_format}, not {other.storage_format}"
         return None
 
 

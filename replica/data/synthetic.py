@@ -2,8 +2,8 @@
 
 Each class has a fixed pattern of 4x4 colored tiles; a sample is the mean of its class's pattern and
 noise. The patterns are coarse because networks pool over the whole image. Samples are generated
-when they are read, so that a set of any size needs no memory. With ``dataset.decoded_gib`` they are
-generated once and kept in memory as bytes; reading these is faster than training on any
+when they are read, so that a set of any size needs no memory. With ``dataset.decoded_cache_gib``
+they are generated once and kept in memory as bytes; reading these is faster than training on any
 accelerator.
 """
 
@@ -45,11 +45,11 @@ def load(config: DatasetConfig, cores: int) -> GeneratedDataset:
     Sample i of a set has the class i mod classes.
 
     Raises:
-        DatasetError: ``dataset.decoded_gib`` is too small for all samples.
+        DatasetError: ``dataset.decoded_cache_gib`` is too small for all samples.
     """
     patterns = make_patterns(config.classes)
     info = image_info(config, content_sha256(config, patterns))
-    in_memory = _ImagesInMemory(config, patterns, cores) if config.decoded_gib else None
+    in_memory = _ImagesInMemory(config, patterns, cores) if config.decoded_cache_gib else None
 
     def make(part: int, chosen: NDArray[np.intp]) -> Batch:
         labels = (chosen % config.classes).astype(np.int32)
@@ -68,10 +68,10 @@ class _ImagesInMemory:
         self._size, self._patterns, self._cores = config.image_size, patterns, cores
         self._samples = {TRAINING: config.train_samples, VALIDATION: config.validation_samples}
         needed = sum(self._samples.values()) * config.image_size**2 * CHANNELS
-        if needed > config.decoded_gib * 2**30:
+        if needed > config.decoded_cache_gib * 2**30:
             raise DatasetError(
-                f"dataset.decoded_gib {config.decoded_gib:g} is too small: all images of dataset "
-                f"'synthetic' need {needed / 2**30:.2f}; raise it, or leave it out"
+                f"dataset.decoded_cache_gib {config.decoded_cache_gib:g} is too small: all images "
+                f"of dataset 'synthetic' need {needed / 2**30:.2f}; raise it, or leave it out"
             )
         self._images: dict[int, Bytes] = {}
         self._making = Lock()

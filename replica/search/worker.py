@@ -66,7 +66,7 @@ class _ParentLostError(AIPerfError):
 
 
 class SearchWorker:
-    """Proposes candidates whenever fewer than ``search.stock`` are queued."""
+    """Proposes candidates whenever fewer than ``search.queue_depth`` are queued."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class SearchWorker:
         """Propose one candidate if the queue is short; return the seconds until the next step."""
         # While the queue is full, only this replica's own journals matter.
         self._knowledge.refresh_own()
-        if len(self._knowledge.pending) >= self._context.config.search.stock:
+        if len(self._knowledge.pending) >= self._context.config.search.queue_depth:
             return self._rest()
         self._knowledge.refresh()
         self._record_problems()
@@ -211,7 +211,7 @@ class SearchWorker:
                 raise damaged(path, f"its graph is not that of trial {choice.parent}")
         except CheckpointError as error:
             raise _ParentLostError(choice.parent, str(error)) from None
-        noise = self._context.config.search.noise
+        noise = self._context.config.search.weight_noise
         inherited = inherit(choice.graphs, weights, choice.morphisms, rng, noise)
         to = self._context.paths.candidate(proposal)
         self._context.retry(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from aiperf_hpc.config import KeepConfig, RunConfig
+from aiperf_hpc.config import RetentionConfig, RunConfig
 from aiperf_hpc.errors import GraphError, StorageError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.weight_file import (
@@ -126,7 +126,7 @@ class TrialCheckpoints:
         self._writing: Future[None] | None = None
         who = context.who
         self._path = context.paths.under_way(who.replica, who.incarnation)
-        self._every = context.config.training.checkpoint_seconds
+        self._every = context.config.training.checkpoint_interval_seconds
         self._clock = context.clock
         self._context = context
         self._saved = self._held_at = self._clock.monotonic()
@@ -189,7 +189,7 @@ class BestEpochSoFar:
 
 def keeps_best_epochs(config: RunConfig) -> bool:
     """Return whether there is a state to store; simulated trials have none."""
-    return config.keep.trials != "none" and config.engine.name != "simulated"
+    return config.retention.trials != "none" and config.engine.name != "simulated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,13 +201,13 @@ class Worth:
     bytes: int
 
 
-def worth_keeping(found: Mapping[str, Worth], settings: KeepConfig) -> list[str]:
+def worth_keeping(found: Mapping[str, Worth], settings: RetentionConfig) -> list[str]:
     """Return the trials whose best epochs are kept, best first; among equals, the first.
 
     The best is always kept, others in order of their value while there is room.
     """
     best, *others = sorted(found, key=lambda trial: -found[trial].value)
-    kept, left = [best], settings.gib * 2**30 - found[best].bytes
+    kept, left = [best], settings.max_gib * 2**30 - found[best].bytes
     for trial in others if settings.trials == "all" else ():
         left -= found[trial].bytes
         if left < 0:
@@ -220,7 +220,7 @@ class BestEpochStore:
     """Files of the best epochs of a replica's trials."""
 
     def __init__(self, context: ReplicaContext) -> None:
-        self._settings = context.config.keep
+        self._settings = context.config.retention
         self._context = context
         self._kept: dict[str, Worth] = {}
 

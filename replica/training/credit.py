@@ -25,7 +25,7 @@ class _Credit:
     def __init__(self, context: ReplicaContext, network: Network, trial: str, epoch: int) -> None:
         self._journal = context.journal
         self._clock = context.clock
-        self._every = context.config.journal.progress_seconds
+        self._every = context.config.journal.progress_interval_seconds
         self._network = network
         self._trial = trial
         self._epoch = epoch

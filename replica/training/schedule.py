@@ -31,7 +31,7 @@ class Schedule:
         It scales linearly with the batch size (Goyal et al. 2017, section 2.1) if the schedule has
         a base batch size.
         """
-        used, base = self.used, self.used.schedule.base_batch
+        used, base = self.used, self.used.schedule.base_batch_size
         return used.learning_rate if base is None else used.learning_rate * used.batch_size / base
 
     @property
@@ -53,7 +53,7 @@ class Schedule:
         if settings.interval == "epoch":
             place -= step % self.steps
         if place < self.warmup:
-            start = settings.warmup_start
+            start = settings.warmup_start_factor
             return self.peak * (start + (1.0 - start) * place / self.warmup)
         return self.peak * _SHARES[settings.name](self, place, losses)
 
@@ -75,7 +75,7 @@ def _linear(schedule: Schedule, step: int, losses: Sequence[float]) -> float:
 def _polynomial(schedule: Schedule, step: int, losses: Sequence[float]) -> float:
     settings = schedule.used.schedule
     left: float = (1.0 - step / schedule.total) ** settings.power
-    return settings.end + (1.0 - settings.end) * left
+    return settings.end_factor + (1.0 - settings.end_factor) * left
 
 
 def _cosine(schedule: Schedule, step: int, losses: Sequence[float]) -> float:
@@ -83,7 +83,7 @@ def _cosine(schedule: Schedule, step: int, losses: Sequence[float]) -> float:
 
     If it is shorter than the trial, the rate rises again afterwards, as in PyTorch.
     """
-    end, wave = schedule.used.schedule.end, schedule.used.schedule.wave_steps
+    end, wave = schedule.used.schedule.end_factor, schedule.used.schedule.decay_steps
     share = step / schedule.total if wave is None else (step - schedule.warmup) / wave
     return end + (1.0 - end) * (1.0 + math.cos(math.pi * share)) / 2.0
 
@@ -100,7 +100,7 @@ def _multi_step(schedule: Schedule, step: int, losses: Sequence[float]) -> float
 
 def _plateau(schedule: Schedule, step: int, losses: Sequence[float]) -> float:
     settings = schedule.used.schedule
-    return max(settings.end, float(settings.factor ** _plateaus(settings, losses)))
+    return max(settings.end_factor, float(settings.factor ** _plateaus(settings, losses)))
 
 
 def _plateaus(settings: ScheduleSettings, losses: Sequence[float]) -> int:

@@ -162,7 +162,7 @@ class TrialLoop:
 
     def _may_be_halved(self, result: TrialResult) -> bool:
         batch_size = result.used.batch_size // 2
-        allowed = self._context.config.engine.on_memory == "shrink"
+        allowed = self._context.config.engine.on_out_of_memory == "reduce_batch"
         return result.out_of_memory and allowed and batch_size >= self._context.config.replica.ranks
 
     def _conclude(self, built: BuiltTrial, result: TrialResult, *, tell: bool) -> None:

@@ -141,7 +141,7 @@ class Planner:
 
     def _trainings(self, first: int) -> Iterator[PlannedTrial | None]:
         """Yield the initial network as often as requested, then None."""
-        most = self._context.config.search.trainings
+        most = self._context.config.search.max_trainings
         for number in count(first) if most is None else (*self._lost, *range(first, most + 1)):
             yield self._plan(number, self._initial_candidate())
         self.done = True
@@ -261,7 +261,7 @@ class Planner:
         if len(trial.evaluations) < 2 or trial.training_utc is None:
             return False
         lasted = trial.evaluations[-2].utc - trial.training_utc
-        return lasted >= self._context.config.training.checkpoint_seconds
+        return lasted >= self._context.config.training.checkpoint_interval_seconds
 
     def _round(self, number: int, candidate: Candidate) -> Iterator[PlannedTrial]:
         if number <= len(self._context.config.rounds.warmup_epochs):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from aiperf_hpc.config import RunConfig
+from aiperf_hpc.earlier_names import HYPERPARAMETERS, SETTINGS
+from aiperf_hpc.earlier_names import renamed as of_now
 from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.trial import DatasetInfo
 
@@ -55,7 +57,7 @@ RENAMED: Final = {
 }
 """Names of versions 1 and 2 and their present ones; a name that has several meanings is preceded
 by the key that contains it."""
-AS_WRITTEN: Final = frozenset({"config", "datasets", "hyperparameters", "system", "versions"})
+AS_WRITTEN: Final = frozenset({"datasets", "system", "versions"})
 """Keys whose values have names of their own."""
 
 
@@ -83,6 +85,8 @@ def renamed(value: Any, inside: str) -> Any:  # noqa: ANN401 -- whatever was wri
         return [renamed(each, inside) for each in value]
     if not isinstance(value, dict) or inside in AS_WRITTEN:
         return value
+    if inside in ("config", "hyperparameters"):
+        return of_now(value, SETTINGS if inside == "config" else HYPERPARAMETERS)
     return {
         RENAMED.get(f"{inside}.{key}", RENAMED.get(key, key)): renamed(each, key)
         for key, each in value.items()

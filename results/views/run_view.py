@@ -426,7 +426,7 @@ class RunView:
 
     @property
     def _silent_after(self) -> float:
-        return silent_limit(self.manifest.config.journal.heartbeat_seconds)
+        return silent_limit(self.manifest.config.journal.heartbeat_interval_seconds)
 
     def _by_state(self) -> dict[str, int]:
         states = Counter(trial.state.value for trial in self.history.trials.values())

@@ -174,7 +174,7 @@ def telemetry_status(
     hosts = host_energies(history, until)
     nodes = (_node(host, start, briefly=briefly) for host in hosts)
     return TelemetryStatus(
-        interval_seconds=manifest.config.telemetry.seconds,
+        interval_seconds=manifest.config.telemetry.interval_seconds,
         unavailable_reason=_unavailable_reason(history, manifest),
         nodes=tuple(node for node in nodes if node is not None),
         energy=energy_status(history, hosts, until, ops),
@@ -245,8 +245,8 @@ def _overhead(sampler: SamplerHistory) -> float:
 def _unavailable_reason(history: RunHistory, manifest: RunManifest) -> str:
     if manifest.simulated:
         return "the run is simulated: its nodes are not there"
-    if manifest.config.telemetry.seconds == 0.0:
-        return "telemetry.seconds is 0; AIPerf's rules demand that a run is monitored"
+    if manifest.config.telemetry.interval_seconds == 0.0:
+        return "telemetry.interval_seconds is 0; AIPerf's rules demand that a run is monitored"
     if not history.telemetry:
         return "no replica has recorded any"
     return ""

@@ -82,8 +82,8 @@ def not_kept(config: RunConfig, trial: Trial) -> str:
         return "engine 'simulated' computed nothing that could be"
     if trial.ended is None:
         return "nothing was kept: its replica was lost, or interrupted, before it was over"
-    if config.keep.trials != "all":
-        return f"nothing was kept: keep.trials is {config.keep.trials}"
+    if config.retention.trials != "all":
+        return f"nothing was kept: retention.trials is {config.retention.trials}"
     return "nothing was kept, or it was dropped for room"
 
 

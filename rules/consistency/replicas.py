@@ -212,7 +212,7 @@ def heartbeats(run: Evidence) -> Findings:
     A pause without any record does not count as work: the process may have been suspended.
     """
     yield Checked(len(run.history.replicas))
-    beat = run.config.journal.heartbeat_seconds
+    beat = run.config.journal.heartbeat_interval_seconds
     most = tolerated_limit(beat)
     for attempt in run.attempts:
         if (silent := attempt.journal.longest_without_heartbeat) > most:

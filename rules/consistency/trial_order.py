@@ -103,7 +103,7 @@ def _used(run: Evidence, trial: Trial) -> Iterator[str]:
 def trainings(run: Evidence) -> Findings:
     """A replica has at most the requested trainings, and all of them if it ended as done."""
     yield Checked(len(run.history.replicas))
-    wanted = run.config.search.trainings
+    wanted = run.config.search.max_trainings
     for replica in run.history.replicas.values():
         trials = [run.history.trials[name] for name in replica.trials]
         begun = max((trial.started.round for trial in trials), default=0)

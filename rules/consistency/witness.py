@@ -104,7 +104,7 @@ def _statements(run: Evidence, shown: Sequence[WitnessAnswer]) -> Witness:
         before = statement
         seen.append(Seen(statement.utc, statement.utc, each))
     trusted = key is not None and key.raw in {each.raw for each in run.trusted.witnesses}
-    return Witness(seen, trusted, run.config.witness.seconds, wrong)
+    return Witness(seen, trusted, run.config.witness.interval_seconds, wrong)
 
 
 def _time_stamps(run: Evidence, shown: Sequence[WitnessAnswer]) -> Witness:
@@ -121,7 +121,7 @@ def _time_stamps(run: Evidence, shown: Sequence[WitnessAnswer]) -> Witness:
             wrong = f"time stamp {number}: {error}"
             break
         trusted = trusted and is_trusted(run_id, each.answer, roots)
-    return Witness(seen, trusted, run.config.timestamps.seconds, wrong)
+    return Witness(seen, trusted, run.config.timestamps.interval_seconds, wrong)
 
 
 def _times(run: Evidence, own: Journal, witness: Witness) -> Iterator[str]:

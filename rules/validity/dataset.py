@@ -9,7 +9,7 @@ from aiperf_hpc.datasets import why_unofficial
 from aiperf_hpc.rules.rule import Each, Findings, Found
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.run.history import ReplicaHistory
-from aiperf_hpc.trial import DatasetInfo, Stored
+from aiperf_hpc.trial import DatasetInfo, StorageFormat
 
 OFFICIAL: Final = "imagenet"
 SHAPE: Final = (224, 224, 3)
@@ -20,14 +20,14 @@ class Datasets(NamedTuple):
     """The datasets of the replicas of a run or a planned run."""
 
     distinct: Collection[DatasetInfo]
-    stored: Stored
+    storage_format: StorageFormat
     """The configured format of stored images."""
 
 
 def datasets_of(run: RunEvidence) -> Datasets:
     """Return the datasets of a run's replicas."""
     distinct = {each.dataset for each in run.replicas if each.dataset is not None}
-    return Datasets(distinct, run.config.dataset.stored)
+    return Datasets(distinct, run.config.dataset.storage_format)
 
 
 def dataset(datasets: Datasets) -> Findings:
@@ -46,8 +46,9 @@ def dataset(datasets: Datasets) -> Findings:
     spec = dataset.inputs.get("image")
     if spec is None or spec.shape != SHAPE:
         yield f"images of {None if spec is None else spec.shape}; {SHAPE} is required"
-    if dataset.stored != datasets.stored:
-        yield f"images stored as {dataset.stored}; dataset.stored is {datasets.stored}"
+    has, wanted = dataset.storage_format, datasets.storage_format
+    if has != wanted:
+        yield f"images stored as {has}; dataset.storage_format is {wanted}"
     for key, value in COUNTS.items():
         if getattr(dataset, key) != value:
             has = getattr(dataset, key)

@@ -40,7 +40,7 @@ def _in_order(replica: ReplicaHistory) -> bool:
 
 def heartbeats(run: RunEvidence) -> Findings:
     """No attempt of a replica was silent for longer than the limit."""
-    period = run.config.journal.heartbeat_seconds
+    period = run.config.journal.heartbeat_interval_seconds
     most = own_limit(period)
     silent = {each.id: _silence(run, each) for each in run.replicas if each.started is not None}
     yield Found(f"{max(silent.values(), default=0.0):.1f} s apart")

@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from aiperf_hpc.earlier_names import DATASET, renamed
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.untrusted.bounds import MOST_AXES, MOST_COUNT, MOST_SIZE, Bounded, Number
 
@@ -115,20 +116,20 @@ class ScheduleSettings(Value):
     """Learning rate schedule. linear, polynomial and cosine span the trial's epoch limit."""
     interval: Literal["step", "epoch"] = "step"
     """Update the learning rate every step or every epoch."""
-    base_batch: int | None = Field(None, ge=1)
+    base_batch_size: int | None = Field(None, ge=1)
     """Batch size that learning_rate refers to; the peak scales linearly with the batch size
     (Goyal et al. 2017)."""
     warmup_epochs: float = Field(0.0, ge=0.0, le=1e6)
     """Length of the linear warm-up in epochs."""
     warmup_steps: int = Field(0, ge=0)
     """Length of the linear warm-up in steps; replaces warmup_epochs."""
-    warmup_start: float = Field(0.0, ge=0.0, le=1.0)
+    warmup_start_factor: float = Field(0.0, ge=0.0, le=1.0)
     """Learning rate at the start of the warm-up, as a fraction of the peak."""
     power: float = Field(1.0, gt=0.0, le=100.0)
     """Exponent of the decay (polynomial only)."""
-    end: float = Field(0.0, ge=0.0, le=1.0)
+    end_factor: float = Field(0.0, ge=0.0, le=1.0)
     """Final or minimum learning rate as a fraction of the peak (polynomial, cosine, plateau)."""
-    wave_steps: int | None = Field(None, ge=1)
+    decay_steps: int | None = Field(None, ge=1)
     """Number of steps of the cosine decay after the warm-up; by default, it spans all steps of the
     trial, including the warm-up (cosine only)."""
     milestones: tuple[Annotated[int, Field(ge=1)], ...] = Field((), max_length=1_000)
@@ -156,8 +157,10 @@ class ScheduleSettings(Value):
                 raise ValueError(f"{field} applies to {' and '.join(has)}, not to {self.name}")
         if self.warmup_epochs and self.warmup_steps:
             raise ValueError("write warmup_epochs or warmup_steps, not both")
-        if self.warmup_start and not (self.warmup_epochs or self.warmup_steps):
-            raise ValueError("warmup_start is without a warm-up; set warmup_epochs or _steps too")
+        if self.warmup_start_factor and not (self.warmup_epochs or self.warmup_steps):
+            raise ValueError(
+                "warmup_start_factor is without a warm-up; set warmup_epochs or _steps too"
+            )
         if self.name == "multi_step":
             self._check_milestones()
         return self
@@ -175,10 +178,10 @@ class ScheduleSettings(Value):
 
 
 _OF_SCHEDULE: dict[str, tuple[str, ...]] = {
-    "polynomial": ("power", "end"),
-    "cosine": ("end", "wave_steps"),
+    "polynomial": ("power", "end_factor"),
+    "cosine": ("end_factor", "decay_steps"),
     "multi_step": ("milestones", "milestone_unit", "factors", "factor"),
-    "plateau": ("factor", "end", "patience", "threshold", "threshold_mode"),
+    "plateau": ("factor", "end_factor", "patience", "threshold", "threshold_mode"),
 }
 """Settings that apply only to some schedules."""
 
@@ -252,7 +255,7 @@ class TensorSpec(Value):
 LABEL = TensorSpec(shape=(), dtype="int32")
 """Class label: the number of the class."""
 
-Stored = Literal["jpeg", "resized", "raw"]
+StorageFormat = Literal["jpeg", "resized", "raw"]
 """Formats of stored images: their JPEG files, JPEG files of smaller images, or their pixels."""
 
 
@@ -273,7 +276,9 @@ class DatasetInfo(Value):
     archives: Annotated[dict[str, str], Field(exclude_if=operator.not_)] = {}
     """MD5 of the official archives that the dataset was prepared from, by file name; recorded only
     if there are any."""
-    stored: Annotated[Stored, Field(exclude_if=lambda stored: stored == "jpeg")] = "jpeg"
+    storage_format: Annotated[StorageFormat, Field(exclude_if=lambda value: value == "jpeg")] = (
+        "jpeg"
+    )
     """Format of the stored images; recorded only if it is not ``jpeg``."""
 
     def __hash__(self) -> int:
@@ -283,7 +288,8 @@ class DatasetInfo(Value):
     @model_validator(mode="before")
     @classmethod
     def _of_an_earlier_version(cls, data: Any) -> Any:  # noqa: ANN401 -- whatever was recorded
-        """Convert the earlier record format, which was limited to labeled images."""
+        """Convert earlier formats; the first was limited to labeled images."""
+        data = renamed(data, DATASET)
         if not isinstance(data, dict) or "sample_shape" not in data:
             return data
         shape = {"shape": data["sample_shape"]}

@@ -214,7 +214,7 @@ def test_the_reference_binds_neither_open_settings_nor_other_data(tmp_path: Path
     with pytest.raises(NotMeasuredError, match="^cosmoflow on density has no reference"):
         reference_convergence(read_run(other).entries, Options())
     half = COSMOFLOW.model_copy(update={"train_samples": COSMOFLOW.train_samples // 2})
-    before = write_run(tmp_path / "v0.7", curves, "model.cosmoflow.kernel=2", data=half)
+    before = write_run(tmp_path / "v0.7", curves, "model.cosmoflow.kernel_size=2", data=half)
     with pytest.raises(NotMeasuredError, match="^cosmoflow v0.7 has no reference"):
         reference_convergence(read_run(before).entries, Options())
 

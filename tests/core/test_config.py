@@ -107,12 +107,12 @@ def test_a_dataset_that_is_read_from_a_folder_needs_its_path(tmp_path: Path, nam
     [
         (["dataset.path=/d", "dataset.cache=disk"], "cache disk and cache_path go together"),
         (["dataset.path=/d", "dataset.cache_path=/c"], "cache disk and cache_path go together"),
-        (["dataset.decoded_gib=1"], "imagenet and synthetic, not 'digits'"),
+        (["dataset.decoded_cache_gib=1"], "imagenet and synthetic, not 'digits'"),
         (
-            ["dataset.name=imagenet", "dataset.path=/d", "dataset.decoded_gib=1"],
-            "dataset.decoded_gib is for images that Pillow decodes",
+            ["dataset.name=imagenet", "dataset.path=/d", "dataset.decoded_cache_gib=1"],
+            "dataset.decoded_cache_gib is for images that Pillow decodes",
         ),
-        (["dataset.stored=raw"], "stored is a format of imagenet's images"),
+        (["dataset.storage_format=raw"], "storage_format is for the images of imagenet"),
         (["dataset.name=digits", "dataset.cache=memory"], "cache memory is for a dataset in a fo"),
     ],
 )
@@ -162,10 +162,10 @@ def test_a_key_that_is_no_text_is_refused(tmp_path: Path, text: str) -> None:
         ("training.momentum=-0.1", ">= 0 and < 1"),
         ("seed=-1", ">= 0 and < 4294967296"),
         ("seed=4294967296", ">= 0 and < 4294967296"),
-        ("search.exploration=1.5", ">= 0 and <= 1"),
-        ("search.noise=-0.1", ">= 0"),
+        ("search.random_parent_probability=1.5", ">= 0 and <= 1"),
+        ("search.weight_noise=-0.1", ">= 0"),
         ("score.interval_hours=0", ">= 0.0005 and <= 24"),
-        ("engine.memory_gib=0", "> 0"),
+        ("engine.memory_limit_gib=0", "> 0"),
         ("dataset.classes=1", ">= 2 and <= 100000"),
     ],
 )
@@ -178,7 +178,7 @@ def test_a_value_out_of_its_range_is_refused_with_the_range(
         load(tmp_path, assignment)
 
 
-@pytest.mark.parametrize("key", ["engine.memory_gib", "training.learning_rate"])
+@pytest.mark.parametrize("key", ["engine.memory_limit_gib", "training.learning_rate"])
 @pytest.mark.parametrize("value", [".inf", "-.inf", ".nan"])
 def test_infinity_and_nan_are_no_values(tmp_path: Path, key: str, value: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(key)):
@@ -231,7 +231,7 @@ def test_set_reads_its_values_as_yaml(tmp_path: Path) -> None:
         "training.learning_rate=1e-3",
         "hpo.space.batch_size.choices=[32, 16]",
         "dataset.augment=false",
-        "engine.memory_gib=null",
+        "engine.memory_limit_gib=null",
         "dataset.path=/data/with=equals",
         " seed =7",
     )
@@ -239,7 +239,7 @@ def test_set_reads_its_values_as_yaml(tmp_path: Path) -> None:
     assert config.training.learning_rate == 0.001
     assert config.hpo.space.batch_size.values == (16, 32)
     assert config.dataset.augment is False
-    assert config.engine.memory_gib is None
+    assert config.engine.memory_limit_gib is None
     assert config.dataset.path == Path("/data/with=equals")
     assert config.seed == 7
 
@@ -312,7 +312,10 @@ def test_fp16_is_refused_where_no_loss_is_scaled() -> None:
         ("preset=../../x", "preset: should be a name that a file can have, without '/' and"),
         ("slurm.partition=a b", "slurm.partition: should be one word that no shell would change"),
         ("slurm.memory=much", "slurm.memory: should be a whole number, with K, M, G or T"),
-        ("slurm.extra=[nice]", "slurm.extra.0: should be an option of sbatch on one line"),
+        (
+            "slurm.extra_directives=[nice]",
+            "slurm.extra_directives.0: should be an option of sbatch on one line",
+        ),
     ],
 )
 def test_what_has_a_form_is_asked_for_in_words(assignment: str, said: str) -> None:

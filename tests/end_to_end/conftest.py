@@ -23,8 +23,8 @@ train one long trial with a checkpoint after each epoch, in which time passes an
 LONG = [
     argument
     for setting in (
-        "training.checkpoint_seconds=0", "training.max_epochs=4000", "training.patience=4000",
-        "rounds.warmup_epochs=[4000,4000,4000]",
+        "training.checkpoint_interval_seconds=0", "training.max_epochs=4000",
+        "training.patience=4000", "rounds.warmup_epochs=[4000,4000,4000]",
     )
     for argument in ("--set", setting)
 ]  # fmt: skip

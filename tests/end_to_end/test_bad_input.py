@@ -184,11 +184,11 @@ def test_a_disk_that_is_nearly_full_has_room_in_units_that_are_not_zero(
 
 
 def test_a_run_whose_trials_all_fail_says_why_and_ends_with_status_1(tmp_path: Path) -> None:
-    refuse = ["--set", "engine.memory_gib=0.5", "--set", "engine.on_memory=refuse"]
+    refuse = ["--set", "engine.memory_limit_gib=0.5", "--set", "engine.on_out_of_memory=fail"]
     done = aiperf_process(*START, "--config", TINY, *refuse, "--run-dir", tmp_path / "run")
     assert done.returncode == 1
     assert "5 trials in a row failed" in done.stderr
-    assert "raise engine.memory_gib" in done.stderr
+    assert "raise engine.memory_limit_gib" in done.stderr
     assert "Traceback" not in done.stderr
     assert aiperf("verify", tmp_path / "run").returncode == 0
 

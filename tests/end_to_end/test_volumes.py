@@ -24,7 +24,7 @@ SMALL = [
     argument
     for setting in (
         "dataset.train_samples=512", "dataset.validation_samples=64", f"training.target={TARGET}",
-        "training.max_epochs=40", "training.patience=40", "search.trainings=1",
+        "training.max_epochs=40", "training.patience=40", "search.max_trainings=1",
     )
     for argument in ("--set", setting)
 ]  # fmt: skip

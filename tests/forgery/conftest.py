@@ -24,7 +24,7 @@ SETTINGS = (
     "training.batch_size=64",
     "hpo.trials_per_round=2",
     "search.keep_checkpoints=2",
-    "engine.memory_gib=1.005",  # So that some batches do not fit, and are halved.
+    "engine.memory_limit_gib=1.005",  # So that some batches do not fit, and are halved.
 )
 
 

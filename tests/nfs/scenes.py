@@ -131,8 +131,9 @@ def run(server: Server) -> dict[str, Any]:
         "primary", "bench", hard.pid, soft.pid, "--hours", 0.075,
         "--set", "engine.simulation.operations_per_second=1e10",
         "--set", "engine.simulation.build_seconds=0.2",
-        "--set", "journal.heartbeat_seconds=3", "--set", "journal.progress_seconds=1",
-        "--set", "training.checkpoint_seconds=5",
+        "--set", "journal.heartbeat_interval_seconds=3",
+        "--set", "journal.progress_interval_seconds=1",
+        "--set", "training.checkpoint_interval_seconds=5",
     )  # fmt: skip
     bench = MAIN / "bench"
     _until(lambda: all((bench / f"replicas/r{n}/0.0/search-0.jsonl").exists() for n in (0, 1)))

@@ -113,7 +113,7 @@ def test_decoded_images_need_memory_for_all_ranks_of_a_node(
 ) -> None:
     monkeypatch.setattr(node_check, "available_bytes", lambda: 3 * 2**30)
     values = {
-        "dataset": {"name": "imagenet", "path": tmp_path, "decoded_gib": 2},
+        "dataset": {"name": "imagenet", "path": tmp_path, "decoded_cache_gib": 2},
         "engine": {"name": "torch"},
         "replica": {"ranks_per_node": 2},
     }

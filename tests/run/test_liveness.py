@@ -43,7 +43,7 @@ def test_status_and_control_ask_the_same_constants(
     view, history = RunView.read(paths), RunHistory.read(paths)
     monkeypatch.setattr(liveness, "primary_is_gone", lambda start: None)
     monkeypatch.setattr(time, "time", lambda: START + 280.0)
-    beat = view.manifest.config.journal.heartbeat_seconds
+    beat = view.manifest.config.journal.heartbeat_interval_seconds
     assert view.status(START + 280.0).state is RunState.SILENT
     monkeypatch.setattr(liveness, "MISSED_BEATS", 300.0 / beat)
     assert view.status(START + 280.0).state is RunState.RUNNING

@@ -70,7 +70,7 @@ def test_a_damaged_run_manifest_is_refused_by_its_path(
 @pytest.mark.parametrize(
     ("old", "new", "key"),
     [
-        ("schema_version: 1", "schema_version: 2", "schema_version"),
+        ("schema_version: 2", "schema_version: 3", "schema_version"),
         ("nodes: 2", "nodes: 0", "nodes"),
         ("batch_size: 448", "batch_size: 0", r"config\.training\.batch_size"),
         ("nodes: 2", "nodes: 2\nsurprise: 1", "surprise"),

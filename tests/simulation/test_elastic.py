@@ -78,7 +78,7 @@ def test_a_shrink_loses_no_record_and_no_credit(view: RunView) -> None:
     released = list(JournalReader(view.paths.replica_journal("r3")).read())
     assert isinstance(released[-1].event, records.ReplicaEnded)
     credited = max(r.utc for r in released if isinstance(r.event, records.Progress))
-    seconds = view.manifest.config.journal.progress_seconds
+    seconds = view.manifest.config.journal.progress_interval_seconds
     assert released[-1].utc - credited <= seconds
     (asked,) = [utc for utc, event in view.history.scalings if event == SHRUNK]
     assert released[-1].utc - asked <= seconds

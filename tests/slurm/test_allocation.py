@@ -39,7 +39,7 @@ def test_a_run_in_a_job_of_its_own(cluster: Cluster, slurm_run: Start) -> None:
 
 def test_a_dead_nodes_replica_returns_with_it(cluster: Cluster, slurm_run: Start) -> None:
     # A primary that is resumed asks SLURM four times, 5 s apart, before its first sign of life.
-    rare = ["--set", "journal.heartbeat_seconds=5"]
+    rare = ["--set", "journal.heartbeat_interval_seconds=5"]
     run = slurm_run("--nodes", 3, "--hours", 0.2, *OWN, *rare, config=FAST)
     run.wait_until(training)
     node = run.history.replicas["r0"].job_state

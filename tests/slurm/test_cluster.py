@@ -35,7 +35,7 @@ def past_a_checkpoint(history: RunHistory, replica: str) -> bool:
 @pytest.fixture(scope="module")
 def limited(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmRun]:
     """A run of an hour whose job may last a minute; on one node, beside another test."""
-    limit = ["--set", "slurm.extra=['--time=1', '--signal=TERM@10']"]
+    limit = ["--set", "slurm.extra_directives=['--time=1', '--signal=TERM@10']"]
     folder = tmp_path_factory.mktemp("limited") / "run"
     run = SlurmRun(cluster, folder, "--nodes", 1, "--hours", 1, *limit, config=FAST)
     yield run

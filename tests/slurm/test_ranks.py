@@ -40,7 +40,7 @@ def test_a_replica_of_two_nodes_to_its_verified_score(
 ) -> None:
     run = slurm_run(
         "--nodes", 2, "--hours", 1,
-        "--set", "replica.nodes=2", "--set", "engine.memory_gib=2",
+        "--set", "replica.nodes=2", "--set", "engine.memory_limit_gib=2",
         "--set", f"replica.collective={collective}", "--set", f"engine.name={engine}",
     )  # fmt: skip
     run.wait_until(lambda h: bool(completed(h)) and node(h) is not None)

@@ -14,7 +14,7 @@ def test_a_run_ends_with_its_trainings(slurm_run: Start) -> None:
     """The primary dies when one of two models is trained; the next one launches both replicas."""
     run = slurm_run(
         "--nodes", 2, "--hours", 1, "--launcher", "slurm",
-        "--set", "search.method=fixed", "--set", "search.trainings=1",
+        "--set", "search.method=fixed", "--set", "search.max_trainings=1",
         "--set", "training.max_epochs=20",
         config=FAST,
     )  # fmt: skip

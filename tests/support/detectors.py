@@ -14,12 +14,12 @@ BOXES = (15, 5)
 THIN = {
     "width": 2,
     "blocks": (1, 1, 1, 1),
-    "pyramid": 4,
-    "hidden": 8,
+    "fpn_channels": 4,
+    "box_head_width": 8,
     "anchors": (8, 16, 24, 32, 48),
-    "proposals": 30,
-    "kept": 20,
-    "regions": 8,
+    "pre_nms_top_n": 30,
+    "post_nms_top_n": 20,
+    "regions_per_image": 8,
 }
 
 

@@ -162,7 +162,7 @@ def flat_images(input_shape: Shape = (5, 4, 3), classes: int = 4) -> Graph:
 
 def cosmoflow(side: int = 32, kernel: int = 3) -> Graph:
     """The network of MLPerf HPC's CosmoFlow on volumes of side³ of four channels."""
-    settings = CosmoFlowConfig.model_validate({"kernel": kernel})
+    settings = CosmoFlowConfig.model_validate({"kernel_size": kernel})
     return cosmoflow_network((side, side, side, 4), 4, settings)
 
 

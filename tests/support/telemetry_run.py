@@ -20,7 +20,7 @@ SECONDS = 30.0 * SAMPLES
 
 def manifest(seconds: float = 30.0, launcher: str = "local") -> RunManifest:
     """Return that of a run of two nodes."""
-    telemetry = TelemetryConfig(seconds=seconds)
+    telemetry = TelemetryConfig(interval_seconds=seconds)
     config = RunConfig(dataset=DatasetConfig(name="digits"), telemetry=telemetry)
     return run_manifest(config, nodes=2, hours=SECONDS / 3600.0, launcher=launcher)
 

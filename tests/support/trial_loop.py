@@ -39,14 +39,19 @@ T = TypeVar("T")
 CONFIG = {
     "dataset": {"name": "synthetic"},
     "model": {"stem": "cifar", "base_width": 1},
-    "training": {"precision": "fp32", "batch_size": 16, "max_epochs": 2, "checkpoint_seconds": 0},
+    "training": {
+        "precision": "fp32",
+        "batch_size": 16,
+        "max_epochs": 2,
+        "checkpoint_interval_seconds": 0,
+    },
     "rounds": {"warmup_epochs": [1, 5, 2], "predict_at_epoch": 90},
     "hpo": {
         "trials_per_round": 3,
         "startup_trials": 2,
         "space": {"batch_size": {"choices": [8, 16, 32]}},
     },
-    "search": {"stock": 2, "keep_checkpoints": 3},
+    "search": {"queue_depth": 2, "keep_checkpoints": 3},
 }
 
 
@@ -154,7 +159,7 @@ class Bench:
 
     def allow_candidates(self, number: int) -> None:
         """Let so many candidates wait."""
-        config = validate(CONFIG | {"search": {"stock": number}}, "test")
+        config = validate(CONFIG | {"search": {"queue_depth": number}}, "test")
         self.worker._context = replace(self.worker._context, config=config)
 
     def search(self, steps: int) -> None:

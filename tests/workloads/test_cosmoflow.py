@@ -49,7 +49,7 @@ def test_sizes_and_operations_are_the_published_ones(
     side: int, kernel: int, parameters: int, forward: int, training: int
 ) -> None:
     """8,907,556 parameters are published for 128³; the rest is PyTorch's count of the reference."""
-    graph = network((side, side, side, 4), kernel=kernel)
+    graph = network((side, side, side, 4), kernel_size=kernel)
     assert graph.parameter_count == parameters
     kinds = count(graph).by_kind()
     assert kinds["conv3d"].forward + kinds["glorot_dense"].forward == forward
@@ -60,9 +60,9 @@ def test_sizes_and_operations_are_the_published_ones(
     "graph",
     [
         network((64, 32, 96, 4)),
-        network((160, 32, 32, 4), kernel=2),
-        network((24, 40, 8, 3), 2, convolutions=3, width=5),
-        network((48, 48, 48, 1), 7, convolutions=4, kernel=2, width=6),
+        network((160, 32, 32, 4), kernel_size=2),
+        network((24, 40, 8, 3), 2, conv_layers=3, width=5),
+        network((48, 48, 48, 1), 7, conv_layers=4, kernel_size=2, width=6),
     ],
     ids=["flat", "long", "three convolutions", "four convolutions"],
 )
@@ -82,7 +82,7 @@ def test_parameters_of_each_layer_are_those_of_the_reference() -> None:
         2: [1_056, 16_448, 65_664, 262_400, 1_049_088],
     }
     for kernel, convolutions in by_kernel.items():
-        layers = count(network(kernel=kernel)).layers.values()
+        layers = count(network(kernel_size=kernel)).layers.values()
         found = [layer.parameters for layer in layers if layer.parameters]
         assert found == [*convolutions, 4_194_432, 8_256, 260]
 
@@ -103,7 +103,7 @@ SIDE = 8
 
 def small(**settings: object) -> Graph:
     """Two convolutions of 3 and 6 channels; nothing is dropped."""
-    settings = {"convolutions": 2, "width": 3, "dropout": 0.0, **settings}
+    settings = {"conv_layers": 2, "width": 3, "dropout": 0.0, **settings}
     return network((SIDE, SIDE, SIDE, 4), **settings)
 
 
@@ -138,7 +138,7 @@ def a_batch(seed: int = 0) -> Batch:
 @pytest.mark.parametrize(("kernel", "l2"), [(3, 0.0), (2, 0.05)])
 def test_outputs_and_gradients_are_the_references(engine: str, kernel: int, l2: float) -> None:
     """The gradients are those of the penalty too."""
-    graph = small(kernel=kernel, l2=l2)
+    graph = small(kernel_size=kernel, l2=l2)
     weights, batch = weights_of(graph), a_batch()
     built = load_engine(engine, 2, objective=regression(4)).build(
         NetworkState(graph, weights, hyperparameters())

@@ -31,7 +31,7 @@ def counted(graph: Graph) -> tuple[int, int]:
     [
         (network(variant="c4"), 33_115_108, 1_028_103_864_320, 3_062_115_336_192),
         (network(), 41_408_424, 364_098_588_672, 1_070_099_509_248),
-        (network((192, 288, 16), regions=64), 41_408_424, 23_648_773_632, 69_559_054_848),
+        (network((192, 288, 16), regions_per_image=64), 41_408_424, 23_648_773_632, 69_559_054_848),
     ],
     ids=["c4", "fpn", "fpn of a quarter"],
 )
@@ -45,7 +45,7 @@ def test_sizes_and_operations_are_those_of_tensorpacks_networks(
 
 @pytest.mark.parametrize("variant", ["fpn", "c4"])
 def test_a_further_region_costs_what_its_head_does(variant: str) -> None:
-    one, other = (counted(network(variant=variant, regions=n))[0] for n in (100, 101))
+    one, other = (counted(network(variant=variant, regions_per_image=n))[0] for n in (100, 101))
     assert other - one == {"c4": 1_618_579_456, "fpn": 27_838_464}[variant]
 
 

@@ -33,7 +33,8 @@ PathFinder.find_spec = classmethod(
 )
 """
 ONE_SHORT_TRAINING = (
-    "training.max_epochs=1", "training.patience=1", "training.target=null", "search.trainings=1",
+    "training.max_epochs=1", "training.patience=1", "training.target=null",
+    "search.max_trainings=1",
 )  # fmt: skip
 SMALL = ("dataset.train_samples=32", "dataset.validation_samples=8")
 THIN = ("model.base_width=4", "peaks.at_start_seconds=0")

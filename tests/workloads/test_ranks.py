@@ -59,7 +59,7 @@ def test_ranks_get_the_mean_gradients_of_a_detectors_parts(
     """All anchors and all regions are trained on, in one order: nothing is left to be drawn."""
     monkeypatch.setattr(torch_detection, "ANCHORS", 10_000)
     monkeypatch.setattr(torch, "randperm", torch.arange)
-    graph = detector(variant=variant, regions=60)
+    graph = detector(variant=variant, regions_per_image=60)
     data = some_of(maps_with_boxes(SAMPLES))
     together, alone = gradients("torch", detection(BOXES[0]), graph, data)
     for key in graph.parameters:

@@ -77,7 +77,7 @@ FREE: Mapping[str, tuple[tuple[str, ...], ...]] = {
         (),
         ("training.batch_size=256", "training.learning_rate=0.002", "training.weight_decay=0"),
         ("training.optimizer=adamw", NO_NORM, "training.beta1=0.8"),
-        ("training.schedule.warmup_start=0.5", "training.schedule.warmup_steps=9"),
+        ("training.schedule.warmup_start_factor=0.5", "training.schedule.warmup_steps=9"),
     ),
     "extreme-weather": (
         (),
@@ -148,7 +148,7 @@ def test_a_preset_starts_from_the_official_network(
     ("preset", "rule", "assignment", "reason"),
     [
         ("cosmoflow", "network", "model.cosmoflow.width=16", "model.cosmoflow.width is 16; 32 is"),
-        ("cosmoflow", "network", "model.cosmoflow.convolutions=4", "convolutions is 4; 5 is"),
+        ("cosmoflow", "network", "model.cosmoflow.conv_layers=4", "conv_layers is 4; 5 is"),
         ("cosmoflow", "optimizer", "training.optimizer=adam", "optimizer is adam; sgd is required"),
         ("cosmoflow", "optimizer", "training.momentum=0.8", "momentum is 0.8; 0.9 is required"),
         ("cosmoflow", "optimizer", "training.weight_decay=0.01", "weight_decay is 0.01; 0.0 is"),
@@ -174,17 +174,22 @@ def test_a_preset_starts_from_the_official_network(
         ("deepcam", "optimizer", "training.weight_decay_of=kernels", "kernels; all is required"),
         ("deepcam", "optimizer", NO_NORM, "max_gradient_norm is none; 1.0 is required"),
         ("deepcam", "schedule", "training.schedule={name: linear}", "linear; multi_step or cosine"),
-        ("deepcam", "schedule", "training.schedule={name: cosine}", "are stated (wave_steps)"),
+        ("deepcam", "schedule", "training.schedule={name: cosine}", "are stated (decay_steps)"),
         ("deepcam", "schedule", "training.schedule.milestone_unit=epoch", "decays after epochs"),
         ("deepcam", "schedule", "training.schedule.factors=[0.5]", "there is one rate of decay"),
         ("deepcam", "schedule", "training.schedule.interval=epoch", "it changes by steps"),
         (
             "deepcam", "schedule",
-            "training.schedule={name: cosine, wave_steps: 9, warmup_epochs: 2}",
+            "training.schedule={name: cosine, decay_steps: 9, warmup_epochs: 2}",
             "a warm-up of 2 epochs",
         ),
         ("deepcam", "target", "training.target=0.7", "training.target is 0.7; 0.82 is required"),
-        ("extreme_weather", "network", "model.extreme_weather.regions=64", "regions is 64; 512 is"),
+        (
+            "extreme_weather",
+            "network",
+            "model.extreme_weather.regions_per_image=64",
+            "regions_per_image is 64; 512 is",
+        ),
         ("extreme_weather", "network", "model.extreme_weather.variant=c4", "is 2000; 12000 is"),
         ("extreme_weather", "optimizer", "training.optimizer=adam", "is adam; sgd is required"),
         ("extreme_weather", "optimizer", "training.weight_decay_in=update", "is update; loss is"),
@@ -195,7 +200,7 @@ def test_a_preset_starts_from_the_official_network(
         ("resnet50_v15", "network", "model.base_width=32", "model.base_width is 32; 64 is"),
         ("resnet50_v15", "network", "model.stem=cifar", "model.stem is cifar; imagenet is"),
         ("resnet50_v15", "network", "model.blocks=[3, 4, 23, 3]", "3, 4, 23, 3); (3, 4, 6, 3) is"),
-        ("resnet50_v15", "network", "model.resnet50.spare_outputs=2", "outputs is 2; 0 or 1 is"),
+        ("resnet50_v15", "network", "model.resnet50.unused_outputs=2", "outputs is 2; 0 or 1 is"),
         ("resnet50_v15", "optimizer", "training.optimizer=lamb", "optimizer is lamb; sgd is"),
         ("resnet50_v15", "optimizer", "training.momentum=0.9", "momentum is 0.9; 0.875 is"),
         ("resnet50_v15", "optimizer", "training.weight_decay=0.0001", "is 0.0001; 3.05"),
@@ -246,8 +251,8 @@ def test_other_data_than_the_official_violates_a_rule(
     ("assignment", "reason"),
     [
         ("dataset.augment=false", "images are not augmented (dataset.augment)"),
-        ("dataset.least_crop=0.08", "dataset.least_crop is 0.08; 0.05 is required"),
-        ("dataset.stored=resized", "dataset.stored is resized; jpeg is required"),
+        ("dataset.min_crop_area=0.08", "dataset.min_crop_area is 0.08; 0.05 is required"),
+        ("dataset.storage_format=resized", "dataset.storage_format is resized; jpeg is required"),
     ],
 )
 def test_another_augmentation_violates_a_rule(assignment: str, reason: str, tmp_path: Path) -> None:
@@ -260,7 +265,7 @@ def test_cosmoflow_before_v1_has_half_the_training_samples(tmp_path: Path) -> No
     rule = cosmoflow.WORKLOAD.data_rule
     assert rule is not None
     assert rule.check(
-        evidence(tmp_path, "cosmoflow", "model.cosmoflow.kernel=2", changed=FEW)
+        evidence(tmp_path, "cosmoflow", "model.cosmoflow.kernel_size=2", changed=FEW)
     ).passed
 
 
@@ -348,14 +353,14 @@ def hyperparameters(config: RunConfig) -> Hyperparameters:
 
 def test_deepcams_logs_state_the_schedule_as_the_reference_does() -> None:
     """Its milestones count from the step after the warm-up; its rate is that before its factor."""
-    config = load_config("deepcam", ["training.schedule.warmup_start=0.25"])
+    config = load_config("deepcam", ["training.schedule.warmup_start_factor=0.25"])
     found = logged_settings(config, hyperparameters(config))
     assert found["opt_name"] == "LAMB"
     assert found["opt_lr"] == pytest.approx(0.0055 / 4)
     assert found["scheduler_lr_warmup_factor"] == 4.0
     assert found["scheduler_milestones"] == [800]
     assert (found["scheduler_type"], found["scheduler_decay_rate"]) == ("multistep", 0.1)
-    assignments = ["training.optimizer=adam", NO_NORM, "training.schedule.end=0.1"]
+    assignments = ["training.optimizer=adam", NO_NORM, "training.schedule.end_factor=0.1"]
     cosine = load_config("deepcam_cosine", assignments)
     found = logged_settings(cosine, hyperparameters(cosine))
     assert (found["scheduler_type"], found["scheduler_t_max"]) == ("cosine_annealing", 9000)

@@ -108,12 +108,12 @@ class _Network(ResNetBuilder):
         settings = self._settings
         levels = self._pyramid(self._trunk(5))
         levels.append(self.add("p6", MaxPool2D(1, 2), levels[-1]))
-        regions, rows = self._proposed(levels, STRIDES, settings.pyramid, len(RATIOS))
+        regions, rows = self._proposed(levels, STRIDES, settings.fpn_channels, len(RATIOS))
         align = RegionAlign(FPN_SIZE, STRIDES[:-1])
         last = self.add("features", align, regions, *levels[:-1])
         last = self.add("flat", RegionFlatten(), last)
         for number in (1, 2):
-            last = self.add(f"dense{number}", PositionwiseDense(settings.hidden), last)
+            last = self.add(f"dense{number}", PositionwiseDense(settings.box_head_width), last)
             last = self.add(f"dense{number}_relu", ReLU(), last)
         self._detected(rows, regions, last, classes)
 
@@ -132,7 +132,7 @@ class _Network(ResNetBuilder):
 
     def _biased(self, name: str, kernel: int, source: str) -> str:
         layer = Conv2D(
-            self._settings.pyramid, kernel, initial=Distribution.GLOROT_UNIFORM, bias=True
+            self._settings.fpn_channels, kernel, initial=Distribution.GLOROT_UNIFORM, bias=True
         )
         return self.add(name, layer, source)
 
@@ -153,9 +153,9 @@ class _Network(ResNetBuilder):
         settings, (height, width, _) = self._settings, self._image
         rows = self.add("proposal_rows", ProposalHead(channels, anchors), *levels)
         proposals = Proposals(
-            count=settings.regions,
-            before=settings.proposals,
-            kept=settings.kept,
+            count=settings.regions_per_image,
+            before=settings.pre_nms_top_n,
+            kept=settings.post_nms_top_n,
             levels=tuple((*self._places(stride), stride) for stride in strides),
             sizes=settings.anchors,
             height=height,

@@ -71,14 +71,14 @@ def cosmoflow(volume: Shape, outputs: int, settings: CosmoFlowConfig) -> Graph:
     Raises:
         GraphError: the network does not support volumes of that shape.
     """
-    factor = POOL**settings.convolutions
+    factor = POOL**settings.conv_layers
     if len(volume) != 4 or any(side % factor for side in volume[:3]):
         raise GraphError(
             f"a volume of {volume}: each side must be a multiple of {factor}, since the network "
-            f"halves it {settings.convolutions} times; see model.cosmoflow.convolutions"
+            f"halves it {settings.conv_layers} times; see model.cosmoflow.conv_layers"
         )
     chain = _Chain(Node(INPUT, Input(volume)))
-    chain.convolutions(settings.convolutions, settings.width, settings.kernel, LeakyReLU(SLOPE))
+    chain.convolutions(settings.conv_layers, settings.width, settings.kernel_size, LeakyReLU(SLOPE))
     for number, units in enumerate(HIDDEN, 1):
         chain.add(f"dense{number}", Dense(units, Distribution.GLOROT_UNIFORM, settings.l2))
         chain.add(f"dense{number}_relu", LeakyReLU(SLOPE))

@@ -84,7 +84,7 @@ def job_options(slurm: SlurmConfig) -> list[str]:
         slurm, "partition", "account", "qos", "gres", "cpus_per_task", "memory", "constraint",
         "reservation",
     )  # fmt: skip
-    return [*options, *(["--exclusive"] if slurm.exclusive else []), *slurm.extra]
+    return [*options, *(["--exclusive"] if slurm.exclusive else []), *slurm.extra_directives]
 
 
 def group_options(slurm: SlurmConfig) -> list[str]:

@@ -310,7 +310,9 @@ def settle_on_cluster(
 
 def _unsaid_cpus(slurm: SlurmConfig) -> Iterator[str]:
     """Yield a warning about the CPUs that decode data if SLURM's default determines them."""
-    asked = slurm.cpus_per_task is not None or any(_CPUS.search(each) for each in slurm.extra)
+    asked = slurm.cpus_per_task is not None or any(
+        _CPUS.search(each) for each in slurm.extra_directives
+    )
     if not (slurm.exclusive or asked or slurm.template is not None):
         yield (
             "replicas share nodes (slurm.exclusive false) and slurm.cpus_per_task is not given: "
@@ -385,7 +387,7 @@ def _asked_gres(slurm: SlurmConfig) -> str | None:
     """Return the generic resources requested per node, or None."""
     if slurm.gres is not None:
         return slurm.gres
-    found = (_EXTRA.search(each) for each in slurm.extra)
+    found = (_EXTRA.search(each) for each in slurm.extra_directives)
     values = [each[1] for each in found if each is not None]
     return next((v if "gpu" in v else f"gpu:{v}" for v in values), None)
 

@@ -85,7 +85,7 @@ class ImageNetDataset:
     """The reader module, which is imported at the first use, as is its framework."""
     decoded: DecodedImages
     """Image cache of Pillow's reader."""
-    least_crop: float
+    min_crop_area: float
     """Minimum fraction of an image's area in a training crop."""
 
     def train(self, epoch: int, batch_size: int, seed: int, part: Part = WHOLE) -> Iterator[Batch]:
@@ -142,8 +142,8 @@ def load(config: DatasetConfig, cores: int, engine: str) -> ImageNetDataset:
         config.augment,
         max(1, min(config.parallel_transforms, cores)),
         "tensorflow" if engine == "tensorflow" else "pillow",
-        DecodedImages(int(config.decoded_gib * 2**30)),
-        config.least_crop,
+        DecodedImages(int(config.decoded_cache_gib * 2**30)),
+        config.min_crop_area,
     )
 
 
@@ -153,15 +153,16 @@ def _check_format(info: DatasetInfo, config: DatasetConfig) -> None:
     Raises:
         DatasetError: the format differs or the images are too small.
     """
-    if info.stored != config.stored:
+    if info.storage_format != config.storage_format:
         raise DatasetError(
-            f"dataset 'imagenet': the images in {config.path} are stored as {info.stored}, and "
-            f"dataset.stored is {config.stored}; pass --set dataset.stored={info.stored}"
+            f"dataset 'imagenet': the images in {config.path} are stored as {info.storage_format}, "
+            f"and dataset.storage_format is {config.storage_format}; pass --set "
+            f"dataset.storage_format={info.storage_format}"
         )
     shorter = resized_side(config.image_size)
-    if info.stored != "jpeg" and shorter > SIDE:
+    if info.storage_format != "jpeg" and shorter > SIDE:
         raise DatasetError(
             f"dataset 'imagenet': image_size {config.image_size} needs images with a shorter side "
             f"of {shorter} pixels, and those in {config.path} are resized to {SIDE}; prepare "
-            "them with --stored jpeg, or choose a smaller image_size"
+            "them with --storage-format jpeg, or choose a smaller image_size"
         )

@@ -77,7 +77,7 @@ def train(
     shards = dataset.index.train
     together = sample_order.groups(len(shards), seed, epoch)
     reading = sample_order.reading_order(shards, together)
-    places = _shuffled(reading, seed, epoch, dataset.least_crop)
+    places = _shuffled(reading, seed, epoch, dataset.min_crop_area)
     if not dataset.augment:
         places = ((place, None) for place, _ in places)
     samples = _Samples(dataset.folder, shards, dataset.sizes[0])
@@ -93,9 +93,9 @@ def validation(dataset: ImageNetDataset, batch_size: int, part: Part = WHOLE) ->
     return _batches(dataset, samples, ((place, None) for place in order), batch_size, part)
 
 
-def _shuffled(reading: NDArray[np.intp], seed: int, epoch: int, least_crop: float) -> Places:
+def _shuffled(reading: NDArray[np.intp], seed: int, epoch: int, min_crop_area: float) -> Places:
     start = 0
-    for window in sample_order.windows(len(reading), seed, epoch, least_crop):
+    for window in sample_order.windows(len(reading), seed, epoch, min_crop_area):
         places = reading[start + window.order]
         yield from zip(places.tolist(), window.crops, strict=True)
         start += len(places)

@@ -59,16 +59,16 @@ class Box(NamedTuple):
 
 
 def windows(
-    samples: int, seed: int, epoch: int, least_crop: float = CROP_AREA[0]
+    samples: int, seed: int, epoch: int, min_crop_area: float = CROP_AREA[0]
 ) -> Iterator[Window]:
     """Yield the windows of an epoch of ``samples``; the last one may be smaller.
 
-    ``least_crop`` is the minimum fraction of an image's area in a training crop.
+    ``min_crop_area`` is the minimum fraction of an image's area in a training crop.
     """
     for number, start in enumerate(range(0, samples, WINDOW)):
         count = min(WINDOW, samples - start)
         order = rng.permutation(count, Purpose.WINDOWS, seed, epoch, number)
-        crops = crop_draws(count, Purpose.CROP, seed, epoch, number, least=least_crop)
+        crops = crop_draws(count, Purpose.CROP, seed, epoch, number, least=min_crop_area)
         yield Window(order.astype(np.int64), crops)
 
 

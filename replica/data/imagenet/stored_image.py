@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiperf_hpc.replica.data.tfrecord import example, features_of, of_bytes, of_integer
-from aiperf_hpc.trial import Stored
+from aiperf_hpc.trial import StorageFormat
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -69,7 +69,7 @@ def unpack(content: bytes) -> LabelledImage:
     return LabelledImage(bytes(encoded), label, bytes(name).decode("utf-8", "surrogateescape"))
 
 
-def encode(file: bytes, stored: Stored = "jpeg") -> tuple[bytes, str | None]:
+def encode(file: bytes, storage_format: StorageFormat = "jpeg") -> tuple[bytes, str | None]:
     """Return the stored form of an image file, and its format if it was converted to a JPEG file.
 
     Encoding a stored form returns it unchanged. The image is decoded completely. The Exif
@@ -82,9 +82,9 @@ def encode(file: bytes, stored: Stored = "jpeg") -> tuple[bytes, str | None]:
         kept = image.format in _KEPT_FORMATS and image.mode in _KEPT_MODES
         if kept and file.rfind(_END) < file.rfind(_SCAN):
             raise ValueError("it has no end; TensorFlow would refuse it")
-        if stored == "raw":
+        if storage_format == "raw":
             return _as_ppm(_smaller(image)), None
-        if stored == "resized" and min(image.size) > SIDE:
+        if storage_format == "resized" and min(image.size) > SIDE:
             return _as_jpeg(_smaller(image)), None
         if kept:
             return file, None
@@ -92,13 +92,13 @@ def encode(file: bytes, stored: Stored = "jpeg") -> tuple[bytes, str | None]:
         return _as_jpeg(image), kind
 
 
-def stored_bytes(file_size: int, stored: Stored) -> int:
+def stored_bytes(file_size: int, storage_format: StorageFormat) -> int:
     """Return the approximate maximum number of bytes in a shard for an image file of a size.
 
     Raw pixels need about ten times the space of a JPEG file, and at most the space of a resized
     image with aspect ratio 4:3.
     """
-    return file_size if stored != "raw" else min(10 * file_size, SIDE * SIDE * 4)
+    return file_size if storage_format != "raw" else min(10 * file_size, SIDE * SIDE * 4)
 
 
 @contextmanager

@@ -132,7 +132,9 @@ def _shuffled(records: Tensor, dataset: ImageNetDataset, seed: int, epoch: int) 
     prefetched."""
     columns = 2 * ATTEMPTS + 3
     drawn = tf.data.Dataset.from_generator(
-        lambda: sample_order.windows(dataset.info.train_samples, seed, epoch, dataset.least_crop),
+        lambda: sample_order.windows(
+            dataset.info.train_samples, seed, epoch, dataset.min_crop_area
+        ),
         output_signature=(
             tf.TensorSpec((None,), tf.int64),
             tf.TensorSpec((None, columns), tf.float32),
@@ -160,7 +162,7 @@ def _batches(
     def prepared(record: Tensor, crop: Tensor) -> tuple[Tensor, Tensor]:
         features = tf.io.parse_single_example(record, FEATURES)
         encoded = features["image/encoded"]
-        pixels = cut(_raw(encoded) if dataset.info.stored == "raw" else encoded, crop)
+        pixels = cut(_raw(encoded) if dataset.info.storage_format == "raw" else encoded, crop)
         label = tf.cast(features["image/class/label"], tf.int32)
         return pixels * tf.constant(SCALE) + tf.constant(SHIFT), label
 

@@ -73,7 +73,7 @@ def verify_folder(
         images += found.images
     broken += _problems(lambda: load_archives(folder))
     parts = {"train": images[: info.train_samples], "validation": images[info.train_samples :]}
-    if not broken and (sha256 := sha256_of(parts.items(), info.stored)) != info.sha256:
+    if not broken and (sha256 := sha256_of(parts.items(), info.storage_format)) != info.sha256:
         broken.append(
             f"{folder / MANIFEST} states the SHA-256 {info.sha256[:12]}, that of the images is "
             f"{sha256[:12]}; prepare the dataset again"
@@ -133,11 +133,11 @@ def _check_image(
         return f"{image.name} has the label {image.label}, which is that of {classes[image.label]}"
     if decode:
         try:
-            again, _ = encode(image.encoded, info.stored)
+            again, _ = encode(image.encoded, info.storage_format)
         except ValueError as error:
             return f"{image.name} does not decode: {error}"
         if again != image.encoded:
-            return f"{image.name} is not stored as {info.stored}"
+            return f"{image.name} is not stored as {info.storage_format}"
     return None
 
 

@@ -212,7 +212,7 @@ def prepare_shards(
         source=str(path),
         names_sha256=sha256_of((j.part, source.name(sample)) for j in jobs for sample in j.samples),
         shards=(training, held_out),
-        stored=options.stored,
+        storage_format=options.storage_format,
     )
     with resumed(target, plan, options) as work:
         options.report(f"{path}: {source.summary}, for {training} + {held_out} shards")

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from aiperf_hpc.config.section import Section
-from aiperf_hpc.trial import Stored
+from aiperf_hpc.trial import StorageFormat
 
 
 class DatasetConfig(Section):
@@ -31,11 +31,11 @@ class DatasetConfig(Section):
     """Dataset. Only runs on imagenet can be VALID."""
     path: Path | None = None
     """Folder made by `aiperf data prepare`."""
-    stored: Stored = "jpeg"
+    storage_format: StorageFormat = "jpeg"
     """Format of the images in the folder (imagenet only)."""
     augment: bool = True
     """Apply the dataset's standard augmentation in training."""
-    least_crop: float = Field(0.08, gt=0.0, le=1.0)
+    min_crop_area: float = Field(0.08, gt=0.0, le=1.0)
     """Minimum fraction of the image area that a random training crop covers (imagenet only)."""
     parallel_transforms: int = Field(48, ge=1, le=1024)
     """Maximum number of samples transformed concurrently; never more than the cores."""
@@ -44,7 +44,7 @@ class DatasetConfig(Section):
     cache_path. Copying counts towards the run's time."""
     cache_path: Path | None = None
     """Folder on a local disk of the node, for cache: disk."""
-    decoded_gib: float = Field(0.0, ge=0.0, le=65_536.0)
+    decoded_cache_gib: float = Field(0.0, ge=0.0, le=65_536.0)
     """Memory in GiB in which a rank keeps decoded images (imagenet and synthetic with engine
     torch)."""
     image_size: int = Field(224, ge=8, le=1024)
@@ -68,14 +68,14 @@ class DatasetConfig(Section):
             )
         if self.cache != "none" and self.path is None:
             raise ValueError(f"cache {self.cache} is for a dataset in a folder, and path is none")
-        if self.decoded_gib and self.name not in ("imagenet", "synthetic"):
+        if self.decoded_cache_gib and self.name not in ("imagenet", "synthetic"):
             raise ValueError(
-                f"decoded_gib is for the datasets imagenet and synthetic, not '{self.name}'; "
+                f"decoded_cache_gib is for the datasets imagenet and synthetic, not '{self.name}'; "
                 "leave it out"
             )
-        if self.stored != "jpeg" and self.name != "imagenet":
+        if self.storage_format != "jpeg" and self.name != "imagenet":
             raise ValueError(
-                f"stored is a format of imagenet's images, and the dataset is '{self.name}'; leave "
-                "it out"
+                f"storage_format is for the images of imagenet, and the dataset is '{self.name}'; "
+                "leave it out"
             )
         return self

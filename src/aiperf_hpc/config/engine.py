@@ -62,10 +62,10 @@ class EngineConfig(Section):
     tf32: bool = False
     """Compute fp32 convolutions and matrix products in TF32 on NVIDIA GPUs."""
     simulation: SimulationConfig = SimulationConfig()
-    memory_gib: float | None = Field(None, gt=0.0)
+    memory_limit_gib: float | None = Field(None, gt=0.0)
     """Memory in GiB that a rank may use; by default, the accelerator's memory or, on CPUs, the
     rank's part of the host's."""
-    on_memory: Literal["shrink", "refuse"] = "shrink"
+    on_out_of_memory: Literal["reduce_batch", "fail"] = "reduce_batch"
     """What to do if a batch is estimated not to fit in memory: reduce the batch size, or fail
     the trial."""
 

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from aiperf_hpc.config.run import RunConfig
+from aiperf_hpc.earlier_names import SETTINGS
 from aiperf_hpc.errors import ConfigError, UsageError, did_you_mean
 from aiperf_hpc.streams import cut
 from aiperf_hpc.untrusted.bounds import message_of
@@ -113,8 +114,10 @@ def _describe(error: ErrorDetails) -> str:
     location = [part for part in error["loc"] if isinstance(part, str)]
     key = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
+        present = SETTINGS.get(".".join(location))
         known = _keys(location[:-1])
-        return f"unknown key '{key}'{did_you_mean(location[-1], known)}"
+        hint = f"; did you mean '{present}'?" if present else did_you_mean(location[-1], known)
+        return f"unknown key '{key}'{hint}"
     message = message_of(error)
     if not key:
         return message

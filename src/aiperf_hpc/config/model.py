@@ -17,11 +17,11 @@ Blocks = Annotated[int, Field(ge=1, le=MOST_BLOCKS)]
 class CosmoFlowConfig(Section):
     """Hyperparameters of CosmoFlow's network; the defaults are those of MLPerf's reference."""
 
-    kernel: Literal[2, 3] = 3
+    kernel_size: Literal[2, 3] = 3
     """Kernel size of the convolutions: 3 since MLPerf HPC v1.0, 2 in v0.7."""
     width: int = Field(32, ge=1, le=1024)
     """Channels of the first convolution; each further convolution doubles them."""
-    convolutions: int = Field(5, ge=1, le=8)
+    conv_layers: int = Field(5, ge=1, le=8)
     """Number of convolutions; each is followed by a pooling that halves the sides."""
     dropout: float = Field(0.5, ge=0.0, lt=1.0)
     """Dropout rate of the hidden dense layers."""
@@ -41,7 +41,7 @@ class DeepCAMConfig(Section):
 class ResNet50Config(Section):
     """Hyperparameters of ResNet-50 v1.5 in addition to stem, width and blocks."""
 
-    spare_outputs: int = Field(0, ge=0, le=1000)
+    unused_outputs: int = Field(0, ge=0, le=1000)
     """Outputs beyond the number of classes; the code of HPC AI500 has 1 (1,001 outputs)."""
 
 
@@ -60,17 +60,17 @@ class ExtremeWeatherConfig(Section):
     """Channels of the stem; 64 in ResNet-50."""
     blocks: tuple[Blocks, Blocks, Blocks, Blocks] = (3, 4, 6, 3)
     """Residual blocks per stage; 3, 4, 6 and 3 in ResNet-50."""
-    pyramid: int = Field(256, ge=1, le=4096)
+    fpn_channels: int = Field(256, ge=1, le=4096)
     """Channels of the feature pyramid (fpn only)."""
-    hidden: int = Field(1024, ge=1, le=65_536)
+    box_head_width: int = Field(1024, ge=1, le=65_536)
     """Units of each of the two dense layers (fpn only)."""
     anchors: Sizes = (32, 64, 128, 256, 512)
     """Anchor sizes in pixels: one per pyramid level (fpn), or all at each position (c4)."""
-    proposals: int = Field(2000, ge=1, le=100_000)
+    pre_nms_top_n: int = Field(2000, ge=1, le=100_000)
     """Number of highest-scoring anchors per level before non-maximum suppression."""
-    kept: int = Field(2000, ge=1, le=100_000)
+    post_nms_top_n: int = Field(2000, ge=1, le=100_000)
     """Number of proposals after non-maximum suppression from which training regions are sampled."""
-    regions: int = Field(512, ge=1, le=10_000)
+    regions_per_image: int = Field(512, ge=1, le=10_000)
     """Number of regions of a sample that the second stage processes."""
 
 

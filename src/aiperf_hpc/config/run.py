@@ -31,21 +31,21 @@ class ScoreConfig(Section):
 class JournalConfig(Section):
     """Intervals at which processes write records."""
 
-    progress_seconds: float = Field(5.0, ge=0.1, le=600.0)
+    progress_interval_seconds: float = Field(5.0, ge=0.1, le=600.0)
     """Interval in seconds between records of executed samples."""
-    heartbeat_seconds: float = Field(10.0, ge=0.5, le=600.0)
+    heartbeat_interval_seconds: float = Field(10.0, ge=0.5, le=600.0)
     """Interval in seconds between heartbeats of a process."""
-    heads_seconds: float = Field(30.0, ge=1.0, le=600.0)
+    digest_interval_seconds: float = Field(30.0, ge=1.0, le=600.0)
     """Interval in seconds between records of the digests of all journals."""
 
 
-class KeepConfig(Section):
+class RetentionConfig(Section):
     """Checkpoints saved for `aiperf verify --execute`."""
 
     trials: Literal["none", "best", "all"] = "all"
     """Trials whose best checkpoints are saved for `aiperf verify --execute`: none, the best of
     each replica, or all."""
-    gib: float = Field(8.0, ge=0.0)
+    max_gib: float = Field(8.0, ge=0.0)
     """Maximum size in GiB of a replica's saved checkpoints; those of its best trial are always
     saved."""
 
@@ -53,13 +53,14 @@ class KeepConfig(Section):
 class TelemetryConfig(Section):
     """Sampling of each node's utilization, power and energy."""
 
-    seconds: float = Field(30.0, ge=0.0, le=600.0)
+    interval_seconds: float = Field(30.0, ge=0.0, le=600.0)
     """Sampling interval in seconds; AIPerf's rules require at most 30; 0 turns telemetry off."""
 
     @model_validator(mode="after")
     def _not_too_often(self) -> TelemetryConfig:
-        if 0.0 < self.seconds < 0.5:
-            raise ValueError(f"seconds {self.seconds:g} is too often: 0.5 at least, or 0 for none")
+        seconds = self.interval_seconds
+        if 0.0 < seconds < 0.5:
+            raise ValueError(f"interval_seconds {seconds:g}: at least 0.5, or 0 for no telemetry")
         return self
 
 
@@ -102,7 +103,7 @@ class WitnessConfig(Section):
 
     urls: tuple[Url, ...] = Field((), max_length=MOST_URLS)
     """URLs of witness servers, for example [https://host:8766]."""
-    seconds: float = Field(30.0, ge=1.0, le=3600.0)
+    interval_seconds: float = Field(30.0, ge=1.0, le=3600.0)
     """Interval in seconds between digests sent to a witness."""
 
 
@@ -111,7 +112,7 @@ class TimestampsConfig(Section):
 
     urls: tuple[Url, ...] = Field((), max_length=MOST_URLS)
     """URLs of time-stamp authorities (RFC 3161)."""
-    seconds: float = Field(300.0, ge=10.0, le=86_400.0)
+    interval_seconds: float = Field(300.0, ge=10.0, le=86_400.0)
     """Interval in seconds between time-stamped digests."""
 
 
@@ -135,7 +136,7 @@ class RunConfig(Section):
     score: ScoreConfig = ScoreConfig()
     journal: JournalConfig = JournalConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
-    keep: KeepConfig = KeepConfig()
+    retention: RetentionConfig = RetentionConfig()
     peaks: PeaksConfig = PeaksConfig()
     witness: WitnessConfig = WitnessConfig()
     timestamps: TimestampsConfig = TimestampsConfig()
@@ -199,10 +200,10 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _can_keep_decoded_images(self) -> RunConfig:
-        if self.dataset.decoded_gib and self.engine.name == "tensorflow":
+        if self.dataset.decoded_cache_gib and self.engine.name == "tensorflow":
             raise ValueError(
-                "dataset.decoded_gib is for images that Pillow decodes, and engine 'tensorflow' "
-                "reads them by tf.data; leave it out, or set engine.name=torch"
+                "dataset.decoded_cache_gib is for images that Pillow decodes, and engine "
+                "'tensorflow' reads them by tf.data; leave it out, or set engine.name=torch"
             )
         return self
 

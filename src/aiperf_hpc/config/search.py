@@ -130,20 +130,22 @@ class SearchConfig(Section):
 
     workers: int = Field(1, ge=1, le=256)
     """Number of search processes per replica."""
-    stock: int = Field(2, ge=1, le=64)
+    queue_depth: int = Field(2, ge=1, le=64)
     """Number of candidates kept ready in the candidate queue."""
     method: Literal["guided", "greedy", "fixed"] = "guided"
     """Search method. guided: Bayesian optimization with a Gaussian process over graphs. greedy:
     mutate the best. fixed: no search; train the initial network."""
-    trainings: int | None = Field(None, ge=1, le=1_000_000)
-    """Number of trainings per replica with method fixed; by default, as many as the time allows."""
-    confidence: float = Field(1.0, ge=0.0, le=100.0)
-    """Mean weight of the standard deviation in the acquisition function (guided only)."""
-    expansions: int = Field(16, ge=1, le=100_000)
+    max_trainings: int | None = Field(None, ge=1, le=1_000_000)
+    """Maximum number of trainings per replica with method fixed; by default, as many as the time
+    allows."""
+    kappa: float = Field(1.0, ge=0.0, le=100.0)
+    """Weight of the standard deviation in the acquisition function mean + kappa * sigma, on average
+    over candidates (guided only)."""
+    acquisition_evaluations: int = Field(16, ge=1, le=100_000)
     """Number of graphs evaluated by the acquisition function for each candidate (guided only)."""
-    levels: int = Field(4, ge=1, le=64)
+    max_morphisms: int = Field(4, ge=1, le=64)
     """Maximum number of morphisms between a candidate and its parent (guided only)."""
-    exploration: Fraction = 0.3
+    random_parent_probability: Fraction = 0.3
     """Probability of choosing a parent uniformly instead of the best (greedy only)."""
     max_parameters: int = Field(500_000_000, ge=1)
     """Maximum number of trainable parameters of a candidate."""
@@ -155,16 +157,16 @@ class SearchConfig(Section):
     """Maximum ratio of a candidate's forward operations to those of its parent."""
     keep_checkpoints: int = Field(8, ge=1, le=100_000)
     """Number of trained checkpoints that a replica keeps as parents; the best are kept."""
-    noise: float = Field(0.0, ge=0.0)
+    weight_noise: float = Field(0.0, ge=0.0)
     """Standard deviation of noise on new and changed kernels, relative to He initialization; 0
     preserves the network's function."""
 
     @model_validator(mode="after")
     def _counts_trainings_of_one_network(self) -> SearchConfig:
-        if self.trainings is not None and self.searches:
+        if self.max_trainings is not None and self.searches:
             raise ValueError(
-                f"trainings {self.trainings} is of method fixed, which trains one network; method "
-                f"{self.method} searches for as long as the run lasts"
+                f"max_trainings {self.max_trainings} is of method fixed, which trains one network; "
+                f"method {self.method} searches for as long as the run lasts"
             )
         return self
 

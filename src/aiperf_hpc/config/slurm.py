@@ -71,7 +71,7 @@ class SlurmConfig(Section):
     """MPI plugin that srun starts ranks with; `srun --mpi=list` lists them."""
     template: Path | None = None
     """Path of the site's own batch script."""
-    extra: tuple[Directive, ...] = ()
+    extra_directives: tuple[Directive, ...] = ()
     """Additional sbatch options, for example --nice=100."""
 
     @model_validator(mode="after")

@@ -51,5 +51,5 @@ class TrainingConfig(Section):
     """Epochs without a lower validation loss before early stopping."""
     keep_predictions: bool = False
     """Save the predicted class of every validation sample for each trial (classifiers only)."""
-    checkpoint_seconds: float = Field(120.0, ge=0.0, le=86_400.0)
+    checkpoint_interval_seconds: float = Field(120.0, ge=0.0, le=86_400.0)
     """Interval in seconds between checkpoints of a running trial."""

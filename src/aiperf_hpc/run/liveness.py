@@ -1,7 +1,7 @@
 """Liveness of processes (silent or exited, by their heartbeats) and records of their clocks.
 
-A running process writes a heartbeat every ``journal.heartbeat_seconds``. A reader on another client
-of the file server may see it with a delay.
+A running process writes a heartbeat every ``journal.heartbeat_interval_seconds``. A reader on
+another client of the file server may see it with a delay.
 """
 
 from __future__ import annotations

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from aiperf_hpc.config import RunConfig
+from aiperf_hpc.earlier_names import SETTINGS, renamed
 from aiperf_hpc.errors import RunDirectoryError, StorageError, UsageError
 from aiperf_hpc.host.schedulers import launcher_names
 from aiperf_hpc.run.paths import RunPaths, write_whole
@@ -35,7 +36,7 @@ else:
 class RunManifest(Value):
     """The manifest of a run, written once before the start."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     run_id: str
     """Unique identifier of the run."""
     name: str = ""
@@ -70,6 +71,13 @@ class RunManifest(Value):
     """Description of the system by its users; written only if there is one."""
     command: str = ""
     """Command line that started the run; written only if it is known."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_an_earlier_version(cls, data: Any) -> Any:  # noqa: ANN401 -- as read
+        if not isinstance(data, dict) or data.get("schema_version") != 1:
+            return data
+        return {**data, "schema_version": 2, "config": renamed(data.get("config"), SETTINGS)}
 
     @field_validator("config")
     @classmethod

@@ -162,7 +162,7 @@ class SimulatedHost(Host):
 
     def available_bytes(self, ranks: int) -> int:
         del ranks
-        return int((self._cluster.manifest.config.engine.memory_gib or DEFAULT_GIB) * 2**30)
+        return int((self._cluster.manifest.config.engine.memory_limit_gib or DEFAULT_GIB) * 2**30)
 
     def usage(self) -> Usage:
         """Return zero usage."""

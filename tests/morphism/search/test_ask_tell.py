@@ -16,7 +16,7 @@ from aiperf_hpc.morphism.search.base import SearchSpaceExhaustedError
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.records import Proposed, SearchFailed
 
-GUIDED = SearchConfig(expansions=12, levels=3)
+GUIDED = SearchConfig(acquisition_evaluations=12, max_morphisms=3)
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_child_is_grown_once(
     journal: Path, monkeypatch: pytest.MonkeyPatch, method: str, judged: int
 ) -> None:
     """Where it is judged: not again for who asks, for choices while it is trained, or after."""
-    search = begin(journal, search=SearchConfig(method=method, expansions=judged))
+    search = begin(journal, search=SearchConfig(method=method, acquisition_evaluations=judged))
     search.tell(search.ask("life0-0").trial, 0.5)
     greedy._child.cache_clear()
     made = noted_children(monkeypatch)

@@ -26,7 +26,7 @@ WIDE = Bounds(parameters=10**9, forward_operations=10**15, depth=10**4, growth=1
 
 
 def searcher() -> GuidedSearcher:
-    return GuidedSearcher(confidence=1.0, expansions=16, levels=6)
+    return GuidedSearcher(kappa=1.0, acquisition_evaluations=16, max_morphisms=6)
 
 
 def small() -> Graph:
@@ -100,7 +100,7 @@ def test_what_it_predicts_is_told() -> None:
     prediction = choice.prediction
     assert prediction["graphs"] == 2
     assert prediction["pending"] == prediction["widenings"] == 0
-    bound = prediction["mean"] + prediction["confidence"] * prediction["deviation"]
+    bound = prediction["mean"] + prediction["kappa"] * prediction["deviation"]
     assert prediction["acquisition"] == pytest.approx(bound)
     parent = next(o for o in world.observations if o.trial == choice.parent)
     assert prediction["parent_accuracy"] == parent.value

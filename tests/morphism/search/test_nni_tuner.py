@@ -82,7 +82,7 @@ def tuner_for(path: Path, **more: Any) -> AIPerfTuner:  # noqa: ANN401
             "input_shape": [8, 8, 1],
             "classes": 10,
             "model": MODEL,
-            "search": {"expansions": 8},
+            "search": {"acquisition_evaluations": 8},
             **more,
         }
     )
@@ -178,7 +178,10 @@ def test_a_space_that_is_exhausted_is_no_more_trials_until_it_is_widened(journal
     [
         ({"max_deph": 3}, r"the search space: unknown key 'search.max_deph'; did you mean"),
         ({"max_depth": 0}, r"search.max_depth: .*the range is >= 1"),
-        ({"stock": 3}, r"search.stock means nothing under NNI; known: \['confidence'"),
+        (
+            {"queue_depth": 3},
+            r"search.queue_depth means nothing under NNI; known: \['acquisition_evaluations'",
+        ),
         ({"depth": {"_type": "choice", "_value": [1]}}, "unknown key 'search.depth'"),
         ("max_depth", "must hold settings of the search"),
     ],

@@ -25,8 +25,8 @@ from aiperf_hpc.ops_counter.count import count
 
 WIDE = Bounds(parameters=10**9, forward_operations=10**15, depth=10**4, growth=1e9)
 SEARCHERS: dict[str, Callable[[], Searcher]] = {
-    "greedy": lambda: GreedySearcher(exploration=0.3),
-    "guided": lambda: GuidedSearcher(confidence=1.0, expansions=12, levels=4),
+    "greedy": lambda: GreedySearcher(random_parent_probability=0.3),
+    "guided": lambda: GuidedSearcher(kappa=1.0, acquisition_evaluations=12, max_morphisms=4),
 }
 every_searcher = pytest.mark.parametrize("make", SEARCHERS.values(), ids=SEARCHERS.keys())
 
@@ -90,7 +90,7 @@ def test_no_graph_is_proposed_twice(searcher: Searcher) -> None:
 
 def test_children_are_found_once_each_until_one_is_repeated_and_says_so() -> None:
     graph = two_stems()
-    searcher, generator = GreedySearcher(exploration=0.0), rng()
+    searcher, generator = GreedySearcher(random_parent_probability=0.0), rng()
     found: set[str] = set()
     while True:
         choice = searcher.choose(seen(observed(graph), known=found), generator)
@@ -111,7 +111,9 @@ def test_where_all_neighbours_are_used_up_another_parent_is_grown() -> None:
         observed(large, trial="other", value=0.1),
         known=_children(small),
     )
-    choices = [GreedySearcher(exploration=0.0).choose(view, rng(seed)) for seed in range(20)]
+    choices = [
+        GreedySearcher(random_parent_probability=0.0).choose(view, rng(seed)) for seed in range(20)
+    ]
     assert {c.parent for c in choices if "repeated" not in c.prediction} == {"other"}
     assert sum("repeated" not in c.prediction for c in choices) >= 18
 
@@ -125,7 +127,7 @@ def _children(graph: Graph) -> set[str]:
 
 
 def test_all_kinds_are_used_evenly() -> None:
-    choices = search(GreedySearcher(exploration=0.3), seen(observed(residual())), 40)
+    choices = search(GreedySearcher(random_parent_probability=0.3), seen(observed(residual())), 40)
     kinds = Counter(step.kind for choice in choices for step in choice.morphisms)
     assert set(kinds) == set(MORPHISMS)
     assert max(kinds.values()) - min(kinds.values()) <= 2
@@ -136,7 +138,7 @@ def test_the_kind_proposed_least_comes_next(kind: str) -> None:
     kinds = Counter({other: 5 for other in MORPHISMS if other != kind})
     for seed in range(5):
         view = seen(observed(residual()), kinds=kinds)
-        (step,) = GreedySearcher(exploration=0.3).choose(view, rng(seed)).morphisms
+        (step,) = GreedySearcher(random_parent_probability=0.3).choose(view, rng(seed)).morphisms
         assert step.kind == kind
 
 
@@ -190,7 +192,7 @@ def test_bounds_are_kept(make: Callable[[], Searcher]) -> None:
         (lambda b: replace(b, growth=1.0 - 1e-9), "search.max_growth"),
         (
             lambda b: replace(b, memory=MemoryBound(b.memory.limit - 1, kernels)),
-            "engine.memory_gib",
+            "engine.memory_limit_gib",
         ),
     ],
 )
@@ -209,7 +211,7 @@ def test_a_graph_at_its_bounds_is_within_them(
         (replace(WIDE, parameters=1), r"search\.max_parameters"),
         (replace(WIDE, forward_operations=1), r"search\.max_operations_ratio"),
         (replace(WIDE, depth=1), r"search\.max_depth"),
-        (replace(WIDE, memory=MemoryBound(0, kernels)), r"engine\.memory_gib"),
+        (replace(WIDE, memory=MemoryBound(0, kernels)), r"engine\.memory_limit_gib"),
     ],
 )
 def test_bounds_that_allow_nothing_are_said_to_be_the_reason(
@@ -246,13 +248,16 @@ def test_the_best_parent_that_can_grow_is_grown() -> None:
         observed(two_stems(), 0.4, trial="bad"),
     )
     for seed in range(20):
-        assert GreedySearcher(exploration=0.0).choose(view, rng(seed)).parent == "good"
+        assert (
+            GreedySearcher(random_parent_probability=0.0).choose(view, rng(seed)).parent == "good"
+        )
 
 
 def test_exploration_grows_others_too() -> None:
     view = seen(observed(residual(), 0.9, trial="good"), observed(two_stems(), 0.4, trial="bad"))
     parents = Counter(
-        GreedySearcher(exploration=0.5).choose(view, rng(seed)).parent for seed in range(200)
+        GreedySearcher(random_parent_probability=0.5).choose(view, rng(seed)).parent
+        for seed in range(200)
     )
     assert 20 < parents["bad"] < 80  # A half of a half, 50 of 200, is expected.
 

@@ -139,7 +139,7 @@ def on_cluster(found: Sequence[Nodes], nodes: int = 2, **sections: Any) -> Settl
 def test_what_slurm_is_asked_for_is_how_many_ranks_there_are() -> None:
     settled = on_cluster([], slurm={"gres": "gpu:h100:4,ssd:1"})
     assert numbers(settled) == (4, "torch")
-    extra = on_cluster([], slurm={"extra": ["--gpus-per-node=h100:2"]})
+    extra = on_cluster([], slurm={"extra_directives": ["--gpus-per-node=h100:2"]})
     assert (numbers(extra), extra.config.slurm.gres) == ((2, "torch"), None)
 
 
@@ -148,7 +148,7 @@ def test_what_slurm_is_asked_for_is_how_many_ranks_there_are() -> None:
     [
         ({}, True),
         ({"cpus_per_task": 16}, False),
-        ({"extra": ["--cpus-per-gpu=16"]}, False),
+        ({"extra_directives": ["--cpus-per-gpu=16"]}, False),
         ({"exclusive": True}, False),
     ],
 )

@@ -58,7 +58,7 @@ def test_sizes_that_are_no_multiple_of_the_tiles(size: int) -> None:
 
 
 def test_samples_in_memory_are_the_same_ones_as_bytes() -> None:
-    made, kept = _load(), _load(decoded_gib=0.001)
+    made, kept = _load(), _load(decoded_cache_gib=0.001)
     for one, other in zip(
         [*made.train(1, 64, 3), *made.validation(64)],
         [*kept.train(1, 64, 3), *kept.validation(64)],
@@ -70,5 +70,5 @@ def test_samples_in_memory_are_the_same_ones_as_bytes() -> None:
 
 
 def test_samples_that_do_not_fit_in_memory_are_refused() -> None:
-    with pytest.raises(DatasetError, match=r"decoded_gib 0.01 is too small: .* need 0.04"):
-        _load(decoded_gib=0.01, image_size=224)
+    with pytest.raises(DatasetError, match=r"decoded_cache_gib 0.01 is too small: .* need 0.04"):
+        _load(decoded_cache_gib=0.01, image_size=224)

@@ -44,7 +44,7 @@ def test_the_search_worker_fills_the_stock_and_no_more(tmp_path: Path) -> None:
     bench.run(1)
     bench.search(5)
     proposed = bench.events(records.Proposed)
-    assert len(proposed) == bench.config.search.stock
+    assert len(proposed) == bench.config.search.queue_depth
     assert len({p.graph for p in proposed}) == len(proposed)
     assert len({p.morphisms[0]["kind"] for p in proposed}) == len(proposed)
     for proposal in proposed:
@@ -56,7 +56,9 @@ def test_a_child_is_grown_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, judged: int
 ) -> None:
     """Where it is judged: not again for its weights, its file, or for choices while it waits."""
-    bench = Bench(tmp_path, search={"method": method, "stock": 4, "expansions": judged})
+    bench = Bench(
+        tmp_path, search={"method": method, "queue_depth": 4, "acquisition_evaluations": judged}
+    )
     greedy._child.cache_clear()
     made = noted_children(monkeypatch)
     bench.run(1)
@@ -72,7 +74,7 @@ def test_noise_that_is_asked_for_is_on_the_kernels_that_grew(tmp_path: Path) -> 
     """Two runs that differ in nothing else propose the same graphs."""
 
     def candidates(folder: Path, noise: float) -> list[tuple[Graph, Weights]]:
-        bench = Bench(folder, search={"stock": 4, "noise": noise})
+        bench = Bench(folder, search={"queue_depth": 4, "weight_noise": noise})
         bench.run(1)
         bench.search(4)
         made = (proposal.proposal for proposal in bench.events(records.Proposed))
@@ -92,7 +94,9 @@ def test_noise_that_is_asked_for_is_on_the_kernels_that_grew(tmp_path: Path) -> 
 
 def test_parents_are_taken_from_all_replicas(tmp_path: Path) -> None:
     """A second replica has a much better trial: a greedy search grows that one."""
-    bench = Bench(tmp_path, search={"method": "greedy", "stock": 2, "exploration": 0.0})
+    bench = Bench(
+        tmp_path, search={"method": "greedy", "queue_depth": 2, "random_parent_probability": 0.0}
+    )
     bench.run(1)
     graph, weights = load_checkpoint(bench.paths.trained("r0", "r0-t1"))
     journal = [

@@ -11,7 +11,7 @@ GIB = 2**30
 
 
 @pytest.mark.parametrize(
-    ("memory_gib", "device", "limit"),
+    ("memory_limit_gib", "device", "limit"),
     [
         (None, None, 6),  # 2 of the host's 8 GiB are for decoded images.
         (None, 5, 5),  # They are not in an accelerator's memory.
@@ -20,12 +20,12 @@ GIB = 2**30
     ],
 )
 def test_decoded_images_take_of_the_hosts_memory_alone(
-    memory_gib: float | None, device: int | None, limit: int
+    memory_limit_gib: float | None, device: int | None, limit: int
 ) -> None:
     config = RunConfig.model_validate(
         {
-            "dataset": {"name": "imagenet", "path": "/d", "decoded_gib": 2},
-            "engine": {"name": "torch", "memory_gib": memory_gib},
+            "dataset": {"name": "imagenet", "path": "/d", "decoded_cache_gib": 2},
+            "engine": {"name": "torch", "memory_limit_gib": memory_limit_gib},
         }
     )
     found = memory_limit(config, device and device * GIB, lambda: 8 * GIB)

@@ -60,14 +60,14 @@ SAME: list[tuple[dict[str, Any], Made, int]] = [
         1,
     ),
     (
-        {"name": "polynomial", "power": 2.0, "end": 0.1},
+        {"name": "polynomial", "power": 2.0, "end_factor": 0.1},
         lambda o: lr_scheduler.LambdaLR(
             o, lambda step: 0.1 + 0.9 * (1 - step / (STEPS * EPOCHS)) ** 2
         ),
         1,
     ),
     (
-        {"name": "cosine", "end": 0.1},
+        {"name": "cosine", "end_factor": 0.1},
         lambda o: lr_scheduler.CosineAnnealingLR(o, STEPS * EPOCHS, eta_min=0.03),
         1,
     ),
@@ -87,12 +87,12 @@ SAME: list[tuple[dict[str, Any], Made, int]] = [
         1,
     ),
     (
-        {"name": "constant", "warmup_steps": 7, "warmup_start": 0.25},
+        {"name": "constant", "warmup_steps": 7, "warmup_start_factor": 0.25},
         lambda o: lr_scheduler.LinearLR(o, 0.25, 1.0, 7),
         1,
     ),
     (
-        {"name": "constant", "warmup_epochs": 3, "warmup_start": 0.1, "interval": "epoch"},
+        {"name": "constant", "warmup_epochs": 3, "warmup_start_factor": 0.1, "interval": "epoch"},
         lambda o: lr_scheduler.LinearLR(o, 0.1, 1.0, 3),
         STEPS,
     ),
@@ -116,7 +116,12 @@ def test_a_plateau_is_that_of_pytorch(mode: str, patience: int, seed: int) -> No
     """Losses that fall and rise by chance, over 60 epochs; the rate has a least value."""
     losses = np.random.default_rng(seed).normal(1.0, 0.1, 60) * np.linspace(1.0, 0.7, 60)
     used = schedule(
-        name="plateau", patience=patience, factor=0.5, threshold=0.05, threshold_mode=mode, end=0.1
+        name="plateau",
+        patience=patience,
+        factor=0.5,
+        threshold=0.05,
+        threshold_mode=mode,
+        end_factor=0.1,
     )
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.3)
     scheduler = lr_scheduler.ReduceLROnPlateau(
@@ -165,9 +170,9 @@ def test_cosmoflows_schedule_can_be_written() -> None:
         batch,
         name="multi_step",
         interval="epoch",
-        base_batch=64,
+        base_batch_size=64,
         warmup_epochs=2,
-        warmup_start=64 / 256,
+        warmup_start_factor=64 / 256,
         milestones=[4, 6],
         factors=factors,
     )
@@ -175,7 +180,7 @@ def test_cosmoflows_schedule_can_be_written() -> None:
 
 
 def test_the_peak_is_linear_in_the_batch_size_where_a_base_is_given() -> None:
-    assert schedule(0.3, 48, base_batch=16).peak == pytest.approx(0.9)
+    assert schedule(0.3, 48, base_batch_size=16).peak == pytest.approx(0.9)
     assert schedule(0.3, 48).peak == 0.3
 
 
@@ -191,7 +196,10 @@ def test_settings_come_back_from_a_record(settings: dict[str, Any]) -> None:
     ("settings", "message"),
     [
         ("{power: 2}", "power applies to polynomial, not to linear"),
-        ("{name: constant, end: 0.1}", "end applies to polynomial and cosine and plateau"),
+        (
+            "{name: constant, end_factor: 0.1}",
+            "end_factor applies to polynomial and cosine and plateau",
+        ),
         ("{name: multi_step}", "multi_step needs ascending milestones"),
         ("{name: multi_step, milestones: [3, 3]}", "multi_step needs ascending milestones"),
         ("{name: multi_step, milestones: [3, 4], factors: [0.1]}", "1 factors for 2 milestones"),
@@ -199,7 +207,7 @@ def test_settings_come_back_from_a_record(settings: dict[str, Any]) -> None:
             "{name: multi_step, milestones: [3], factors: [0.1], factor: 0.5}",
             "set either factors, relative to the peak, or",
         ),
-        ("{warmup_start: 0.5}", "warmup_start is without a warm-up"),
+        ("{warmup_start_factor: 0.5}", "warmup_start_factor is without a warm-up"),
         ("{warmup_steps: 1, warmup_epochs: 1}", "write warmup_epochs or warmup_steps, not both"),
         ("{name: plateau, factor: 1.5}", "factor: should be less than 1"),
         ("{name: exponential}", "name: should be 'constant'"),
@@ -219,7 +227,7 @@ def test_no_rate_is_below_zero_or_above_the_peak() -> None:
 
 def test_a_cosine_of_so_many_steps_is_pytorchs_and_begins_behind_the_warm_up() -> None:
     """Of 12 steps in a trial of 40: it rises again."""
-    wave: dict[str, Any] = {"name": "cosine", "wave_steps": 12, "end": 0.1}
+    wave: dict[str, Any] = {"name": "cosine", "decay_steps": 12, "end_factor": 0.1}
     wanted = pytorchs(lambda o: lr_scheduler.CosineAnnealingLR(o, 12, 0.03))
     assert rates(schedule(**wave)) == pytest.approx(wanted)
     behind = rates(schedule(**wave, warmup_steps=4))

@@ -64,14 +64,14 @@ class Bench:
     ) -> None:
         self.engine = FakeEngine(*scripts)
         self.dataset = FakeDataset()
-        on_memory = training.pop("on_memory", "shrink")
-        every = training.pop("progress_seconds", 600.0)
+        on_out_of_memory = training.pop("on_out_of_memory", "reduce_batch")
+        every = training.pop("progress_interval_seconds", 600.0)
         config = validate(
             {
                 "dataset": {"name": "synthetic"},
                 "training": {"precision": "fp32", "learning_rate": 0.8, **training},
-                "engine": {"on_memory": on_memory},
-                "journal": {"progress_seconds": every},
+                "engine": {"on_out_of_memory": on_out_of_memory},
+                "journal": {"progress_interval_seconds": every},
             },
             "test",
         )
@@ -205,7 +205,7 @@ def test_a_stop_ends_after_the_current_step_and_credits_exactly_it(
 
 
 def test_progress_is_recorded_while_an_epoch_lasts(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Script(step_seconds=0.06), progress_seconds=0.1)
+    bench = Bench(tmp_path, Script(step_seconds=0.06), progress_interval_seconds=0.1)
     bench.run(epochs=1)
     trained = [p.train_samples for p in bench.recorded(records.Progress) if p.train_samples]
     assert sum(trained) == 50
@@ -251,16 +251,16 @@ def test_a_batch_that_does_not_fit_is_halved_until_it_does_and_that_is_said(
     assert bench.engine.built[0][1].batch_size == 750_000
 
 
-@pytest.mark.parametrize(("on_memory", "limit"), [("refuse", 1_000_000), ("shrink", 0)])
+@pytest.mark.parametrize(("on_out_of_memory", "limit"), [("fail", 1_000_000), ("reduce_batch", 0)])
 def test_a_trial_that_may_not_shrink_or_cannot_is_refused(
-    tmp_path: Path, on_memory: str, limit: int
+    tmp_path: Path, on_out_of_memory: str, limit: int
 ) -> None:
     memory = training_bytes(GRAPH, limit, "fp32") - int(limit == 0)
-    bench = Bench(tmp_path, memory=memory, on_memory=on_memory)
+    bench = Bench(tmp_path, memory=memory, on_out_of_memory=on_out_of_memory)
     result = bench.run(batch_size=3_000_000)
     assert result.state is TrialState.FAILED
     assert result.reason.startswith("batch size 3000000 needs an estimated")
-    assert "engine.memory_gib" in result.reason
+    assert "engine.memory_limit_gib" in result.reason
     assert bench.engine.built == []
 
 
@@ -326,7 +326,7 @@ def test_a_trial_that_goes_on_is_not_calibrated_again(tmp_path: Path) -> None:
 
 
 def test_a_trial_under_way_is_checkpointed_after_an_epoch(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, Script(losses=(0.9, 0.8, 0.85)), checkpoint_seconds=0.0)
+    bench = Bench(tmp_path, Script(losses=(0.9, 0.8, 0.85)), checkpoint_interval_seconds=0.0)
     bench.run(epochs=4)
     saved = load_training(RunPaths(tmp_path).under_way("r0"))
     # After the last epoch there is nothing to go on with.
@@ -362,7 +362,7 @@ def test_a_trial_goes_on_while_its_checkpoint_is_written(
     monkeypatch.setattr(checkpoint, "save_training", held)
     monkeypatch.setattr(FakeDataset, "validation", noticed)
     with background_thread() as checkpoints:
-        bench = Bench(tmp_path, checkpoints=checkpoints, checkpoint_seconds=0.0)
+        bench = Bench(tmp_path, checkpoints=checkpoints, checkpoint_interval_seconds=0.0)
         assert bench.run(epochs=4).state is TrialState.COMPLETED
         assert written == [1]
 
@@ -375,7 +375,7 @@ def test_a_checkpoint_that_cannot_be_written_beside_it_fails_the_trial(
 
     monkeypatch.setattr(checkpoint, "save_training", full)
     with background_thread() as checkpoints:
-        bench = Bench(tmp_path, checkpoints=checkpoints, checkpoint_seconds=0.0)
+        bench = Bench(tmp_path, checkpoints=checkpoints, checkpoint_interval_seconds=0.0)
         result = bench.run(epochs=2)
     assert result.state is TrialState.FAILED
     assert "cannot write" in result.reason

@@ -36,18 +36,18 @@ def test_the_initial_network_is_trained_again_and_again_from_other_weights(tmp_p
 
 
 def test_a_replica_ends_when_it_has_trained_as_often_as_was_asked_for(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, search={"method": "fixed", "trainings": 2})
+    bench = Bench(tmp_path, search={"method": "fixed", "max_trainings": 2})
     assert bench.run(5) == records.TRAININGS_DONE
     ended = bench.events(records.TrialEnded)
     assert [e.state for e in ended] == [TrialState.COMPLETED] * 2
-    again = Bench(tmp_path, life=LATER, search={"method": "fixed", "trainings": 2})
+    again = Bench(tmp_path, life=LATER, search={"method": "fixed", "max_trainings": 2})
     assert again.run(5) == records.TRAININGS_DONE
     assert again.events(records.TrialStarted) == bench.events(records.TrialStarted)
 
 
 def test_a_later_life_trains_what_is_left(tmp_path: Path) -> None:
-    Bench(tmp_path, search={"method": "fixed", "trainings": 3}).run(2)
-    again = Bench(tmp_path, life=LATER, search={"method": "fixed", "trainings": 3})
+    Bench(tmp_path, search={"method": "fixed", "max_trainings": 3}).run(2)
+    again = Bench(tmp_path, life=LATER, search={"method": "fixed", "max_trainings": 3})
     assert again.run(5) == records.TRAININGS_DONE
     assert [s.round for s in again.events(records.TrialStarted)][-1] == 3
 
@@ -58,7 +58,7 @@ def test_a_training_whose_end_was_lost_is_done_again(tmp_path: Path) -> None:
     for number in (1, 2):
         started = trial_started(f"r0-t{number}", phase=RoundPhase.FIXED)
         lost.life(FIRST, 10.0 * number, started.model_copy(update={"round": number}))
-    again = Bench(tmp_path, life=LATER, search={"method": "fixed", "trainings": 3})
+    again = Bench(tmp_path, life=LATER, search={"method": "fixed", "max_trainings": 3})
     assert again.run(5) == records.TRAININGS_DONE
     rounds = {s.trial: s.round for s in again.events(records.TrialStarted)}
     ended = [rounds[e.trial] for e in again.events(records.TrialEnded)]
@@ -67,8 +67,10 @@ def test_a_training_whose_end_was_lost_is_done_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["guided", "greedy"])
 def test_a_search_has_no_number_of_trainings(method: str) -> None:
-    with pytest.raises(ValidationError, match="trainings 2 is of method fixed, .* searches for"):
-        SearchConfig.model_validate({"method": method, "trainings": 2})
+    with pytest.raises(
+        ValidationError, match="max_trainings 2 is of method fixed, .* searches for"
+    ):
+        SearchConfig.model_validate({"method": method, "max_trainings": 2})
 
 
 def test_a_replica_that_trains_a_fixed_network_has_no_search_processes() -> None:

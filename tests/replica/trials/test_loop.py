@@ -72,7 +72,7 @@ def test_children_start_from_their_parents_trained_weights(tmp_path: Path) -> No
 
 
 def test_the_kernel_size_that_hpo_chose_is_in_the_graph_that_is_trained(tmp_path: Path) -> None:
-    search = {"method": "greedy", "exploration": 1.0}
+    search = {"method": "greedy", "random_parent_probability": 1.0}
     hpo = {"trials_per_round": 2, "startup_trials": 2}
     bench = Bench(tmp_path, search=search, hpo=hpo)
     bench.run(30)
@@ -182,7 +182,7 @@ def test_the_best_epoch_of_each_trial_is_kept_and_recorded(tmp_path: Path) -> No
     [
         ({"trials": "none"}, set(), []),
         ({"trials": "best"}, {"r0-t3"}, ["r0-t1"]),
-        ({"gib": 0.0}, {"r0-t3"}, ["r0-t1"]),
+        ({"max_gib": 0.0}, {"r0-t3"}, ["r0-t1"]),
         ({}, {"r0-t1", "r0-t2", "r0-t3", "r0-t4"}, []),
     ],
 )
@@ -190,7 +190,7 @@ def test_whose_best_epochs_are_kept_is_a_setting(
     tmp_path: Path, settings: dict[str, object], kept: set[str], dropped: list[str]
 ) -> None:
     scripts = [Script(accuracies=(a,)) for a in (0.5, 0.4, 0.6, 0.6)]
-    bench = Bench(tmp_path, *scripts, keep=settings)
+    bench = Bench(tmp_path, *scripts, retention=settings)
     bench.run(4)
     there = {name.rpartition("-")[0] for name in bench.kept()}
     assert there == kept
@@ -425,7 +425,7 @@ def test_without_its_device_a_replica_trains_nothing_more(
 
 def test_where_no_batch_may_shrink_a_trial_that_does_not_fit_has_failed(tmp_path: Path) -> None:
     full = Script(step_errors={2: OutOfMemoryError("no memory left on the device")})
-    bench = Bench(tmp_path, full, Script(), engine={"on_memory": "refuse"})
+    bench = Bench(tmp_path, full, Script(), engine={"on_out_of_memory": "fail"})
     bench.run(2)
     assert [t.notes for t in bench.events(records.TrialStarted)] == [(), ()]
 

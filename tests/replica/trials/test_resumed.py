@@ -84,7 +84,7 @@ def test_a_new_life_goes_on_with_the_learning_rate_that_its_losses_have_led_to(
     training = {
         "precision": "fp32",
         "batch_size": 16,
-        "checkpoint_seconds": 0,
+        "checkpoint_interval_seconds": 0,
         "schedule": plateau,
     }
     cut_off(tmp_path, 14, training)
@@ -117,7 +117,7 @@ def test_a_trial_that_a_scheduler_cut_is_gone_on_with_from_its_last_epoch(
 ) -> None:
     """Preempted in the fourth epoch of 4 steps, again in the next life's first; no file before."""
     monkeypatch.setattr("aiperf_hpc.replica.training.checkpoint.HOLD_SECONDS", 0.0)
-    training = {"precision": "fp32", "batch_size": 16, "checkpoint_seconds": 3600}
+    training = {"precision": "fp32", "batch_size": 16, "checkpoint_interval_seconds": 3600}
     first = Bench(tmp_path, Script(), _told_to_end_at_step(14), training=training)
     first.stop.install()
     assert first.run(9) == "SIGTERM"
@@ -178,9 +178,9 @@ def test_a_life_that_finds_nothing_to_grow_begins_with_the_initial_graph_again(
 
 
 def test_another_life_knows_what_was_kept_before(tmp_path: Path) -> None:
-    Bench(tmp_path, Script(accuracies=(0.9,)), keep={"trials": "best"}).run(1)
+    Bench(tmp_path, Script(accuracies=(0.9,)), retention={"trials": "best"}).run(1)
     bench = Bench(
-        tmp_path, Script(accuracies=(0.8,)), life=Incarnation(0, 1), keep={"trials": "best"}
+        tmp_path, Script(accuracies=(0.8,)), life=Incarnation(0, 1), retention={"trials": "best"}
     )
     bench.run(1)
     assert [event.trial for event in bench.events(records.BestEpochKept)] == ["r0-t1"]
@@ -266,7 +266,7 @@ def test_a_trial_under_way_whose_checkpoint_is_lost_is_said_and_its_round_begun_
 
 
 def test_a_trial_younger_than_a_checkpoint_has_lost_none(tmp_path: Path) -> None:
-    training = {"precision": "fp32", "batch_size": 16, "checkpoint_seconds": 3600}
+    training = {"precision": "fp32", "batch_size": 16, "checkpoint_interval_seconds": 3600}
     cut_off(tmp_path, 14, training)
     second = Bench(tmp_path, life=Incarnation(0, 1), training=training)
     second.run(1)

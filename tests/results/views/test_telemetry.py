@@ -144,7 +144,11 @@ def test_what_nodes_do_not_tell(tmp_path: Path) -> None:
     ("seconds", "launcher", "why"),
     [
         (30.0, "local", "no replica has recorded any"),
-        (0.0, "local", "telemetry.seconds is 0; AIPerf's rules demand that a run is monitored"),
+        (
+            0.0,
+            "local",
+            "telemetry.interval_seconds is 0; AIPerf's rules demand that a run is monitored",
+        ),
         (30.0, "simulated", "the run is simulated: its nodes are not there"),
     ],
 )

@@ -34,6 +34,6 @@ def run(tmp_path: Path) -> Evidence:
 def test_more_trainings_than_were_asked_for_are_found(
     run: Evidence, asked: int | None, found: list[str]
 ) -> None:
-    search = SearchConfig.model_validate({"method": "fixed", "trainings": asked})
+    search = SearchConfig.model_validate({"method": "fixed", "max_trainings": asked})
     run.config = run.config.model_copy(update={"search": search})
     assert sorted(check_rule("trainings", run).failures) == found

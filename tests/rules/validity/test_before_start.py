@@ -143,7 +143,7 @@ def test_the_dataset_is_known_by_its_content() -> None:
         ({"classes": None}, "None classes; ImageNet has 1,000"),
         ({"validation_samples": 10}, "10 validation samples; ImageNet has 50,000"),
         ({"train_samples": 120}, "120 train samples; ImageNet has 1,281,167"),
-        ({"stored": "raw"}, "images stored as raw; dataset.stored is jpeg"),
+        ({"storage_format": "raw"}, "images stored as raw; dataset.storage_format is jpeg"),
     ],
 )
 def test_numbers_of_another_dataset_are_no_imagenet(change: dict[str, object], reason: str) -> None:
@@ -153,11 +153,13 @@ def test_numbers_of_another_dataset_are_no_imagenet(change: dict[str, object], r
 
 @pytest.mark.parametrize("stored", ["resized", "raw"])
 def test_resized_images_are_declared_in_the_open_division(stored: str) -> None:
-    config = load_config("imagenet", [f"dataset.stored={stored}"])
+    config = load_config("imagenet", [f"dataset.storage_format={stored}"])
     assert division_of(config) is Division.OPEN
     (reason,) = CLOSED_SETTINGS.check(config).failures
-    assert reason == f"dataset.stored is {stored}; jpeg is required"
-    assert [str(each) for each in declared(config)] == [f"dataset.stored {stored} (closed: jpeg)"]
-    info = IMAGENET.model_copy(update={"stored": stored})
-    assert DATASET.check(Datasets([info], config.dataset.stored)).passed
-    assert not DATASET.check(Datasets([IMAGENET], config.dataset.stored)).passed
+    assert reason == f"dataset.storage_format is {stored}; jpeg is required"
+    assert [str(each) for each in declared(config)] == [
+        f"dataset.storage_format {stored} (closed: jpeg)"
+    ]
+    info = IMAGENET.model_copy(update={"storage_format": stored})
+    assert DATASET.check(Datasets([info], config.dataset.storage_format)).passed
+    assert not DATASET.check(Datasets([IMAGENET], config.dataset.storage_format)).passed

@@ -17,7 +17,7 @@ from aiperf_hpc.rules.rule import Division, violations_of
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.rules.validity.settings import CLOSED, FREE, declared, flat
 from aiperf_hpc.run.records import AnyEvent, DatasetLoaded
-from aiperf_hpc.trial import Stored
+from aiperf_hpc.trial import StorageFormat
 
 ROOT = Path(__file__).parents[3]
 OFFICIAL = load_config("imagenet")
@@ -38,7 +38,7 @@ VALUES: dict[str, list[Any]] = {
     "hpo.space.batch_size": [Integers(low=1, high=1_000_000), Integers(choices=(256, 320))],
     "hpo.space.kernel_size": [Integers(choices=(1,)), Integers(choices=(3, 5, 7))],
     "replica.ranks_per_node": [1, 1024],
-    "slurm.extra": [("--nice=100",)],
+    "slurm.extra_directives": [("--nice=100",)],
     "slurm.node_groups": [(SlurmNodeGroup(partition="gpu", nodes=1),)],
 }
 
@@ -138,21 +138,23 @@ def test_no_finished_run_is_official_by_a_setting_that_is_not_listed(tmp_path: P
         if _division(run, changed(run.config, key, value)) is Division.OPEN
     }
     assert all(map(free, official))
-    assert opened == set(CLOSED) - {"dataset.stored"}  # The run's replicas loaded JPEG files.
+    assert opened == set(CLOSED) - {
+        "dataset.storage_format"
+    }  # The run's replicas loaded JPEG files.
 
 
 @pytest.mark.parametrize("stored", ["resized", "raw"])
 def test_a_run_on_resized_images_is_official_in_the_open_division_alone(
-    stored: Stored, tmp_path: Path
+    stored: StorageFormat, tmp_path: Path
 ) -> None:
     def resized(_: str, __: float, event: AnyEvent) -> AnyEvent:
         if not isinstance(event, DatasetLoaded):
             return event
-        return DatasetLoaded(dataset=event.dataset.model_copy(update={"stored": stored}))
+        return DatasetLoaded(dataset=event.dataset.model_copy(update={"storage_format": stored}))
 
     run = official_evidence(tmp_path, resized)
     assert _division(run, run.config) is None
-    assert _division(run, changed(run.config, "dataset.stored", stored)) is Division.OPEN
+    assert _division(run, changed(run.config, "dataset.storage_format", stored)) is Division.OPEN
 
 
 def _division(run: RunEvidence, config: RunConfig) -> Division | None:
@@ -164,15 +166,15 @@ def _division(run: RunEvidence, config: RunConfig) -> Division | None:
     ("key", "last", "beyond"),
     [
         ("engine.name", "torch", "simulated"),
-        ("keep.gib", 8.0, 7.9),
-        ("training.checkpoint_seconds", 120.0, 120.1),
-        ("journal.progress_seconds", 5.0, 5.1),
-        ("journal.heartbeat_seconds", 10.0, 10.1),
-        ("journal.heads_seconds", 30.0, 30.1),
-        ("witness.seconds", 30.0, 30.1),
-        ("timestamps.seconds", 300.0, 300.1),
-        ("telemetry.seconds", 30.0, 30.1),
-        ("telemetry.seconds", 0.1, 0.0),
+        ("retention.max_gib", 8.0, 7.9),
+        ("training.checkpoint_interval_seconds", 120.0, 120.1),
+        ("journal.progress_interval_seconds", 5.0, 5.1),
+        ("journal.heartbeat_interval_seconds", 10.0, 10.1),
+        ("journal.digest_interval_seconds", 30.0, 30.1),
+        ("witness.interval_seconds", 30.0, 30.1),
+        ("timestamps.interval_seconds", 300.0, 300.1),
+        ("telemetry.interval_seconds", 30.0, 30.1),
+        ("telemetry.interval_seconds", 0.1, 0.0),
     ],
 )
 def test_what_is_free_has_its_limits_too(key: str, last: object, beyond: object) -> None:

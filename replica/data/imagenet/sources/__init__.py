@@ -2,7 +2,7 @@
 
 Every image is decoded once, by a decoder that accepts the same files as the decoders of a run. Gray
 and RGB JPEG files are stored unchanged; others (CMYK, PNG with a JPEG name) are converted to RGB
-JPEG. Other formats of ``Options.stored`` resize images (``stored_image``).
+JPEG. Other formats of ``Options.storage_format`` resize images (``stored_image``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def open_source(source: Path, options: Options) -> ImageSource:
         found = _open_source(source, options)
     except OSError as error:
         raise DatasetError(f"cannot read {error.filename or source}: {reason_of(error)}") from None
-    found.stored = options.stored
+    found.storage_format = options.storage_format
     return found
 
 

@@ -43,7 +43,7 @@ from aiperf_hpc.replica.data.sharded.preparation import (
     even_jobs,
 )
 from aiperf_hpc.replica.data.tfrecord import OVERHEAD, write_record
-from aiperf_hpc.trial import DatasetInfo, Stored
+from aiperf_hpc.trial import DatasetInfo, StorageFormat
 
 SHARD_SAMPLES = 1252
 """Default number of images per shard: 1,024 shards for ILSVRC 2012."""
@@ -94,7 +94,7 @@ class ImageSource(Source[Image]):
     validation: list[Image]
     """Validation images, sorted by label and name."""
     folders: tuple[Path, ...] = ()
-    stored: Stored = "jpeg"
+    storage_format: StorageFormat = "jpeg"
     """Format of the images in shards."""
     archives: dict[str, str] = field(default_factory=dict)
     """MD5 of the official archives that were read, by their file names."""
@@ -137,7 +137,7 @@ class ImageSource(Source[Image]):
         return f"{sample.name}\t{sample.label}"
 
     def size(self, sample: Image) -> int:
-        return stored_bytes(sample.size, self.stored)
+        return stored_bytes(sample.size, self.storage_format)
 
     def stamp(self, sample: Image) -> str:
         return f"{sample.name}\t{sample.label}\t{sample.size}\t{sample.modified}"
@@ -157,7 +157,7 @@ class ImageSource(Source[Image]):
         with read_errors(sample.place):
             source = self.read(sample)
         try:
-            encoded, converted = encode(source, self.stored)
+            encoded, converted = encode(source, self.storage_format)
         except ValueError as error:
             raise DatasetError(f"{sample.place} is corrupt: {error}") from None
         content = pack(LabelledImage(encoded, sample.label, sample.name))
@@ -170,27 +170,31 @@ class ImageSource(Source[Image]):
             save_archives(folder, self.archives)
         return DatasetInfo.of_labelled_images(
             name=self.dataset,
-            sha256=sha256_of(((part, _digests(part, written)) for part in PARTS), self.stored),
+            sha256=sha256_of(
+                ((part, _digests(part, written)) for part in PARTS), self.storage_format
+            ),
             classes=len(self.wnids),
             shape=SAMPLE_SHAPE,
             train_samples=len(self.training),
             validation_samples=len(self.validation),
-        ).model_copy(update={"stored": self.stored})
+        ).model_copy(update={"storage_format": self.storage_format})
 
     def remark(self, written: Written[Image]) -> str:
         converted: Counter[str] = Counter()
         for _, shard in written:
             converted.update(shard.converted)
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(converted.items()))
-        if self.stored == "raw":
+        if self.storage_format == "raw":
             return f"stored as pixels, the shorter side resized to {SIDE} if it is longer"
         at_size = f"converted to RGB JPEG: {kinds}" if converted else "stored as they are"
-        if self.stored == "resized":
+        if self.storage_format == "resized":
             return f"resized to a shorter side of {SIDE} pixels if it is longer; others {at_size}"
         return at_size if converted else f"all images are {at_size}"
 
 
-def sha256_of(parts: Iterable[tuple[str, Iterable[tuple[str, int, str]]]], stored: Stored) -> str:
+def sha256_of(
+    parts: Iterable[tuple[str, Iterable[tuple[str, int, str]]]], storage_format: StorageFormat
+) -> str:
     """Return the SHA-256 of a dataset from its format, unless it is ``jpeg``, and the name, label
     and digest of each image of its parts."""
     lines = (
@@ -198,7 +202,9 @@ def sha256_of(parts: Iterable[tuple[str, Iterable[tuple[str, int, str]]]], store
         for part, images in parts
         for name, label, sha256 in sorted(images)
     )
-    return sharded.sha256_of(chain([("stored", stored)] * (stored != "jpeg"), lines))
+    return sharded.sha256_of(
+        chain([("stored", storage_format)] * (storage_format != "jpeg"), lines)
+    )
 
 
 def _digests(part: str, written: Written[Image]) -> Iterator[tuple[str, int, str]]:

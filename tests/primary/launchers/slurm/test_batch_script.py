@@ -50,7 +50,7 @@ def test_every_setting_becomes_a_directive(tmp_path: Path) -> None:
         memory="0",
         constraint="a&b",
         reservation="res",
-        extra=["--nice=100", "--comment='two words'"],
+        extra_directives=["--nice=100", "--comment='two words'"],
     )
     script = batch_script(asked, RunPaths(tmp_path))
     assert directives(script)[9:] == [
@@ -137,8 +137,8 @@ def test_a_site_has_its_own_template(tmp_path: Path) -> None:
         {"partition": "a b"},
         {"partition": "$(reboot)"},
         {"memory": "lots"},
-        {"extra": ["nice"]},
-        {"extra": ["--nice\nreboot"]},
+        {"extra_directives": ["nice"]},
+        {"extra_directives": ["--nice\nreboot"]},
         {"cpus_per_task": 0},
         {"time_margin_minutes": 2, "signal_seconds": 120},
     ],

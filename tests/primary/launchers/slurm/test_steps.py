@@ -273,7 +273,9 @@ def test_an_allocation_that_is_enough() -> None:
 
 
 def test_an_allocation_is_one_job_which_no_shell_holds(cluster: StepCluster) -> None:
-    launcher = cluster.allocating(manifest(2, partition="bench", extra=["--comment='two words'"]))
+    launcher = cluster.allocating(
+        manifest(2, partition="bench", extra_directives=["--comment='two words'"])
+    )
     assert launcher.start() == {"r0": "17", "r1": "17"}
     (asked,) = cluster.said("salloc")
     assert asked == (

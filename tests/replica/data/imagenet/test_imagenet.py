@@ -340,7 +340,7 @@ def test_training_crops_are_parts_of_the_image(load: Load, ramps: Path) -> None:
 
 
 def test_crops_can_be_kept_large(load: Load, ramps: Path) -> None:
-    left, right, top, bottom = _windows(load, ramps, least_crop=0.6).T
+    left, right, top, bottom = _windows(load, ramps, min_crop_area=0.6).T
     share = np.abs(right - left) * (bottom - top) / (WIDTH * HEIGHT)
     assert 0.55 < share.min() < 0.75
 

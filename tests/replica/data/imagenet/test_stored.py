@@ -23,9 +23,9 @@ from aiperf_hpc.replica.data.imagenet.sources import prepare as prepare_imagenet
 from aiperf_hpc.replica.data.imagenet.stored_image import LabelledImage, encode
 from aiperf_hpc.replica.data.imagenet.verification import verify_folder
 from aiperf_hpc.replica.data.staging import Options
-from aiperf_hpc.trial import Stored
+from aiperf_hpc.trial import StorageFormat
 
-RESIZED: tuple[Stored, ...] = ("resized", "raw")
+RESIZED: tuple[StorageFormat, ...] = ("resized", "raw")
 SHARDS = 3
 
 
@@ -63,27 +63,27 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def folders(source: Path) -> dict[Stored, Path]:
+def folders(source: Path) -> dict[StorageFormat, Path]:
     """The source, prepared in each format. Not to be changed."""
-    made: dict[Stored, Path] = {}
+    made: dict[StorageFormat, Path] = {}
     for stored in ("jpeg", *RESIZED):
         made[stored] = source.parent / stored
         prepare_imagenet(source, made[stored], _options(stored))
     return made
 
 
-def _options(stored: Stored) -> Options:
-    return Options(shards=SHARDS, stored=stored, cores=2)
+def _options(stored: StorageFormat) -> Options:
+    return Options(shards=SHARDS, storage_format=stored, cores=2)
 
 
 @pytest.fixture(params=RESIZED)
-def stored(request: pytest.FixtureRequest) -> Stored:
-    found: Stored = request.param
+def stored(request: pytest.FixtureRequest) -> StorageFormat:
+    found: StorageFormat = request.param
     return found
 
 
 @pytest.fixture
-def copied(stored: Stored, folders: dict[Stored, Path], tmp_path: Path) -> Path:
+def copied(stored: StorageFormat, folders: dict[StorageFormat, Path], tmp_path: Path) -> Path:
     """A folder of a format, to be changed."""
     return Path(shutil.copytree(folders[stored], tmp_path / "prepared"))
 
@@ -102,7 +102,7 @@ def _opened(encoded: bytes) -> Image.Image:
 
 
 def test_a_raw_image_is_what_torchvision_resizes_to(
-    source: Path, folders: dict[Stored, Path]
+    source: Path, folders: dict[StorageFormat, Path]
 ) -> None:
     """The shorter side to 256 by Pillow's antialiased bilinear filter; small ones as they are."""
     for image in _images(folders["raw"], "train"):
@@ -119,7 +119,7 @@ def test_a_raw_image_is_what_torchvision_resizes_to(
 
 
 def test_a_resized_image_is_a_jpeg_file_of_these_pixels(
-    source: Path, folders: dict[Stored, Path]
+    source: Path, folders: dict[StorageFormat, Path]
 ) -> None:
     raw = {image.name: image for image in _images(folders["raw"], "train")}
     kept = 0
@@ -133,7 +133,7 @@ def test_a_resized_image_is_a_jpeg_file_of_these_pixels(
 
 
 def test_what_is_stored_is_stored_unchanged_again(
-    stored: Stored, folders: dict[Stored, Path]
+    stored: StorageFormat, folders: dict[StorageFormat, Path]
 ) -> None:
     for image in _images(folders[stored], "validation"):
         assert encode(image.encoded, stored) == (image.encoded, None)
@@ -152,10 +152,10 @@ def test_an_image_too_long_for_the_header_is_refused() -> None:
 @pytest.mark.parametrize("size", [32, 224])
 @pytest.mark.parametrize("part", [Part(), Part(1, 2)])
 def test_both_readers_give_the_same_samples(
-    size: int, part: Part, stored: Stored, folders: dict[Stored, Path]
+    size: int, part: Part, stored: StorageFormat, folders: dict[StorageFormat, Path]
 ) -> None:
     theirs, ours = (
-        open_folder(folders[stored], engine=engine, stored=stored, image_size=size)
+        open_folder(folders[stored], engine=engine, storage_format=stored, image_size=size)
         for engine in ("tensorflow", "torch")
     )
     for epoch in range(2):
@@ -164,11 +164,11 @@ def test_both_readers_give_the_same_samples(
 
 
 def test_raw_pixels_differ_between_readers_by_rounding_alone(
-    folders: dict[Stored, Path],
+    folders: dict[StorageFormat, Path],
 ) -> None:
     """No decoder is in between, so that edges of crops are equal too."""
     theirs, ours = (
-        open_folder(folders["raw"], engine=engine, stored="raw", image_size=64)
+        open_folder(folders["raw"], engine=engine, storage_format="raw", image_size=64)
         for engine in ("tensorflow", "torch")
     )
     for one, other in zip(theirs.train(0, 4, 7), ours.train(0, 4, 7), strict=True):
@@ -177,11 +177,11 @@ def test_raw_pixels_differ_between_readers_by_rounding_alone(
 
 
 def test_a_sample_is_the_same_part_of_an_image_in_each_format(
-    stored: Stored, folders: dict[Stored, Path]
+    stored: StorageFormat, folders: dict[StorageFormat, Path]
 ) -> None:
     """Resized before it is cropped: other pixels, of the same part, class and order."""
     files = open_folder(folders["jpeg"], image_size=64)
-    smaller = open_folder(folders[stored], stored=stored, image_size=64)
+    smaller = open_folder(folders[stored], storage_format=stored, image_size=64)
     for one, other in zip(files.train(0, 4, 7), smaller.train(0, 4, 7), strict=True):
         assert np.array_equal(one.targets["label"], other.targets["label"])
         difference = pixels_of(one.inputs["image"]) - pixels_of(other.inputs["image"])
@@ -189,32 +189,35 @@ def test_a_sample_is_the_same_part_of_an_image_in_each_format(
 
 
 def test_a_folder_in_another_format_than_the_configured_one_is_refused(
-    stored: Stored, folders: dict[Stored, Path]
+    stored: StorageFormat, folders: dict[StorageFormat, Path]
 ) -> None:
-    message = f"are stored as {stored}, and dataset.stored is jpeg; pass --set dataset.stored="
+    message = (
+        f"are stored as {stored}, and dataset.storage_format is jpeg; "
+        "pass --set dataset.storage_format="
+    )
     with pytest.raises(DatasetError, match=message):
         open_folder(folders[stored])
-    with pytest.raises(DatasetError, match="are stored as jpeg, and dataset.stored is raw"):
-        open_folder(folders["jpeg"], stored="raw")
+    with pytest.raises(DatasetError, match="are stored as jpeg, and dataset.storage_format is raw"):
+        open_folder(folders["jpeg"], storage_format="raw")
 
 
 def test_images_that_are_too_small_for_the_image_size_are_refused(
-    stored: Stored, folders: dict[Stored, Path]
+    stored: StorageFormat, folders: dict[StorageFormat, Path]
 ) -> None:
-    open_folder(folders[stored], stored=stored, image_size=224)
+    open_folder(folders[stored], storage_format=stored, image_size=224)
     with pytest.raises(DatasetError, match="image_size 225 needs .* a shorter side of 257"):
-        open_folder(folders[stored], stored=stored, image_size=225)
+        open_folder(folders[stored], storage_format=stored, image_size=225)
 
 
 @pytest.mark.parametrize("engine", ["tensorflow", "torch"])
 def test_raw_images_without_all_their_pixels_are_named(
-    engine: str, folders: dict[Stored, Path], tmp_path: Path
+    engine: str, folders: dict[StorageFormat, Path], tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(folders["raw"], tmp_path / "prepared"))
     name = f"train-00001-of-{SHARDS:05d}"
     images = images_of(folder / name)
     forge_shard(folder, name, [*images[:-1], images[-1]._replace(encoded=images[-1].encoded[:-1])])
-    dataset = open_folder(folder, engine=engine, stored="raw")
+    dataset = open_folder(folder, engine=engine, storage_format="raw")
     with pytest.raises(DatasetError, match=f"reading {folder} failed: "):
         list(dataset.train(0, 4, 7))
     (line,) = verify_folder(folder, 2, decode=True).broken
@@ -225,7 +228,7 @@ def test_raw_images_without_all_their_pixels_are_named(
 
 
 def test_the_digest_is_as_documented(
-    source: Path, stored: Stored, folders: dict[Stored, Path]
+    source: Path, stored: StorageFormat, folders: dict[StorageFormat, Path]
 ) -> None:
     folder = folders[stored]
     lines = f"stored\t{stored}\n"
@@ -238,32 +241,34 @@ def test_the_digest_is_as_documented(
             lines += f"{part}\t{image.name}\t{image.label}\t{digest}\n"
     info = load_dataset_manifest(folder, "imagenet")
     assert info.sha256 == hashlib.sha256(lines.encode()).hexdigest()
-    assert info.stored == stored
+    assert info.storage_format == stored
 
 
 def test_formats_have_different_digests_and_files_that_are_kept_the_one_of_before(
-    folders: dict[Stored, Path],
+    folders: dict[StorageFormat, Path],
 ) -> None:
     found = {load_dataset_manifest(folder, "imagenet").sha256 for folder in folders.values()}
     assert len(found) == 3
-    assert "stored" not in json.loads((folders["jpeg"] / "dataset.json").read_text())
+    assert "storage_format" not in json.loads((folders["jpeg"] / "dataset.json").read_text())
 
 
 @pytest.mark.parametrize("decode", [False, True])
-def test_a_folder_is_verified(decode: bool, stored: Stored, folders: dict[Stored, Path]) -> None:
+def test_a_folder_is_verified(
+    decode: bool, stored: StorageFormat, folders: dict[StorageFormat, Path]
+) -> None:
     found = verify_folder(folders[stored], 2, decode=decode)
     assert (found.samples, found.broken) == (22, ())
 
 
 def test_a_manifest_of_another_format_is_not_that_of_the_images(copied: Path) -> None:
     manifest = json.loads((copied / "dataset.json").read_text())
-    del manifest["stored"]
+    del manifest["storage_format"]
     (copied / "dataset.json").write_text(json.dumps(manifest))
     (line,) = verify_folder(copied, 2).broken
     assert f"{copied / 'dataset.json'} states the SHA-256" in line
 
 
-def test_larger_images_than_the_format_has_are_named(copied: Path, stored: Stored) -> None:
+def test_larger_images_than_the_format_has_are_named(copied: Path, stored: StorageFormat) -> None:
     name = f"train-00001-of-{SHARDS:05d}"
     first, *others = images_of(copied / name)
     forge_shard(copied, name, [first._replace(encoded=jpeg(_photo(0))), *others])
@@ -275,7 +280,7 @@ def test_larger_images_than_the_format_has_are_named(copied: Path, stored: Store
 
 
 def test_an_interrupted_preparation_is_resumed_in_its_format_alone(
-    stored: Stored, source: Path, folders: dict[Stored, Path], tmp_path: Path
+    stored: StorageFormat, source: Path, folders: dict[StorageFormat, Path], tmp_path: Path
 ) -> None:
     own_source = Path(shutil.copytree(source, tmp_path / "source"))
     last = sorted((own_source / "val").glob("*/*"))[-1]
@@ -285,11 +290,11 @@ def test_an_interrupted_preparation_is_resumed_in_its_format_alone(
         prepare_imagenet(own_source, tmp_path / "x", _options(stored))
     last.write_bytes(content)
     for other in {"jpeg", *RESIZED} - {stored}:
-        message = f"an interrupted preparation with --stored {stored}, not {other}"
+        message = f"an interrupted preparation with --storage-format {stored}, not {other}"
         with pytest.raises(DatasetError, match=message):
             prepare_imagenet(own_source, tmp_path / "x", _options(other))
     lines: list[str] = []
-    options = Options(shards=SHARDS, stored=stored, cores=2, report=lines.append)
+    options = Options(shards=SHARDS, storage_format=stored, cores=2, report=lines.append)
     prepare_imagenet(own_source, tmp_path / "x", options)
     assert lines[1].endswith("3 of 4 shards are kept")
     assert content_of(tmp_path / "x") == content_of(folders[stored])
@@ -307,10 +312,10 @@ def test_an_interrupted_preparation_is_resumed_in_its_format_alone(
     ],
 )
 def test_the_last_line_states_the_conversions(
-    chosen: Stored, line: str, source: Path, tmp_path: Path
+    chosen: StorageFormat, line: str, source: Path, tmp_path: Path
 ) -> None:
     lines: list[str] = []
-    options = Options(shards=1, stored=chosen, report=lines.append)
+    options = Options(shards=1, storage_format=chosen, report=lines.append)
     prepare_imagenet(source, tmp_path / "x", options)
     assert lines[-1] == line
 
@@ -328,10 +333,10 @@ def test_the_room_for_pixels_is_looked_for_before_anything_is_written(
 
 def test_the_command(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = ["--from", str(source), "--to", str(tmp_path / "raw"), "--shards", "1"]
-    assert main(["prepare", "imagenet", *where, "--stored", "raw"]) == 0
+    assert main(["prepare", "imagenet", *where, "--storage-format", "raw"]) == 0
     said = capsys.readouterr().out
     assert "stored as pixels, the shorter side resized to 256 if it is longer" in said
-    assert main(["prepare", "cifar10", *where, "--stored", "raw"]) == 2
-    assert "--stored is for imagenet" in capsys.readouterr().err
-    assert main(["prepare", "imagenet", *where, "--stored", "png"]) == 2
+    assert main(["prepare", "cifar10", *where, "--storage-format", "raw"]) == 2
+    assert "--storage-format is for imagenet" in capsys.readouterr().err
+    assert main(["prepare", "imagenet", *where, "--storage-format", "png"]) == 2
     assert "invalid choice: 'png'" in capsys.readouterr().err
