@@ -227,11 +227,16 @@ class StepCluster(FakeSlurm):
 
     def granted(self) -> StepLauncher:
         """Return a launcher whose own job of two nodes is granted; a further one will wait."""
+        launcher = self.grants()
+        launcher.states()
+        self.says, self.salloc_status = "salloc: Pending job allocation 18\n", None
+        return launcher
+
+    def grants(self) -> StepLauncher:
+        """Return a launcher that has asked for a job, which is granted at once."""
         self.salloc_status = 0
         launcher = self.allocating()
         launcher.start()
-        launcher.states()
-        self.says, self.salloc_status = "salloc: Pending job allocation 18\n", None
         return launcher
 
 

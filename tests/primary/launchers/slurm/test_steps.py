@@ -327,13 +327,9 @@ def test_an_allocation_that_slurm_refuses(cluster: StepCluster, says: str, said:
 
 def test_another_node_is_asked_for_in_the_place_of_one_that_failed(cluster: StepCluster) -> None:
     cluster.jobs = {"17": ("RUNNING", ["n1", "n2"])}
-    cluster.salloc_status = 0
-    launcher = cluster.allocating()
-    launcher.start()
-    launcher.states()
+    launcher = cluster.granted()
     cluster.jobs["17"] = ("RUNNING", ["n1"])
     cluster.sruns[1].end(0, "srun: error: Node failure on n2\n")
-    cluster.says, cluster.salloc_status = "salloc: Pending job allocation 18\n", None
     state = cluster.looked(launcher)["r1"]
     assert (state.phase, state.detail) == (
         JobPhase.REQUEUED, "n2 left the allocation: Node failure on n2",
@@ -353,9 +349,7 @@ def test_another_node_is_asked_for_in_the_place_of_one_that_failed(cluster: Step
 
 
 def test_a_step_that_comes_too_late_for_its_job_gets_another_node(cluster: StepCluster) -> None:
-    cluster.salloc_status = 0
-    launcher = cluster.allocating()
-    launcher.start()
+    launcher = cluster.grants()
     launcher.states()
     cluster.jobs = {"17": ("COMPLETED", ["n1", "n2"]), "18": ("RUNNING", ["n3"])}
     cluster.sruns[1].end(1, "srun: error: Slurm job 17 has expired\n")
@@ -431,18 +425,14 @@ def test_a_stop_before_the_allocation_is_granted(cluster: StepCluster) -> None:
 
 
 def test_a_fresh_allocation_that_refuses_steps_ends_the_run(cluster: StepCluster) -> None:
-    cluster.salloc_status = 0
-    launcher = cluster.allocating()
-    launcher.start()
+    launcher = cluster.grants()
     cluster.trial = Answer(1, "", "srun: error: Invalid MPI type 'nosuch'")
     with pytest.raises(UsageError, match="job 17 refused a step: srun: Invalid MPI type"):
         launcher.states()
 
 
 def test_silence_at_the_grant_is_retried(cluster: StepCluster) -> None:
-    cluster.salloc_status = 0
-    launcher = cluster.allocating()
-    launcher.start()
+    launcher = cluster.grants()
     cluster.trial = Answer(1, "", "srun: error: Unable to contact slurm controller")
     assert launcher.states()["r0"].phase is JobPhase.PENDING
     assert launcher.problem == "srun: Unable to contact slurm controller"
