@@ -16,7 +16,7 @@ from aiperf_hpc.service.primaries import Primaries
 from aiperf_hpc.service.problem import conflict, problems
 from aiperf_hpc.service.run_queue import RunQueue
 from aiperf_hpc.service.runs import FolderOfRuns, Runs
-from aiperf_hpc.service.submission import Queue, Submission, Submitted
+from aiperf_hpc.service.submission import Presets, Queue, Submission, Submitted, presets
 from aiperf_hpc.untrusted.bounds import MOST_NODES
 
 
@@ -56,6 +56,11 @@ Name = Annotated[str, Path(description="The submission's name.", examples=["0000
 def queue_routes(runs: FolderOfRuns, queue: RunQueue) -> APIRouter:
     """Return the routes of the queue of runs."""
     router = APIRouter(responses=RESPONSES, tags=["changes"])
+
+    @router.get("/presets")
+    def presets_() -> Presets:
+        """Return the presets and the JSON Schema of the configuration, for a form."""
+        return presets()
 
     @router.get("/queue")
     async def queue_() -> Queue:

@@ -1,5 +1,5 @@
-"""HTML page of the interface, generated from its OpenAPI document without scripts or other
-files."""
+"""Interactive HTML page of the interface, generated from its OpenAPI document, which loads files of
+the package only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 """Content security policy of the page: no external resources."""
 
 Schema = Mapping[str, Any]

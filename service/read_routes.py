@@ -27,7 +27,7 @@ from aiperf_hpc.service.answers.machines import (
     machine,
     replicas,
 )
-from aiperf_hpc.service.answers.progress import score, status, time
+from aiperf_hpc.service.answers.progress import ScoreQuestion, status, time
 from aiperf_hpc.service.answers.trials import (
     InFlightQuestion,
     TrialDetail,
@@ -67,7 +67,7 @@ class Route(NamedTuple):
 
 STATUS_ROUTES = (
     Route("/status", "status", status),
-    Route("/score", "score_", score),
+    Route("/score", "score_", ScoreQuestion),
     Route("/trials", "trials", TrialsQuestion),
 )
 """Routes that also exist without the run's name if the service has a single run."""

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from aiperf_hpc.errors import AIPerfError, RunDirectoryError, UsageError, reason_of
+from aiperf_hpc.errors import AIPerfError, ConfigError, RunDirectoryError, UsageError, reason_of
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.service.primaries import Primaries, Process, output_of
-from aiperf_hpc.service.problem import ProblemError, conflict, not_found
+from aiperf_hpc.service.problem import Fault, ProblemError, conflict, not_found
 from aiperf_hpc.service.submission import Queue, Submission, SubmissionState, Submitted
 from aiperf_hpc.trial import Value
 
@@ -94,8 +94,12 @@ class RunQueue:
             with self._planning:  # One check at a time, because it may load a framework.
                 plan = self._primaries.plan(submission)
         except AIPerfError as error:
+            faults = error.faults if isinstance(error, ConfigError) else {}
             raise ProblemError(
-                HTTPStatus.UNPROCESSABLE_ENTITY, "cannot-run", f"this cannot run: {error}"
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                "cannot-run",
+                f"this cannot run: {error}",
+                tuple(Fault(where=f"body.settings.{k}", message=v) for k, v in faults.items()),
             ) from None
         with self._lock:
             self._require_room(submission)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import deepcopy
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import Field, model_validator
 
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.config.loading import preset_text, validate
+from aiperf_hpc.config.loading import load_config, preset_names, preset_text, validate
 from aiperf_hpc.run.manifest import RequestedLauncher
 from aiperf_hpc.service.answers.base import Answer
 
@@ -54,6 +55,36 @@ class Submission(Answer):
         """Return the configuration. Raises ConfigError if it is invalid."""
         values = yaml.safe_load(preset_text(self.preset)) or {}
         return validate(_replaced(values, self.settings), self.preset)
+
+
+class Preset(Answer):
+    """A preset of the configuration."""
+
+    name: str
+    """Name of the preset."""
+    configuration: dict[str, Any]
+    """Configuration of the preset with all its settings."""
+
+
+class Presets(Answer):
+    """Presets, and the schema of the settings that a submission may override."""
+
+    presets: tuple[Preset, ...]
+    """Presets in order of their names."""
+    configuration_schema: dict[str, Any]
+    """JSON Schema of a configuration."""
+
+
+@cache
+def presets() -> Presets:
+    """Return the presets and the schema of the configuration."""
+    return Presets(
+        presets=tuple(
+            Preset(name=name, configuration=load_config(name).model_dump(mode="json"))
+            for name in preset_names()
+        ),
+        configuration_schema=RunConfig.model_json_schema(),
+    )
 
 
 class SubmissionState(StrEnum):

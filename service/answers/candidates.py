@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from enum import StrEnum
+from typing import Literal
 
 from pydantic import Field
 
@@ -138,6 +139,8 @@ class Tree(Answer):
 
     metric: str
     """Name of the run's quality metric."""
+    goal: Literal["maximize", "minimize"]
+    """Whether a higher or a lower quality is better."""
     total: int
     """Total number of trials."""
     nodes: tuple[TreeNode, ...]
@@ -149,10 +152,14 @@ class TreeQuestion(Question):
 
     limit: Limit = 2000
     """Number of latest trials in the tree."""
+    trial: str | None = Field(None, examples=["r0-t001"])
+    """Trial that is also in the tree, with its ancestors."""
 
     def __call__(self, view: RunView) -> Tree:
         trials = view.history.trials
         latest = heapq.nlargest(self.limit, trials.values(), key=lambda t: t.started_utc)
+        if self.trial in trials:
+            latest.append(trials[self.trial])
         found = {trial.id: trial for trial in latest}
         for trial in latest:
             while (parent := trials.get(trial.started.parent or "")) and parent.id not in found:
@@ -161,6 +168,7 @@ class TreeQuestion(Question):
         nodes = sorted(found.values(), key=lambda t: (t.started_utc, t.id))
         return Tree(
             metric=view.measure.name,
+            goal=view.measure.goal,
             total=len(trials),
             nodes=tuple(_node(trial, start or trial.started_utc) for trial in nodes),
         )

@@ -10,7 +10,7 @@ from itertools import islice
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from aiperf_hpc.formatting import duration, quality
+from aiperf_hpc.formatting import duration, percent, quality
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import ReplicaHistory, Trial
 from aiperf_hpc.service.answers.base import Answer, Limit
@@ -186,7 +186,8 @@ def _of_replica(replica: ReplicaHistory) -> Iterator[_Happening]:
     if replica.ended is not None:
         yield _Happening(replica.ended_utc, kind, name, f"ended{_because(replica.ended)}")
     if replica.exit_status:
-        yield _Happening(None, kind, name, f"exited with status {replica.exit_status}")
+        text = f"exited with status {replica.exit_status}"
+        yield _Happening(replica.exited_utc, kind, name, text)
 
 
 def _of_trial(trial: Trial) -> Iterator[_Happening]:
@@ -195,7 +196,18 @@ def _of_trial(trial: Trial) -> Iterator[_Happening]:
     text = f"started, round {started.round} of {trial.replica}{grown}"
     yield _Happening(trial.started_utc, kind, name, text)
     if trial.ended_utc is not None:
-        yield _Happening(trial.ended_utc, kind, name, f"{trial.state}{_because(trial.reason)}")
+        text = f"{trial.state}{_result(trial)}{_because(trial.reason)}"
+        yield _Happening(trial.ended_utc, kind, name, text)
+
+
+def _result(trial: Trial) -> str:
+    """Return the best error of a trial, or its quality if its metric has no error."""
+    if trial.best is None:
+        return ""
+    if trial.best.error is not None:
+        return f" with {percent(trial.best.error)} error"
+    measure = trial.best.measure
+    return f" with {quality(trial.best.quality, measure.name)} {measure.label}"
 
 
 def _because(why: str) -> str:

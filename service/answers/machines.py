@@ -87,10 +87,11 @@ def configuration(view: RunView) -> Configuration:
 
 
 class TelemetryQuestion(Question):
-    """Return the nodes' telemetry: utilization, memory, power, energy."""
+    """Return the telemetry of all nodes, or of one node with its time series: utilization, memory,
+    power, energy."""
 
     host: str | None = Field(None, examples=["n01"])
-    """Node whose time series is also returned."""
+    """Only this node, with its time series."""
     points: Limit = 240
     """Maximum number of points of the time series; the latest are returned."""
 
@@ -98,8 +99,10 @@ class TelemetryQuestion(Question):
         history = view.history
         if self.host is not None and self.host not in history.telemetry:
             raise not_found(f"the run has no telemetry of a node {self.host!r}")
-        return Telemetry(
-            now=view.telemetry(),
-            series=telemetry_series(history, [self.host] if self.host else [], self.points),
-            absent=absences(history),
-        )
+        now, absent = view.telemetry(), absences(history)
+        if self.host is not None:
+            nodes = tuple(node for node in now.nodes if node.host == self.host)
+            now = now.model_copy(update={"nodes": nodes})
+            absent = tuple(each for each in absent if each.host == self.host)
+        series = telemetry_series(history, [self.host] if self.host else [], self.points)
+        return Telemetry(now=now, series=series, absent=absent)

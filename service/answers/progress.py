@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from pydantic import Field
 
 from aiperf_hpc.results.views import quantities as table
 from aiperf_hpc.results.views.quantities import Format, View
 from aiperf_hpc.results.views.run_view import RunStatus, RunView
-from aiperf_hpc.results.views.score import ScoreStatus
-from aiperf_hpc.results.views.time_split import total_time
+from aiperf_hpc.results.views.score import CURVE_POINTS, ScoreStatus
+from aiperf_hpc.results.views.time_split import UNRECORDED, total_time
 from aiperf_hpc.results.views.trainings import TrainingTime
-from aiperf_hpc.service.answers.base import Answer
+from aiperf_hpc.service.answers.base import Answer, Question
+
+IN_PROGRESS: Final = "in progress"
+"""Name of the time of trials that have not ended."""
 
 
 def status(view: RunView) -> RunStatus:
     """Return the current status of the run."""
     return view.status()
+
+
+class BestPoint(Answer):
+    """An evaluation that improved the run's best quality."""
+
+    elapsed_seconds: float
+    """Seconds from the run's start to the end of the evaluation."""
+    trial: str
+    """Trial that was evaluated."""
+    quality: float
+    """Quality in the run's metric."""
+    error: float | None
+    """Fraction of validation samples with a wrong prediction; null if the metric has none."""
 
 
 class Score(Answer):
@@ -31,17 +51,38 @@ class Score(Answer):
     """Score at the end of the run, or at the last record so far."""
     points: tuple[ScoreStatus, ...]
     """Score at every interval, and at the end of the run or the last record so far."""
+    curve: tuple[ScoreStatus, ...] = ()
+    """The requested number of evenly spaced points."""
+    best: tuple[BestPoint, ...] = ()
+    """Evaluations that improved the best quality; only with ``curve``."""
 
 
-def score(view: RunView) -> Score:
+class ScoreQuestion(Question):
     """Return the score so far and at every interval."""
-    return Score(
-        run_id=view.manifest.run_id,
-        final=view.history.end_utc is not None,
-        interval_hours=view.manifest.config.score.interval_hours,
-        score=ScoreStatus.of(view.final()),
-        points=tuple(view.score()),
-    )
+
+    curve: int = Field(0, ge=0, le=CURVE_POINTS)
+    """Approximate number of further points for a plot."""
+
+    def __call__(self, view: RunView) -> Score:
+        fine = view.curve() if self.curve else []
+        step = max(1, len(fine) // max(1, self.curve))
+        return Score(
+            run_id=view.manifest.run_id,
+            final=view.history.end_utc is not None,
+            interval_hours=view.manifest.config.score.interval_hours,
+            score=ScoreStatus.of(view.final()),
+            points=tuple(view.score()),
+            curve=tuple(fine[::-step][::-1]),
+            best=tuple(_improvements(view)) if self.curve else (),
+        )
+
+
+def _improvements(view: RunView) -> Iterator[BestPoint]:
+    best, start = None, view.history.start_utc
+    for each in view.history.evaluations:
+        if start is not None and each.utc <= view.until and each.beats(best):
+            best = each
+            yield BestPoint(**BestPoint.fields_from(each), elapsed_seconds=each.utc - start)
 
 
 class QuantityAnswer(Answer):
@@ -85,8 +126,8 @@ class Phase(Answer):
     """Time spent in one phase."""
 
     name: str
-    """Name of the phase, such as `train`; `unrecorded` is time without a record so far, which
-    includes trials in progress."""
+    """Name of the phase, such as `train`; `in progress` is the time of current trials, which report
+    their phases when they end, and `unrecorded` is time without a record."""
     seconds: float
     """Total seconds over all replicas."""
     fraction: float
@@ -109,11 +150,27 @@ def time(view: RunView) -> Time:
     """Return the time split of all replicas until the run's end or its last record."""
     start = view.history.start_utc
     split = total_time(view, 0.0 if start is None else max(0.0, view.until - start))
+    elapsed = split.elapsed_seconds
+    seconds = {name: phase.seconds for name, phase in split.phases.items()}
+    unrecorded = seconds.pop(UNRECORDED)
+    seconds[IN_PROGRESS] = min(unrecorded, _in_progress(view))
+    seconds[UNRECORDED] = unrecorded - seconds[IN_PROGRESS]
     return Time(
-        elapsed_seconds=split.elapsed_seconds,
+        elapsed_seconds=elapsed,
         phases=tuple(
-            Phase(name=name, seconds=phase.seconds, fraction=phase.fraction)
-            for name, phase in split.phases.items()
+            Phase(name=name, seconds=each, fraction=each / elapsed if elapsed else 0.0)
+            for name, each in seconds.items()
         ),
         trainings=view.training_times(view.until),
     )
+
+
+def _in_progress(view: RunView) -> float:
+    """Return the seconds of the current trials, at most one per replica at a time."""
+    if view.history.end_utc is not None:
+        return 0.0
+    began: dict[str, float] = {}
+    for trial in view.history.trials.values():
+        if not trial.state.ended:
+            began[trial.replica] = min(trial.started_utc, began.get(trial.replica, math.inf))
+    return sum(max(0.0, view.until - utc) for utc in began.values())

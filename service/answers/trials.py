@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -33,6 +33,14 @@ class TrialOrder(StrEnum):
     PARAMETERS = "parameters"
     REPLICA = "replica"
     ROUND = "round"
+    STATE = "state"
+    DEPTH = "depth"
+    SECONDS = "seconds"
+    BATCH_SIZE = "batch_size"
+    KERNEL_SIZE = "kernel_size"
+    LEARNING_RATE = "learning_rate"
+    MOMENTUM = "momentum"
+    WEIGHT_DECAY = "weight_decay"
 
 
 _ORDERS: Final[dict[TrialOrder, Callable[[Trial], Any]]] = {
@@ -43,14 +51,31 @@ _ORDERS: Final[dict[TrialOrder, Callable[[Trial], Any]]] = {
     TrialOrder.PARAMETERS: lambda trial: trial.started.parameters,
     TrialOrder.REPLICA: lambda trial: (len(trial.replica), trial.replica),
     TrialOrder.ROUND: lambda trial: trial.started.round,
+    TrialOrder.STATE: lambda trial: trial.state,
+    TrialOrder.DEPTH: lambda trial: trial.started.depth,
+    TrialOrder.SECONDS: lambda trial: (trial.ended_utc or math.inf) - trial.started_utc,
 }
+
+
+def _order(key: TrialOrder) -> Callable[[Trial], Any]:
+    """Return the sort key of trials; keys without a row above are hyperparameters."""
+    return _ORDERS.get(key) or (lambda trial: getattr(trial.started.hyperparameters, key) or 0.0)
+
+
+class TrialRow(TrialStatus):
+    """A trial with its hyperparameters."""
+
+    hyperparameters: Hyperparameters
+    """Hyperparameters used in the training."""
 
 
 class Trials(Page):
     """A page of the matching trials."""
 
-    trials: tuple[TrialStatus, ...]
+    trials: tuple[TrialRow, ...]
     """Trials in the requested order."""
+    goal: Literal["maximize", "minimize"]
+    """Whether a higher or a lower quality is better."""
 
 
 class TrialsQuestion(PageQuestion):
@@ -60,6 +85,8 @@ class TrialsQuestion(PageQuestion):
     """Only trials in this state."""
     replica: str | None = Field(None, examples=["r0"])
     """Only trials of this replica."""
+    round: int | None = None
+    """Only trials of this round."""
     phase: RoundPhase | None = None
     """Only trials of this phase."""
     graph: str | None = None
@@ -74,15 +101,26 @@ class TrialsQuestion(PageQuestion):
     def __call__(self, view: RunView) -> Trials:
         found = [trial for trial in view.ordered_trials() if self._matches(trial)]
         if self.sort is not TrialOrder.STARTED or self.descending:
-            found.sort(key=_ORDERS[self.sort], reverse=self.descending)
-        page = tuple(view.trial_statuses(found[self.offset : self.offset + self.limit]))
-        return Trials(total=len(found), offset=self.offset, limit=self.limit, trials=page)
+            found.sort(key=_order(self.sort), reverse=self.descending)
+        page = found[self.offset : self.offset + self.limit]
+        rows = zip(page, view.trial_statuses(page), strict=True)
+        return Trials(
+            total=len(found),
+            offset=self.offset,
+            limit=self.limit,
+            trials=tuple(
+                TrialRow(**dict(status), hyperparameters=trial.started.hyperparameters)
+                for trial, status in rows
+            ),
+            goal=view.measure.goal,
+        )
 
     def _matches(self, trial: Trial) -> bool:
         started = trial.started
         return (
             (self.state is None or trial.state == self.state)
             and (self.replica is None or trial.replica == self.replica)
+            and (self.round is None or started.round == self.round)
             and (self.phase is None or started.phase == self.phase)
             and (self.graph is None or started.graph == self.graph)
             and (self.parent is None or started.parent == self.parent)

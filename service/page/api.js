@@ -1,42 +1,43 @@
-/** What the service says: JSON, and server-sent events that are asked for again when they end. */
+/** Client of the service: JSON, and server-sent events with reconnection. */
 
 const API = "api/v1"; // Relative: the service may be behind a proxy's path.
 const AGAIN_MILLISECONDS = 1000;
-const SILENT_MILLISECONDS = 40_000; // The service says every 15 seconds that it is there.
+const SILENT_MILLISECONDS = 40_000; // The service sends a comment every 15 seconds.
 
-let token = sessionStorage.getItem("token"); // Kept until the tab is closed.
+let token = sessionStorage.getItem("token"); // Stored until the tab is closed.
 
-/** Show a token with all that is asked for from now on. */
-export function useToken(words) {
-  token = words.trim();
+/** Send a token with all further requests. */
+export function useToken(given) {
+  token = given.trim();
   sessionStorage.setItem("token", token);
 }
 
-/** Return whether a token is shown: then a link, which shows none, would be refused. */
+/** Return whether there is a token: links do not send it and would be refused. */
 export function hasToken() {
   return token !== null;
 }
 
-function shown() {
+function authorization() {
   return token === null ? {} : { Authorization: `Bearer ${token}` };
 }
 
-/** A refusal, with what the service says of it. */
+/** A refusal with the service's problem: its detail, and its errors by field. */
 export class Refused extends Error {
-  constructor(status, detail) {
+  constructor(status, detail, errors = []) {
     super(detail);
     this.status = status;
+    this.errors = errors;
   }
 }
 
-/** Return the address of something below a run. */
+/** Return the path of a resource of a run. */
 export function ofRun(run, ...rest) {
   return ["runs", run, ...rest].map(encodeURIComponent).join("/");
 }
 
-/** Return an answer's text; null while the service reads the run. Throws Refused or TypeError. */
+/** Return the text of an answer; null while the service reads the run. Throws Refused or TypeError. */
 export async function text(path, signal) {
-  const response = await fetch(path === "" ? API : `${API}/${path}`, { headers: shown(), signal });
+  const response = await fetch(path === "" ? API : `${API}/${path}`, { headers: authorization(), signal });
   if (!response.ok) throw await refusal(response);
   const body = await response.text();
   return response.status === 202 ? null : body;
@@ -48,9 +49,9 @@ export async function headlineQuantities(signal) {
   return quantities.filter(({ page }) => page !== null);
 }
 
-/** Ask for a change; return the answer. Throws Refused or TypeError. */
+/** Request a change; return the answer. Throws Refused or TypeError. */
 export async function change(path, body) {
-  const headers = { ...shown(), "Content-Type": "application/json" };
+  const headers = { ...authorization(), "Content-Type": "application/json" };
   const response = await fetch(`${API}/${path}`, { method: "POST", headers, body: JSON.stringify(body) });
   if (!response.ok) throw await refusal(response);
   return response.json();
@@ -59,17 +60,18 @@ export async function change(path, body) {
 async function refusal(response) {
   const body = await response.text();
   try {
-    return new Refused(response.status, JSON.parse(body).detail ?? body);
+    const problem = JSON.parse(body);
+    return new Refused(response.status, problem.detail ?? body, problem.errors);
   } catch {
     return new Refused(response.status, `${response.status} ${response.statusText}`);
   }
 }
 
 /**
- * Hear a stream of events until the returned function is called. When it ends, or says nothing for
- * long, it is asked for again from the last event that came.
+ * Listen to a stream of events until the returned function is called. If it ends or is silent for
+ * long, connect again after the last event that came.
  *
- * It is not EventSource: that cannot say why it was refused, and never notices a silent end.
+ * EventSource reports no reason for a refusal and never notices a silent end.
  */
 export function listen(path, after, { hear, lost }) {
   const over = new AbortController();
@@ -106,7 +108,7 @@ function rest(milliseconds) {
 async function* messages(path, last, once) {
   let watchdog = setTimeout(() => once.abort(), SILENT_MILLISECONDS);
   try {
-    const headers = last === null ? shown() : { ...shown(), "Last-Event-ID": String(last) };
+    const headers = last === null ? authorization() : { ...authorization(), "Last-Event-ID": String(last) };
     const response = await fetch(`${API}/${path}`, { headers, signal: once.signal, cache: "no-store" });
     if (!response.ok) throw await refusal(response);
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

@@ -1,14 +1,14 @@
-/** Nodes: made of text and attributes alone, never of markup, and changed in place. */
+/** Elements made of text and attributes, never of markup, and updated in place. */
 
 const SVG = "http://www.w3.org/2000/svg";
-const MINE = new Set(["open"]); // What people change in the page, and it does not.
+const USERS = new Set(["open"]); // Attributes that the reader changes; an update leaves them.
 
 /** Return an element; children are nodes, texts, numbers, or lists of these; null is left out. */
 export function h(name, attributes = {}, ...children) {
   return filled(document.createElement(name), attributes, children);
 }
 
-/** The same, of a drawing. */
+/** Return an SVG element. */
 export function s(name, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, name), attributes, children);
 }
@@ -19,29 +19,47 @@ function filled(element, attributes, children) {
       element.setAttribute(name, value === true ? "" : String(value));
     }
   }
-  element.append(...children.flat(3).filter((child) => child !== null && child !== false).map(asNode));
+  element.append(...nodes(children));
   return element;
 }
 
-function asNode(child) {
-  return child instanceof Node ? child : document.createTextNode(String(child));
+function nodes(children) {
+  return children.flat(3).filter((child) => child !== null && child !== undefined && child !== false)
+    .map((child) => (child instanceof Node ? child : document.createTextNode(String(child))));
 }
 
 /**
- * Make what is in a node equal to new children. Nodes of the same kind in the same place are kept,
- * so that focus, selection and scrolling are too, and nothing piles up.
+ * Make the content of a node equal to new children. Existing nodes are reused, those with the
+ * attribute `data-key` by their key, so that focus, selection and scrolling stay.
  */
 export function show(node, ...children) {
-  patchChildren(node, children.flat(3).filter((child) => child !== null && child !== false).map(asNode));
+  patchChildren(node, nodes(children));
 }
 
 function patchChildren(live, fresh) {
-  const old = [...live.childNodes];
-  fresh.forEach((child, place) => {
-    if (place >= old.length) live.append(child);
-    else patch(old[place], child);
-  });
-  old.slice(fresh.length).forEach((child) => child.remove());
+  const wanted = new Set(fresh.map(key));
+  const keyed = new Map();
+  for (const child of [...live.childNodes]) {
+    if (key(child) === undefined) continue;
+    if (wanted.has(key(child))) keyed.set(key(child), child);
+    else child.remove();
+  }
+  let next = live.firstChild;
+  for (const child of fresh) {
+    const same = key(child) === undefined ? (next !== null && key(next) === undefined ? next : undefined) : keyed.get(key(child));
+    if (same === next && next !== null) next = next.nextSibling;
+    else live.insertBefore(same ?? child, next);
+    if (same) patch(same, child);
+  }
+  while (next !== null) {
+    const last = next;
+    next = next.nextSibling;
+    last.remove();
+  }
+}
+
+function key(node) {
+  return node.dataset?.key;
 }
 
 function patch(live, fresh) {
@@ -57,7 +75,7 @@ function patch(live, fresh) {
 
 function patchAttributes(live, fresh) {
   for (const { name } of [...live.attributes]) {
-    if (!fresh.hasAttribute(name) && !MINE.has(name)) live.removeAttribute(name);
+    if (!fresh.hasAttribute(name) && !USERS.has(name)) live.removeAttribute(name);
   }
   for (const { name, value } of fresh.attributes) {
     if (live.getAttribute(name) !== value) live.setAttribute(name, value);
@@ -67,23 +85,39 @@ function patchAttributes(live, fresh) {
 /**
  * Return a table in a region that scrolls where it is wider than the window.
  *
- * `columns` are [heading, class] pairs; a row is a list of cells, the first of which names it. On a
- * phone each row of a table of the kind `stack` is a block, whose cells have their headings.
+ * `columns` are [heading, class, sort key]; a row is a list of cells, the first of which is its
+ * heading. `order` is {sort, descending}: headings of columns with a sort key are then buttons.
+ * `keys` identify the rows. On a phone each row of a table of the kind `stack` is a block, whose
+ * cells have their headings.
  */
-export function table(label, columns, rows, kind = "") {
+export function table(label, columns, rows, kind = "", { order = null, keys = null } = {}) {
   const classes = columns.map(([, name]) => name || null);
   const cell = (content, place) =>
     h(place ? "td" : "th", { scope: place ? null : "row", class: classes[place], "data-label": columns[place][0] }, content);
   return h(
     "div", { class: "scroll", role: "region", "aria-label": `Table: ${label}`, tabindex: 0 },
     h("table", { class: kind || null },
-      h("thead", {}, h("tr", {}, columns.map(([heading, name]) => h("th", { scope: "col", class: name || null }, heading)))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, row.map(cell))))),
+      h("caption", { class: "hidden" }, label),
+      h("thead", {}, h("tr", {}, columns.map((column) => heading(column, order)))),
+      h("tbody", {}, rows.map((row, place) => h("tr", { "data-key": keys?.[place] }, row.map(cell))))),
   );
 }
 
-/** Return a bar of a share from 0 to 1, or one that says that it is not known how far it is. */
-export function bar(share, label) {
-  const value = share === null ? null : Math.min(1, Math.max(0, share));
+function heading([text, name, sort], order) {
+  if (order === null || !sort) return h("th", { scope: "col", class: name || null }, text);
+  const direction = order.sort !== sort ? null : order.descending ? "descending" : "ascending";
+  const arrow = { ascending: " ▲", descending: " ▼" }[direction] ?? "";
+  return h("th", { scope: "col", class: name || null, "aria-sort": direction },
+    h("button", { type: "button", class: "sort", "data-sort": sort }, text, h("span", { "aria-hidden": "true" }, arrow)));
+}
+
+/** Return the order after a click on a column's heading: a new column starts with `descending`. */
+export function reordered(order, sort, descending = true) {
+  return { sort, descending: order.sort === sort ? !order.descending : descending };
+}
+
+/** Return a progress bar of a fraction from 0 to 1; null shows an unknown fraction. */
+export function bar(fraction, label) {
+  const value = fraction === null ? null : Math.min(1, Math.max(0, fraction));
   return h("progress", { max: 1, value, "aria-label": label });
 }

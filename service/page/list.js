@@ -1,25 +1,48 @@
-/** All runs, the latest first. */
+/** The list of runs, with a search, filters and the selection for a comparison. */
 
 import { headlineQuantities, text } from "./api.js";
-import { obey, possible, queue, submitting, waiting } from "./changes.js";
-import { bar, h, show, table } from "./dom.js";
-import { duration, metricLabel, moment, number, percent, quality, quantityText, whole } from "./words.js";
+import { obey, possible, queue, waiting } from "./changes.js";
+import { bar, h, reordered, show, table } from "./dom.js";
+import { submitForm } from "./form.js";
+import { duration, metricLabel, moment, number, percent, quality, quantityText, whole } from "./format.js";
 
-const EVERY_MILLISECONDS = 1000;
+const INTERVAL_MILLISECONDS = 1000;
 const HEADINGS = { regulated: "Regulated", error: "Reached" };
+const KEYS = {
+  name: (run) => run.name, state: (run) => run.state, time: (run) => run.score.elapsed_seconds,
+  replicas: (run) => run.resources.replicas, workload: (run) => run.workload, started: (run) => run.started_utc ?? Infinity, rules: (run) => run.violated_rules.length,
+};
 
 /** Return the view of the list. */
 export function listView(main, frame) {
   main.replaceChildren(document.getElementById("list-view").content.cloneNode(true));
   frame.title("Runs");
   const part = main.querySelector("[data-part=list]");
+  const filters = main.querySelector("#filters");
   const panel = main.querySelector("#queue");
   const inQueue = (which) => panel.querySelector(`[data-part=${which}]`);
+  const chosen = new Set();
+  let order = { sort: "started", descending: true };
+  let latest = null;
   let allowed = null;
   let quantities = null;
   let over = null;
-  obey(panel, inQueue("said"), frame);
-  submitting(panel.querySelector("form"), inQueue("said"), frame);
+  obey(panel, inQueue("outcome"), frame);
+  submitForm(panel.querySelector("#submit"), inQueue("outcome"), frame);
+
+  function draw() {
+    if (latest === null) return;
+    const { value: state } = filters.elements.state;
+    const sought = filters.elements.search.value.trim().toLowerCase();
+    const shown = latest.runs.filter((run) => (!state || run.state === state) && [run.name, run.workload, run.preset, run.dataset, run.note, ...run.tags].some((each) => each.toLowerCase().includes(sought)));
+    const states = [...new Set(latest.runs.map((run) => run.state))].sort();
+    show(filters.elements.state, h("option", { value: "" }, "all"), states.map((each) => h("option", {}, each)));
+    show(part, list({ ...latest, runs: sorted(shown, order) }, latest.runs.length, quantities, order, chosen));
+    const names = [...chosen].filter((name) => latest.runs.some((run) => run.name === name));
+    show(main.querySelector("[data-part=compare]"), names.length < 2 ? "Select runs to compare them."
+      : h("a", { href: `#/compare/${names.map(encodeURIComponent).join("/")}` }, `Compare ${names.length} runs`));
+  }
+
   async function look(signal) {
     try {
       const answer = JSON.parse(await text("runs", signal));
@@ -27,14 +50,16 @@ export function listView(main, frame) {
       if (signal.aborted) return;
       frame.connection();
       frame.title("Runs", number(answer.runs.length, "run"));
-      show(part, list(answer, quantities));
+      latest = answer;
+      draw();
       allowed ??= await possible(signal);
       if (allowed.includes("submit")) await lookAtQueue(signal);
     } catch (error) {
       if (!signal.aborted) frame.connection(error);
     }
-    if (!signal.aborted) setTimeout(look, EVERY_MILLISECONDS, signal);
+    if (!signal.aborted) setTimeout(look, INTERVAL_MILLISECONDS, signal);
   }
+
   async function lookAtQueue(signal) {
     const answer = JSON.parse(await text("queue", signal));
     if (signal.aborted) return;
@@ -42,8 +67,22 @@ export function listView(main, frame) {
     show(inQueue("waiting"), waiting(answer));
     show(inQueue("queue"), queue(answer));
   }
+
+  filters.addEventListener("submit", (event) => event.preventDefault());
+  filters.addEventListener("input", draw);
+  part.addEventListener("change", ({ target }) => {
+    if (target.checked) chosen.add(target.value);
+    else chosen.delete(target.value);
+    draw();
+  });
+  part.addEventListener("click", (event) => {
+    const button = event.target.closest("button[data-sort]");
+    if (button === null) return;
+    order = reordered(order, button.dataset.sort);
+    draw();
+  });
   return {
-    name: null,
+    address: "list",
     open() {
       if (over !== null) return;
       over = new AbortController();
@@ -59,45 +98,57 @@ export function listView(main, frame) {
   };
 }
 
-function list({ runs, loading, unreadable, foreign }, quantities) {
-  const columns = [["Run", "names"], ["State"], ...quantities.map(({ name, page }) => [HEADINGS[name] ?? page, "number"]),
-    ["Time", "number"], ["Progress"], ["Replicas", "number"], ["Workload"], ["Started", "short"], ["Rules"]];
+/** Return runs in an order; runs without a value are last. */
+function sorted(runs, { sort, descending }) {
+  const read = KEYS[sort] ?? ((run) => run.figures[sort] ?? null);
+  const sign = descending ? -1 : 1;
+  const compared = (a, b) => (a === null || b === null ? Number(a === null) - Number(b === null) : sign * (a < b ? -1 : a > b ? 1 : 0));
+  return [...runs].sort((a, b) => compared(read(a), read(b)));
+}
+
+function list({ runs, loading, unreadable, foreign }, total, quantities, order, chosen) {
+  const columns = [["Run", "names", "name"], ["State", "", "state"], ...quantities.map(({ name, page }) => [HEADINGS[name] ?? page, "number", name]),
+    ["Time", "load", "time"], ["Replicas", "number", "replicas"], ["Workload", "", "workload"], ["Started", "short", "started"], ["Rules", "", "rules"]];
   return [
-    runs.length ? table("All runs", columns, runs.map((run) => row(run, quantities)), "runs stack")
-      : h("p", { class: "none" }, loading.length ? "The runs are being read." : "There is no run in the folder yet."),
+    runs.length ? table("All runs", columns, runs.map((run) => row(run, quantities, chosen)), "runs stack", { order, keys: runs.map(({ name }) => name) })
+      : h("p", { class: "none" }, total ? "No run matches the filters." : loading.length ? "The runs are being read." : "There is no run in the folder yet."),
     loading.length ? h("p", { class: "lead", id: "loading" }, `Being read: ${loading.join(", ")}.`) : null,
     unreadable.length ? h("ul", { class: "notes", id: "unreadable" },
       unreadable.map(({ name, reason }) => h("li", {}, `${name} cannot be read: ${reason}`))) : null,
-    foreign ? h("p", { class: "lead" }, `${number(foreign, "folder")} beside them ${foreign === 1 ? "is no run" : "are no runs"}.`) : null,
+    foreign ? h("p", { class: "lead" }, `${number(foreign, "other folder")} ${foreign === 1 ? "is no run" : "are no runs"}.`) : null,
   ];
 }
 
-/** Return the error or, of a metric that has none, the quality itself. */
+/** Return the error or, if the metric has none, the quality. */
 function reached({ figures: { error }, best_quality: best, metric }) {
   if (best === null) return "–";
   const [value, label] = error === null ? [quality(best, metric), metricLabel(metric)] : [percent(error), "error"];
   return h("span", {}, value, h("span", { class: "of" }, ` ${label}`));
 }
 
-function row(run, quantities) {
-  const { elapsed_seconds: elapsed } = run.score;
+function row(run, quantities, chosen) {
   return [
-    [h("a", { href: `#/runs/${encodeURIComponent(run.name)}` }, run.name),
-      ...[run.tags.join(" "), run.note].filter(Boolean).map((text) => h("span", { class: "of" }, text))],
+    [h("input", { type: "checkbox", value: run.name, "aria-label": `Compare ${run.name}`, checked: chosen.has(run.name) }),
+      h("a", { href: `#/runs/${encodeURIComponent(run.name)}` }, run.name),
+      ...[run.tags.join(" "), run.note].filter(Boolean).map((text_) => h("span", { class: "of" }, text_))],
     [state(run.state), run.simulated ? " simulated" : null],
     ...quantities.map((quantity) => quantity.name === "error" ? reached(run) : quantityText(quantity, run.figures[quantity.name])),
-    `${duration(elapsed)} of ${duration(run.hours * 3600)}`,
-    bar(elapsed / (run.hours * 3600), `Time of ${run.name}`),
-    placed(run.resources), run.workload, moment(run.started_utc),
-    run.violated_rules.length ? h("span", { class: "reason" }, `breaks ${run.violated_rules.join(", ")}`) : "keeps all",
+    [bar(run.score.elapsed_seconds / (run.hours * 3600), `Time of ${run.name}`),
+      h("span", {}, `${duration(run.score.elapsed_seconds)} of ${duration(run.hours * 3600)}`)],
+    placed(run.resources), run.workload, moment(run.started_utc), rules(run.violated_rules),
   ];
+}
+
+function rules(broken) {
+  if (!broken.length) return "all satisfied";
+  return h("details", {}, h("summary", {}, `${broken.length} violated`), h("span", { class: "reason" }, broken.join(", ")));
 }
 
 function placed({ replicas, hosts }) {
   return hosts ? `${whole(replicas)} on ${number(hosts, "host")}` : whole(replicas);
 }
 
-/** Return a run's state as a word with a mark. */
-export function state(word) {
-  return h("span", { class: `chip ${word.replaceAll(" ", "-")}` }, word);
+/** Return a run's state as marked text. */
+export function state(text) {
+  return h("span", { class: `chip ${text.replaceAll(" ", "-")}` }, text);
 }

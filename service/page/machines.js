@@ -1,49 +1,141 @@
-/** The nodes of a run: what its replicas do there, and what telemetry says of their load. */
+/** The nodes of a run: a map, a table, and the telemetry of the selected node. */
 
-import { bar, h, table } from "./dom.js";
-import { number, percent, si, size, whole } from "./words.js";
+import { chart, end } from "./chart.js";
+import { color } from "./color.js";
+import { bar, h, s, table } from "./dom.js";
+import { clock, duration, number, percent, si, size, whole } from "./format.js";
 
-const MOST = 64;
+const ROWS = 64;
+const CELL = { least: 6, most: 18, area: 500_000 }; // Pixels of a node's square, and of all.
+const BYTE_STEPS = Array.from({ length: 60 }, (_, power) => 2 ** power);
 const COLUMNS = [["Host", "short"], ["Replicas"], ["Processors", "load"], ["Memory", "number"], ["Accelerators", "load"],
   ["Power", "number"], ["Last record", "number"]];
 
-/** Return a row for each node: those that telemetry tells, and those that replicas run on. */
-export function machines({ replicas, telemetry, models }) {
-  const nodes = new Map((telemetry?.nodes ?? []).map((node) => [node.host, { node, replicas: [] }]));
+/** Return the nodes of a status: {host, node, replicas, kind, use} with a state and a utilization from 0 to 1. */
+export function nodesOf({ replicas, telemetry }) {
+  const found = new Map((telemetry?.nodes ?? []).map((node) => [node.host, { host: node.host, node, replicas: [] }]));
   for (const replica of replicas) {
     const host = replica.host ?? replica.node ?? "not placed yet";
-    if (!nodes.has(host)) nodes.set(host, { node: null, replicas: [] });
-    nodes.get(host).replicas.push(replica);
+    if (!found.has(host)) found.set(host, { host, node: null, replicas: [] });
+    found.get(host).replicas.push(replica);
   }
-  if (!nodes.size) return h("p", { class: "none" }, "No replica has been launched yet.");
-  const urgency = ([, each]) => (each.replicas.some(troubled) ? 0 : 1);
-  const shown = [...nodes].sort((a, b) => urgency(a) - urgency(b)).slice(0, MOST);
-  return [
-    table("Machines", COLUMNS, shown.map(([host, each]) => row(host, each, !models)), "machines stack"),
-    h("p", { class: "lead", id: "energy" }, states(replicas), summary(telemetry, nodes.size)),
-  ];
+  return [...found.values()].map((each) => ({ ...each, kind: kind(each.replicas), use: utilization(each.node) }));
 }
 
-function worked({ id, state, trials, queue_length: length }, searches) {
-  return `${id} ${state}, ${number(trials, "trial")}${searches ? `, ${whole(length)} queued` : ""}`;
+function kind(replicas) {
+  const urgent = replicas.find(troubled) ?? replicas[0];
+  return urgent === undefined ? "no replica" : urgent.state;
 }
 
 function troubled({ state, storage_waiting: waiting }) {
   return waiting !== "" || /^(silent|failed|lost|unknown|requeued)/.test(state);
 }
 
-/** Return how many replicas are in each state, the most first. */
-function states(replicas) {
-  const counts = new Map();
-  for (const { state } of replicas) counts.set(state, (counts.get(state) ?? 0) + 1);
-  const said = [...counts].sort((a, b) => b[1] - a[1]).map(([state, count]) => `${whole(count)} ${state}`);
-  return `${number(replicas.length, "replica")}: ${said.join(", ")}. `;
+function utilization(node) {
+  const value = node?.accelerator_percent ?? node?.cpu_percent ?? null;
+  return value === null ? null : value / 100;
 }
 
-function row(host, { node, replicas }, searches) {
-  const percentages = replicas.map((replica) => replica.cpu_percent).filter((value) => value !== null);
-  const bytes = replicas.map((replica) => replica.memory_bytes).filter((value) => value !== null);
-  const quiet = replicas.map((replica) => replica.last_record_seconds).filter((value) => value !== null);
+/** Return the map's legend and the table; null before the first replica. */
+export function machines({ replicas, telemetry, models }, nodes, by) {
+  if (!nodes.length) return null;
+  const shown = [...nodes].sort((a, b) => Number(b.replicas.some(troubled)) - Number(a.replicas.some(troubled))).slice(0, ROWS);
+  return [
+    legend(nodes, by),
+    table("Machines", COLUMNS, shown.map((each) => row(each, !models)), "machines stack", { keys: shown.map(({ host }) => host) }),
+    h("p", { class: "lead", id: "energy" }, states(replicas), summary(telemetry, nodes.length)),
+  ];
+}
+
+function legend(nodes, by) {
+  if (by === "use") {
+    const known = nodes.filter(({ use }) => use !== null).length;
+    return h("ul", { class: "legend" }, [0, 0.25, 0.5, 0.75, 1].map((value) =>
+      h("li", {}, key({ fill: color(value) }), percent(value, 0))), h("li", {}, `${whole(known)} of ${number(nodes.length, "node")} report it`));
+  }
+  return h("ul", { class: "legend" }, counts(nodes.map((each) => each.kind)).map(([state, count]) =>
+    h("li", {}, key({ class: cssClass(state), "data-kind": state }), `${state}: ${whole(count)}`)));
+}
+
+function key(attributes) {
+  return s("svg", { class: "key", viewBox: "0 0 10 10", "aria-hidden": "true" }, s("rect", { ...attributes, width: 10, height: 10 }));
+}
+
+function cssClass(state) {
+  return troubled({ state, storage_waiting: "" }) ? "troubled" : `${state.split(" ", 1)[0]} state`;
+}
+
+/** Draw the map: a square for each node, with a cross where a replica has a problem. */
+export function paintMap(canvas, nodes, by, selected) {
+  const width = Math.max(200, Math.floor(canvas.parentNode.clientWidth));
+  const cell = Math.max(CELL.least, Math.min(CELL.most, Math.floor(Math.sqrt(CELL.area / Math.max(1, nodes.length)))));
+  const across = Math.max(1, Math.floor(width / cell));
+  Object.assign(canvas.dataset, { cell, across });
+  const scale = devicePixelRatio || 1;
+  const height = cell * Math.ceil(nodes.length / across);
+  [canvas.width, canvas.height] = [width * scale, height * scale];
+  canvas.setAttribute("aria-label", `Map of ${number(nodes.length, "node")}: ${counts(nodes.map((each) => each.kind)).map(([state, count]) => `${count} ${state}`).join(", ")}`);
+  const pen = canvas.getContext("2d");
+  const style = (name) => getComputedStyle(canvas).getPropertyValue(name);
+  const fills = new Map([...canvas.closest("section").querySelectorAll("[data-kind]")].map((each) => [each.dataset.kind, getComputedStyle(each).fill]));
+  pen.scale(scale, scale);
+  nodes.forEach((each, place) => {
+    const [x, y] = [cell * (place % across), cell * Math.floor(place / across)];
+    pen.fillStyle = by === "use" ? (each.use === null ? style("--line") : color(each.use)) : fills.get(each.kind) ?? style("--muted");
+    pen.fillRect(x + 0.5, y + 0.5, cell - 1, cell - 1);
+    if (each.replicas.some(troubled)) line(pen, style("--ink"), [[x + 1, y + 1, x + cell - 1, y + cell - 1], [x + cell - 1, y + 1, x + 1, y + cell - 1]]);
+    if (each.host === selected) {
+      pen.strokeStyle = style("--ink");
+      pen.lineWidth = 2;
+      pen.strokeRect(x + 1, y + 1, cell - 2, cell - 2);
+    }
+  });
+}
+
+function line(pen, stroke, parts) {
+  [pen.strokeStyle, pen.lineWidth] = [stroke, 1];
+  pen.beginPath();
+  for (const [x, y, toX, toY] of parts) {
+    pen.moveTo(x, y);
+    pen.lineTo(toX, toY);
+  }
+  pen.stroke();
+}
+
+/** Return the node at a click on the map. */
+export function nodeAt(canvas, event, nodes) {
+  const box = canvas.getBoundingClientRect();
+  const { cell, across } = canvas.dataset;
+  return nodes[Math.floor((event.clientX - box.left) / cell) + across * Math.floor((event.clientY - box.top) / cell)];
+}
+
+/** Return the selected node in a sentence. */
+export function nodeText({ host, node, replicas }, searches) {
+  const facts = [replicas.map((replica) => worked(replica, searches)).join("; "),
+    node?.cpu_percent == null ? null : `processors ${whole(node.cpu_percent)}%`,
+    node?.accelerator_percent == null ? null : `${node.accelerator_count} accelerators ${whole(node.accelerator_percent)}%`,
+    node?.memory_bytes == null ? null : `memory ${size(node.memory_bytes)}`, node?.watts == null ? null : `power ${si(node.watts, "W")}`];
+  return `${host}: ${facts.filter(Boolean).join(", ") || "no replica"}`;
+}
+
+function worked({ id, state, trials, queue_length: length }, searches) {
+  return `${id} ${state}, ${number(trials, "trial")}${searches ? `, ${whole(length)} queued` : ""}`;
+}
+
+function counts(names) {
+  const found = new Map();
+  for (const name of names) found.set(name, (found.get(name) ?? 0) + 1);
+  return [...found].sort((a, b) => b[1] - a[1]);
+}
+
+function states(replicas) {
+  const found = counts(replicas.map(({ state }) => state)).map(([state, count]) => `${whole(count)} ${state}`);
+  return `${number(replicas.length, "replica")}: ${found.join(", ")}. `;
+}
+
+function row({ host, node, replicas }, searches) {
+  const known = (name) => replicas.map((replica) => replica[name]).filter((value) => value !== null);
+  const [percentages, bytes, quiet] = [known("cpu_percent"), known("memory_bytes"), known("last_record_seconds")];
   return [
     host,
     h("span", {}, replicas.map((replica) => worked(replica, searches)).join("; ") || "–"),
@@ -71,9 +163,37 @@ function sum(values) {
 function summary(telemetry, total) {
   const energy = telemetry?.energy;
   return [
-    total > MOST ? `${MOST} of ${whole(total)} hosts are shown, those with problems first. ` : null,
+    total > ROWS ? `The table shows ${ROWS} of ${whole(total)} hosts, those with problems first. ` : null,
     telemetry?.unavailable_reason ? `No telemetry: ${telemetry.unavailable_reason}. The replicas' reports of their own processes are shown. ` : null,
     energy && energy.joules !== null ? `Energy so far ${si(energy.joules, "J")}, ${energy.label}. ` : null,
     telemetry && telemetry.overhead !== null ? `Sampling takes ${percent(telemetry.overhead, 3)} of a core at most.` : null,
+  ];
+}
+
+/** Return the curves of a node and its devices; null without telemetry. */
+export function telemetry({ series, now }, context, width) {
+  const [found] = series;
+  if (!found?.points.length) return null;
+  const { points, accelerators, host } = found;
+  const narrow = width < 760 ? width : Math.floor((width - 24) / 2);
+  const last = points.at(-1).to_seconds;
+  const each = (values) => accelerators.map((name, place) => ({ label: name, points: points.map((point) => [point.to_seconds, point[values]?.[place] ?? null]) }));
+  const one = (label, name) => ({ label, points: points.map((point) => [point.to_seconds, point[name]]) });
+  const drawn = [
+    ["Utilization", [one("processors", "cpu_percent"), ...each("utilization_percent")], (value) => `${whole(value)}%`, 100],
+    ["Power", [one("node", "power_watts"), ...each("watts")], (value) => si(value, "W"), null],
+    ["Memory", [one("node", "memory_bytes"), one("accelerators", "accelerator_memory_bytes")], size, null, BYTE_STEPS],
+    ["Temperature", [one("hottest accelerator", "celsius")], (value) => `${whole(value)} °C`, null],
+  ].map(([title, lines, ...rest]) => [title, lines.filter((line_) => line_.points.some(([, value]) => value !== null)), ...rest]).filter(([, lines]) => lines.length);
+  const devices = now.nodes[0]?.accelerators ?? [];
+  return [
+    h("div", { class: "charts" }, drawn.map(([title, lines, text, most, steps]) => h("div", {}, h("h3", {}, title), chart({
+      id: title, label: `${title} of ${host} until ${clock(last)}`, series: lines, width: narrow, height: 170,
+      x: { end: Math.max(1, last), text: clock, steps: [10, 60, 300, 900, 1800, 3600, 7200, 14400, 43200, 86400] },
+      y: { end: most ?? end(lines.flatMap((line_) => line_.points.map(([, value]) => value))), text, steps } })))),
+    devices.length ? table(`Accelerators of ${host}`, [["Accelerator", "short"], ["Utilization", "number"], ["Memory", "number"], ["Power", "number"], ["Temperature", "number"], ["Clock", "number"]],
+      devices.map((device) => [device.name, device.utilization_percent === null ? "–" : `${whole(device.utilization_percent)}%`, size(device.memory_bytes), si(device.watts, "W"),
+        device.celsius === null ? "–" : `${whole(device.celsius)} °C`, si(device.mhz === null ? null : device.mhz * 1e6, "Hz")]), "stack") : null,
+    h("p", { class: "lead" }, `Last sample after ${duration(last)}.`),
   ];
 }

@@ -1,6 +1,8 @@
-/** The page: which view its address names, and what they share. */
+/** The page: the view that its address names, and what the views share. */
 
 import { Refused, useToken } from "./api.js";
+import { inspect } from "./chart.js";
+import { compareView } from "./compare.js";
 import { show } from "./dom.js";
 import { listView } from "./list.js";
 import { runView } from "./run.js";
@@ -10,22 +12,22 @@ const connection = document.getElementById("connection");
 const live = document.getElementById("live");
 const token = document.getElementById("token");
 let view = null;
-let unread = false; // Whether nothing can be read without a token.
-let unchanged = false; // Whether a change was refused for want of one.
+let unread = false; // Whether reading requires a token.
+let unchanged = false; // Whether a change was refused because it requires a token.
 
-/** What a view may change outside itself. */
+/** The interface of a view to the rest of the page. */
 const frame = {
   title(text, subtitle = "") {
     document.title = `${text} – AIPerf-HPC`;
     show(document.getElementById("title"), text);
     show(document.getElementById("subtitle"), subtitle);
   },
-  /** Ask for a token, because a change was refused for want of one; or no longer. */
+  /** Ask for a token that a change requires; or no longer. */
   wanted(is) {
     unchanged = is;
     askForToken();
   },
-  /** Say that the service cannot be heard, and why; or, without an error, that it can. */
+  /** Show that the connection is lost, with the error; or, without one, that it works. */
   connection(error = null) {
     const refused = error instanceof Refused;
     unread = refused && error.status === 401;
@@ -57,17 +59,18 @@ function decoded(part) {
 
 function route() {
   if (location.hash && !location.hash.startsWith("#/")) return;
-  const [kind, run, , trial] = place();
-  const name = kind === "runs" && run ? run : null;
-  if (view === null || view.name !== name) {
+  const [kind, ...rest] = place();
+  const [address, make] = kind === "compare" ? [rest.join("/"), () => compareView(main, frame, rest)]
+    : kind === "runs" && rest.length ? [rest[0], () => runView(main, frame, rest[0])] : ["list", () => listView(main, frame)];
+  if (view === null || view.address !== address) {
     view?.end();
-    view = name === null ? listView(main, frame) : runView(main, frame, name);
+    view = make();
     if (!document.hidden) view.open();
   }
-  view.select?.(trial ?? null);
+  view.select?.(rest[2] ?? null, rest[1] ?? null);
 }
 
-// A tab that nobody sees holds no connection: browsers allow six to a service in all tabs.
+// A hidden tab holds no connection: browsers allow six to a service in all tabs.
 document.addEventListener("visibilitychange", () => (document.hidden ? view.close() : view.open()));
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
@@ -78,5 +81,6 @@ token.addEventListener("submit", (event) => {
   useToken(token.elements["token-text"].value);
   frame.wanted(false);
 });
+for (const type of ["pointermove", "keydown"]) main.addEventListener(type, inspect);
 addEventListener("hashchange", route);
 route();

@@ -1,10 +1,9 @@
-/** The parts of a run's view: pure functions of what the service says to nodes. */
+/** The parts of a run's view: functions from the service's answers to elements. */
 
 import { hasToken } from "./api.js";
-import { chart, end } from "./chart.js";
 import { bar, h, table } from "./dom.js";
 import { state } from "./list.js";
-import { clock, duration, metricLabel, number, percent, quality, quantityText, si, whole } from "./words.js";
+import { capitalized, duration, metricLabel, number, percent, quality, quantityText, si, whole } from "./format.js";
 
 const SHOWN_PROBLEMS = 20;
 
@@ -16,7 +15,7 @@ export function subtitle(status) {
   return [state(status.state), facts.filter(Boolean).map((fact) => h("span", {}, fact))];
 }
 
-/** Return what somebody should see to: problems, waits, an end that was not planned. */
+/** Return the problems that need attention: waits, defects, an unplanned end. */
 export function alerts(status) {
   const waiting = status.storage.filter((each) => each.waiting);
   const problems = [
@@ -47,7 +46,7 @@ export function headline(status, quantities) {
   ];
 }
 
-/** Return one headline figure: the score with its operations, the error with the quality that it is of. */
+/** Return one headline figure: the score with its operations, the error with its quality. */
 function headlineFigure(status, quantity) {
   const { name, page, format, unit } = quantity;
   const value = status.figures[name];
@@ -59,18 +58,18 @@ function headlineFigure(status, quantity) {
     ? figure(page, id, text, exact(`${whole(status.score.operations)} operations`), "first") : figure(page, id, text);
 }
 
-/** Return the error or, of a metric that has none, the quality itself. */
+/** Return the error or, if the metric has none, the quality. */
 function reached(status) {
   const { score, metric, best_trial: trial } = status;
   const label = metricLabel(metric);
   const best = quality(status.best_quality, metric);
   if (score.error === null && trial !== null)
-    return figure(`${label[0].toUpperCase()}${label.slice(1)}`, "quality", best, exact(`the best, ${trial}${beside(status)}`));
-  const whose = trial === null ? null : exact(`best ${label} ${best}, ${trial}${beside(status)}`);
+    return figure(capitalized(label), "quality", best, exact(`the best, ${trial}${baselineText(status)}`));
+  const whose = trial === null ? null : exact(`best ${label} ${best}, ${trial}${baselineText(status)}`);
   return figure("Error", "error", score.error === null ? none(status.error_unavailable_reason) : percent(score.error), whose);
 }
 
-/** Return how long a model took to its target, and how many a minute did: of one network, trained as it is. */
+/** Return the time to target and the models per minute of a run without a search. */
 function models(found) {
   if (!found) return null;
   const { started, reached: good, completed, target } = found;
@@ -85,16 +84,16 @@ function models(found) {
   ];
 }
 
-function exact(words) {
-  return h("span", { class: "exact" }, words);
+function exact(text) {
+  return h("span", { class: "exact" }, text);
 }
 
-function none(words) {
-  return [h("span", { class: "none" }, "none"), exact(words)];
+function none(reason) {
+  return [h("span", { class: "none" }, "none"), exact(reason)];
 }
 
-/** Return what a predictor reaches that has learnt nothing, where it was measured. */
-function beside({ baseline, metric }) {
+/** Return the quality of the baseline, where it was measured. */
+function baselineText({ baseline, metric }) {
   return baseline ? `; that of ${baseline.predictor}: ${quality(baseline.quality, metric)}` : "";
 }
 
@@ -119,11 +118,11 @@ function rules({ violations, state: now }) {
 const FLIGHT = [["Trial", "short"], ["Replica"], ["Round", "number"], ["State"], ["Epoch", "epochs"], ["Best", "number"],
   ["Time", "number"], ["Left, at most", "number"]];
 
-/** Return the trials that are under way. */
+/** Return the trials in progress; null without any. */
 export function inFlight({ trials, total }, { run, status }) {
-  if (!total) return h("p", { class: "none" }, "No trial is under way.");
+  if (!total) return null;
   return [
-    table("Trials in flight", FLIGHT, trials.map((each) => flight(each, run, status.metric)), "flight stack"),
+    table("Trials in progress", FLIGHT, trials.map((each) => flight(each, run, status.metric)), "flight stack", { keys: trials.map(({ trial }) => trial.id) }),
     total > trials.length ? h("p", { class: "lead" }, `The first ${trials.length} of ${whole(total)}.`) : null,
   ];
 }
@@ -133,39 +132,23 @@ function flight({ trial, epoch, epoch_fraction: fraction, remaining_seconds: lef
   return [
     trialLink(run, trial.id), trial.replica, `${trial.round} ${trial.phase}`, trial.state,
     [bar(done, `Epochs of ${trial.id}`), h("span", {}, `${epoch} of ${trial.epoch_limit}, ${percent(fraction, 0)} of it`)],
-    quality(trial.best_quality, metric), duration(trial.seconds), left === null ? "–" : duration(left),
+    quality(trial.best_quality, metric), duration(trial.seconds), duration(left),
   ];
 }
 
-/** Return a link to a trial of a run. */
-export function trialLink(run, id) {
-  return h("a", { href: `#/runs/${encodeURIComponent(run)}/trials/${encodeURIComponent(id)}` }, id);
+/** Return a link to a trial of a run; `place` is the part that it leads to. */
+export function trialLink(run, id, place = "trials", text = id) {
+  const label = text === id ? null : `${id}: ${text}`;
+  return h("a", { href: `#/runs/${encodeURIComponent(run)}/${place}/${encodeURIComponent(id)}`, "aria-label": label }, text);
 }
 
-/** Return the latest events, the latest first. */
-export function events(latest) {
-  if (!latest.length) return h("p", { class: "none" }, "Nothing has happened yet.");
-  return h("ol", { class: "events", role: "list", tabindex: 0, "aria-label": "Events, the latest first" }, [...latest].reverse().map((event) =>
-    h("li", { "data-number": event.number, class: event.kind },
+/** Return the events, latest first. */
+export function events({ events: latest }) {
+  if (!latest.length) return null;
+  return h("ol", { class: "events", role: "list", tabindex: 0, "aria-label": "Events, latest first" }, [...latest].reverse().map((event) =>
+    h("li", { "data-number": event.number, "data-key": event.number, class: event.kind },
       h("span", { class: "when" }, event.elapsed_seconds === null ? "" : duration(event.elapsed_seconds)),
       h("span", { class: "who" }, event.component), h("span", {}, event.text))));
-}
-
-const STEPS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
-
-/** Return the score over the time of the run, as a drawing of some width. */
-export function score({ points, score: now }, { status }, width) {
-  const said = [...points.filter((point) => point.elapsed_seconds < now.elapsed_seconds), now].filter((point) => point.elapsed_seconds > 0);
-  if (!said.length) return h("p", { class: "none" }, "There is nothing to draw yet.");
-  const reached = Math.max(now.elapsed_seconds, status.elapsed_seconds);
-  const line = (name) => said.map((point) => [point.elapsed_seconds, point[name]]);
-  return chart({
-    label: `Score over time: ${si(now.ops, "OPS")} after ${duration(now.elapsed_seconds)}; regulated ${si(now.regulated, "OPS")}`,
-    series: [{ label: "score", kind: "first", points: line("ops") }, { label: "regulated score", kind: "second", points: line("regulated") }],
-    x: { end: Math.max(reached, 1), text: clock, steps: STEPS },
-    y: { end: end(said.flatMap((point) => [point.ops, point.regulated])), text: (value) => si(value, "OPS") },
-    width,
-  });
 }
 
 /** Return links to the report's files. */

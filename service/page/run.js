@@ -1,25 +1,37 @@
-/** One run: what the service's events say at once, and what is asked for when they come. */
+/** One run: the events of the service, and the parts that are requested when they come. */
 
 import { Refused, headlineQuantities, listen, ofRun, text } from "./api.js";
 import { obey, possible, runChanges } from "./changes.js";
-import { h, show } from "./dom.js";
-import { machines } from "./machines.js";
-import { alerts, events, files, headline, inFlight, score, subtitle } from "./parts.js";
+import { forgetCharts } from "./chart.js";
+import { h, reordered, show } from "./dom.js";
+import { machines, nodeAt, nodeText, nodesOf, paintMap, telemetry } from "./machines.js";
+import { parallel } from "./parallel.js";
+import { alerts, events, files, headline, inFlight, subtitle } from "./parts.js";
+import { CURVE, progress } from "./progress.js";
 import { timeSplit } from "./time.js";
 import { tree, walk } from "./tree.js";
 import { trialDetail } from "./trial.js";
+import { trials, trialsQuery } from "./trials.js";
 
 const EVENTS = 100;
 const LOADING = "The run's records are being read.";
-const AGAIN_MILLISECONDS = 500;
-const ANYWAY_MILLISECONDS = 5000; // A run that has ended says nothing more, but may get its report.
-/** What is asked for when the run has changed, no sooner than after some seconds. */
+const RETRY_MILLISECONDS = 500;
+const INTERVAL_MILLISECONDS = 5000; // A run that has ended sends no events, but may get its report.
+/**
+ * The parts: the request, its minimum interval in seconds, and the text without content, which
+ * hides the section once the run has ended. `path` is null while there is nothing to request.
+ */
 const PARTS = [
-  { part: "in-flight", path: ["in-flight"], query: "?limit=64", seconds: 0.4, draw: inFlight },
-  { part: "score", path: ["score"], query: "", seconds: 4, draw: score },
-  { part: "time", path: ["time"], query: "", seconds: 4, draw: timeSplit },
-  { part: "tree", path: ["tree"], query: "?limit=200", seconds: 2, draw: tree },
-  { part: "files", path: ["files"], query: "", seconds: 10, draw: files },
+  { part: "in-flight", path: ["in-flight"], query: () => "?limit=64", seconds: 0.4, draw: inFlight, none: "No trial is in progress." },
+  { part: "score", path: ["score"], query: () => CURVE, seconds: 4, draw: progress, none: "There is no score yet." },
+  { part: "time", path: ["time"], query: () => "", seconds: 4, draw: timeSplit, none: "The clock has not started." },
+  { part: "trials", path: ["trials"], query: trialsQuery, seconds: 2, draw: trials, none: "No trial has started yet." },
+  { part: "parallel", path: ["trials"], query: () => "?sort=quality&descending=true&limit=500", seconds: 10, draw: parallel, none: "Fewer than two trials have been evaluated." },
+  { part: "tree", path: ["tree"], query: (_, trial) => `?limit=200${trial === null ? "" : `&trial=${encodeURIComponent(trial)}`}`, seconds: 2, draw: tree, none: "No trial has started yet." },
+  { part: "trial", path: null, query: () => "", seconds: 2, draw: trialDetail, none: "The trial is being read." },
+  { part: "telemetry", path: null, query: ({ filters }) => `?points=240&host=${encodeURIComponent(filters.host)}`, seconds: 4, draw: telemetry, none: "The node has reported no telemetry." },
+  { part: "events", path: null, query: ({ filters }) => `?limit=${EVENTS}&kind=${encodeURIComponent(filters.kind)}`, seconds: 1, draw: events, none: "There are no such events." },
+  { part: "files", path: ["files"], query: () => "", seconds: 10, draw: files, none: "" },
 ];
 
 /** Return the view of a run. */
@@ -28,13 +40,17 @@ export function runView(main, frame, name) {
   frame.title(name);
   const part = (which) => main.querySelector(`[data-part=${which}]`);
   const panel = main.querySelector("#trial");
+  const map = main.querySelector("canvas");
+  const hosts = main.querySelector("#host");
+  const coloring = main.querySelector("#coloring");
   const context = { run: name, status: null, trial: null };
-  const parts = PARTS.map((each) => ({ ...each, asked: -Infinity, busy: false, said: null }));
-  const chosen = { part: "trial", path: null, query: "", seconds: 2, draw: trialDetail, asked: -Infinity, busy: false, said: null };
+  const parts = PARTS.map((each) => ({ ...each, requested: -Infinity, busy: false, answer: null, offset: 0, filters: {}, order: { sort: "started", descending: true } }));
+  const named = (which) => parts.find((each) => each.part === which);
   let allowed = [];
   let quantities = [];
   let latest = [];
   let last = null;
+  let nodes = [];
   let over = null;
   let silence = null;
   let timer = null;
@@ -47,7 +63,7 @@ export function runView(main, frame, name) {
       show(part("alerts"), alerts(data));
       show(part("headline"), headline(data, quantities));
       show(part("changes"), runChanges(name, data.state, allowed));
-      show(part("machines"), machines(data));
+      drawMachines();
       refreshAll();
     } else if (event === "happened") {
       keep([data]);
@@ -60,7 +76,39 @@ export function runView(main, frame, name) {
   function keep(added) {
     latest = [...latest, ...added].slice(-EVENTS);
     last = latest.at(-1)?.number ?? last;
-    show(part("events"), events(latest));
+    if (named("events").path === null) fill("events", events({ events: latest }));
+  }
+
+  /** Show the content of a part; without any, its text, or nothing once the run has ended. */
+  function fill(which, content) {
+    const { none } = named(which) ?? { none: "No replica has been launched yet." };
+    const section = part(which).closest("section");
+    if (section.hasAttribute("data-optional")) section.hidden = content === null && context.status?.state === "ended";
+    show(part(which), content ?? (none ? h("p", { class: "none" }, none) : null));
+  }
+
+  function drawMachines() {
+    if (context.status === null) return;
+    nodes = nodesOf(context.status);
+    const shown = hosts.value;
+    if (nodes.length !== hosts.options.length || nodes.some(({ host }, place) => hosts.options[place].value !== host)) {
+      show(hosts, nodes.map(({ host }) => h("option", {}, host)));
+      if (shown !== "") hosts.value = shown;
+    }
+    fill("machines", machines(context.status, nodes, coloring.value));
+    main.querySelector("#map").hidden = nodes.length < 2;
+    if (nodes.length > 1) paintMap(map, nodes, coloring.value, hosts.value);
+    selectNode();
+  }
+
+  function selectNode() {
+    const found = nodes.find(({ host }) => host === hosts.value);
+    show(part("node"), found ? nodeText(found, !context.status.models) : "");
+    const each = named("telemetry");
+    const host = found?.node ? found.host : null;
+    part("telemetry").hidden = host === null;
+    if (host === (each.filters.host ?? null)) return;
+    restart(each, { path: host === null ? null : ["telemetry"], filters: { host } });
   }
 
   function lost(error) {
@@ -70,60 +118,79 @@ export function runView(main, frame, name) {
 
   function refreshAll() {
     parts.forEach(refresh);
-    if (chosen.path !== null) refresh(chosen);
+  }
+
+  /** Request a part again at once, because its request has changed. */
+  function restart(each, changes) {
+    Object.assign(each, changes, { requested: -Infinity, answer: null });
+    refresh(each);
+  }
+
+  function request(each) {
+    return each.path === null ? null : ofRun(name, ...each.path) + each.query(each, context.trial);
   }
 
   async function refresh(each) {
-    if (over === null || context.status === null || each.busy || performance.now() - each.asked < each.seconds * 1000) return;
+    const asked = request(each);
+    if (asked === null || over === null || context.status === null || each.busy || performance.now() - each.requested < each.seconds * 1000) return;
     const { signal } = over;
-    const path = each.path;
     each.busy = true;
-    each.asked = performance.now();
+    each.requested = performance.now();
     try {
-      const said = await text(ofRun(name, ...path) + each.query, signal);
-      if (said === null) {
-        each.asked = -Infinity;
-        later(() => refresh(each), AGAIN_MILLISECONDS, signal);
-      } else if (said !== each.said && !signal.aborted && path === each.path) {
-        each.said = said;
+      const answer = await text(asked, signal);
+      if (answer === null) {
+        each.requested = -Infinity;
+        later(() => refresh(each), RETRY_MILLISECONDS, signal);
+      } else if (answer !== each.answer && !signal.aborted && asked === request(each)) {
+        each.answer = answer;
         draw(each);
       }
     } catch (error) {
-      if (!signal.aborted && path === each.path) show(part(each.part), h("p", { class: "none" }, error.message));
+      if (!signal.aborted && asked === request(each)) show(part(each.part), h("p", { class: "none" }, error.message));
     } finally {
       each.busy = false;
-      if (path !== each.path) refresh(each);
+      if (asked !== request(each)) restart(each, {});
     }
   }
 
   function draw(each) {
-    if (each.said === null || each.path === null) return;
-    const place = part(each.part);
-    show(place, each.draw(JSON.parse(each.said), context, Math.max(260, Math.floor(place.clientWidth))));
+    if (each.answer === null || each.path === null) return;
+    const width = Math.max(260, Math.floor(part(each.part).clientWidth));
+    fill(each.part, each.draw(JSON.parse(each.answer), context, width, each));
+    if (each.part === "tree") reveal();
   }
 
-  /** Read the latest events, then hear what comes behind them. */
+  /** Scroll the tree, but not the page, to the selected network. */
+  function reveal() {
+    const node = main.querySelector("svg.networks [aria-current] circle");
+    const region = node?.closest(".scroll");
+    if (!node || region.dataset.trial === context.trial) return;
+    region.dataset.trial = context.trial;
+    region.scrollTo(node.cx.baseVal.value - region.clientWidth / 2, node.cy.baseVal.value - region.clientHeight / 2);
+  }
+
+  /** Read the latest events, then listen to those after them. */
   async function begin(signal) {
     try {
-      const said = last === null ? await text(`${ofRun(name, "events")}?limit=${EVENTS}`, signal) : null;
+      const answer = last === null ? await text(`${ofRun(name, "events")}?limit=${EVENTS}`, signal) : null;
       if (signal.aborted) return;
-      if (said === null && last === null) {
+      if (answer === null && last === null) {
         show(part("alerts"), note(LOADING));
-        later(() => begin(signal), AGAIN_MILLISECONDS, signal);
+        later(() => begin(signal), RETRY_MILLISECONDS, signal);
         return;
       }
       allowed = await possible(signal);
       quantities = await headlineQuantities(signal);
-      if (said !== null) {
-        const answer = JSON.parse(said);
-        keep(answer.events);
-        last ??= answer.last;
+      if (answer !== null) {
+        const read = JSON.parse(answer);
+        keep(read.events);
+        last ??= read.last;
       }
       silence = listen(`${ofRun(name, "events", "stream")}?seconds=0.5`, last, { hear, lost });
     } catch (error) {
       if (signal.aborted) return;
       lost(error);
-      later(() => begin(signal), 2 * AGAIN_MILLISECONDS, signal);
+      later(() => begin(signal), 2 * RETRY_MILLISECONDS, signal);
     }
   }
 
@@ -132,20 +199,51 @@ export function runView(main, frame, name) {
   }
 
   function redraw() {
-    [...parts, chosen].forEach(draw);
+    parts.forEach(draw);
+    drawMachines();
   }
 
+  function filtered(form) {
+    const filters = Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== ""));
+    const each = named(form.dataset.of);
+    restart(each, { filters, offset: 0 });
+    if (each.part !== "events") return;
+    each.path = filters.kind ? ["events"] : null;
+    keep([]);
+    refresh(each);
+  }
+
+  for (const form of main.querySelectorAll("form[data-of]")) {
+    form.addEventListener("submit", (event) => event.preventDefault());
+    form.addEventListener("change", () => filtered(form));
+  }
+  part("trials").addEventListener("click", (event) => {
+    const { sort, offset } = event.target.closest("button")?.dataset ?? {};
+    const each = named("trials");
+    if (sort) restart(each, { order: reordered(each.order, sort), offset: 0 });
+    else if (offset) restart(each, { offset: Number(offset) });
+  });
+  part("parallel").addEventListener("click", (event) => {
+    const { trial } = event.target.closest("path")?.dataset ?? {};
+    if (trial) location.hash = `#/runs/${encodeURIComponent(name)}/trials/${encodeURIComponent(trial)}`;
+  });
+  map.addEventListener("click", (event) => {
+    hosts.value = nodeAt(map, event, nodes)?.host ?? hosts.value;
+    drawMachines();
+  });
+  hosts.addEventListener("change", drawMachines);
+  coloring.addEventListener("change", drawMachines);
   part("tree").addEventListener("keydown", walk);
-  obey(part("changes"), part("said"), frame);
+  obey(part("changes"), part("outcome"), frame);
   addEventListener("resize", redraw);
 
   return {
-    name,
+    address: name,
     open() {
       if (over !== null) return;
       over = new AbortController();
       begin(over.signal);
-      timer = setInterval(refreshAll, ANYWAY_MILLISECONDS);
+      timer = setInterval(refreshAll, INTERVAL_MILLISECONDS);
     },
     close() {
       clearInterval(timer);
@@ -153,31 +251,33 @@ export function runView(main, frame, name) {
       silence?.();
       over = silence = null;
     },
-    /** Show a trial, or none. */
-    select(trial) {
-      if (trial === context.trial) return;
+    /** Select a trial, or none, and move the focus to its details or to its place in the tree. */
+    select(trial, place) {
       const before = context.trial;
       context.trial = trial;
-      Object.assign(chosen, { path: trial === null ? null : ["trials", trial], asked: -Infinity, said: null });
-      panel.hidden = trial === null;
-      draw(parts.find((each) => each.part === "tree"));
-      if (trial === null) {
-        main.querySelector(`a[data-trial="${CSS.escape(before)}"]`)?.focus();
-        return;
+      if (trial !== before) {
+        panel.hidden = trial === null;
+        restart(named("trial"), { path: trial === null ? null : ["trials", trial] });
+        draw(named("tree"));
+        restart(named("tree"), {});
+        if (trial !== null) {
+          show(panel.querySelector("h2"), `Trial ${trial}`);
+          show(part("trial"), h("p", { class: "none" }, "The trial is being read."));
+        }
       }
-      show(panel.querySelector("h2"), `Trial ${trial}`);
-      show(part("trial"), h("p", { class: "none" }, "It is being read."));
-      panel.querySelector("h2").focus();
-      refresh(chosen);
+      if (trial === null) main.querySelector(`a[data-trial="${CSS.escape(before)}"]`)?.focus();
+      else if (place === "tree") main.querySelector("#tree-title").focus();
+      else if (trial !== before || document.activeElement !== panel.querySelector("h2")) panel.querySelector("h2").focus();
     },
-    /** Leave nothing behind. */
+    /** Free all resources. */
     end() {
       this.close();
       removeEventListener("resize", redraw);
+      forgetCharts();
     },
   };
 }
 
-function note(words) {
-  return h("p", { class: "note", role: "note" }, words);
+function note(content) {
+  return h("p", { class: "note", role: "note" }, content);
 }

@@ -1,11 +1,11 @@
-/** Where the time of the replicas went: a bar of parts, and each with its fraction. */
+/** Time breakdown of the replicas: a bar, and the fraction of each phase. */
 
 import { h, s } from "./dom.js";
-import { duration, percent } from "./words.js";
+import { duration, percent } from "./format.js";
 
-/** Return the bar and its parts. */
+/** Return the bar and its phases; null before the run's start. */
 export function timeSplit({ phases, elapsed_seconds: elapsed }) {
-  if (elapsed <= 0) return h("p", { class: "none" }, "No time has passed yet.");
+  if (elapsed <= 0) return null;
   const shown = phases.filter(({ fraction }) => fraction > 0);
   const said = shown.map(({ name, fraction }) => `${name} ${percent(fraction, 1)}`).join(", ");
   let left = 0;

@@ -1,21 +1,21 @@
-/** The tree of the networks that were trained: each a link to its trial, coloured by its quality. */
+/** The tree of trained networks: each is a link to its trial, colored by its quality. */
 
+import { color, rankOf } from "./color.js";
 import { h, s } from "./dom.js";
-import { metricLabel, percent, quality, whole } from "./words.js";
+import { metricLabel, percent, quality, whole } from "./format.js";
 
-const MOST = 400; // Networks that are drawn: of a long line of descent, the latest.
-const STEP = 152; // Pixels from a network to those that were grown from it.
+const MOST = 400; // Networks that are drawn: the latest, and the selected one.
+const STEP = 152; // Pixels from a network to its children.
 const ROW = 26;
 const EDGE = 16;
-/** Dark to light, told apart by colour-blind readers too: matplotlib's cividis at even places. */
-const COLOURS = [[0, 34, 78], [53, 69, 108], [102, 105, 112], [148, 142, 119], [200, 184, 102], [254, 232, 56]];
 
 /** Return the drawing of the tree. */
-export function tree({ nodes: known, total, metric }, { run, trial }) {
-  const nodes = known.slice(-MOST);
-  if (!nodes.length) return h("p", { class: "none" }, "No trial has started yet.");
+export function tree({ nodes: known, total, metric, goal }, { run, trial }) {
+  const nodes = known.filter(({ id }, place) => place >= known.length - MOST || id === trial);
+  if (!nodes.length) return null;
   const placed = places(nodes);
-  const colour = colours(nodes, metric);
+  const rank = rankOf(nodes.map((node) => node.quality), goal);
+  const fill = ({ quality: value }) => (value === null ? "var(--surface)" : color(rank(value)));
   const width = 2 * EDGE + STEP * (1 + Math.max(...placed.values().map(({ depth }) => depth)));
   const height = 2 * EDGE + ROW * (nodes.length ? Math.max(...placed.values().map(({ row }) => row)) : 0);
   const reachable = placed.has(trial) ? trial : nodes[0].id;
@@ -25,11 +25,11 @@ export function tree({ nodes: known, total, metric }, { run, trial }) {
     h("div", { class: "scroll tree-scroll", role: "region", "aria-label": "Drawing: tree of networks", tabindex: 0 },
       s("svg", { class: "networks", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Tree of networks" },
         nodes.map((node) => edge(node, placed)),
-        nodes.map((node) => dot(node, placed.get(node.id), colour(node.quality), { run, metric, reachable, trial })))),
+        nodes.map((node) => dot(node, placed.get(node.id), fill(node), { run, metric, reachable, trial })))),
   ];
 }
 
-/** Return each network's row and depth: children are behind their parent, the first in its row. */
+/** Return each network's row and depth: children are to the right of their parent, the first in its row. */
 function places(nodes) {
   const known = new Set(nodes.map(({ id }) => id));
   const children = new Map();
@@ -85,20 +85,7 @@ function short(id) {
   return id.length > 11 ? `${id.slice(0, 10)}…` : id;
 }
 
-/** Return a function from a quality to its colour, among those of the tree. */
-function colours(nodes, metric) {
-  const known = nodes.map((node) => node.quality).filter((value) => value !== null);
-  const [least, most] = [Math.min(...known), Math.max(...known)];
-  return (value) => {
-    if (value === null) return "var(--surface)";
-    const fraction = most > least ? (value - least) / (most - least) : 1;
-    const place = (metric === "accuracy" ? fraction : 1 - fraction) * (COLOURS.length - 1);
-    const [from, to] = [COLOURS[Math.floor(place)], COLOURS[Math.ceil(place)]];
-    return `rgb(${from.map((part, channel) => Math.round(part + (to[channel] - part) * (place % 1))).join(" ")})`;
-  };
-}
-
-/** Go from one network to the next by arrow keys: to parent and child, and up and down. */
+/** Move the focus by arrow keys: to parent and child, and up and down. */
 export function walk(event) {
   const here = event.target.closest?.("a[data-trial]");
   if (!here) return;

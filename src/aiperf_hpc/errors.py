@@ -2,7 +2,7 @@
 
 import difflib
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from aiperf_hpc.streams import without_stand_ins
@@ -73,6 +73,11 @@ class UsageError(AIPerfError):
 
 class ConfigError(UsageError):
     """A run configuration is not valid."""
+
+    def __init__(self, message: str, faults: Mapping[str, str] | None = None) -> None:
+        """Create an error from its message and the errors of settings by their dotted keys."""
+        super().__init__(message)
+        self.faults = faults or {}
 
 
 class DatasetError(UsageError):

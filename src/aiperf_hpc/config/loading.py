@@ -74,7 +74,8 @@ def validate(values: Mapping[str, Any], where: str) -> RunConfig:
         found = error.errors(include_url=False)
         said = [cut(_describe(each), MOST_SAID) for each in found[:MOST_ERRORS]]
         more = [f"and {len(found) - MOST_ERRORS} more"] * (len(found) > MOST_ERRORS)
-        raise ConfigError(f"{where}: {'; '.join(said + more)}") from None
+        faults = {".".join(map(str, each["loc"])): message_of(each) for each in found[:MOST_ERRORS]}
+        raise ConfigError(f"{where}: {'; '.join(said + more)}", faults) from None
 
 
 def _read(path: Path) -> str:

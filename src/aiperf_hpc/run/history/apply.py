@@ -223,7 +223,8 @@ class HistoryState(RunState):
             case records.SchedulerState(answers=answers, detail=detail):
                 self.scheduler_problem = None if answers else detail
             case records.ReplicaExited(replica=name, status=status):
-                self._replica(name).exit_status = status
+                replica = self._replica(name)
+                replica.exit_status, replica.exited_utc = status, record.utc
             case records.FileProblem(file=file):
                 self._file_problem("primary", event)
                 if file.startswith("replicas/"):

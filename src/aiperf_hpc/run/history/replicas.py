@@ -51,6 +51,8 @@ class ReplicaHistory:
     seconds: dict[TimePhase, float] = field(default_factory=dict)
     trials: list[str] = field(default_factory=list)
     exit_status: int | None = None
+    exited_utc: float | None = None
+    """The time at which the exit status was recorded."""
     job: str | None = None
     """The launcher's identifier of its job."""
     job_state: records.JobState | None = None
@@ -86,6 +88,7 @@ class ReplicaHistory:
     def adopt_primary_records(self, other: ReplicaHistory) -> None:
         """Copy the fields that follow from the primary's journal, which was read apart."""
         self.exit_status = other.exit_status
+        self.exited_utc = other.exited_utc
         self.job = other.job
         self.job_state = other.job_state
         self.job_utc = other.job_utc

@@ -1,4 +1,4 @@
-/** Numbers and times as people read them, the same as on a terminal and in a report. */
+/** Numbers and times as text, in the formats of the terminal and the report. */
 
 const PREFIXES = ["", "k", "M", "G", "T", "P", "E", "Z", "Y"];
 const NONE = "–";
@@ -14,20 +14,20 @@ export function si(value, unit) {
   return `${digits} ${PREFIXES[power]}${unit}`.trim();
 }
 
-/** Return a whole number with its thousands apart. */
+/** Return a whole number with separated thousands. */
 export function whole(value) {
   return Math.round(value).toLocaleString("en");
 }
 
-/** Return a share as a percentage; a dash when there is none. */
-export function percent(share, digits = 2) {
-  return share === null || share === undefined ? NONE : `${(100 * share).toFixed(digits)}%`;
+/** Return a fraction as a percentage; a dash when there is none. */
+export function percent(fraction, digits = 2) {
+  return fraction === null || fraction === undefined ? NONE : `${(100 * fraction).toFixed(digits)}%`;
 }
 
-/** Return a quality as its metric is written: a share as a percentage. */
+/** Return a quality as text: an accuracy as a percentage. */
 export function quality(value, metric) {
   if (value === null || value === undefined) return NONE;
-  return metric === "accuracy" ? percent(value) : String(Number(value.toPrecision(4)));
+  return metric === "accuracy" ? percent(value) : figure(value);
 }
 
 const FORMATS = {
@@ -35,17 +35,27 @@ const FORMATS = {
   percent: (value) => percent(value),
   duration,
   count: whole,
-  number: (value) => String(Number(value.toPrecision(4))),
+  number: figure,
 };
+
+/** Return a number with four digits. */
+export function figure(value) {
+  return value === null || value === undefined ? NONE : String(Number(value.toPrecision(4)));
+}
 
 /** Return the value of a headline figure as text; a dash when there is none. */
 export function quantityText({ format, unit }, value) {
   return value === null || value === undefined ? NONE : FORMATS[format](value, unit);
 }
 
-/** Return the name of a metric in words. */
+/** Return the name of a metric as text. */
 export function metricLabel(metric) {
   return metric.replaceAll("_", " ");
+}
+
+/** Return text with a capital letter. */
+export function capitalized(text) {
+  return `${text[0].toUpperCase()}${text.slice(1)}`;
 }
 
 /** Return seconds as `4.2 s`, `3 min 05 s` or `2 h 03 min 05 s`. */
@@ -56,7 +66,7 @@ export function duration(seconds) {
   return hours ? `${hours} h ${two(minutes)} min ${two(rest)} s` : `${minutes} min ${two(rest)} s`;
 }
 
-/** Return seconds as an axis has them: `1:02:03`. */
+/** Return seconds as `1:02:03`, for axes. */
 export function clock(seconds) {
   if (seconds === null || seconds === undefined) return NONE;
   const [hours, minutes, rest] = parts(Math.max(0, Math.floor(seconds)));
@@ -89,7 +99,7 @@ export function moment(utc) {
   return `${new Date(utc * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC`;
 }
 
-/** Return what there are of something: `1 trial`, `2 trials`. */
+/** Return a count with its noun: `1 trial`, `2 trials`. */
 export function number(count, noun) {
   return `${whole(count)} ${noun}${count === 1 ? "" : "s"}`;
 }

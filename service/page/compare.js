@@ -1,0 +1,90 @@
+/** Several runs side by side: their curves, figures and differences. */
+
+import { Refused, ofRun, text } from "./api.js";
+import { h, show, table } from "./dom.js";
+import { percent, quantityText } from "./format.js";
+import { CURVE, qualities, qualityName, scores } from "./progress.js";
+
+const INTERVAL_MILLISECONDS = 5000;
+const DIFFERENCES = [["configuration", "Configuration"], ["hardware", "Machine"], ["versions", "Versions"]];
+
+/** Return the view that compares runs. */
+export function compareView(main, frame, names) {
+  main.replaceChildren(document.getElementById("compare-view").content.cloneNode(true));
+  frame.title("Comparison", names.map((name) => h("span", {}, h("a", { href: `#/runs/${encodeURIComponent(name)}` }, name))));
+  const part = (which) => main.querySelector(`[data-part=${which}]`);
+  let over = null;
+  let latest = null;
+
+  async function look(signal) {
+    let pause = INTERVAL_MILLISECONDS;
+    try {
+      const read = async (path) => JSON.parse(await text(path, signal));
+      const query = new URLSearchParams(names.map((name) => ["run", name]));
+      const found = { comparison: await read(`compare?${query}`), answers: [], quantities: (await read("quantities")).quantities };
+      for (const name of names) found.answers.push(await read(ofRun(name, "score") + CURVE));
+      const { metric } = (await read("runs")).runs.find(({ name }) => name === names[0]) ?? { metric: "accuracy" };
+      if (signal.aborted) return;
+      frame.connection();
+      if (found.comparison === null || found.answers.includes(null)) pause = 500;
+      else latest = { ...found, metric };
+      draw();
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error instanceof Refused && error.status !== 401) show(part("verdict"), h("p", { class: "note" }, error.message));
+      else frame.connection(error);
+    }
+    if (!signal.aborted) setTimeout(look, pause, signal);
+  }
+
+  function draw() {
+    if (latest === null) return;
+    const { comparison, answers, quantities, metric } = latest;
+    const width = Math.max(260, Math.floor(part("curves").clientWidth));
+    const lines = names.map((name, place) => ({ label: name, answer: answers[place], key: "ops" }));
+    const quality = qualityName(answers, metric);
+    show(part("verdict"), verdict(comparison));
+    show(part("curves"), h("h3", {}, "Score"), scores(lines, width, `Score over time of ${names.join(", ")}`),
+      h("h3", {}, `Best ${quality}`), qualities(lines, metric, width, `Best ${quality} over time of ${names.join(", ")}`));
+    show(part("figures"), figures(comparison, quantities));
+    show(part("differences"), DIFFERENCES.map(([key, title]) => differences(title, comparison[key], names)));
+  }
+
+  addEventListener("resize", draw);
+  return {
+    address: names.join("/"),
+    open() {
+      if (over !== null) return;
+      over = new AbortController();
+      look(over.signal);
+    },
+    close() {
+      over?.abort();
+      over = null;
+    },
+    end() {
+      this.close();
+      removeEventListener("resize", draw);
+    },
+  };
+}
+
+function verdict({ comparable, reasons, notes }) {
+  return h("div", { class: `verdict ${comparable ? "good" : "bad"}` }, h("strong", {}, comparable ? "Comparable" : "Not comparable"),
+    h("ul", {}, [...reasons, ...notes].map((reason) => h("li", {}, reason))));
+}
+
+function figures({ sides }, quantities) {
+  const columns = [["Figure", "short"], ...sides.map(({ name }) => [name, "number"])];
+  const rows = quantities.filter(({ name }) => name in sides[0].figures).map((quantity) =>
+    [quantity.title, ...sides.map(({ figures: found }) => quantityText(quantity, found[quantity.name]?.mean ?? null))]);
+  const phases = [...new Set(sides.flatMap((side) => Object.keys(side.time_fractions)))].map((phase) =>
+    [`Time: ${phase}`, ...sides.map((side) => percent(side.time_fractions[phase] ?? 0, 1))]);
+  return table("Figures of the runs", columns, [...rows, ...phases], "stack");
+}
+
+function differences(title, found, names) {
+  const rows = Object.entries(found).map(([name, values]) => [name, ...values.map((value) => (value === null || value === "" ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value)))]);
+  return [h("h3", {}, title), rows.length ? table(`${title}: differences`, [["Setting", "names"], ...names.map((name) => [name, "words"])], rows, "stack")
+    : h("p", { class: "none" }, "No difference.")];
+}
