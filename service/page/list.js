@@ -139,9 +139,9 @@ function row(run, quantities, chosen) {
   ];
 }
 
-function rules(broken) {
-  if (!broken.length) return "all satisfied";
-  return h("details", {}, h("summary", {}, `${broken.length} violated`), h("span", { class: "reason" }, broken.join(", ")));
+function rules(violated) {
+  if (!violated.length) return "all satisfied";
+  return h("details", {}, h("summary", {}, `${violated.length} violated`), h("span", { class: "reason" }, violated.join(", ")));
 }
 
 function placed({ replicas, hosts }) {

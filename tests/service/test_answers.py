@@ -56,7 +56,18 @@ def test_time_is_told_by_phase_and_what_is_left_is_unrecorded(tmp_path: Path) ->
     fractions = {phase.name: phase.fraction for phase in told.phases}
     assert told.elapsed_seconds == 200.0, "of two replicas"
     assert (seconds["train"], seconds["unrecorded"]) == (60.0, 140.0)
+    assert seconds["in progress"] == 0.0
     assert (fractions["train"], fractions["unrecorded"]) == pytest.approx((0.3, 0.7))
+
+
+def test_the_time_of_the_trial_under_way_is_in_progress(tmp_path: Path) -> None:
+    run = RunWriter(tmp_path)
+    write_manifest(run.paths, Plan(replicas=2))
+    run.primary(0.0, run_started())
+    run.replica(40.0, replica_started(), trial_started())
+    run.primary(100.0, PrimaryHeartbeat())
+    seconds = {phase.name: phase.seconds for phase in time(refreshed(run.paths)).phases}
+    assert (seconds["in progress"], seconds["unrecorded"]) == (60.0, 140.0)
 
 
 def test_a_run_that_has_not_started_has_no_time(tmp_path: Path) -> None:
@@ -145,12 +156,14 @@ def view(tmp_path: Path) -> RunView:
 
 
 def test_all_nodes_as_they_are_and_the_course_of_one(view: RunView) -> None:
-    found = TelemetryQuestion(host="m", points=2)(view)
+    found = TelemetryQuestion()(view)
     assert [node.host for node in found.now.nodes] == ["n", "m"]
     assert found.now.energy.joules == 660_000.0
     assert found.now.nodes[0].accelerators[0].celsius == 61.0
-    assert [(each.host, len(each.points)) for each in found.series] == [("m", 2)]
     assert [each.host for each in found.absent] == ["n", "m"]
+    one = TelemetryQuestion(host="m", points=2)(view)
+    assert [(each.host, len(each.points)) for each in one.series] == [("m", 2)]
+    assert [node.host for node in one.now.nodes] == [each.host for each in one.absent] == ["m"]
 
 
 def test_without_a_node_there_is_no_course(view: RunView) -> None:

@@ -112,6 +112,19 @@ def test_what_cannot_run_is_refused_in_one_clear_line(
     assert "\n" not in detail
 
 
+def test_an_error_of_a_setting_names_the_field(tmp_path: Path, primaries: FakePrimaries) -> None:
+    settings = {"training": {"batch_size": 0}, "search": {"nope": 1}}
+    with serving_queue(tmp_path, primaries) as client:
+        refused = client.post("/api/v1/runs", json={**RUN, "settings": settings})
+        presets = client.get("/api/v1/presets").json()
+    assert {each["where"] for each in refused.json()["errors"]} == {
+        "body.settings.training.batch_size", "body.settings.search.nope"
+    }  # fmt: skip
+    (quick,) = [each for each in presets["presets"] if each["name"] == "quickstart"]
+    assert quick["configuration"] == load_config("quickstart").model_dump(mode="json")
+    assert presets["configuration_schema"]["properties"].keys() == quick["configuration"].keys()
+
+
 def test_invalid_bodies_are_refused(tmp_path: Path, primaries: FakePrimaries) -> None:
     with serving_queue(tmp_path, primaries) as client:
         assert client.post("/api/v1/runs", content=b"x" * 1_000_001).status_code == 413

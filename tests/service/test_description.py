@@ -1,4 +1,4 @@
-"""The interface describes itself: OpenAPI, a page without scripts, metrics and their dashboard."""
+"""The interface describes itself: OpenAPI, an interactive page, metrics and their dashboard."""
 
 from __future__ import annotations
 
@@ -80,11 +80,16 @@ def test_the_documentation_page(client: TestClient, described: dict[str, Any]) -
     answer = client.get("/docs")
     assert answer.headers["content-security-policy"].startswith("default-src 'none'")
     elements = Page(answer.text).elements
-    assert not {each.tag for each in elements} & {"script", "img", "link", "iframe"}
+    assert not {each.tag for each in elements} & {"img", "link", "iframe"}
+    forms = {(a["data-method"], a["data-path"]) for tag, a, _ in elements if tag == "form"}
+    streams = {name for name, _ in _operations(described) if name.endswith("/stream")}
+    assert {" ".join(form) for form in forms} | streams == {n for n, _ in _operations(described)}
     places = [a["id"] for _, a, _ in elements if "id" in a]
     assert len(places) == len(set(places))
     links = {a[name] for _, a, _ in elements for name in ("href", "src") if name in a}
-    assert {link for link in links if not link.startswith("#")} == {"/openapi.json"}
+    assert {link for link in links if not link.startswith("#")} == {
+        "openapi.json", ".", "assets/try.js",
+    }  # fmt: skip
     assert {link[1:] for link in links if link.startswith("#")} <= set(places)
     for name, _ in _operations(described):
         assert f"<h3>{name}</h3>" in answer.text, name

@@ -17,8 +17,8 @@ from aiperf_hpc.results.report.document import make_report
 from aiperf_hpc.results.views.cached_view import CachedView
 from aiperf_hpc.results.views.run_view import RunStatus, RunView
 from aiperf_hpc.results.views.score import ScoreStatus
-from aiperf_hpc.results.views.trial_status import TrialStatus
 from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.service.answers.trials import TrialRow
 from aiperf_hpc.service.problem import Problem
 from aiperf_hpc.service.runs import OneRun
 from aiperf_hpc.service.served_run import Readers
@@ -84,7 +84,7 @@ def test_trials_by_state_and_replica(tmp_path: Path) -> None:
         def ids(**query: str | int) -> list[str]:
             answer = client.get("/api/v1/trials", params=query)
             assert answer.status_code == 200
-            return [TrialStatus.model_validate(t).id for t in answer.json()["trials"]]
+            return [TrialRow.model_validate(t).id for t in answer.json()["trials"]]
 
         assert ids() == [t.id for t in everything]
         assert sorted(ids(state="failed")) == ["r0-t006", "r1-t006"]
@@ -92,6 +92,8 @@ def test_trials_by_state_and_replica(tmp_path: Path) -> None:
         assert ids(replica="r7") == []
         assert ids(limit=3, offset=2) == [t.id for t in everything[2:5]]
         assert ids(offset=10**30) == []
+        first = {t.id for t in everything if t.round == 1}
+        assert set(ids(round=1)) == first != {t.id for t in everything}
         page = client.get("/api/v1/trials", params={"limit": 3, "offset": 2}).json()
     assert (page["total"], page["offset"], page["limit"]) == (14, 2, 3)
 

@@ -13,11 +13,12 @@ from fastapi.testclient import TestClient
 from tests.service.serving import serving_folder
 from tests.support.run_factory import Plan, Primary, refreshed, write_manifest, write_run
 
+from aiperf_hpc.formatting import percent
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.records import StopRequested
+from aiperf_hpc.run.records import ReplicaExited, StopRequested
 from aiperf_hpc.service.answers.events import EventLog, EventsQuery, EventsQuestion
 
 RUN = "/api/v1/runs/run"
@@ -52,6 +53,9 @@ def _get(client: TestClient, path: str, **query: str | int | bool | None) -> Any
         ("round", lambda t: t["round"]),
         ("replica", lambda t: t["replica"]),
         ("started", lambda t: t["started_seconds"]),
+        ("batch_size", lambda t: t["hyperparameters"]["batch_size"]),
+        ("kernel_size", lambda t: t["hyperparameters"]["kernel_size"] or 0),
+        ("seconds", lambda t: t["seconds"]),
     ],
 )
 def test_trials_are_sorted(client: TestClient, sort: str, key: Any) -> None:  # noqa: ANN401
@@ -105,6 +109,22 @@ def test_the_tree_has_each_trial_below_its_parent(client: TestClient, view: RunV
     names = {n["id"] for n in some["nodes"]}
     assert some["total"] == len(nodes) > len(names)
     assert all(n["parent"] in (None, *names) for n in some["nodes"])
+    (left_out, *_) = {n["id"] for n in nodes} - names
+    assert left_out in [n["id"] for n in _get(client, "tree", limit=1, trial=left_out)["nodes"]]
+
+
+def test_a_curve_of_the_score_ends_at_the_score_and_names_each_improvement(
+    client: TestClient, view: RunView
+) -> None:
+    plain, fine = _get(client, "score"), _get(client, "score", curve=100)
+    assert (plain["curve"], plain["best"]) == ([], [])
+    assert 100 <= len(fine["curve"]) <= 200
+    assert fine["curve"][-1] == fine["score"]
+    qualities = [each["quality"] for each in fine["best"]]
+    assert qualities == sorted(set(qualities))
+    assert (fine["best"][-1]["trial"], qualities[-1]) == (
+        view.status().best_trial, view.status().best_quality
+    )  # fmt: skip
 
 
 def test_a_replica_with_its_time(client: TestClient, view: RunView) -> None:
@@ -130,6 +150,9 @@ def test_events_are_numbered_and_told_once(client: TestClient, view: RunView) ->
     assert later == told["events"][-2:]
     trials = _get(client, "events", kind="trial", component="r0-t001")["events"]
     assert [e["text"].split()[0].rstrip(",:") for e in trials] == ["started", "completed"]
+    best = view.history.trials["r0-t001"].best
+    assert best is not None
+    assert f"completed with {percent(best.error)} error" in trials[1]["text"]
 
     log = EventLog()
     whole = EventsQuestion(log, EventsQuery(limit=10_000))(view)
@@ -150,6 +173,20 @@ def test_a_request_to_stop_has_its_time(tmp_path: Path) -> None:
     ]
     assert event.utc == asked
     assert event.elapsed_seconds == pytest.approx(90.0)
+
+
+def test_the_exit_of_a_replica_has_its_time(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    write_manifest(paths, Plan())
+    with Primary(paths, Plan()) as primary:
+        primary.start()
+        primary.write(ReplicaExited(replica="r0", status=9), after=30.0)
+    (event,) = [
+        each
+        for each in EventsQuestion(EventLog(), EventsQuery())(refreshed(paths)).events
+        if each.text == "exited with status 9"
+    ]
+    assert event.elapsed_seconds == pytest.approx(30.0)
 
 
 def test_the_files_of_the_report(client: TestClient, view: RunView) -> None:
