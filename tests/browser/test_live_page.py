@@ -139,7 +139,7 @@ def test_runs_are_listed_and_lead_to_one(page: Page, live: LiveRun) -> None:
 def test_it_shows_what_happens_by_itself(page: Page, live: LiveRun) -> None:
     """Each record is seen before the next is written; every figure is that of the interface."""
     page.open(RUN)
-    page.shows("[data-part=in-flight]", "No trial is under way")
+    page.shows("[data-part=in-flight]", "No trial is in progress")
     first = Grown(initial_graph(live.workers[0].config))
     trial = live.begin(0, first)
     page.shows("[data-part=in-flight]", trial)
@@ -150,8 +150,8 @@ def test_it_shows_what_happens_by_itself(page: Page, live: LiveRun) -> None:
     page.shows(".epochs span", "2 of 60, 50% of it")
     page.agrees(lambda: _figures(page))
     live.finish(trial)
-    page.shows("ol.events li", "completed: the epoch limit")
-    page.shows("[data-part=in-flight]", "No trial is under way")
+    page.shows("ol.events li", "completed with 75.00% error: the epoch limit")
+    page.shows("[data-part=in-flight]", "No trial is in progress")
     live.primary.end()
     page.shows("#subtitle", "ended")
     page.agrees(lambda: _headline(page))
@@ -274,6 +274,97 @@ def test_the_tree_grows_and_leads_to_layers_and_curves_by_keyboard(
     assert page.browser.complaints == []
 
 
+def test_trials_are_sorted_filtered_and_lead_to_the_tree(page: Page, live: LiveRun) -> None:
+    family = _family(live)
+    page.open(RUN)
+    page.shows("[data-part=trials] tbody th", family.grandchild)
+    _click(page, "[data-part=trials] button[data-sort=quality]")
+    page.shows("[data-part=trials] [aria-sort=descending]", "Accuracy")
+    _click(page, "[data-part=trials] button[data-sort=quality]")
+    page.shows("[data-part=trials] [aria-sort=ascending]", "Accuracy")
+    page.shows("[data-part=trials] tbody th", family.parent)
+    page.browser.evaluate(
+        "const form = document.querySelector('form[data-of=trials]');"
+        "form.elements.state.value = 'training'; form.dispatchEvent(new Event('change'))"
+    )
+    page.shows("[data-part=trials]", "1–1 of 1 trial")
+    assert page.text("[data-part=trials] tbody th") == family.grandchild
+    _click(page, "[data-part=trials] tbody td a")
+    page.shows("#trial h2", f"Trial {family.grandchild}")
+    until(lambda: page.count(f"svg.networks a[data-trial={family.grandchild}][aria-current]"), str)
+    assert page.browser.evaluate("document.activeElement.id") == "tree-title"
+    best = page.api(f"runs/{ADDRESS}/trials?sort=quality&descending=true")["trials"][0]
+    label = page.browser.evaluate("document.querySelector('svg.parallel').ariaLabel")
+    assert f"the best, {best['id']}, has" in label
+    assert page.count("svg.parallel path") == 3
+    assert page.browser.complaints == []
+
+
+def test_the_cursor_of_a_chart_is_moved_by_keys(page: Page, live: LiveRun) -> None:
+    live.epoch(live.begin(), 1, correct=90)
+    page.open(RUN)
+    page.shows("[data-part=score] .legend", "score")
+    page.browser.evaluate("document.querySelector('svg[data-chart=quality]').focus()")
+    page.press("End")
+    page.shows("svg[data-chart=quality] ~ .readout", "best error 75.00%")
+
+
+def test_nodes_have_a_map_and_telemetry_curves(page: Page, live: LiveRun) -> None:
+    for number in (0, 1):
+        live.sample(number)
+    page.open(RUN)
+    page.shows("[data-part=node]", "node000")
+    shape = "(c => [c.ariaLabel, Number(c.dataset.cell)])(document.querySelector('canvas'))"
+    label, cell = page.browser.evaluate(shape)
+    assert label.startswith("Map of 2 nodes: ")
+    page.browser.evaluate("(c => { const box = c.getBoundingClientRect(); c.dispatchEvent(new"
+        f" MouseEvent('click', {{clientX: box.left + {1.5 * cell}, clientY: box.top + 3,"
+        " bubbles: true})) })(document.querySelector('canvas'))")  # fmt: skip
+    page.shows("[data-part=node]", "node001")
+    page.shows("[data-part=telemetry]", "Temperature")
+    labels = page.browser.evaluate(
+        "[...document.querySelectorAll('[data-part=telemetry] svg.chart')]"
+        ".map(each => each.ariaLabel.split(' until')[0])"
+    )
+    assert labels == [f"{name} of node001" for name in
+                      ("Utilization", "Power", "Memory", "Temperature")]  # fmt: skip
+    assert page.browser.complaints == []
+
+
+def test_runs_are_searched_selected_and_compared(page: Page, live: LiveRun) -> None:
+    for name in ("one", "two"):
+        write_run(live.paths.root.parent / name, Plan(replicas=1, trials=2, hpo_trials=0))
+    page.open()
+    for name in ("one", "two"):
+        page.shows("table.runs", name)
+    _click(page, "table.runs button[data-sort=name]")
+    page.shows("table.runs [aria-sort=descending]", "Run")
+    page.browser.evaluate(
+        "const search = document.querySelector('[name=search]'); search.value = 'o';"
+        "search.dispatchEvent(new Event('input', {bubbles: true}))"
+    )
+    for name in ("one", "two"):
+        _click(page, f"table.runs input[value={name}]")
+    page.shows("[data-part=compare] a", "Compare 2 runs")
+    _click(page, "[data-part=compare] a")
+    page.shows("[data-part=verdict]", "omparable")
+    page.shows("[data-part=figures]", "Score")
+    assert page.count("svg[data-chart=score] path") == 2
+    expected = page.api("compare?run=one&run=two")["sides"][0]["figures"]["ops"]["mean"]
+    assert page.text("[data-part=figures] tbody td") == si(expected, "OPS")
+    assert page.browser.complaints == []
+
+
+def test_the_documentation_sends_requests(page: Page, live: LiveRun) -> None:
+    page.browser.open(f"{page.url}/docs", width=DESK, scheme="light", policy=True)
+    form = "form[data-path='/api/v1/runs/{run}/trials']"
+    page.browser.evaluate(f"const form = document.querySelector({json.dumps(form)}); form"
+        f".elements.run.value = {json.dumps(NAME)}; form.elements.limit.value = 5; 0")  # fmt: skip
+    _click(page, f"{form} button")
+    page.shows(f"{form} pre", '"limit": 5')
+    assert page.browser.complaints == []
+
+
 def test_machines_time_and_the_course_of_the_score_are_the_interface_s(
     page: Page, live: LiveRun
 ) -> None:
@@ -350,7 +441,7 @@ def test_numbers_are_written_as_on_a_terminal(
     page: Page, call: str, words: Callable[[float], str]
 ) -> None:
     page.open()
-    script = "import('/assets/words.js').then(({si, duration, percent, size}) => NUMBERS)"
+    script = "import('/assets/format.js').then(({si, duration, percent, size}) => NUMBERS)"
     asked = script.replace("NUMBERS", f"{json.dumps(NUMBERS)}.map(number => {call})")
     assert page.browser.evaluate(asked) == [words(number) for number in NUMBERS]
 
@@ -464,7 +555,7 @@ def _submit(page: Page) -> None:
         assert answer.status == 202
 
 
-def _fill(page: Page, **values: str) -> None:
+def _fill(page: Page, values: dict[str, str]) -> None:
     for name, value in values.items():
         page.browser.evaluate(
             f"document.querySelector('#submit form').elements[{json.dumps(name)}].value"
@@ -488,29 +579,30 @@ def test_runs_are_submitted_and_cancelled_with_a_token_that_the_tab_keeps(
     page, primaries = changed
     primaries.other = "another run computes here"
     page.open()
-    page.shows("#queue", "Nothing was submitted")
+    page.shows("#queue", "There are no submissions")
     _click(page, "#submit summary")
-    _fill(page, settings="{")
+    page.shows("#submit", "batch_size")
+    batch_size = "settings.training.batch_size"
+    _fill(page, {"name": "nightly", batch_size: "32", "settings.training.optimizer": "adam"})
     _click(page, "#submit form button")
-    page.shows("#queue [data-part=said]", "The settings are not valid JSON")
-    _fill(page, name="nightly", settings='{"training": {"batch_size": 32}}')
-    _click(page, "#submit form button")
-    page.shows("#queue [data-part=said]", "a token is needed")
+    page.shows("#queue [data-part=outcome]", "a token is needed")
     assert page.api("queue") == {"queue": []}
     _use_token(page)
     _click(page, "#submit form button")
-    page.shows("#queue [data-part=said]", "Submission 000001 is in the queue")
+    page.shows("#queue [data-part=outcome]", "Submission 000001 is in the queue")
     page.shows("#queue table", "another run computes here")
     submission = page.api("queue/000001")["submission"]
     assert (submission["name"], submission["settings"]) == (
-        "nightly", {"training": {"batch_size": 32}}
+        "nightly", {"training": {"batch_size": 32, "optimizer": "adam"}}
     )  # fmt: skip
     _click(page, "#queue button[data-path]")
     page.shows("#queue table", "cancelled")
     assert page.browser.evaluate("localStorage.length") == 0
-    _fill(page, preset="nope")
+    _fill(page, {batch_size: "0", "name": ""})
     _click(page, "#submit form button")
-    page.shows("#queue [data-part=said]", "this cannot run")
+    page.shows("#queue [data-part=outcome]", "this cannot run")
+    page.shows(f"[name='{batch_size}'] + .error", "greater than or equal to 1")
+    assert page.browser.evaluate("document.activeElement.name") == batch_size
 
 
 def test_a_run_is_stopped_and_one_whose_primary_died_is_resumed(
