@@ -14,7 +14,8 @@ from pydantic import model_validator
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.formatting import utc_text
-from aiperf_hpc.objective import ACCURACY
+from aiperf_hpc.objective import ACCURACY, MEASURES
+from aiperf_hpc.results.report.importance import HyperparameterImportance, importance_of
 from aiperf_hpc.results.report.incidents import (
     Problems,
     Restart,
@@ -123,6 +124,9 @@ class Report(Value):
     replicas: tuple[ReplicaReport, ...]
     trials: tuple[TrialReport, ...]
     trials_by_state: dict[str, int]
+    hyperparameter_importance: HyperparameterImportance | None = None
+    """Importance of the hyperparameters; None in runs without HPO trials, and in reports of earlier
+    versions."""
     search: SearchReplay
     """Predictions of the search for its candidates, and their outcome."""
     restarts: tuple[Restart, ...]
@@ -188,6 +192,7 @@ def make_report(view: RunView) -> Report:
             f"graphs count {split.total:,}; `aiperf verify {view.paths.root}` names the trials"
         )
     status = view.status(end)
+    trials = trial_rows(view, end)
     datasets = {r.dataset: None for r in history.replicas.values() if r.dataset is not None}
     values = {
         **Report.fields_from(status),
@@ -220,7 +225,8 @@ def make_report(view: RunView) -> Report:
         "trainings": view.training_times(end),
         "step": split_steps([t for r in history.replicas.values() for t in r.step_times]),
         "replicas": replica_rows(view, status, final.elapsed),
-        "trials": trial_rows(view, end),
+        "trials": trials,
+        "hyperparameter_importance": importance_of(trials, MEASURES[status.metric]),
         "search": replay_search(view),
         "restarts": restarts_of(view),
         "telemetry": telemetry_report(view, end, final),

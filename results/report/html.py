@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ from aiperf_hpc.config import differences, preset_of
 from aiperf_hpc.objective import MEASURES, Measure
 from aiperf_hpc.results.report import ancestry
 from aiperf_hpc.results.report.document import Report
+from aiperf_hpc.results.report.nodes import MOST_NODES, node_table
 from aiperf_hpc.results.report.parts import TrialReport
 from aiperf_hpc.results.report.plots.figure import quality_colour
 from aiperf_hpc.results.report.plots.over_time import (
@@ -27,18 +28,19 @@ from aiperf_hpc.results.report.plots.over_time import (
 from aiperf_hpc.results.report.plots.scaling import scaling_plots
 from aiperf_hpc.results.report.plots.search import (
     hyperparameters_plot,
+    importance_plot,
     learning_plot,
     prediction_plot,
 )
 from aiperf_hpc.results.report.system import system_box
 from aiperf_hpc.results.report.templates import page_templates
+from aiperf_hpc.results.report.timeline import PHASE_ORDER, lane, legend, phase_legend, ticks
 from aiperf_hpc.results.views.clock import clock_lines
 from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.score import ScoreStatus
-from aiperf_hpc.results.views.time_split import PHASES
 from aiperf_hpc.results.views.trainings import model_lines
 from aiperf_hpc.results.views.witnesses import witness_line
-from aiperf_hpc.trial import Machine, TimePhase, TrialState
+from aiperf_hpc.trial import Machine
 
 MOST_REPLICAS = 48
 MOST_ROWS = 1000
@@ -47,27 +49,6 @@ MOST_CANDIDATES = 200
 MOST_JOURNALS = 100
 """Maximum numbers of replicas, rows, points, candidates and journal links on the page;
 ``report.json`` has all of them, except the links."""
-
-LEAST_BAR = 0.5
-"""Percent of the elapsed time below which neighboring trials are merged: three pixels on the
-narrowest timeline, of which the edge uses one or two."""
-
-BARS = {
-    "building": "building",
-    "completed": "completed",
-    "stopped-early": "stopped early",
-    "failed": "failed",
-    "training": "not ended",
-    "several": "several trials",
-}
-"""Meaning of the timeline's bars, by their CSS classes."""
-
-TIME_ORDER = (
-    str(TimePhase.TRAIN),
-    str(TimePhase.EVALUATE),
-    *(p for p in PHASES if p not in (TimePhase.TRAIN, TimePhase.EVALUATE)),
-)
-"""Phases in the page's order, productive ones first."""
 
 
 def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str] = ()) -> str:
@@ -84,7 +65,7 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
     scale = _Scale.of(document.trials, measure)
     shown = sorted(document.replicas, key=lambda r: r.time.train_evaluate_fraction)[:MOST_REPLICAS]
     names = {replica.id for replica in shown}
-    lanes = [_lane(r.id, document) for r in document.replicas if r.id in names]
+    lanes = [lane(r.id, document) for r in document.replicas if r.id in names]
     return (
         _environment(measure)
         .get_template("report.html")
@@ -103,6 +84,9 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
                 document.trials, document.best.trial if document.best else None, measure
             ),
             effects=hyperparameters_plot(document.trials, measure),
+            importance=importance_plot(document.hyperparameter_importance),
+            nodes=node_table(document),
+            most_nodes=MOST_NODES,
             journals=journals[:MOST_JOURNALS],
             more_journals=max(0, len(journals) - MOST_JOURNALS),
             preset=preset_of(document.config),
@@ -110,11 +94,12 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
             prediction=prediction_plot(document.search.candidates),
             candidates=document.search.candidates[-MOST_CANDIDATES:],
             points=_points(document.series),
-            time_order=TIME_ORDER,
+            time_order=PHASE_ORDER,
             replicas=[replica for replica in document.replicas if replica.id in names],
             lanes=lanes,
-            legend=_legend(lanes),
-            ticks=_ticks(document.score.elapsed_seconds),
+            legend=legend(lanes),
+            phases=phase_legend(lanes),
+            ticks=ticks(document.score.elapsed_seconds),
             trials=trials,
             numbers={trial.id: number for number, trial in enumerate(trials, 1)},
             tree=ancestry.rows(trials, best),
@@ -157,152 +142,6 @@ class _Scale:
         if self.measure.error is not None:
             return formatting.percent(value, 1)
         return formatting.quality(value, self.measure.name)
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A bar of the timeline for one or several trials, in percent of the elapsed time."""
-
-    start: float
-    width: float
-    kind: str
-    """CSS class, one of ``BARS``."""
-    words: str
-    trials: int = 1
-    """Number of trials that it represents."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoundMark:
-    """Start of a round in percent of the elapsed time."""
-
-    place: float
-    label: str
-    """Number of the round; empty if there is no room for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """Trials of one replica on the timeline."""
-
-    replica: str
-    bars: list[Bar]
-    edges: list[float]
-    """Start of a bar, in percent of the elapsed time."""
-    rounds: list[RoundMark]
-    words: str
-
-    @property
-    def together(self) -> int:
-        """Number of trials that are merged with others."""
-        return sum(bar.trials for bar in self.bars if bar.trials > 1)
-
-
-def _lane(name: str, document: Report) -> Lane:
-    own = [trial for trial in document.trials if trial.replica == name]
-    elapsed = document.score.elapsed_seconds
-    if elapsed <= 0:
-        return Lane(name, [], [], [], f"no trials of replica {name}")
-    groups = [_bars(group, elapsed) for group in _groups(own, elapsed)]
-    return Lane(
-        replica=name,
-        bars=[bar for bars in groups for bar in bars],
-        edges=[bars[0].start for bars in groups],
-        rounds=_round_marks(own, elapsed),
-        words=f"{len(own)} trials of replica {name}: {_states(own)}",
-    )
-
-
-def _legend(lanes: Sequence[Lane]) -> list[tuple[str, str]]:
-    """Return the kinds of drawn bars with their meaning."""
-    drawn = {bar.kind for lane in lanes for bar in lane.bars}
-    return [(kind, meaning) for kind, meaning in BARS.items() if kind in drawn]
-
-
-def _groups(trials: Sequence[TrialReport], elapsed: float) -> list[list[TrialReport]]:
-    """Return consecutive trials, with those grouped that are too short to be distinguishable."""
-    least = LEAST_BAR / 100.0 * elapsed
-    groups: list[list[TrialReport]] = []
-    for trial in trials:
-        short = trial.seconds < least
-        if short and groups and _is_short(groups[-1], least):
-            groups[-1].append(trial)
-        else:
-            groups.append([trial])
-    return groups
-
-
-def _is_short(group: Sequence[TrialReport], least: float) -> bool:
-    """Return whether all trials of a group are short, so that another may be merged with them."""
-    return all(trial.seconds < least for trial in group) and (
-        group[-1].started_seconds - group[0].started_seconds < least
-    )
-
-
-def _bars(group: Sequence[TrialReport], elapsed: float) -> list[Bar]:
-    trial = group[0]
-    begin, end = trial.started_seconds, group[-1].started_seconds + group[-1].seconds
-    if len(group) > 1:
-        what = f"{trial.id} to {group[-1].id}: {len(group)} trials, {_states(group)}"
-        return [_bar(begin, end, elapsed, "several", what, len(group))]
-    ready = trial.training_started_seconds
-    about = f"{trial.id}, round {trial.round}"
-    what = f"{about}: {trial.state}, {formatting.duration(trial.seconds)}"
-    if trial.reason:
-        what += f", {trial.reason}"
-    cut = end if ready is None else ready
-    if ready is None and trial.state == TrialState.FAILED:
-        return [_bar(begin, end, elapsed, "failed", what)]
-    building = f"{about}: building, {formatting.duration(cut - begin)}"
-    parts = []
-    if ready is None or ready > begin:
-        parts.append(_bar(begin, cut, elapsed, "building", building))
-    if ready is not None:
-        parts.append(_bar(ready, end, elapsed, trial.state.replace(" ", "-"), what))
-    return parts
-
-
-def _states(trials: Sequence[TrialReport]) -> str:
-    counted = Counter(trial.state for trial in trials)
-    return ", ".join(f"{number} {state}" for state, number in counted.items())
-
-
-def _round_marks(trials: Sequence[TrialReport], elapsed: float) -> list[RoundMark]:
-    """Return the starts of rounds; a number without room before the next one is omitted."""
-    first: dict[int, float] = {}
-    for trial in trials:
-        first.setdefault(trial.round, min(100.0, 100.0 * trial.started_seconds / elapsed))
-    places = [*first.values(), 100.0]
-    return [
-        RoundMark(round(place, 3), str(number) if after - place >= _room(number) else "")
-        for (number, place), after in zip(first.items(), places[1:], strict=True)
-    ]
-
-
-def _room(number: int) -> float:
-    """Return the width of a round's number in percent of the timeline."""
-    return 0.7 + 1.1 * len(str(number))
-
-
-def _bar(start: float, stop: float, elapsed: float, kind: str, text: str, trials: int = 1) -> Bar:
-    left = min(100.0, max(0.0, 100.0 * start / elapsed))
-    right = min(100.0, max(left, 100.0 * stop / elapsed))
-    return Bar(round(left, 3), round(right - left, 3), kind, text, trials)
-
-
-def _ticks(elapsed: float) -> list[tuple[float, str]]:
-    """Return round times to mark on the timeline, with their position in percent."""
-    if elapsed <= 0:
-        return []
-    steps = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14_400, 43_200, 86_400)
-    step = next((s for s in steps if elapsed / s <= 8), 86_400 * max(1, int(elapsed / 691_200)))
-    return [(100.0 * t / elapsed, _clock(t)) for t in range(0, int(elapsed * 0.97) + 1, step)]
-
-
-def _clock(seconds: int) -> str:
-    """Return whole seconds as an axis label: ``1:02:03``."""
-    hours, rest = divmod(seconds, 3600)
-    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}"
 
 
 def _kept(trials: Sequence[TrialReport], measure: Measure) -> list[TrialReport]:

@@ -15,7 +15,7 @@ from aiperf_hpc.results.views.trial_status import TrialStatus
 from aiperf_hpc.rules.rule import RuleResult
 from aiperf_hpc.rules.validity.settings import Declared, said
 from aiperf_hpc.run.history import ReplicaHistory, Trial
-from aiperf_hpc.trial import Hyperparameters, Machine, Value
+from aiperf_hpc.trial import Hyperparameters, Machine, TimePhase, Value
 
 
 class DeclaredSetting(Value):
@@ -73,6 +73,9 @@ class TrialReport(TrialStatus):
     """First epoch of the trial, larger than 1 if it resumes an interrupted trial."""
     qualities: tuple[float, ...] = ()
     """Quality of each complete evaluation, one per epoch; none in reports of earlier versions."""
+    phase_seconds: dict[TimePhase, float] = {}
+    """Seconds by phase since the previous trial of the replica; empty until the trial has ended,
+    and in reports of earlier versions."""
     notes: tuple[str, ...]
 
 
@@ -142,6 +145,7 @@ def _trial(
         hyperparameters=trial.started.hyperparameters,
         first_epoch=trial.started.first_epoch,
         qualities=tuple(each.quality for each in trial.evaluations if each.utc <= end),
+        phase_seconds=trial.seconds,
         notes=trial.started.notes,
     )
 

@@ -33,8 +33,8 @@ from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.bounds import first_fault
 from aiperf_hpc.untrusted.files import bytes_inside, open_inside, parsed_json
 
-LIBRARIES = ("jinja2", "matplotlib", "numpy", "pydantic")
-"""Software that affects plots and number formats."""
+LIBRARIES = ("jinja2", "matplotlib", "numpy", "optuna", "pydantic")
+"""Software that affects plots, hyperparameter importance and number formats."""
 OURS = "aiperf-hpc"
 
 

@@ -1,4 +1,4 @@
-"""Bars: what a step's time or the time to solution is made of, and what factors contribute."""
+"""Bar charts: parts of a step's time or of the time to solution, and contributions of factors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -18,6 +17,7 @@ from aiperf_hpc.results.report.plots.figure import (
     IDEAL,
     INK,
     MUTED,
+    Canvas,
     Plot,
     drawing,
     name_point,
@@ -30,51 +30,48 @@ COLOURS = (
     "#0b5c99", "#d98324", "#4b7f1f", "#8a3d8f", "#c2405c", "#2a9d8f", "#8c6d46", "#6c8ebf",
     "#b7a33a", "#5a5f66", "#9aa3ab", "#c9ced3",
 )  # fmt: skip
-"""As many as there are categories of kernels; the last one is what no rule knows."""
+"""One color per category of kernels; the last one is of unclassified kernels."""
 LEAST_LABELLED = 0.045
-"""The share of a bar from which on it is written into its part."""
+"""Minimum fraction of a bar for a label inside its part."""
 _ROW, _LEGEND_ROW, _MARGIN = 0.42, 0.19, 0.45
-"""Inches of a bar with its distance to the next, of a row of the legend, and of the axis."""
+"""Heights in inches: of a bar with its spacing, of a row of the legend, and of the axis."""
 _COLUMNS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar: what it is of, and its parts in seconds, in the order in which they are stacked."""
+    """A bar with its label and its stacked parts in seconds."""
 
     label: str
     seconds: Mapping[str, float]
 
 
 def profile_bar(profile: Profile) -> Bar:
-    """Return the bar of a profile: seconds of a step in each category, in one order for all."""
+    """Return the bar of a profile: seconds per step in each category, in a fixed order."""
     found = {each.category: each.seconds / profile.steps for each in profile.categories}
     label = f"{profile.engine}, {profile.precision}, batch {profile.batch_size}"
     return Bar(label, {str(c): found[c] for c in KernelCategory if c in found})
 
 
 def breakdown_plot(title: str, bars: Sequence[Bar], name: str) -> Plot:
-    """Draw the shares of each bar's parts for a page.
+    """Draw the fractions of each bar's parts for a page.
 
     Args:
-        title: what the bars are of.
-        bars: one for each run or profile.
-        name: what tells the drawing from others of the page.
+        title: title of the plot.
+        bars: one bar per run or profile.
+        name: unique name among a page's drawings.
 
     Raises:
-        ValueError: there is no bar, or one without any time.
+        ValueError: there is no bar, or a bar without any time.
     """
-    return Plot(
-        title=title,
-        caption="Fractions of a step's time; next to each bar, the duration of a step.",
-        description="; ".join(_bar_text(bar) for bar in bars),
-        svg=_time_drawing(bars, name),
-    )
+    caption = "Fractions of a step's time; next to each bar, the duration of a step."
+    description = "; ".join(_bar_text(bar) for bar in bars)
+    return _time_drawing(bars, name).plot(title, caption, description)
 
 
 def write_bars(bars: Sequence[Bar], path: Path) -> None:
-    """Draw bars into an SVG file. Raises ValueError as ``breakdown_plot``."""
-    write_whole(path, of_its_own(_time_drawing(bars, "breakdown")))
+    """Write bars to an SVG file. Raises ValueError like ``breakdown_plot``."""
+    write_whole(path, of_its_own(_time_drawing(bars, "breakdown").svg))
 
 
 def _bar_text(bar: Bar) -> str:
@@ -86,20 +83,20 @@ def _bar_text(bar: Bar) -> str:
 def _whole(bar: Bar) -> float:
     whole = sum(bar.seconds.values())
     if whole <= 0.0:
-        raise ValueError(f"the bar '{bar.label}' has no time in it")
+        raise ValueError(f"the bar '{bar.label}' has no time")
     return whole
 
 
-def _time_drawing(bars: Sequence[Bar], name: str) -> Markup:
+def _time_drawing(bars: Sequence[Bar], name: str) -> Canvas:
     if not bars:
-        raise ValueError("there is no bar to draw")
+        raise ValueError("there are no bars to draw")
     return _stacked(bars, _colours(bars), [_time(_whole(bar)) for bar in bars], name)
 
 
 def _stacked(
     bars: Sequence[Bar], colours: Mapping[str, str], wholes: Sequence[str], name: str
-) -> Markup:
-    """Draw the shares of each bar's parts, and beside it its whole as a text."""
+) -> Canvas:
+    """Draw the fractions of each bar's parts, with its total as a text next to it."""
     legend = _LEGEND_ROW * (1 + -(-len(colours) // _COLUMNS))
     height = _MARGIN + _ROW * len(bars) + legend
     with drawing(name, height) as canvas:
@@ -114,11 +111,11 @@ def _stacked(
         boxes = [Patch(color=colour, label=part) for part, colour in colours.items()]
         canvas.figure.legend(handles=boxes, loc="lower center", ncols=_COLUMNS)
         canvas.figure.tight_layout(rect=(0.0, legend / height, 1.0, 1.0))
-    return canvas.svg
+    return canvas
 
 
 def _colours(bars: Sequence[Bar]) -> dict[str, str]:
-    """Return a colour for each part; those of kernels keep theirs in all drawings."""
+    """Return a color for each part; categories of kernels have the same color in all drawings."""
     parts = list(dict.fromkeys(part for bar in bars for part in bar.seconds))
     kinds = [str(kind) for kind in KernelCategory]
     if set(parts) <= set(kinds):
@@ -130,7 +127,7 @@ def _draw_bar(axes: Axes, row: int, bar: Bar, colours: Mapping[str, str]) -> Non
     whole, left = sum(bar.seconds.values()) or 1.0, 0.0
     for part, seconds in bar.seconds.items():
         share = seconds / whole
-        axes.barh([row], [share], left=[left], height=0.62, color=colours[part])
+        axes.barh([row], [share], left=[left], height=0.62, color=colours[part], label=part)
         if share >= LEAST_LABELLED:
             middle = left + share / 2
             axes.text(middle, row, percent(share, 0), ha="center", va="center", color="white")
@@ -142,40 +139,40 @@ def _time(seconds: float) -> str:
 
 
 PARTS = {"staging": "#d98324", "compute": "#0b5c99", "evaluation": "#4b7f1f", "extra": "#8b9299"}
-"""The parts of the time to solution, and their colours."""
+"""Colors of the parts of the time to solution."""
 LETTERS = 40
-"""Of a name that has room."""
+"""Maximum length of a name."""
 
 
 class TimeBar(NamedTuple):
-    """One entry: minutes of each part; None of one that its logs do not tell."""
+    """An entry with the minutes of each part; None if its logs do not contain it."""
 
     name: str
     staging: float | None
     compute: float
-    """Without evaluation, where that is told."""
+    """Without evaluation, if that is known."""
     evaluation: float | None
     extra: float
 
     @property
     def minutes(self) -> tuple[float, ...]:
-        """All parts, in the order of ``PARTS``."""
+        """Minutes of all parts, in the order of ``PARTS``."""
         return (self.staging or 0.0, self.compute, self.evaluation or 0.0, self.extra)
 
 
 def time_breakdown_plot(bars: Sequence[TimeBar]) -> Plot:
-    """Draw shares of the time to solution, and the time itself beside each bar.
+    """Draw fractions of the time to solution, with the time itself next to each bar.
 
-    Shares, because entries of one round differ a hundredfold in time.
+    Absolute times of entries of one round would differ by a factor of a hundred.
     """
     shares = [
         Bar(_short(bar.name), dict(zip(PARTS, (60.0 * m for m in bar.minutes), strict=True)))
         for bar in bars
     ]
-    svg = _stacked(shares, PARTS, [f"{sum(bar.minutes):,.2f} min" for bar in bars], "breakdown")
+    canvas = _stacked(shares, PARTS, [f"{sum(bar.minutes):,.2f} min" for bar in bars], "breakdown")
     words = "; ".join(f"{bar.name}: {_time_bar_text(bar)}" for bar in bars)
     title = "Parts of the time to solution"
-    return Plot(title, _caption(bars), f"A bar chart. {words}.", svg)
+    return canvas.plot(title, _caption(bars), f"A bar chart. {words}.")
 
 
 def _time_bar_text(bar: TimeBar) -> str:
@@ -188,7 +185,7 @@ def _caption(bars: Sequence[TimeBar]) -> str:
     said = ["Percentages of each entry's time to solution: means over its scored trainings."]
     said.append("Compute: epochs, without evaluations; extra: neither of these nor staging.")
     for what, names in (
-        ("No staging is in the logs of", [bar.name for bar in bars if bar.staging is None]),
+        ("No staging in the logs of", [bar.name for bar in bars if bar.staging is None]),
         ("Compute contains the evaluations of", [b.name for b in bars if b.evaluation is None]),
     ):
         if names:
@@ -201,13 +198,13 @@ def _short(name: str) -> str:
 
 
 ROW, FOOT = 0.5, 0.75
-"""Inches of height that a factor takes, and those of the axis below."""
+"""Heights in inches: of a factor, and of the axis."""
 ALONE, WITHIN = 0.14, -0.14
-"""Where the two marks of a factor are, in rows from its middle."""
+"""Offsets of the two bars of a factor from the middle of its row, in rows."""
 
 
 class Contribution(NamedTuple):
-    """A factor's ratios and their standard errors; None where there are none."""
+    """A factor's ratios with their standard errors, or None if unknown."""
 
     name: str
     alone: tuple[float, float | None] | None
@@ -215,7 +212,7 @@ class Contribution(NamedTuple):
 
 
 def write_factors(contributions: Sequence[Contribution], path: Path) -> None:
-    """Draw two marks a factor, around the line at 1, where a factor changes nothing."""
+    """Write a plot with two bars per factor from 1, which means no effect, to an SVG file."""
     rows = range(len(contributions), 0, -1)
     height = FOOT + ROW * len(contributions)
     with drawing("factors", height) as canvas:

@@ -1,11 +1,13 @@
-"""What all plots share: colors, settings, axes, what is marked on them, and saving as SVG.
+"""Shared parts of all plots: colors, settings, axes, markers, and export as SVG and CSV.
 
-Matplotlib knows no style sheets: it is given stand-in colors, which are then replaced by CSS
-variables, so that one drawing serves light, dark and paper.
+Matplotlib does not support style sheets: it draws with placeholder colors, which are then replaced
+by CSS variables, so that one drawing is legible in light mode, in dark mode and on paper.
 """
 
 from __future__ import annotations
 
+import base64
+import csv
 import io
 import math
 import re
@@ -15,11 +17,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import matplotlib as mpl
+import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.patches import StepPatch
+from matplotlib.ticker import EngFormatter, FixedFormatter, MaxNLocator
+
+from aiperf_hpc.streams import without_controls, without_stand_ins
 
 INK, MUTED, GRID, CURVE, LIMIT, PAPER = (f"#0{n}0{n}0{n}" for n in range(1, 7))
 _COLORS = {
@@ -30,26 +38,26 @@ _COLORS = {
     LIMIT: ("var(--bad)", "#b3261e"),
     PAPER: ("var(--surface)", "#ffffff"),
 }
-"""The stand-ins' variables in the style sheet, and their colors outside of a page."""
+"""CSS variable of each placeholder color, and its color outside a page."""
 
 
 def of_its_own(svg: str) -> str:
-    """Return a drawing that was made for a page in the colours of one that stands in none."""
+    """Return a page's drawing as a standalone file, with fixed colors."""
     for variable, colour in _COLORS.values():
         svg = svg.replace(variable, colour)
     return svg
 
 
 def quality_colour(place: float) -> str:
-    """Return the colour of a place between 0 and 1 on a scale that colour-blind readers see."""
+    """Return the color of a value between 0 and 1 on a scale for color-blind readers."""
     red, green, blue, _ = mpl.colormaps["cividis"](min(1.0, max(0.0, place)), bytes=True)
     return f"#{red:02x}{green:02x}{blue:02x}"
 
 
 WIDTH, HEIGHT = 11.0, 2.45
-"""Inches at 72 points each; the page scales them to its width."""
+"""Size in inches of 72 points; the page scales drawings to its width."""
 BOX = (0.062, 0.19, 0.855, 0.74)
-"""Where axes are by default, with room for their labels and for the last value's."""
+"""Default position of axes, with room for their labels and for the label of the last value."""
 _SETTINGS: Any = {
     "axes.axisbelow": True,
     "axes.edgecolor": GRID,
@@ -72,33 +80,60 @@ _SETTINGS: Any = {
     **{f"{axis}tick.labelcolor": MUTED for axis in "xy"},
     **{f"{axis}tick.major.size": 3.0 for axis in "xy"},
 }
-"""A light grid, and nothing that asks for attention."""
+"""Matplotlib settings of all plots."""
 _LINES = ("#0b5c99", "#b0500f", "#4b7f1f", "#8a3d8f")
 _DASHES = ("solid", "dashed", "dotted")
 IDEAL = (0, (5, 3))
-"""The dashes of lines of what would be ideal."""
+"""Dashes of ideal lines."""
 
 LEAST_NUMBERS, MOST_NUMBERS = 3, 9
-"""How few and how many numbers a logarithmic axis has."""
+"""Minimum and maximum number of tick labels on a logarithmic axis."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A drawing with its words."""
+    """A drawing with its texts and its data."""
 
     title: str
     caption: str
     description: str
-    """The drawing in words, for those who do not see it."""
+    """Alternative text for screen readers."""
     svg: Markup
+    csv: str
+    """Labelled data of the drawing, a row per point."""
+
+    @property
+    def file_name(self) -> str:
+        """Name of its downloaded files, without extension."""
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
+
+    @property
+    def svg_link(self) -> str:
+        """Standalone drawing as a ``data:`` URL."""
+        return _data_url("image/svg+xml", of_its_own(self.svg))
+
+    @property
+    def csv_link(self) -> str:
+        """Data as a ``data:`` URL."""
+        return _data_url("text/csv", self.csv)
+
+
+def _data_url(kind: str, text: str) -> str:
+    content = without_controls(without_stand_ins(text)).encode()
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 @dataclass(slots=True)
 class Canvas:
-    """A drawing in the making; ``svg`` is there once its block has ended."""
+    """A drawing; ``svg`` and ``csv`` are set at the end of its ``drawing`` block."""
 
     figure: Figure
     svg: Markup = Markup("")
+    csv: str = ""
+
+    def plot(self, title: str, caption: str, description: str) -> Plot:
+        """Return the finished drawing with its texts."""
+        return Plot(title, caption, description, self.svg, self.csv)
 
     def axes(self, box: tuple[float, float, float, float] = BOX) -> Axes:
         """Return new axes within a box, in fractions of the drawing."""
@@ -119,7 +154,7 @@ class Canvas:
 
 @contextmanager
 def drawing(name: str, height: float = HEIGHT) -> Iterator[Canvas]:
-    """Draw by fixed settings, whatever this user's own are, and with fixed identifiers."""
+    """Draw with fixed settings and identifiers, independent of the user's own settings."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams["svg.hashsalt"] = f"aiperf-{name}"
@@ -128,6 +163,7 @@ def drawing(name: str, height: float = HEIGHT) -> Iterator[Canvas]:
         FigureCanvasSVG(figure)
         canvas = Canvas(figure)
         yield canvas
+        canvas.csv = _data_of(figure)
         canvas.svg = _save(figure, name)
 
 
@@ -138,9 +174,9 @@ def _number_plainly(axes: Axes) -> None:
 
 
 def logarithmic(axes: Axes, name: Literal["x", "y"], values: Iterable[float]) -> None:
-    """Make an axis logarithmic, with numbers on it however far or close the values are.
+    """Make an axis logarithmic, with a suitable number of tick labels for any range.
 
-    Where none is positive it stays linear.
+    The axis stays linear if no value is positive.
     """
     positive = [value for value in values if value > 0.0]
     if not positive:
@@ -157,7 +193,8 @@ def logarithmic(axes: Axes, name: Literal["x", "y"], values: Iterable[float]) ->
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    """Return round numbers from ``low`` to ``high``: powers of ten, or closer ones within few."""
+    """Return round numbers from ``low`` to ``high``: powers of ten, or closer ones if those are
+    too few."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in ((1,), (1, 2, 5)):
         found = [float(f"{digit}e{power}") for power in powers for digit in digits]
@@ -192,32 +229,100 @@ def name_last(axes: Axes, place: float, value: float, text: str) -> None:
 
 
 def line_style(number: int) -> Any:  # noqa: ANN401 -- keywords of ``Axes.plot``
-    """Return what tells one of several lines from the others."""
+    """Return the color and dashes of one of several lines."""
     color, dashes = _LINES[number % len(_LINES)], _DASHES[number // len(_LINES) % len(_DASHES)]
     return {"color": color, "linestyle": dashes}
 
 
 def scaled(values: Sequence[float | None], factor: float) -> list[float]:
-    """Return values in units of ``factor``; None, of which nothing is drawn, as nan."""
+    """Return values in units of ``factor``, with nan for None, which is not drawn."""
     return [math.nan if value is None else value / factor for value in values]
 
 
 def evenly(count: int, most: int) -> list[int]:
-    """Return at most ``most`` of the first ``count`` numbers, the first and the last included."""
+    """Return at most ``most`` of the first ``count`` integers, including the first and last."""
     if count <= most:
         return list(range(count))
     return [round(i * (count - 1) / (most - 1)) for i in range(most)]
 
 
+def _data_of(figure: Figure) -> str:
+    """Return the labelled data of a figure as CSV; artists without a label are decoration."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("series", "x label", "x", "y label", "y"))
+    for axes in figure.axes:
+        labels = axes.get_xlabel(), axes.get_ylabel() or axes.get_title(loc="left")
+        for series, x, y in _series(axes):
+            writer.writerow((series, labels[0], x, labels[1], y))
+    return text.getvalue()
+
+
+def _series(axes: Axes) -> Iterator[tuple[str, str, str]]:
+    """Yield name, x and y of each labelled point."""
+    categories = _categories(axes.xaxis)
+    for line in axes.lines:
+        if not (label := str(line.get_label())).startswith("_"):
+            points = zip(np.asarray(line.get_xdata()), np.asarray(line.get_ydata()), strict=True)
+            yield from ((label, categories.get(x, _number(x)), _number(y)) for x, y in points)
+    for patch in axes.patches:
+        if isinstance(patch, StepPatch) and not (label := str(patch.get_label())).startswith("_"):
+            yield from _steps(label, patch)
+    for container in axes.containers:
+        if not (label := container.get_label()).startswith("_"):
+            yield from _bars(label, container, _categories(axes.yaxis))
+
+
+def _steps(label: str, patch: StepPatch) -> Iterator[tuple[str, str, str]]:
+    """Yield the beginning of each step, for a band with its maximum and minimum."""
+    values, edges, baseline = patch.get_data()
+    if np.ndim(baseline) == 0:
+        yield from ((label, _number(x), _number(y)) for x, y in zip(edges, values, strict=False))
+        return
+    for name, side in (("maximum", values), ("minimum", baseline)):
+        for x, y in zip(edges, np.asarray(side), strict=False):
+            yield f"{label}, {name}", _number(x), _number(y)
+
+
+def _bars(
+    label: str, container: object, categories: dict[float, str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield horizontal bars, or the points of error bars with their lower and upper ends."""
+    if isinstance(container, BarContainer):
+        for bar in container.patches:
+            y = bar.get_y() + bar.get_height() / 2.0
+            yield label, _number(bar.get_width()), categories.get(round(y, 6), _number(y))
+    elif isinstance(container, ErrorbarContainer):
+        line, _, bars = container.lines
+        if line is not None:
+            points = zip(np.asarray(line.get_xdata()), np.asarray(line.get_ydata()), strict=True)
+            yield from ((label, _number(x), _number(y)) for x, y in points)
+        for (x, low), (_, high) in (ends for each in bars for ends in each.get_segments()):
+            yield f"{label}, lower", _number(x), _number(low)
+            yield f"{label}, upper", _number(x), _number(high)
+
+
+def _categories(axis: Axis) -> dict[float, str]:
+    """Return the labels of an axis of categories by their positions; empty for numbers."""
+    if axis.get_scale() == "log" or not isinstance(axis.get_major_formatter(), FixedFormatter):
+        return {}
+    labels = (tick.get_text() for tick in axis.get_ticklabels())
+    return dict(zip(map(float, axis.get_ticklocs()), labels, strict=True))
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.10g}"
+
+
 def _name_log_scales(figure: Figure) -> None:
-    """Say beside what each logarithmic axis shows that it is one."""
+    """Mark each logarithmic axis in its label."""
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
         if axis.get_scale() == "log" and (shown := axis.get_label_text()):
             axis.set_label_text(f"{shown} (log scale)")
 
 
 def _save(figure: Figure, name: str) -> Markup:
-    """Return the figure as an SVG element that can stand inside a page, beside others."""
+    """Return the figure as an inline SVG element of a page."""
     figure.patch.set_visible(False)
     _name_log_scales(figure)
     buffer = io.StringIO()
@@ -229,9 +334,9 @@ def _save(figure: Figure, name: str) -> Markup:
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
     svg = svg.replace("<svg ", '<svg class="plot" role="presentation" aria-hidden="true" ', 1)
-    # Identifiers are unique within one drawing only; the page has several.
+    # Identifiers are unique only within one drawing, and a page has several.
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'(href="#|url\(#)', rf"\1{name}-", svg)
     for colour, (variable, _) in _COLORS.items():
         svg = svg.replace(colour, variable)
-    return Markup(svg)  # noqa: S704 -- drawn here, and of numbers alone
+    return Markup(svg)  # noqa: S704 -- drawn here, from numbers

@@ -1,4 +1,4 @@
-"""What changes over the time of a run: score, error, replicas, and what its nodes did."""
+"""Plots over the time of a run: score, error, replicas, and telemetry of its nodes."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from aiperf_hpc.rules.validity.result import MOST_ERROR
 
 T = TypeVar("T")
 MOST_MARKS = 120
-"""The number of official points above which a part is marked: marks would hide the curve."""
+"""Maximum number of marked official points; more would hide the curve."""
 MOST_STEPS = 300
-"""The number of intervals above which several are drawn as one."""
+"""Maximum number of drawn intervals; more are merged."""
 
 
 _MEASURES = (
@@ -47,12 +47,11 @@ _MEASURES = (
 def score_plots(fine: Sequence[ScoreStatus], official: Sequence[ScoreStatus]) -> list[Plot]:
     """Return the plots of OPS, regulated score and error over time.
 
-    A measure that the last point does not have is left out, and so are operations where none
-    were executed.
+    A measure without a final value is omitted, and so are operations if none were executed.
 
     Args:
-        fine: points close together, in order of time; the curve.
-        official: the points at each interval and at the end; the marks.
+        fine: closely spaced points of the curve, in order of time.
+        official: points at each interval and at the end, which are marked.
     """
     if not fine or not official or official[-1].elapsed_seconds <= 0:
         return []
@@ -64,7 +63,7 @@ def score_plots(fine: Sequence[ScoreStatus], official: Sequence[ScoreStatus]) ->
 
 
 def interval_ops(official: Sequence[ScoreStatus]) -> list[float]:
-    """Return the operations a second of each interval between official points alone."""
+    """Return the operations per second of each interval between official points."""
     before, rates = (0.0, 0), []
     for point in official:
         seconds, operations = point.elapsed_seconds - before[0], point.operations - before[1]
@@ -74,7 +73,7 @@ def interval_ops(official: Sequence[ScoreStatus]) -> list[float]:
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """Return the unit in which so much time reads best: its seconds, and its name."""
+    """Return a suitable unit for a duration: its length in seconds, and its name."""
     if seconds >= 2 * 3600:
         return 3600.0, "hours"
     return (60.0, "minutes") if seconds >= 180 else (1.0, "seconds")
@@ -107,10 +106,12 @@ def _score_plot(
         axes = canvas.axes()
         if ends:
             edges = [0.0, *(end.elapsed_seconds / seconds for end in ends)]
-            axes.stairs(scaled(alone, factor), edges, color=MUTED, linewidth=1.0, gid="intervals")
+            axes.stairs(scaled(alone, factor), edges, color=MUTED, linewidth=1.0, gid="intervals",
+                        label="each interval")  # fmt: skip
         style = "steps-post" if is_share else "default"
-        axes.plot(times, scaled(values, factor), color=CURVE, drawstyle=style)
-        mark_points(axes, every(marks, step), every(scaled(marked, factor), step))
+        axes.plot(times, scaled(values, factor), color=CURVE, drawstyle=style, label="curve")
+        points = every(marks, step), every(scaled(marked, factor), step)
+        mark_points(axes, *points, label="official points")
         last = marked[-1]
         name_last(axes, marks[-1], last / factor, _say(last, measured_in))
         axes.set(xlim=(0.0, marks[-1]), xlabel=f"{unit} since the start")
@@ -124,11 +125,11 @@ def _score_plot(
         f"highest {_say(most, measured_in)} at {high:.3g} {unit}, "
         f"{_say(last, measured_in)} at the end."
     )
-    return Plot(title, _caption(together if ends else 0, step), words, canvas.svg)
+    return canvas.plot(title, _caption(together if ends else 0, step), words)
 
 
 def _limit(axes: Axes) -> None:
-    """Draw the largest error that the rules allow."""
+    """Draw the maximum error of valid runs."""
     limit = 100.0 * MOST_ERROR
     axes.set_ylim(0.0, max(axes.get_ylim()[1], limit * 1.15))
     axes.axhline(limit, color=LIMIT, linewidth=1.0, linestyle=IDEAL, zorder=1)
@@ -145,8 +146,8 @@ def _caption(together: int, step: int) -> str:
     if together:
         which = "each interval" if together == 1 else f"{together} intervals"
         said.append(
-            "Strong line: all operations since the start, over all time since then. Thin steps: "
-            f"those of {which} alone."
+            "Thick line: operations since the start over elapsed time. Thin steps: operations per "
+            f"second of {which}."
         )
     if step > 1:
         said.append(f"One official point in {step} is marked.")
@@ -154,30 +155,29 @@ def _caption(together: int, step: int) -> str:
 
 
 def nodes_plot(elastic: ElasticityStatus | None, elapsed: float) -> Plot | None:
-    """Return the plot of replicas over time; None for a run whose nodes stayed."""
+    """Return the plot of replicas over time, or None if their number is constant."""
     if elastic is None or not elastic.steps:
         return None
     seconds, unit = time_unit(elapsed)
     most = max(step.replicas for step in elastic.steps)
-    # Before the first step none was there; each step lasts until the next.
+    # There are no replicas before the first step; each step lasts until the next.
     edges = [0.0, *(step.elapsed_seconds / seconds for step in elastic.steps)]
     counts = [0.0, *(float(step.replicas) for step in elastic.steps[:-1])]
     with drawing("nodes") as canvas:
         axes = canvas.axes()
-        axes.stairs(counts, edges, baseline=0.0, color=CURVE, linewidth=1.4)
+        axes.stairs(counts, edges, baseline=0.0, color=CURVE, linewidth=1.4, label="replicas")
         axes.set(xlim=(0.0, max(elapsed / seconds, edges[-1])), xlabel=f"{unit} since the start")
         axes.set(ylim=(0.0, 1.06 * most), ylabel="replicas")
     words = f"Replicas over time, a step chart: {most:,} at most, {len(elastic.steps)} changes."
-    return Plot(
-        "Replicas over time", "Attempts of replicas, by their own records.", words, canvas.svg
-    )
+    caption = "Active attempts of replicas, from their records."
+    return canvas.plot("Replicas over time", caption, words)
 
 
 RUNS_HEIGHT = 3.4
 
 
 class OpsCurve(NamedTuple):
-    """One run: operations a second since its start, at times since its start."""
+    """Score of one run over time."""
 
     name: str
     seconds: tuple[float, ...]
@@ -185,7 +185,7 @@ class OpsCurve(NamedTuple):
 
 
 def ops_over_time_plot(curves: Sequence[OpsCurve]) -> Plot:
-    """Draw the score of each run, as it was at every time of the run."""
+    """Draw the score of each run over time."""
     factor, prefix = scale_of(max(max(curve.ops) for curve in curves))
     with drawing("ops", RUNS_HEIGHT) as canvas:
         axes = canvas.axes((0.062, 0.15, 0.6, 0.8))
@@ -196,25 +196,25 @@ def ops_over_time_plot(curves: Sequence[OpsCurve]) -> Plot:
         axes.set(xlabel="minutes since the run's start", ylim=(0.0, None), ylabel=f"{prefix}OPS")
         axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), borderaxespad=0.0)
     words = "; ".join(f"{curve.name} ends at {si(curve.ops[-1], 'OPS')}" for curve in curves)
-    caption = "Operations of all samples executed so far, over the time so far."
-    return Plot("Score over time", caption, f"A line chart. {words}.", canvas.svg)
+    caption = "Operations of all samples executed so far, divided by the elapsed time."
+    return canvas.plot("Score over time", caption, f"A line chart. {words}.")
 
 
 @dataclass(frozen=True, slots=True)
 class _Nodes:
-    """One figure over time, with a band from the least to the most of the nodes, or none."""
+    """A quantity over time, with an optional band from minimum to maximum over the nodes."""
 
     name: str
     title: str
     caption: str
     unit: str
     values: list[float]
-    """The curve, a value a stretch; nan where nothing was told."""
+    """Value of each interval; nan if it was not reported."""
     band: tuple[list[float], list[float]] | None = None
 
 
 def telemetry_plots(telemetry: TelemetryReport | None) -> list[Plot]:
-    """Return the plots of what was told of and was ever more than nothing."""
+    """Return the plots of reported quantities that were ever above zero."""
     if telemetry is None or not telemetry.timeline:
         return []
     return [
@@ -227,15 +227,15 @@ def telemetry_plots(telemetry: TelemetryReport | None) -> list[Plot]:
 _TOGETHER = (
     ("power", "Power", "Sum of all metered components of all nodes.", "W", "power_watts"),
     ("network", "Networks",
-     "Received and sent by all nodes together, by interfaces and by verbs.", "B/s", "network_rate"),
+     "Received and sent by all nodes, by interfaces and by verbs.", "B/s", "network_rate"),
     ("disk", "Disks",
-     "Read and written by the block devices of all nodes together.", "B/s", "disk_rate"),
+     "Read and written by the block devices of all nodes.", "B/s", "disk_rate"),
 )  # fmt: skip
-"""Figures of all nodes together: name, title, caption, unit and attribute of an interval."""
+"""Sums over all nodes: name, title, caption, unit and attribute of an interval."""
 
 
 def _nodes_series(timeline: Sequence[TelemetryInterval]) -> Iterator[_Nodes]:
-    band = "The curve is the mean over the nodes, the band from the least to the most of them."
+    band = "Curve: mean over the nodes. Band: minimum to maximum over the nodes."
     for name, title in (("cpu", "Processors"), ("accelerator", "Accelerators")):
         spreads = [getattr(interval, f"{name}_percent") for interval in timeline]
         mean, low, high = (
@@ -253,19 +253,21 @@ def _nodes_series_plot(series: _Nodes, timeline: Sequence[TelemetryInterval]) ->
     percent = series.band is not None
     most = max(value for value in series.values if not math.isnan(value))
     factor, prefix = (1.0, "") if percent else scale_of(most)
-    # Steps: each interval has one value.
+    # Steps, because each interval has one value.
     edges = [s.from_seconds / seconds for s in timeline] + [timeline[-1].to_seconds / seconds]
     with drawing(f"telemetry-{series.name}") as canvas:
         axes = canvas.axes()
         if series.band is not None:
             low, high = series.band
-            axes.stairs(high, edges, baseline=low, fill=True, color=GRID, zorder=1)
+            axes.stairs(high, edges, baseline=low, fill=True, color=GRID, zorder=1,
+                        label="over the nodes")  # fmt: skip
         values = [value / factor for value in series.values]
-        axes.stairs(values, edges, baseline=None, color=CURVE, linewidth=1.4, zorder=2)
+        label = "all nodes" if series.band is None else "mean over the nodes"
+        axes.stairs(values, edges, baseline=None, color=CURVE, linewidth=1.4, zorder=2, label=label)
         axes.set(xlim=(0.0, edges[-1]), xlabel=f"{unit} since the start")
         axes.set(ylim=(0.0, 105.0 if percent else 1.06 * most / factor))
         axes.set_ylabel(f"{prefix}{series.unit}")
-    return Plot(series.title, series.caption, _describe_nodes(series, percent), canvas.svg)
+    return canvas.plot(series.title, series.caption, _describe_nodes(series, percent))
 
 
 def _describe_nodes(series: _Nodes, percent: bool) -> str:

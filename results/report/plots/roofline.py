@@ -1,4 +1,4 @@
-"""Rooflines: what a worker achieved, under what its machine allows for each byte that it moves."""
+"""Roofline plots: achieved OPS over arithmetic intensity, with the peaks of the machine."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from aiperf_hpc.results.report.plots.figure import (
 )
 
 ROOM = 3.0
-"""By how much an axis reaches beyond what is drawn in it."""
+"""Factor by which an axis extends beyond its data."""
 LINE = 13.0
-"""The height of a line of words, points."""
+"""Height of a line of text in points."""
 MARKS = {"fp32": "o", "bf16": "s", "fp16": "^"}
 MARK_WORDS = {"fp32": "ring", "bf16": "square", "fp16": "triangle"}
 NAMES = {"memory": "operations/B of memory", "network": "operations/B reduced",
@@ -32,47 +32,47 @@ NAMES = {"memory": "operations/B of memory", "network": "operations/B reduced",
 
 
 class Roof(NamedTuple):
-    """A peak of computing: a horizontal line."""
+    """Peak compute performance, a horizontal line."""
 
     name: str
-    """Such as fp32."""
+    """Name of the precision, such as fp32."""
     rate: float
-    """Operations a second."""
+    """Operations per second."""
 
 
 class Point(NamedTuple):
-    """What one network achieved."""
+    """Achieved performance of one network."""
 
     name: str
     intensity: float
-    """Operations for each byte."""
+    """Operations per byte."""
     most_intensity: float
-    """The same where as little is moved as can be; ``intensity`` where there is no other."""
+    """Operations per byte if all layers that can be fused are fused; otherwise ``intensity``."""
     rate: float
-    """Operations a second."""
+    """Operations per second."""
     precision: str
 
 
 class Panel(NamedTuple):
-    """One kind of bytes."""
+    """Panel of one kind of memory traffic."""
 
     kind: str
     """``memory``, ``network`` or ``storage``."""
     bandwidth: float
-    """Bytes a second."""
+    """Bytes per second."""
     points: Sequence[Point]
 
 
 def roofline_plot(
     title: str, roofs: Sequence[Roof], panels: Sequence[Panel], name: str
 ) -> Plot | None:
-    """Return a panel for each kind of bytes that has points, with logarithmic axes, or nothing.
+    """Return a logarithmic panel for each kind of traffic with points, or None if there is none.
 
     Args:
-        title: what was measured, such as a run's name.
-        roofs: the peaks of computing, of any precisions.
-        panels: what moves bytes, and what was achieved with them.
-        name: unique among a page's drawings.
+        title: name of the measured run.
+        roofs: compute peaks, one per precision.
+        panels: bandwidths, each with the achieved performance.
+        name: unique name among a page's drawings.
     """
     drawn = [panel for panel in panels if panel.points]
     if not drawn or not roofs:
@@ -88,11 +88,11 @@ def roofline_plot(
         for axes, panel in zip(every, drawn, strict=True):
             _name_roofs(axes, roofs)
             _name_slope(axes, panel, roofs)
-    return Plot(f"Roofline of {title}", _caption(drawn), _words(roofs, drawn), canvas.svg)
+    return canvas.plot(f"Roofline of {title}", _caption(drawn), _words(roofs, drawn))
 
 
 def _draw(axes: Axes, panel: Panel, roofs: Sequence[Roof], rates: Sequence[float]) -> None:
-    """Draw lines and points; the words come once the panel's size is known."""
+    """Draw lines and points, without labels, which need the final size of the panel."""
     axes.grid(axis="x")
     ridges = [roof.rate / panel.bandwidth for roof in roofs]
     found = [p.intensity for p in panel.points] + [p.most_intensity for p in panel.points]
@@ -100,16 +100,16 @@ def _draw(axes: Axes, panel: Panel, roofs: Sequence[Roof], rates: Sequence[float
     logarithmic(axes, "y", [min(rates) / ROOM, max(rates) * ROOM])
     left, right = axes.get_xlim()
     top, slope = max(roof.rate for roof in roofs), panel.bandwidth
-    axes.plot([left, top / slope], [left * slope, top], color=INK)
+    axes.plot([left, top / slope], [left * slope, top], color=INK, label=f"{panel.kind} bandwidth")
     for roof in roofs:
-        axes.plot([roof.rate / slope, right], [roof.rate] * 2, color=INK)
+        axes.plot([roof.rate / slope, right], [roof.rate] * 2, color=INK, label=f"{roof.name} peak")
     for point in panel.points:
         _mark(axes, point)
     axes.set_xlabel(NAMES[panel.kind])
 
 
 def _name_roofs(axes: Axes, roofs: Sequence[Roof]) -> None:
-    """Write the peaks above their lines; those that lie close together above the highest."""
+    """Label the peaks above their lines, with one label for lines that are close together."""
     groups: list[list[Roof]] = []
     for roof in sorted(roofs, key=lambda roof: -roof.rate):
         if groups and _height(axes, groups[-1][0].rate) - _height(axes, roof.rate) < LINE:
@@ -123,12 +123,12 @@ def _name_roofs(axes: Axes, roofs: Sequence[Roof]) -> None:
 
 
 def _height(axes: Axes, rate: float) -> float:
-    """Return where a rate is, in points."""
+    """Return the vertical position of a rate in points."""
     return float(axes.transData.transform((axes.get_xlim()[0], rate))[1])
 
 
 def _name_slope(axes: Axes, panel: Panel, roofs: Sequence[Roof]) -> None:
-    """Write the bandwidth along its line, below the lowest peak."""
+    """Label the bandwidth along its line, below the lowest peak."""
     begin = max(axes.get_xlim()[0], axes.get_ylim()[0] / panel.bandwidth)
     end = min(roof.rate for roof in roofs) / panel.bandwidth
     places = [(x, x * panel.bandwidth) for x in (begin, end)]
@@ -141,22 +141,23 @@ def _name_slope(axes: Axes, panel: Panel, roofs: Sequence[Roof]) -> None:
 
 
 def _mark(axes: Axes, point: Point) -> None:
-    """Draw a mark where each layer stands alone, and a line to where all that can be is fused."""
+    """Draw a marker for unfused layers, with a line to the intensity of fused layers."""
     if point.most_intensity > point.intensity:
         ends = [point.intensity, point.most_intensity]
         axes.plot(ends, [point.rate] * 2, color=CURVE, linewidth=1.2)
     mark = MARKS.get(point.precision, "o")
-    mark_points(axes, [point.intensity], [point.rate], marker=mark, markersize=4.6)
+    mark_points(axes, [point.intensity], [point.rate], marker=mark, markersize=4.6,
+                label=point.name)  # fmt: skip
 
 
 def _caption(panels: Sequence[Panel]) -> str:
     points = [point for panel in panels for point in panel.points]
     precisions = [name for name in MARKS if any(p.precision == name for p in points)]
     marks = ", ".join(f"{MARK_WORDS[name]}: {name}" for name in precisions)
-    words = f"A mark is a network ({marks}): what one worker achieved while training"
+    words = f"A marker is a network ({marks}), with the performance of one worker in training"
     if any(point.most_intensity > point.intensity for point in points):
-        words += "; its line ends where all that works element by element moves nothing of its own"
-    return f"{words}. None can lie above the lines unless caches spare bytes."
+        words += "; its line ends at the intensity with fused element-wise layers"
+    return f"{words}. Markers are below the lines unless caches reduce the traffic."
 
 
 def _words(roofs: Sequence[Roof], panels: Sequence[Panel]) -> str:

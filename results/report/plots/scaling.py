@@ -1,4 +1,4 @@
-"""Runs and entries of several sizes: their scores, times and efficiencies over nodes."""
+"""Plots over the number of nodes: scores, times and efficiencies of runs and entries."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from aiperf_hpc.results.report.plots.figure import (
 from aiperf_hpc.results.report.scaling import ScalingPoint
 
 LETTERS = 110
-"""Digits that have room along a drawing's horizontal axis."""
+"""Maximum number of digits along a drawing's horizontal axis."""
 
 
 def scaling_plots(points: Sequence[ScalingPoint]) -> list[Plot]:
-    """Return the plots of OPS and efficiency over the number of nodes, fewest first.
+    """Return the plots of OPS and efficiency over the number of nodes; none for a single size.
 
-    One run makes no curve: then there is none.
+    The points are in ascending order of nodes.
     """
     if len({point.nodes for point in points}) < 2:
         return []
@@ -40,13 +40,14 @@ def scaling_plots(points: Sequence[ScalingPoint]) -> list[Plot]:
 
 def _ops_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
     nodes = [float(point.nodes) for point in points]
-    scored = [point for point in points if point.ops > 0.0]  # A logarithm knows no 0.
+    scored = [point for point in points if point.ops > 0.0]  # Zero has no logarithm.
     ideal = [points[0].ops_per_node * n for n in nodes]
     places, scores = [float(point.nodes) for point in scored], [point.ops for point in scored]
     with drawing("scaling") as canvas:
         axes = _over_nodes(canvas, points)
-        axes.plot(nodes, ideal, color=MUTED, linewidth=1.0, linestyle=IDEAL, zorder=1)
-        axes.plot(places, scores, color=CURVE)
+        line = {"color": MUTED, "linewidth": 1.0, "linestyle": IDEAL, "zorder": 1}
+        axes.plot(nodes, ideal, **line, label="ideal")
+        axes.plot(places, scores, color=CURVE, label="OPS")
         mark_points(axes, places, scores)
         name_last(axes, places[-1], scores[-1], si(scores[-1], "OPS"))
         logarithmic(axes, "y", [*scores, *ideal])
@@ -55,12 +56,12 @@ def _ops_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
     words = (
         f"Score over nodes, a line chart with logarithmic axes: {si(least.ops, 'OPS')} on "
         f"{least.nodes:,}, {si(most.ops, 'OPS')} on {most.nodes:,}; "
-        f"in proportion it would be {si(least.ops_per_node * most.nodes, 'OPS')}."
+        f"ideal scaling gives {si(least.ops_per_node * most.nodes, 'OPS')}."
     )
-    caption = "Dashed: in proportion to the nodes."
+    caption = "Dashed: ideal, in proportion to the nodes."
     if len(scored) < len(points):
-        caption += f" {len(points) - len(scored)} without a score cannot be drawn."
-    return Plot("OPS over nodes", caption, words, canvas.svg)
+        caption += f" {len(points) - len(scored)} runs without a score are not drawn."
+    return canvas.plot("OPS over nodes", caption, words)
 
 
 def _efficiency_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
@@ -69,7 +70,7 @@ def _efficiency_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
     with drawing("efficiency") as canvas:
         axes = _over_nodes(canvas, points)
         axes.axhline(100.0, color=MUTED, linewidth=1.0, linestyle=IDEAL, zorder=1)
-        axes.plot(nodes, values, color=CURVE)
+        axes.plot(nodes, values, color=CURVE, label="efficiency")
         mark_points(axes, nodes, values)
         name_last(axes, nodes[-1], values[-1], percent(points[-1].efficiency))
         axes.set(ylim=(0.0, 1.06 * max(100.0, *values)), ylabel="%")
@@ -78,12 +79,12 @@ def _efficiency_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
         f"Weak-scaling efficiency over nodes, a line chart: lowest {percent(lowest.efficiency)} "
         f"on {lowest.nodes:,}, {percent(points[-1].efficiency)} on {points[-1].nodes:,}."
     )
-    caption = "A node's OPS over those in the smallest run."
-    return Plot("Weak-scaling efficiency", caption, words, canvas.svg)
+    caption = "OPS per node relative to the smallest run."
+    return canvas.plot("Weak-scaling efficiency", caption, words)
 
 
 def _over_nodes(canvas: Canvas, points: Sequence[ScalingPoint]) -> Axes:
-    """Return axes, of which the logarithmic one has a mark for each number of nodes."""
+    """Return axes with a logarithmic horizontal axis and a tick for each number of nodes."""
     axes = canvas.axes()
     nodes = sorted({point.nodes for point in points})
     low, high = nodes[0] * (nodes[0] / nodes[-1]) ** 0.03, nodes[-1]
@@ -96,11 +97,11 @@ def _over_nodes(canvas: Canvas, points: Sequence[ScalingPoint]) -> Axes:
 
 
 def _apart(places: Sequence[float], letters: Sequence[int]) -> list[int]:
-    """Return which labels can stand side by side, the last one first of all.
+    """Return the indices of labels that fit side by side; the last label always does.
 
     Args:
-        places: of their middles, as parts of the width of a drawing, ascending.
-        letters: of each.
+        places: middles of the labels as fractions of the width of a drawing, ascending.
+        letters: number of characters of each label.
     """
     shown: list[int] = []
     free = math.inf
@@ -117,28 +118,28 @@ STUDY_HEIGHT = 5.4
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """One entry, as its panels show it: means over its trainings, with their deviations."""
+    """One entry in a scaling study: means over its trainings, with standard deviations."""
 
     accelerators: int
     minutes: float | None
     """Time to solution."""
     minutes_deviation: float | None
     epochs: float | None
-    """To converge."""
+    """Epochs to converge."""
     epochs_deviation: float | None
     throughput: float
-    """Training samples/s of all accelerators."""
+    """Training samples per second of all accelerators."""
     throughput_deviation: float | None
     efficiency: float
-    """Throughput's, against the smallest entry's."""
+    """Efficiency of the throughput, relative to the smallest entry."""
     time_efficiency: float | None
 
 
 def scaling_study_plot(subject: str, scales: Sequence[Scale], name: str, devices: str) -> Plot:
-    """Draw the entries of one benchmark, fewest ``devices`` (accelerators or ranks) first.
+    """Draw the entries of one benchmark in ascending order of ``devices`` (accelerators or ranks).
 
-    Ideal is in proportion to the smallest entry: time falls and throughput grows with the
-    accelerators, epochs and efficiency stay. ``name`` is unique among a page's drawings.
+    Ideal scaling is in proportion to the smallest entry: time falls and throughput grows with the
+    accelerators, epochs and efficiency are constant. ``name`` is unique among a page's drawings.
     """
     with drawing(name, STUDY_HEIGHT) as canvas:
         panels = canvas.panels(2, 2, shared="x")
@@ -160,18 +161,18 @@ def scaling_study_plot(subject: str, scales: Sequence[Scale], name: str, devices
         f"{_text(most.throughput)} samples/s; efficiency is {percent(most.efficiency, 1)}."
     )
     caption = "Dashed: ideal, from the smallest entry. Bars: one standard deviation over trainings."
-    return Plot(f"Scaling of {subject}", caption, words, canvas.svg)
+    return canvas.plot(f"Scaling of {subject}", caption, words)
 
 
 def _panel(axes: Axes, title: str, scales: Sequence[Scale], measure: str, growth: int) -> None:
-    """Draw a measure, with the line that it would follow from the first entry that has it.
+    """Draw a measure with the line of ideal scaling from the first entry that has the measure.
 
     Args:
-        axes: the panel.
-        title: of the panel.
+        axes: axes of the panel.
+        title: title of the panel.
         scales: all entries.
-        measure: the field of entries, beside which its deviation is another.
-        growth: the power of the number of accelerators in which the measure grows ideally.
+        measure: name of the entries' field; ``_deviation`` follows in the field of the deviation.
+        growth: exponent of the number of accelerators for ideal scaling.
     """
     shown = ((s.accelerators, getattr(s, measure), getattr(s, f"{measure}_deviation") or 0.0)
              for s in scales)  # fmt: skip
@@ -184,21 +185,24 @@ def _panel(axes: Axes, title: str, scales: Sequence[Scale], measure: str, growth
     ends = [float(scales[0].accelerators), float(scales[-1].accelerators)]
     line = [values[0] * (n / places[0]) ** growth for n in ends]
     axes.plot(ends, line, color=MUTED, linewidth=1.0, linestyle=IDEAL, zorder=1)
-    axes.errorbar(places, values, deviations, fmt="none", ecolor=CURVE, elinewidth=1.2, capsize=3)
-    mark_points(axes, places, values)
-    bars = [v + sign * d for _, v, d in known for sign in (-1.0, 1.0)]
-    logarithmic(axes, "y", [*line, *bars])
+    bars = {"fmt": "none", "ecolor": CURVE, "elinewidth": 1.2, "capsize": 3}
+    axes.errorbar(places, values, deviations, **bars, label="one standard deviation")
+    mark_points(axes, places, values, label="mean")
+    ends_of_bars = [v + sign * d for _, v, d in known for sign in (-1.0, 1.0)]
+    logarithmic(axes, "y", [*line, *ends_of_bars])
 
 
 def _efficiency(axes: Axes, scales: Sequence[Scale]) -> None:
-    """Draw both efficiencies: rings of throughput's, squares of the time to solution's."""
+    """Draw the efficiency of throughput as rings, and of the time to solution as squares."""
     _title(axes, "efficiency, %  (rings: throughput, squares: time to solution)")
     axes.axhline(100.0, color=MUTED, linewidth=1.0, linestyle=IDEAL, zorder=1)
     timed = [(s.accelerators, 100.0 * s.time_efficiency) for s in scales if s.time_efficiency]
-    squares = {"marker": "s", "markersize": 4.5, "markerfacecolor": INK, "markeredgecolor": INK}
+    squares = {"marker": "s", "markersize": 4.5, "markerfacecolor": INK, "markeredgecolor": INK,
+               "label": "time to solution"}  # fmt: skip
     mark_points(axes, [n for n, _ in timed], [value for _, value in timed], **squares, zorder=2)
     values = [100.0 * scale.efficiency for scale in scales]
-    mark_points(axes, [float(scale.accelerators) for scale in scales], values)
+    places = [float(scale.accelerators) for scale in scales]
+    mark_points(axes, places, values, label="throughput")
     axes.set_ylim(0.0, 1.1 * max(100.0, *values, *(value for _, value in timed)))
 
 
@@ -207,7 +211,7 @@ def _title(axes: Axes, title: str) -> None:
 
 
 def _number(axes: Axes, accelerators: Sequence[int]) -> None:
-    """Make the horizontal axis logarithmic, with the entries' own numbers where they have room."""
+    """Make the horizontal axis logarithmic, with the entries' numbers as far as they fit."""
     logarithmic(axes, "x", [float(n) for n in accelerators])
     apart = max((max(accelerators) / min(accelerators)) ** (1 / MOST_NUMBERS), 1.02)
     shown: list[int] = []

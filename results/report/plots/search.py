@@ -1,4 +1,4 @@
-"""What trials reached: learning curves, effects of hyperparameters, expectations of the search."""
+"""Plots of trials: learning curves, hyperparameters, and predictions of the search."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from aiperf_hpc.errors import UsageError
-from aiperf_hpc.formatting import quality
+from aiperf_hpc.formatting import percent, quality
 from aiperf_hpc.objective import Measure
+from aiperf_hpc.results.report.importance import (
+    HyperparameterImportance,
+    setting_of,
+    settings_of,
+)
 from aiperf_hpc.results.report.parts import TrialReport
 from aiperf_hpc.results.report.plots.figure import (
     CURVE,
@@ -25,25 +30,26 @@ from aiperf_hpc.results.report.plots.figure import (
     evenly,
     mark_points,
     name_last,
+    name_point,
     of_its_own,
     scaled,
 )
 from aiperf_hpc.results.report.search_replay import CandidateOutcome
-from aiperf_hpc.trial import Hyperparameters, RoundPhase
+from aiperf_hpc.trial import RoundPhase
 
 TALL = (0.062, 0.15, 0.855, 0.8)
-"""The place of axes in a drawing that is higher than others."""
+"""Position of the axes in taller drawings."""
 MOST_CURVES = 60
-"""Trials that are drawn; more lines could not be told apart."""
+"""Maximum number of curves; more would be indistinguishable."""
 
 
 def learning_plot(trials: Sequence[TrialReport], best: str | None, measure: Measure) -> Plot | None:
-    """Return the curves of trials; None where nothing was evaluated.
+    """Return the learning curves of trials, or None if no trial was evaluated.
 
     Args:
-        trials: all trials; of many, some are drawn, evenly taken.
-        best: the trial whose curve stands out.
-        measure: the run's measure of quality.
+        trials: all trials, of which at most ``MOST_CURVES`` are drawn, evenly sampled.
+        best: trial whose curve is emphasized.
+        measure: quality measure of the run.
     """
     evaluated = [trial for trial in trials if trial.qualities]
     if not evaluated:
@@ -56,10 +62,11 @@ def learning_plot(trials: Sequence[TrialReport], best: str | None, measure: Meas
         for trial in shown:
             if trial is not chosen:
                 axes.plot(*_curve(trial, factor), color=MUTED, linewidth=0.9, alpha=0.55,
-                          marker=_marker(trial), markersize=3)  # fmt: skip
+                          marker=_marker(trial), markersize=3, label=trial.id)  # fmt: skip
         if chosen is not None:
             epochs, values = _curve(chosen, factor)
-            axes.plot(epochs, values, color=CURVE, linewidth=2.0, marker=_marker(chosen))
+            axes.plot(epochs, values, color=CURVE, linewidth=2.0, marker=_marker(chosen),
+                      label=chosen.id)  # fmt: skip
             name_last(axes, epochs[-1], values[-1], chosen.id)
         drawn = [*shown, *([chosen] if chosen is not None else [])]
         axes.set_ylim(*_limits([factor * value for trial in drawn for value in trial.qualities]))
@@ -68,7 +75,7 @@ def learning_plot(trials: Sequence[TrialReport], best: str | None, measure: Meas
         axes.set(xlabel="epoch of the trial", ylabel=label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     caption = _caption(drawn, evaluated, chosen)
-    return Plot("Learning curves", caption, _words(drawn, measure), canvas.svg)
+    return canvas.plot("Learning curves", caption, _words(drawn, measure))
 
 
 def _curve(trial: TrialReport, factor: float) -> tuple[list[int], list[float]]:
@@ -77,7 +84,7 @@ def _curve(trial: TrialReport, factor: float) -> tuple[list[int], list[float]]:
 
 
 def _marker(trial: TrialReport) -> str:
-    """Return a mark where a trial has one point, which is no line."""
+    """Return a marker for a trial with a single point, which has no line."""
     return "o" if len(trial.qualities) == 1 else ""
 
 
@@ -93,7 +100,7 @@ def _caption(
     number = len({trial.id for trial in drawn})
     said = "One line per trial, with a point after each evaluated epoch."
     if best is not None:
-        said += f" The strong one is {best.id}, the best."
+        said += f" The thick line is the best trial, {best.id}."
     if number < len(evaluated):
         said += f" {number} of {len(evaluated):,} trials, evenly sampled; report.json has all."
     return said
@@ -109,21 +116,18 @@ def _words(drawn: Sequence[TrialReport], measure: Measure) -> str:
 
 
 MOST_PANELS, MOST_POINTS, MOST_VALUES = 4, 150, 10
-"""Hyperparameters that are drawn, points of each, and values above which they are a scale."""
-NOT_CHOSEN = "as grown"
-"""The kernel size of a trial whose network was trained as it was grown."""
+"""Maximum numbers of panels, of points in each, and of values that are shown as categories."""
 
 
 def hyperparameters_plot(trials: Sequence[TrialReport], measure: Measure) -> Plot | None:
-    """Return the effects of hyperparameters; None where trials of their optimisation do not vary.
+    """Return the quality of HPO trials by hyperparameter, or None if no hyperparameter varies.
 
-    A panel for each that took several values: what every trial reached with it.
+    There is a panel for each hyperparameter with several values.
     """
     tuned = [t for t in trials if t.phase == RoundPhase.HPO and t.best_quality is not None]
-    names = [name for name in Hyperparameters.model_fields if len(set(_values(tuned, name))) > 1]
+    names = list(settings_of(tuned))[:MOST_PANELS]
     if not names:
         return None
-    names = names[:MOST_PANELS]
     factor = 100.0 if measure.error is not None else 1.0
     shown = [tuned[place] for place in evenly(len(tuned), MOST_POINTS)]
     reached = [factor * (trial.best_quality or 0.0) for trial in shown]
@@ -131,27 +135,46 @@ def hyperparameters_plot(trials: Sequence[TrialReport], measure: Measure) -> Plo
         for place, name in enumerate(names):
             width = 0.9 / len(names)
             axes = canvas.axes((0.062 + place * width, 0.19, width - 0.055, 0.74))
-            _panel(axes, name, _values(shown, name), reached)
+            _panel(axes, name, [setting_of(trial, name) for trial in shown], reached)
             if place == 0:
                 label = f"best {measure.label}"
                 axes.set_ylabel(f"{label}, %" if factor > 1.0 else label)
     caption = (
-        "A ring is a trial of hyperparameter optimisation, by the best that it reached; bars are "
-        "medians. Trials differ in more than one of them, and in their networks."
+        "A ring is a trial of the hyperparameter optimization; bars are medians. Trials differ in "
+        "several hyperparameters and in their networks."
     )
     if len(shown) < len(tuned):
         caption += f" {len(shown)} of {len(tuned):,} trials, evenly sampled."
     words = ", ".join(_name_text(name) for name in names)
     description = f"A scatter plot by {words}."
-    return Plot("Effects of hyperparameters", caption, description, canvas.svg)
+    return canvas.plot("Effects of hyperparameters", caption, description)
 
 
-def _values(trials: Sequence[TrialReport], name: str) -> list[float | str]:
-    found = (getattr(trial.hyperparameters, name) for trial in trials)
-    return [
-        value if isinstance(value, int | float) else NOT_CHOSEN if value is None else str(value)
-        for value in found
-    ]
+def importance_plot(importance: HyperparameterImportance | None) -> Plot | None:
+    """Return the bars of hyperparameter importance, or None if it was not computed."""
+    if importance is None or not importance.importances:
+        return None
+    names = list(importance.importances)
+    height = 0.7 + 0.32 * len(names)
+    with drawing("importance", height) as canvas:
+        axes = canvas.axes((0.14, 0.55 / height, 0.777, 1.0 - 0.65 / height))
+        for row, (name, share) in enumerate(importance.importances.items()):
+            axes.barh([row], [share], height=0.6, color=CURVE, label=_name_text(name))
+            name_point(axes, percent(share, 1), (share, row), (6, 0))
+        axes.grid(visible=False)
+        axes.set(xlim=(0.0, 1.0), ylim=(len(names) - 0.5, -0.5), xlabel="importance (sum 1)")
+        axes.set_yticks(range(len(names)), [_name_text(name) for name in names])
+    description = ", ".join(f"{_name_text(n)} {percent(s, 1)}" for n, s in
+                            importance.importances.items())  # fmt: skip
+    caption = f"{importance.evaluator}, over {importance.trials:,} trials. {IMPORTANCE_MEANING}"
+    return canvas.plot("Hyperparameter importance", caption, f"A bar chart: {description}.")
+
+
+IMPORTANCE_MEANING = (
+    "Importance for being among the best tenth of the trials, by quality relative to the mean of "
+    "the trial's round, which trains one candidate."
+)
+"""Meaning of the importance, in one sentence."""
 
 
 def _panel(axes: Axes, name: str, values: Sequence[float | str], reached: Sequence[float]) -> None:
@@ -159,7 +182,8 @@ def _panel(axes: Axes, name: str, values: Sequence[float | str], reached: Sequen
     numbers = [value for value in values if not isinstance(value, str)]
     scale = len(known) > MOST_VALUES and len(numbers) == len(values)
     places = numbers if scale else [known.index(value) for value in values]
-    mark_points(axes, places, reached, markerfacecolor="none", markeredgewidth=1.0)
+    rings = {"markerfacecolor": "none", "markeredgewidth": 1.0, "label": "trials"}
+    mark_points(axes, places, reached, **rings)
     if not scale:
         for place, value in enumerate(known):
             own = [each for each, of in zip(reached, values, strict=True) if of == value]
@@ -183,11 +207,11 @@ def _name_text(name: str) -> str:
 
 
 MOST_CANDIDATES = 150
-"""Candidates of which the plot shows what was expected."""
+"""Maximum number of candidates in the plot of predictions."""
 
 
 def prediction_plot(candidates: Sequence[CandidateOutcome]) -> Plot | None:
-    """Return what was expected of candidates beside what came of them; None without any."""
+    """Return predicted and actual accuracy of candidates, or None if no candidate has both."""
     judged = [c for c in candidates if c.mean is not None and c.objective is not None]
     if not judged:
         return None
@@ -201,11 +225,12 @@ def prediction_plot(candidates: Sequence[CandidateOutcome]) -> Plot | None:
         numbers = [i + 1 for i in range(len(shown))]
         axes.errorbar(
             numbers, expected, yerr=spread, color=MUTED, linestyle="none", marker="_",
-            markersize=7, elinewidth=1.0,
+            markersize=7, elinewidth=1.0, label="predicted by the surrogate",
         )  # fmt: skip
         diamonds = {"marker": "D", "markersize": 6.5, "markerfacecolor": "none"}
-        mark_points(axes, numbers, predicted, **diamonds, markeredgecolor=INK, gid="predicted")
-        mark_points(axes, numbers, reached, markerfacecolor=CURVE, gid="reached")
+        diamonds |= {"markeredgecolor": INK, "label": "extrapolated to longer training"}
+        mark_points(axes, numbers, predicted, **diamonds, gid="predicted")
+        mark_points(axes, numbers, reached, markerfacecolor=CURVE, gid="reached", label="reached")
         axes.plot(numbers, list(accumulate(reached, max)), color=CURVE, linewidth=1.0, alpha=0.5)
         axes.set_ylim(*_accuracies(expected, spread, [*reached, *predicted]))
         axes.set(xlim=(0.0, len(shown) + 1.0), xlabel="candidates in order of time")
@@ -217,36 +242,33 @@ def prediction_plot(candidates: Sequence[CandidateOutcome]) -> Plot | None:
         f"{max(reached):.3g}%."
     )
     caption = (
-        "Bars: expected when it was chosen, with one deviation. Dots: reached. Diamonds: predicted "
-        "of longer training, which the search uses. Line: the best reached so far."
+        "Bars: expected accuracy with one standard deviation. Dots: reached. Diamonds: "
+        "extrapolated to longer training, as the search uses it. Line: the best so far."
     )
     if len(shown) < len(judged):
         caption += f" {len(shown)} of {len(judged):,} candidates, evenly sampled."
-    return Plot("Expected, reached and predicted", caption, words, canvas.svg)
+    return canvas.plot("Expected, reached and predicted", caption, words)
 
 
 def write_prediction_plot(candidates: Sequence[CandidateOutcome], path: Path) -> None:
-    """Draw ``prediction_plot`` into an SVG file of its own.
+    """Write ``prediction_plot`` to a standalone SVG file.
 
     Raises:
-        UsageError: the file's name does not end in .svg, or of no candidate was something
-            expected and an objective value told.
+        UsageError: the file name does not end in .svg, or no candidate has both an expected and a
+            final objective.
     """
     if path.suffix != ".svg":
-        raise UsageError(f"--plot {path}: the drawing is SVG; name a file that ends in .svg")
+        raise UsageError(f"--plot {path}: the plot is an SVG file; use a name that ends in .svg")
     plot = prediction_plot(candidates)
     if plot is None:
-        raise UsageError("no candidate has both an expected and a known objective yet: no plot")
+        raise UsageError("no plot: no candidate has both an expected and a final objective yet")
     path.write_text(of_its_own(plot.svg), "utf-8")
 
 
 def _accuracies(
     expected: Sequence[float], spread: Sequence[float], others: Sequence[float]
 ) -> tuple[float, float]:
-    """Return the limits, in percent, within which everything is seen.
-
-    Deviations are followed no further than from 0 to 100; what is more says nothing.
-    """
+    """Return axis limits in percent that include all points, with deviations cut to 0 to 100."""
     bars = [(e, max(e - s, 0.0), min(e + s, 100.0)) for e, s in zip(expected, spread, strict=True)]
     known = [v for v in (*others, *(end for bar in bars for end in bar)) if not math.isnan(v)]
     low, high = min(known), max(known)

@@ -1,4 +1,4 @@
-"""Time to accuracy over thresholds, and time against cost with the front of both."""
+"""Plots of time to accuracy over thresholds, and of cost over time with the Pareto front."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ from aiperf_hpc.results.report.plots.figure import (
 
 PANEL = 4.6
 LINES = ("#3b82c4", "#d0702d", "#5a9a2f", "#a85db0")
-"""Told apart on light and on dark paper."""
+"""Colors that are distinguishable in light and dark mode."""
 DASHES: tuple[Literal["solid"] | tuple[int, tuple[int, ...]], ...] = ("solid", (0, (4, 2)))
 LETTERS = 36
-"""Of a name that has room."""
+"""Maximum length of a name."""
 LETTER = 5.0
-"""The width of a letter in points, at most on average."""
+"""Mean width of a letter in points."""
 LINE = 10.0
-"""The height of a name in points."""
+"""Height of a name in points."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeCurve:
-    """An entry over thresholds."""
+    """Times of an entry over thresholds."""
 
     name: str
     seconds: tuple[float | None, ...]
-    """To each threshold; None where it was never reached."""
+    """Time to each threshold; None if it was never reached."""
     overtakes: tuple[int, ...]
-    """At which thresholds, by their places, it is ahead of one that it was behind before."""
+    """Indices of thresholds at which it has overtaken another entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostPoint:
-    """An entry's way to the target."""
+    """Time and cost of an entry to the target."""
 
     name: str
     seconds: float
@@ -64,14 +64,14 @@ def threshold_plot(
     curves: Sequence[TimeCurve],
     name: str,
 ) -> Plot | None:
-    """Draw time over thresholds, from the easiest to the hardest; None without any time.
+    """Draw time over thresholds, or return None if no threshold was reached.
 
     Args:
-        subject: whose thresholds they are, as ``CIFAR10, top1Accuracy``.
-        thresholds: in the order in which they are harder.
-        target: marked where it is among them.
-        curves: the fastest first; as many are told apart as there are colours and dashes.
-        name: unique among a page's drawings.
+        subject: benchmark and quality of the thresholds, such as ``CIFAR10, top1Accuracy``.
+        thresholds: from the easiest to the hardest.
+        target: marked if it is one of the thresholds.
+        curves: fastest first; only the first ones have a color of their own.
+        name: unique name among a page's drawings.
     """
     known = [s for curve in curves for s in curve.seconds if s is not None]
     if not known:
@@ -87,21 +87,21 @@ def threshold_plot(
         axes.set_ylabel("time to the threshold, s")
         _legend(canvas.figure, curves)
     caption = (
-        "Rings: the ranking changes there; the entry has overtaken another since the threshold "
-        "before. A line ends at the last threshold that its entry reached."
+        "Rings: the ranking changes; the entry has overtaken another one since the previous "
+        "threshold. A line ends at the last threshold that its entry reached."
     )
     words = _thresholds_in_words(subject, thresholds, curves)
-    return Plot(f"Threshold sensitivity of {subject}", caption, words, canvas.svg)
+    return canvas.plot(f"Threshold sensitivity of {subject}", caption, words)
 
 
 def cost_plot(subject: str, currency: str, points: Sequence[CostPoint], name: str) -> Plot | None:
-    """Draw cost over time with the front of both; None without any entry.
+    """Draw cost over time with the Pareto front, or return None without any entry.
 
     Args:
-        subject: of what, as ``CIFAR10, top1Accuracy ≥ 94``.
-        currency: of the costs.
-        points: the fastest first.
-        name: unique among a page's drawings.
+        subject: benchmark and target, such as ``CIFAR10, top1Accuracy ≥ 94``.
+        currency: currency of the costs.
+        points: fastest first.
+        name: unique name among a page's drawings.
     """
     if not points:
         return None
@@ -121,10 +121,10 @@ def cost_plot(subject: str, currency: str, points: Sequence[CostPoint], name: st
         f"{cheapest.cost:.3g} {currency}; {len(front)} on the front."
     )
     caption = (
-        "Dots and line: the front, of entries that no other one beats in both time and cost. "
-        "Others are named where there is room."
+        "Dots and line: the Pareto front of entries that no other entry beats in both time and "
+        "cost. Other entries are named as space permits."
     )
-    return Plot(f"Time and cost of {subject}", caption, words, canvas.svg)
+    return canvas.plot(f"Time and cost of {subject}", caption, words)
 
 
 def _curve(axes: Axes, thresholds: Sequence[float], curve: TimeCurve, place: int) -> None:
@@ -133,6 +133,7 @@ def _curve(axes: Axes, thresholds: Sequence[float], curve: TimeCurve, place: int
     axes.plot(
         thresholds, seconds, color=style[0], linestyle=style[1],
         linewidth=1.6 if place < _told_apart() else 0.8, zorder=2 if place < _told_apart() else 1,
+        label=curve.name,
     )  # fmt: skip
     last = max((i for i, s in enumerate(curve.seconds) if s is not None), default=None)
     if last is not None:
@@ -154,7 +155,7 @@ def _style(place: int) -> tuple[str, Literal["solid"] | tuple[int, tuple[int, ..
 
 
 def _mark_target(axes: Axes, target: float, *, is_last: bool) -> None:
-    """Mark the target; left of it would be the numbers of the axis where it is the first."""
+    """Mark the target, with the label to its right unless it is the last threshold."""
     axes.axvline(target, color=INK, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
     offset, side = ((-4, -2), "right") if is_last else ((4, -2), "left")
     place = {"xycoords": ("data", "axes fraction"), "ha": side, "va": "top"}
@@ -162,14 +163,14 @@ def _mark_target(axes: Axes, target: float, *, is_last: bool) -> None:
 
 
 def _limits(thresholds: Sequence[float]) -> tuple[float, float]:
-    """Return where the axis begins and ends: the hardest threshold is to the right."""
+    """Return the limits of the axis, with the hardest threshold to the right."""
     first, last = thresholds[0], thresholds[-1]
     room = 0.02 * (last - first) or 0.05 * abs(first) or 0.05
     return first - room, last + room
 
 
 def _legend(figure: Figure, curves: Sequence[TimeCurve]) -> None:
-    """Name the lines beside the drawing, the fastest on top."""
+    """Draw the legend next to the plot, with the fastest entry on top."""
     told = _told_apart()
     lines = [
         Line2D([], [], color=_style(place)[0], linestyle=_style(place)[1], linewidth=1.6)
@@ -191,6 +192,8 @@ def _front(axes: Axes, points: Sequence[CostPoint], front: Sequence[CostPoint]) 
         axes, [p.seconds for p in rest], [p.cost for p in rest], markersize=5.0,
         markeredgecolor=MUTED, gid="beaten",
     )  # fmt: skip
+    for point in points:  # Nothing is drawn: the names of the points are for the data.
+        axes.plot([point.seconds], [point.cost], linestyle="none", label=point.name)
     axes.plot(
         [p.seconds for p in front], [p.cost for p in front], color=CURVE, linewidth=1.2,
         drawstyle="steps-post", marker="o", markersize=6.0, clip_on=False, zorder=3, gid="front",
@@ -198,7 +201,7 @@ def _front(axes: Axes, points: Sequence[CostPoint], front: Sequence[CostPoint]) 
 
 
 def _name(axes: Axes, points: Sequence[CostPoint]) -> None:
-    """Name those on the front, and as many others as have room, the first ones first."""
+    """Label the points of the front, and as many others as fit, in their order."""
     to_points = 72.0 / axes.figure.dpi
     places = to_points * axes.transData.transform([(p.seconds, p.cost) for p in points])
     dots = [Bbox.from_bounds(x - 4.0, y - 4.0, 8.0, 8.0) for x, y in places]
@@ -222,7 +225,7 @@ def _name(axes: Axes, points: Sequence[CostPoint]) -> None:
 
 
 def _label(dot: Bbox, width: float, side: int, level: int) -> Bbox:
-    """Return the box of a name beside a dot: to the right or the left, above or below."""
+    """Return the box of a label next to a dot: to the right or left, above or below."""
     left = dot.x1 + 3.0 if side > 0 else dot.x0 - 3.0 - width
     bottom = dot.y1 - 4.0 if level > 0 else dot.y0 + 4.0 - LINE
     return Bbox.from_bounds(left, bottom, width, LINE)
@@ -237,7 +240,7 @@ def _write(axes: Axes, point: CostPoint, text: str, side: int, level: int) -> No
 
 
 def _logarithmic(axes: Axes, name: Literal["x", "y"], values: Sequence[float]) -> None:
-    """Make an axis logarithmic with plain numbers: nobody pays in millidollars."""
+    """Make an axis logarithmic with plain numbers instead of SI prefixes."""
     logarithmic(axes, name, values)
     axis = axes.xaxis if name == "x" else axes.yaxis
     ticks = [float(tick) for tick in axis.get_ticklocs()]
@@ -245,7 +248,7 @@ def _logarithmic(axes: Axes, name: Literal["x", "y"], values: Sequence[float]) -
 
 
 def _short(name: str) -> str:
-    """Return a name without its benchmark, cut where it has no room."""
+    """Return a name without its benchmark, cut to the maximum length."""
     own = name.partition("/")[2] or name
     return own if len(own) <= LETTERS else f"{own[: LETTERS - 1]}…"
 

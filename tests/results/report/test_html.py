@@ -10,10 +10,11 @@ import pytest
 from tests.support.pages import Attributes, Page
 from tests.support.run_factory import Plan, refreshed, write_run
 
-from aiperf_hpc.results.report import html
+from aiperf_hpc.results.report import html, timeline
 from aiperf_hpc.results.report.document import Report, make_report
-from aiperf_hpc.results.report.html import LEAST_BAR, MOST_REPLICAS, render
+from aiperf_hpc.results.report.html import MOST_REPLICAS, render
 from aiperf_hpc.results.report.parts import TrialReport
+from aiperf_hpc.results.report.timeline import LEAST_BAR
 from aiperf_hpc.results.views.time_split import NetworkWait, network_wait
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import ReplicaHistory
@@ -136,7 +137,7 @@ def test_the_number_of_a_round_that_has_no_room_is_left_out(small: Report) -> No
 def test_a_trial_in_building_has_a_bar(small: Report) -> None:
     trial = with_trials(small, [10.0]).trials[0]
     waiting = trial.model_copy(update={"training_started_seconds": None, "state": "compiling"})
-    (bar,) = html._bars([waiting], 20.0)
+    (bar,) = timeline._bars([waiting], 20.0)
     assert (bar.kind, bar.start, bar.width) == ("building", 0.0, 50.0)
 
 
