@@ -78,7 +78,7 @@ def _missing(of: EntryMetrics, measures: Sequence[Metric]) -> dict[str, str]:
 def entries_table(analysis: Analysis) -> Table:
     """Return the descriptions and problems of all entries, without empty columns."""
     columns = (
-        "entry", "benchmark", "round", "trainings", "that count", "replicas", "hosts",
+        "entry", "benchmark", "round", "trainings", "scored", "replicas", "hosts",
         "accelerators", "model", "framework", "staging", "notes",
     )  # fmt: skip
     pairs = list(zip(analysis.entries, analysis.metrics, strict=True))

@@ -14,7 +14,7 @@ from aiperf_hpc.system.summary import times
 
 WORDS = ("system", "accelerators", "signed by", "rules violated")
 """Titles of text columns."""
-RANKED = "Verified, and valid by the benchmark's rules"
+RANKED = "Official runs"
 WITHOUT_A_NAME = "no name given"
 
 
@@ -41,8 +41,8 @@ def _ranked(division: Division, entries: Sequence[RunDetails]) -> Table:
 def _invalid(entries: Iterable[RunDetails]) -> Iterable[Table]:
     rows = tuple((*_cells(each), _rules(each)) for each in entries)
     if rows:
-        title = "Verified, and not valid by the benchmark's rules: without a rank"
-        notes = ("How a run did not keep a rule: its result.txt, or --json.",)
+        title = "Unofficial runs: verified, without a rank"
+        notes = ("Reasons: result.txt of the run, or --json.",)
         columns = (*_columns(), "rules violated")
         yield Table(columns, rows, title=title, words=_words(columns), notes=notes)
 
@@ -64,7 +64,7 @@ def _rules(entry: RunDetails) -> str:
 def _excluded(ranking: Ranking) -> Iterable[Table]:
     rows = tuple((each.name, "; ".join(each.reasons)) for each in ranking.excluded)
     if rows:
-        yield Table(("run", "reason"), rows, title="Not verified: without a score", words=(1,))
+        yield Table(("run", "reason"), rows, title="Not ranked", words=(1,))
 
 
 def _cells(entry: RunDetails) -> tuple[str, ...]:
@@ -78,14 +78,8 @@ def _cells(entry: RunDetails) -> tuple[str, ...]:
 
 
 def figure_of(quantity: Quantity, entry: RunDetails) -> str:
-    """Return a headline figure; the time in hours."""
-    match quantity.name:
-        case "seconds":
-            return f"{entry.score.elapsed_seconds / 3600.0:.3g}"
-        case "watts":
-            return power_of(entry)
-        case _:
-            return quantity.text_of(entry)
+    """Return a headline figure; the power with its label."""
+    return power_of(entry) if quantity.name == "watts" else quantity.text_of(entry)
 
 
 def power_of(entry: RunDetails) -> str:

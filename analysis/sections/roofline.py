@@ -413,8 +413,8 @@ def tables(found: Rooflines) -> Iterator[Table]:
 
 def _table(run: RunRoofline) -> Table:
     columns = (
-        "network", "precision", "achieved", "of peak", "operations/B", "attainable",
-        "of attainable", "bound by",
+        "network", "precision", "achieved", "% of peak", "operations/B", "attainable",
+        "% of attainable", "bound by",
     )  # fmt: skip
     device = run.accelerator or f"{run.cores} core{'s' * (run.cores > 1)}"
     ceilings = () if run.ceilings is None else (_ceilings_note(run.ceilings),)
@@ -455,7 +455,7 @@ def _ceilings_note(ceilings: Ceilings) -> str:
 
 
 def _characterisations(runs: Sequence[RunRoofline]) -> Table:
-    columns = ("run", "memory", "… if fused", "network", "input", "of")
+    columns = ("run", "memory", "memory, fused", "network", "input", "input format")
     rows = tuple(
         (
             run.entry,
@@ -469,4 +469,4 @@ def _characterisations(runs: Sequence[RunRoofline]) -> Table:
         )
         for run in runs
     )  # fmt: skip
-    return Table(columns, rows, "What one worker moves, as MLPerf HPC characterises benchmarks")
+    return Table(columns, rows, "Data rates of one worker (MLPerf HPC characterization)")

@@ -378,7 +378,7 @@ def _declaration(declaration: Declaration, group: Sequence[Declared]) -> Table:
         f"contradicted by logs of {one.entry}: {line}" for one in group for line in one.contradicted
     )
     return Table(
-        ("layer", "declared", "what"),
+        ("layer", "declared", "description"),
         tuple(_layer(n, name, declaration.layers[name]) for n, name in enumerate(LAYERS, 1)),
         title=f"{declaration.level} level, declared of {few([one.entry for one in group])}",
         notes=tuple(contradicted),

@@ -269,7 +269,7 @@ def _series(axes: Axes) -> Iterator[tuple[str, str, str]]:
         if isinstance(patch, StepPatch) and not (label := str(patch.get_label())).startswith("_"):
             yield from _steps(label, patch)
     for container in axes.containers:
-        if not (label := container.get_label()).startswith("_"):
+        if not (label := str(container.get_label())).startswith("_"):
             yield from _bars(label, container, _categories(axes.yaxis))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from aiperf_hpc.results.report.writer import write_report
 from aiperf_hpc.results.views.energy import EnergyStatus
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.judgement import Judgement
-from aiperf_hpc.rules.rule import Division, RuleResult
+from aiperf_hpc.rules.rule import Division, RuleResult, Violation
 
 ENERGY = EnergyStatus(
     label="estimated", joules=1.0, watts=12_340.0, ops_per_watt=4.2e9, parts={}, missing=()
@@ -115,7 +116,9 @@ def test_the_page_shows_all_of_them_and_needs_nothing_else(ranking: Ranking) -> 
     named = ranking.valid[0].model_copy(
         update={"energy": ENERGY, "system": "Example-1", "submitter": HOSTILE}
     )
-    invalid = ranking.valid[1].model_copy(update={"violations": ("duration: 0.4 h",)})
+    invalid = ranking.valid[1].model_copy(
+        update={"violations": (Violation(rule="duration", reason="0.4 h"),)}
+    )
     page = render(ranking.model_copy(update={"valid": (named,), "invalid": (invalid,)}))
     assert "Example-1, &lt;script&gt;" in page
     assert HOSTILE not in page
@@ -128,6 +131,10 @@ def test_the_page_shows_all_of_them_and_needs_nothing_else(ranking: Ranking) -> 
         "1 folder next to",
     ):
         assert said in page
+    # One line a run, and the rest on demand.
+    assert page.count("<details><summary>") == 2
+    assert re.search(r'<dt>violations</dt><dd>duration: 0.4 h</dd>.*<td class="number">1</td></tr>',
+                     page, re.DOTALL)  # fmt: skip
     assert "http" not in page.replace("http-equiv", "")
     assert render(ranking) == render(ranking)
 
@@ -138,7 +145,7 @@ def test_the_command_prints_tables_or_json_and_writes_the_page(
     page = tmp_path / "new" / "ranking.html"
     assert main(["rank", str(invalid), "--output", str(page)]) == 0
     text = capsys.readouterr().out
-    assert "Verified, and not valid by the benchmark's rules" in text
+    assert "Unofficial runs: verified, without a rank" in text
     assert text.splitlines()[-1] == str(page)
     assert "<h2" in page.read_text("utf-8")
     assert main(["rank", str(invalid), "--json"]) == 0

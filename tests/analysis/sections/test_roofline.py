@@ -235,7 +235,7 @@ def test_without_peaks_the_rest_is_there_and_it_is_said_what_to_do(tmp_path: Pat
     assert any(note.startswith("no peaks were measured: `aiperf peaks") for note in run.notes)
     table = next(iter(tables(rooflines([entry(tmp_path / "r")], Options()))))
     (cells,) = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
-    assert (cells["achieved"], cells["attainable"], cells["of peak"]) == ("5.00 kOPS", "–", "–")
+    assert (cells["achieved"], cells["attainable"], cells["% of peak"]) == ("5.00 kOPS", "–", "–")
 
 
 def test_damaged_peaks_beside_a_run_are_a_note_and_named_ones_an_error(tmp_path: Path) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator
 from importlib import resources
+from xml.etree import ElementTree
 
 import pytest
 from tests.support.pages import Attributes, Page
 from tests.support.run_factory import Plan, refreshed, write_run
 
+from aiperf_hpc.formatting import si
 from aiperf_hpc.results.report import html, timeline
 from aiperf_hpc.results.report.document import Report, make_report
 from aiperf_hpc.results.report.html import MOST_REPLICAS, render
+from aiperf_hpc.results.report.nodes import node_table
 from aiperf_hpc.results.report.parts import TrialReport
 from aiperf_hpc.results.report.timeline import LEAST_BAR
 from aiperf_hpc.results.views.time_split import NetworkWait, network_wait
@@ -157,6 +161,46 @@ def test_the_legend_of_the_timeline_has_what_is_drawn(small: Report) -> None:
     ]  # fmt: skip
     training = second.model_copy(update={"state": "training"})
     assert legend(ready.model_copy(update={"trials": (training,)})) == ["not ended"]
+
+
+def test_phases_are_drawn_where_they_were_and_the_legend_names_no_other(small: Report) -> None:
+    """Trials from 0 and 50 s, each with 10 s of building and a first step after it."""
+    document = with_trials(small, [50.0, 50.0])
+    spent = {TimePhase.BUILD: 10.0, TimePhase.TRAIN: 30.0, TimePhase.STORE: 10.0,
+             TimePhase.DATA: 0.01}  # fmt: skip
+    trials = [
+        trial.model_copy(update={"training_started_seconds": begin + 10.0, "phase_seconds": spent})
+        for trial, begin in zip(document.trials, (0.0, 50.0), strict=True)
+    ]
+    document = document.model_copy(update={"trials": tuple(trials)})
+    (lane,) = (timeline.lane(each.id, document) for each in document.replicas)
+    assert lane.phases == {
+        "train": "M100.0 0h300.0v10h-300.0zM600.0 0h300.0v10h-300.0z",
+        "build": "M0.0 0h100.0v10h-100.0zM500.0 0h100.0v10h-100.0z",
+        "store": "M400.0 0h100.0v10h-100.0zM900.0 0h100.0v10h-100.0z",
+    }
+    assert timeline.phase_legend([lane]) == list(lane.phases)
+
+
+def test_each_node_has_a_row_with_its_work(small: Report) -> None:
+    table = node_table(small)
+    (row,) = (dict(zip(table.columns, each, strict=True)) for each in table.rows)
+    assert row["OPS"] == si(small.score.ops, "OPS")
+    assert (row["Replicas"], row["Trials"]) == ("1", "5")
+    assert "Energy" not in row
+
+
+def test_figures_are_downloaded_as_svg_and_csv(small: Report) -> None:
+    links = {
+        a["download"]: base64.b64decode(a["href"].partition(";base64,")[2]).decode()
+        for a in Page(render(small, small.series)).named("a") if "download" in a
+    }  # fmt: skip
+    assert {name.rpartition(".")[2] for name in links} == {"svg", "csv"}
+    assert links["ops-the-score.csv"].startswith("series,x label,x,y label,y\n")
+    for name, content in links.items():
+        if name.endswith(".svg"):
+            assert ElementTree.fromstring(content).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314 -- drawn here
+            assert "var(--" not in content
 
 
 # What the page needs to be read on a phone, as far as no browser is needed to see it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Sequence
 
@@ -52,7 +54,13 @@ def test_every_trial_that_was_evaluated_has_a_line_by_its_own_epochs() -> None:
     assert [tick.value for tick in epochs][0] == 0
     assert epochs[-1].value == 6
     assert ">b<" in plot.svg
-    assert "The strong one is b, the best." in plot.caption
+    assert list(csv.reader(io.StringIO(plot.csv))) == [
+        ["series", "x label", "x", "y label", "y"],
+        *(["a", "epoch of the trial", x, "accuracy, %", y] for x, y in
+          (("1", "10"), ("2", "40"), ("3", "50"))),
+        *(["b", "epoch of the trial", x, "accuracy, %", y] for x, y in (("4", "60"), ("5", "70"))),
+    ]  # fmt: skip
+    assert "The thick line is the best trial, b." in plot.caption
     assert plot.description.endswith("trials reached from 50.00% to 70.00%.")
 
 
@@ -96,6 +104,7 @@ def test_a_kernel_size_that_was_not_chosen_is_the_network_as_it_was_grown() -> N
     plot = hyperparameters_plot(trials, ACCURACY)
     assert plot is not None
     assert [tick.text for tick in ticks(plot.svg, "x")[0]] == ["3", "as grown"]
+    assert 'trials,kernel size,as grown,"best accuracy, %",50\n' in plot.csv
 
 
 def test_many_values_are_a_scale() -> None:
@@ -110,6 +119,6 @@ def test_the_operations_of_an_interval_are_those_between_its_points() -> None:
     points = [score(100.0, 5.0), score(200.0, 4.0), score(250.0, 6.0)]
     assert interval_ops(points) == [5.0, 3.0, 14.0]
     plot = score_plots(points, points)[0]
-    assert "Thin steps: those of each interval alone." in plot.caption
+    assert "Thin steps: operations per second of each interval." in plot.caption
     assert 'id="ops-intervals"' in plot.svg
     assert max(tick.value for tick in ticks(plot.svg, "y")[0]) > 10
