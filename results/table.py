@@ -1,4 +1,4 @@
-"""What an analysis says, as tables: a terminal and a page show the same ones."""
+"""Tables of figures, which terminals and pages show alike."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from aiperf_hpc.formatting import NAMED, few
 
 NONE = "–"
-"""A cell of what is not there."""
+"""Text of an empty cell."""
 
 
 class Table(NamedTuple):
@@ -16,43 +16,43 @@ class Table(NamedTuple):
 
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
-    """Cells as people read them."""
+    """Formatted cells."""
     title: str = ""
     notes: tuple[str, ...] = ()
-    """What is said below it, a line each."""
+    """Notes below the table, one line each."""
     missing: tuple[str, ...] = ()
-    """What could not be measured and why, a line each."""
+    """Figures that could not be measured, with the reason, one line each."""
     words: tuple[int, ...] = ()
-    """The places of columns whose cells are words: they begin to the left, and may be broken. The
-    first column is shortened where it is not among them."""
+    """Indices of text columns, which are left-aligned and may be wrapped. The first column is
+    shortened unless it is one of them."""
     brief: int | None = None
-    """Rows that will do where there is little room; None: all of them."""
+    """Number of rows to show in limited space; None for all."""
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """All that is said below it."""
+        """All lines below the table."""
         return (*self.notes, *(f"not measured: {line}" for line in self.missing))
 
 
 def number(value: float) -> str:
-    """Return a number with two decimals, more where it would be 0.0 otherwise: ``34.34``."""
+    """Return a number with two decimals, or more if it would round to 0.0: ``34.34``."""
     if value == 0 or abs(value) >= 0.095:
         return f"{value:,.2f}"
     return f"{value:.2g}"
 
 
 def optional(say: Callable[[float], str], value: float | None) -> str:
-    """Return a value as it is said, or a dash where there is none."""
+    """Return the formatted value, or a dash for None."""
     return NONE if value is None else say(value)
 
 
 def reasons(missing: Mapping[str, str], most: int = NAMED) -> Iterator[str]:
-    """Yield why figures are missing, the names that share a reason together: ``a, b: why``."""
+    """Yield the reasons of missing figures, grouping names by reason: ``a, b: reason``."""
     yield from (f"{few(names, most)}: {reason}" for reason, names in by_reason(missing).items())
 
 
 def by_reason(said: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return what is said of names the other way round: of which names each is said."""
+    """Return the names of each reason."""
     names: dict[str, list[str]] = {}
     for name, reason in said.items():
         names.setdefault(reason, []).append(name)

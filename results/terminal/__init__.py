@@ -1,1 +1,1 @@
-"""A run on a terminal: its status line, progress and events."""
+"""Terminal output of a run: status line, progress and events."""

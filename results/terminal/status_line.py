@@ -1,4 +1,4 @@
-"""A run, a trial and a wait for storage, in one line each."""
+"""One-line texts of a run, a trial and a wait for storage."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from aiperf_hpc.run.records import StorageWaited
 from aiperf_hpc.streams import width
 
 NAMED = 4
-"""Replicas that are named in one line."""
+"""Maximum number of replicas named in one line."""
 OVER = ("ended", "done", "failed")
-"""How the state of a replica begins that will do no more."""
+"""Prefix of the final states of a replica."""
 
 
 def status_line(status: RunStatus, columns: int | None = None) -> str:
     """Return a run's state in one line.
 
     Args:
-        status: what it says.
-        columns: that it should take at most. What matters least is said shorter, or not at all;
-            time and score are kept however few there are.
+        status: status of the run.
+        columns: maximum width. Less important parts are shortened or omitted; time and score are
+            always shown.
     """
     return "  ".join(fitted(status_parts(status), columns).values())
 
 
 def fitted(parts: Mapping[str, Sequence[str]], columns: int | None) -> dict[str, str]:
-    """Return the text of parts by their names, so short that they fit into the columns."""
+    """Return the text of parts by their names, shortened to fit into the columns."""
     figures = [row.name for row in quantities_in(View.STATUS).values()]
     shorter = (
         ("best", 1),
@@ -78,12 +78,13 @@ def status_parts(status: RunStatus) -> dict[str, Sequence[str]]:
 
 
 def _forms(heading: str, value: str) -> Sequence[str]:
-    """Return a headline figure, with its heading and shorter; without one, it is never left out."""
+    """Return a headline figure with its heading, and shorter; one without a heading is never
+    omitted."""
     return (f"{heading} {value}", f"{heading[:3]}. {value}", "") if heading else (value,)
 
 
 def _beside(status: RunStatus) -> str:
-    """Return what a predictor reaches that has learnt nothing, in brackets."""
+    """Return the quality of the baseline predictor in brackets."""
     found = status.baseline
     if found is None:
         return ""
@@ -91,7 +92,7 @@ def _beside(status: RunStatus) -> str:
 
 
 def _note(status: RunStatus) -> Sequence[str]:
-    """Return what comes first: that something is waited for, or amiss."""
+    """Return the first part: a wait or a problem."""
     if status.state is RunState.STOPPING:
         waiting = going_on(status)
         if not waiting:
@@ -126,7 +127,7 @@ def _counted(status: RunStatus) -> str:
 
 
 def wait_line(who: str, wait: StorageWaited) -> str:
-    """Return a wait for storage that is over in one line."""
+    """Return a line on a past wait for storage."""
     return f"{who} waited {duration(wait.seconds)} for storage: {wait.why}"
 
 
