@@ -164,10 +164,10 @@ def _reasons(runs: Sequence[RunDetails]) -> Iterator[str]:
         yield f"the dataset differs: {', '.join(datasets)}"
     for key in differences([run.settings for run in runs], INCIDENTAL):
         if key.split(".")[0] in EQUAL:
-            yield f"{key} differs, by which what is trained is another"
+            yield f"{key} differs, so the trained networks differ"
     lengths = [run.score.elapsed_seconds for run in runs]
     if max(lengths) > (1.0 + LENGTHS) * min(lengths):
-        yield f"they took from {duration(min(lengths))} to {duration(max(lengths))}"
+        yield f"durations range from {duration(min(lengths))} to {duration(max(lengths))}"
     if len({not run.violated_rules for run in runs}) > 1:
         for run in runs:
             if run.violated_rules:
@@ -184,24 +184,24 @@ def _changes(sides: Sequence[Side]) -> Iterator[str]:
             continue
         change = other.mean / first.mean - 1.0
         within = abs(change) <= NOISE
-        said = f", within the {percent(NOISE, 0)} by which repeated runs may vary" if within else ""
+        said = f", within the {percent(NOISE, 0)} variation of repeated runs" if within else ""
         yield f"{side.name}: {change:+.1%} OPS against {sides[0].name}{said}"
 
 
 def _notes(sides: Sequence[Side], firsts: Sequence[RunDetails]) -> Iterator[str]:
     if all(run.violated_rules for run in firsts):
-        yield "none of them satisfies the benchmark's rules: their scores compare with no others"
+        yield "no run is official: the scores are comparable only with each other"
     for side in sides:
         if differing := side.differing_settings:
-            yield f"the runs of {side.name} are no repetitions: {', '.join(differing)} differ"
+            yield f"the runs of {side.name} are not repetitions: {', '.join(differing)} differ"
     if all(len(side.runs) == 1 for side in sides):
-        yield "one run each: how much they vary is not known; see `aiperf start --repeat`"
+        yield "one run per side: the variation is unknown; see `aiperf start --repeat`"
 
 
 def tables(found: Comparison) -> Iterator[Table]:
     """Yield the lines of a comparison; the verdict is the last."""
     names = tuple(side.name for side in found.sides)
-    yield Table(("", *names), tuple(_figures(found.sides)), title="What they reached")
+    yield Table(("", *names), tuple(_figures(found.sides)), title="Results")
     phases = dict.fromkeys(
         phase for side in found.sides for phase, part in side.time_fractions.items() if part
     )
@@ -227,7 +227,7 @@ def _figures(sides: Sequence[Side]) -> Iterator[tuple[str, ...]]:
         yield ("runs", *(str(len(side.runs)) for side in sides))
     for heading, quantity in quantities_in(View.COMPARISON).items():
         yield (heading, *(_figure(side.figures[quantity.name], quantity) for side in sides))
-    yield ("energy is", *("/".join(side.energy_labels) for side in sides))
+    yield ("energy label", *("/".join(side.energy_labels) for side in sides))
 
 
 def _figure(spread: Spread | None, quantity: Quantity) -> str:
@@ -242,7 +242,7 @@ def _differing(title: str, found: Mapping[str, Sequence[Any]], names: Sequence[s
         return Table(title=f"{title}: no difference")
     rows = tuple((key, *map(_cell, values)) for key, values in found.items())
     words = tuple(range(1, len(names) + 1))
-    return Table(("", *names), rows, title=f"{title}: what differs", words=words)
+    return Table(("", *names), rows, title=f"{title}: differences", words=words)
 
 
 def _cell(value: object) -> str:

@@ -18,7 +18,7 @@ def operations_per_second(log: TrainingLog) -> float:
         NotMeasuredError: the log has no count of operations, or no end.
     """
     if log.operations is None:
-        raise NotMeasuredError("the log does not state what was executed")
+        raise NotMeasuredError("the log does not state the executed operations")
     seconds = None if log.run is None else log.run.seconds
     if seconds is None or seconds <= 0.0:
         raise NotMeasuredError("the log has no end")

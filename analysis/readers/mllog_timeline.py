@@ -182,7 +182,7 @@ class Epochs:
     def problems(self) -> Iterator[str]:
         """Yield problems of these events."""
         if self._again:
-            yield f"{self._again:,} epochs are logged again: the first of each number counts"
+            yield f"{self._again:,} epochs are logged again: the first of each number is used"
 
 
 def _with_passes(epochs: Sequence[Epoch]) -> Iterator[Epoch]:

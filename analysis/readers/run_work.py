@@ -144,4 +144,4 @@ def _problems(view: RunView, machines: list[Machine]) -> Iterator[str]:
     if untimed:
         yield f"{untimed} trials were cut off, and no record states how long they trained"
     if len({(m.cpu, len(m.cores), m.accelerators) for m in machines}) > 1:
-        yield "its replicas ran on different machines; the first one's is taken for all"
+        yield "its replicas ran on different machines; the first machine is assumed for all"

@@ -189,7 +189,7 @@ def _missing(entries: Sequence[Entry], runs: Sequence[RunSteps]) -> Iterator[str
         if run.ranks > 1 and not run.parts:
             yield f"{run.entry}: no trial of its {run.ranks} ranks recorded its step times"
         elif run.ranks == 1:
-            yield f"{run.entry}: one rank a replica, which communicates nothing"
+            yield f"{run.entry}: one rank per replica, without communication"
     public = sorted({entry.format for entry in entries if entry.format != "aiperf"})
     for name in public:
         yield f"{name}: these logs do not separate communication from computation"

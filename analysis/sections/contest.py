@@ -174,7 +174,7 @@ def _target(members: Sequence[Entry], higher: bool) -> tuple[float | None, list[
         return (targets[0] if targets else None), []
     strictest = targets[-1] if higher else targets[0]
     listed = ", ".join(f"{target:g}" for target in targets)
-    return strictest, [f"targets differ ({listed}): {strictest:g} is taken, the strictest"]
+    return strictest, [f"targets differ ({listed}): the strictest, {strictest:g}, is used"]
 
 
 def _differences(members: Sequence[Entry]) -> Iterator[str]:
@@ -184,7 +184,7 @@ def _differences(members: Sequence[Entry]) -> Iterator[str]:
         ("divisions", {entry.division for entry in members if entry.division}),
     ):
         if len(found) > 1:
-            yield f"{what} with their own rules stand together: {', '.join(sorted(found))}"
+            yield f"{what} with different rules are compared: {', '.join(sorted(found))}"
 
 
 def price_of(entry: Entry, options: Options) -> Price | None:

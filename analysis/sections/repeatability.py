@@ -134,7 +134,7 @@ def repeatability(
     worth = [each for each in found if len(each.logs) > 1 or each.searches]
     if not worth:
         raise NotMeasuredError(
-            "nothing was repeated: no entry has two trainings, and no two runs are alike"
+            "no repetitions: no entry has two trainings, and no two runs have the same settings"
         )
     return Repeatability(
         precision=options.precision,
@@ -255,7 +255,7 @@ def tables(found: Repeatability) -> Iterator[Table]:
         if of.noise is not None:
             yield _noise_table(of.name, of.noise)
     if found.single:
-        yield Table(notes=(f"one run only, nothing to compare it with: {few(found.single)}",))
+        yield Table(notes=(f"single runs without repetitions: {few(found.single)}",))
 
 
 def _variations(of: Repetition, precision: float) -> Table:
@@ -355,6 +355,6 @@ def _verdicts_table(of: Repetition) -> Table:
 
 def _noise_table(name: str, noise: Noise) -> Table:
     rows = tuple((f.name, percent(f.fraction, 1), percent(f.deviation)) for f in noise.factors)
-    cause = "what the variance of ln(OPS) is due to, the machine by"
+    cause = "sources of the variance of ln(OPS), with the machine by"
     title = f"{name}: {cause} {noise.machine_rate_source}"
     return Table(("factor", "share", "deviation alone"), rows, title, words=(0,))

@@ -18,7 +18,7 @@ from aiperf_hpc.trial import Value
 
 WHOLE = 0.95
 """Minimum fraction of its configured length that a run must last to be compared with others."""
-DIFFERS = "what they ran with differs: "
+DIFFERS = "differing settings: "
 
 
 class Repeated(NamedTuple):

@@ -274,7 +274,7 @@ def _ceilings(work: RunWork, peaks: Peaks, notes: list[str]) -> Ceilings:
 def _network(work: RunWork, peaks: Peaks, notes: list[str]) -> float | None:
     """Return the bandwidth of the run's back end, or None for one rank or if unknown."""
     if work.ranks == 1:
-        notes.append("network: one worker a replica reduces nothing")
+        notes.append("network: one worker per replica has no all-reduce")
         return None
     if len(set(work.started.hosts)) > 1:
         notes.append("network: the peaks are of one host, the ranks were on several")

@@ -80,7 +80,7 @@ def valid_flops(flops: float, quality: Quality, achieved: float, exponent: int) 
     ratio = score.quality_ratio(achieved, target, higher_is_better=quality.higher_is_better)
     if ratio is None:
         raise NotMeasuredError(
-            f"quality {achieved:g} with target {target:g}: their ratio means nothing"
+            f"quality {achieved:g} with target {target:g}: their ratio is meaningless"
         )
     found = score.weighted(flops, ratio, exponent)
     if found is None:

@@ -74,7 +74,7 @@ def test_repeated_runs_are_one_side_with_a_spread(runs: Path) -> None:
     [
         ({"state": RunState.RUNNING}, "has not ended"),
         ({"dataset_hashes": "cifar10 0123"}, "the dataset differs: digits .*, cifar10 0123"),
-        ({"score": LONG}, "they took from"),
+        ({"score": LONG}, "durations range from"),
         ({"violated_rules": ("engine",)}, "nothing was computed in"),
         ({"violated_rules": ()}, "is INVALID .*, and others are valid"),
         ({"settings": {"model.stem": "imagenet"}}, "model.stem differs"),

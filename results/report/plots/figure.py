@@ -25,7 +25,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
-from matplotlib.ticker import EngFormatter, FixedFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator
 
 from aiperf_hpc.streams import without_controls, without_stand_ins
 
@@ -304,7 +304,7 @@ def _bars(
 
 def _categories(axis: Axis) -> dict[float, str]:
     """Return the labels of an axis of categories by their positions; empty for numbers."""
-    if axis.get_scale() == "log" or not isinstance(axis.get_major_formatter(), FixedFormatter):
+    if axis.get_scale() == "log" or not isinstance(axis.get_major_locator(), FixedLocator):
         return {}
     labels = (tick.get_text() for tick in axis.get_ticklabels())
     return dict(zip(map(float, axis.get_ticklocs()), labels, strict=True))

@@ -60,7 +60,7 @@ def _ops_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
     )
     caption = "Dashed: ideal, in proportion to the nodes."
     if len(scored) < len(points):
-        caption += f" {len(points) - len(scored)} runs without a score are not drawn."
+        caption += f" {len(points) - len(scored)} of {len(points)} runs have no score."
     return canvas.plot("OPS over nodes", caption, words)
 
 

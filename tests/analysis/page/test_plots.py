@@ -54,7 +54,7 @@ def test_a_bar_is_staging_compute_evaluation_and_extra(tmp_path: Path) -> None:
 
 def test_without_staging_there_is_a_bar_and_it_is_said(tmp_path: Path) -> None:
     plot = drawn(tmp_path, [text for text in training() if "staging" not in text])
-    assert "No staging is in the logs of Lab box cosmoflow." in plot.caption
+    assert "No staging in the logs of Lab box cosmoflow." in plot.caption
     assert "staging" not in plot.description
     assert "extra 0.10 min" in plot.description
 

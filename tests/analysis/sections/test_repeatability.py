@@ -130,7 +130,7 @@ def test_what_one_training_lacks_is_measured_of_the_others() -> None:
 
 
 def test_one_training_is_no_repetition() -> None:
-    with pytest.raises(NotMeasuredError, match="nothing was repeated"):
+    with pytest.raises(NotMeasuredError, match="no repetitions"):
         _of(_entry("a", [_log(1.0)]), _entry("b", []))
     found = _of(_entry("a", [_log(1.0)]), _entry("b", [_log(1.0), _log(2.0)]))
     assert found.single == ("a",)

@@ -208,7 +208,7 @@ def test_targets_that_differ_are_said_and_the_strictest_holds() -> None:
     strict = ACCURACY.model_copy(update={"target": 0.92})
     found = of(SPRINTER, entry("strict", training([(1, 0.95)], strict)))
     assert found.target == 0.92
-    assert found.notes == ("targets differ (0.9, 0.92): 0.92 is taken, the strictest",)
+    assert found.notes == ("targets differ (0.9, 0.92): the strictest, 0.92, is used",)
 
 
 def test_ranks_are_scipys() -> None:

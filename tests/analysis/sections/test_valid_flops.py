@@ -295,10 +295,10 @@ def test_flops_are_weighted_by_the_quality_over_its_target(
 @pytest.mark.parametrize(
     ("quality", "achieved", "exponent", "said"),
     [
-        (toward(0.124, higher=False), 0.0, 5, "means nothing"),
-        (toward(0.0), 0.5, 5, "means nothing"),
-        (toward(0.82), -0.1, 5, "means nothing"),
-        (toward(0.82), math.nan, 5, "means nothing"),
+        (toward(0.124, higher=False), 0.0, 5, "is meaningless"),
+        (toward(0.0), 0.5, 5, "is meaningless"),
+        (toward(0.82), -0.1, 5, "is meaningless"),
+        (toward(0.82), math.nan, 5, "is meaningless"),
         (toward(1.0), 1e100, 10, "is no number"),
         (toward(1.0), 2.0, 1010, "is no number"),
         (toward(1.0), 0.5, 2000, "is no number"),

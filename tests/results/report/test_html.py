@@ -177,7 +177,7 @@ def test_phases_are_drawn_where_they_were_and_the_legend_names_no_other(small: R
     assert lane.phases == {
         "train": "M100.0 0h300.0v10h-300.0zM600.0 0h300.0v10h-300.0z",
         "build": "M0.0 0h100.0v10h-100.0zM500.0 0h100.0v10h-100.0z",
-        "store": "M400.0 0h100.0v10h-100.0zM900.0 0h100.0v10h-100.0z",
+        "store": "M400.1 0h100.0v10h-100.0zM900.1 0h100.0v10h-100.0z",
     }
     assert timeline.phase_legend([lane]) == list(lane.phases)
 

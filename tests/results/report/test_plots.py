@@ -128,7 +128,7 @@ def test_scaling_has_numbers_on_its_axes(runs: list[tuple[int, float]]) -> None:
     assert {tick.value for tick in nodes} <= {point.nodes for point in points}
     assert nodes[-1].value == points[-1].nodes
     without = sum(point.ops == 0.0 for point in points)
-    assert (f"{without} without a score" in ops.caption) is (without > 0)
+    assert (f"{without} of {len(points)} runs have no score" in ops.caption) is (without > 0)
 
 
 def test_numbers_stand_where_they_belong() -> None:

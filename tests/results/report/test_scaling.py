@@ -129,7 +129,7 @@ def test_a_damaged_report_is_named(runs: list[RunPaths], tmp_path: Path) -> None
 def test_plots_say_what_they_show() -> None:
     scaling = make_scaling([run_of(1, 1e9), run_of(4, 3.6e9), run_of(16, 15.2e9)])
     ops, efficiency = scaling_plots(scaling.points)
-    assert "1.00 GOPS on 1, 15.2 GOPS on 16; in proportion it would be 16.0 GOPS" in ops.description
+    assert "1.00 GOPS on 1, 15.2 GOPS on 16; ideal scaling gives 16.0 GOPS" in ops.description
     assert "lowest 90.00% on 4, 95.00% on 16" in efficiency.description
     for plot in (ops, efficiency):
         assert "<svg" in plot.svg
