@@ -57,13 +57,16 @@ def _telemetry(node: NodeReport | None) -> dict[str, str]:
     def value(name: str) -> float | None:
         return None if node is None else getattr(node, name)
 
+    def bytes_of(name: str) -> str:
+        return optional(lambda number: size(int(number)), value(name))
+
     return {
         "CPU": optional("{:.1f}%".format, value("cpu_percent")),
         "Accelerators": optional("{:.1f}%".format, value("accelerator_percent")),
-        "Max. memory": optional(size, value("max_memory_bytes")),
+        "Max. memory": bytes_of("max_memory_bytes"),
         "Max. temperature": optional("{:.0f} °C".format, value("max_celsius")),
         "Mean power": optional(lambda watts: si(watts, "W"), value("watts")),
         "Energy": optional(lambda joules: si(joules, "J"), value("joules")),
-        "Network": optional(size, value("network_bytes")),
-        "Disk": optional(size, value("disk_bytes")),
+        "Network": bytes_of("network_bytes"),
+        "Disk": bytes_of("disk_bytes"),
     }

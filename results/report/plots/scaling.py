@@ -45,8 +45,8 @@ def _ops_over_nodes(points: Sequence[ScalingPoint]) -> Plot:
     places, scores = [float(point.nodes) for point in scored], [point.ops for point in scored]
     with drawing("scaling") as canvas:
         axes = _over_nodes(canvas, points)
-        line = {"color": MUTED, "linewidth": 1.0, "linestyle": IDEAL, "zorder": 1}
-        axes.plot(nodes, ideal, **line, label="ideal")
+        axes.plot(nodes, ideal, color=MUTED, linewidth=1.0, linestyle=IDEAL, zorder=1,
+                  label="ideal")  # fmt: skip
         axes.plot(places, scores, color=CURVE, label="OPS")
         mark_points(axes, places, scores)
         name_last(axes, places[-1], scores[-1], si(scores[-1], "OPS"))
@@ -185,8 +185,8 @@ def _panel(axes: Axes, title: str, scales: Sequence[Scale], measure: str, growth
     ends = [float(scales[0].accelerators), float(scales[-1].accelerators)]
     line = [values[0] * (n / places[0]) ** growth for n in ends]
     axes.plot(ends, line, color=MUTED, linewidth=1.0, linestyle=IDEAL, zorder=1)
-    bars = {"fmt": "none", "ecolor": CURVE, "elinewidth": 1.2, "capsize": 3}
-    axes.errorbar(places, values, deviations, **bars, label="one standard deviation")
+    axes.errorbar(places, values, deviations, fmt="none", ecolor=CURVE, elinewidth=1.2, capsize=3,
+                  label="one standard deviation")  # fmt: skip
     mark_points(axes, places, values, label="mean")
     ends_of_bars = [v + sign * d for _, v, d in known for sign in (-1.0, 1.0)]
     logarithmic(axes, "y", [*line, *ends_of_bars])
