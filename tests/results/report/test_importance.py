@@ -16,7 +16,7 @@ from aiperf_hpc.trial import Hyperparameters, RoundPhase
 
 def trials(rounds: int, *, batches: int = 4, kernels: int = 2) -> list[TrialReport]:
     """Return rounds whose quality rises with the round and, within it, with the batch size only."""
-    found = []
+    found: list[TrialReport] = []
     for round_, batch, kernel in product(range(rounds), range(batches), range(kernels)):
         used = Hyperparameters(batch_size=8 * (batch + 1), kernel_size=3 + 2 * kernel,
                                learning_rate=0.1 + round_)  # fmt: skip
