@@ -148,7 +148,7 @@ class Player:
                 morphisms=(step.to_data(),),
                 seed=seed_of(CONFIG.seed, NAME, "search", 0, number),
                 seconds=1.5,
-                belief={"mean": 0.8, "deviation": 0.1},
+                prediction={"mean": 0.8, "deviation": 0.1},
             )
         )
 
@@ -280,7 +280,7 @@ def draw(graph: Graph, rng: np.random.Generator) -> tuple[Morphism, Graph]:
 def lines_of(moments: Sequence[Moment], replica: str, start: float, seq: int = 0) -> str:
     """Return the journal's lines of ``moments``, under a replica's name."""
     lines = [
-        f'{{"v":1,"seq":{number},"utc":{start + moment.seconds!r},'
+        f'{{"v":2,"seq":{number},"utc":{start + moment.seconds!r},'
         f'"mono":{4321.0 + moment.seconds!r},"event":{moment.event}}}\n'
         for number, moment in enumerate(moments, seq)
     ]

@@ -95,7 +95,7 @@ def conduct_run(
     with (
         JournalWriter(paths.primary_journal, retry=claimed, recorded=claim.recorded) as journal,
         JournalWriter(paths.digest, retry=claimed) as digest,
-        JournalWriter(paths.heads, retry=claimed) as heads,
+        JournalWriter(paths.journal_digests, retry=claimed) as digests,
         _server(live, endpoint, output, paths, retry, progress.say),
         progress.alert(interrupts, retry),
         submitting(witnesses_of(manifest, view.history), journal, progress.say) as show,
@@ -107,10 +107,10 @@ def conduct_run(
             history=view.history,
             digest=writer,
             clocks=read_clocks,
-            heads=JournalDigests(
+            journal_digests=JournalDigests(
                 view.history,
                 journal,
-                heads,
+                digests,
                 seconds=manifest.config.journal.digest_interval_seconds,
             ),
             show=show,

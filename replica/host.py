@@ -143,7 +143,7 @@ class Host:
         """Read all clocks, using a folder of the run for the file server's; None if simulated."""
         return read_clocks(folder)
 
-    def primary_head(self, paths: RunPaths) -> JournalDigest | None:
+    def primary_digest(self, paths: RunPaths) -> JournalDigest | None:
         """Return the latest digest of the primary's journal, if there is one."""
         return published(paths)
 

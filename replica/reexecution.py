@@ -55,9 +55,9 @@ from aiperf_hpc.run.replica_requests import (
     EvaluationAgain,
     ExecutionRequest,
     ExecutionResult,
-    KeptCheckpoint,
     MatrixOperations,
     RecordedEpoch,
+    SavedCheckpoint,
 )
 
 Parts = Sequence[Batch]
@@ -177,7 +177,9 @@ def _execute_epoch(bench: Bench, epoch: RecordedEpoch) -> EpochAgain:
 
 
 def _again(bench: Bench, epoch: RecordedEpoch) -> EpochAgain:
-    began, evaluated = (_loaded(kept, epoch) for kept in (epoch.began, epoch.evaluated))
+    began, evaluated = (
+        _loaded(kept, epoch) for kept in (epoch.start_checkpoint, epoch.end_checkpoint)
+    )
     network = _built(bench, epoch, evaluated)
     try:
         at_its_end = _evaluation(bench, epoch, network)
@@ -214,7 +216,7 @@ def make_samples(dataset: Dataset, epoch: int, batch_size: int, seed: int) -> No
             pass
 
 
-def _loaded(kept: KeptCheckpoint, epoch: RecordedEpoch) -> TrainingState:
+def _loaded(kept: SavedCheckpoint, epoch: RecordedEpoch) -> TrainingState:
     """Return a checkpoint. Raises CheckpointError unless digest and graph are as recorded."""
     path = Path(kept.path)
     try:

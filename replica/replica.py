@@ -41,7 +41,7 @@ from aiperf_hpc.run.records import (
     DatasetLoaded,
     Heartbeat,
     PeakMeasured,
-    PrimaryHeadSeen,
+    PrimaryDigestSeen,
     ReplicaEnded,
     ReplicaReady,
     ReplicaStarted,
@@ -83,8 +83,8 @@ class Replica:
         self._who = who
         self._host = host
         self._ranks = ranks
-        self._head: JournalDigest | None = None
-        self._next_head = 0.0
+        self._primary_digest: JournalDigest | None = None
+        self._next_digest = 0.0
         self._watch = Stopwatch(host.clock)
         self._alive_seconds = host.seconds_alive()
         self._watch.add(TimePhase.START, self._alive_seconds)
@@ -315,22 +315,26 @@ class Replica:
             cpu_percent=usage.cpu_percent,
             memory_bytes=usage.memory_bytes,
             storage_wait_seconds=self._patience.waited,
-            storage_waiting=waiting.why if waiting is not None else "",
+            storage_waiting=waiting.reason if waiting is not None else "",
         )
-        events: list[AnyEvent] = [*self._waits(), *self._timekeeping.if_due(), *self._seen_heads()]
+        events: list[AnyEvent] = [
+            *self._waits(),
+            *self._timekeeping.if_due(),
+            *self._seen_digests(),
+        ]
         if self._clock.starts == "first":
             events += self._look_at_the_clock()
         journal.append_all([*events, beat])
 
-    def _seen_heads(self) -> Iterator[PrimaryHeadSeen]:
+    def _seen_digests(self) -> Iterator[PrimaryDigestSeen]:
         """Yield a new digest of the primary's journal, if it is time to read it."""
         now = self._host.clock.monotonic()
-        if now >= self._next_head:
-            self._next_head = now + self._manifest.config.journal.digest_interval_seconds
-            head = self._host.primary_head(self._paths)
-            if head is not None and head != self._head:
-                self._head = head
-                yield PrimaryHeadSeen(head=head)
+        if now >= self._next_digest:
+            self._next_digest = now + self._manifest.config.journal.digest_interval_seconds
+            digest = self._host.primary_digest(self._paths)
+            if digest is not None and digest != self._primary_digest:
+                self._primary_digest = digest
+                yield PrimaryDigestSeen(digest=digest)
 
     def _waits(self) -> list[StorageWaited]:
         """Return the records of waits for the storage."""

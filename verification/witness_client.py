@@ -119,7 +119,7 @@ class Witness(Protocol):
     @property
     def url(self) -> str: ...
 
-    def show(self, head: JournalDigest, seconds: float) -> list[AnyEvent]:
+    def show(self, digest: JournalDigest, seconds: float) -> list[AnyEvent]:
         """Submit a digest with a timeout in seconds, and return the records of the answer.
 
         Raises:
@@ -153,9 +153,9 @@ class StatingWitness:
             with suppress(BadSignatureError):  # Verification reports that it was changed.
                 self._key = signer_of(last)
 
-    def show(self, head: JournalDigest, seconds: float) -> list[AnyEvent]:
+    def show(self, digest: JournalDigest, seconds: float) -> list[AnyEvent]:
         after = 0 if self._last is None else self._last.run_number
-        asked = {"run": self._run, "head": head.model_dump(), "after": after}
+        asked = {"run": self._run, "head": digest.model_dump(), "after": after}
         headers = {
             "Authorization": f"Bearer {self._token}",
             "Content-Type": "application/json",
@@ -192,7 +192,7 @@ class StampingAuthority:
         self.url = url
         self._run = run
 
-    def show(self, head: JournalDigest, seconds: float) -> list[AnyEvent]:
+    def show(self, digest: JournalDigest, seconds: float) -> list[AnyEvent]:
         from aiperf_hpc.run.time_stamps import (  # Imported on demand: few runs use an authority.
             NoStampError,
             message_of,
@@ -201,7 +201,7 @@ class StampingAuthority:
             stamp_of,
         )
 
-        message = message_of(self._run, head)
+        message = message_of(self._run, digest)
         request = request_of(message)
         headers = {"Content-Type": "application/timestamp-query"}
         answer = post(self.url, request.as_bytes(), headers, seconds)
@@ -214,7 +214,7 @@ class StampingAuthority:
             raise AwayError(f"its answer: {error}") from None
         if response.tst_info.nonce != request.nonce:
             raise AwayError("its time stamp is of another request")
-        return [TimeStamped(url=self.url, head=head, response=b64encode(answer).decode())]
+        return [TimeStamped(url=self.url, digest=digest, response=b64encode(answer).decode())]
 
 
 def token_in(path: Path) -> str:
@@ -329,7 +329,7 @@ class _Submitter(threading.Thread):
     def _shown(self, seconds: float) -> bool:
         """Submit the current digest; return whether it was answered."""
         try:
-            events = self._witness.show(self._journal.head, seconds)
+            events = self._witness.show(self._journal.digest, seconds)
         except AwayError as error:
             self._is_away(str(error))
             return False
@@ -341,6 +341,6 @@ class _Submitter(threading.Thread):
     def _is_away(self, why: str) -> None:
         if bool(why) != bool(self._away):
             url = self._witness.url
-            self._journal.append(WitnessState(url=url, answers=not why, detail=why))
+            self._journal.append(WitnessState(url=url, reachable=not why, detail=why))
             self._say(f"{url} is no witness now: {why}" if why else f"{url} is a witness again")
         self._away = why

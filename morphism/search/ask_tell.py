@@ -192,7 +192,7 @@ class AskTellSearch:
     def _is_first(self) -> bool:
         """Return whether to propose the initial graph: once per session, until it has a result."""
         roots = (t for t in self._trials.values() if t.parent is None)
-        return not self._begun and all(t.ended and t.merit is None for t in roots)
+        return not self._begun and all(t.ended and t.objective is None for t in roots)
 
     def _grow(self, trial: str) -> ProposedGraph:
         began = self._clock.monotonic()
@@ -208,7 +208,7 @@ class AskTellSearch:
             morphisms=steps,
             seed=seed,
             seconds=self._clock.monotonic() - began,
-            belief=choice.prediction,
+            prediction=choice.prediction,
         )
         return self._propose(trial, choice.child, choice.parent, steps, proposed)
 
@@ -230,9 +230,9 @@ class AskTellSearch:
         trials = self._trials.values()
         # Trials manage their own weights, so every graph can be a parent.
         observations = [
-            Observation(t.trial, t.graph, t.merit, can_grow=True)
+            Observation(t.trial, t.graph, t.objective, can_grow=True)
             for t in trials
-            if t.merit is not None
+            if t.objective is not None
         ]
         observed = {observation.graph for observation in observations}
         return View(
@@ -259,7 +259,7 @@ class AskTellSearch:
             parent=parent,
             morphisms=steps,
             ended=False,
-            merit=None,
+            objective=None,
             checkpoint=False,
         )
         self._record(pending, *also)
@@ -270,7 +270,7 @@ class AskTellSearch:
         known = self._trials.get(trial)
         if known is None:
             raise UnknownTrialError(f"trial {trial} was never requested")
-        return known.model_copy(update={"ended": True, "merit": objective_value})
+        return known.model_copy(update={"ended": True, "objective": objective_value})
 
     def _record(self, summary: TrialSummary, *also: AnyEvent) -> None:
         self._journal.append_all([*also, summary])

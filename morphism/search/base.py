@@ -138,7 +138,7 @@ class Choice:
     graphs: tuple[Graph, ...]
     """The parent's graph and the graph after each morphism, needed to derive the weights."""
     prediction: dict[str, float] = field(default_factory=dict)
-    """The searcher's prediction by name, recorded as ``belief`` in ``Proposed``."""
+    """The searcher's prediction by name, recorded as ``prediction`` in ``Proposed``."""
 
     @property
     def child(self) -> Graph:

@@ -29,7 +29,7 @@ class PrimaryContext:
     """Records of the run, which the controller refreshes."""
     digest: DigestWriter
     """The digest of the records, for the search workers."""
-    heads: JournalDigests | None = None
+    journal_digests: JournalDigests | None = None
     """Digests of all journals; None if none are recorded."""
     show: Callable[[], None] = lambda: None
     """Callback for a new digest for witnesses; it returns immediately."""

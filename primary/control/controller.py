@@ -71,7 +71,7 @@ class Controller:
         self._run = context
         self._clock = context.clock
         self._launcher = launcher
-        self._heads = context.heads
+        self._journal_digests = context.journal_digests
         self._timekeeping = Timekeeping(lambda: self._clocks(context.clocks), context.clock)
         self._timing = timing or Timing()
         self._deadline = self._closing_utc = math.inf
@@ -327,22 +327,26 @@ class Controller:
 
     def _record_digests(self) -> None:
         """Record and publish the digests of all journals, if the interval has passed."""
-        if self._heads is not None and self._heads.is_due(self._clock.monotonic()):
+        if self._journal_digests is not None and self._journal_digests.is_due(
+            self._clock.monotonic()
+        ):
             self._run.journal.append_all(self._new_digests())
-            if self._heads is not None:
-                self._heads.publish(self._run.retry)
+            if self._journal_digests is not None:
+                self._journal_digests.publish(self._run.retry)
             self._run.show()
 
     def _new_digests(self) -> list[AnyEvent]:
         """Return records of the current digests; a run continues without them."""
-        if self._heads is None:
+        if self._journal_digests is None:
             return []
         try:
-            return [self._heads.take(self._clock.monotonic())]
+            return [self._journal_digests.take(self._clock.monotonic())]
         except JournalError as error:
-            self._heads = None
-            file = str(self._run.history.paths.heads.relative_to(self._run.history.paths.root))
-            remedy = "no more heads are taken"
+            self._journal_digests = None
+            file = str(
+                self._run.history.paths.journal_digests.relative_to(self._run.history.paths.root)
+            )
+            remedy = "no more journal digests are recorded"
             return [FileProblem(file=file, problem=str(error), remedy=remedy)]
 
     def _restore_manifest(self) -> None:
@@ -428,7 +432,9 @@ class Controller:
     def _record_scheduler_state(self, problem: str | None) -> None:
         if problem != self._problem:
             self._problem = problem
-            self._run.journal.append(SchedulerState(answers=problem is None, detail=problem or ""))
+            self._run.journal.append(
+                SchedulerState(reachable=problem is None, detail=problem or "")
+            )
 
     def _over(self, name: str, state: ReplicaState) -> bool:
         if state.phase is not JobPhase.LOST:

@@ -14,8 +14,8 @@ from aiperf_hpc.run.history.presence import requested_nodes
 from aiperf_hpc.run.paths import replica_name, replica_number
 from aiperf_hpc.run.records import (
     FileProblem,
-    NodesAsked,
     NodesRefused,
+    NodesRequested,
     ReplicaLaunched,
     ReplicaReleased,
 )
@@ -59,7 +59,7 @@ def request_nodes(view: RunView, nodes: int, why: str) -> None:
     if state not in (RunState.RUNNING, RunState.QUEUED):
         raise UsageError(f"{run}: the run is {state}; nobody would see to other nodes")
     require_nodes(nodes, view.manifest.config)
-    ScaleRequest(nodes=nodes, why=why).save(view.paths)
+    ScaleRequest(nodes=nodes, reason=why).save(view.paths)
 
 
 class Scaling:
@@ -154,7 +154,7 @@ class Scaling:
         except UsageError as error:
             self._refuse(request.nodes, str(error))
         else:
-            self._change(request.nodes, request.why, states)
+            self._change(request.nodes, request.reason, states)
         # Last: the requesting process waits for it.
         paths.scale_request.unlink(missing_ok=True)
 
@@ -168,7 +168,7 @@ class Scaling:
             return
         before, self._requested, self._elastic = self._requested, nodes, True
         # Before any begins: replicas that were not requested do not count.
-        self._run.journal.append(NodesAsked(nodes=nodes, why=why))
+        self._run.journal.append(NodesRequested(nodes=nodes, reason=why))
         self._say(f"--nodes {nodes} is requested ({why}), after {before}")
         self._release(surplus)
         self._add_those_over(states, kept=before)
@@ -216,7 +216,9 @@ class Scaling:
         self._run.journal.append_all([ReplicaLaunched(replica=r, job=j) for r, j in jobs.items()])
 
     def _refuse(self, nodes: int, reason: str) -> None:
-        self._run.journal.append(NodesRefused(nodes=nodes, kept=self._requested, reason=reason))
+        self._run.journal.append(
+            NodesRefused(nodes=nodes, current_nodes=self._requested, reason=reason)
+        )
         self._say(f"{reason}; --nodes stays {self._requested}")
 
     def _return_preempted(self, states: Mapping[str, ReplicaState]) -> None:

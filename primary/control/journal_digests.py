@@ -10,9 +10,9 @@ from pathlib import Path
 
 from aiperf_hpc.run.history import RunHistory, no_collections
 from aiperf_hpc.run.journal import JournalWriter
-from aiperf_hpc.run.journal_digest import MARK, JournalDigest, combined_sha256, new_hash, publish
+from aiperf_hpc.run.journal_digest import PREFIX, JournalDigest, combined_sha256, new_hash, publish
 from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.run.records import HeadsTaken, JournalHeads
+from aiperf_hpc.run.records import DigestsRecorded, JournalDigestsRecord
 from aiperf_hpc.run.storage import Retry
 from aiperf_hpc.verification.witness_client import (
     StampingAuthority,
@@ -36,7 +36,7 @@ class JournalDigests:
         Args:
             history: records of the run, which the owner refreshes.
             primary: journal of the primary.
-            own: journal of the digests, ``heads.jsonl``.
+            own: journal of the digests, ``journal_digests.jsonl``.
             seconds: interval in seconds.
         """
         self._history = history
@@ -51,7 +51,7 @@ class JournalDigests:
         """Return whether digests are due, by a monotonic clock in seconds."""
         return self._due is None or now >= self._due
 
-    def take(self, now: float) -> HeadsTaken:
+    def take(self, now: float) -> DigestsRecorded:
         """Record the digests; return the record for the primary's journal.
 
         Raises:
@@ -59,10 +59,10 @@ class JournalDigests:
         """
         # Thousands of short-lived tuples would make the garbage collector traverse the history.
         with self._history.lock, no_collections(keep_all=False):
-            heads = self._grown(anew=self._due is None)
+            digests = self._grown(new_primary=self._due is None)
         self._due = now + self._seconds
-        self._own.append(heads)
-        return HeadsTaken(heads=self._own.head)
+        self._own.append(digests)
+        return DigestsRecorded(digest=self._own.digest)
 
     def publish(self, retry: Retry) -> JournalDigest:
         """Publish the digest of the primary's journal to the replicas, and return it.
@@ -70,27 +70,27 @@ class JournalDigests:
         Raises:
             StorageError: the digest cannot be written.
         """
-        paths, head = self._history.paths, self._primary.head
-        retry(lambda: publish(paths, head), str(paths.primary_head))
-        return head
+        paths, digest = self._history.paths, self._primary.digest
+        retry(lambda: publish(paths, digest), str(paths.primary_digest))
+        return digest
 
-    def _grown(self, *, anew: bool) -> JournalHeads:
+    def _grown(self, *, new_primary: bool) -> JournalDigestsRecord:
         """Return the journals that have grown since the last digests."""
         found = self._history.hashes
         new = self._named(found.keys() - self._names.keys())
-        grown, heads = list[int](), list[tuple[str, int, str]]()
+        grown, digests = list[int](), list[tuple[str, int, str]]()
         for path, name in self._names.items():
             size, sha = found.get(path, (0, _NOTHING))
             grown.append(size - self._sizes.get(name, 0))
             if grown[-1]:
                 self._sizes[name] = size
-                heads.append((name, size, sha.hexdigest()))
-        return JournalHeads(
-            anew=anew,
-            names=tuple(new),
-            grown=tuple(grown),
-            marks="".join(sha256[:MARK] for _, _, sha256 in heads),
-            sha256=combined_sha256(heads),
+                digests.append((name, size, sha.hexdigest()))
+        return JournalDigestsRecord(
+            new_primary=new_primary,
+            new_journals=tuple(new),
+            appended_bytes=tuple(grown),
+            digest_prefixes="".join(sha256[:PREFIX] for _, _, sha256 in digests),
+            sha256=combined_sha256(digests),
         )
 
     def _named(self, paths: set[Path]) -> list[str]:

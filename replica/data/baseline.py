@@ -146,7 +146,7 @@ class Tally:
         if samples != wanted:
             raise DatasetError(f"an evaluation had {samples} of {wanted} validation samples")
         sums = self._predictor.sums(self.totals[1:])
-        return BaselineMeasured(measure=self._measure, sums=sums, samples=samples)
+        return BaselineMeasured(metric=self._measure, sums=sums, samples=samples)
 
 
 def has_baseline(objective: Objective) -> bool:

@@ -55,9 +55,9 @@ class Observations:
 def observe(trials: Iterable[TrialSummary]) -> dict[str, Observation]:
     """Return the observations of ended trials."""
     return {
-        t.trial: Observation(t.trial, t.graph, t.merit, t.checkpoint)
+        t.trial: Observation(t.trial, t.graph, t.objective, t.checkpoint)
         for t in trials
-        if t.merit is not None
+        if t.objective is not None
     }
 
 

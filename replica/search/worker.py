@@ -194,7 +194,7 @@ class SearchWorker:
             morphisms=tuple(step.to_data() for step in choice.morphisms),
             seed=seed,
             seconds=self._context.clock.monotonic() - began,
-            belief=choice.prediction,
+            prediction=choice.prediction,
         )
         lineage.keep(proposal, proposed, choice.child)
         self._context.journal.append(proposed)

@@ -36,7 +36,7 @@ from aiperf_hpc.replica.runtime.stopwatch import Stopwatch
 from aiperf_hpc.replica.training.trial import BestEpoch, PlannedTrial, TrainingState, TrialProgress
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import write_whole
-from aiperf_hpc.run.records import BestEpochDropped, BestEpochKept, KeptFile
+from aiperf_hpc.run.records import BestEpochDeleted, BestEpochSaved, SavedFile
 from aiperf_hpc.run.storage import Retry, no_retry
 from aiperf_hpc.trial import TimePhase
 from aiperf_hpc.untrusted.bounds import first_fault
@@ -228,7 +228,7 @@ class BestEpochStore:
         """Register the best epoch of a trial that a previous attempt stored."""
         kept = trial.best_epoch
         if kept is not None and trial.best is not None:
-            size = kept.began.bytes + kept.evaluated.bytes
+            size = kept.start_checkpoint.bytes + kept.end_checkpoint.bytes
             self._kept[trial.id] = Worth(trial.best.objective_value, size)
 
     def keep(self, trial: str, best: BestEpoch | None) -> str:
@@ -258,18 +258,20 @@ class BestEpochStore:
         path = self._context.paths.epoch_evaluated(self._context.replica, trial)
         evaluated, epoch = self._written(path, best.evaluated), best.evaluated.progress.epochs
         self._context.journal.append(
-            BestEpochKept(trial=trial, epoch=epoch, began=began, evaluated=evaluated)
+            BestEpochSaved(
+                trial=trial, epoch=epoch, start_checkpoint=began, end_checkpoint=evaluated
+            )
         )
 
-    def _written(self, path: Path, state: TrainingState) -> KeptFile:
+    def _written(self, path: Path, state: TrainingState) -> SavedFile:
         """Write a checkpoint; return the size and digest of its content."""
         content = serialized_training(state)
         self._context.retry(lambda: write_whole(path, content, self._context.sync), str(path))
-        return KeptFile(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+        return SavedFile(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
 
     def _drop(self, trial: str) -> None:
         del self._kept[trial]
         # Record first, delete second: a recorded file always exists.
-        self._context.journal.append(BestEpochDropped(trial=trial))
+        self._context.journal.append(BestEpochDeleted(trial=trial))
         for place in (self._context.paths.epoch_began, self._context.paths.epoch_evaluated):
             self._context.delete(place(self._context.replica, trial))

@@ -104,7 +104,7 @@ class EvaluationCredit(_Credit):
             learning_rate=learning_rate,
             train_loss=train_loss,
             validation_loss=self._total.mean_loss,
-            measure=self._measure.name,
+            metric=self._measure.name,
             sums=self._total.sums(self._measure),
             samples=self._total.samples,
         )

@@ -29,8 +29,8 @@ from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.paths import seed_of
 from aiperf_hpc.run.records import (
     TRAININGS_DONE,
-    CheckpointDropped,
-    PredictionsKept,
+    CheckpointDeleted,
+    PredictionsSaved,
     TimeSpent,
     TrialEnded,
 )
@@ -239,7 +239,7 @@ class TrialLoop:
         except StorageError as error:
             return f"its predictions are not stored: {error}"
         self._context.journal.append(
-            PredictionsKept(
+            PredictionsSaved(
                 trial=found.trial, epoch=found.epoch, samples=len(found.classes), sha256=digest
             )
         )
@@ -250,5 +250,5 @@ class TrialLoop:
             worst = min(self._kept, key=lambda trial: self._kept[trial])
             del self._kept[worst]
             # Record first, delete second: a recorded checkpoint always exists.
-            self._context.journal.append(CheckpointDropped(trial=worst))
+            self._context.journal.append(CheckpointDeleted(trial=worst))
             self._context.delete(self._context.paths.trained(self._context.replica, worst))

@@ -283,7 +283,7 @@ class Planner:
         if parent is None:
             return None
         same = (t for t in self._knowledge.trials() if t.graph == parent.graph)
-        best = max(same, key=lambda t: -math.inf if t.merit is None else t.merit)
+        best = max(same, key=lambda t: -math.inf if t.objective is None else t.objective)
         return best.hyperparameters
 
     def _phase(self, number: int) -> tuple[RoundPhase, int]:

@@ -98,8 +98,8 @@ def storage_report(view: RunView, status: StorageStatus) -> StorageReport:
         component=status.component,
         seconds=status.seconds,
         waits=tuple(
-            StorageWait(started_seconds=w.began_utc - start, seconds=w.seconds, reason=w.why)
-            for w in sorted(waits, key=lambda wait: wait.began_utc)
+            StorageWait(started_seconds=w.started_utc - start, seconds=w.seconds, reason=w.reason)
+            for w in sorted(waits, key=lambda wait: wait.started_utc)
         ),
     )
 

@@ -28,7 +28,7 @@ from aiperf_hpc.results.report.files import (
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.journal import MOST_LINE_BYTES, JournalReader
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.records import RECORD
+from aiperf_hpc.run.records.parsing import model_of
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.bounds import first_fault
 from aiperf_hpc.untrusted.files import bytes_inside, open_inside, parsed_json
@@ -309,7 +309,7 @@ def _has_grown_late(view: RunView, entry: HashedFile) -> bool:
         file.seek(entry.bytes)
         try:
             added = iter(partial(file.readline, MOST_LINE_BYTES), b"")
-            return all(RECORD.validate_json(line).utc > end for line in added)
+            return all(model_of(line).utc > end for line in added)
         except ValidationError:
             return False
 

@@ -107,7 +107,7 @@ def replay_search(view: RunView) -> SearchReplay:
 def _candidate(
     proposal: Proposal, trials: Sequence[Trial], start: float, end: float, *, rejected: bool
 ) -> CandidateOutcome:
-    proposed, prediction = proposal.proposed, proposal.proposed.belief
+    proposed, prediction = proposal.proposed, proposal.proposed.prediction
     reached = [evaluation for trial in trials for evaluation in trial.evaluations]
     values = (t.objective_value for t in trials if t.state.ended)
     told = [value for value in values if value is not None]

@@ -141,7 +141,7 @@ def _node(host: HostEnergy, end: float) -> NodeReport:
         cpu_percent=_mean(points, "cpu"),
         processes_cpu_percent=_mean(points, "processes_cpu"),
         max_memory_bytes=_most(points, "memory"),
-        accelerator_percent=_mean(points, "utilisation"),
+        accelerator_percent=_mean(points, "utilization"),
         max_celsius=_most(points, "celsius"),
         watts=host.watts,
         joules=host.joules,
@@ -181,7 +181,7 @@ def _timeline(
     columns = zip(
         pairwise(edges),
         over_time(lambda point: point.get("cpu")),
-        over_time(lambda point: point.get("utilisation")),
+        over_time(lambda point: point.get("utilization")),
         over_time(lambda point: point.get("power")),
         over_time(lambda point: _rates(point, NETWORK)),
         over_time(lambda point: _rates(point, DISK)),

@@ -258,7 +258,7 @@ class _Alerts:
 
     def _tell(self, wait: Wait, *, new: bool) -> None:
         if new:
-            self._screen.line(f"waiting for storage: {wait.why}")
+            self._screen.line(f"waiting for storage: {wait.reason}")
         elif time.monotonic() < self._next:
             return
         every = LINE_SECONDS if self._screen.is_terminal else LOG_SECONDS
@@ -267,4 +267,4 @@ class _Alerts:
         if self._screen.is_terminal:
             self._screen.change(lambda columns, lines: one_line(text))
         elif not new:
-            self._screen.line(f"{text}: {wait.why}")
+            self._screen.line(f"{text}: {wait.reason}")

@@ -128,7 +128,7 @@ def _counted(status: RunStatus) -> str:
 
 def wait_line(who: str, wait: StorageWaited) -> str:
     """Return a line on a past wait for storage."""
-    return f"{who} waited {duration(wait.seconds)} for storage: {wait.why}"
+    return f"{who} waited {duration(wait.seconds)} for storage: {wait.reason}"
 
 
 def trial_line(trial: Trial) -> str:

@@ -186,7 +186,6 @@ def _now(found: Elasticity, until: float) -> int:
 def _requests(history: RunHistory, start: float) -> Iterator[NodesRequest]:
     for utc, event in history.scalings:
         refused = isinstance(event, NodesRefused)
-        reason = event.reason if isinstance(event, NodesRefused) else event.why
         yield NodesRequest(
-            elapsed_seconds=utc - start, nodes=event.nodes, reason=reason, refused=refused
+            elapsed_seconds=utc - start, nodes=event.nodes, reason=event.reason, refused=refused
         )

@@ -89,8 +89,8 @@ def storage_statuses(history: RunHistory) -> Iterator[StorageStatus]:
                 component=component,
                 seconds=seconds,
                 count=len(waits[component]) + bool(waiting),
-                last_started_seconds=None if last is None else last.began_utc - start,
-                last_reason=waiting or (last.why if last is not None else ""),
+                last_started_seconds=None if last is None else last.started_utc - start,
+                last_reason=waiting or (last.reason if last is not None else ""),
                 waiting=bool(waiting),
             )
 

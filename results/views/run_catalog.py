@@ -18,7 +18,7 @@ from aiperf_hpc.results.views.run_summary import RunSummary
 from aiperf_hpc.results.views.run_view import RunState, RunView
 from aiperf_hpc.run.journal import MOST_LINE_BYTES
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.records import RECORD
+from aiperf_hpc.run.records.parsing import model_of
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.files import open_inside
 
@@ -159,6 +159,6 @@ def _started(paths: RunPaths) -> float:
     """Return the start of a run in UTC seconds, or the creation of its folder before the start."""
     try:
         with open_inside(paths.root, paths.primary_journal) as journal:
-            return RECORD.validate_json(journal.readline(MOST_LINE_BYTES)).utc
+            return model_of(journal.readline(MOST_LINE_BYTES)).utc
     except (OSError, ValidationError):
         return paths.manifest.stat().st_mtime

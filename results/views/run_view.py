@@ -451,7 +451,7 @@ class RunView:
         it."""
         for _, replica in sorted(self.history.replicas.items()):
             if (found := replica.baseline) is not None:
-                words = MEASURES[found.measure].baseline
+                words = MEASURES[found.metric].baseline
                 return BaselineStatus(predictor=words, quality=found.quality)
         return None
 

@@ -258,7 +258,7 @@ def _node(host: HostEnergy, start: float, *, briefly: bool) -> NodeStatus | None
         return None
     utc, sample = latest[-1].latest
     node, seconds = sample.node, sample.seconds
-    known = [u for u in sample.accelerators.utilisation if u is not None]
+    known = [u for u in sample.accelerators.utilization if u is not None]
     return NodeStatus(
         host=host.host,
         elapsed_seconds=utc - start,
@@ -277,7 +277,7 @@ def _node(host: HostEnergy, start: float, *, briefly: bool) -> NodeStatus | None
 
 def _accelerators(sampler: SamplerHistory, sample: Sample) -> Iterator[AcceleratorStatus]:
     use = sample.accelerators
-    columns = (use.utilisation, use.memory, use.watts, use.celsius, use.mhz, use.memory_mhz)
+    columns = (use.utilization, use.memory, use.watts, use.celsius, use.mhz, use.memory_mhz)
     for name, *values in zip(sampler.equipment.accelerators, *columns, strict=False):
         names = list(AcceleratorStatus.model_fields)[1:]
         yield AcceleratorStatus(name=str(name), **dict(zip(names, values, strict=True)))
@@ -307,12 +307,12 @@ def _point(point: Point, start: float) -> TelemetryPoint:
         processes_cpu_percent=point.get("processes_cpu"),
         memory_bytes=point.get("memory"),
         **{f"{name}_rate": point.rate(name) for name in TRAFFIC},
-        accelerator_percent=point.get("utilisation"),
+        accelerator_percent=point.get("utilization"),
         accelerator_memory_bytes=point.get("accelerator_memory"),
         accelerator_watts=point.get("watts"),
         celsius=point.get("celsius"),
         power_watts=point.get("power"),
-        utilization_percent=_told(point.utilisation),
+        utilization_percent=_told(point.utilization),
         watts=_told(point.watts),
     )
 

@@ -287,7 +287,7 @@ class Evidence:
         for journal in self.journals.values():
             for utc, ended in journal.records_of(records.TrialEnded):
                 found.ends.setdefault(ended.trial, (utc, ended.checkpoint))
-            for utc, dropped in journal.records_of(records.CheckpointDropped):
+            for utc, dropped in journal.records_of(records.CheckpointDeleted):
                 found.dropped.setdefault(dropped.trial, utc)
             for name, epoch in journal.evaluated.items():
                 found.evaluated[name] = max(epoch, found.evaluated.get(name, 0))

@@ -16,7 +16,7 @@ from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.rule import Checked, Findings, Note
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.records import BestEpochKept, KeptFile, PredictionsKept
+from aiperf_hpc.run.records import BestEpochSaved, PredictionsSaved, SavedFile
 
 UNSIGNED = "unsigned"
 UNCHECKED = "whose key that is was not checked, for which --key is"
@@ -88,7 +88,7 @@ def not_kept(config: RunConfig, trial: Trial) -> str:
 
 
 def wrong_best_epoch(
-    paths: RunPaths, trial: Trial, kept: BestEpochKept, *, whole: bool
+    paths: RunPaths, trial: Trial, kept: BestEpochSaved, *, whole: bool
 ) -> Iterator[str]:
     """Yield the errors of a trial's best epoch; its files are hashed only if ``whole``."""
     epoch = None if trial.best is None else trial.best.epoch
@@ -98,15 +98,15 @@ def wrong_best_epoch(
         yield from _wrong_file(paths, path, file, whole=whole)
 
 
-def files_of(paths: RunPaths, trial: Trial, kept: BestEpochKept) -> list[tuple[Path, KeptFile]]:
+def files_of(paths: RunPaths, trial: Trial, kept: BestEpochSaved) -> list[tuple[Path, SavedFile]]:
     """Return the two files of a best epoch with their recorded sizes and hashes."""
     return [
-        (paths.epoch_began(trial.replica, trial.id), kept.began),
-        (paths.epoch_evaluated(trial.replica, trial.id), kept.evaluated),
+        (paths.epoch_began(trial.replica, trial.id), kept.start_checkpoint),
+        (paths.epoch_evaluated(trial.replica, trial.id), kept.end_checkpoint),
     ]
 
 
-def _wrong_file(paths: RunPaths, path: Path, file: KeptFile, *, whole: bool) -> Iterator[str]:
+def _wrong_file(paths: RunPaths, path: Path, file: SavedFile, *, whole: bool) -> Iterator[str]:
     name = path.relative_to(paths.root)
     try:
         found = path.lstat()
@@ -134,7 +134,7 @@ def predictions(run: Evidence) -> Findings:
                 yield f"{trial.id}: {wrong}"
 
 
-def _wrong_predictions(run: Evidence, trial: Trial, kept: PredictionsKept) -> Iterator[str]:
+def _wrong_predictions(run: Evidence, trial: Trial, kept: PredictionsSaved) -> Iterator[str]:
     path = run.paths.predictions(trial.replica, trial.id)
     last = trial.evaluations[-1] if trial.evaluations else None
     if last is None or (last.epoch, last.samples) != (kept.epoch, kept.samples):

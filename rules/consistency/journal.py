@@ -14,7 +14,8 @@ from aiperf_hpc.run import records
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.journal_digest import JournalDigest
 from aiperf_hpc.run.liveness import PAUSE_SECONDS, STOPPED_SECONDS
-from aiperf_hpc.run.records import RECORD, Record
+from aiperf_hpc.run.records import Record
+from aiperf_hpc.run.records.parsing import model_of
 from aiperf_hpc.system.description import RankDescription
 from aiperf_hpc.trial import DevicePeak
 from aiperf_hpc.untrusted.files import open_regular
@@ -39,10 +40,10 @@ RARE_KINDS: frozenset[type[records.Event]] = frozenset(
     {
         records.RunStarted, records.ClockStarted, records.TakenOver, records.ReplicaLaunched,
         records.JobState, records.ReplicaReady, records.ClockSeen,
-        records.NodesAsked, records.NodesRefused, records.ReplicaReleased,
+        records.NodesRequested, records.NodesRefused, records.ReplicaReleased,
         records.NodeChecked, records.SchedulerState, records.RunEnded,
         records.ReplicaStarted, records.SystemDescribed, records.PeakMeasured,
-        records.DatasetLoaded, records.TrialEnded, records.CheckpointDropped, records.TimeSpent,
+        records.DatasetLoaded, records.TrialEnded, records.CheckpointDeleted, records.TimeSpent,
         records.BaselineMeasured, records.ReplicaEnded, records.SearchStarted,
         records.SearchFailed,
     }
@@ -120,7 +121,7 @@ class WitnessAnswer(NamedTuple):
     """Time of the record of the answer, UTC seconds."""
     offset: int
     """Bytes of the journal up to and including that record."""
-    head: JournalDigest
+    digest: JournalDigest
     answer: records.Witnessed | records.TimeStamped
 
 
@@ -183,8 +184,8 @@ class Journal:
         """Successive writers: the primaries, or the process of a replica."""
         self.steps: list[Step] = []
         """Steps of UTC relative to the monotonic clock."""
-        self.heads: list[tuple[float, JournalDigest]] = []
-        """Digests of ``heads.jsonl`` that the primary recorded, with their UTC seconds."""
+        self.digests: list[tuple[float, JournalDigest]] = []
+        """Recorded digests of ``journal_digests.jsonl``, with their UTC seconds."""
         self.seen: list[tuple[float, JournalDigest]] = []
         """Digests of the primary's journal that the replica recorded, with their UTC seconds."""
         self.answers: list[WitnessAnswer] = []
@@ -193,7 +194,7 @@ class Journal:
         """Bytes up to and including the record of the run's end; 0 if there is none."""
         self.offset = 0
         """Bytes up to and including the next record to add."""
-        self.ends_without_heads = False
+        self.ends_without_digests = False
         """Whether a primary that recorded journal digests ended the run without final digests."""
         self.reopened: list[str] = []
         """Descriptions of records that start or end the run after its end."""
@@ -205,7 +206,7 @@ class Journal:
         self._over = False
         self._under_way = ("", 0.0)
         """Trial that last started or executed samples, with the monotonic time."""
-        self._takes_heads = False
+        self._records_digests = False
 
     @property
     def attempt_began_utc(self) -> float | None:
@@ -272,21 +273,21 @@ class Journal:
             # A mismatch is reported by the rule ``journals``.
             if self.samplers and len(millijoules) == len(self.samplers[-1].parts):
                 self.samplers[-1].samples.append((record.utc, millijoules))
-        elif isinstance(event, records.PrimaryHeadSeen):
-            self.seen.append((record.utc, event.head))
-        elif isinstance(event, records.HeadsTaken):
-            self.heads.append((record.utc, event.heads))
-            self._takes_heads = True
+        elif isinstance(event, records.PrimaryDigestSeen):
+            self.seen.append((record.utc, event.digest))
+        elif isinstance(event, records.DigestsRecorded):
+            self.digests.append((record.utc, event.digest))
+            self._records_digests = True
         elif isinstance(event, records.Witnessed):
             self.answers.append(WitnessAnswer(record.utc, self.offset, event.statement.head, event))
         elif isinstance(event, records.TimeStamped):
-            self.answers.append(WitnessAnswer(record.utc, self.offset, event.head, event))
+            self.answers.append(WitnessAnswer(record.utc, self.offset, event.digest, event))
         elif isinstance(event, records.TakenOver):
-            self._takes_heads = False
+            self._records_digests = False
         elif isinstance(event, BOUNDS):
-            if self._takes_heads and isinstance(event, records.RunEnded):
-                self.ends_without_heads |= self.heads[-1][0] != record.utc
-            self._takes_heads = False
+            if self._records_digests and isinstance(event, records.RunEnded):
+                self.ends_without_digests |= self.digests[-1][0] != record.utc
+            self._records_digests = False
             if self._over:
                 self.reopened.append(f"record {record.seq}: {event.type} after the run had ended")
             self._over |= isinstance(event, records.RunEnded)
@@ -349,7 +350,7 @@ def read_journal(path: Path, size: int) -> Journal:
             size -= len(line)
             journal.offset += len(line)
             try:
-                journal.add(RECORD.validate_json(line))
+                journal.add(model_of(line))
             except ValidationError:
                 continue  # Reported by the rule ``journals``.
     return journal

@@ -19,8 +19,9 @@ from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.consistency.journal import Journal
 from aiperf_hpc.rules.rule import Checked, Findings
-from aiperf_hpc.run.journal_digest import MARK, Hash, digest_line, new_hash
-from aiperf_hpc.run.records import RECORD, JournalHeads
+from aiperf_hpc.run.journal_digest import PREFIX, Hash, digest_line, new_hash
+from aiperf_hpc.run.records import JournalDigestsRecord
+from aiperf_hpc.run.records.parsing import model_of
 from aiperf_hpc.untrusted.bounds import MOST_COUNT
 from aiperf_hpc.untrusted.files import open_inside, open_regular
 
@@ -61,18 +62,18 @@ class _Growth:
     """Numbers of the digest records in which the journal had grown."""
     sizes: array[int] = field(default_factory=lambda: array("q"))
     """Size of the journal in each of them, in bytes."""
-    marks: list[str] = field(default_factory=list)
+    digest_prefixes: list[str] = field(default_factory=list)
 
     def cut(self, size: int) -> int:
         """Remove digests beyond ``size`` bytes; return the number of the first removed record."""
         keep = next((n for n, each in enumerate(self.sizes) if each > size), len(self.sizes))
         first = self.numbers[keep] if keep < len(self.sizes) else sys.maxsize
-        del self.numbers[keep:], self.sizes[keep:], self.marks[keep:]
+        del self.numbers[keep:], self.sizes[keep:], self.digest_prefixes[keep:]
         return first
 
 
 class _Digests:
-    """The content of ``heads.jsonl``, as far as it is confirmed by the primary's journal."""
+    """The recorded journal digests, as far as the primary's journal confirms their file."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -83,18 +84,21 @@ class _Digests:
         self._names: list[str] = []
         self._sizes: list[int] = []
 
-    def add(self, utc: float, heads: JournalHeads) -> bool:
+    def add(self, utc: float, event: JournalDigestsRecord) -> bool:
         """Add the next record; return whether it is consistent with the previous ones."""
-        if heads.anew:
+        if event.new_primary:
             self._names, self._sizes = [], []
-        self._names += heads.names
-        self._sizes += [0] * len(heads.names)
-        grew = sum(1 for more in heads.grown if more)
-        fits = len(heads.grown) == len(self._names) and len(heads.marks) == MARK * grew
+        self._names += event.new_journals
+        self._sizes += [0] * len(event.new_journals)
+        grew = sum(1 for more in event.appended_bytes if more)
+        fits = (
+            len(event.appended_bytes) == len(self._names)
+            and len(event.digest_prefixes) == PREFIX * grew
+        )
         if not fits or len(set(self._names)) != len(self._names):
             return False
         at = 0
-        for number, more in enumerate(heads.grown):
+        for number, more in enumerate(event.appended_bytes):
             if more:
                 self._sizes[number] += more
                 if not 0 <= self._sizes[number] <= MOST_COUNT:
@@ -102,55 +106,55 @@ class _Digests:
                 growth = self.growths[self._names[number]]
                 growth.numbers.append(len(self.times))
                 growth.sizes.append(self._sizes[number])
-                growth.marks.append(heads.marks[at : at + MARK])
-                at += MARK
+                growth.digest_prefixes.append(event.digest_prefixes[at : at + PREFIX])
+                at += PREFIX
         self.times.append(utc)
-        self.sums.append(heads.sha256)
+        self.sums.append(event.sha256)
         return True
 
 
-def heads(run: Evidence) -> Findings:
+def digests(run: Evidence) -> Findings:
     """Journals match the digests recorded by the primary, and its own the replicas' digests.
 
     Earlier versions recorded no digests.
     """
-    yield Checked(sum(len(each.heads) + len(each.seen) for each in run.journals.values()))
+    yield Checked(sum(len(each.digests) + len(each.seen) for each in run.journals.values()))
     own = run.journals.get(run.paths.primary_journal)
     if own is None:
         return
-    if own.ends_without_heads:
-        yield "the primary, which took heads, ended the run without those of its end"
+    if own.ends_without_digests:
+        yield "the primary, which recorded journal digests, ended the run without final ones"
     yield from _seen(run, own)
-    if own.heads:
+    if own.digests:
         found = _Digests()
         yield from _read(run, own, found)
         yield from _journals(run, found)
 
 
 def _read(run: Evidence, own: Journal, found: _Digests) -> Iterator[str]:
-    """Read ``heads.jsonl`` as far as it is confirmed by the primary's journal."""
-    path = run.paths.heads
+    """Read the file of journal digests as far as it is confirmed by the primary's journal."""
+    path = run.paths.journal_digests
     try:
         with open_inside(run.paths.root, path) as file:
-            content = file.read(min(own.heads[-1][1].bytes, os.fstat(file.fileno()).st_size))
+            content = file.read(min(own.digests[-1][1].bytes, os.fstat(file.fileno()).st_size))
     except OSError as error:
-        yield f"heads.jsonl cannot be read: {reason_of(error)}"
+        yield f"{path.name} cannot be read: {reason_of(error)}"
         return
-    stated = [head for _, head in own.heads]
-    made = list(prefixes(content, (head.bytes for head in stated)))
-    same = (m.sha256 == head.sha256 for m, head in zip(made, stated, strict=False))
+    stated = [digest for _, digest in own.digests]
+    made = list(prefixes(content, (digest.bytes for digest in stated)))
+    same = (m.sha256 == digest.sha256 for m, digest in zip(made, stated, strict=False))
     if len(made) < len(stated) or not all(same):
-        yield "heads.jsonl is not what the primary wrote"
+        yield f"{path.name} is not what the primary wrote"
         return
     for number, line in enumerate(content.splitlines()):
         try:
-            record = RECORD.validate_json(line)
+            record = model_of(line)
         except ValidationError:
-            yield f"heads.jsonl, line {number + 1} is not a record"
+            yield f"{path.name}, line {number + 1} is not a record"
             return
         event = record.event
-        if not isinstance(event, JournalHeads) or not found.add(record.utc, event):
-            yield f"heads.jsonl, line {number + 1} is not what follows"
+        if not isinstance(event, JournalDigestsRecord) or not found.add(record.utc, event):
+            yield f"{path.name}, line {number + 1} is not what follows"
             return
 
 
@@ -175,7 +179,7 @@ def _journals(run: Evidence, found: _Digests) -> Iterator[str]:
             yield f"the journals are not what the primary had read by {_time(found, number)}"
             break
     primary = run.paths.primary_journal
-    if run.history.end_utc is not None and run.journals[primary].heads[-1][0] == run.end:
+    if run.history.end_utc is not None and run.journals[primary].digests[-1][0] == run.end:
         yield from _after(run, {paths[n]: c for n, c in found.growths.items() if n in paths})
 
 
@@ -188,9 +192,11 @@ def _journal(
     apart = APART + _known_apart(run, path)
     whole = content.count(b"\n") <= len(times)
     made = prefixes(content, growth.sizes)
-    for number, size, mark in zip(growth.numbers, growth.sizes, growth.marks, strict=True):
+    for number, size, mark in zip(
+        growth.numbers, growth.sizes, growth.digest_prefixes, strict=True
+    ):
         prefix = next(made, None)
-        if prefix is None or prefix.sha256[:MARK] != mark:
+        if prefix is None or prefix.sha256[:PREFIX] != mark:
             yield (
                 f"{name} is not what the primary had read by {_time(found, number)} "
                 f"(its first {size} bytes)"
@@ -227,7 +233,7 @@ def _seen(run: Evidence, own: Journal) -> Iterator[str]:
     """The primary's journal matches the digests that replicas recorded, each after its content."""
     primary = run.paths.primary_journal
     size = run.history.bytes_read[primary]
-    sizes = sorted({head.bytes for each in run.journals.values() for _, head in each.seen})
+    sizes = sorted({digest.bytes for each in run.journals.values() for _, digest in each.seen})
     with open_regular(primary, follow=False) as file:
         content = file.read(size)
     made = dict(zip(sizes, prefixes(content, sizes), strict=False))
@@ -235,14 +241,14 @@ def _seen(run: Evidence, own: Journal) -> Iterator[str]:
     whole = content.count(b"\n") == len(times)
     for path, journal in run.journals.items():
         name, apart = path.relative_to(run.paths.root), APART + _known_apart(run, path)
-        for utc, head in journal.seen:
-            prefix = made.get(head.bytes)
+        for utc, digest in journal.seen:
+            prefix = made.get(digest.bytes)
             if prefix is None and run.history.end_utc is None:
                 break  # The primary has written since its journal was read.
-            if prefix is None or prefix.sha256 != head.sha256:
+            if prefix is None or prefix.sha256 != digest.sha256:
                 yield (
                     f"{name} saw another journal of the primary by {utc_text(utc)} "
-                    f"(its first {head.bytes} bytes)"
+                    f"(its first {digest.bytes} bytes)"
                 )
                 break
             if whole and prefix.lines and times[prefix.lines - 1] > utc + apart:

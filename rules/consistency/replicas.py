@@ -58,8 +58,10 @@ class _Requested(NamedTuple):
 def _requested(run: Evidence) -> list[_Requested]:
     """Return the requested numbers of replicas: at the start, and after each change."""
     manifest, journal = run.manifest, run.primary
-    changes = [(utc, event.nodes) for utc, event in journal.records_of(records.NodesAsked)]
-    changes += [(utc, event.kept) for utc, event in journal.records_of(records.NodesRefused)]
+    changes = [(utc, event.nodes) for utc, event in journal.records_of(records.NodesRequested)]
+    changes += [
+        (utc, event.current_nodes) for utc, event in journal.records_of(records.NodesRefused)
+    ]
     each = manifest.config.replica.nodes
     later = [_Requested(utc, nodes // each) for utc, nodes in sorted(changes, key=lambda c: c[0])]
     return [_Requested(-math.inf, manifest.replicas), *later]
@@ -151,7 +153,7 @@ def _unseen(run: Evidence) -> bool:
     That is possible if the scheduler did not answer for some time or a primary exited.
     """
     states = run.primary.records_of(records.SchedulerState)
-    silent = any(not event.answers for _, event in states)
+    silent = any(not event.reachable for _, event in states)
     return silent or len(_primaries(run.primary)) > 1 or run.history.end_utc is None
 
 

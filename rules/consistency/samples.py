@@ -90,8 +90,8 @@ def baselines(run: Evidence) -> Findings:
     baselines = list(_measured(run))
     yield Checked(len(baselines))
     for who, event in baselines:
-        if event.measure != measure:
-            yield f"{who} measured the {event.measure} of a baseline, the run has {measure}"
+        if event.metric != measure:
+            yield f"{who} measured the {event.metric} of a baseline, the run has {measure}"
         for wanted in {dataset.validation_samples for dataset in run.datasets}:
             if event.samples != wanted:
                 yield f"{who} measured a baseline on {event.samples} samples, there are {wanted}"

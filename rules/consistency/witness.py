@@ -128,8 +128,8 @@ def _times(run: Evidence, own: Journal, witness: Witness) -> Iterator[str]:
     """The digests are of this journal, and its clock agrees with the witness's."""
     written = list(_written(run, own, witness.seen))
     if len(written) < len(witness.seen):
-        head = witness.seen[len(written)].shown.head
-        yield f"answer {len(written) + 1} is of another journal (its first {head.bytes} bytes)"
+        digest = witness.seen[len(written)].shown.digest
+        yield f"answer {len(written) + 1} is of another journal (its first {digest.bytes} bytes)"
         return
     # A record is written before its digest reaches the witness, and the answer is recorded later.
     # Each digest therefore bounds the seconds by which the primary's clock is ahead.
@@ -159,11 +159,11 @@ def _written(run: Evidence, own: Journal, seen: Sequence[Seen]) -> Iterator[floa
     with open_regular(primary, follow=False) as file:
         content = file.read(run.history.bytes_read[primary])
     times = latest(own)
-    made = prefixes(content, (each.shown.head.bytes for each in seen))
+    made = prefixes(content, (each.shown.digest.bytes for each in seen))
     for each, prefix in zip(seen, made, strict=False):
         shown = each.shown
-        same = prefix.lines and prefix.sha256 == shown.head.sha256
-        if not same or shown.offset <= shown.head.bytes:
+        same = prefix.lines and prefix.sha256 == shown.digest.sha256
+        if not same or shown.offset <= shown.digest.bytes:
             return
         # Malformed lines, reported by the rule ``journals``, have no time.
         yield times[min(prefix.lines, len(times)) - 1]
@@ -177,7 +177,7 @@ def _unseen(run: Evidence, own: Journal, witness: Witness) -> Iterator[str]:
     most = GAP_BEATS * witness.every + GAP_SECONDS
     seen = linked(witness.seen)
     times = [each.early for each in seen]
-    covered = own.end_offset and any(e.shown.head.bytes >= own.end_offset for e in seen)
+    covered = own.end_offset and any(e.shown.digest.bytes >= own.end_offset for e in seen)
     if end is not None and not covered:
         yield f"it did not see the end; it saw the run until {utc_text(times[-1])}"
     for before, after in zip([start, *times], times, strict=False):
@@ -194,7 +194,7 @@ def linked(seen: Sequence[Seen]) -> list[Seen]:
     """
     found: list[Seen] = []
     for each in seen:
-        while found and found[-1].shown.offset > each.shown.head.bytes:
+        while found and found[-1].shown.offset > each.shown.digest.bytes:
             found.pop()
         found.append(each)
     return found

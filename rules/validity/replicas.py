@@ -84,7 +84,7 @@ def _in_shares(run: RunEvidence, hosts: int) -> bool:
 
 def constant_nodes(run: RunEvidence) -> Findings:
     """The requested number of nodes did not change during the run."""
-    requested = [run.manifest.nodes, *(nodes for _, nodes in run.history.nodes_asked)]
+    requested = [run.manifest.nodes, *(nodes for _, nodes in run.history.nodes_requested)]
     value = ", ".join(f"{nodes:,}" for nodes in dict.fromkeys(requested))
     yield Found(f"{value} requested")
     for nodes in requested[1:]:

@@ -102,7 +102,6 @@ def _status(history: RunHistory, proposal: Proposal, trials: dict[str, str]) -> 
     return CandidateStatus(
         **CandidateStatus.fields_from(proposal),
         **CandidateStatus.fields_from(proposed),
-        prediction=proposed.belief,
         state=_state(history, proposal, trials),
         reason=history.rejected.get(proposal.id, ""),
         trial=trials.get(proposal.id),

@@ -148,8 +148,8 @@ def _happenings(view: RunView) -> Iterator[_Happening]:
     for trial in view.history.trials.values():
         yield from _of_trial(trial)
     for name, wait in view.history.storage_waits:
-        text = f"waited {duration(wait.seconds)} for storage: {wait.why}"
-        yield _Happening(wait.began_utc, EventKind.STORAGE, name, text)
+        text = f"waited {duration(wait.seconds)} for storage: {wait.reason}"
+        yield _Happening(wait.started_utc, EventKind.STORAGE, name, text)
     if (best := view.history.best) is not None:
         text = f"the best so far: {quality(best.quality, best.measure.name)} {best.measure.name}"
         yield _Happening(best.utc, EventKind.BEST, best.trial, text)

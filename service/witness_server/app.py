@@ -162,7 +162,7 @@ def _add_routes(app: FastAPI, log: WitnessLog, name: str) -> None:
             raise ProblemError(
                 HTTPStatus.UNAUTHORIZED,
                 "token-needed",
-                "whoever shows a run's heads shows a token of 32 characters or more, always the "
+                "submit a run's journal digests with a token of 32 characters or more, always the "
                 "same: Authorization: Bearer TOKEN",
             )
         made = log.add(shown.run, token, shown.head, shown.after)

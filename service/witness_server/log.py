@@ -103,7 +103,7 @@ class WitnessLog:
         with self._lock:
             known = self._runs.get(run)
             if known is not None and known.owner != owner:
-                what = "another shows the heads of a run of this name; the token is not its own"
+                what = "another submits the digests of a run of this name; the token is not its own"
                 raise ProblemError(HTTPStatus.FORBIDDEN, "not-the-owner", what)
             statement = self._next(run, owner, head, known)
             self._write(statement)

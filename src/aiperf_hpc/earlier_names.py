@@ -1,7 +1,7 @@
-"""Renamed settings of earlier manifests, with their present names.
+"""Present names of renamed settings and fields of records.
 
-``run.yaml`` of schema version 1 is converted when it is read, so that no other module knows the
-earlier names.
+A ``run.yaml`` of schema version 1 and records of version 1 are converted when they are read, so
+that no other module knows the earlier names.
 """
 
 from __future__ import annotations
@@ -58,6 +58,43 @@ VALUES: Final[Mapping[str, Mapping[str, str]]] = {
     "engine.on_memory": {"shrink": "reduce_batch", "refuse": "fail"},
 }
 """Present values by earlier ones, by the earlier name of the setting."""
+RECORDS: Final[Mapping[str, str]] = {
+    "storage_waited.began_utc": "storage_waited.started_utc",
+    "storage_waited.why": "storage_waited.reason",
+    "nodes_asked": "nodes_requested",
+    "nodes_asked.why": "nodes_requested.reason",
+    "nodes_refused.kept": "nodes_refused.current_nodes",
+    "scheduler_state.answers": "scheduler_state.reachable",
+    "witness_state.answers": "witness_state.reachable",
+    "journal_heads": "journal_digests",
+    "journal_heads.anew": "journal_digests.new_primary",
+    "journal_heads.names": "journal_digests.new_journals",
+    "journal_heads.grown": "journal_digests.appended_bytes",
+    "journal_heads.marks": "journal_digests.digest_prefixes",
+    "heads_taken": "digests_recorded",
+    "heads_taken.heads": "digests_recorded.digest",
+    "primary_head_seen": "primary_digest_seen",
+    "primary_head_seen.head": "primary_digest_seen.digest",
+    "time_stamped.head": "time_stamped.digest",
+    "telemetry.sample.accelerators.utilisation": "telemetry.sample.accelerators.utilization",
+    "proposed.belief": "proposed.prediction",
+    "proposed.belief.confidence": "proposed.prediction.kappa",
+    "trial_summary.merit": "trial_summary.objective",
+    "evaluated.measure": "evaluated.metric",
+    "baseline_measured.measure": "baseline_measured.metric",
+    "predictions_kept": "predictions_saved",
+    "best_epoch_kept": "best_epoch_saved",
+    "best_epoch_kept.began": "best_epoch_saved.start_checkpoint",
+    "best_epoch_kept.evaluated": "best_epoch_saved.end_checkpoint",
+    "best_epoch_dropped": "best_epoch_deleted",
+    "checkpoint_dropped": "checkpoint_deleted",
+    **{
+        f"{event}.hyperparameters.{earlier}": f"{event}.hyperparameters.{now}"
+        for event in ("trial_started", "trial_summary")
+        for earlier, now in HYPERPARAMETERS.items()
+    },
+}
+"""Present names of events and of their fields by earlier ones, as in ``SETTINGS``."""
 DATASET: Final[Mapping[str, str]] = {"stored": "storage_format"}
 """Present names of the fields of a dataset's description by earlier ones."""
 

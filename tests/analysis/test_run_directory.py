@@ -283,7 +283,7 @@ def _keep(paths: RunPaths, trial: Trial, classes: list[int]) -> None:
     last = trial.evaluations[-1]
     path = paths.predictions(trial.replica, trial.id)
     digest = save_predictions(path, Predictions(trial.id, last.epoch, np.array(classes)))
-    event = records.PredictionsKept(
+    event = records.PredictionsSaved(
         trial=trial.id, epoch=last.epoch, samples=len(classes), sha256=digest
     )
     with JournalWriter(paths.replica_journal(trial.replica), clock=Clock(START + 1e5)) as journal:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from tests.support.run_writer import trial_started
 
 from aiperf_hpc.config import load_config
-from aiperf_hpc.earlier_names import SETTINGS, renamed
+from aiperf_hpc.earlier_names import RECORDS, SETTINGS, renamed
 from aiperf_hpc.errors import ConfigError
+from aiperf_hpc.run import records
+from aiperf_hpc.run.journal_digest import JournalDigest
 from aiperf_hpc.run.manifest import RunManifest
+from aiperf_hpc.run.paths import RunPaths
+from aiperf_hpc.run.records.parsing import model_of
+from aiperf_hpc.telemetry.values import AcceleratorUse, NodeUse, Sample
+from aiperf_hpc.trial import ScheduleSettings
 
 BASE: dict[str, Any] = {
     "dataset": {"name": "imagenet", "path": "/data"},
@@ -100,3 +109,176 @@ def test_a_users_earlier_setting_is_refused_with_its_present_name(earlier: str) 
         earlier, now = "keep", "retention"
     with pytest.raises(ConfigError, match=rf"unknown key '{earlier}'; did you mean '{now}'\?"):
         load_config("simulated", [f"{earlier}={before}"])
+
+
+ZEROS = "0" * 64
+DIGEST = {"bytes": 7, "sha256": ZEROS}
+FILE, OTHER_FILE = {"bytes": 1, "sha256": ZEROS}, {"bytes": 2, "sha256": ZEROS}
+CORRECT = {"sums": {"correct": 3.0}, "samples": 4}
+STARTED = trial_started()
+USED = STARTED.hyperparameters.model_copy(
+    update={
+        "schedule": ScheduleSettings(
+            name="cosine", warmup_steps=5, base_batch_size=6, warmup_start_factor=0.1,
+            end_factor=0.2, decay_steps=7,
+        )
+    }
+)  # fmt: skip
+EARLIER_USED = {
+    **STARTED.hyperparameters.model_dump(mode="json"),
+    "schedule": {
+        "name": "cosine", "warmup_steps": 5, "base_batch": 6, "warmup_start": 0.1, "end": 0.2,
+        "wave_steps": 7,
+    },
+}  # fmt: skip
+SUMMARY: dict[str, Any] = {
+    "trial": "t",
+    "replica": "r0",
+    "graph": "g",
+    "parent": None,
+    "morphisms": [],
+}
+OF_SUMMARY = {**SUMMARY, "ended": True, "checkpoint": False}
+PROPOSED = {**SUMMARY, "proposal": "p", "parent": "t", "seed": 1, "seconds": 2.0}
+OF_PROPOSED = {key: PROPOSED[key] for key in PROPOSED.keys() - {"trial", "replica"}}
+EPOCH = {"trial": "t", "epoch": 1, "learning_rate": 0.1, "train_loss": 1.0, "validation_loss": 1.0}
+EVENTS: list[tuple[dict[str, Any], records.Event]] = [
+    (
+        {"type": "storage_waited", "began_utc": 1.5, "seconds": 2.0, "why": "full"},
+        records.StorageWaited(started_utc=1.5, seconds=2.0, reason="full"),
+    ),
+    (
+        {"type": "nodes_asked", "nodes": 3, "why": "--nodes 2-4"},
+        records.NodesRequested(nodes=3, reason="--nodes 2-4"),
+    ),
+    (
+        {"type": "nodes_refused", "nodes": 9, "kept": 4, "reason": "no"},
+        records.NodesRefused(nodes=9, current_nodes=4, reason="no"),
+    ),
+    ({"type": "scheduler_state", "answers": True}, records.SchedulerState(reachable=True)),
+    (
+        {"type": "witness_state", "url": "https://w", "answers": False},
+        records.WitnessState(url="https://w", reachable=False),
+    ),
+    (
+        {
+            "type": "journal_heads", "anew": True, "names": ["a"], "grown": [7], "marks": "0123",
+            "sha256": ZEROS,
+        },
+        records.JournalDigestsRecord(
+            new_primary=True, new_journals=("a",), appended_bytes=(7,), digest_prefixes="0123",
+            sha256=ZEROS,
+        ),
+    ),
+    (
+        {"type": "heads_taken", "heads": DIGEST},
+        records.DigestsRecorded(digest=JournalDigest(bytes=7, sha256=ZEROS)),
+    ),
+    (
+        {"type": "primary_head_seen", "head": DIGEST},
+        records.PrimaryDigestSeen(digest=JournalDigest(bytes=7, sha256=ZEROS)),
+    ),
+    (
+        {"type": "time_stamped", "url": "https://t", "head": DIGEST, "response": "MAA="},
+        records.TimeStamped(
+            url="https://t", digest=JournalDigest(bytes=7, sha256=ZEROS), response="MAA="
+        ),
+    ),
+    (
+        {
+            "type": "telemetry",
+            "sample": {"seconds": 1.0, "node": {}, "accelerators": {"utilisation": [9.0]}},
+        },
+        records.TelemetrySampled(
+            sample=Sample(
+                seconds=1.0, node=NodeUse(), accelerators=AcceleratorUse(utilization=(9.0,))
+            )
+        ),
+    ),
+    (
+        {"type": "proposed", **OF_PROPOSED, "belief": {"mean": "NaN", "confidence": 0.5}},
+        records.Proposed.model_validate(
+            {**OF_PROPOSED, "prediction": {"mean": float("nan"), "kappa": 0.5}}
+        ),
+    ),
+    (
+        {"type": "trial_summary", **OF_SUMMARY, "merit": 0.5, "hyperparameters": EARLIER_USED},
+        records.TrialSummary.model_validate(
+            {**OF_SUMMARY, "objective": 0.5, "hyperparameters": USED}
+        ),
+    ),
+    (
+        {**STARTED.model_dump(mode="json"), "hyperparameters": EARLIER_USED},
+        STARTED.model_copy(update={"hyperparameters": USED}),
+    ),
+    (
+        {"type": "evaluated", **EPOCH, "measure": "accuracy", **CORRECT},
+        records.Evaluated.model_validate({**EPOCH, "metric": "accuracy", **CORRECT}),
+    ),
+    (
+        {"type": "baseline_measured", "measure": "accuracy", **CORRECT},
+        records.BaselineMeasured.model_validate({"metric": "accuracy", **CORRECT}),
+    ),
+    (
+        {"type": "predictions_kept", "trial": "t", "epoch": 1, "samples": 4, "sha256": ZEROS},
+        records.PredictionsSaved(trial="t", epoch=1, samples=4, sha256=ZEROS),
+    ),
+    (
+        {
+            "type": "best_epoch_kept", "trial": "t", "epoch": 1, "began": FILE,
+            "evaluated": OTHER_FILE,
+        },
+        records.BestEpochSaved(
+            trial="t",
+            epoch=1,
+            start_checkpoint=records.SavedFile.model_validate(FILE),
+            end_checkpoint=records.SavedFile.model_validate(OTHER_FILE),
+        ),
+    ),
+    ({"type": "best_epoch_dropped", "trial": "t"}, records.BestEpochDeleted(trial="t")),
+    ({"type": "checkpoint_dropped", "trial": "t"}, records.CheckpointDeleted(trial="t")),
+]  # fmt: skip
+
+
+def line(version: int, event: object) -> bytes:
+    return json.dumps({"v": version, "seq": 0, "utc": 1.0, "mono": 2.0, "event": event}).encode()
+
+
+def names_of(value: object, above: str) -> set[str]:
+    """Return the dotted names of a mapping and of all that is in it."""
+    inner = value.items() if isinstance(value, dict) else ()
+    return {above}.union(*(names_of(part, f"{above}.{key}") for key, part in inner))
+
+
+def test_each_earlier_name_of_a_record_is_in_an_event_here() -> None:
+    assert set(RECORDS) <= set().union(*(names_of(event, event["type"]) for event, _ in EVENTS))
+
+
+@pytest.mark.parametrize(("earlier", "now"), EVENTS, ids=[event["type"] for event, _ in EVENTS])
+def test_a_record_of_version_1_is_read_by_its_present_names(
+    earlier: dict[str, Any], now: records.Event
+) -> None:
+    assert repr(model_of(line(1, earlier)).event) == repr(now)
+    assert repr(model_of(line(2, now.model_dump(mode="json"))).event) == repr(now)
+    with pytest.raises(ValidationError):
+        model_of(line(2, earlier))
+
+
+def test_a_record_with_both_names_of_a_field_is_none() -> None:
+    waited = {"type": "storage_waited", "began_utc": 1.0, "started_utc": 2.0, "seconds": 1.0}
+    with pytest.raises(ValidationError, match="began_utc"):
+        model_of(line(1, {**waited, "reason": "full"}))
+
+
+@pytest.mark.parametrize("event", [3, None, {}, {"type": 3}, {"type": "heads_taken"}, {"type": {}}])
+def test_no_event_of_version_1_is_no_record(event: object) -> None:
+    with pytest.raises(ValidationError):
+        model_of(line(1, event))
+
+
+def test_an_earlier_runs_file_of_digests_is_continued(tmp_path: Path) -> None:
+    primary = tmp_path / "primary"
+    primary.mkdir()
+    assert RunPaths(tmp_path).journal_digests == primary / "journal_digests.jsonl"
+    (primary / "heads.jsonl").touch()
+    assert RunPaths(tmp_path).journal_digests == primary / "heads.jsonl"

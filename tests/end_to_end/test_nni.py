@@ -96,11 +96,11 @@ def test_records_of_nni(
     recorded: dict[str, TrialSummary], written: dict[str, dict[str, Any]]
 ) -> None:
     assert len(written) == TRIALS - 1  # One process died before it had parameters.
-    assert {name: (recorded[name].graph, recorded[name].merit) for name in written} == {
+    assert {name: (recorded[name].graph, recorded[name].objective) for name in written} == {
         name: (result["hash"], result["accuracy"]) for name, result in written.items()
     }
     # The others died before that, or NNI asked for them ahead and never ran them.
-    assert all(recorded[name].merit is None for name in recorded.keys() - written.keys())
+    assert all(recorded[name].objective is None for name in recorded.keys() - written.keys())
     assert len(recorded) >= TRIALS
     accuracies = [result["accuracy"] for result in written.values() if result["accuracy"]]
     assert len(accuracies) == TRIALS - 3

@@ -22,7 +22,7 @@ from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.registry import CONSISTENCY
 from aiperf_hpc.run.history import RunHistory, Trial, counted
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.records import BestEpochKept
+from aiperf_hpc.run.records import BestEpochSaved
 from aiperf_hpc.telemetry.values import Part
 from aiperf_hpc.trial import RoundPhase
 from aiperf_hpc.verification.audit import evidence_of, verify
@@ -173,7 +173,7 @@ def executed_again(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> Reexecut
     return found
 
 
-def best_of(paths: RunPaths) -> tuple[Trial, BestEpochKept]:
+def best_of(paths: RunPaths) -> tuple[Trial, BestEpochSaved]:
     history = RunHistory.read(paths)
     assert history.best is not None
     trial = history.trials[history.best.trial]
@@ -239,6 +239,6 @@ def test_exchanged_weights(
     other = {name: 0.9 * array for name, array in saved.weights.items()}
     save_training(path, replace(saved, weights=other, optimizer_state={}))
     stated = {"bytes": path.stat().st_size, "sha256": file_digest(path)}
-    rewrite(paths, trial, "best_epoch_kept", lambda event: event["evaluated"].update(stated))
+    rewrite(paths, trial, "best_epoch_saved", lambda event: event["end_checkpoint"].update(stated))
     assert "best epochs" not in failed_rules(paths)
     assert executed_again(paths, monkeypatch).verdict is Verdict.FAILED

@@ -41,7 +41,7 @@ def _the_best_epoch_first(run: ForgedRun) -> None:
 
 
 _evaluated = partial(event, "evaluated")
-PREDICTIONS = {"type": "predictions_kept", "trial": "r0-t1", "epoch": 2, "samples": 512}
+PREDICTIONS = {"type": "predictions_saved", "trial": "r0-t1", "epoch": 2, "samples": 512}
 ERROR = {"absolute_error": 1.0, "values": 2048.0}
 forgeries(
     "evaluations",

@@ -145,7 +145,7 @@ forgeries(
         "a life added": ("files", _a_life),
         "bytes behind kept weights": ("files", _behind(_weights, b"\0")),
         "an unfinished record behind a journal":
-            ("writers", _behind(_trainer, b'{"v":1,"seq":99999,"utc":17')),
+            ("writers", _behind(_trainer, b'{"v":2,"seq":99999,"utc":17')),
     },
     base="reported",
 )  # fmt: skip
@@ -164,12 +164,12 @@ def _edited(kind: str, old: bytes, new: bytes) -> Forge:
     return _content(_trainer, change)
 
 
-BEGIN = b'{"v":1,"seq":'
+BEGIN = b'{"v":2,"seq":'
 forgeries(
     "edits",
     {
         "a record of another number": ("journals", _edited("progress", BEGIN, BEGIN + b"7")),
-        "a record of another form": ("journals", _edited("progress", b'{"v":1', b'{"v":1,"x":2')),
+        "a record of another form": ("journals", _edited("progress", b'{"v":2', b'{"v":2,"x":2')),
         "an edited time split": ("time", _edited("time_spent", b'"start":', b'"start":99')),
         "an edited precision":
             ("rounds", _edited("trial_started", b'"precision":"bf16"', b'"precision":"fp8"')),

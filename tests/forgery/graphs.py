@@ -108,7 +108,7 @@ def a_parent_whose_weights_were_not_kept(run: ForgedRun) -> None:
 @forgery("graphs", "candidates")
 def a_parent_whose_weights_were_deleted(run: ForgedRun) -> None:
     """It is the latest trial's, of a trial that had been dropped minutes before."""
-    dropped = event_of(run.trainer(), "checkpoint_dropped")["trial"]
+    dropped = event_of(run.trainer(), "checkpoint_deleted")["trial"]
     last = of(run.search(), "proposed")[-1]["event"]
     last["parent"] = dropped
     for line in of(run.trainer(), "trial_started", proposal=last["proposal"]):

@@ -44,7 +44,7 @@ def more_replicas_than_nodes(run: ForgedRun) -> None:
     run.primary.insert(4, like(run.primary[3], {**run.primary[3]["event"], "replica": "r3"}))
 
 
-def _ask_for(run: ForgedRun, place: int, kind: str = "nodes_asked", **said: object) -> None:
+def _ask_for(run: ForgedRun, place: int, kind: str = "nodes_requested", **said: object) -> None:
     """Let the primary have asked for nodes, behind one of its records."""
     event = {"type": kind, **said}
     run.primary.insert(place + 1, like(run.primary[place], event))
@@ -53,7 +53,7 @@ def _ask_for(run: ForgedRun, place: int, kind: str = "nodes_asked", **said: obje
 @forgery("replicas", "launches")
 def a_replica_that_was_asked_for_when_it_had_begun(run: ForgedRun) -> None:
     more_replicas_than_nodes(run)
-    _ask_for(run, len(run.primary) - 2, nodes=4, why="aiperf scale")
+    _ask_for(run, len(run.primary) - 2, nodes=4, reason="aiperf scale")
 
 
 @forgery("replicas", "launches")
@@ -62,15 +62,15 @@ def a_replica_that_was_asked_for_and_refused(run: ForgedRun) -> None:
     _copy(run, "r1", "r3")
     shift([*run.trainer("r3"), *run.search("r3")], 300.0)
     place = at(run.primary, "replica_launched", 0)
-    _ask_for(run, place, nodes=4, why="aiperf scale")
-    _ask_for(run, place + 1, "nodes_refused", nodes=4, kept=3, reason="no such nodes")
+    _ask_for(run, place, nodes=4, reason="aiperf scale")
+    _ask_for(run, place + 1, "nodes_refused", nodes=4, current_nodes=3, reason="no such nodes")
     _ask_for(run, place + 2, "replica_launched", replica="r3", job="task 3")
 
 
 @forgery("replicas", "launches")
 def a_replica_that_was_asked_for_and_never_launched(run: ForgedRun) -> None:
     _copy(run, "r1", "r3")
-    _ask_for(run, at(run.primary, "replica_launched", 0), nodes=4, why="aiperf scale")
+    _ask_for(run, at(run.primary, "replica_launched", 0), nodes=4, reason="aiperf scale")
 
 
 @forgery("replicas", "launches")

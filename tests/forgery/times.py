@@ -105,7 +105,7 @@ def half_of_the_waiting_left_out(run: ForgedRun) -> None:
 def no_signs_of_life_of_a_primary_at_work(run: ForgedRun) -> None:
     """It records other things; one that records nothing at all may have been suspended."""
     for line in of(run.primary, "primary_heartbeat"):
-        line["event"] = {"type": "scheduler_state", "answers": True, "detail": ""}
+        line["event"] = {"type": "scheduler_state", "reachable": True, "detail": ""}
 
 
 @forgery("time")

@@ -25,7 +25,7 @@ from aiperf_hpc.service.witness_server.log import WitnessLog
 SECONDS: Final = 30.0
 """Between two heads."""
 URL: Final = "https://witness.example.org"
-OF_HEADS: Final = ("heads_taken", "witnessed")
+OF_HEADS: Final = ("digests_recorded", "witnessed")
 
 Show = Callable[[JournalDigest, float], Line | None]
 """What shows a head at a time, UTC seconds, and returns the answer as an event, if there is one."""
@@ -59,9 +59,9 @@ def take_heads(run: ForgedRun, show: Show) -> None:
     lines = [line for line in run.primary if line["event"]["type"] not in OF_HEADS]
     others = {path: _Journal(path) for path in paths.journals() if path != paths.primary_journal}
     history = SimpleNamespace(paths=paths, lock=threading.RLock(), hashes={})
-    paths.heads.unlink(missing_ok=True)
+    paths.journal_digests.unlink(missing_ok=True)
     clock, made = Clock(), _Primary()
-    with JournalWriter(paths.heads, clock=clock) as own:
+    with JournalWriter(paths.journal_digests, clock=clock) as own:
         taker = JournalDigests(history, own, own, seconds=SECONDS)  # type: ignore[arg-type]
         for before, after, at in _turns(lines):
             made.add(*before)

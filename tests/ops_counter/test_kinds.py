@@ -155,7 +155,7 @@ def test_each_number_of_nodes_has_its_time_and_its_operations(tmp_path: Path) ->
     run.replica(0, replica_started("r0"), trial_started("t1", train_operations=10))
     run.replica(50, progress("t1", train=50))
     assert elasticity(run.history(), recorded, START + 50, 2) is None
-    run.primary(100, records.NodesAsked(nodes=4, why="a test"))
+    run.primary(100, records.NodesRequested(nodes=4, reason="a test"))
     run.replica(100, replica_started("r1"), trial_started("t2", train_operations=10), name="r1")
     run.replica(200, progress("t1", train=100))
     run.replica(250, progress("t2", train=200), name="r1")

@@ -201,7 +201,7 @@ def test_a_pulse_says_what_is_waited_for_and_afterwards_when_it_was(tmp_path: Pa
     assert isinstance(after, records.Heartbeat)
     assert (during.storage_waiting, during.storage_wait_seconds) == (WHY, 0.75)
     assert (after.storage_waiting, after.storage_wait_seconds) == ("", 1.75)
-    assert waited == records.StorageWaited(began_utc=START, seconds=1.75, why=WHY)
+    assert waited == records.StorageWaited(started_utc=START, seconds=1.75, reason=WHY)
 
 
 def test_a_replica_that_ends_before_its_next_pulse_says_it_too(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_replica_that_ends_before_its_next_pulse_says_it_too(tmp_path: Path) -
     assert life.run() == PREFLIGHT_STATUS
     history = RunHistory.read(paths)
     ((who, wait),) = history.storage_waits
-    assert (who, wait.began_utc, wait.seconds, wait.why) == ("r0", START, 1.75, WHY)
+    assert (who, wait.started_utc, wait.seconds, wait.reason) == ("r0", START, 1.75, WHY)
     assert history.replicas["r0"].storage_wait_seconds == 1.75
 
 

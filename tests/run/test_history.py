@@ -273,7 +273,7 @@ JOURNALS: dict[str, list[AnyEvent]] = {
         trial_ended("r0-1"),
         trial_started("r0-2", proposal="p1"),
         progress("r0-2", train=64),
-        records.CheckpointDropped(trial="r0-1"),
+        records.CheckpointDeleted(trial="r0-1"),
         records.Heartbeat(phase=TimePhase.TRAIN, cpu_percent=1.0, memory_bytes=1),
     ],
     "r1": [

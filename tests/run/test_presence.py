@@ -35,22 +35,22 @@ def test_a_replica_that_is_at_work_is_there_until_now(run: RunWriter) -> None:
 
 
 def test_a_replica_that_joins_and_leaves_is_there_meanwhile(run: RunWriter) -> None:
-    run.primary(10, records.NodesAsked(nodes=2, why="aiperf scale"))
+    run.primary(10, records.NodesRequested(nodes=2, reason="aiperf scale"))
     run.replica(12, replica_started("r1"), name="r1")
-    run.primary(30, records.NodesAsked(nodes=1, why="aiperf scale"))
+    run.primary(30, records.NodesRequested(nodes=1, reason="aiperf scale"))
     run.primary(30, records.ReplicaReleased(replica="r1"))
     run.replica(31, ENDED, name="r1")
     run.primary(60, run_ended())
     history = run.history()
     assert over_time(history, 60) == [(2, 1), (12, 2), (31, 1), (60, 0)]
-    assert history.nodes_asked == [(START + 10, 2), (START + 30, 1)]
+    assert history.nodes_requested == [(START + 10, 2), (START + 30, 1)]
     assert requested_nodes(history, 1) == 1
     assert history.replicas["r1"].released_utc == START + 30
 
 
 def test_what_was_refused_was_not_to_be_had(run: RunWriter) -> None:
-    run.primary(10, records.NodesAsked(nodes=4, why="aiperf scale"))
-    run.primary(11, records.NodesRefused(nodes=4, kept=1, reason="no such nodes"))
+    run.primary(10, records.NodesRequested(nodes=4, reason="aiperf scale"))
+    run.primary(11, records.NodesRefused(nodes=4, current_nodes=1, reason="no such nodes"))
     assert requested_nodes(run.history(), 1) == 1
 
 

@@ -61,8 +61,8 @@ EVENTS: tuple[AnyEvent, ...] = (
     ),
     clocks(1e9, 17.25),
     records.ReplicaLaunched(replica="r0", job="17_0"),
-    records.NodesAsked(nodes=4, why="--nodes 2-4"),
-    records.NodesRefused(nodes=9, kept=4, reason="the partition has 4"),
+    records.NodesRequested(nodes=4, reason="--nodes 2-4"),
+    records.NodesRefused(nodes=9, current_nodes=4, reason="the partition has 4"),
     records.ReplicaReleased(replica="r3"),
     records.ReplicaExited(replica="r0", status=-9),
     records.JobState(
@@ -74,17 +74,17 @@ EVENTS: tuple[AnyEvent, ...] = (
         started_utc=8.0,
     ),
     records.NodeChecked(replica="r0", host="n1", clock_ahead_seconds=-1.5, problems=("late",)),
-    records.SchedulerState(answers=False, detail="connect failure"),
+    records.SchedulerState(reachable=False, detail="connect failure"),
     records.PrimaryHeartbeat(),
-    records.HeadsTaken(heads=HEAD),
+    records.DigestsRecorded(digest=HEAD),
     records.Witnessed(url="https://w", key="SHA256:a", statement=STATEMENT),
-    records.TimeStamped(url="https://t", head=HEAD, response="MAA="),
-    records.WitnessState(url="https://w", answers=False, detail="timed out"),
+    records.TimeStamped(url="https://t", digest=HEAD, response="MAA="),
+    records.WitnessState(url="https://w", reachable=False, detail="timed out"),
     records.PrimaryFailed(reason="unexpected ValueError: no"),
     records.TakenOver(command="stop", host="h", pid=1),
     records.StopRequested(reason='"quoted"\nand é'),
     records.RunEnded(reason=""),
-    records.StorageWaited(began_utc=1.5, seconds=33.0, why="No space left on device"),
+    records.StorageWaited(started_utc=1.5, seconds=33.0, reason="No space left on device"),
     records.SystemDescribed(rank=None, description=rank("n1", node())),
     replica_started(),
     records.PeakMeasured(rank=1, peak=PEAK),
@@ -95,17 +95,17 @@ EVENTS: tuple[AnyEvent, ...] = (
     records.Calibrated(trial="t1", layers=("relu_deep1_norm",), samples=8),
     records.Progress(trial="t1", epoch=1, train_samples=2**40, validation_samples=0),
     evaluated(correct=1),
-    records.BaselineMeasured(measure="accuracy", sums={"correct": 1.0}, samples=10),
+    records.BaselineMeasured(metric="accuracy", sums={"correct": 1.0}, samples=10),
     trial_ended(state=TrialState.STOPPED, predicted=0.75),
-    records.PredictionsKept(trial="t", epoch=3, samples=50_000, sha256="0" * 64),
-    records.BestEpochKept(
+    records.PredictionsSaved(trial="t", epoch=3, samples=50_000, sha256="0" * 64),
+    records.BestEpochSaved(
         trial="t1",
         epoch=3,
-        began=records.KeptFile(bytes=2, sha256="0" * 64),
-        evaluated=records.KeptFile(bytes=1, sha256="f" * 64),
+        start_checkpoint=records.SavedFile(bytes=2, sha256="0" * 64),
+        end_checkpoint=records.SavedFile(bytes=1, sha256="f" * 64),
     ),
-    records.BestEpochDropped(trial="t1"),
-    records.CheckpointDropped(trial="t1"),
+    records.BestEpochDeleted(trial="t1"),
+    records.CheckpointDeleted(trial="t1"),
     records.TimeSpent(trial=None, seconds={TimePhase.SEARCH_WAIT: 0.5, TimePhase.TRAIN: 1.0}),
     records.StepTimes(
         trial="t1", collective="mpi", ranks=2, steps=10, seconds={StepPart.COMPUTE: 1.5}
@@ -117,11 +117,17 @@ EVENTS: tuple[AnyEvent, ...] = (
     records.TelemetrySampled(sample=sample()),
     records.ReplicaEnded(reason="stop"),
     records.SearchStarted(replica="r0", worker=0, pid=1, searcher="greedy"),
-    proposed("p1", belief={"mean": 0.5}),
+    proposed("p1", prediction={"mean": 0.5}),
     records.SearchFailed(reason="no"),
     records.SearchEnded(reason="stop"),
-    records.PrimaryHeadSeen(head=HEAD),
-    records.JournalHeads(anew=True, names=("a",), grown=(7,), marks="0123", sha256="0" * 64),
+    records.PrimaryDigestSeen(digest=HEAD),
+    records.JournalDigestsRecord(
+        new_primary=True,
+        new_journals=("a",),
+        appended_bytes=(7,),
+        digest_prefixes="0123",
+        sha256="0" * 64,
+    ),
     records.TrialSummary(
         trial="t1",
         replica="r0",
@@ -129,7 +135,7 @@ EVENTS: tuple[AnyEvent, ...] = (
         parent="t0",
         morphisms=(DEEPER,),
         ended=True,
-        merit=0.5,
+        objective=0.5,
         checkpoint=True,
     ),
     records.ProposalSummary(
@@ -238,12 +244,12 @@ def test_a_number_that_is_not_finite_comes_back(tmp_path: Path, value: float) ->
     path = tmp_path / "j.jsonl"
     with JournalWriter(path) as journal:
         journal.append(evaluated(correct=1, train_loss=value))
-        journal.append(proposed("p1", belief={"acquisition": value}))
+        journal.append(proposed("p1", prediction={"acquisition": value}))
     first, second = JournalReader(path).read()
     assert isinstance(first.event, Evaluated)
     assert isinstance(second.event, records.Proposed)
     assert repr(first.event.train_loss) == repr(value)
-    assert repr(second.event.belief["acquisition"]) == repr(value)
+    assert repr(second.event.prediction["acquisition"]) == repr(value)
     for line in path.read_bytes().splitlines():
         json.loads(line, parse_constant=pytest.fail)  # JSON knows no NaN and no Infinity.
 
@@ -268,13 +274,13 @@ def test_an_evaluation_of_an_earlier_version_is_one_of_accuracy() -> None:
         '"validation_loss":0.5,"correct":30,"samples":40}'
     )
     read = records.Evaluated.model_validate_json(old)
-    assert (read.measure, read.sums, read.samples) == ("accuracy", {"correct": 30.0}, 40)
+    assert (read.metric, read.sums, read.samples) == ("accuracy", {"correct": 30.0}, 40)
     assert read.quality == 0.75
     assert records.Evaluated.model_validate_json(read.model_dump_json()) == read
 
 
 def test_an_evaluation_by_an_unknown_measure_is_no_record() -> None:
-    values = evaluated(correct=1).model_dump() | {"measure": "perplexity", "sums": {"loss": 1.0}}
+    values = evaluated(correct=1).model_dump() | {"metric": "perplexity", "sums": {"loss": 1.0}}
     with pytest.raises(ValidationError, match="no measure 'perplexity'"):
         records.Evaluated.model_validate(values)
 

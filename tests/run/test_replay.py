@@ -74,7 +74,7 @@ def events_of(name: str) -> list[AnyEvent | bytes]:
         records.TelemetryStarted(equipment=equipment("n", ACCELERATORS)),
         records.TelemetrySampled(sample=sample((12_000.0, 15_000.0))),
         records.FileProblem(file="f", problem="gone", remedy="without"),
-        records.StorageWaited(began_utc=START, seconds=1.0, why="full"),
+        records.StorageWaited(started_utc=START, seconds=1.0, reason="full"),
         records.CompilerFailed(problem="ended after 600 s"),
         records.RanksLost(ranks=(1,), reason="gone"),
         records.ReplicaEnded(reason="stop"),
@@ -92,7 +92,7 @@ def events_of(name: str) -> list[AnyEvent | bytes]:
             evaluated(trial, correct=60),
             records.TimeSpent(trial=trial, seconds={TimePhase.TRAIN: 1.5}),
             trial_ended(trial),
-            records.CheckpointDropped(trial=trial),
+            records.CheckpointDeleted(trial=trial),
         ]
     return told
 

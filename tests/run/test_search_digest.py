@@ -51,8 +51,8 @@ def test_a_trial_is_told_when_it_starts_when_it_ends_and_when_its_weights_go(
     primary.look()
     reader.refresh()
     summary = TrialSummary(
-        trial="t1", replica="r0", graph="g1", parent=None, morphisms=(), ended=False, merit=None,
-        checkpoint=False, hyperparameters=trial_started().hyperparameters,
+        trial="t1", replica="r0", graph="g1", parent=None, morphisms=(), ended=False,
+        objective=None, checkpoint=False, hyperparameters=trial_started().hyperparameters,
     )  # fmt: skip
     assert reader.trials == {"t1": summary}
     run.replica(2, evaluated("t1", correct=40), evaluated("t1", correct=30, epoch=2))
@@ -60,9 +60,9 @@ def test_a_trial_is_told_when_it_starts_when_it_ends_and_when_its_weights_go(
     run.replica(3, trial_ended("t1"))
     primary.look()
     reader.refresh()
-    ended = summary.model_copy(update={"ended": True, "merit": 0.4, "checkpoint": True})
+    ended = summary.model_copy(update={"ended": True, "objective": 0.4, "checkpoint": True})
     assert reader.trials == {"t1": ended}
-    run.replica(4, records.CheckpointDropped(trial="t1"))
+    run.replica(4, records.CheckpointDeleted(trial="t1"))
     primary.look()
     reader.refresh()
     assert reader.trials == {"t1": ended.model_copy(update={"checkpoint": False})}
@@ -74,7 +74,7 @@ def test_the_predicted_accuracy_goes_before_the_observed_one(run: RunWriter) -> 
     run.replica(1, trial_started("t1"), evaluated("t1", correct=40))
     run.replica(2, trial_ended("t1", predicted=0.75))
     DigestingPrimary(run).look()
-    assert digest(run).trials["t1"].merit == 0.75
+    assert digest(run).trials["t1"].objective == 0.75
 
 
 def test_proposals_are_told_once(run: RunWriter) -> None:
@@ -95,7 +95,7 @@ def test_another_primary_goes_on_without_repeating(run: RunWriter) -> None:
     run.replica(1, trial_started("t1"), trial_ended("t1"))
     run.search(1, proposed("p1"))
     DigestingPrimary(run).look()
-    run.replica(2, records.CheckpointDropped(trial="t1"), trial_started("t2"))
+    run.replica(2, records.CheckpointDeleted(trial="t1"), trial_started("t2"))
     DigestingPrimary(run).look()
     DigestingPrimary(run).look()
     assert lines(run) == 4

@@ -133,7 +133,7 @@ def test_a_wait_is_told_while_it_lasts_and_noted_once_afterwards() -> None:
         if len(disk.errors) == 1:
             waiting = patience.waiting
             assert waiting is not None
-            assert (waiting.began_utc, waiting.seconds, waiting.why) == (began, 0.75, why)
+            assert (waiting.started_utc, waiting.seconds, waiting.reason) == (began, 0.75, why)
             assert patience.take() == []
         return disk()
 
@@ -153,7 +153,7 @@ def test_a_call_that_hangs_is_told_while_it_does() -> None:
         time.now += 30.0
         waiting = patience.waiting
         assert waiting is not None
-        assert (waiting.seconds, waiting.why) == (25.0, "cannot read a file: no answer")
+        assert (waiting.seconds, waiting.reason) == (25.0, "cannot read a file: no answer")
         return "read"
 
     patience(hang, "a file", "read")

@@ -111,7 +111,7 @@ def test_points_become_longer_as_there_are_more() -> None:
     assert points[0].get("celsius") == 65.0
     assert points[0].rate("network_received") == 300_000.0
     assert points[0].get("fabric_sent") is None
-    assert list(points[0].utilisation) == [80.0, 100.0]
+    assert list(points[0].utilization) == [80.0, 100.0]
 
 
 def test_means_are_weighted_by_time() -> None:

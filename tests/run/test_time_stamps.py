@@ -73,7 +73,7 @@ def test_a_stamp_tells_when_and_below_which_root(
 
 
 def test_a_stamp_is_of_one_head_of_one_run(stamped: TimeStamped) -> None:
-    other = stamped.model_copy(update={"head": JournalDigest(bytes=8, sha256="0" * 64)})
+    other = stamped.model_copy(update={"digest": JournalDigest(bytes=8, sha256="0" * 64)})
     for run, event in (("other", stamped), (RUN, other)):
         with pytest.raises(NoStampError, match="another message"):
             check_stamp(run, event)
@@ -99,7 +99,7 @@ def test_a_stamp_of_which_a_byte_is_changed_is_refused_or_not_trusted(
 @pytest.mark.parametrize("text", ["", "!", "MAA=", "MAMCAQI=", "MAUwAwIBAA=="])
 def test_what_is_no_stamp_is_refused(text: str) -> None:
     with pytest.raises(NoStampError):
-        check_stamp(RUN, TimeStamped(url="u", head=HEAD, response=text))
+        check_stamp(RUN, TimeStamped(url="u", digest=HEAD, response=text))
 
 
 def test_a_file_of_no_certificates_is_refused(tmp_path: Path) -> None:
@@ -118,9 +118,9 @@ def test_a_run_that_an_authority_saw(
         with stamping(authority) as url:
             one = StampingAuthority(url, RUN)
             run.turn(0.0)
-            run.primary.append_all(one.show(run.primary.head, 30.0))
+            run.primary.append_all(one.show(run.primary.digest, 30.0))
             run.primary.append_all([run.heads(), run_ended()])
-            run.primary.append_all(one.show(run.primary.head, 30.0))
+            run.primary.append_all(one.show(run.primary.digest, 30.0))
         failures = check_rule("witness", run.paths, authorities=roots).failures
         found = [each for each in failures if said is None or said in each]
         assert len(found) == (said is not None), found

@@ -250,7 +250,7 @@ def test_a_run_that_is_served_alone_can_be_stopped_and_nothing_else(tmp_path: Pa
             wanted = {"nodes": 1}
             scaled = client.post("/api/v1/runs/run/scale", headers=SHOWN, json=wanted)
             assert scaled.status_code == 202
-            assert ScaleRequest.load(live.paths) == ScaleRequest(nodes=1, why="the service")
+            assert ScaleRequest.load(live.paths) == ScaleRequest(nodes=1, reason="the service")
             assert client.post("/api/v1/runs/run/scale", json=wanted).status_code == 401
             nothing = {"nodes": 0}
             refused = client.post("/api/v1/runs/run/scale", headers=SHOWN, json=nothing)

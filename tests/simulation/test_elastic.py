@@ -22,7 +22,7 @@ from aiperf_hpc.simulation.timeline import Timeline
 from aiperf_hpc.verification.audit import verify
 
 HOURS = 0.35
-SHRUNK = records.NodesAsked(nodes=1, why="a test")
+SHRUNK = records.NodesRequested(nodes=1, reason="a test")
 
 
 def elastic_run(folder: Path, requests: dict[float, int], nodes_max: int | None = None) -> RunView:
@@ -32,7 +32,7 @@ def elastic_run(folder: Path, requests: dict[float, int], nodes_max: int | None 
     def ask(timeline: Timeline) -> None:
         if left and timeline.monotonic() >= left[0][0]:
             _, wanted = left.pop(0)
-            ScaleRequest(nodes=wanted, why="a test").save(RunPaths(folder))
+            ScaleRequest(nodes=wanted, reason="a test").save(RunPaths(folder))
 
     return simulated_run(folder, show=ask, nodes=2, nodes_max=nodes_max, hours=HOURS)
 
@@ -50,7 +50,7 @@ def test_an_honest_run_that_grows_and_shrinks_is_verified(view: RunView) -> None
 
 def test_the_number_of_replicas_over_time_follows_from_the_records(view: RunView) -> None:
     history = view.history
-    assert [nodes for _, nodes in history.nodes_asked] == [3, 4, 1, 3]
+    assert [nodes for _, nodes in history.nodes_requested] == [3, 4, 1, 3]
     over_time = steps(presences(history, view.until))
     counts = [step.replicas for step in over_time]
     # A moment apart from each other they join and leave.

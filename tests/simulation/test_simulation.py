@@ -43,10 +43,10 @@ def test_sixteen_replicas_pass_verification(view: RunView) -> None:
     findings = verify(RunView(view.paths))
     assert [f.rule for f in findings if not f.passed] == []
     # A simulated network has nothing that could be kept; its node has no clocks, describes
-    # itself to nobody and draws nothing, and heads are taken of what took place alone.
+    # itself to nobody and draws nothing, and digests are recorded of what took place alone.
     unseen = {f.rule for f in findings if not f.checked}
     assert unseen == {
-        "timekeeping", "clock", "heads", "rates", "machines", "energy", "predictions",
+        "timekeeping", "clock", "digests", "rates", "machines", "energy", "predictions",
         "best epochs", "baseline", "signature", "study", "witness",
     }  # fmt: skip
 

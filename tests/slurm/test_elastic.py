@@ -17,15 +17,15 @@ def executed_after(history: RunHistory, replica: str, utc: float) -> bool:
 
 def test_nodes_join_leave_and_return(cluster: Cluster, slurm_run: Start) -> None:
     run = slurm_run("--nodes", "1-2", "--hours", 1, "--launcher", "slurm", config=FAST)
-    run.wait_until(lambda h: len(h.nodes_asked) == 1 and executed_after(h, "r1", 0.0))
+    run.wait_until(lambda h: len(h.nodes_requested) == 1 and executed_after(h, "r1", 0.0))
     refused = cluster.refusal("scale", run.paths.root, "--nodes", 4)
     assert refused.startswith("aiperf: --nodes 4: partition 'bench' has 3 nodes")
     for nodes in (3, 1, 2):
         asked = cluster.aiperf("scale", run.paths.root, "--nodes", nodes)
         assert asked.returncode == 0, asked.stderr
         run.history.refresh()
-        since = run.history.nodes_asked[-1][0]
-        assert run.history.nodes_asked[-1][1] == nodes
+        since = run.history.nodes_requested[-1][0]
+        assert run.history.nodes_requested[-1][1] == nodes
         if nodes == 1:
             run.wait_until(lambda h: all(h.replicas[r].ended is not None for r in ("r1", "r2")))
             run.wait_until(lambda h, since=since: executed_after(h, "r0", since + 1.0))  # type: ignore[misc]

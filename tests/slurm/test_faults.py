@@ -215,7 +215,7 @@ def test_a_controller_that_is_away_is_waited_for(cluster: Cluster, slurm_run: St
     history = stop_and_verify(run)
     assert {r.restarts for r in history.replicas.values()} == {0}
     seen = [r.event for r in JournalReader(run.paths.primary_journal).read()]
-    states = [e.answers for e in seen if isinstance(e, records.SchedulerState)]
+    states = [e.reachable for e in seen if isinstance(e, records.SchedulerState)]
     assert states == [False, True]
     _idle(cluster, 3)
 

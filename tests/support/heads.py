@@ -40,10 +40,10 @@ class HeadedRun:
 
     def take_in_hand(self) -> None:
         """Let another primary take the heads from now on."""
-        own = self.journal(self.paths.heads)
+        own = self.journal(self.paths.journal_digests)
         self.taker = JournalDigests(self.history, self.primary, own, seconds=SECONDS)
 
-    def heads(self) -> records.HeadsTaken:
+    def heads(self) -> records.DigestsRecorded:
         self.history.refresh()
         return self.taker.take(self.clock.monotonic())
 
@@ -54,10 +54,10 @@ class HeadedRun:
             journal.append(progress("t1", train=10))
         self.primary.append(self.heads())
         self.taker.publish(no_retry)
-        head = published(self.paths)
-        assert head is not None
+        digest = published(self.paths)
+        assert digest is not None
         for journal in self.replicas.values():
-            journal.append(records.PrimaryHeadSeen(head=head))
+            journal.append(records.PrimaryDigestSeen(digest=digest))
 
     def end(self) -> None:
         self.clock.advance(1.0)

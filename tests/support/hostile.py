@@ -213,7 +213,7 @@ FILES: Mapping[str, Change] = {
     **{f"a FIFO: {name}": instead(name, fifo)
        for name in ("run.yaml", "primary/journal.jsonl", JOURNAL, FURTHER, "report/report.json",
                     "report/manifest.json", "report/result.txt", "report/summary.json",
-                    "report/manifest.json.sig", "primary/heads.jsonl", "primary/other")},
+                    "report/manifest.json.sig", "primary/journal_digests.jsonl", "primary/other")},
     **{f"a link to zeros: {name}": instead(name, zeros)
        for name in ("run.yaml", "primary/journal.jsonl", JOURNAL, FURTHER, "report/report.json")},
     **{f"a terabyte: {name}": instead(name, sparse)
@@ -228,10 +228,10 @@ FILES: Mapping[str, Change] = {
     "run.yaml with aliases": instead("run.yaml", text(BOMB)),
     "run.yaml nested deep": instead("run.yaml", text("a: " + "[" * 3000)),
     "a line without an end": appended(JOURNAL, b"x" * 100_000),
-    "a record without an end": appended(JOURNAL, b'{"v":1,"seq":99999,"utc":17'),
+    "a record without an end": appended(JOURNAL, b'{"v":2,"seq":99999,"utc":17'),
     "zeros behind the last record": appended("primary/journal.jsonl", b"\0" * 5000),
     "a line that is nested deep": appended(JOURNAL, b"[" * 100_000 + b"\n"),
-    "a number of 5,000 digits": appended(JOURNAL, b'{"v":1,"seq":' + b"9" * 5000 + b"}\n"),
+    "a number of 5,000 digits": appended(JOURNAL, b'{"v":2,"seq":' + b"9" * 5000 + b"}\n"),
     "many lines that are no records": appended(JOURNAL, b"\n" * 20_000),
 }  # fmt: skip
 
@@ -250,8 +250,8 @@ RECORDS: Mapping[str, Change] = {
         "time_spent", lambda record: record["event"].update(seconds={"train": 1e308}), most=2),
     "time_spent 1e30 twice": in_records(
         "time_spent", lambda record: record["event"].update(seconds={"train": 1e30}), most=2),
-    "belief nan": in_event("proposed", belief={"mean": float("nan"), "deviation": 1.0}),
-    "belief 1e300": in_event("proposed", belief={"mean": 1e300, "deviation": 1e-300}),
+    "prediction nan": in_event("proposed", prediction={"mean": float("nan"), "deviation": 1.0}),
+    "prediction 1e300": in_event("proposed", prediction={"mean": 1e300, "deviation": 1e-300}),
     "losses 1e308": in_event("evaluated", train_loss=1e308, validation_loss=-1e308),
     "learning rate nan": in_event("evaluated", learning_rate="NaN"),
     "predicted nan": in_event("trial_ended", predicted_accuracy="NaN"),

@@ -180,9 +180,9 @@ def _described(name: str) -> RankDescription:
     )
 
 
-def _kept(trial: str) -> records.BestEpochKept:
-    file = records.KeptFile(bytes=1, sha256="0" * 64)
-    return records.BestEpochKept(trial=trial, epoch=1, began=file, evaluated=file)
+def _kept(trial: str) -> records.BestEpochSaved:
+    file = records.SavedFile(bytes=1, sha256="0" * 64)
+    return records.BestEpochSaved(trial=trial, epoch=1, start_checkpoint=file, end_checkpoint=file)
 
 
 def _graph(number: int) -> str:

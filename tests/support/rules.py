@@ -19,7 +19,7 @@ from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory, Trial
 from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.records import RECORD
+from aiperf_hpc.run.records.parsing import model_of
 from aiperf_hpc.trial import TimePhase, TrialState
 from aiperf_hpc.verification.audit import evidence_of, verify
 
@@ -67,7 +67,7 @@ def append_before_the_end(run: RunPaths, replica: str, event: records.AnyEvent) 
     journal = run.primary_journal if replica == "primary" else run.replica_journal(replica)
     *others, end = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(others))
-    last = RECORD.validate_json(end)
+    last = model_of(end)
     append(journal, last.utc, event)
     append(journal, last.utc, last.event)
 

@@ -238,7 +238,7 @@ class Worker(_Writer):
                 morphisms=(morphism.to_data(),),
                 seed=int(rng.integers(2**31)),
                 seconds=1.5,
-                belief={"mean": 0.8, "deviation": 0.1},
+                prediction={"mean": 0.8, "deviation": 0.1},
             )
         )
         return Grown(child, trial, proposal, (morphism,))

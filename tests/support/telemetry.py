@@ -53,7 +53,7 @@ def sample(
             network_sent=12e6,
         ),
         accelerators=AcceleratorUse(
-            utilisation=(80.0, 100.0),
+            utilization=(80.0, 100.0),
             memory=(2.0**33, 2.0**34),
             watts=(400.0, 500.0),
             celsius=(61.0, 65.0),

@@ -101,7 +101,7 @@ def test_a_sample_has_means_and_the_highest_temperature(
         own.read()
     sample = own.take()
     assert sample.accelerators == AcceleratorUse(
-        utilisation=(66.67, 100.0),  # Of 100, 50 and, by the sample itself, 50.
+        utilization=(66.67, 100.0),  # Of 100, 50 and, by the sample itself, 50.
         memory=(2.0**33, 2.0**33),
         watts=(500.0, 500.0),
         celsius=(70.0, 61.0),
@@ -195,7 +195,7 @@ def test_amd_by_its_library(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> No
         clock.advance(2.0)
         sample = own.take()
     assert sample.accelerators == AcceleratorUse(
-        utilisation=(97.0,),
+        utilization=(97.0,),
         memory=(3.0 * 2**20,),
         watts=(600.0,),
         celsius=(55.0,),
@@ -216,7 +216,7 @@ def test_amd_by_rocm_smi_is_an_estimate(
         assert (meter.source, meter.label) == ("rocm-smi: power, read every 30 s", "estimated")
         clock.advance(30.0)
         sample = own.take()
-    assert sample.accelerators.utilisation == (10.0, 20.0)
+    assert sample.accelerators.utilization == (10.0, 20.0)
     assert sample.joules == (89.0 * 30.0,) * 2
 
 

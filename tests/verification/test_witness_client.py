@@ -54,7 +54,7 @@ def test_a_witness_is_shown_each_head_and_the_last_one_behind_the_run(
                 show()
                 until(partial(lambda n: len(statements(journal)) == n, count))
             journal.append(PrimaryHeartbeat())
-            last = journal.head
+            last = journal.digest
         found = statements(journal)
         assert [each.statement.run_number for each in found] == [1, 2, 3]
         assert found[-1].statement.head == last
@@ -78,7 +78,7 @@ def test_a_witness_that_is_away_is_said_once_and_asked_again(
             until(lambda: len(statements(journal)) == 2)
             monkeypatch.setattr(module, "END_SECONDS", 0.2)
     states = [event for event in recorded(journal) if isinstance(event, WitnessState)]
-    assert [(each.url, each.answers) for each in states[:2]] == [(url, False), (url, True)]
+    assert [(each.url, each.reachable) for each in states[:2]] == [(url, False), (url, True)]
     assert "refused" in states[0].detail
     assert said[:2] == [
         f"{url} is no witness now: {states[0].detail}",
@@ -153,7 +153,7 @@ def test_a_primary_that_resumes_goes_on_with_the_statements(tmp_path: Path) -> N
 def test_another_runs_token_is_refused_in_the_witnesss_words(tmp_path: Path) -> None:
     with listening(tmp_path / "w") as (url, _):
         StatingWitness(url, "run", TOKEN).show(HEAD, 5.0)
-        with pytest.raises(AwayError, match="403: another shows the heads"):
+        with pytest.raises(AwayError, match="403: another submits the digests"):
             StatingWitness(url, "run", "u" * 32).show(HEAD, 5.0)
 
 

@@ -13,7 +13,7 @@ from aiperf_hpc.objective import MEASURES
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.run.history import Evaluation, Trial
-from aiperf_hpc.run.records import BestEpochKept
+from aiperf_hpc.run.records import BestEpochSaved
 from aiperf_hpc.run.replica_requests import EpochAgain, EvaluationAgain, ExecutionResult
 from aiperf_hpc.trial import Value
 
@@ -133,7 +133,7 @@ def compared(
 
 
 def _checks(
-    run: Evidence, trial: Trial, kept: BestEpochKept, result: ExecutionResult, again: EpochAgain
+    run: Evidence, trial: Trial, kept: BestEpochSaved, result: ExecutionResult, again: EpochAgain
 ) -> Iterator[Check]:
     tolerance = _tolerance(run, trial, result)
     recorded = {e.epoch: e for e in trial.evaluations}
@@ -195,7 +195,7 @@ def _baseline(run: Evidence, trial: Trial, again: EvaluationAgain) -> Iterator[C
     recorded = run.history.replicas[trial.replica].baseline
     if recorded is None or again.baseline is None:
         return
-    measure = MEASURES[recorded.measure]
+    measure = MEASURES[recorded.metric]
     what = f"{measure.baseline}: {measure.label}"
     now = measure.quality(again.baseline, again.samples)
     yield _relative(what, recorded.quality, now, BASELINE_SHARE)

@@ -21,12 +21,12 @@ from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.consistency.files import files_of, not_kept, wrong_best_epoch
 from aiperf_hpc.run.history import Trial
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.records import BestEpochKept
+from aiperf_hpc.run.records import BestEpochSaved
 from aiperf_hpc.run.replica_requests import (
     ExecutionRequest,
     ExecutionResult,
-    KeptCheckpoint,
     RecordedEpoch,
+    SavedCheckpoint,
 )
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.files import bytes_inside
@@ -247,10 +247,10 @@ def not_executable(run: Evidence, trial: Trial) -> str:
     return ""
 
 
-def recorded_epoch(run: Evidence, trial: Trial, kept: BestEpochKept) -> RecordedEpoch:
+def recorded_epoch(run: Evidence, trial: Trial, kept: BestEpochSaved) -> RecordedEpoch:
     """Return the epoch to re-execute of a trial whose best epoch is stored."""
     began, evaluated = (
-        KeptCheckpoint(path=str(path.absolute()), sha256=file.sha256)
+        SavedCheckpoint(path=str(path.absolute()), sha256=file.sha256)
         for path, file in files_of(run.paths, trial, kept)
     )
     started = trial.started
@@ -263,8 +263,8 @@ def recorded_epoch(run: Evidence, trial: Trial, kept: BestEpochKept) -> Recorded
         epoch=kept.epoch,
         epoch_limit=started.epoch_limit,
         losses=tuple(losses_before(run, trial, kept.epoch)),
-        began=began,
-        evaluated=evaluated,
+        start_checkpoint=began,
+        end_checkpoint=evaluated,
     )
 
 

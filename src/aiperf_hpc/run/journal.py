@@ -37,7 +37,7 @@ MOST_PROBLEMS = 10_000
 """Maximum number of malformed or misplaced lines of a journal. Damage affects a few lines; a file
 with more is not a journal. The limit also bounds memory, since each problem is stored."""
 
-RECORD_BEGINS = b'{"v":1,"seq":'
+RECORD_BEGINS = (b'{"v":2,"seq":', b'{"v":1,"seq":')
 
 R = TypeVar("R", Record, AnyRecord)
 T = TypeVar("T")
@@ -50,7 +50,7 @@ def is_torn(tail: bytes) -> bool:
     without all of its new content, which then reads as zeros.
     """
     written, _, _ = tail.partition(b"\0")
-    return RECORD_BEGINS.startswith(written[: len(RECORD_BEGINS)])
+    return any(begin.startswith(written[: len(begin)]) for begin in RECORD_BEGINS)
 
 
 class JournalWriter:
@@ -134,7 +134,7 @@ class JournalWriter:
         return written
 
     @property
-    def head(self) -> JournalDigest:
+    def digest(self) -> JournalDigest:
         """Digest of the whole journal, including the records of earlier writers."""
         with self._lock:
             return JournalDigest(bytes=self._file.size, sha256=self._hash.hexdigest())

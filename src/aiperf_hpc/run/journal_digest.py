@@ -22,7 +22,7 @@ from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.bounds import SHA256
 from aiperf_hpc.untrusted.files import bytes_inside
 
-MARK: Final = 4
+PREFIX: Final = 4
 """Hexadecimal digits of a journal's digest that identify the journal."""
 LONGEST: Final = 1_000
 """Maximum size of a journal digest's file in bytes."""
@@ -61,9 +61,9 @@ def new_hash() -> Hash:
     return hashlib.sha256()
 
 
-def publish(paths: RunPaths, head: JournalDigest, sync: Sync = to_stable_storage) -> None:
+def publish(paths: RunPaths, digest: JournalDigest, sync: Sync = to_stable_storage) -> None:
     """Write the digest of the primary's journal for the replicas. Raises OSError."""
-    write_whole(paths.primary_head, head.model_dump_json(), sync)
+    write_whole(paths.primary_digest, digest.model_dump_json(), sync)
 
 
 def published(paths: RunPaths) -> JournalDigest | None:
@@ -73,7 +73,7 @@ def published(paths: RunPaths) -> JournalDigest | None:
     """
     try:
         return JournalDigest.model_validate_json(
-            bytes_inside(paths.root, paths.primary_head, LONGEST)
+            bytes_inside(paths.root, paths.primary_digest, LONGEST)
         )
     except (OSError, ValidationError):
         return None

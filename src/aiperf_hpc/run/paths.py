@@ -77,10 +77,18 @@ class RunPaths:
     """The successive primaries of the run (``primary/control/claim.py``)."""
     digest = _Below("primary", "digest.jsonl")
     """The digest of all replicas for the search workers (``run/search_digest.py``)."""
-    heads = _Below("primary", "heads.jsonl")
-    """The digests of all journals, taken by the primary (``run/journal_digest.py``)."""
-    primary_head = _Below("primary", "head.json")
+    primary_digest = _Below("primary", "journal_digest.json")
     """The latest digest of the primary's journal, for the replicas to record; no evidence."""
+
+    @property
+    def journal_digests(self) -> Path:
+        """The digests of all journals by the primary (``run/journal_digest.py``).
+
+        A run that an earlier version began continues its file of another name.
+        """
+        earlier = self.root / "primary" / "heads.jsonl"
+        return earlier if earlier.exists() else earlier.with_name("journal_digests.jsonl")
+
     witness_token = _Below("primary", "witness-token")
     """The secret by which witnesses recognize the run; readable only by its primary."""
     peaks = _Below(PEAKS)

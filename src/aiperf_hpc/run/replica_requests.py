@@ -11,7 +11,7 @@ from aiperf_hpc.config import RunConfig
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters, Value
 
 
-class KeptCheckpoint(Value):
+class SavedCheckpoint(Value):
     """A checkpoint of a run, with the expected hash of its file."""
 
     path: str
@@ -32,8 +32,8 @@ class RecordedEpoch(Value):
     epoch_limit: Annotated[int, Field(ge=1)]
     losses: tuple[float, ...]
     """Recorded validation losses of the previous epochs, which a schedule may depend on."""
-    began: KeptCheckpoint
-    evaluated: KeptCheckpoint
+    start_checkpoint: SavedCheckpoint
+    end_checkpoint: SavedCheckpoint
 
 
 class ExecutionRequest(Value):

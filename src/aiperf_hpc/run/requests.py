@@ -23,7 +23,7 @@ class ScaleRequest(Value):
     """A request to change the number of nodes of a run."""
 
     nodes: Annotated[int, Field(ge=1, le=MOST_NODES)]
-    why: Annotated[str, Field(max_length=200)]
+    reason: Annotated[str, Field(max_length=200)]
     """Origin of the request, for the records."""
 
     def save(self, paths: RunPaths) -> None:

@@ -168,7 +168,7 @@ def summarize(trial: Trial) -> TrialSummary:
         parent=started.parent,
         morphisms=started.morphisms,
         ended=ended,
-        merit=trial.objective_value if ended else None,
+        objective=trial.objective_value if ended else None,
         checkpoint=checkpoint,
         hyperparameters=started.hyperparameters,
     )

@@ -48,9 +48,9 @@ def no_retry(action: Callable[[], T], what: str, verb: str = "write") -> T:
 class Wait:
     """A period of waiting for storage."""
 
-    began_utc: float
+    started_utc: float
     seconds: float
-    why: str
+    reason: str
     """The failed operation and the error of the storage."""
 
 
@@ -60,7 +60,7 @@ class _Call:
 
     since: float
     """Time from which the call counts as waiting, monotonic seconds."""
-    why: str
+    reason: str
 
 
 class BackoffRetry:
@@ -89,7 +89,7 @@ class BackoffRetry:
         self._calls: list[_Call] = []
         """Calls in progress."""
         self._began = math.inf
-        self._why = ""
+        self._reason = ""
         """Reason of the current wait; ``_began`` is its start. Both are set by finished calls."""
         self._over: list[Wait] = []
 
@@ -112,7 +112,7 @@ class BackoffRetry:
         if oldest is None or oldest.since > now:
             return None
         seconds = now - min(oldest.since, self._began)
-        return Wait(self._clock.utc() - seconds, seconds, oldest.why)
+        return Wait(self._clock.utc() - seconds, seconds, oldest.reason)
 
     def take(self) -> list[Wait]:
         """Return the waits that finished since the last call."""
@@ -135,8 +135,8 @@ class BackoffRetry:
                 pause = min(2 * pause, LONGEST_PAUSE)
 
     @contextmanager
-    def _under_way(self, why: str) -> Iterator[_Call]:
-        call = _Call(self._clock.monotonic() + PROMPT_SECONDS, why)
+    def _under_way(self, reason: str) -> Iterator[_Call]:
+        call = _Call(self._clock.monotonic() + PROMPT_SECONDS, reason)
         with self._lock:
             self._calls.append(call)
         try:
@@ -146,10 +146,10 @@ class BackoffRetry:
                 self._calls.remove(call)
                 self._end(call)
 
-    def _failed(self, call: _Call, why: str) -> None:
+    def _failed(self, call: _Call, reason: str) -> None:
         with self._lock:
             call.since = min(call.since, self._clock.monotonic())
-            call.why = why
+            call.reason = reason
 
     def _end(self, call: _Call) -> None:
         """Record the wait that ends with a call, unless other calls still wait."""
@@ -158,10 +158,10 @@ class BackoffRetry:
             return
         if call.since < self._began:
             self._began = call.since
-            self._why = call.why
+            self._reason = call.reason
         if all(other.since >= now for other in self._calls):
             seconds = now - self._began
-            self._over.append(Wait(self._clock.utc() - seconds, seconds, self._why))
+            self._over.append(Wait(self._clock.utc() - seconds, seconds, self._reason))
             self._waited += seconds
             self._began = math.inf
 
@@ -303,9 +303,9 @@ def require_writable(
         RunDirectoryError: the folder is not writable; the message states the reason.
     """
 
-    def refused(why: str) -> RunDirectoryError:
+    def refused(reason: str) -> RunDirectoryError:
         return RunDirectoryError(
-            f"cannot write {what} {folder}: {why}; name another one with {option}"
+            f"cannot write {what} {folder}: {reason}; name another one with {option}"
         )
 
     place = nearest_existing(folder)

@@ -50,9 +50,9 @@ class Stamp(NamedTuple):
     """Latest possible time, UTC seconds."""
 
 
-def message_of(run: str, head: JournalDigest) -> bytes:
+def message_of(run: str, digest: JournalDigest) -> bytes:
     """Return the message that is stamped for a journal digest of a run."""
-    return f"aiperf-hpc head {run} {head.bytes} {head.sha256}\n".encode()
+    return f"aiperf-hpc head {run} {digest.bytes} {digest.sha256}\n".encode()
 
 
 def request_of(message: bytes) -> TimeStampRequest:
@@ -62,12 +62,12 @@ def request_of(message: bytes) -> TimeStampRequest:
 
 def check_stamp(run: str, event: TimeStamped) -> Stamp:
     """Return the time of a stamped journal digest. Raises NoStampError if the stamp is invalid."""
-    return stamp_of(_decoded(event), message_of(run, event.head))
+    return stamp_of(_decoded(event), message_of(run, event.digest))
 
 
 def is_trusted(run: str, event: TimeStamped, roots: Sequence[Certificate]) -> bool:
     """Return whether a time stamp's signature chains to one of the trusted certificates."""
-    response, message = _decoded(event), message_of(run, event.head)
+    response, message = _decoded(event), message_of(run, event.digest)
     return any(_is_below(root, response, message) for root in roots)
 
 

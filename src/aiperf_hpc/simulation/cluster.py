@@ -157,7 +157,7 @@ class SimulatedHost(Host):
     def clocks(self, folder: Path) -> None:
         """Return no clock comparison: the machine's clocks are not simulated."""
 
-    def primary_head(self, paths: RunPaths) -> None:
+    def primary_digest(self, paths: RunPaths) -> None:
         """Return no journal digest: digests of a simulated run prove nothing."""
 
     def available_bytes(self, ranks: int) -> int:

@@ -64,7 +64,7 @@ class _Accelerators:
         read = list(zip(*self._readings, strict=True))
         columns = {
             column: [_mean([getattr(reading, column) for reading in each]) for each in read]
-            for column in ("utilisation", "watts", "mhz", "memory_mhz")
+            for column in ("utilization", "watts", "mhz", "memory_mhz")
         }
         columns["memory"] = [each[-1].memory for each in read]
         columns["celsius"] = [

@@ -51,7 +51,7 @@ class Meter(Value):
 class AcceleratorUse(Value):
     """Use of a node's accelerators. Each field has one value per accelerator, in order."""
 
-    utilisation: tuple[Amount | None, ...] = ()
+    utilization: tuple[Amount | None, ...] = ()
     """Mean utilization: percentage of time with an active kernel."""
     memory: tuple[Amount | None, ...] = ()
     """Last reading of the used memory in bytes."""

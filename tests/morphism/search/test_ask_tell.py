@@ -34,7 +34,7 @@ def said(journal: Path) -> dict[str, tuple[str, float | None, bool]]:
     """Return graph, objective value and whether it ended of every trial, by the JSON alone."""
     events = [json.loads(line)["event"] for line in journal.read_text().splitlines()]
     return {
-        e["trial"]: (e["graph"], e["merit"], e["ended"])
+        e["trial"]: (e["graph"], e["objective"], e["ended"])
         for e in events
         if e["type"] == "trial_summary"
     }
@@ -59,7 +59,7 @@ def test_the_initial_graph_comes_first_and_its_children_until_something_is_told(
     reader = JournalReader(journal)
     events = [record.event for record in reader.read()]
     assert reader.problems == []
-    predictions = [event.belief for event in events if isinstance(event, Proposed)]
+    predictions = [event.prediction for event in events if isinstance(event, Proposed)]
     assert predictions == [{}] * 5  # Nothing is known, so nothing was predicted.
 
 

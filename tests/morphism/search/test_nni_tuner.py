@@ -92,7 +92,7 @@ def results(journal: Path) -> dict[str, float | None]:
     """Return what the journal says at last of every trial that ended."""
     events = (json.loads(line)["event"] for line in journal.read_text().splitlines())
     summaries = {e["trial"]: e for e in events if e["type"] == "trial_summary"}
-    return {name: e["merit"] for name, e in summaries.items() if e["ended"]}
+    return {name: e["objective"] for name, e in summaries.items() if e["ended"]}
 
 
 def reasons(journal: Path) -> Iterator[str]:

@@ -86,7 +86,7 @@ def run(
     file_clock: FileClock = read_clock,
     history: RunHistory | None = None,
     description: RankDescription | None = None,
-    heads_seconds: float | None = None,
+    digest_seconds: float | None = None,
     read_clocks: Callable[[Path], Clocks | None] = lambda folder: None,
 ) -> tuple[str, list[AnyEvent]]:
     """Conduct a run; return its reason and what the primary recorded."""
@@ -98,13 +98,13 @@ def run(
     with (
         JournalWriter(paths.primary_journal) as journal,
         JournalWriter(paths.digest) as digest,
-        JournalWriter(paths.heads) as own,
+        JournalWriter(paths.journal_digests) as own,
     ):
         writer = DigestWriter(history, digest)
-        heads = JournalDigests(history, journal, own, seconds=heads_seconds or math.inf)
+        digests = JournalDigests(history, journal, own, seconds=digest_seconds or math.inf)
         context = PrimaryContext(
             manifest=manifest, journal=journal, history=history, digest=writer,
-            heads=heads if heads_seconds is not None else None,
+            journal_digests=digests if digest_seconds is not None else None,
             file_clock=file_clock, description=description, clocks=read_clocks,
         )  # fmt: skip
         reason = Controller(context, launcher, timing=QUICK).run(watch)
@@ -228,7 +228,7 @@ def test_silence_of_the_scheduler_is_one_record(tmp_path: Path) -> None:
 
     _, events = run(tmp_path, told, watch=watch)
     states = [e for e in events if isinstance(e, records.SchedulerState)]
-    assert [(s.answers, s.detail) for s in states] == [(False, "no answer"), (True, "")]
+    assert [(s.reachable, s.detail) for s in states] == [(False, "no answer"), (True, "")]
     assert phases(events) == ["running", "done"]
 
 
@@ -514,19 +514,19 @@ def test_files_that_vanish_are_written_again_and_said(tmp_path: Path) -> None:
 def test_heads_are_taken_at_the_start_now_and_then_and_with_the_end(tmp_path: Path) -> None:
     replica_says(tmp_path, "SIGTERM")
     told = Told(*[{"r0": RUNNING}] * 5, {"r0": DONE})
-    _, events = run(tmp_path, told, heads_seconds=0.01)
-    assert [e.type for e in events[-2:]] == ["heads_taken", "run_ended"]
-    taken = [e for e in events if isinstance(e, records.HeadsTaken)]
+    _, events = run(tmp_path, told, digest_seconds=0.01)
+    assert [e.type for e in events[-2:]] == ["digests_recorded", "run_ended"]
+    taken = [e for e in events if isinstance(e, records.DigestsRecorded)]
     paths = RunPaths(tmp_path)
-    read = [record.event for record in JournalReader(paths.heads).read()]
+    read = [record.event for record in JournalReader(paths.journal_digests).read()]
     assert len(read) == len(taken) > 2
     first = read[0]
-    assert isinstance(first, records.JournalHeads)
-    assert (first.anew, first.names) == (True, ("replicas/r0/0.0/journal.jsonl",))
-    assert first.grown == (paths.replica_journal("r0").stat().st_size,)
-    content = paths.heads.read_bytes()
+    assert isinstance(first, records.JournalDigestsRecord)
+    assert (first.new_primary, first.new_journals) == (True, ("replicas/r0/0.0/journal.jsonl",))
+    assert first.appended_bytes == (paths.replica_journal("r0").stat().st_size,)
+    content = paths.journal_digests.read_bytes()
     for each in taken:
-        assert hashlib.sha256(content[: each.heads.bytes]).hexdigest() == each.heads.sha256
+        assert hashlib.sha256(content[: each.digest.bytes]).hexdigest() == each.digest.sha256
     head = published(paths)
     assert head is not None
     whole = paths.primary_journal.read_bytes()
@@ -536,11 +536,14 @@ def test_heads_are_taken_at_the_start_now_and_then_and_with_the_end(tmp_path: Pa
 def test_a_run_goes_on_without_heads_that_cannot_be_written(tmp_path: Path) -> None:
     told, paths = Told(*[{"r0": RUNNING}] * 5, {"r0": DONE}), RunPaths(tmp_path)
     reason, events = run(
-        tmp_path, told, heads_seconds=0.01, watch=lambda: paths.heads.unlink(missing_ok=True)
+        tmp_path,
+        told,
+        digest_seconds=0.01,
+        watch=lambda: paths.journal_digests.unlink(missing_ok=True),
     )
     assert reason == "the run's time is over"
     said = [e for e in events if isinstance(e, records.FileProblem)]
     assert [(e.file, e.remedy) for e in said] == [
-        ("primary/heads.jsonl", "no more heads are taken")
+        ("primary/journal_digests.jsonl", "no more journal digests are recorded")
     ]
     assert isinstance(events[-1], records.RunEnded)

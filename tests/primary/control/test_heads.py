@@ -20,9 +20,9 @@ def test_thousands_of_heads_do_not_have_the_collector_walk_the_history(tmp_path:
     """That was two thirds of the time of 8,192 journals' heads."""
     paths = RunPaths(tmp_path)
     history: Any = SimpleNamespace(paths=paths, lock=threading.RLock(), hashes={})
-    paths.heads.parent.mkdir()
+    paths.journal_digests.parent.mkdir()
     collections = list[str]()
-    with JournalWriter(paths.heads) as own:
+    with JournalWriter(paths.journal_digests) as own:
         taker = JournalDigests(history, own, own, seconds=30.0)
         for number in range(JOURNALS):
             history.hashes[paths.replica_journal(f"r{number}")] = (100, new_hash())
@@ -33,7 +33,7 @@ def test_thousands_of_heads_do_not_have_the_collector_walk_the_history(tmp_path:
         gc.callbacks.append(lambda phase, _: collections.append(phase))
         taken = taker.take(30.0)
         gc.callbacks.pop()
-    assert taken.heads.bytes > JOURNALS
+    assert taken.digest.bytes > JOURNALS
     assert gc.isenabled()
     # One of the youngest objects may follow, since freed tuples are kept for reuse.
     assert collections.count("start") <= 1

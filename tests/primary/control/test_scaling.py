@@ -105,7 +105,7 @@ class Run:
         return self.events[before:]
 
     def ask(self, nodes: int) -> list[AnyEvent]:
-        ScaleRequest(nodes=nodes, why="a test").save(self.paths)
+        ScaleRequest(nodes=nodes, reason="a test").save(self.paths)
         found = self.look()
         assert not self.paths.scale_request.exists()
         return found
@@ -122,7 +122,7 @@ def run(tmp_path: Path) -> Run:
 
 def test_more_nodes_are_asked_for_and_then_begin(run: Run) -> None:
     assert run.ask(4) == [
-        records.NodesAsked(nodes=4, why="a test"),
+        records.NodesRequested(nodes=4, reason="a test"),
         records.ReplicaLaunched(replica="r2", job="18_r2"),
         records.ReplicaLaunched(replica="r3", job="18_r3"),
     ]
@@ -132,7 +132,7 @@ def test_more_nodes_are_asked_for_and_then_begin(run: Run) -> None:
 
 
 def test_of_fewer_nodes_the_highest_replicas_leave_and_are_ended_if_they_do_not(run: Run) -> None:
-    asked = records.NodesAsked(nodes=1, why="a test")
+    asked = records.NodesRequested(nodes=1, reason="a test")
     assert run.ask(1) == [asked, records.ReplicaReleased(replica="r1")]
     assert run.scaling.released == {"r1"}
     run.clock.now += 59.0
@@ -144,7 +144,7 @@ def test_of_fewer_nodes_the_highest_replicas_leave_and_are_ended_if_they_do_not(
 
 def test_one_that_is_asked_for_again_begins_when_it_has_left(run: Run) -> None:
     run.ask(1)
-    assert run.ask(2) == [records.NodesAsked(nodes=2, why="a test")]
+    assert run.ask(2) == [records.NodesRequested(nodes=2, reason="a test")]
     run.launcher.now = {"r0": RUNNING, "r1": DONE}
     assert run.look() == [records.ReplicaLaunched(replica="r1", job="18_r1")]
     assert run.scaling.released == set()
@@ -157,11 +157,13 @@ def test_nothing_is_recorded_where_all_are_there(run: Run) -> None:
 
 def test_what_cannot_be_had_is_refused_in_a_line_and_changes_nothing(run: Run) -> None:
     reason = "--nodes 9: partition 'bench' has 8 nodes"
-    assert run.ask(9) == [records.NodesRefused(nodes=9, kept=2, reason=reason)]
+    assert run.ask(9) == [records.NodesRefused(nodes=9, current_nodes=2, reason=reason)]
     run.launcher.refusal = "SLURM refused the job: no"
     asked, refused = run.ask(3)
-    assert asked == records.NodesAsked(nodes=3, why="a test")
-    assert refused == records.NodesRefused(nodes=3, kept=2, reason="r2: SLURM refused the job: no")
+    assert asked == records.NodesRequested(nodes=3, reason="a test")
+    assert refused == records.NodesRefused(
+        nodes=3, current_nodes=2, reason="r2: SLURM refused the job: no"
+    )
     assert run.said[-1] == "r2: SLURM refused the job: no; --nodes stays 2"
 
 
@@ -176,7 +178,7 @@ def test_a_run_of_a_range_asks_for_the_most_once(tmp_path: Path) -> None:
     run = Run(tmp_path, nodes_max=3)
     run.scaling.begin()
     assert run.launcher.calls == [("add", ("r2",))]
-    assert run.events[0] == records.NodesAsked(nodes=3, why="--nodes 2-3")
+    assert run.events[0] == records.NodesRequested(nodes=3, reason="--nodes 2-3")
     run.scaling = run.anew()  # Of a primary that goes on with the run: it launched all three.
     run.scaling.begin()
     assert len(run.launcher.calls) == 1

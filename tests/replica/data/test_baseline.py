@@ -45,7 +45,7 @@ def test_each_measure_says_what_its_predictor_predicts() -> None:
 
 def test_the_most_frequent_class_is_that_of_all_batches() -> None:
     measured = tallied(CLASSIFICATION, images(1, 1), Batch({}, {}, 4), images(2, 2, 2)).measured()
-    assert (measured.measure, measured.sums, measured.samples) == ("accuracy", {"correct": 3}, 5)
+    assert (measured.metric, measured.sums, measured.samples) == ("accuracy", {"correct": 3}, 5)
     assert measured.quality == 0.6
 
 
@@ -64,7 +64,7 @@ def test_background_everywhere_is_right_about_classes_that_are_not_there() -> No
     info = INFO.model_copy(update={"classes": 3})
     batches = [Batch({}, {"mask": part}) for part in (masks[:2], masks[2:])]
     measured = tallied(segmentation(), *batches, info=info).measured()
-    assert measured.measure == "intersection_over_union"
+    assert measured.metric == "intersection_over_union"
     each = [1.0, (6 / 8 + 1 + 0) / 3, (5 / 8) / 3, 1.0, 1.0]
     assert measured.quality == pytest.approx(sum(each) / 5)
 

@@ -40,8 +40,8 @@ from aiperf_hpc.replica.training.trial import (
 from aiperf_hpc.run.replica_requests import (
     ExecutionRequest,
     ExecutionResult,
-    KeptCheckpoint,
     RecordedEpoch,
+    SavedCheckpoint,
 )
 from aiperf_hpc.trial import DatasetInfo, Hyperparameters
 
@@ -101,16 +101,17 @@ class Recorded:
         self.evaluations.append((found.mean_loss, float(found.parts["correct"])))
         return loss
 
-    def _stored(self, path: Path, network: Network, epochs: int) -> KeptCheckpoint:
+    def _stored(self, path: Path, network: Network, epochs: int) -> SavedCheckpoint:
         progress = TrialProgress(trial="t", epochs=epochs)
         state = network.optimizer_state()
         save_training(path, TrainingState(progress, self.graph, network.weights(), state))
-        return KeptCheckpoint(path=str(path), sha256=file_digest(path))
+        return SavedCheckpoint(path=str(path), sha256=file_digest(path))
 
     def request(self, **changed: object) -> ExecutionRequest:
         epoch = RecordedEpoch(
             trial="t", graph=self.graph.to_json(), hyperparameters=self.used, seed=SEED, ranks=1,
-            epoch=2, epoch_limit=LIMIT, losses=(1.0,), began=self.began, evaluated=self.evaluated,
+            epoch=2, epoch_limit=LIMIT, losses=(1.0,),
+            start_checkpoint=self.began, end_checkpoint=self.evaluated,
         )  # fmt: skip
         epochs = (epoch.model_copy(update=changed),)
         return ExecutionRequest(config=self.config, dataset=self.dataset.info, epochs=epochs)
@@ -158,7 +159,7 @@ def test_another_order_of_samples_is_another_training(torchs: Recorded) -> None:
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"evaluated": KeptCheckpoint(path="/nowhere", sha256="0")}, "No such file"),
+        ({"end_checkpoint": SavedCheckpoint(path="/nowhere", sha256="0")}, "No such file"),
         ({"graph": flat_images().to_json()}, "holds the graph"),
         ({"seed": -1}, "unexpected ValueError: "),
         (

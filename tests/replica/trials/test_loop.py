@@ -111,7 +111,7 @@ def test_only_the_best_checkpoints_are_kept_and_a_dropped_one_is_no_parent(tmp_p
     bench.run(7)
     kept = {path.stem for path in (bench.paths.replica("r0") / "trained").iterdir()}
     assert kept == {"r0-t1", "r0-t3", "r0-t5"}
-    dropped = [event.trial for event in bench.events(records.CheckpointDropped)]
+    dropped = [event.trial for event in bench.events(records.CheckpointDeleted)]
     assert dropped == ["r0-t4", "r0-t2", "r0-t6", "r0-t7"]
     bench.history.refresh()
     assert {t.id for t in bench.history.trials.values() if t.has_checkpoint} == kept
@@ -121,8 +121,8 @@ def test_only_the_best_checkpoints_are_kept_and_a_dropped_one_is_no_parent(tmp_p
     ("folder", "missing", "record"),
     [
         ("trained", "weights are", None),
-        ("predictions", "predictions are", records.PredictionsKept),
-        ("kept", "best epoch is", records.BestEpochKept),
+        ("predictions", "predictions are", records.PredictionsSaved),
+        ("kept", "best epoch is", records.BestEpochSaved),
     ],
 )
 def test_the_record_names_what_could_not_be_stored_of_a_trial(
@@ -141,7 +141,7 @@ def test_the_record_names_what_could_not_be_stored_of_a_trial(
 def test_predictions_of_each_trial_are_kept_and_recorded(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Script(predicts=True))
     bench.run(2)
-    kept = bench.events(records.PredictionsKept)
+    kept = bench.events(records.PredictionsSaved)
     assert [(k.trial, k.epoch, k.samples) for k in kept] == [("r0-t1", 1, 20), ("r0-t2", 5, 20)]
     for each in kept:
         path = bench.paths.predictions("r0", each.trial)
@@ -155,12 +155,12 @@ def test_predictions_of_each_trial_are_kept_and_recorded(tmp_path: Path) -> None
 def test_the_best_epoch_of_each_trial_is_kept_and_recorded(tmp_path: Path) -> None:
     bench = Bench(tmp_path, Script(accuracies=(0.2, 0.6, 0.4, 0.6, 0.5)))
     bench.run(2)
-    first, second = bench.events(records.BestEpochKept)
+    first, second = bench.events(records.BestEpochSaved)
     assert [(kept.trial, kept.epoch) for kept in (first, second)] == [("r0-t1", 1), ("r0-t2", 2)]
     paths = bench.paths
     for place, kept in (
-        (paths.epoch_began, second.began),
-        (paths.epoch_evaluated, second.evaluated),
+        (paths.epoch_began, second.start_checkpoint),
+        (paths.epoch_evaluated, second.end_checkpoint),
     ):
         path = place("r0", "r0-t2")
         assert (path.stat().st_size, file_digest(path)) == (kept.bytes, kept.sha256)
@@ -194,7 +194,7 @@ def test_whose_best_epochs_are_kept_is_a_setting(
     bench.run(4)
     there = {name.rpartition("-")[0] for name in bench.kept()}
     assert there == kept
-    assert [event.trial for event in bench.events(records.BestEpochDropped)] == dropped
+    assert [event.trial for event in bench.events(records.BestEpochDeleted)] == dropped
     bench.history.refresh()
     assert {t.id for t in bench.history.trials.values() if t.best_epoch is not None} == kept
 

@@ -183,7 +183,7 @@ def test_another_life_knows_what_was_kept_before(tmp_path: Path) -> None:
         tmp_path, Script(accuracies=(0.8,)), life=Incarnation(0, 1), retention={"trials": "best"}
     )
     bench.run(1)
-    assert [event.trial for event in bench.events(records.BestEpochKept)] == ["r0-t1"]
+    assert [event.trial for event in bench.events(records.BestEpochSaved)] == ["r0-t1"]
     assert bench.kept() == [
         "r0-t1-began.safetensors", "r0-t1-evaluated.safetensors",
     ]  # fmt: skip

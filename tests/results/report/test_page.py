@@ -121,7 +121,7 @@ def test_waits_for_storage_are_in_the_report_with_their_times(tmp_path: Path) ->
     paths = write_run(tmp_path, Plan(replicas=2, trials=5))
     why = f"cannot write {HOSTILE}: No space left on device"
     waits = [
-        records.StorageWaited(began_utc=START + began, seconds=seconds, why=why)
+        records.StorageWaited(started_utc=START + began, seconds=seconds, reason=why)
         for began, seconds in ((100.0, 33.0), (60.0, 7.5))
     ]
     with JournalWriter(paths.primary_journal, clock=Clock()) as journal:
@@ -201,7 +201,7 @@ def test_a_torn_journal_and_a_corrupt_line(tmp_path: Path) -> None:
     journal = paths.replica_journal("r1")
     lines = journal.read_bytes().splitlines(keepends=True)
     lines[5] = b"\x00garbage <b>\n"
-    journal.write_bytes(b"".join(lines) + b'{"v":1,"seq":')
+    journal.write_bytes(b"".join(lines) + b'{"v":2,"seq":')
     journal.with_name("journal.jsonl.torn-123").write_bytes(b'{"v":')
     text = write_report(RunView(paths)).read_text("utf-8")
     _check_page(text)

@@ -37,7 +37,7 @@ def proposed(name: str, prediction: dict[str, float]) -> records.Proposed:
         morphisms=(DEEPER,),
         seed=1,
         seconds=0.25,
-        belief=prediction,
+        prediction=prediction,
     )
 
 

@@ -353,7 +353,7 @@ def test_a_primary_that_waits_for_storage_says_so_meanwhile_and_records_it_after
     view = conducted(paths, told, output, watch=watch, sync=full)
     assert full.failures > 0
     ((who, wait),) = view.history.storage_waits
-    assert (who, wait.why) == ("primary", why)
+    assert (who, wait.reason) == ("primary", why)
     assert wait.seconds >= storage.FIRST_PAUSE * 0.9
     (said,) = view.status().storage
     assert (said.component, said.seconds, said.count) == ("primary", wait.seconds, 1)
@@ -408,7 +408,7 @@ def test_a_replica_that_waits_for_storage_is_shown_while_it_does_and_afterwards(
                 waiting=True,
             ),
         )
-        waited = records.StorageWaited(began_utc=START + 300.0, seconds=33.0, why=why)
+        waited = records.StorageWaited(started_utc=START + 300.0, seconds=33.0, reason=why)
         worker.write(waited, after=13.0)
         worker.write(beat.model_copy(update={"storage_wait_seconds": 33.0}))
         output.truncate(0)

@@ -197,11 +197,11 @@ def test_a_schedulers_states_of_a_replica(tmp_path: Path) -> None:
         worker.start()
         assert replica().state == TimePhase.TRAIN
         assert replica(LAG_SECONDS + 1.0).state == "silent"
-        primary.write(records.SchedulerState(answers=False, detail="connect failure"))
+        primary.write(records.SchedulerState(reachable=False, detail="connect failure"))
         assert replica().state == TimePhase.TRAIN  # Its own records say that it is alive.
         assert replica(LAG_SECONDS + 1.0).state == "unknown"
         assert refreshed(paths).status(clock.now).scheduler_problem == "connect failure"
-        primary.write(records.SchedulerState(answers=True))
+        primary.write(records.SchedulerState(reachable=True))
         assert replica(LAG_SECONDS + 1.0).state == "silent"
         job(JobPhase.LOST, "n1", "NODE_FAIL")
         assert replica().state == "lost"

@@ -20,7 +20,7 @@ def test_a_run_that_nobody_saw_is_unwitnessed(tmp_path: Path) -> None:
     run = WitnessedRun(tmp_path)
     run.turn()
     assert line(run, ended=False) == "unwitnessed"
-    run.primary.append(WitnessState(url=URL, answers=False, detail="timed out"))
+    run.primary.append(WitnessState(url=URL, reachable=False, detail="timed out"))
     assert line(run, ended=False) == f"unwitnessed; {URL} does not answer: timed out"
     run.log.close()
 

@@ -41,7 +41,7 @@ def _kept(run: RunPaths, **changed: object) -> tuple[Path, Trial]:
     classes = np.arange(last.samples) % 3
     digest = save_predictions(path, Predictions(trial.id, last.epoch, classes))
     said = {"epoch": last.epoch, "samples": last.samples, "sha256": digest, **changed}
-    kept = records.PredictionsKept.model_validate({"trial": trial.id, **said})
+    kept = records.PredictionsSaved.model_validate({"trial": trial.id, **said})
     append_before_the_end(run, "r0", kept)
     return path, trial
 
@@ -64,7 +64,7 @@ def test_a_proposal_may_grow_from_weights_that_are_still_listed(
     """A client lists a deleted file for 90 s, and two clocks may be 1 s off each."""
     proposal = min(RunHistory.read(run).proposals.values(), key=lambda each: each.utc)
     began = proposal.utc - proposal.proposed.seconds
-    dropped = records.CheckpointDropped(trial=proposal.proposed.parent)
+    dropped = records.CheckpointDeleted(trial=proposal.proposed.parent)
     append(run.replica_journal(proposal.replica), began - seconds, dropped)
     found = check_rule("candidates", run).failures
     said = f"{proposal.id}: it grew from {dropped.trial} {seconds:.3f} s after its weights were"
@@ -81,10 +81,13 @@ def _best_epoch(run: RunPaths, epoch: int | None = None) -> tuple[Path, Path]:
     for path in files:
         path.write_bytes(path.name.encode())
     began, evaluated = (
-        records.KeptFile(bytes=path.stat().st_size, sha256=file_digest(path)) for path in files
+        records.SavedFile(bytes=path.stat().st_size, sha256=file_digest(path)) for path in files
     )
-    kept = records.BestEpochKept(
-        trial=trial.id, epoch=epoch or history.best.epoch, began=began, evaluated=evaluated
+    kept = records.BestEpochSaved(
+        trial=trial.id,
+        epoch=epoch or history.best.epoch,
+        start_checkpoint=began,
+        end_checkpoint=evaluated,
     )
     append_before_the_end(run, trial.replica, kept)
     write_report(RunView(run))
@@ -128,6 +131,6 @@ def test_a_class_that_there_is_not_is_found(run: RunPaths) -> None:
     last = trial.evaluations[-1]
     classes = np.full(last.samples, 4_000)
     digest = save_predictions(path, Predictions(trial.id, last.epoch, classes))
-    in_records("predictions_kept", lambda record: record["event"].update(sha256=digest))(run)
+    in_records("predictions_saved", lambda record: record["event"].update(sha256=digest))(run)
     (said,) = check_rule("predictions", run).failures
     assert "predicts class 4000 of" in said

@@ -1,4 +1,4 @@
-"""The rule of the heads: what is rewritten in one journal, others contradict."""
+"""The rule on journal digests: what is rewritten in one journal, others contradict."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.run_writer import progress, replica_started, run_ended
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.run.paths import RunPaths
-from aiperf_hpc.run.records import HeadsTaken, TakenOver
+from aiperf_hpc.run.records import DigestsRecorded, TakenOver
 from aiperf_hpc.verification.audit import evidence_of
 
 R1 = "replicas/r1/0.0/journal.jsonl"
@@ -43,13 +43,13 @@ def evidence(paths: RunPaths) -> Evidence:
 
 
 def failures(paths: RunPaths) -> list[str]:
-    return list(check_rule("heads", paths).failures)
+    return list(check_rule("digests", paths).failures)
 
 
 def test_a_run_whose_heads_were_taken_keeps_the_rule(written: RunPaths) -> None:
     assert failures(written) == []
     assert (
-        check_rule("heads", written).checked == 5 + 2 * 4
+        check_rule("digests", written).checked == 5 + 2 * 4
     )  # The primary's, and what each replica saw.
 
 
@@ -60,7 +60,7 @@ def test_a_resumed_primary_begins_its_heads_anew(tmp_path: Path) -> None:
     run.turn()
     run.end()
     assert failures(run.paths) == []
-    assert run.paths.heads.read_text("utf-8").count('"anew":true') == 2
+    assert run.paths.journal_digests.read_text("utf-8").count('"new_primary":true') == 2
 
 
 def test_a_run_that_goes_on_is_what_was_seen_of_it_so_far(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_run_that_goes_on_is_what_was_seen_of_it_so_far(tmp_path: Path) -> Non
 def test_each_byte_that_is_changed_is_found(run: RunPaths) -> None:
     """Each changed to another digit, so that most changes leave a record in its place."""
     rng = random.Random(0)  # noqa: S311 -- to draw places
-    journals = [run.primary_journal, run.heads, *map(run.replica_journal, ("r0", "r1"))]
+    journals = [run.primary_journal, run.journal_digests, *map(run.replica_journal, ("r0", "r1"))]
     for _ in range(40):
         path = rng.choice(journals)
         content = path.read_bytes()
@@ -83,7 +83,7 @@ def test_each_byte_that_is_changed_is_found(run: RunPaths) -> None:
         other = b"7" if content[at : at + 1] != b"7" else b"3"
         path.write_bytes(content[:at] + other + content[at + 1 :])
         changed = evidence(run)
-        found = [*check_rule("heads", changed).failures, *changed.history.problems]
+        found = [*check_rule("digests", changed).failures, *changed.history.problems]
         path.write_bytes(content)
         assert found, (path, at)
 
@@ -106,7 +106,7 @@ def test_heads_made_again_contradict_what_the_replicas_saw(run: RunPaths, tmp_pa
     for _ in range(3):
         other.turn()
     other.end()
-    for name in ("primary_journal", "heads"):
+    for name in ("primary_journal", "journal_digests"):
         getattr(run, name).write_bytes(getattr(other.paths, name).read_bytes())
     found = failures(run)
     assert any(f"{R1} saw another journal of the primary by" in each for each in found)
@@ -152,7 +152,7 @@ def test_an_end_without_its_heads_is_found(tmp_path: Path) -> None:
     run.turn()
     run.clock.advance(10.0)
     run.primary.append(run_ended())
-    assert "without those of its end" in failures(run.paths)[0]
+    assert "without final ones" in failures(run.paths)[0]
 
 
 def test_a_command_that_ends_a_run_for_a_dead_primary_takes_no_heads(tmp_path: Path) -> None:
@@ -180,8 +180,8 @@ def test_a_replica_whose_time_is_moved_is_found_though_its_bytes_are_its_own(
 def test_a_run_of_an_earlier_version_has_no_heads(tmp_path: Path) -> None:
     run = HeadedRun(tmp_path / "run")
     assert failures(run.paths) == []
-    assert check_rule("heads", run.paths).checked == 0
-    assert isinstance(run.heads(), HeadsTaken)
+    assert check_rule("digests", run.paths).checked == 0
+    assert isinstance(run.heads(), DigestsRecorded)
 
 
 def test_what_was_written_since_the_journals_were_read_is_for_another_time(
@@ -196,6 +196,6 @@ def test_what_was_written_since_the_journals_were_read_is_for_another_time(
     r1.write_bytes(unseen)
     read = evidence(run.paths)
     r1.write_bytes(later)
-    assert list(check_rule("heads", read).failures) == []
+    assert list(check_rule("digests", read).failures) == []
     r1.write_bytes(later.replace(b'"train_samples":10', b'"train_samples":99', 1))
-    assert list(check_rule("heads", read).failures) != []
+    assert list(check_rule("digests", read).failures) != []

@@ -18,7 +18,7 @@ from aiperf_hpc.run.records import RanksLost
 
 NULS = bytes(5000)
 """What file systems leave behind the last line where the power was cut."""
-BEGUN = b'{"v":1,"seq":99,"utc":17'
+BEGUN = b'{"v":2,"seq":99,"utc":17'
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def evidence(paths: RunPaths, *measured: BaselineMeasured, method: str = "fixed"
 
 
 def accuracy(correct: float, samples: int) -> BaselineMeasured:
-    return BaselineMeasured(measure="accuracy", sums={"correct": correct}, samples=samples)
+    return BaselineMeasured(metric="accuracy", sums={"correct": correct}, samples=samples)
 
 
 def test_what_all_replicas_measured_alike_is_no_fault(run: RunPaths) -> None:
@@ -71,7 +71,7 @@ def test_what_all_replicas_measured_alike_is_no_fault(run: RunPaths) -> None:
 
 def test_another_measure_and_other_samples_are_found(run: RunPaths) -> None:
     error = BaselineMeasured(
-        measure="mean_absolute_error", sums={"absolute_error": 1.0, "values": 9.0}, samples=3
+        metric="mean_absolute_error", sums={"absolute_error": 1.0, "values": 9.0}, samples=3
     )
     found = evidence(run, error)
     wanted = found.dataset.validation_samples
@@ -106,7 +106,7 @@ def evaluations(measure: Measure) -> list[Evaluation]:
                 learning_rate=0.1,
                 train_loss=1.0,
                 validation_loss=1.0,
-                measure=measure.name,
+                metric=measure.name,
                 sums=sums,
                 samples=10,
             ),

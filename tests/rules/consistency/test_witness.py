@@ -35,7 +35,7 @@ class WitnessedRun(HeadedRun):
         self.witness_clock.advance(seconds * self.rate)
 
     def state(self) -> list[Statement]:
-        return self.log.add(RUN, TOKEN, self.primary.head, 0)[-1:]
+        return self.log.add(RUN, TOKEN, self.primary.digest, 0)[-1:]
 
     def record(self, statements: list[Statement]) -> None:
         for each in statements:

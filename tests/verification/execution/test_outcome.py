@@ -51,16 +51,19 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
     return paths
 
 
-def _kept(paths: RunPaths, trial: Trial) -> records.BestEpochKept:
+def _kept(paths: RunPaths, trial: Trial) -> records.BestEpochSaved:
     files = []
     for place in (paths.epoch_began, paths.epoch_evaluated):
         path = place(trial.replica, trial.id)
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"weights")
-        files.append(records.KeptFile(bytes=7, sha256="0" * 64))
+        files.append(records.SavedFile(bytes=7, sha256="0" * 64))
     assert trial.best is not None
-    return records.BestEpochKept(
-        trial=trial.id, epoch=trial.best.epoch, began=files[0], evaluated=files[1]
+    return records.BestEpochSaved(
+        trial=trial.id,
+        epoch=trial.best.epoch,
+        start_checkpoint=files[0],
+        end_checkpoint=files[1],
     )
 
 

@@ -206,7 +206,7 @@ class HistoryState(RunState):
                 replica.exit_status = None
                 replica.job = job
                 replica.job_state = replica.released_utc = None
-            case records.NodesAsked() | records.NodesRefused():
+            case records.NodesRequested() | records.NodesRefused():
                 self.scalings.append((record.utc, event))
             case records.ReplicaReleased(replica=name):
                 self._replica(name).released_utc = record.utc
@@ -220,8 +220,8 @@ class HistoryState(RunState):
                     replica.requeued.append((record.utc, event.detail))
             case records.NodeChecked(replica=name):
                 self._replica(name).checked = event
-            case records.SchedulerState(answers=answers, detail=detail):
-                self.scheduler_problem = None if answers else detail
+            case records.SchedulerState(reachable=reachable, detail=detail):
+                self.scheduler_problem = None if reachable else detail
             case records.ReplicaExited(replica=name, status=status):
                 replica = self._replica(name)
                 replica.exit_status, replica.exited_utc = status, record.utc
@@ -332,13 +332,13 @@ class HistoryState(RunState):
                 trial.state, trial.ended, trial.ended_utc = event.state, event, utc
                 trial.has_checkpoint = event.checkpoint and trial.id not in self._lost
                 self._open.pop(trial.id, None)
-            case records.PredictionsKept():
+            case records.PredictionsSaved():
                 trial.predictions = event
-            case records.BestEpochKept():
+            case records.BestEpochSaved():
                 trial.best_epoch = event
-            case records.BestEpochDropped():
+            case records.BestEpochDeleted():
                 trial.best_epoch = None
-            case records.CheckpointDropped():
+            case records.CheckpointDeleted():
                 trial.has_checkpoint = False
 
     def _change(self, utc: float, event: records.Event, by: _Writer) -> None:
@@ -425,9 +425,9 @@ _CHANGES: Final[dict[type, Callable[[HistoryState, float, Any, _Writer], None]]]
 _OF_TRIAL: Final = (
     records.TrainingStarted,
     records.TrialEnded,
-    records.PredictionsKept,
-    records.BestEpochKept,
-    records.BestEpochDropped,
-    records.CheckpointDropped,
+    records.PredictionsSaved,
+    records.BestEpochSaved,
+    records.BestEpochDeleted,
+    records.CheckpointDeleted,
 )
 """Records that refer to a trial which their replica has already started."""

@@ -59,7 +59,7 @@ def steps(presences: Sequence[Presence]) -> list[Step]:
 
 def requested_nodes(history: RunHistory, nodes: int) -> int:
     """Return the currently requested number of nodes of a run that started with ``nodes``."""
-    return history.nodes_asked[-1][1] if history.nodes_asked else nodes
+    return history.nodes_requested[-1][1] if history.nodes_requested else nodes
 
 
 def _lives(replica: ReplicaHistory, until: float) -> Iterable[Presence]:

@@ -49,19 +49,19 @@ class WitnessHistory:
         """Add an answer recorded at a time in UTC seconds."""
         if isinstance(event, Witnessed):
             self.key, self.last = event.key, event.statement
-            utc, head = event.statement.utc, event.statement.head
+            utc, digest = event.statement.utc, event.statement.head
         else:
-            head = event.head
+            digest = event.digest
         before = self.last_utc if self.times else (start_utc or utc)
         self.first_utc = self.first_utc if self.times else utc
         self.greatest_gap = max(self.greatest_gap, utc - before)
         self.last_utc = utc
         self.times += 1
-        self.covered = max(self.covered, head.bytes)
+        self.covered = max(self.covered, digest.bytes)
 
     def change(self, event: WitnessState) -> None:
         """Record that it began or ceased to answer."""
-        self.away = "" if event.answers else event.detail
+        self.away = "" if event.reachable else event.detail
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +77,7 @@ class RunState:
     run_starts: list[tuple[float, records.RunStarted]] = field(default_factory=list)
     """The start of each primary, with its UTC seconds."""
     stop_requests: list[tuple[float, records.StopRequested]] = field(default_factory=list)
-    scalings: list[tuple[float, records.NodesAsked | records.NodesRefused]] = field(
+    scalings: list[tuple[float, records.NodesRequested | records.NodesRefused]] = field(
         default_factory=list
     )
     """Requests for nodes during the run and their refusals, with their UTC seconds."""
@@ -182,10 +182,10 @@ class RunState:
         ]
 
     @property
-    def nodes_asked(self) -> list[tuple[float, int]]:
+    def nodes_requested(self) -> list[tuple[float, int]]:
         """The requested number of nodes and the time of each change, UTC seconds."""
         return [
-            (utc, event.kept if isinstance(event, records.NodesRefused) else event.nodes)
+            (utc, event.current_nodes if isinstance(event, records.NodesRefused) else event.nodes)
             for utc, event in self.scalings
         ]
 

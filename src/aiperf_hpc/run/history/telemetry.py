@@ -24,7 +24,7 @@ MEANS: Final = (
     "processes_cpu",
     "processes_memory",
     "memory",
-    "utilisation",
+    "utilization",
     "accelerator_memory",
     "celsius",
     "watts",
@@ -51,7 +51,7 @@ class Point(NamedTuple):
     """Sampled seconds of the interval."""
     values: array[float]
     """Values of ``MEANS`` and ``SUMS``, in order; nan if not reported."""
-    utilisation: array[float]
+    utilization: array[float]
     """Utilization of each accelerator in percent; nan if not reported."""
     watts: array[float]
     """Mean power of each accelerator in watts."""
@@ -73,7 +73,7 @@ class Point(NamedTuple):
         nodes = [sample.node.__dict__ for _, sample in samples]
         uses = [sample.accelerators for _, sample in samples]
         of_all = {
-            "utilisation": [_mean(use.utilisation) for use in uses],
+            "utilization": [_mean(use.utilization) for use in uses],
             "accelerator_memory": [_sum(use.memory) for use in uses],
             "celsius": [_most(use.celsius) for use in uses],
             "watts": [_sum(use.watts) for use in uses],
@@ -88,7 +88,7 @@ class Point(NamedTuple):
             end=samples[-1][0],
             seconds=sum(seconds),
             values=values,
-            utilisation=_columns([use.utilisation for use in uses], seconds),
+            utilization=_columns([use.utilization for use in uses], seconds),
             watts=_columns([use.watts for use in uses], seconds),
         )
 
@@ -101,7 +101,7 @@ class Point(NamedTuple):
             seconds=one + two,
             values=_weighted(self.values[:means], one, other.values[:means], two)
             + _added(self.values[means:], other.values[means:]),
-            utilisation=_weighted(self.utilisation, one, other.utilisation, two),
+            utilization=_weighted(self.utilization, one, other.utilization, two),
             watts=_weighted(self.watts, one, other.watts, two),
         )
 
@@ -204,7 +204,7 @@ class SamplerHistory:
         use = sample.accelerators
         return (
             len(sample.joules) == meters == len(sample.covered)
-            and len(use.utilisation) == len(use.memory) == len(use.watts) == accelerators
+            and len(use.utilization) == len(use.memory) == len(use.watts) == accelerators
             and len(use.celsius) == len(use.mhz) == len(use.memory_mhz) == accelerators
         )
 

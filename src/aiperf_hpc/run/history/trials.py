@@ -32,7 +32,7 @@ class Evaluation(NamedTuple):
     @classmethod
     def of(cls, utc: float, event: records.Evaluated) -> Evaluation:
         """Return the evaluation of a record."""
-        measure = MEASURES[event.measure]
+        measure = MEASURES[event.metric]
         quality = measure.quality(event.sums, event.samples)
         return cls(
             utc,
@@ -81,9 +81,9 @@ class Trial:
     train_samples: int = 0
     validation_samples: int = 0
     has_checkpoint: bool = False
-    predictions: records.PredictionsKept | None = None
+    predictions: records.PredictionsSaved | None = None
     """The record of the file of its predictions, if they are stored."""
-    best_epoch: records.BestEpochKept | None = None
+    best_epoch: records.BestEpochSaved | None = None
     """The record of the checkpoints of its best epoch, while they are stored."""
     incarnation: Incarnation = FIRST
     interrupted: str = ""

@@ -32,7 +32,8 @@ else:
 class Record(Value):
     """One line of a journal."""
 
-    v: Literal[1] = 1
+    v: Literal[1, 2] = 2
+    """Version of the format; earlier names of version 1 are read by ``records/parsing.py``."""
     seq: Count
     utc: Utc
     mono: Finite

@@ -47,14 +47,14 @@ class StorageWaited(Event):
     """The end of a time in which the writer waited for storage that was full or unavailable."""
 
     type: Literal["storage_waited"] = "storage_waited"
-    began_utc: Time
+    started_utc: Time
     seconds: Duration
-    why: str
+    reason: str
     """The operation that failed, and the error of the storage."""
 
     @classmethod
     def of(cls, wait: Wait) -> StorageWaited:
-        return cls(began_utc=wait.began_utc, seconds=wait.seconds, why=wait.why)
+        return cls(started_utc=wait.started_utc, seconds=wait.seconds, reason=wait.reason)
 
 
 class SystemDescribed(Event):

@@ -9,22 +9,22 @@ from aiperf_hpc.trial import Hyperparameters, Morphisms
 from aiperf_hpc.untrusted.bounds import Name
 
 
-class JournalHeads(Event):
+class JournalDigestsRecord(Event):
     """The length and the SHA-256 of each journal, as far as it had been read.
 
     Journals are identified by numbers, in the order in which they were first named. The primary's
     own is not among them, since it holds the record of this digest.
     """
 
-    type: Literal["journal_heads"] = "journal_heads"
-    anew: bool
+    type: Literal["journal_digests"] = "journal_digests"
+    new_primary: bool
     """Whether a new primary begins here, so that numbers and bytes count from zero."""
-    names: tuple[str, ...]
+    new_journals: tuple[str, ...]
     """The paths of journals that are new in this record, below the run directory."""
-    grown: tuple[int, ...]
-    """The growth of each journal since the previous record, in bytes."""
-    marks: str
-    """The first ``MARK`` digits of the digest of each journal that has grown, concatenated: they
+    appended_bytes: tuple[int, ...]
+    """Bytes appended to each journal since the previous record."""
+    digest_prefixes: str
+    """The first ``PREFIX`` digits of the digest of each journal that has grown, concatenated: they
     identify a journal that was changed."""
     sha256: str
     """SHA-256 over the digests of the journals that have grown (``run/journal_digest.py``)."""
@@ -40,7 +40,7 @@ class TrialSummary(Event):
     parent: str | None
     morphisms: Morphisms
     ended: bool
-    merit: float | None
+    objective: float | None
     """The objective value for the search after the end of the trial: the predicted accuracy or, if
     none was predicted, the best observed quality."""
     checkpoint: bool

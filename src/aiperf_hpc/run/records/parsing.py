@@ -11,7 +11,10 @@ from collections.abc import Callable
 from typing import Annotated, Literal
 
 import msgspec
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
 
+from aiperf_hpc.earlier_names import RECORDS, renamed
 from aiperf_hpc.run.records import RECORD, Heartbeat, Record
 from aiperf_hpc.trial import TimePhase
 from aiperf_hpc.untrusted.bounds import LARGEST, LATEST_UTC, MOST_COUNT
@@ -52,16 +55,43 @@ class FrequentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     utc: _Utc
     mono: _Time
     event: FrequentProgress | FrequentHeartbeat
-    v: Literal[1] = 1
+    v: Literal[1, 2] = 2
 
 
 AnyRecord = Record | FrequentRecord
 
-model_of: Callable[[bytes], Record] = RECORD.validator.validate_json
-"""The parser of a line, without the options that a TypeAdapter passes on: a large run has
-millions."""
+_model: Callable[[bytes], Record] = RECORD.validator.validate_json
+"""The parser without the options that a TypeAdapter passes on: a large run has millions of
+records."""
 _frequent = msgspec.json.Decoder(FrequentRecord).decode
 _NOT_FREQUENT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def model_of(line: bytes) -> Record:
+    """Return a line as a model. Raises pydantic's ValidationError if it is not a record."""
+    try:
+        return _model(line)
+    except ValidationError:
+        present = _with_present_names(line)
+        if present is None:
+            raise
+        return _model(present)
+
+
+def _with_present_names(line: bytes) -> bytes | None:
+    """Return a record of version 1 with its present names; None if it has no earlier ones."""
+    try:
+        record = from_json(line)
+    except ValueError:
+        return None
+    event = record.get("event") if isinstance(record, dict) and record.get("v") == 1 else None
+    if not isinstance(event, dict):
+        return None
+    kind = str(event.get("type"))
+    ((now, fields),) = renamed({kind: event}, RECORDS).items()
+    if now == kind and fields == event:
+        return None
+    return to_json({**record, "event": {**fields, "type": now}})
 
 
 def parsed(line: bytes) -> AnyRecord:

@@ -65,25 +65,25 @@ class ReplicaLaunched(Event):
     job: str
 
 
-class NodesAsked(Event):
+class NodesRequested(Event):
     """The requested number of nodes changed, at first from the number that the run started with.
 
     An additional replica counts only if this was recorded before it started.
     """
 
-    type: Literal["nodes_asked"] = "nodes_asked"
+    type: Literal["nodes_requested"] = "nodes_requested"
     nodes: Annotated[int, Field(ge=1, le=MOST_NODES)]
-    why: str
+    reason: str
     """The origin of the request, e.g. ``--nodes 2-4``."""
 
 
 class NodesRefused(Event):
-    """A request for nodes could not be satisfied; the run keeps ``kept`` nodes, as before."""
+    """A request for nodes could not be satisfied; the run keeps its ``current_nodes``."""
 
     type: Literal["nodes_refused"] = "nodes_refused"
     nodes: Annotated[int, Field(ge=1)]
     """The requested number of nodes."""
-    kept: Annotated[int, Field(ge=1, le=MOST_NODES)]
+    current_nodes: Annotated[int, Field(ge=1, le=MOST_NODES)]
     reason: str
 
 
@@ -132,7 +132,7 @@ class SchedulerState(Event):
     """The scheduler began or ceased to answer; while it does not, the state of jobs is unknown."""
 
     type: Literal["scheduler_state"] = "scheduler_state"
-    answers: bool
+    reachable: bool
     detail: str = ""
 
 
@@ -158,12 +158,12 @@ class PrimaryHeartbeat(Event):
     type: Literal["primary_heartbeat"] = "primary_heartbeat"
 
 
-class HeadsTaken(Event):
-    """The digests of all journals, as far as the primary has read them, are in ``heads.jsonl``."""
+class DigestsRecorded(Event):
+    """The primary recorded the digests of all journals, as far as it has read them."""
 
-    type: Literal["heads_taken"] = "heads_taken"
-    heads: JournalDigest
-    """The digest of ``heads.jsonl`` itself, whose last record has these digests."""
+    type: Literal["digests_recorded"] = "digests_recorded"
+    digest: JournalDigest
+    """The digest of ``journal_digests.jsonl`` itself, whose last record has these digests."""
 
 
 class Witnessed(Event):
@@ -183,7 +183,7 @@ class TimeStamped(Event):
     type: Literal["time_stamped"] = "time_stamped"
     url: str
     """The authority's URL."""
-    head: JournalDigest
+    digest: JournalDigest
     response: Annotated[str, Field(max_length=100_000)]
     """The authority's answer, a TimeStampResp in DER, in base64."""
 
@@ -193,7 +193,7 @@ class WitnessState(Event):
 
     type: Literal["witness_state"] = "witness_state"
     url: str
-    answers: bool
+    reachable: bool
     detail: str = ""
 
 

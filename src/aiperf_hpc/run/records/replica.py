@@ -114,11 +114,11 @@ class Heartbeat(Event):
     """The storage operation that it waits for now; empty if it does not wait."""
 
 
-class PrimaryHeadSeen(Event):
+class PrimaryDigestSeen(Event):
     """The digest of the primary's journal that the primary had published by then."""
 
-    type: Literal["primary_head_seen"] = "primary_head_seen"
-    head: JournalDigest
+    type: Literal["primary_digest_seen"] = "primary_digest_seen"
+    digest: JournalDigest
 
 
 class TelemetryStarted(Event):

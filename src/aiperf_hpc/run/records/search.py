@@ -32,7 +32,7 @@ class Proposed(Event):
     seed: int
     """The seed of the random choices of the morphisms and the weights."""
     seconds: Time
-    belief: dict[str, float] = {}
+    prediction: dict[str, float] = {}
     """The searcher's prediction, e.g. mean, deviation and acquisition."""
 
 

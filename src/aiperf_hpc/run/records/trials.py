@@ -85,7 +85,7 @@ class Evaluated(Event):
     learning_rate: float
     train_loss: float
     validation_loss: float
-    measure: str = ACCURACY.name
+    metric: str = ACCURACY.name
     """The name of the measure of quality."""
     sums: dict[str, Finite] = Field(default_factory=dict)
     """The measure's sums over the validation samples, by its names."""
@@ -101,13 +101,13 @@ class Evaluated(Event):
         if (correct := values["correct"]) is not None:
             values["sums"] = {"correct": float(correct)}
             values["correct"] = None
-        _check_sums(values["measure"], values["sums"], values["samples"])
+        _check_sums(values["metric"], values["sums"], values["samples"])
         return self
 
     @property
     def quality(self) -> float:
         """The quality by the record's measure."""
-        return MEASURES[self.measure].quality(self.sums, self.samples)
+        return MEASURES[self.metric].quality(self.sums, self.samples)
 
 
 def _check_sums(name: str, sums: dict[str, float], samples: int) -> None:
@@ -127,7 +127,7 @@ class BaselineMeasured(Event):
     """
 
     type: Literal["baseline_measured"] = "baseline_measured"
-    measure: str
+    metric: str
     """The name of the measure of quality."""
     sums: dict[str, Finite]
     """The measure's sums over the validation samples, by its names."""
@@ -135,13 +135,13 @@ class BaselineMeasured(Event):
 
     @model_validator(mode="after")
     def _has_the_sums_of_its_measure(self) -> Self:
-        _check_sums(self.measure, self.sums, self.samples)
+        _check_sums(self.metric, self.sums, self.samples)
         return self
 
     @property
     def quality(self) -> float:
         """The quality by the record's measure."""
-        return MEASURES[self.measure].quality(self.sums, self.samples)
+        return MEASURES[self.metric].quality(self.sums, self.samples)
 
 
 class TrialEnded(Event):
@@ -156,10 +156,10 @@ class TrialEnded(Event):
     """Whether the trained weights are stored, so that children may grow from them."""
 
 
-class PredictionsKept(Event):
+class PredictionsSaved(Event):
     """The predictions of a trial's last complete evaluation were stored in a file."""
 
-    type: Literal["predictions_kept"] = "predictions_kept"
+    type: Literal["predictions_saved"] = "predictions_saved"
     trial: str
     epoch: Number
     samples: Number
@@ -167,39 +167,39 @@ class PredictionsKept(Event):
     """SHA-256 of the file, in hexadecimal."""
 
 
-class KeptFile(Value):
+class SavedFile(Value):
     """The size and SHA-256 of a stored file."""
 
     bytes: Count
     sha256: Annotated[str, Field(pattern=SHA256)]
 
 
-class BestEpochKept(Event):
+class BestEpochSaved(Event):
     """Two checkpoints were stored by which the epoch of a trial's best evaluation can be repeated.
 
     Written after the end of the trial, so that no better evaluation follows.
     """
 
-    type: Literal["best_epoch_kept"] = "best_epoch_kept"
+    type: Literal["best_epoch_saved"] = "best_epoch_saved"
     trial: str
     epoch: Annotated[int, Field(ge=1)]
-    began: KeptFile
+    start_checkpoint: SavedFile
     """The checkpoint at the start of the epoch: weights and the optimizer's state."""
-    evaluated: KeptFile
+    end_checkpoint: SavedFile
     """The weights that were evaluated at the end of the epoch."""
 
 
-class BestEpochDropped(Event):
+class BestEpochDeleted(Event):
     """The two checkpoints of a trial's best epoch were deleted to free space."""
 
-    type: Literal["best_epoch_dropped"] = "best_epoch_dropped"
+    type: Literal["best_epoch_deleted"] = "best_epoch_deleted"
     trial: str
 
 
-class CheckpointDropped(Event):
+class CheckpointDeleted(Event):
     """A trial's trained weights were deleted; it can no longer be a parent."""
 
-    type: Literal["checkpoint_dropped"] = "checkpoint_dropped"
+    type: Literal["checkpoint_deleted"] = "checkpoint_deleted"
     trial: str
 
 

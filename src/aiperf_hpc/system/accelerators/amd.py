@@ -222,7 +222,7 @@ def _reads(smi: Library, handle: Handle) -> Reads:
 
     # The energy counter is not used, because it is stuck on some models (issue 22 of amdsmi).
     return {
-        "utilisation": lambda: _number(smi.amdsmi_get_gpu_activity(handle), "gfx_activity"),
+        "utilization": lambda: _number(smi.amdsmi_get_gpu_activity(handle), "gfx_activity"),
         "memory": lambda: _number(smi.amdsmi_get_gpu_vram_usage(handle), "vram_used") * 2**20,
         "watts": lambda: _number(smi.amdsmi_get_power_info(handle), *power),
         "celsius": hottest,
@@ -247,7 +247,7 @@ def _by_rocm_smi() -> AcceleratorSource:
 
 def _reads_of_card(card: Mapping[str, str]) -> Reads:
     return {
-        "utilisation": lambda: _number(card, "gpu use (%)"),
+        "utilization": lambda: _number(card, "gpu use (%)"),
         "memory": lambda: _number(card, "vram total used memory (b)"),
         "watts": lambda: _number(card, *_POWERS),
         "celsius": lambda: _number(card, *_TEMPERATURES),

@@ -180,7 +180,7 @@ def ascend_source() -> Iterator[AcceleratorSource]:
 def _reads(found: ChipRow | None) -> Reads:
     row = _known(found, "this chip")
     return {
-        "utilisation": lambda: _known(row.load_percent, "the load"),
+        "utilization": lambda: _known(row.load_percent, "the load"),
         "memory": lambda: float(_known(row.memory_used_bytes, "the memory in use")),
         "watts": lambda: _known(row.power_watts, "its power"),
         "celsius": lambda: _known(row.temperature_celsius, "its temperature"),

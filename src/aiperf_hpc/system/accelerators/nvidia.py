@@ -140,7 +140,7 @@ def nvidia_source() -> Iterator[AcceleratorSource]:
 
 def _reads(nv: Library, handle: Handle) -> Reads:
     return {
-        "utilisation": lambda: float(nv.nvmlDeviceGetUtilizationRates(handle).gpu),
+        "utilization": lambda: float(nv.nvmlDeviceGetUtilizationRates(handle).gpu),
         "memory": lambda: float(nv.nvmlDeviceGetMemoryInfo(handle).used),
         "watts": lambda: nv.nvmlDeviceGetPowerUsage(handle) / 1000.0,
         "celsius": lambda: float(nv.nvmlDeviceGetTemperature(handle, nv.NVML_TEMPERATURE_GPU)),

@@ -15,7 +15,7 @@ T = TypeVar("T")
 class Reading(NamedTuple):
     """Current values of an accelerator; None for missing ones."""
 
-    utilisation: float | None = None
+    utilization: float | None = None
     """Utilization in percent."""
     memory: float | None = None
     """Used memory in bytes."""
@@ -28,7 +28,7 @@ class Reading(NamedTuple):
 
 
 _LABELS: Final = {
-    "utilisation": "utilisation",
+    "utilization": "utilization",
     "memory": "memory",
     "watts": "power",
     "celsius": "temperature",
