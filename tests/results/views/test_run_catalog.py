@@ -17,6 +17,7 @@ from aiperf_hpc.cli.parameters import run_named
 from aiperf_hpc.cli.runs import list_runs
 from aiperf_hpc.errors import RunDirectoryError
 from aiperf_hpc.primary.control.controller import INTERRUPTED
+from aiperf_hpc.results.views.annotated import ListedRun
 from aiperf_hpc.results.views.run_catalog import RunList, latest_run, read_runs
 from aiperf_hpc.results.views.run_summary import RunSummary
 from aiperf_hpc.results.views.run_view import RunState, RunView
@@ -72,7 +73,7 @@ def test_an_ended_run_is_its_reports_summary_and_no_journal_is_read(
     assert not expected.valid
     assert "dataset" in expected.violated_rules
     monkeypatch.setattr(RunView, "refresh", lambda self: pytest.fail(f"{self.paths.root} is read"))
-    assert read_runs(runs / "ended").runs == (expected,)
+    assert read_runs(runs / "ended").runs == (ListedRun(**dict(expected)),)
 
 
 def test_without_its_summary_an_ended_run_is_read(runs: Path) -> None:
