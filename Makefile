@@ -36,7 +36,7 @@ ANEW := --force-reinstall --no-cache-dir
 endif
 
 .PHONY: start test suite check quick horovod faults fuzz chaos slurm nfs nfs-packages offline benchmarks benchmarks-search \
-	benchmarks-training mutation packages browser browser-packages scaling docs release trust screenshots clean
+	benchmarks-training mutation packages browser browser-packages scaling docs man release trust screenshots clean
 
 start: $(VENV)/.installed
 	$(BIN)/aiperf start --nodes $(NODES) --hours $(HOURS) --config quickstart --launcher local --yes
@@ -94,6 +94,11 @@ trust: $(VENV)/.installed-test
 # The documentation as a site: build/site/index.html, which needs no server.
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+
+# The manual page aiperf(1), from the program's help; the wheel installs it.
+man: $(VENV)/.installed
+	$(BIN)/python docs/hooks/man_page.py > docs/.aiperf.1
+	mv docs/.aiperf.1 docs/aiperf.1
 
 # The list of this version's files, by which a run's code is known as a release (docs/divisions.md).
 release: $(VENV)/.installed-test

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Literal, get_args, get_origin
 
 from typer.core import TyperArgument, TyperOption
@@ -12,34 +12,55 @@ from aiperf_hpc.cli.command import Command, Deferred, Group
 from aiperf_hpc.cli.program import COMMANDS, program
 
 
-def reference() -> Iterator[str]:
-    """Yield the commands by panel: usage, parameters, examples."""
+def all_commands() -> Iterator[tuple[str, Iterator[tuple[str, Command]]]]:
+    """Yield each panel with its commands by name, e.g. ``data prepare``."""
     commands = program().commands
     for panel, rows in groupby((row for row in COMMANDS if row.panel), key=lambda row: row.panel):
-        yield f"\n## {panel}\n"
-        for row in rows:
-            deferred = commands[row.name]
-            assert isinstance(deferred, Deferred)  # noqa: S101 -- for the type checker
-            yield from _command(row.name, deferred.loaded())
+        yield panel, chain.from_iterable(_commands(row.name, commands[row.name]) for row in rows)
 
 
-def _command(name: str, command: Command | Group) -> Iterator[str]:
-    if isinstance(command, Group):
+def _commands(name: str, command: object) -> Iterator[tuple[str, Command]]:
+    if isinstance(command, Deferred):
+        command = command.loaded()
+    if isinstance(command, Command):
+        yield name, command
+    elif isinstance(command, Group):
         for each in command.commands.values():
-            assert isinstance(each, Command)  # noqa: S101 -- for the type checker
-            yield from _command(f"{name} {each.name}", each)
-        return
-    text, _, examples = (command.help or "").partition("\n\nExamples:\n")
+            yield from _commands(f"{name} {each.name}", each)
+
+
+def reference() -> Iterator[str]:
+    """Yield the commands by panel: usage, parameters, examples."""
+    for panel, commands in all_commands():
+        yield f"\n## {panel}\n"
+        for name, command in commands:
+            yield from _command(name, command)
+
+
+def _command(name: str, command: Command) -> Iterator[str]:
+    text, examples = help_of(command)
     yield f"\n### aiperf {name}\n\n{text}\n"
-    yield f"```\n{_usage(name, command)}\n```\n"
+    yield f"```\n{usage(name, command)}\n```\n"
     yield "| parameter | description |\n|---|---|"
-    for parameter in command.params:
-        if isinstance(parameter, TyperArgument | TyperOption) and not parameter.hidden:
-            yield f"| `{_spelled(parameter)}` | {parameter.help}{_default(parameter)} |"
-    yield f"\n```\n{examples.strip()}\n```\n"
+    yield from (f"| `{spelled}` | {text} |" for spelled, text in parameters(command))
+    yield f"\n```\n{examples}\n```\n"
 
 
-def _usage(name: str, command: Command) -> str:
+def help_of(command: Command) -> tuple[str, str]:
+    """Return the description of a command and its examples."""
+    text, _, examples = (command.help or "").partition("\n\nExamples:\n")
+    return text, examples.strip()
+
+
+def parameters(command: Command) -> Iterator[tuple[str, str]]:
+    """Yield each parameter as it is written, with its description and default."""
+    for each in command.params:
+        if isinstance(each, TyperArgument | TyperOption) and not each.hidden:
+            yield _spelled(each), f"{each.help}{_default(each)}"
+
+
+def usage(name: str, command: Command) -> str:
+    """Return the form of a command with its required parameters."""
     words = ["aiperf", name]
     for each in command.params:
         if isinstance(each, TyperOption) and each.required:

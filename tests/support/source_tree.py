@@ -19,6 +19,8 @@ def copy_tree(top: Path) -> Path:
     top.mkdir()
     for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, top)
+    (top / "docs").mkdir()
+    shutil.copy(ROOT / "docs" / "aiperf.1", top / "docs")
     unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info", STAMP)
     links = [link.name for link in (ROOT / "src" / "aiperf_hpc").iterdir() if link.is_symlink()]
     for folder in ("src", *links):
