@@ -81,8 +81,8 @@ def witness(
     per_minute: Annotated[
         int, option("--per-minute", "N", "Most requests per minute and address.", min=1)
     ] = 600,
-    most_gib: Annotated[
-        float, option("--most-gib", "GIB", "Largest size of the log.", min=0.001)
+    max_gib: Annotated[
+        float, option("--max-gib", "GIB", "Largest size of the log.", min=0.001)
     ] = 16.0,
     check: Annotated[bool, flag("--check", "Check the log and exit.")] = False,
 ) -> int:
@@ -103,7 +103,7 @@ def witness(
         return _check(folder)
     security = ServerSecurity(None, listen.tls_certificate, listen.tls_key)
     endpoint = endpoint_of(listen.address, security)
-    log = WitnessLog(folder, most_bytes=int(most_gib * 2**30))
+    log = WitnessLog(folder, most_bytes=int(max_gib * 2**30))
     from aiperf_hpc.service.witness_server.app import serve
 
     say(f"key {log.key.public.fingerprint} ({folder / 'key.pub'})")

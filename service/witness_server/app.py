@@ -171,10 +171,10 @@ def _add_routes(app: FastAPI, log: WitnessLog, name: str) -> None:
     @app.get(f"{API}/statements")
     def statements(
         first: Annotated[int, Query(ge=1, lt=2**53)] = 1,
-        most: Annotated[int, Query(ge=1, le=MOST_LINES)] = MOST_LINES,
+        limit: Annotated[int, Query(ge=1, le=MOST_LINES)] = MOST_LINES,
     ) -> Response:
         """Return statements as stored in the log, one per line, from a number on."""
-        return Response(log.lines(first, most), media_type="application/jsonl")
+        return Response(log.lines(first, limit), media_type="application/jsonl")
 
     @app.get(f"{API}/runs/{{run}}/statements")
     def of_run(run: str, after: Annotated[int, Query(ge=0, lt=2**53)] = 0) -> Statements:

@@ -114,10 +114,10 @@ class WitnessLog:
         with self._lock:
             return self._of_run(run, after)
 
-    def lines(self, first: int, most: int) -> bytes:
+    def lines(self, first: int, limit: int) -> bytes:
         """Return a number of statements from number ``first`` on, one per line."""
         with self._lock:
-            begin, end = first - 1, min(first - 1 + most, len(self._offsets))
+            begin, end = first - 1, min(first - 1 + limit, len(self._offsets))
             if begin >= end:
                 return b""
             until = self._offsets[end] if end < len(self._offsets) else self._file.size
