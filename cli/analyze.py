@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, BadParameter
 
 from aiperf_hpc.cli.output import say_result
-from aiperf_hpc.cli.parameters import Json, SomeRuns, Trusted, option, path_option, run_named
+from aiperf_hpc.cli.parameters import Json, SomeRuns, Trusted, path_option, run_named, value
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import few
 from aiperf_hpc.streams import window_columns
@@ -43,119 +43,67 @@ def _percent(text: str | float) -> float:
 class AccuracyOptions:
     """Thresholds, targets and prices."""
 
-    thresholds: Annotated[
-        list[str] | None,
-        option(
-            "--thresholds",
-            "[BENCHMARK=]Q,Q,...",
-            "Qualities for which to print time, cost and rank. Default: a range around the target.",
-        ),
-    ] = None
-    targets: Annotated[
-        list[str] | None,
-        option(
-            "--target",
-            "[BENCHMARK=]Q",
-            "Target quality, in place of the benchmark's own.",
-        ),
-    ] = None
-    prices: Annotated[
-        Path | None, path_option("--prices", "FILE", "Prices of machines in YAML (docs/prices.md).")
-    ] = None
+    thresholds: Annotated[list[str] | None, value("[BENCHMARK=]Q,Q,...")] = None
+    """Qualities for which to print time, cost and rank. Default: a range around the target."""
+    targets: Annotated[list[str] | None, value("[BENCHMARK=]Q", name="--target")] = None
+    """Target quality, in place of the benchmark's own."""
+    prices: Annotated[Path | None, value("FILE", Path)] = None
+    """Prices of machines in YAML (docs/prices.md)."""
 
 
 @dataclass(frozen=True)
 class ScaleOptions:
     """Scales to predict, and the settings of HPC AI500."""
 
-    scales: Annotated[
-        list[int] | None,
-        option(
-            "--scale",
-            "N",
-            "Predict the time to solution on N accelerators; may be repeated. "
-            "Default: 2 and 4 times the most.",
-            _positive,
-        ),
-    ] = None
-    vflops_exponent: Annotated[
-        int | None,
-        option(
-            "--vflops-exponent",
-            "N",
-            "n of Valid FLOPS. Default: HPC AI500's, 5 or 10 depending on the benchmark.",
-            _positive,
-        ),
-    ] = None
-    declarations: Annotated[
-        list[Path] | None,
-        path_option(
-            "--declaration",
-            "FILE",
-            "An entry's changes to the benchmark, by HPC AI500's levels and layers "
-            "(YAML); may be repeated.",
-        ),
-    ] = None
+    scales: Annotated[list[int] | None, value("N", _positive, name="--scale")] = None
+    """Predict the time to solution on N accelerators; may be repeated. Default: 2 and 4 times
+    the most."""
+    vflops_exponent: Annotated[int | None, value("N", _positive)] = None
+    """n of Valid FLOPS. Default: HPC AI500's, 5 or 10 depending on the benchmark."""
+    declarations: Annotated[list[Path] | None, value("FILE", Path, name="--declaration")] = None
+    """An entry's changes to the benchmark, by HPC AI500's levels and layers (YAML); may be
+    repeated."""
 
 
 @dataclass(frozen=True)
 class MachineOptions:
     """Facts of the machine that sources lack, and the wanted precision."""
 
-    accelerators: Annotated[
-        int | None,
-        option(
-            "--accelerators",
-            "N",
-            "Accelerators of each training, for sources that do not state it.",
-            _positive,
-        ),
-    ] = None
-    peaks: Annotated[
-        Path | None,
-        path_option(
-            "--peaks",
-            "FILE",
-            "The machine's peaks from `aiperf peaks`. Default: each run's peaks.json.",
-        ),
-    ] = None
-    precision: Annotated[
-        float,
-        option(
-            "--precision",
-            "PERCENT",
-            "Target precision of the mean of repeated runs, and of a run's score; 1.",
-            _percent,
-            show_default=False,
-        ),
-    ] = 0.01
+    accelerators: Annotated[int | None, value("N", _positive)] = None
+    """Accelerators of each training, for sources that do not state it."""
+    peaks: Annotated[Path | None, value("FILE", Path)] = None
+    """The machine's peaks from `aiperf peaks`. Default: each run's peaks.json."""
+    precision: Annotated[float, value("PERCENT", _percent, show_default=False)] = 0.01
+    """Target precision of the mean of repeated runs, and of a run's score; 1."""
 
 
 Page = Annotated[Path | None, path_option("--report", "DIR", "Write a page there.")]
 
 
+@dataclass(frozen=True)
+class Sources:
+    """Logs to analyze."""
+
+    sources: Annotated[list[Path], Argument(metavar="SOURCE", parser=run_named)]
+    """A run directory, a folder of mllog results, a submission, DAWNBench entries."""
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Files to write, and the format of the output."""
+
+    report: Page = None
+    mlperf: Annotated[Path | None, value("DIR", Path)] = None
+    """Write each training of a run as a log of MLPerf HPC into a new folder."""
+    json: Json = False
+
+
 def analyze(
-    sources: Annotated[
-        list[Path],
-        Argument(
-            metavar="SOURCE",
-            parser=run_named,
-            help="A run directory, a folder of mllog results, a submission, DAWNBench entries.",
-        ),
-    ],
+    given: Sources,
     accuracy: AccuracyOptions,
     scale: ScaleOptions,
     machine: MachineOptions,
-    report: Page = None,
-    mlperf: Annotated[
-        Path | None,
-        path_option(
-            "--mlperf",
-            "DIR",
-            "Write each training of a run as a log of MLPerf HPC into a new folder.",
-        ),
-    ] = None,
-    json: Json = False,
+    output: OutputOptions,
 ) -> int:
     """Measure runs and public logs as MLPerf HPC, HPC AI500, DAWNBench and MLBench do.
 
@@ -169,18 +117,18 @@ def analyze(
     from aiperf_hpc.analysis.readers.sources import read_sources
 
     chosen = _options(accuracy, scale, machine)
-    logs = [] if mlperf is None else _mlperf_logs(sources, mlperf)
-    found = analysis.analyze(read_sources(sources, chosen), chosen)
+    logs = [] if output.mlperf is None else _mlperf_logs(given.sources, output.mlperf)
+    found = analysis.analyze(read_sources(given.sources, chosen), chosen)
     written = []
-    if report is not None:
+    if output.report is not None:
         # Matplotlib is imported after the analysis, so that errors are reported quickly.
         from aiperf_hpc.analysis.page.render import write_page
 
-        written.append(f"Page             {write_page(found, report)}")
+        written.append(f"Page             {write_page(found, output.report)}")
     if logs:
         written.append(f"MLPerf HPC logs  {few([str(log) for log in logs])}")
     text = chain(lines(found, window_columns()), written)
-    say_result(analysis.document(found), text, as_json=json)
+    say_result(analysis.document(found), text, as_json=output.json)
     return 0 if found.entries else 1
 
 

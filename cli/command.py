@@ -19,11 +19,12 @@ from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
+from typer.models import OptionInfo
 
 from aiperf_hpc.errors import UsageError
 
@@ -115,16 +116,26 @@ class Row:
 
 @cache
 def _docstrings(module: str) -> dict[str, str]:
-    """Return the docstrings of a module's functions and constants by their names."""
+    """Return the docstrings of functions, tables and classes' fields, without importing a module.
+
+    A field is named ``CLASS.FIELD``.
+    """
     tree = ast.parse(Path(__file__).with_name(f"{module}.py").read_text("utf-8"))
-    found: dict[str, str] = {}
-    for node, below in pairwise((*tree.body, ast.Pass())):
+    return dict(_described(tree.body, ""))
+
+
+def _described(body: list[ast.stmt], within: str) -> Iterator[tuple[str, str]]:
+    for node, below in pairwise((*body, ast.Pass())):
         match node, below:
             case ast.FunctionDef(name=name), _:
-                found[name] = ast.get_docstring(node) or ""
-            case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(ast.Constant(str(text))):
-                found[name] = text
-    return found
+                yield f"{within}{name}", ast.get_docstring(node) or ""
+            case ast.ClassDef(name=name, body=fields), _:
+                yield from _described(fields, f"{name}.")
+            case (
+                ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(ast.Constant(str(text))),
+            ):
+                yield f"{within}{name}", " ".join(text.split())
 
 
 def make_command(name: str, function: Function) -> Command:
@@ -252,9 +263,18 @@ def _flat(function: Function) -> Function:
 
 
 def _of_fields(group: type) -> Iterator[inspect.Parameter]:
+    """Yield a parameter for each field; its docstring is its help, its name the option's."""
     hints = get_type_hints(group, include_extras=True)
+    texts = _docstrings(group.__module__.rpartition(".")[2])
     for field in fields(group):
-        yield _keyword(field.name, _default(field), hints[field.name])
+        hint: Any = hints[field.name]
+        if text := texts.get(f"{group.__name__}.{field.name}"):
+            hint = hint if hasattr(hint, "__metadata__") else Annotated[hint, typer.Option()]
+            (given,) = hint.__metadata__
+            given.help = text
+            if isinstance(given, OptionInfo) and given.default is ...:
+                given.param_decls = (f"--{field.name.replace('_', '-')}",)
+        yield _keyword(field.name, _default(field), hint)
 
 
 def _default(field: Field[Any]) -> object:

@@ -6,6 +6,7 @@ import json
 import math
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,7 +15,7 @@ from pydantic import BaseModel
 from typer import Argument
 
 from aiperf_hpc.cli.output import say
-from aiperf_hpc.cli.parameters import Assignments, flag, option
+from aiperf_hpc.cli.parameters import Assignments, option
 from aiperf_hpc.config import RunConfig, differences, load_config, preset_names, preset_text
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.rules.judgement import check_settings, division_of
@@ -24,18 +25,19 @@ from aiperf_hpc.workloads.base import Workload
 from aiperf_hpc.workloads.registry import workload_of
 
 
-def show(
-    preset: Annotated[
-        str, Argument(metavar="FILE|PRESET", help="A YAML file, or the name of a preset.")
-    ],
-    resolved: Annotated[
-        bool, flag("--resolved", "Print all settings with their descriptions.")
-    ] = False,
-    changed: Annotated[
-        bool,
-        flag("--changed", "Print the settings that differ from the defaults and from the preset."),
-    ] = False,
-) -> int:
+@dataclass(frozen=True)
+class ShowOptions:
+    """Configuration to print, and the form of its settings."""
+
+    preset: Annotated[str, Argument(metavar="FILE|PRESET")]
+    """A YAML file, or the name of a preset."""
+    resolved: bool = False
+    """Print all settings with their descriptions."""
+    changed: bool = False
+    """Print the settings that differ from the defaults and from the preset."""
+
+
+def show(chosen: ShowOptions) -> int:
     """Print a preset or a resolved configuration.
 
     The output is YAML that --config accepts, with a description behind each setting.
@@ -45,9 +47,10 @@ def show(
       $ aiperf config show imagenet --resolved
       $ aiperf config show mine.yaml --changed
     """
-    if changed and resolved:
+    preset, changed = chosen.preset, chosen.changed
+    if changed and chosen.resolved:
         raise UsageError("--changed shows less than --resolved; leave one of them out")
-    if not changed and not resolved and preset in preset_names():
+    if not changed and not chosen.resolved and preset in preset_names():
         say(preset_text(preset).rstrip())
         return 0
     config = load_config(preset)
@@ -97,19 +100,18 @@ def _as_yaml(section: BaseModel, name: str) -> str:
     return text.removesuffix("...\n").rstrip()
 
 
-def check(
-    source: Annotated[
-        str, Argument(metavar="FILE|PRESET", help="A YAML file, or the name of a preset.")
-    ],
-    assignments: Assignments = None,
-    division: Annotated[
-        Literal["closed", "open"] | None,
-        flag(
-            "--division",
-            "Exit with status 1 unless the configuration satisfies this division's rules.",
-        ),
-    ] = None,
-) -> int:
+@dataclass(frozen=True)
+class CheckOptions:
+    """Configuration to check, and the required division."""
+
+    source: Annotated[str, Argument(metavar="FILE|PRESET")]
+    """A YAML file, or the name of a preset."""
+    assignments: Assignments = None
+    division: Literal["closed", "open"] | None = None
+    """Exit with status 1 unless the configuration satisfies this division's rules."""
+
+
+def check(chosen: CheckOptions) -> int:
     """Check a configuration and report the division in which its runs may be official.
 
     Only the configuration is checked here: `aiperf start --division` checks the dataset, the code
@@ -121,7 +123,7 @@ def check(
       $ aiperf config check imagenet
       $ aiperf config check mine.yaml --division open
     """
-    config = load_config(source, assignments or ())
+    config, division = load_config(chosen.source, chosen.assignments or ()), chosen.division
     workload = workload_of(config)
     if workload.name != WORKLOAD:
         return _check_of(workload, config, division)
@@ -163,9 +165,7 @@ def init(
     path: Annotated[
         Path, Argument(metavar="[FILE]", parser=Path, help="A new file.", show_default=False)
     ] = Path("aiperf.yaml"),
-    preset: Annotated[
-        str, option("--preset", "PRESET", "Preset to start from.", show_default=True)
-    ] = "quickstart",
+    preset: Annotated[str, option("--preset", "PRESET", "Preset to start from.")] = "quickstart",
 ) -> int:
     """Write a configuration file with all settings and their descriptions.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 from aiperf_hpc.cli.output import say
-from aiperf_hpc.cli.parameters import FinalJson, Json, Run, SigningKey, flag, key_of, option
+from aiperf_hpc.cli.parameters import FinalJson, Json, Run, SigningKey, key_of, option, value
 from aiperf_hpc.cli.primary import conduct_run, finish, say_score, status_of, take_run
 from aiperf_hpc.cli.serving import ServerSecurity, free_endpoint
 from aiperf_hpc.errors import AIPerfError, UsageError
@@ -191,17 +191,10 @@ def _wait(view: RunView, run: Path, answered: Callable[[], bool]) -> None:
 class ServeOptions:
     """Server options of a resumed run."""
 
-    serve: Annotated[
-        str | None,
-        option(
-            "--serve",
-            "[HOST:PORT]",
-            "Serve its status over REST. Default: where it was served before.",
-        ),
-    ] = None
-    no_serve: Annotated[
-        bool, flag("--no-serve", "Do not serve it, even if it was served before.")
-    ] = False  # fmt: skip
+    serve: Annotated[str | None, value("[HOST:PORT]")] = None
+    """Serve its status over REST. Default: where it was served before."""
+    no_serve: bool = False
+    """Do not serve it, even if it was served before."""
 
 
 def resume(

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from typer import Argument
 
 from aiperf_hpc.cli.output import say, say_json
-from aiperf_hpc.cli.parameters import Json, flag, option
+from aiperf_hpc.cli.parameters import Json, flag, value
 from aiperf_hpc.errors import GraphError, UsageError, did_you_mean
 from aiperf_hpc.formatting import si
 from aiperf_hpc.graph import Graph
@@ -26,16 +26,14 @@ NETWORKS = ("resnet50",)
 class CountedNetwork:
     """Selection of the network."""
 
-    network: Annotated[
-        str, Argument(metavar="resnet50|GRAPH.json", help="resnet50, or a graph in JSON.")
-    ]
-    input: Annotated[str, option("--input", "HxWxC", "For resnet50: an image's shape.")] = (
-        "224x224x3"
-    )
-    classes: Annotated[int, option("--classes", "N", "For resnet50.")] = 1000
-    stem: Annotated[
-        Literal["imagenet", "cifar"], flag("--stem", "For resnet50: its first layers.")
-    ] = "imagenet"
+    network: Annotated[str, Argument(metavar="resnet50|GRAPH.json")]
+    """resnet50, or a graph in JSON."""
+    input: Annotated[str, value("HxWxC")] = "224x224x3"
+    """For resnet50: an image's shape."""
+    classes: Annotated[int, value("N")] = 1000
+    """For resnet50."""
+    stem: Literal["imagenet", "cifar"] = "imagenet"
+    """For resnet50: its first layers."""
 
 
 def count_operations(

@@ -9,15 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from aiperf_hpc.cli.output import say, say_folded, say_json, say_result
-from aiperf_hpc.cli.parameters import (
-    Json,
-    Out,
-    PerhapsRun,
-    config_option,
-    flag,
-    option,
-    path_option,
-)
+from aiperf_hpc.cli.parameters import Json, Out, PerhapsRun, config_option, flag, path_option, value
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.host.machine import available_bytes
 from aiperf_hpc.run.replica_requests import ProfileRequest
@@ -28,27 +20,30 @@ from aiperf_hpc.run.storage import require_writable
 class AllreduceOptions:
     """Options of the all-reduce: ranks, collectives and sizes."""
 
-    ranks: Annotated[int, option("--ranks", "N", "Number of ranks.")] = 2
-    backends: Annotated[
-        str | None, option("--backends", "A,B", "Default: all that are installed.")
-    ] = None
-    repetitions: Annotated[int | None, option("--repetitions", "N", "Of each size; 100.")] = None
-    largest: Annotated[float | None, option("--largest", "N", "Elements; 1e8.")] = None
-    quick: Annotated[bool, flag("--quick", "10 repetitions of each size, up to 1e6 elements.")] = (
-        False
-    )
+    ranks: Annotated[int, value("N")] = 2
+    """Number of ranks."""
+    backends: Annotated[str | None, value("A,B")] = None
+    """Default: all that are installed."""
+    repetitions: Annotated[int | None, value("N")] = None
+    """Of each size; 100."""
+    largest: Annotated[float | None, value("N")] = None
+    """Elements; 1e8."""
+    quick: bool = False
+    """10 repetitions of each size, up to 1e6 elements."""
 
 
 @dataclass(frozen=True)
 class PeakOptions:
     """Selection of the measured peaks."""
 
-    engine: Annotated[str | None, option("--engine", "NAME", "torch or tensorflow; all.")] = None
-    data: Annotated[
-        Path | None, path_option("--data", "DIR", "Read files in DIR instead of in --out.")
-    ] = None
-    ranks: Annotated[int | None, option("--ranks", "N", "Of the all-reduce.")] = None
-    quick: Annotated[bool, flag("--quick", "One engine and back end, 10 s.")] = False
+    engine: Annotated[str | None, value("NAME")] = None
+    """torch or tensorflow; all."""
+    data: Annotated[Path | None, value("DIR", Path)] = None
+    """Read files in DIR instead of in --out."""
+    ranks: Annotated[int | None, value("N")] = None
+    """Of the all-reduce."""
+    quick: bool = False
+    """One engine and back end, 10 s."""
 
 
 def allreduce(
@@ -66,14 +61,7 @@ def allreduce(
     """
     from aiperf_hpc.primary import allreduce as measurement
 
-    plan = measurement.plan(
-        chosen.backends,
-        ranks=chosen.ranks,
-        repetitions=chosen.repetitions,
-        largest=chosen.largest,
-        quick=chosen.quick,
-        available=available_bytes(),
-    )
+    plan = measurement.plan(**vars(chosen), available=available_bytes())
     require_writable(out, "the folder", "--out")
     results = [measurement.measure(name, plan, out) for name in plan.names]
     remedies = measurement.installed()[1]
@@ -186,30 +174,26 @@ class ProfiledNetwork:
         str | None,
         config_option("Instead of a run: the initial network of a YAML file or of a preset: {}."),
     ] = None
-    assignments: Annotated[
-        list[str] | None,
-        option("--set", "KEY=VALUE", "Over --config, e.g. model.base_width=8; may be repeated."),
-    ] = None
-    graph: Annotated[
-        str | None, option("--graph", "HASH|initial", "Of the run. Default: its best.")
-    ] = None
+    assignments: Annotated[list[str] | None, value("KEY=VALUE", name="--set")] = None
+    """Over --config, e.g. model.base_width=8; may be repeated."""
+    graph: Annotated[str | None, value("HASH|initial")] = None
+    """Of the run. Default: its best."""
 
 
 @dataclass(frozen=True)
 class ProfiledSteps:
     """Options of the training."""
 
-    steps: Annotated[int, option("--steps", "N", "Number of profiled steps.")] = 10
-    batch_size: Annotated[int | None, option("--batch-size", "B", "Default: a rank's own.")] = None
-    engine: Annotated[
-        Literal["tensorflow", "torch"] | None, flag("--engine", "Default: its own.")
-    ] = None
-    data: Annotated[Literal["synthetic", "real"], flag("--data", "Content of the batches.")] = (
-        "synthetic"
-    )
-    time_limit: Annotated[
-        float, option("--time-limit", "SECONDS", "Time limit in seconds.", min=1.0)
-    ] = 3600.0
+    steps: Annotated[int, value("N")] = 10
+    """Number of profiled steps."""
+    batch_size: Annotated[int | None, value("B")] = None
+    """Default: a rank's own."""
+    engine: Literal["tensorflow", "torch"] | None = None
+    """Default: its own."""
+    data: Literal["synthetic", "real"] = "synthetic"
+    """Content of the batches."""
+    time_limit: Annotated[float, value("SECONDS", min=1.0)] = 3600.0
+    """Time limit in seconds."""
 
 
 def profile(

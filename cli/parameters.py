@@ -69,11 +69,25 @@ def option(
     parser: Callable[[str], object] | None = None,
     *,
     min: float | None = None,
-    show_default: bool = True,
 ) -> object:
     """Return an option that takes a value."""
+    return Option(name, metavar=metavar, help=help, parser=parser, min=min)
+
+
+def value(
+    metavar: str,
+    parser: Callable[[str], object] | None = None,
+    *,
+    name: str | None = None,
+    min: float | None = None,
+    show_default: bool = True,
+) -> object:
+    """Return the option of a dataclass's field, whose docstring is the help.
+
+    The option is called as the field is, unless it has another name.
+    """
     return Option(
-        name, metavar=metavar, help=help, parser=parser, min=min, show_default=show_default
+        *filter(None, [name]), metavar=metavar, parser=parser, min=min, show_default=show_default
     )
 
 

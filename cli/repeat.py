@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 from aiperf_hpc.cli.output import say, say_result
-from aiperf_hpc.cli.parameters import flag, option
+from aiperf_hpc.cli.parameters import value
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import (
     AIPerfError,
@@ -77,10 +77,10 @@ class Outcomes(Value):
 class RepeatOptions:
     """The number of runs, and their seeds."""
 
-    repeat: Annotated[
-        int | None, option("--repeat", "N", "Run N times in sequence and report the variation.")
-    ] = None
-    same_seed: Annotated[bool, flag("--same-seed", "With --repeat: one seed for all.")] = False
+    repeat: Annotated[int | None, value("N")] = None
+    """Run N times in sequence and report the variation."""
+    same_seed: bool = False
+    """With --repeat: one seed for all."""
 
     def check(self, *, detach: bool) -> None:
         """Raise UsageError for options that conflict with ``--repeat``."""

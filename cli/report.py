@@ -20,11 +20,10 @@ from aiperf_hpc.cli.parameters import (
     Run,
     SigningKey,
     Trusted,
-    flag,
     key_of,
-    option,
     path_option,
     run_named,
+    value,
 )
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.results.views.run_view import RunView
@@ -38,20 +37,17 @@ if TYPE_CHECKING:  # They import scientific packages.
     from aiperf_hpc.verification.execution.outcome import Outcome
 
 
-def report(
-    run: Run,
-    scaling: Annotated[
-        list[Path] | None,
-        option(
-            "--scaling",
-            "RUN ...",
-            "Runs of other sizes, for a section on weak scaling.",
-            run_named,
-        ),
-    ] = None,
-    key: SigningKey = None,
-    json: Json = False,
-) -> int:
+@dataclass(frozen=True)
+class ReportOptions:
+    """Other runs, the signature and the output of a report."""
+
+    scaling: Annotated[list[Path] | None, value("RUN ...", run_named)] = None
+    """Runs of other sizes, for a section on weak scaling."""
+    key: SigningKey = None
+    json: Json = False
+
+
+def report(run: Run, chosen: ReportOptions) -> int:
     """Write a run's report, even during the run.
 
     Prints the path of the page, the rules of the benchmark that the run violates, each with its
@@ -63,10 +59,10 @@ def report(
     """  # fmt: skip
     from aiperf_hpc.results.report.writer import RESULT_INDENT, reason_lines, write_report
 
-    own = key_of(key)
+    own = key_of(chosen.key)
     view = RunView(RunPaths(run))
-    page = write_report(view, [RunPaths(folder) for folder in scaling or []], key=own)
-    if json:
+    page = write_report(view, [RunPaths(folder) for folder in chosen.scaling or []], key=own)
+    if chosen.json:
         say_document(view.paths.report_json.read_text("utf-8").rstrip())
         return 0
     for line in (f"Report           {shown_path(page)}", *reason_lines(view)):
@@ -82,42 +78,31 @@ UNOFFICIAL = 3
 class Execution:
     """Options of the re-execution of trials."""
 
-    execute: Annotated[
-        int | None, option("--execute", "K", "Re-execute K sampled trials, and the best.", min=0)
-    ] = None
-    seed: Annotated[
-        str | None,
-        option("--seed", "TEXT", "Seed of the sampling. Default: the signature's, or new."),
-    ] = None
-    dataset: Annotated[
-        str | None, option("--dataset", "DIR", "Folder of the run's dataset on this machine.")
-    ] = None
-    time_limit: Annotated[
-        float | None, option("--time-limit", "SECONDS", "Time limit in seconds.", min=1.0)
-    ] = None
+    execute: Annotated[int | None, value("K", min=0)] = None
+    """Re-execute K sampled trials, and the best."""
+    seed: Annotated[str | None, value("TEXT")] = None
+    """Seed of the sampling. Default: the signature's, or new."""
+    dataset: Annotated[str | None, value("DIR")] = None
+    """Folder of the run's dataset on this machine."""
+    time_limit: Annotated[float | None, value("SECONDS", min=1.0)] = None
+    """Time limit in seconds."""
 
 
-def verify(
-    run: Run,
-    execution: Execution,
-    key: Trusted = None,
-    witness: Annotated[
-        list[Path] | None,
-        path_option(
-            "--witness",
-            "KEY.pub",
-            "Public key of a trusted timestamping server; may be repeated.",
-        ),
-    ] = None,
-    tsa: Annotated[
-        list[Path] | None,
-        path_option("--tsa", "ROOT.pem", "Root certificate of a trusted timestamp authority."),
-    ] = None,
-    official: Annotated[
-        bool, flag("--official", "Exit with status 3 unless the result is official.")
-    ] = False,
-    json: Json = False,
-) -> int:
+@dataclass(frozen=True)
+class VerifyOptions:
+    """Trusted keys, and the required verdict."""
+
+    key: Trusted = None
+    witness: Annotated[list[Path] | None, value("KEY.pub", Path)] = None
+    """Public key of a trusted timestamping server; may be repeated."""
+    tsa: Annotated[list[Path] | None, value("ROOT.pem", Path)] = None
+    """Root certificate of a trusted timestamp authority."""
+    official: bool = False
+    """Exit with status 3 unless the result is official."""
+    json: Json = False
+
+
+def verify(run: Run, execution: Execution, chosen: VerifyOptions) -> int:
     """Verify a run: recompute its score from the records and re-execute sampled trials.
 
     The last two lines answer two questions: whether the records are consistent, and whether the
@@ -138,13 +123,14 @@ def verify(
     from aiperf_hpc.verification.audit import check, evidence_of
     from aiperf_hpc.verification.verdict import verdict_of
 
-    trusted = read_trusted(key or ())
+    trusted = read_trusted(chosen.key or ())
     view = RunView(RunPaths(run))
-    evidence = evidence_of(view, trusted, read_trusted(witness or ()), _roots(tsa or []))
+    witnesses = read_trusted(chosen.witness or ())
+    evidence = evidence_of(view, trusted, witnesses, _roots(chosen.tsa or []))
     results = check(evidence)
     outcome = _outcome(evidence, execution)
     verdict = verdict_of(view, results, outcome)
-    if json:
+    if chosen.json:
         again = {} if outcome is None else {"execution": outcome.model_dump(mode="json")}
         say_json({**verdict.document(), "rules": [_rule(each) for each in results], **again})
     else:
@@ -158,7 +144,7 @@ def verify(
         say(f"result: {verdict.result}")
     if not verdict.consistent:
         return 1
-    return UNOFFICIAL if official and not verdict.official else 0
+    return UNOFFICIAL if chosen.official and not verdict.official else 0
 
 
 def _rule(result: RuleResult) -> dict[str, object]:

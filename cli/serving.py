@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from aiperf_hpc.cli.parameters import path_option
+from aiperf_hpc.cli.parameters import path_option, value
 
 if TYPE_CHECKING:
     from aiperf_hpc.service.endpoint import Endpoint
@@ -23,14 +23,8 @@ CertificateKey = Annotated[
 class ServerSecurity:
     """Options of a server's authentication and encryption."""
 
-    token_file: Annotated[
-        Path | None,
-        path_option(
-            "--token-file",
-            "FILE",
-            "Tokens, one a line. Required for write access, and for read access from other hosts.",
-        ),
-    ] = None
+    token_file: Annotated[Path | None, value("FILE", Path)] = None
+    """Tokens, one a line. Required for write access, and for read access from other hosts."""
     tls_certificate: Certificate = None
     tls_key: CertificateKey = None
 

@@ -10,7 +10,7 @@ from typing import Annotated
 from typer import Argument
 
 from aiperf_hpc.cli.output import say
-from aiperf_hpc.cli.parameters import Run, flag, option, path_option
+from aiperf_hpc.cli.parameters import Run, option, path_option, value
 from aiperf_hpc.cli.serving import Certificate, CertificateKey, ServerSecurity, endpoint_of
 from aiperf_hpc.errors import UsageError, reason_of
 
@@ -62,30 +62,26 @@ def sign(
 
 
 @dataclass(frozen=True)
-class ListenOptions:
-    """Listening address of a witness."""
+class WitnessOptions:
+    """Folder, address and limits of a witness."""
 
-    address: Annotated[str, option("--address", "HOST:PORT", "Default: a port of loopback.")] = ""
+    folder: Annotated[Path, Argument(metavar="DIR", parser=Path)]
+    """Folder of the server's key and log."""
+    address: Annotated[str, value("HOST:PORT")] = ""
+    """Default: a port of loopback."""
     tls_certificate: Certificate = None
     tls_key: CertificateKey = None
+    name: Annotated[str, value("TEXT")] = ""
+    """Name of the server. Default: the host's name."""
+    per_minute: Annotated[int, value("N", min=1)] = 600
+    """Most requests per minute and address."""
+    max_gib: Annotated[float, value("GIB", min=0.001)] = 16.0
+    """Largest size of the log."""
+    check: bool = False
+    """Check the log and exit."""
 
 
-def witness(
-    folder: Annotated[
-        Path, Argument(metavar="DIR", parser=Path, help="Folder of the server's key and log.")
-    ],
-    listen: ListenOptions,
-    name: Annotated[
-        str, option("--name", "TEXT", "Name of the server. Default: the host's name.")
-    ] = "",
-    per_minute: Annotated[
-        int, option("--per-minute", "N", "Most requests per minute and address.", min=1)
-    ] = 600,
-    max_gib: Annotated[
-        float, option("--max-gib", "GIB", "Largest size of the log.", min=0.001)
-    ] = 16.0,
-    check: Annotated[bool, flag("--check", "Check the log and exit.")] = False,
-) -> int:
+def witness(chosen: WitnessOptions) -> int:
     """Run a timestamping server that signs journal digests.
 
     Runs send the digest of the primary's journal periodically (`witness.urls`); the server signs
@@ -99,16 +95,18 @@ def witness(
     """
     from aiperf_hpc.service.witness_server.log import WitnessLog
 
-    if check:
+    folder = chosen.folder
+    if chosen.check:
         return _check(folder)
-    security = ServerSecurity(None, listen.tls_certificate, listen.tls_key)
-    endpoint = endpoint_of(listen.address, security)
-    log = WitnessLog(folder, most_bytes=int(max_gib * 2**30))
+    security = ServerSecurity(None, chosen.tls_certificate, chosen.tls_key)
+    endpoint = endpoint_of(chosen.address, security)
+    log = WitnessLog(folder, most_bytes=int(chosen.max_gib * 2**30))
     from aiperf_hpc.service.witness_server.app import serve
 
     say(f"key {log.key.public.fingerprint} ({folder / 'key.pub'})")
     say(f"log {folder / 'log.jsonl'}, {log.count} statements")
-    serve(log, name or socket.gethostname(), endpoint, per_minute=per_minute, announce=say)
+    name = chosen.name or socket.gethostname()
+    serve(log, name, endpoint, per_minute=chosen.per_minute, announce=say)
     log.close()
     return 0
 

@@ -22,11 +22,10 @@ from aiperf_hpc.cli.parameters import (
     PerhapsConfig,
     SigningKey,
     Tags,
-    flag,
     key_of,
     nodes_named,
     option,
-    path_option,
+    value,
 )
 from aiperf_hpc.cli.primary import conduct_run, plan_line, take_run, where_served
 from aiperf_hpc.cli.repeat import RepeatOptions, Series
@@ -62,19 +61,12 @@ from aiperf_hpc.workloads.registry import workload_named
 class RunOptions:
     """Options of the run and its machine."""
 
-    nodes: Annotated[
-        NodeRange,
-        option(
-            "--nodes",
-            "N|MIN-MAX",
-            "Replicas, one on each node; up to MAX as the scheduler gives them.",
-            nodes_named,
-        ),
-    ]
-    hours: Annotated[float, option("--hours", "H", "Length, e.g. 0.05.")]
-    workload: Annotated[
-        str | None, option("--workload", "NAME", "See `aiperf workloads`. Default: automl.")
-    ] = None
+    nodes: Annotated[NodeRange, value("N|MIN-MAX", nodes_named)]
+    """Replicas, one on each node; up to MAX as the scheduler gives them."""
+    hours: Annotated[float, value("H")]
+    """Length, e.g. 0.05."""
+    workload: Annotated[str | None, value("NAME")] = None
+    """See `aiperf workloads`. Default: automl."""
     config: PerhapsConfig = None
     assignments: Assignments = None
     launcher: Annotated[
@@ -87,41 +79,31 @@ class RunOptions:
             "else local.",
         ),
     ] = "auto"
-    run_dir: Annotated[
-        Path | None, path_option("--run-dir", "DIR", "A new folder. Default: a new name in runs.")
-    ] = None
-    name: Annotated[
-        str | None, option("--name", "NAME", "Name of the run: a new folder in runs.")
-    ] = None
-    start_when: Annotated[
-        Literal["first", "all"],
-        flag("--start-when", "The clock starts with the first node, or once all are ready."),
-    ] = "first"
-    division: Annotated[
-        Literal["closed", "open"] | None,
-        flag("--division", "Reject configurations that violate the division's rules."),
-    ] = None
-    system: Annotated[
-        Path | None,
-        path_option(
-            "--system",
-            "FILE",
-            "Description of the system; `aiperf system --template` prints a template.",
-        ),
-    ] = None
+    run_dir: Annotated[Path | None, value("DIR", Path)] = None
+    """A new folder. Default: a new name in runs."""
+    name: Annotated[str | None, value("NAME")] = None
+    """Name of the run: a new folder in runs."""
+    start_when: Literal["first", "all"] = "first"
+    """The clock starts with the first node, or once all are ready."""
+    division: Literal["closed", "open"] | None = None
+    """Reject configurations that violate the division's rules."""
+    system: Annotated[Path | None, value("FILE", Path)] = None
+    """Description of the system; `aiperf system --template` prints a template."""
 
 
 @dataclass(frozen=True)
 class StartOptions:
     """Options of the start, the display and the end of a run."""
 
-    serve: Annotated[
-        str | None, option("--serve", "[HOST:PORT]", "Serve the run's status over REST.")
-    ] = None
-    dry_run: Annotated[bool, flag("--dry-run", "Print what would be submitted or started.")] = False
+    serve: Annotated[str | None, value("[HOST:PORT]")] = None
+    """Serve the run's status over REST."""
+    dry_run: bool = False
+    """Print what would be submitted or started."""
     tag: Tags = None
-    detach: Annotated[bool, flag("--detach", "Run in the background and return.")] = False
-    yes: Annotated[bool, flag("--yes", "Do not ask before starting.")] = False
+    detach: bool = False
+    """Run in the background and return."""
+    yes: bool = False
+    """Do not ask before starting."""
     key: SigningKey = None
     json: FinalJson = False
 

@@ -86,7 +86,7 @@ class Plan(NamedTuple):
 
 
 def plan(
-    names: str | None,
+    backends: str | None,
     *,
     ranks: int,
     repetitions: int | None,
@@ -97,7 +97,7 @@ def plan(
     """Return the measurement plan, with defaults for arguments that are not given.
 
     Args:
-        names: back ends, separated by commas; all installed ones by default.
+        backends: back ends, separated by commas; all installed ones by default.
         ranks: number of processes.
         repetitions: repetitions of each size.
         largest: elements of the largest tensor.
@@ -108,7 +108,7 @@ def plan(
         UsageError: the measurement is not possible on this machine.
     """
     there, _ = installed()
-    chosen = there if names is None else list(dict.fromkeys(names.split(",")))
+    chosen = there if backends is None else list(dict.fromkeys(backends.split(",")))
     if unknown := sorted(set(chosen) - COLLECTIVES.keys()):
         known = ", ".join(COLLECTIVES)
         raise UsageError(f"--backends {','.join(unknown)}: known are {known}")
