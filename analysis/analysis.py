@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pydantic import SerializeAsAny
 
-from aiperf_hpc.analysis.document import json_parts
+from aiperf_hpc.analysis.document import as_json
 from aiperf_hpc.analysis.metric import Aggregate, measured, measured_each
 from aiperf_hpc.analysis.metrics import METRICS
 from aiperf_hpc.analysis.metrics.mlperf_rules import rule_problems, scored_runs
@@ -133,20 +133,12 @@ def with_target(entry: Entry, options: Options) -> Entry:
     return entry.model_copy(update={"logs": tuple(logs)})
 
 
-def document(analysis: Analysis) -> Iterator[str]:
-    """Yield the parts of an analysis as JSON, without the training curves."""
-    lists = {
-        "entries": map(_entry_document, analysis.entries),
-        "metrics": (of.model_dump(mode="json") for of in analysis.metrics),
-    }
-    yield from json_parts(lists | analysis.model_dump(mode="json", exclude=set(lists)))
+_CURVES = {"entries": {"__all__": {"logs": {"__all__": {"epochs", "evaluations"}}}}}
 
 
-def _entry_document(entry: Entry) -> dict[str, Any]:
-    curves = {"epochs", "evaluations"}
-    logs = (log.model_dump(mode="json", exclude=curves) for log in entry.logs)
-    dumped = entry.model_dump(mode="json", exclude={"logs"}) | {"logs": logs}
-    return {name: dumped[name] for name in Entry.model_fields if name in dumped}
+def document(analysis: Analysis) -> str:
+    """Return an analysis as JSON, without the training curves."""
+    return as_json(analysis.model_dump(mode="json", exclude=_CURVES))
 
 
 def metrics_of(entry: Entry) -> EntryMetrics:

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Iterable
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 def say(text: str) -> None:
     """Print a line; terminal control characters, e.g. of a log or a file name, are escaped."""
-    _print((text, "\n"))
+    _print(text)
 
 
 def shown_path(path: Path) -> str:
@@ -42,14 +41,12 @@ def say_json(value: object) -> None:
     say_document(json.dumps(value, indent=1))
 
 
-def say_document(text: str | Iterable[str]) -> None:
-    """Print JSON, as a whole or in parts, independent of the locale."""
-    _print(chain(map(ascii_json, (text,) if isinstance(text, str) else text), "\n"))
+def say_document(text: str) -> None:
+    """Print JSON independent of the locale."""
+    _print(ascii_json(text))
 
 
-def say_result(
-    result: BaseModel | str | Iterable[str], lines: Iterable[str], *, as_json: bool
-) -> None:
+def say_result(result: BaseModel | str, lines: Iterable[str], *, as_json: bool) -> None:
     """Print a result as JSON or as readable lines."""
     if not as_json:
         say("\n".join(lines))
@@ -61,10 +58,9 @@ def say_result(
     say_document(result)
 
 
-def _print(parts: Iterable[str]) -> None:
+def _print(text: str) -> None:
     try:
-        for part in parts:
-            sys.stdout.write(without_controls(part))
+        sys.stdout.write(f"{without_controls(text)}\n")
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader has exited, e.g. `| head`: the command continues, e.g. with the report.

@@ -7,7 +7,7 @@ import contextlib
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, wait
 from http import HTTPStatus
 from queue import SimpleQueue
@@ -19,6 +19,7 @@ from aiperf_hpc.results.views.annotated import ListedRun, listed
 from aiperf_hpc.results.views.cached_view import CachedView, Text
 from aiperf_hpc.results.views.run_summary import LASTING, RunSummary
 from aiperf_hpc.results.views.run_view import RunView
+from aiperf_hpc.run.history import no_collections
 from aiperf_hpc.service.answers.base import Loading
 from aiperf_hpc.service.answers.events import EventLog
 from aiperf_hpc.service.problem import ProblemError
@@ -229,8 +230,10 @@ class ServedRun:
     def _open(self) -> None:
         self._loading_since = time.monotonic()
         try:
-            with never_collected():
+            with no_collections(keep_all=False):
                 self._last_row = self.live.ask(_row)
+                # A later collection of a large run, which has no cycles, would block all threads.
+                gc.freeze()
             self._renewal.enter_context(self.live.renewed())
             self._opened = True
         finally:
@@ -248,23 +251,6 @@ class ServedRun:
             work.add_done_callback(lambda _: self._under_way.pop(key, None))
         left = seconds - (time.monotonic() - began)
         return work.result() if await _done(work, left) else None
-
-
-@contextlib.contextmanager
-def never_collected() -> Iterator[None]:
-    """Exclude all objects that exist at the end of the block from garbage collection.
-
-    After a large run was read, a collection would block every thread for seconds. A view has no
-    cycles and is freed by reference counting.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-        gc.freeze()
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _row(view: RunView) -> ListedRun:

@@ -41,7 +41,7 @@ def write_page(analysis: Analysis, folder: Path) -> Path:
     Raises:
         RunDirectoryError: the folder cannot be written.
     """
-    return _write(folder, "analysis", render(analysis), "".join(document(analysis)))
+    return _write(folder, "analysis", render(analysis), document(analysis))
 
 
 def _write(folder: Path, name: str, page: str, content: str) -> Path:

@@ -6,16 +6,15 @@ Keys follow mlcommons/logging (mlperf_logging/mllog/constants.py) and the rules'
 
 from __future__ import annotations
 
-import gc
-import math
 import multiprocessing
 import os
-from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from functools import partial
+from itertools import starmap
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +30,7 @@ from aiperf_hpc.analysis.readers.mllog_timeline import (
 )
 from aiperf_hpc.analysis.training_log import Epoch, Evaluation, Quality, TrainingLog
 from aiperf_hpc.errors import reason_of
+from aiperf_hpc.run.history import no_collections
 from aiperf_hpc.untrusted.files import open_regular
 
 
@@ -59,15 +59,11 @@ class ReadLog(NamedTuple):
 
 def read_log(path: Path) -> ReadLog | NotALog:
     """Read one result log in bounded memory, for arbitrary file content."""
-    collecting = gc.isenabled()
-    gc.disable()  # The garbage collector uses a tenth of the time and finds nothing.
     try:
-        return _read_log(path)
+        with no_collections(keep_all=False):
+            return _read_log(path)
     except OSError as error:
         return NotALog(reason_of(error))
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _read_log(path: Path) -> ReadLog | NotALog:
@@ -288,51 +284,31 @@ def read_logs(paths: Sequence[Path]) -> list[ReadLog | NotALog]:
         return [_unpacked(packed) for packed in pool.map(_packed, paths, chunksize=at_once)]
 
 
-class _Packed(NamedTuple):
-    """A log packed for transfer between processes, because pickling a million tuples is slow."""
-
-    read: ReadLog
-    """The log without its epochs and evaluations."""
-    epochs: array[float]
-    evaluations: array[float]
+_Packed = tuple[ReadLog | NotALog, tuple[Any, ...], tuple[Any, ...]]
 
 
-def _packed(path: Path) -> _Packed | NotALog:
+def _packed(path: Path) -> _Packed:
+    """Return a log, and its epochs and evaluations as columns: pickling their tuples is slow."""
     read = read_log(path)
     if isinstance(read, NotALog):
+        return read, (), ()
+    log = read.log.model_copy(update={"epochs": (), "evaluations": ()})
+    return read._replace(log=log), _columns(read.log.epochs), _columns(read.log.evaluations)
+
+
+def _columns(rows: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+    return tuple(tuple(map(itemgetter(place), rows)) for place in range(4))
+
+
+def _unpacked(packed: _Packed) -> ReadLog | NotALog:
+    read, epochs, evaluations = packed
+    if isinstance(read, NotALog):
         return read
-    epochs, evaluations = _numbers(read.log.epochs), _numbers(read.log.evaluations)
-    bare = read.log.model_copy(update={"epochs": (), "evaluations": ()})
-    return _Packed(read._replace(log=bare), epochs, evaluations)
-
-
-def _unpacked(packed: _Packed | NotALog) -> ReadLog | NotALog:
-    if isinstance(packed, NotALog):
-        return packed
-    epochs = tuple(
-        Epoch(started, _known(ended), number, passes)
-        for started, ended, number, passes in _rows(packed.epochs)
-    )
-    evaluations = tuple(
-        Evaluation(_known(epoch), _known(started), ended, _known(quality))
-        for epoch, started, ended, quality in _rows(packed.evaluations)
-    )
-    log = packed.read.log.model_copy(update={"epochs": epochs, "evaluations": evaluations})
-    return packed.read._replace(log=log)
-
-
-def _numbers(rows: Iterable[tuple[float | None, ...]]) -> array[float]:
-    """Return the flattened numbers of rows, with NaN for None; numbers of a log are never NaN."""
-    return array("d", (math.nan if one is None else one for row in rows for one in row))
-
-
-def _rows(numbers: array[float]) -> Iterator[tuple[float, float, float, float]]:
-    values = iter(numbers)
-    return zip(values, values, values, values, strict=True)
-
-
-def _known(number: float) -> float | None:
-    return None if math.isnan(number) else number
+    rows = {
+        "epochs": tuple(starmap(Epoch, zip(*epochs, strict=True))),
+        "evaluations": tuple(starmap(Evaluation, zip(*evaluations, strict=True))),
+    }
+    return read._replace(log=read.log.model_copy(update=rows))
 
 
 def _bytes(paths: Sequence[Path]) -> int:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.support.result_logs import unpacked
 from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.analysis.analysis import SECTIONS, Analysis, analyze
-from aiperf_hpc.analysis.document import as_json, json_parts
+from aiperf_hpc.analysis.document import as_json
 from aiperf_hpc.analysis.metrics import METRICS
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.overview import entries_table
@@ -179,14 +177,3 @@ def test_whatever_a_log_says_becomes_json() -> None:
 
     read = json.loads(text, parse_constant=refuse)
     assert read == {**values, "rates": [1.5, "NaN", {"most": "-Infinity"}]}
-
-
-def test_a_list_may_be_made_while_it_is_written() -> None:
-    def values(listed: Callable[[list[Any]], Any]) -> dict[str, Any]:
-        logs = [{"b\n": [1, {"c": math.inf}]}, {}, []]
-        return {"a": listed([{"logs": listed(logs), "d": {}}, 2]), "none": listed([]), "e": [3]}
-
-    parts = list(json_parts(values(iter)))
-    assert len(parts) > 5
-    assert "".join(parts) == as_json(values(list))
-    assert json.loads("".join(parts))["a"][0]["logs"][0] == {"b\n": [1, {"c": "Infinity"}]}
