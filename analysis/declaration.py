@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from aiperf_hpc.errors import UsageError
+from aiperf_hpc.errors import restated
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.files import yaml_model
 
@@ -99,10 +99,8 @@ def read_declaration(path: Path) -> Declaration:
     Raises:
         UsageError: the file cannot be read, is incomplete, or violates the rules of its level.
     """
-    try:
+    with restated(f"cannot read the declaration {path}"):
         return yaml_model(path, Declaration, MOST_BYTES)
-    except UsageError as error:
-        raise UsageError(f"cannot read the declaration {path}: {error}") from None
 
 
 def _check(level: Level, name: LayerName, layer: Layer) -> None:

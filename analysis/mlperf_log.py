@@ -13,7 +13,7 @@ from pathlib import Path
 
 from aiperf_hpc.analysis.readers.run_directory import read_run
 from aiperf_hpc.analysis.training_log import Interval, TrainingLog
-from aiperf_hpc.errors import RunDirectoryError, UsageError
+from aiperf_hpc.errors import RunDirectoryError, UsageError, restated
 from aiperf_hpc.results.report.mllog import END, POINT, START, STATUSES, UNSAID, event_line
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths, write_whole
@@ -37,15 +37,13 @@ def write_logs(run: Path, folder: Path) -> list[Path]:
     """
     view = RunView.read(RunPaths(run))
     texts = list(_texts(view, run))
-    try:
+    with restated(f"cannot write the logs to {folder}", RunDirectoryError, caught=OSError):
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise UsageError(f"--mlperf {folder}: it is not empty; name a new folder")
         paths = [folder / f"result_{number}.txt" for number in range(len(texts))]
         for path, text in zip(paths, texts, strict=True):
             write_whole(path, text)
-    except OSError as error:
-        raise RunDirectoryError(f"cannot write the logs to {folder}: {error.strerror}") from None
     return paths
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field, ValidationError, field_validator
 
-from aiperf_hpc.errors import UsageError
+from aiperf_hpc.errors import UsageError, restated
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.bounds import first_fault, in_words
 from aiperf_hpc.untrusted.files import yaml_of
@@ -84,10 +84,8 @@ def load_prices(path: Path) -> PriceTable:
     Raises:
         UsageError: the file cannot be read, is not YAML, or has a value out of range.
     """
-    try:
+    with restated(f"--prices {path}"):
         values = yaml_of(path, MOST_BYTES)
-    except UsageError as error:
-        raise UsageError(f"--prices {path}: {error}") from None
     try:
         return PriceTable.model_validate(values)
     except ValidationError as error:

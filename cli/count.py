@@ -11,7 +11,7 @@ from typer import Argument
 
 from aiperf_hpc.cli.output import say, say_json
 from aiperf_hpc.cli.parameters import Json, flag, value
-from aiperf_hpc.errors import GraphError, UsageError, did_you_mean
+from aiperf_hpc.errors import GraphError, UsageError, did_you_mean, restated
 from aiperf_hpc.formatting import si
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.resnet import resnet50
@@ -124,9 +124,7 @@ def _network(counted: CountedNetwork) -> Graph:
             f"no network and no file '{path}'{did_you_mean(str(path), NETWORKS)}; "
             f"networks: {', '.join(NETWORKS)}"
         )
-    try:
-        return Graph.from_json(text_of(path, MOST_GRAPH_BYTES))
-    except UsageError as error:
-        raise UsageError(f"cannot read the graph {path}: {error}") from None
-    except GraphError as error:
-        raise UsageError(f"{path}: {error}") from None
+    with restated(f"cannot read the graph {path}"):
+        text = text_of(path, MOST_GRAPH_BYTES)
+    with restated(str(path), caught=GraphError):
+        return Graph.from_json(text)

@@ -27,7 +27,7 @@ from aiperf_hpc.errors import (
     EndedEarlyError,
     RunDirectoryError,
     UsageError,
-    reason_of,
+    restated,
 )
 from aiperf_hpc.host.processes import Interruption, failure_reason, interruptible, run_in_session
 from aiperf_hpc.results.views.run_view import RunView
@@ -266,12 +266,10 @@ def _make(folder: Path) -> bool:
     """Create the folder of the runs; return whether it is new."""
     require_writable(folder)
     created = not folder.exists()
-    try:
+    with restated(f"cannot make the folder {folder}", RunDirectoryError, caught=OSError):
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise RunDirectoryError(f"the folder {folder} is not empty; name a new one")
-    except OSError as error:
-        raise RunDirectoryError(f"cannot make the folder {folder}: {reason_of(error)}") from None
     return created
 
 

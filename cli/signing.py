@@ -12,7 +12,7 @@ from typer import Argument
 from aiperf_hpc.cli.output import say
 from aiperf_hpc.cli.parameters import Run, option, path_option, value
 from aiperf_hpc.cli.serving import Certificate, CertificateKey, ServerSecurity, endpoint_of
-from aiperf_hpc.errors import UsageError, reason_of
+from aiperf_hpc.errors import restated
 
 
 def keygen(
@@ -116,9 +116,7 @@ def _check(folder: Path) -> int:
     from aiperf_hpc.service.witness_server.log import checked_log
 
     (key,) = read_trusted([folder / "key.pub"])
-    try:
+    with restated(f"cannot read the log in {folder}", caught=OSError):
         count = sum(1 for _ in checked_log(folder / "log.jsonl", key.fingerprint))
-    except OSError as error:
-        raise UsageError(f"cannot read the log in {folder}: {reason_of(error)}") from None
     say(f"PASSED: {count} statements, chained and signed by {key.fingerprint}")
     return 0

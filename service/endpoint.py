@@ -11,7 +11,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiperf_hpc.errors import UsageError, reason_of
+from aiperf_hpc.errors import UsageError, restated
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 8765
@@ -79,12 +79,8 @@ class Tokens:
         Raises:
             UsageError: the file is unreadable, readable by other users, or has an invalid token.
         """
-        try:
+        with restated(f"cannot read the token file {path}", after=f"; {HOW_TO}"):
             mode, text = path.stat().st_mode, path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(
-                f"cannot read the token file {path}: {reason_of(error)}; {HOW_TO}"
-            ) from None
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise UsageError(f"others may read the token file {path}: `chmod 600 {path}`")
         tokens = [line for each in text.splitlines() if (line := each.partition("#")[0].strip())]
@@ -158,14 +154,10 @@ class Endpoint:
             return
         if self.certificate is None or self.key is None:
             raise UsageError("--tls-certificate and --tls-key go together; name both")
-        try:
+        files = f"the certificate {self.certificate} with the key {self.key}"
+        with restated(f"cannot use {files}", caught=(OSError, ValueError)):  # SSLError: an OSError
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(self.certificate, self.key, password=_no_password)
-        except (OSError, ValueError) as error:  # SSLError is a subclass of OSError.
-            raise UsageError(
-                f"cannot use the certificate {self.certificate} with the key {self.key}: "
-                f"{reason_of(error) if isinstance(error, OSError) else error}"
-            ) from None
 
 
 def _no_password() -> str:

@@ -19,7 +19,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from aiperf_hpc.errors import AIPerfError, ConfigError, RunDirectoryError, UsageError, reason_of
+from aiperf_hpc.errors import (
+    AIPerfError,
+    ConfigError,
+    RunDirectoryError,
+    UsageError,
+    reason_of,
+    restated,
+)
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.service.primaries import Primaries, Process, output_of
@@ -313,15 +320,11 @@ def owned(folder: Path) -> Iterator[Path]:
         UsageError: another service has locked the folder.
         RunDirectoryError: the folder is not writable.
     """
-    own = folder / FOLDER
-    try:
+    own, advice = folder / FOLDER, "; without --token-file it is only read"
+    what = f"cannot write in {folder}, where runs are to be started"
+    with restated(what, RunDirectoryError, advice):
         own.mkdir(exist_ok=True)
         file = os.open(own / "owner.json", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise RunDirectoryError(
-            f"cannot write in {folder}, where runs are to be started: {reason_of(error)}; "
-            "without --token-file it is only read"
-        ) from None
     try:
         _lock(file, folder)
         me = Owner(host=socket.gethostname(), pid=os.getpid(), since_utc=time.time())

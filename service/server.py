@@ -17,7 +17,7 @@ from typing import Literal, Self
 import uvicorn
 from fastapi import FastAPI
 
-from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.errors import AIPerfError, UsageError, restated
 from aiperf_hpc.service.access import Policy
 from aiperf_hpc.service.app import create_app
 from aiperf_hpc.service.endpoint import Endpoint
@@ -208,13 +208,11 @@ def check_free(endpoint: Endpoint) -> None:
 def listen(endpoint: Endpoint) -> socket.socket:
     """Return a listening socket, to detect an invalid address before anything starts."""
     host, port = endpoint.host, endpoint.port
-    try:
+    with restated(f"cannot serve at {host}"):
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise UsageError(f"cannot serve at {host}: {error.strerror}") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # The connection is closed if the client does not acknowledge data within this time.

@@ -12,7 +12,7 @@ from aiperf_hpc.analysis.document import as_json
 from aiperf_hpc.analysis.metrics import METRICS
 from aiperf_hpc.analysis.overview import entries_table, metrics_table
 from aiperf_hpc.analysis.page import plots
-from aiperf_hpc.errors import RunDirectoryError
+from aiperf_hpc.errors import RunDirectoryError, restated
 from aiperf_hpc.results.report.plots.figure import Plot
 from aiperf_hpc.results.report.templates import page_templates
 from aiperf_hpc.results.table import Table
@@ -47,12 +47,10 @@ def write_page(analysis: Analysis, folder: Path) -> Path:
 def _write(folder: Path, name: str, page: str, content: str) -> Path:
     require_writable(folder, f"the {name}", "--report")
     path = folder / f"{name}.html"
-    try:
+    with restated(f"cannot write {folder}", RunDirectoryError):
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / f"{name}.json", f"{content}\n")
         write_whole(path, without_controls(without_stand_ins(page)))
-    except OSError as error:
-        raise RunDirectoryError(f"cannot write {folder}: {error.strerror}") from None
     return path
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from aiperf_hpc import __version__
 from aiperf_hpc.analysis.rank.ranking import Ranking
 from aiperf_hpc.analysis.rank.tables import figure_of, system_of
-from aiperf_hpc.errors import RunDirectoryError, reason_of
+from aiperf_hpc.errors import RunDirectoryError, restated
 from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.results.report.templates import page_templates
 from aiperf_hpc.results.views.quantities import View, quantities_in
@@ -20,10 +20,8 @@ PACKAGE = "aiperf_hpc.analysis.rank"
 
 def write_page(ranking: Ranking, path: Path) -> None:
     """Write the page. Raises RunDirectoryError if it cannot be written."""
-    try:
+    with restated(f"cannot write {path}", RunDirectoryError, caught=OSError):
         write_whole(path, without_controls(without_stand_ins(render(ranking))))
-    except OSError as error:
-        raise RunDirectoryError(f"cannot write {path}: {reason_of(error)}") from None
 
 
 def render(ranking: Ranking) -> str:

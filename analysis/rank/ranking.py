@@ -135,9 +135,7 @@ def _entry(name: str, paths: RunPaths, trusted: Sequence[PublicKey]) -> RunDetai
             return found.model_copy(update={"signed_by": str(key)})
         unsigned = {"division": None, "violations": (*found.violations, UNSIGNED)}
         return found.model_copy(update={"signed_by": NOBODY, **unsigned})
-    except AIPerfError as error:
-        raise _NotRankedError(str(error)) from None
-    except OSError as error:
+    except (AIPerfError, OSError) as error:
         raise _NotRankedError(reason_of(error)) from None
 
 

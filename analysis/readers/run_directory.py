@@ -56,9 +56,7 @@ def read_run(path: Path) -> ReadResult:
         if view.history.start_utc is None:
             return ReadResult.failed(path, "the run has not started: it has no records")
         return ReadResult(entries=(_entry(view),))
-    except AIPerfError as error:
-        return ReadResult.failed(path, error)
-    except OSError as error:
+    except (AIPerfError, OSError) as error:
         return ReadResult.failed(path, reason_of(error))
 
 

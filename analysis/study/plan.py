@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import ConfigDict, Field, field_validator
 
 from aiperf_hpc.config import RunConfig, load_config
-from aiperf_hpc.errors import ConfigError, UsageError
+from aiperf_hpc.errors import ConfigError, restated
 from aiperf_hpc.run.manifest import RequestedLauncher
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.files import yaml_model
@@ -83,10 +83,8 @@ def read_study(path: Path) -> Study:
     Raises:
         ConfigError: the file cannot be read or is not a study; the message states the key.
     """
-    try:
+    with restated(f"cannot read the study {path}", ConfigError):
         study = yaml_model(path, Study, MOST_BYTES)
-    except UsageError as error:
-        raise ConfigError(f"cannot read the study {path}: {error}") from None
     if (study.metric == "time_to_quality") != (study.quality is not None):
         raise ConfigError(f"{path}: 'quality' goes with 'metric: time_to_quality', and it alone")
     sibling = path.parent / study.config
@@ -108,10 +106,8 @@ def variations(study: Study) -> tuple[Variation, ...]:
 
 def configuration(study: Study, variation: Variation) -> RunConfig:
     """Return a variation's configuration. Raises ConfigError with the name of the variation."""
-    try:
+    with restated(f"the variation '{variation.name}'", ConfigError):
         return load_config(study.config, variation.assignments(study))
-    except ConfigError as error:
-        raise ConfigError(f"the variation '{variation.name}': {error}") from None
 
 
 def schedule(study: Study) -> Iterator[tuple[Variation, int]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from aiperf_hpc.errors import AIPerfError, RunDirectoryError, reason_of
+from aiperf_hpc.errors import AIPerfError, RunDirectoryError, reason_of, restated
 from aiperf_hpc.results.views.annotated import ListedRun, listed
 from aiperf_hpc.results.views.run_summary import RunSummary
 from aiperf_hpc.results.views.run_view import RunState, RunView
@@ -56,9 +56,7 @@ def read_runs(folder: Path) -> RunList:
     for name, paths in found.items():
         try:
             rows.append(_summary(paths, name))
-        except AIPerfError as error:
-            unreadable.append(Unreadable(name=name, reason=str(error)))
-        except OSError as error:
+        except (AIPerfError, OSError) as error:
             unreadable.append(Unreadable(name=name, reason=reason_of(error)))
     rows.sort(key=age_order, reverse=True)
     return RunList(runs=tuple(rows), unreadable=tuple(unreadable), foreign=foreign)
@@ -140,13 +138,9 @@ def _runs_at(folder: Path, name: str) -> Iterator[tuple[str, RunPaths]]:
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     """Return the folders in a folder by name, without hidden ones."""
-    try:
-        with os.scandir(folder) as entries:
-            found = [e for e in entries if not e.name.startswith(".") and e.is_dir()]
-    except OSError as error:
-        raise RunDirectoryError(
-            f"cannot list the runs in {folder}: {reason_of(error)}; name a folder of runs"
-        ) from None
+    what, advice = f"cannot list the runs in {folder}", "; name a folder of runs"
+    with restated(what, RunDirectoryError, advice), os.scandir(folder) as entries:
+        found = [e for e in entries if not e.name.startswith(".") and e.is_dir()]
     return sorted(found, key=lambda entry: entry.name)
 
 

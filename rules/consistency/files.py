@@ -142,8 +142,7 @@ def _wrong_predictions(run: Evidence, trial: Trial, kept: PredictionsSaved) -> I
     try:
         found = load_recorded(path, kept.sha256)
     except (OSError, AIPerfError) as error:
-        reason = reason_of(error) if isinstance(error, OSError) else str(error)
-        yield f"its predictions cannot be read: {reason}"
+        yield f"its predictions cannot be read: {reason_of(error)}"
         return
     stated = (found.trial, found.epoch, len(found.classes))
     if stated != (trial.id, kept.epoch, kept.samples):

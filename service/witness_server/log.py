@@ -15,7 +15,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
+from aiperf_hpc.errors import AIPerfError, UsageError, restated
 from aiperf_hpc.integrity.signatures import (
     BadSignatureError,
     PrivateKey,
@@ -73,13 +73,11 @@ class WitnessLog:
         self._last = NOTHING
         self._last_utc = 0.0
         self._path = folder / "log.jsonl"
-        try:
+        with restated(f"cannot be a witness in {folder}", caught=OSError):
             folder.mkdir(parents=True, exist_ok=True)
             self.key = _key_in(folder)
             self._read()
             self._file = GrowingFile(self._path)
-        except OSError as error:
-            raise UsageError(f"cannot be a witness in {folder}: {reason_of(error)}") from None
 
     @property
     def count(self) -> int:

@@ -2,7 +2,8 @@
 
 import difflib
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
 from aiperf_hpc.streams import without_stand_ins
@@ -19,8 +20,8 @@ UNSEEN_RUN_STATUS, UNSEEN_PYTHON_STATUS = 79, 80
 They must not change, because a site's own template may contain the numbers."""
 
 
-def reason_of(error: OSError | UnicodeError) -> str:
-    """Return the reason of a failed file operation in words, without file name or error number."""
+def reason_of(error: Exception) -> str:
+    """Return the reason of an error in one line; for files, without name and error number."""
     said = error.strerror if isinstance(error, OSError) else None
     return said or " ".join(str(error).split()) or type(error).__name__
 
@@ -69,6 +70,21 @@ class UsageError(AIPerfError):
     """The requested command cannot start; nothing was started."""
 
     exit_status = 2
+
+
+@contextmanager
+def restated(
+    before: str,
+    raised: type[AIPerfError] = UsageError,
+    after: str = "",
+    *,
+    caught: type[Exception] | tuple[type[Exception], ...] = (OSError, UnicodeError, UsageError),
+) -> Iterator[None]:
+    """Raise an error of the block as ``raised``: the text before, the reason, the text after."""
+    try:
+        yield
+    except caught as error:
+        raise raised(f"{before}: {reason_of(error)}{after}") from None
 
 
 class ConfigError(UsageError):

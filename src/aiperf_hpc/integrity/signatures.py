@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
 )
 
-from aiperf_hpc.errors import AIPerfError, UsageError, reason_of
+from aiperf_hpc.errors import AIPerfError, UsageError, reason_of, restated
 from aiperf_hpc.untrusted.files import open_regular, text_of
 
 KIND = b"ssh-ed25519"
@@ -132,12 +132,9 @@ def load_private_key(path: Path) -> PrivateKey:
     Raises:
         UsageError: the file cannot be read, is readable by others, or is not an Ed25519 key.
     """
-    try:
-        with open_regular(path) as file:
-            mode = os.fstat(file.fileno()).st_mode
-            content = file.read(LARGEST_KEY)
-    except OSError as error:
-        raise UsageError(f"cannot read the key {path}: {reason_of(error)}") from None
+    with restated(f"cannot read the key {path}"), open_regular(path) as file:
+        mode = os.fstat(file.fileno()).st_mode
+        content = file.read(LARGEST_KEY)
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise UsageError(f"others may read the private key {path}: `chmod 600 {path}`")
     try:
@@ -176,17 +173,14 @@ def _trusted_in(path: Path) -> list[PublicKey]:
 
 
 def _keys_in(path: Path) -> Iterator[PublicKey]:
-    try:
+    with restated(f"cannot read the key {path}"):
         lines = text_of(path, MOST_KEYS).splitlines()
-    except UsageError as error:
-        raise UsageError(f"cannot read the key {path}: {error}") from None
     for number, line in enumerate(lines, 1):
         words = line.split()
         if KIND.decode() in words and not words[0].startswith("#"):
-            try:
-                yield _key_of(words)
-            except ValueError as error:
-                raise UsageError(f"{path}, line {number}: {error}") from None
+            with restated(f"{path}, line {number}", caught=ValueError):
+                key = _key_of(words)
+            yield key
 
 
 def _key_of(words: list[str]) -> PublicKey:
