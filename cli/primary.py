@@ -147,11 +147,7 @@ def _server(
 
     with ServerThread(OneRun(paths.root.name, live), endpoint, log) as server:
         Service(
-            host=server.endpoint.host,
-            port=server.endpoint.port,
-            token_file=server.endpoint.token_file,
-            certificate=server.endpoint.certificate,
-            key=server.endpoint.key,
+            **Service.fields_from(server.endpoint),
             url=server.url,
             primary_host=socket.gethostname(),
             primary_pid=os.getpid(),

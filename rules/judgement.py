@@ -6,21 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.rules.registry import (
-    BEFORE_START,
-    BEFORE_START_ON_DATA,
-    BOTH,
-    BRIEF,
-    CLOCK_START,
-    CLOSED,
-    CLOSED_SETTINGS,
-    CONFIGURATION,
-    CONSTANT_NODES,
-    EARLIER,
-    NO_DIVISION,
-    OTHER_WORKLOADS,
-    Plan,
-)
+from aiperf_hpc.rules import registry
 from aiperf_hpc.rules.rule import Division, E, Rule, RuleResult, Violation, violations_of
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.rules.validity.result import WORKLOAD
@@ -56,15 +42,16 @@ def judge(run: RunEvidence, of_workload: Sequence[Rule[RunEvidence]] = ()) -> Ju
             are never official, because the score is defined for one workload only.
     """
     if run.config.workload != WORKLOAD:
-        return Judgement(None, _checked((*OTHER_WORKLOADS, *of_workload), run))
+        return Judgement(None, _checked((*registry.OTHER_WORKLOADS, *of_workload), run))
     if run.manifest.rules == 1:
-        results = _checked(EARLIER, run)
-        late = () if violations_of(results) else (NO_DIVISION.check(run),)
+        results = _checked(registry.EARLIER, run)
+        late = () if violations_of(results) else (registry.NO_DIVISION.check(run),)
         return Judgement(None, (*results, *late))
     # Only for runs that changed their nodes or waited for all; results of others stay the same.
-    changed = [CONSTANT_NODES.check(run)] if run.history.scalings else []
-    waited = [CLOCK_START.check("all")] if run.history.clock_starts == "all" else []
-    both, closed = (*_checked(BOTH, run), *changed, *waited), _checked(CLOSED, run)
+    changed = [registry.CONSTANT_NODES.check(run)] if run.history.scalings else []
+    waited = [registry.CLOCK_START.check("all")] if run.history.clock_starts == "all" else []
+    both = (*_checked(registry.BOTH, run), *changed, *waited)
+    closed = _checked(registry.CLOSED, run)
     requested = run.manifest.division
     is_closed = requested == "closed" or (requested is None and not violations_of(closed))
     results = (*both, *closed) if is_closed else both
@@ -81,13 +68,13 @@ def judge_briefly(
     """Return the violations of the rules that are fast to check."""
     if run.config.workload != WORKLOAD or run.manifest.rules == 1:
         return judge(run, of_workload).violations
-    return violations_of(_checked(BRIEF, run))
+    return violations_of(_checked(registry.BRIEF, run))
 
 
 def check_settings(config: RunConfig, division: Division) -> tuple[RuleResult, ...]:
     """Return the results of a division's rules on a configuration alone."""
-    further = (CLOSED_SETTINGS,) if division is Division.CLOSED else ()
-    return _checked((*CONFIGURATION, *further), config)
+    further = (registry.CLOSED_SETTINGS,) if division is Division.CLOSED else ()
+    return _checked((*registry.CONFIGURATION, *further), config)
 
 
 def division_of(config: RunConfig) -> Division | None:
@@ -96,12 +83,12 @@ def division_of(config: RunConfig) -> Division | None:
     return next(satisfied, None)
 
 
-def check_plan(plan: Plan, division: Division) -> tuple[RuleResult, ...]:
+def check_plan(plan: registry.Plan, division: Division) -> tuple[RuleResult, ...]:
     """Return the results of a division's rules before a run."""
-    on_data = BEFORE_START_ON_DATA if plan.dataset is not None else ()
+    on_data = registry.BEFORE_START_ON_DATA if plan.dataset is not None else ()
     return (
         *check_settings(plan.config, division),
-        *_checked((*BEFORE_START, *on_data), plan),
+        *_checked((*registry.BEFORE_START, *on_data), plan),
     )
 
 
