@@ -30,20 +30,25 @@ def required_target(target: float | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric of one training."""
+    """A metric of one training, which is called with its log. Raises NotMeasuredError."""
 
     name: str
     title: str
     unit: str
     """Unit as printed; empty for a pure number."""
-    definition: str
-    """Description in one sentence for the documentation and the page."""
     source: str
     """Paper or rules that define the metric, with equation, section or table."""
     compute: Callable[[TrainingLog], float]
-    """Computes the metric of a training. Raises NotMeasuredError."""
     si: bool = False
     """Whether the unit is printed with SI prefixes, such as GOPS."""
+
+    def __call__(self, log: TrainingLog) -> float:
+        return self.compute(log)
+
+    @property
+    def definition(self) -> str:
+        """Description in one sentence for the page: the function's docstring, without details."""
+        return " ".join((self.compute.__doc__ or "").partition("\n\n")[0].split())
 
     def counted_by(self, device: str) -> Metric:
         """Return the metric with the trainings' device in title and unit."""
@@ -58,6 +63,13 @@ class Metric:
     def formatted(self, value: float) -> str:
         """Return a formatted value, with its unit if that has a prefix."""
         return si(value, self.unit) if self.si else number(value)
+
+
+def metric(
+    title: str, unit: str, source: str, *, name: str = "", si: bool = False
+) -> Callable[[Callable[[TrainingLog], float]], Metric]:
+    """Return a decorator that makes a metric of a function, of its name and its docstring."""
+    return lambda compute: Metric(name or compute.__name__, title, unit, source, compute, si)
 
 
 class Aggregate(Value):

@@ -1,16 +1,12 @@
 """Metrics of one training, as defined by benchmarks, and statistics over several trainings."""
 
 from aiperf_hpc.analysis.metric import Metric
-from aiperf_hpc.analysis.metrics import time_to_solution
-from aiperf_hpc.analysis.metrics.score import ERROR, OPS, REGULATED
-from aiperf_hpc.analysis.metrics.time_to_accuracy import TIME_TO_ACCURACY
+from aiperf_hpc.analysis.metrics import score, time_to_accuracy, time_to_solution
 
-METRICS: tuple[Metric, ...] = (
-    *time_to_solution.METRICS,
-    TIME_TO_ACCURACY,
-    OPS,
-    REGULATED,
-    ERROR,
+METRICS: tuple[Metric, ...] = tuple(
+    each
+    for module in (time_to_solution, time_to_accuracy, score)
+    for each in vars(module).values()
+    if isinstance(each, Metric)
 )
-
-__all__ = ["METRICS"]
+"""All metrics, in the order of their definitions."""

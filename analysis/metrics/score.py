@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 
-from aiperf_hpc.analysis.metric import Metric, NotMeasuredError
+from aiperf_hpc.analysis.metric import NotMeasuredError, metric
 from aiperf_hpc.analysis.training_log import TrainingLog
 from aiperf_hpc.objective import ACCURACY
 
+SOURCE = "Ren et al. 2021"
 
+
+@metric("operations per second", "OPS", SOURCE, name="ops", si=True)
 def operations_per_second(log: TrainingLog) -> float:
-    """Return the operations of all executed samples over the elapsed time, operations/s.
+    """Counted operations of all executed samples, divided by the elapsed time.
 
     Operations are counted analytically; for a search, over all replicas and the whole runtime.
 
@@ -25,22 +28,9 @@ def operations_per_second(log: TrainingLog) -> float:
     return log.operations / seconds
 
 
-def error(log: TrainingLog) -> float:
-    """Return 1 - the best validation accuracy, a pure number.
-
-    Raises:
-        NotMeasuredError: the quality is not AIPerf's accuracy, or there is no evaluation.
-    """
-    if log.quality is None or log.quality.name != ACCURACY.name:
-        raise NotMeasuredError("the quality is no share of the samples")
-    values = [e.quality for e in log.evaluations if e.quality is not None]
-    if not values:
-        raise NotMeasuredError("no evaluation was completed")
-    return 1.0 - max(values)
-
-
+@metric("regulated score", "OPS", SOURCE, si=True)
 def regulated(log: TrainingLog) -> float:
-    """Return -ln(error) times the operations per second, operations/s.
+    """Operations per second multiplied by -ln(error).
 
     The error is at least that of one misclassified validation sample, so the score is finite.
 
@@ -54,14 +44,16 @@ def regulated(log: TrainingLog) -> float:
     return (0.0 - math.log(least)) * operations_per_second(log)
 
 
-SOURCE = "Ren et al. 2021"
-OPS = Metric(
-    "ops", "operations per second", "OPS",
-    "Counted operations of all executed samples, divided by the elapsed time.",
-    SOURCE, operations_per_second, si=True,
-)  # fmt: skip
-REGULATED = Metric(
-    "regulated", "regulated score", "OPS",
-    "Operations per second multiplied by -ln(error).", SOURCE, regulated, si=True,
-)  # fmt: skip
-ERROR = Metric("error", "error", "", "1 minus the best validation accuracy.", SOURCE, error)
+@metric("error", "", SOURCE)
+def error(log: TrainingLog) -> float:
+    """1 minus the best validation accuracy.
+
+    Raises:
+        NotMeasuredError: the quality is not AIPerf's accuracy, or there is no evaluation.
+    """
+    if log.quality is None or log.quality.name != ACCURACY.name:
+        raise NotMeasuredError("the quality is no share of the samples")
+    values = [e.quality for e in log.evaluations if e.quality is not None]
+    if not values:
+        raise NotMeasuredError("no evaluation was completed")
+    return 1.0 - max(values)

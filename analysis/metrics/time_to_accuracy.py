@@ -11,8 +11,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aiperf_hpc.analysis.metric import Metric, NotMeasuredError, required_target
+from aiperf_hpc.analysis.metric import NotMeasuredError, metric, required_target
 from aiperf_hpc.analysis.training_log import Quality, TrainingLog, cached_for_log
+
+SOURCE = "DAWNBench, entries' README: the first evaluation at or over the target"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +106,11 @@ def time_to_quality(log: TrainingLog, threshold: float) -> float:
     return seconds
 
 
+@metric("time to accuracy", "s", SOURCE, name="time_to_accuracy")
 def time_to_target(log: TrainingLog) -> float:
-    """Return the seconds from the run's start to the first evaluation at the benchmark's target.
+    """Time from the start of the run to the first evaluation that is as good as the target.
 
-    Definition: min(t: q(t) ≥ target), for errors q(t) ≤ target, over the ends of evaluations.
-    Unit: s. Source: DAWNBench, entries' README, Training Time.
+    min(t: q(t) ≥ target), for errors q(t) ≤ target, over the ends of evaluations.
 
     Raises:
         NotMeasuredError: the target is unknown or was never reached, or the log does not state it.
@@ -126,13 +128,3 @@ def time_at_once(starts: Sequence[float], times: Sequence[float | None]) -> floa
     if not known or len(known) < len(times):
         return None
     return max(s + t for s, t in zip(starts, known, strict=True)) - min(starts)
-
-
-TIME_TO_ACCURACY = Metric(
-    "time_to_accuracy",
-    "time to accuracy",
-    "s",
-    "Time from the start of the run to the first evaluation that is as good as the target.",
-    "DAWNBench, entries' README: the first evaluation at or over the target",
-    time_to_target,
-)

@@ -16,7 +16,7 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import NamedTuple
 
-from aiperf_hpc.analysis.metric import Metric, NotMeasuredError
+from aiperf_hpc.analysis.metric import NotMeasuredError, metric
 from aiperf_hpc.analysis.training_log import Evaluation, TrainingLog, cached_for_log
 
 MINUTE = 60.0
@@ -53,8 +53,9 @@ def run_seconds(log: TrainingLog) -> float:
     return log.run.seconds
 
 
+@metric("time to solution", "min", f"{HPC_PAPER}, eq. 1")
 def time_to_solution(log: TrainingLog) -> float:
-    """Return the minutes of a training until its target. [MLPerf HPC, equation 1]"""
+    """Time from the start of the timed run to its end, of a training that reached its target."""
     if log.timeline is not None:
         raise NotMeasuredError("a run that searches ends by its time: see the time to accuracy")
     seconds = run_seconds(log)
@@ -63,8 +64,9 @@ def time_to_solution(log: TrainingLog) -> float:
     return seconds / MINUTE
 
 
+@metric("… scaled by convergence", "min", "mlcommons/logging, result_summarizer")
 def scaled_time_to_solution(log: TrainingLog) -> float:
-    """Return the time to solution times the factor of ``scaling.json``, in minutes.
+    """Time to solution multiplied by the factor of the entry's `scaling.json`.
 
     From MLPerf HPC v3.0 on, an entry that converged in fewer epochs than the reference is scaled
     by the ratio. [mlcommons/logging, result_summarizer, _get_scaling_factor]
@@ -84,8 +86,9 @@ def staging_spans(log: TrainingLog) -> list[Span]:
     return spans
 
 
+@metric("staging", "min", f"{HPC_PAPER}, eq. 1")
 def staging(log: TrainingLog) -> float:
-    """Return the minutes of staging inside and before the run. [equation 1, T_staging]"""
+    """Time in which the dataset was copied to the nodes, during the run or before it."""
     return length(staging_spans(log)) / MINUTE
 
 
@@ -97,42 +100,48 @@ def staging_inside_seconds(log: TrainingLog) -> float:
     return length(_clipped(staging_spans(log), run))
 
 
+@metric("… of it outside the run", "min", f"{HPC_PAPER}, eq. 1")
 def staging_outside(log: TrainingLog) -> float:
-    """Return the minutes of staging that are not part of the time to solution."""
+    """Part of the staging time that the time to solution does not contain."""
     outside = length(staging_spans(log)) - staging_inside_seconds(log)
     if outside <= 0:
         raise NotMeasuredError("all of its staging lies inside the run")
     return outside / MINUTE
 
 
+@metric("compute", "min", f"{HPC_PAPER}, eq. 1 and 2")
 def compute(log: TrainingLog) -> float:
-    """Return the minutes of the run in epochs or evaluations. [equations 1 and 2, T_compute]"""
+    """Time of the run spent in epochs or evaluations."""
     return _compute_seconds(log) / MINUTE
 
 
+@metric("… of it in evaluations", "min", f"{HPC_PAPER}, table of compute")
 def evaluation(log: TrainingLog) -> float:
-    """Return the minutes of the run in evaluations, which are part of its compute time.
+    """Time of the run spent in evaluations.
 
-    [MLPerf HPC, table of compute, which excludes them from the training time]
+    It is part of the compute time; the paper's training time excludes it.
     """
     return _known_evaluations(log).covered / MINUTE
 
 
+@metric("extra", "min", f"{HPC_PAPER}, eq. 1")
 def extra(log: TrainingLog) -> float:
-    """Return the minutes of the run in neither staging nor compute. [equation 1, T_extra]"""
+    """Time of the run that is neither staging nor compute."""
     return (run_seconds(log) - staging_inside_seconds(log) - _compute_seconds(log)) / MINUTE
 
 
+@metric("time of an epoch", "s", f"{HPC_PAPER}, eq. 2")
 def epoch_time(log: TrainingLog) -> float:
-    """Return the seconds of an epoch: the run without staging, divided by its epochs.
+    """Duration of the run without staging, divided by the number of its epochs.
 
-    [equation 2, including the small T_extra]
+    It includes the small extra time.
     """
     return (run_seconds(log) - staging_inside_seconds(log)) / epochs_run(log)
 
 
+@metric("staging / epoch time", "", f"{HPC_PAPER}, table of staging")
 def staging_in_epochs(log: TrainingLog) -> float:
-    """Return the time of staging divided by that of an epoch. [table of staging, T_staging/T_epoch]
+    """Staging time divided by the time of an epoch.
 
     It is the number of epochs whose time equals that of staging.
     """
@@ -162,9 +171,10 @@ def epochs_run(log: TrainingLog) -> float:
     return _epochs(log, None)
 
 
+@metric("epochs to converge", "", f"{HPC_PAPER}, eq. 2", name="epochs")
 @cached_for_log
 def epochs_to_converge(log: TrainingLog) -> float:
-    """Return the passes over the training data until the target was reached. [equation 2]"""
+    """Passes over the training data until the target was reached."""
     if not reached_target(log):
         raise NotMeasuredError("the training did not reach its target")
     return _epochs(log, reaching_evaluation(log))
@@ -210,26 +220,30 @@ def throughput_of_all(log: TrainingLog) -> float:
     return _rate(log.train_samples * epochs_run(log), seconds)
 
 
+@metric("training, per accelerator", "samples/s", f"{HPC_PAPER}, table of compute")
 def train_throughput(log: TrainingLog) -> float:
-    """Return the training samples per second per accelerator, without evaluations. [the same]"""
+    """Training samples per second and accelerator, without the time of evaluations."""
     return throughput_of_all(log) / _accelerators(log)
 
 
+@metric("evaluation, per accelerator", "samples/s", f"{HPC_PAPER}, table of compute")
 def eval_throughput(log: TrainingLog) -> float:
-    """Return the evaluated samples per second per accelerator, over all evaluations. [the same]"""
+    """Evaluated samples per second and accelerator, over all evaluations."""
     if log.eval_samples is None:
         raise NotMeasuredError("the log does not state how many samples an evaluation has")
     known = _known_evaluations(log)
     return _rate(log.eval_samples * known.number, known.seconds) / _accelerators(log)
 
 
+@metric("compute budget", "accelerator-hours", HPC_PAPER)
 def compute_budget(log: TrainingLog) -> float:
-    """Return the accelerator hours of the run: accelerators × hours."""
+    """Number of accelerators multiplied by the hours of the run."""
     return _accelerators(log) * run_seconds(log) / HOUR
 
 
+@metric("initialization", "min", "training_policies, Run results")
 def init_time(log: TrainingLog) -> float:
-    """Return the minutes of initialization, which precedes the run and is not timed.
+    """Time of initialization, which precedes the run and is not part of it.
 
     [training_policies, Run results: at most 30 minutes according to the rules' checker]
     """
@@ -325,73 +339,5 @@ def _rate(samples: float, seconds: float) -> float:
     return samples / seconds
 
 
-METRICS: tuple[Metric, ...] = (
-    Metric(
-        "time_to_solution", "time to solution", "min",
-        "Time from the start of the timed run to its end, of a training that reached its target.",
-        f"{HPC_PAPER}, eq. 1", time_to_solution,
-    ),
-    Metric(
-        "scaled_time_to_solution", "… scaled by convergence", "min",
-        "Time to solution multiplied by the factor of the entry's `scaling.json`.",
-        "mlcommons/logging, result_summarizer", scaled_time_to_solution,
-    ),
-    Metric(
-        "staging", "staging", "min",
-        "Time in which the dataset was copied to the nodes, during the run or before it.",
-        f"{HPC_PAPER}, eq. 1", staging,
-    ),
-    Metric(
-        "staging_outside", "… of it outside the run", "min",
-        "Part of the staging time that the time to solution does not contain.",
-        f"{HPC_PAPER}, eq. 1", staging_outside,
-    ),
-    Metric(
-        "compute", "compute", "min", "Time of the run spent in epochs or evaluations.",
-        f"{HPC_PAPER}, eq. 1 and 2", compute,
-    ),
-    Metric(
-        "evaluation", "… of it in evaluations", "min", "Time of the run spent in evaluations.",
-        f"{HPC_PAPER}, table of compute", evaluation,
-    ),
-    Metric(
-        "extra", "extra", "min", "Time of the run that is neither staging nor compute.",
-        f"{HPC_PAPER}, eq. 1", extra,
-    ),
-    Metric(
-        "epoch_time", "time of an epoch", "s",
-        "Duration of the run without staging, divided by the number of its epochs.",
-        f"{HPC_PAPER}, eq. 2", epoch_time,
-    ),
-    Metric(
-        "staging_in_epochs", "staging / epoch time", "",
-        "Staging time divided by the time of an epoch.",
-        f"{HPC_PAPER}, table of staging", staging_in_epochs,
-    ),
-    Metric(
-        "epochs", "epochs to converge", "",
-        "Passes over the training data until the target was reached.",
-        f"{HPC_PAPER}, eq. 2", epochs_to_converge,
-    ),
-    Metric(
-        "train_throughput", "training, per accelerator", "samples/s",
-        "Training samples per second and accelerator, without the time of evaluations.",
-        f"{HPC_PAPER}, table of compute", train_throughput,
-    ),
-    Metric(
-        "eval_throughput", "evaluation, per accelerator", "samples/s",
-        "Evaluated samples per second and accelerator, over all evaluations.",
-        f"{HPC_PAPER}, table of compute", eval_throughput,
-    ),
-    Metric(
-        "compute_budget", "compute budget", "accelerator-hours",
-        "Number of accelerators multiplied by the hours of the run.", HPC_PAPER, compute_budget,
-    ),
-    Metric(
-        "init_time", "initialization", "min",
-        "Time of initialization, which precedes the run and is not part of it.",
-        "training_policies, Run results", init_time,
-    ),
-)  # fmt: skip
 SCORES = frozenset({"time_to_solution", "scaled_time_to_solution", "epochs", "time_to_accuracy"})
 """Metrics that require enough trainings to reach the target."""

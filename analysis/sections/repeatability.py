@@ -12,7 +12,7 @@ from typing import Literal
 
 from aiperf_hpc.analysis.metric import Metric, NotMeasuredError, measured, measured_each
 from aiperf_hpc.analysis.metrics import METRICS
-from aiperf_hpc.analysis.metrics.score import ERROR, OPS, REGULATED
+from aiperf_hpc.analysis.metrics.score import error, operations_per_second, regulated
 from aiperf_hpc.analysis.metrics.statistics import (
     FEW,
     ConfidenceInterval,
@@ -43,7 +43,7 @@ LIMIT = 0.05
 FEWEST_RUNS = 3
 """Minimum number of runs of a repeatable score, since two may agree by chance."""
 MOST_RUNS_TO_DECIDE = 200
-SCORES = (OPS, REGULATED, ERROR)
+SCORES = (operations_per_second, regulated, error)
 Decision = Literal["PASS", "FAIL", "too few runs"]
 
 

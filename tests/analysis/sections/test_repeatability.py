@@ -13,7 +13,7 @@ from tests.support.training_logs import entry
 
 from aiperf_hpc.analysis.layout import tables_as_lines
 from aiperf_hpc.analysis.metric import Metric, NotMeasuredError
-from aiperf_hpc.analysis.metrics.score import ERROR, OPS, REGULATED
+from aiperf_hpc.analysis.metrics.score import error, operations_per_second, regulated
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.readers.run_directory import read_run
 from aiperf_hpc.analysis.sections.repeatability import (
@@ -42,7 +42,7 @@ def _minutes(log: TrainingLog) -> float:
     return seconds / 60.0
 
 
-MINUTES = Metric("minutes", "time to solution", "min", "Minutes.", "a test", _minutes)
+MINUTES = Metric("minutes", "time to solution", "min", "a test", _minutes)
 CORI = (416.94, 346.98, 314.06, 394.23, 351.61)
 """Minutes, about those of a published entry."""
 
@@ -296,7 +296,7 @@ def test_real_run_directories_are_compared(tmp_path: Path) -> None:
         )  # fmt: skip
         paths = write_run(tmp_path / str(seed), plan)
         entries += read_run(paths.root).entries
-    found = repeatability(entries, Options(), (OPS, REGULATED, ERROR))
+    found = repeatability(entries, Options(), (operations_per_second, regulated, error))
     (runs,) = found.repetitions
     assert (runs.name, runs.benchmark) == ("run-0, run-1, run-2", "automl on digits")
     assert [each.metric for each in runs.verdicts] == ["ops", "regulated", "error"]
