@@ -30,7 +30,7 @@ def main() -> None:
     costs = {
         nodes: simulated(options.folder / f"n{nodes}", nodes, options.hours) for nodes in sizes
     }
-    run("aiperf_hpc.cli", "report", str(folders[-1]), "--scaling", *map(str, folders[:-1]))
+    run("report", str(folders[-1]), "--scaling", *map(str, folders[:-1]))
     heading("nodes", "OPS", "OPS of a node", "efficiency", "train and evaluate",
             "wall s", "processor s", "memory MB")  # fmt: skip
     for point in read_scaling([RunPaths(folder) for folder in folders]).points:
@@ -50,12 +50,12 @@ def simulated(folder: Path, nodes: int, hours: float) -> Cost | None:
     if RunPaths(folder).report_json.exists():
         return None
     sizes = "--nodes", str(nodes), "--hours", str(hours)
-    return run("aiperf_hpc.simulation", str(folder), *sizes)
+    return run("simulate", str(folder), *sizes)
 
 
-def run(module: str, *arguments: str) -> Cost:
-    """Run a module of the package."""
-    return cost([sys.executable, "-m", module, *arguments])
+def run(*arguments: str) -> Cost:
+    """Run a command of the package."""
+    return cost([sys.executable, "-m", "aiperf_hpc.cli", *arguments])
 
 
 if __name__ == "__main__":

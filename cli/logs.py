@@ -10,9 +10,9 @@ from typing import Annotated
 
 from aiperf_hpc.cli.output import say
 from aiperf_hpc.cli.parameters import Run, flag, option
-from aiperf_hpc.errors import EndedEarlyError, UsageError
+from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import utc_text
-from aiperf_hpc.host.processes import Interruption, interruptible
+from aiperf_hpc.host.processes import ending_early, interruptible
 from aiperf_hpc.run.journal import JournalReader
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths
@@ -61,17 +61,14 @@ def logs(run: Run, replica: Replica = None, lines: Lines = 20, follow: Follow = 
 
 
 def _follow(paths: RunPaths, only: str | None, readers: dict[Path, JournalReader]) -> None:
-    try:
-        with interruptible():
-            ended = False
-            while not ended:
-                time.sleep(LOOK_SECONDS)
-                for record, who in _new(paths, only, readers):
-                    say(event_line(record, who))
-                    ended |= isinstance(record.event, RunEnded)
-    except Interruption as interruption:
-        message = f"no longer followed; `aiperf status {paths.root}` shows the state of the run"
-        raise EndedEarlyError(message, interruption.exit_status) from None
+    message = f"no longer followed; `aiperf status {paths.root}` shows the state of the run"
+    ended = False
+    with ending_early(lambda: message), interruptible():
+        while not ended:
+            time.sleep(LOOK_SECONDS)
+            for record, who in _new(paths, only, readers):
+                say(event_line(record, who))
+                ended |= isinstance(record.event, RunEnded)
 
 
 def _new(

@@ -29,7 +29,12 @@ from aiperf_hpc.errors import (
     UsageError,
     restated,
 )
-from aiperf_hpc.host.processes import Interruption, failure_reason, interruptible, run_in_session
+from aiperf_hpc.host.processes import (
+    ending_early,
+    failure_reason,
+    interruptible,
+    run_in_session,
+)
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.paths import RunPaths, write_whole
@@ -141,20 +146,20 @@ class Series:
         created = _make(self.folder)
         output = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
         try:
-            with output, interruptible():
+            with output, ending_early(self._interrupted), interruptible():
                 self._run_all()
-        except Interruption as interruption:
-            raise EndedEarlyError(
-                f"interrupted after {len(self.outcomes)} of {len(self.configs)} runs; "
-                f"`aiperf analyze {self.folder}` compares them",
-                interruption.exit_status,
-            ) from None
         finally:
             if self.outcomes:
                 self._summarize(as_json=as_json)
             elif created and not any(self.folder.iterdir()):
                 self.folder.rmdir()
         return 0 if all(each.exit_status == 0 for each in self.outcomes) else 1
+
+    def _interrupted(self) -> str:
+        return (
+            f"interrupted after {len(self.outcomes)} of {len(self.configs)} runs; "
+            f"`aiperf analyze {self.folder}` compares them"
+        )
 
     def _run_all(self) -> None:
         """Execute the runs, and measure the machine's peaks before and after each."""

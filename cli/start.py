@@ -32,8 +32,9 @@ from aiperf_hpc.cli.repeat import RepeatOptions, Series
 from aiperf_hpc.cli.serving import ServerSecurity, arguments_of, endpoint_of, free_endpoint
 from aiperf_hpc.config import RunConfig, load_config
 from aiperf_hpc.errors import AIPerfError, EndedEarlyError, UsageError
+from aiperf_hpc.extras import SIMULATION
 from aiperf_hpc.host.machine import available_bytes
-from aiperf_hpc.host.processes import Interruption, interruptible
+from aiperf_hpc.host.processes import Interruption, ending_early, interruptible
 from aiperf_hpc.host.schedulers import SCHEDULERS
 from aiperf_hpc.primary.control.prepare import (
     describe_dataset,
@@ -201,12 +202,9 @@ def _manifest(run: RunOptions, config: RunConfig, *, dry: bool = False) -> RunMa
 def _start_manifest(
     chosen: StartOptions, security: ServerSecurity, manifest: RunManifest, folder: Path
 ) -> int:
-    try:
-        with interruptible():  # Until the controller handles signals.
-            return _prepare_and_conduct(chosen, security, manifest, folder)
-    except Interruption as interruption:
-        message = "interrupted before the run started; nothing is left behind"
-        raise EndedEarlyError(message, interruption.exit_status) from None
+    message = "interrupted before the run started; nothing is left behind"
+    with ending_early(lambda: message), interruptible():  # Until the controller handles signals.
+        return _prepare_and_conduct(chosen, security, manifest, folder)
 
 
 def _prepare_and_conduct(
@@ -250,7 +248,9 @@ def _detach(paths: RunPaths, chosen: StartOptions, security: ServerSecurity) -> 
     options += [] if chosen.key is None else [f"--key={chosen.key.absolute()}"]
     view = RunView(paths)
     process = start_command("conduct", paths, options)
-    try:
+    continues = f"the run continues in the background as process {process.pid}"
+    interrupted = f"interrupted; {continues}; `aiperf stop {paths.root}` ends it"
+    with ending_early(lambda: interrupted):
         while view.history.run_started is None:
             if process.poll() is not None:
                 raise AIPerfError(
@@ -258,12 +258,6 @@ def _detach(paths: RunPaths, chosen: StartOptions, security: ServerSecurity) -> 
                 )
             time.sleep(0.1)
             view.refresh()
-    except Interruption as interruption:
-        raise EndedEarlyError(
-            f"interrupted; the run continues in the background as process {process.pid}; "
-            f"`aiperf stop {paths.root}` ends it",
-            interruption.exit_status,
-        ) from None
     say(f"running in the background as process {process.pid}; `aiperf status {paths.root}`")
     if (url := view.status().service_url) is not None:
         say(where_served(url))
@@ -302,9 +296,13 @@ def simulate(
     Examples:
       $ aiperf simulate runs/big --nodes 4096 --hours 1
     """
-    command = [sys.executable, "-m", "aiperf_hpc.simulation", str(run)]
-    command += ["--nodes", str(nodes), "--hours", str(hours)]
-    command += ["--config", config]
-    command += [part for value in assignments or [] for part in ("--set", value)]
-    # In this process, so that its controller gets each signal once.
-    os.execv(sys.executable, command)  # noqa: S606 -- the program is this Python
+    if not SIMULATION.installed:
+        name, remedy = SIMULATION.package, SIMULATION.remedy
+        raise UsageError(f"a simulation needs the package '{name}': {remedy}")
+    from aiperf_hpc.simulation.main import simulate_and_report
+
+    with ending_early(lambda: "interrupted"), interruptible():
+        simulate_and_report(load_config(config, assignments or ()), run, nodes, hours)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # Skips the slow destruction of thousands of replicas; all records are written.

@@ -15,9 +15,9 @@ from aiperf_hpc.cli.output import say, say_folded, say_result
 from aiperf_hpc.cli.parameters import Json, Run, option, run_named
 from aiperf_hpc.cli.primary import where_served
 from aiperf_hpc.cli.serving import ServerSecurity, endpoint_of
-from aiperf_hpc.errors import AIPerfError, EndedEarlyError
+from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.formatting import age, duration
-from aiperf_hpc.host.processes import Interruption, interruptible
+from aiperf_hpc.host.processes import ending_early, interruptible
 from aiperf_hpc.results.terminal.progress import ProgressDisplay
 from aiperf_hpc.results.terminal.status_line import status_line
 from aiperf_hpc.results.views.annotated import AnnotatedStatus, annotated_status
@@ -44,7 +44,8 @@ def status(run: Run, json: Json = False) -> int:
       $ aiperf status 20261121-101500-imagenet-3f2a --json
     """
     now = annotated_status(RunView.read(RunPaths(run)))
-    lines = (folded(line, 4) for line in (_headline(run_name(run), now), *_lines(now)))
+    parts = (_headline(run_name(run), now), status_line(now), *(f"  {e}" for e in _lines(now)))
+    lines = (folded(line, 4) for line in parts)
     say_result(now, lines, as_json=json)
     return 0
 
@@ -56,37 +57,26 @@ def _headline(name: str, status: RunStatus) -> str:
 
 
 def _lines(status: AnnotatedStatus) -> Iterator[str]:
-    yield status_line(status)
-    for line in status.lines():
-        yield f"  {line}"
-    yield f"  {status.resources.summary}"
+    yield from status.lines()
+    yield status.resources.summary
     if status.service_url is not None:
-        yield f"  {where_served(status.service_url)}"
-    for line in clock_lines(status.clock):
-        yield f"  queue  {line}"
+        yield where_served(status.service_url)
+    yield from (f"queue  {line}" for line in clock_lines(status.clock))
     if status.machine:
-        yield f"  {status.machine}"
-    for replica in status.replicas:
-        yield f"  {_replica_line(status, replica)}"
-    for line in elasticity_lines(status.elasticity) if status.elasticity is not None else ():
-        yield f"  {line}"
-    for line in model_lines(status.models, status.metric):
-        yield f"  {line}"
-    for line in kind_lines(status.kinds):
-        yield f"  {line}"
-    ended = status.state is RunState.ENDED
-    yield f"  {witness_line(status.witnesses, ended=ended)}"
-    for line in telemetry_lines(status.telemetry) if status.telemetry is not None else ():
-        yield f"  {line}"
-    for each in status.violations:
-        if each.rule == "engine":
-            yield f"  INVALID: {each.reason}"
+        yield status.machine
+    yield from (_replica_line(status, replica) for replica in status.replicas)
+    if status.elasticity is not None:
+        yield from elasticity_lines(status.elasticity)
+    yield from model_lines(status.models, status.metric)
+    yield from kind_lines(status.kinds)
+    yield witness_line(status.witnesses, ended=status.state is RunState.ENDED)
+    if status.telemetry is not None:
+        yield from telemetry_lines(status.telemetry)
+    yield from (f"INVALID: {each.reason}" for each in status.violations if each.rule == "engine")
     if status.scheduler_problem:
-        yield f"  the scheduler does not answer: {status.scheduler_problem}"
-    for wait in status.storage:
-        yield f"  {_storage_line(wait)}"
-    for problem in status.problems:
-        yield f"  problem: {problem}"
+        yield f"the scheduler does not answer: {status.scheduler_problem}"
+    yield from map(_storage_line, status.storage)
+    yield from (f"problem: {problem}" for problem in status.problems)
 
 
 def _replica_line(status: RunStatus, replica: ReplicaStatus) -> str:
@@ -162,14 +152,9 @@ def watch(run: Run) -> int:
       $ aiperf watch 20261121-101500-imagenet-3f2a
     """
     view = RunView.read(RunPaths(run))
-    try:
-        with interruptible():
-            last = _until_over(CachedView(view))
-    except Interruption as interruption:
-        raise EndedEarlyError(
-            f"no longer watched; the run continues, and `aiperf stop {run}` ends it",
-            interruption.exit_status,
-        ) from None
+    message = f"no longer watched; the run continues, and `aiperf stop {run}` ends it"
+    with ending_early(lambda: message), interruptible():
+        last = _until_over(CachedView(view))
     return _say_result(view, last, run)
 
 

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 import psutil
 
+from aiperf_hpc.errors import EndedEarlyError
 from aiperf_hpc.trial import Value
 
 DEAD = "ZX"
@@ -212,6 +213,15 @@ def ending_signals() -> tuple[signal.Signals, ...]:
     """Return the signals that request the end of a process, without SIGHUP under ``nohup``."""
     deaf = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM, *(() if deaf else (signal.SIGHUP,)))
+
+
+@contextmanager
+def ending_early(message: Callable[[], str]) -> Iterator[None]:
+    """Raise an Interruption of the block as an EndedEarlyError with the message."""
+    try:
+        yield
+    except Interruption as interruption:
+        raise EndedEarlyError(message(), interruption.exit_status) from None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A simulated run: ``python -m aiperf_hpc.simulation RUN_DIR --nodes 4096 --hours 1``.
+"""A simulated run: ``aiperf simulate RUN_DIR --nodes 4096 --hours 1``.
 
 The controller, replicas, search workers, journals, checkpoints, digest and report use the real
 code. The engine, the clock, the start of replicas and the latency of the shared file system are
@@ -7,17 +7,15 @@ simulated.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-from aiperf_hpc.config import RunConfig, load_config
-from aiperf_hpc.errors import AIPerfError, UsageError
-from aiperf_hpc.host.processes import Interruption, interruptible
+from aiperf_hpc.config import RunConfig
+from aiperf_hpc.errors import UsageError
 from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.controller import Controller
 from aiperf_hpc.primary.control.prepare import make_manifest, make_run_directory
@@ -32,7 +30,7 @@ from aiperf_hpc.run.search_digest import DigestWriter
 from aiperf_hpc.run.storage import BackoffRetry
 from aiperf_hpc.simulation.cluster import Cluster, SimulatedLauncher
 from aiperf_hpc.simulation.timeline import Queue, Timeline
-from aiperf_hpc.streams import folded, print_in_any_locale
+from aiperf_hpc.streams import folded
 
 START_UTC = 1_767_225_600.0
 """Start of virtual time, 2026-01-01; it is fixed so that equal simulations have equal records."""
@@ -43,38 +41,14 @@ FILES_EACH, FILES_BESIDES = 3, 256
 """Number of open files per replica, and of the process itself."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Simulate a run, write its report, and return the exit status."""
-    print_in_any_locale()
-    parser = argparse.ArgumentParser(prog="aiperf_hpc.simulation", description=__doc__)
-    parser.add_argument("run_dir", type=Path)
-    parser.add_argument("--nodes", type=int, required=True)
-    parser.add_argument("--hours", type=float, required=True)
-    parser.add_argument("--config", default="simulated")
-    parser.add_argument("--set", dest="assignments", action="append", default=[])
-    parser.add_argument("--quiet", action="store_true", help="print only the score")
-    options = parser.parse_args(arguments)
-    try:
-        with interruptible():
-            _run(options)
-    except AIPerfError as error:
-        sys.stderr.write(f"aiperf: {error}\n")
-        return error.exit_status
-    except Interruption as interruption:
-        sys.stderr.write("aiperf: interrupted\n")
-        return interruption.exit_status
-    return 0
-
-
-def _run(options: argparse.Namespace) -> None:
+def simulate_and_report(config: RunConfig, folder: Path, nodes: int, hours: float) -> None:
+    """Simulate a run in a new folder, write its report, and print the score."""
     began = time.perf_counter()
-    config = load_config(options.config, options.assignments)
-    manifest = make_manifest(config, options.nodes, options.hours, "simulated", dry=True)
+    manifest = make_manifest(config, nodes, hours, "simulated", dry=True)
     dataset = load_dataset(_simulated(config).dataset, 1).info
-    _allow_files(options.nodes)
-    paths = make_run_directory(manifest, options.run_dir, dataset)
-    show = _Show(manifest) if not options.quiet else lambda timeline: None
-    view = simulate(manifest, paths, show)
+    _allow_files(nodes)
+    paths = make_run_directory(manifest, folder, dataset)
+    view = simulate(manifest, paths, _Show(manifest))
     took = time.perf_counter() - began
     page = write_report(RunView(paths))
     whole = time.perf_counter() - began
