@@ -21,11 +21,11 @@ class NotMeasuredError(AIPerfError):
     """The source lacks data for a metric; the message states the missing data."""
 
 
-def required_target(target: float | None) -> float:
-    """Return a benchmark's target. Raises NotMeasuredError if it has none."""
-    if target is None:
-        raise NotMeasuredError("the benchmark has no target: name one with --target")
-    return target
+def required(value: T | None, missing: str) -> T:
+    """Return a value. Raises NotMeasuredError with the missing data if it is None."""
+    if value is None:
+        raise NotMeasuredError(missing)
+    return value
 
 
 @dataclass(frozen=True, slots=True)

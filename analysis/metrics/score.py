@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from aiperf_hpc.analysis.metric import NotMeasuredError, metric
+from aiperf_hpc.analysis.metric import NotMeasuredError, metric, required
 from aiperf_hpc.analysis.training_log import TrainingLog
 from aiperf_hpc.objective import ACCURACY
 
@@ -20,12 +20,11 @@ def operations_per_second(log: TrainingLog) -> float:
     Raises:
         NotMeasuredError: the log has no count of operations, or no end.
     """
-    if log.operations is None:
-        raise NotMeasuredError("the log does not state the executed operations")
+    operations = required(log.operations, "the log does not state the executed operations")
     seconds = None if log.run is None else log.run.seconds
     if seconds is None or seconds <= 0.0:
         raise NotMeasuredError("the log has no end")
-    return log.operations / seconds
+    return operations / seconds
 
 
 @metric("regulated score", "OPS", SOURCE, si=True)
@@ -38,9 +37,8 @@ def regulated(log: TrainingLog) -> float:
         NotMeasuredError: as for ``error`` and ``operations_per_second``, or the size of the
             validation set is unknown.
     """
-    if log.eval_samples is None:
-        raise NotMeasuredError("the size of the validation set is not known")
-    least = max(error(log), 1.0 / log.eval_samples)
+    samples = required(log.eval_samples, "the size of the validation set is not known")
+    least = max(error(log), 1.0 / samples)
     return (0.0 - math.log(least)) * operations_per_second(log)
 
 

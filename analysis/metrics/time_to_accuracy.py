@@ -11,9 +11,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aiperf_hpc.analysis.metric import NotMeasuredError, metric, required_target
+from aiperf_hpc.analysis.metric import NotMeasuredError, metric, required
 from aiperf_hpc.analysis.training_log import Quality, TrainingLog, cached_for_log
 
+NO_TARGET = "the benchmark has no target: name one with --target"
 SOURCE = "DAWNBench, entries' README: the first evaluation at or over the target"
 
 
@@ -62,15 +63,14 @@ def progress_of(log: TrainingLog) -> Progress:
         NotMeasuredError: the log does not state its start, or has no evaluation with a quality and
             a time.
     """
-    if log.run is None:
-        raise NotMeasuredError(f"{log.source}: no start of the run")
+    run = required(log.run, f"{log.source}: no start of the run")
     if log.quality is None or not log.evaluations:
         raise NotMeasuredError(f"{log.source}: no evaluations")
-    found, fault = _improvements(log, log.run.started, log.quality)
+    found, fault = _improvements(log, run.started, log.quality)
     if not found:
         raise NotMeasuredError(fault or f"{log.source}: no evaluation has a quality")
     seconds, qualities = zip(*found, strict=True)
-    return Progress(log.run.started, seconds, qualities, log.quality.higher_is_better, fault)
+    return Progress(run.started, seconds, qualities, log.quality.higher_is_better, fault)
 
 
 def _improvements(
@@ -100,10 +100,8 @@ def time_to_quality(log: TrainingLog, threshold: float) -> float:
         NotMeasuredError: no evaluation was as good, or the log does not state it.
     """
     progress = progress_of(log)
-    seconds = progress.time_to(threshold)
-    if seconds is None:
-        raise NotMeasuredError(f"{threshold:g} was never reached: the best is {progress.best:g}")
-    return seconds
+    missing = f"{threshold:g} was never reached: the best is {progress.best:g}"
+    return required(progress.time_to(threshold), missing)
 
 
 @metric("time to accuracy", "s", SOURCE, name="time_to_accuracy")
@@ -116,7 +114,7 @@ def time_to_target(log: TrainingLog) -> float:
         NotMeasuredError: the target is unknown or was never reached, or the log does not state it.
     """
     target = None if log.quality is None else log.quality.target
-    return time_to_quality(log, required_target(target))
+    return time_to_quality(log, required(target, NO_TARGET))
 
 
 def time_at_once(starts: Sequence[float], times: Sequence[float | None]) -> float | None:

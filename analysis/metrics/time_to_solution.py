@@ -16,7 +16,7 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import NamedTuple
 
-from aiperf_hpc.analysis.metric import NotMeasuredError, metric
+from aiperf_hpc.analysis.metric import NotMeasuredError, metric, required
 from aiperf_hpc.analysis.training_log import Evaluation, TrainingLog, cached_for_log
 
 MINUTE = 60.0
@@ -46,11 +46,8 @@ def reaching_evaluation(log: TrainingLog) -> Evaluation | None:
 
 def run_seconds(log: TrainingLog) -> float:
     """Return the seconds from run_start to run_stop."""
-    if log.run is None:
-        raise NotMeasuredError("the log has no start of the run")
-    if log.run.seconds is None:
-        raise NotMeasuredError("the log has no end of the run after its start")
-    return log.run.seconds
+    run = required(log.run, "the log has no start of the run")
+    return required(run.seconds, "the log has no end of the run after its start")
 
 
 @metric("time to solution", "min", f"{HPC_PAPER}, eq. 1")
@@ -71,9 +68,8 @@ def scaled_time_to_solution(log: TrainingLog) -> float:
     From MLPerf HPC v3.0 on, an entry that converged in fewer epochs than the reference is scaled
     by the ratio. [mlcommons/logging, result_summarizer, _get_scaling_factor]
     """
-    if log.convergence_scale is None:
-        raise NotMeasuredError("the entry has no scaling.json")
-    return time_to_solution(log) * log.convergence_scale
+    scale = required(log.convergence_scale, "the entry has no scaling.json")
+    return time_to_solution(log) * scale
 
 
 def staging_spans(log: TrainingLog) -> list[Span]:
@@ -203,9 +199,8 @@ def _epochs(log: TrainingLog, last: Evaluation | None) -> float:
         raise NotMeasuredError("the log has no epoch before the target was reached")
     if not counts_samples(log):
         return sum(epoch.passes for epoch in epochs)
-    if log.train_samples is None:
-        raise NotMeasuredError("the log counts samples and does not state how many an epoch has")
-    return max(epoch.number for epoch in epochs) / log.train_samples
+    missing = "the log counts samples and does not state how many an epoch has"
+    return max(epoch.number for epoch in epochs) / required(log.train_samples, missing)
 
 
 @cached_for_log
@@ -214,10 +209,9 @@ def throughput_of_all(log: TrainingLog) -> float:
 
     [MLPerf HPC, table of compute: samples of all epochs / (time in epochs - time in evaluations)]
     """
-    if log.train_samples is None:
-        raise NotMeasuredError("the log does not state how many samples an epoch has")
+    samples = required(log.train_samples, "the log does not state how many samples an epoch has")
     seconds = _compute_seconds(log) - _evaluations(log).covered
-    return _rate(log.train_samples * epochs_run(log), seconds)
+    return _rate(samples * epochs_run(log), seconds)
 
 
 @metric("training, per accelerator", "samples/s", f"{HPC_PAPER}, table of compute")
@@ -229,10 +223,10 @@ def train_throughput(log: TrainingLog) -> float:
 @metric("evaluation, per accelerator", "samples/s", f"{HPC_PAPER}, table of compute")
 def eval_throughput(log: TrainingLog) -> float:
     """Evaluated samples per second and accelerator, over all evaluations."""
-    if log.eval_samples is None:
-        raise NotMeasuredError("the log does not state how many samples an evaluation has")
-    known = _known_evaluations(log)
-    return _rate(log.eval_samples * known.number, known.seconds) / _accelerators(log)
+    missing = "the log does not state how many samples an evaluation has"
+    samples = required(log.eval_samples, missing)
+    timed = _known_evaluations(log)
+    return _rate(samples * timed.number, timed.seconds) / _accelerators(log)
 
 
 @metric("compute budget", "accelerator-hours", HPC_PAPER)
@@ -247,9 +241,8 @@ def init_time(log: TrainingLog) -> float:
 
     [training_policies, Run results: at most 30 minutes according to the rules' checker]
     """
-    if log.init is None or log.init.seconds is None:
-        raise NotMeasuredError("the log has no whole initialization")
-    return log.init.seconds / MINUTE
+    seconds = None if log.init is None else log.init.seconds
+    return required(seconds, "the log has no whole initialization") / MINUTE
 
 
 def length(spans: Iterable[Span]) -> float:
@@ -305,10 +298,10 @@ def _evaluations(log: TrainingLog) -> _Evaluations:
 
 
 def _known_evaluations(log: TrainingLog) -> _Evaluations:
-    known = _evaluations(log)
-    if not known.number:
+    found = _evaluations(log)
+    if not found.number:
         raise NotMeasuredError("the log does not state when an evaluation started")
-    return known
+    return found
 
 
 def _run_span(log: TrainingLog) -> Span:
@@ -328,9 +321,7 @@ def _clipped(spans: Iterable[Span], within: Span) -> list[Span]:
 
 
 def _accelerators(log: TrainingLog) -> int:
-    if log.accelerators is None:
-        raise NotMeasuredError("the number of accelerators is unknown")
-    return log.accelerators
+    return required(log.accelerators, "the number of accelerators is unknown")
 
 
 def _rate(samples: float, seconds: float) -> float:

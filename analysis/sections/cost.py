@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import date
 
-from aiperf_hpc.analysis.metric import NotMeasuredError, measured_each, required_target
+from aiperf_hpc.analysis.metric import NotMeasuredError, measured_each, required
+from aiperf_hpc.analysis.metrics.time_to_accuracy import NO_TARGET
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.sections.contest import (
     Contender,
@@ -137,7 +138,7 @@ def _costs(contest: Contest, options: Options) -> Costs:
 
 def _paid(contender: Contender, target: float | None, options: Options) -> Priced:
     """Return time and cost to the target. Raises NotMeasuredError if there is none, or no price."""
-    target = required_target(target)
+    target = required(target, NO_TARGET)
     seconds = contender.time_to(target)
     if seconds is None:
         raise NotMeasuredError(contender.shortfall(target))

@@ -7,7 +7,7 @@ import re
 import statistics
 from collections.abc import Sequence
 
-from aiperf_hpc.analysis.metric import NotMeasuredError, measured
+from aiperf_hpc.analysis.metric import NotMeasuredError, measured, required
 from aiperf_hpc.analysis.metrics.score import operations_per_second
 from aiperf_hpc.analysis.metrics.statistics import (
     coefficient_of_variation,
@@ -96,9 +96,7 @@ def noise_of(logs: Sequence[TrainingLog]) -> Noise:
 
 
 def _timeline(log: TrainingLog) -> SearchTimeline:
-    if log.timeline is None:
-        raise NotMeasuredError(f"{log.source} does not state what it executed when")
-    return log.timeline
+    return required(log.timeline, f"{log.source} does not state what it executed when")
 
 
 def _machine_rates(timelines: Sequence[SearchTimeline]) -> tuple[list[float], str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Literal, NamedTuple
 
-from aiperf_hpc.analysis.metric import NotMeasuredError, measured, measured_each
+from aiperf_hpc.analysis.metric import NotMeasuredError, measured, measured_each, required
 from aiperf_hpc.analysis.metrics.mlperf_rules import REQUIRED_RUNS, mean_without_extremes
 from aiperf_hpc.analysis.metrics.time_to_solution import convergence_point, time_to_solution
 from aiperf_hpc.analysis.options import Options
@@ -227,9 +227,7 @@ def reference_convergence(entries: Sequence[Entry], options: Options) -> Referen
 def _row_of(entry: Entry) -> ConvergenceRow:
     batches = {log.global_batch_size for log in entry.logs}
     _check(entry, batches)
-    batch = batches.pop()
-    if batch is None:
-        raise NotMeasuredError("its logs do not state a global batch size")
+    batch = required(batches.pop(), "its logs do not state a global batch size")
     found = compare(entry.benchmark, batch, _converged(entry))
     return ConvergenceRow(
         entry=entry.name,

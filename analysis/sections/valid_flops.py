@@ -10,9 +10,9 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from aiperf_hpc.analysis.declaration import LAYERS, Declaration, Layer
-from aiperf_hpc.analysis.metric import NotMeasuredError, measured_each, plus_minus, required_target
+from aiperf_hpc.analysis.metric import NotMeasuredError, measured_each, plus_minus, required
 from aiperf_hpc.analysis.metrics.score import operations_per_second
-from aiperf_hpc.analysis.metrics.time_to_accuracy import time_to_quality
+from aiperf_hpc.analysis.metrics.time_to_accuracy import NO_TARGET, time_to_quality
 from aiperf_hpc.analysis.metrics.time_to_solution import throughput_of_all
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.training_log import Entry, Quality, TrainingLog
@@ -78,14 +78,10 @@ def valid_flops(flops: float, quality: Quality, achieved: float, exponent: int) 
     """
     target = _target(quality)
     ratio = score.quality_ratio(achieved, target, higher_is_better=quality.higher_is_better)
-    if ratio is None:
-        raise NotMeasuredError(
-            f"quality {achieved:g} with target {target:g}: their ratio is meaningless"
-        )
-    found = score.weighted(flops, ratio, exponent)
-    if found is None:
-        raise NotMeasuredError(f"FLOPS times {ratio:g} to the power of {exponent} is no number")
-    return found
+    missing = f"quality {achieved:g} with target {target:g}: their ratio is meaningless"
+    ratio = required(ratio, missing)
+    missing = f"FLOPS times {ratio:g} to the power of {exponent} is no number"
+    return required(score.weighted(flops, ratio, exponent), missing)
 
 
 def achieved_quality(log: TrainingLog) -> float:
@@ -96,10 +92,8 @@ def achieved_quality(log: TrainingLog) -> float:
     """
     if not log.evaluations:
         raise NotMeasuredError("no evaluation is logged")
-    last = log.evaluations[-1].quality
-    if last is None:
-        raise NotMeasuredError("the last evaluation has no quality that is a number")
-    return last
+    missing = "the last evaluation has no quality that is a number"
+    return required(log.evaluations[-1].quality, missing)
 
 
 def _target(quality: Quality | None) -> float:
@@ -107,7 +101,7 @@ def _target(quality: Quality | None) -> float:
     target = None
     if quality is not None:
         target = quality.target if quality.weighted_by is None else quality.weighted_by
-    return required_target(target)
+    return required(target, NO_TARGET)
 
 
 def known_count(benchmark: str, train_samples: int | None) -> KnownCount:
