@@ -103,6 +103,7 @@ def measured_each(
     compute: Callable[[K], T],
     name: Callable[[K], str] = attrgetter("name"),
     errors: type[AIPerfError] = NotMeasuredError,
+    none: str | None = None,
 ) -> tuple[list[T], dict[str, str]]:
     """Return the measured values, and by name the reasons why the other items have none."""
     values: list[T] = []
@@ -112,4 +113,6 @@ def measured_each(
             values.append(compute(item))
         except errors as error:
             missing[name(item)] = str(error)
+    if none is not None and not values:
+        raise NotMeasuredError(next(iter(missing.values()), none))
     return values, missing

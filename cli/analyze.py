@@ -176,14 +176,12 @@ def _options(accuracy: AccuracyOptions, scale: ScaleOptions, machine: MachineOpt
     from aiperf_hpc.analysis.prices import load_prices
 
     return Options(
-        accelerators=machine.accelerators,
+        **vars(machine),
         thresholds=tuple(qualities("--thresholds", text) for text in accuracy.thresholds or ()),
         targets=tuple(map(target, accuracy.targets or ())),
         prices=load_prices(accuracy.prices) if accuracy.prices else None,
         scales=tuple(scale.scales or ()),
         vflops_exponent=scale.vflops_exponent,
-        peaks=machine.peaks,
-        precision=machine.precision,
         declarations=tuple(read_declaration(path) for path in scale.declarations or ()),
     )
 

@@ -63,7 +63,7 @@ def render(analysis: Analysis) -> str:
             analysis=analysis,
             entries=entries_table(analysis),
             metrics=metrics_table(analysis),
-            overview=tuple(_overview(analysis)),
+            overview=(*plots.time_breakdown(analysis), *plots.ops_over_time(analysis)),
             parts=tuple(_parts(analysis)),
             definitions=METRICS,
             absent=[(s.title, analysis.missing[s.name]) for s in SECTIONS if s.name in
@@ -82,11 +82,6 @@ def write_card(card: Card, folder: Path) -> Path:
     """
     page = page_templates(PACKAGE).get_template("card.html").render(card=card)
     return _write(folder, "card", page, as_json(card.model_dump(mode="json")))
-
-
-def _overview(analysis: Analysis) -> Iterator[Plot]:
-    yield from plots.time_breakdown(analysis)
-    yield from plots.ops_over_time(analysis)
 
 
 def _parts(analysis: Analysis) -> Iterator[Part]:

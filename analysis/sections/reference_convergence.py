@@ -218,9 +218,7 @@ class ReferenceConvergence(Value):
 
 def reference_convergence(entries: Sequence[Entry], options: Options) -> ReferenceConvergence:
     """Compare closed entries of strong scaling with the reference convergence points of v3.0."""
-    rows, missing = measured_each(entries, _row_of)
-    if not rows:
-        raise NotMeasuredError(next(iter(missing.values()), "there are no entries"))
+    rows, missing = measured_each(entries, _row_of, none="there are no entries")
     return ReferenceConvergence(rows=tuple(rows), missing=missing)
 
 

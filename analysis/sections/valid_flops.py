@@ -225,10 +225,11 @@ def valid_flops_table(entries: Sequence[Entry], options: Options) -> ValidFlopsT
 def _row(entry: Entry, chosen: int | None) -> ValidFlops:
     exponent, why = exponent_of(entry.benchmark, chosen)
     trainings, unmeasured = measured_each(
-        entry.logs, lambda log: _training(entry.benchmark, log, exponent), attrgetter("source")
+        entry.logs,
+        lambda log: _training(entry.benchmark, log, exponent),
+        attrgetter("source"),
+        none="the entry has no trainings",
     )
-    if not trainings:
-        raise NotMeasuredError(next(iter(unmeasured.values()), "the entry has no trainings"))
     at_once = entry.scenario == "weak"
     combined = sum if at_once else fmean
     shares = _shares([training.log for training in trainings]) if at_once else repeat(1.0)
