@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TypeVar
 
 EVERY_SECONDS = 1.0
@@ -37,41 +37,35 @@ def not_shown(progress: Progress) -> None:
     del progress
 
 
+@dataclass(eq=False)
 class Meter:
-    """Counts units and reports progress at most once per second. Threads may share it.
+    """Counts units and reports progress at most once per second. Threads may share it."""
 
-    Args:
-        finished: units that an earlier process finished, which are not included in the speed.
-    """
+    show: ShowProgress
+    what: str
+    total: int
+    unit: str
+    _: KW_ONLY
+    finished: int = 0
+    """Units that an earlier process finished, which are not included in the speed."""
+    clock: Callable[[], float] = time.monotonic
 
-    def __init__(
-        self,
-        show: ShowProgress,
-        what: str,
-        total: int,
-        unit: str,
-        *,
-        finished: int = 0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._show = show
-        self._what, self._total, self._unit = what, total, unit
-        self._done = self._finished = finished
-        self._clock = clock
-        self._began = self._next = clock()
+    def __post_init__(self) -> None:
+        self._done = self.finished
+        self._began = self._next = self.clock()
         self._lock = threading.Lock()
 
     def add(self, number: int = 1) -> None:
         """Count further units."""
         with self._lock:
             self._done += number
-            now = self._clock()
-            if now < self._next and self._done < self._total:
+            now = self.clock()
+            if now < self._next and self._done < self.total:
                 return
             self._next = now + EVERY_SECONDS
-            new, seconds = self._done - self._finished, now - self._began
+            new, seconds = self._done - self.finished, now - self._began
             speed = new / seconds if new and seconds > 0 else None
-            self._show(Progress(self._what, self._done, self._total, self._unit, speed))
+            self.show(Progress(self.what, self._done, self.total, self.unit, speed))
 
 
 def in_threads(

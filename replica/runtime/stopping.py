@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from aiperf_hpc.clock import SYSTEM, Clock
@@ -61,33 +62,23 @@ class RunClock:
         return (self._began if self.start_utc is None else self.start_utc) + self._seconds
 
 
+@dataclass(eq=False)
 class StopFlag:
     """Stop signal: watches the clock, a file on the shared directory and this process's signals."""
 
-    def __init__(
-        self,
-        deadline_utc: float,
-        request: Path,
-        *,
-        look_every: float = 1.0,
-        clock: Clock = SYSTEM,
-        also: Callable[[], str | None] = lambda: None,
-    ) -> None:
-        """Watch the deadline, the stop file and further conditions.
+    deadline: float
+    """End of the run in UTC seconds."""
+    request: Path
+    """File whose existence requests a stop; its text is the reason."""
+    _: KW_ONLY
+    look_every: float = 1.0
+    """Polling interval of the file in seconds."""
+    clock: Clock = SYSTEM
+    """Clock of the deadline."""
+    also: Callable[[], str | None] = lambda: None
+    """Polled like the file; returns a reason to stop, or an empty text."""
 
-        Args:
-            deadline_utc: end of the run in UTC seconds.
-            request: file whose existence requests a stop; its text is the reason.
-            look_every: polling interval of the file in seconds.
-            clock: clock of the deadline.
-            also: polled like the file; returns a reason to stop, or an empty text.
-        """
-        self.deadline = deadline_utc
-        """End of the run in UTC seconds."""
-        self._request = request
-        self._every = look_every
-        self._clock = clock
-        self._also = also
+    def __post_init__(self) -> None:
         self._looked = -1e9
         self._requested: str | None = None
         self._signalled = False
@@ -123,12 +114,12 @@ class StopFlag:
         The clock and the file take precedence: their reasons are more specific than a signal.
         """
         if self._reason is None:
-            now = self._clock.utc()
+            now = self.clock.utc()
             if now >= self.deadline:
                 self._reason = TIME_OVER
-            elif self._requested is not None or now - self._looked >= self._every:
+            elif self._requested is not None or now - self._looked >= self.look_every:
                 self._looked = now
-                self._reason = requested_stop(self._request) or self._also() or self._requested
+                self._reason = requested_stop(self.request) or self.also() or self._requested
                 self.interrupted = self._signalled and self._reason == self._requested
         return self._reason
 
@@ -137,5 +128,5 @@ class StopFlag:
         if self.reason is None:
             return False
         if self._since is None:
-            self._since = self._clock.utc()
-        return self._clock.utc() - self._since > seconds
+            self._since = self.clock.utc()
+        return self.clock.utc() - self._since > seconds

@@ -6,10 +6,10 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from dataclasses import dataclass
 
 from aiperf_hpc.clock import Clock
 from aiperf_hpc.errors import AIPerfError, EngineError, JournalError, without_frames
-from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.weight_file import Predictions, Weights
 from aiperf_hpc.objective import Measure
 from aiperf_hpc.ops_counter.count import count
@@ -72,37 +72,27 @@ class Lead:
         return end
 
 
+@dataclass(eq=False)
 class Trainer:
     """Trains built trials one after the other."""
 
-    def __init__(
-        self,
-        context: ReplicaContext,
-        dataset: Dataset,
-        quality: Measure,
-        memory: MemoryLimit,
-        checkpoints: Executor = IMMEDIATE,
-        baseline: Baseline | None = None,
-    ) -> None:
-        """Create a trainer.
+    context: ReplicaContext
+    """The replica's context."""
+    dataset: Dataset
+    """Training and validation samples."""
+    quality: Measure
+    """Metric of trained networks."""
+    memory: MemoryLimit
+    """Memory of a rank that a training may use."""
+    checkpoints: Executor = IMMEDIATE
+    """Writes checkpoints during training."""
+    baseline: Baseline | None = None
+    """Recorded with the first complete evaluation, if given."""
 
-        Args:
-            context: the replica's context.
-            dataset: training and validation samples.
-            quality: metric of trained networks.
-            memory: memory of a rank that a training may use.
-            checkpoints: writes checkpoints during training.
-            baseline: recorded with the first complete evaluation, if given.
-        """
-        self._baseline = baseline
-        self._context = context
-        self._checkpoints = checkpoints
-        self._dataset = dataset
-        self.memory = memory
-        self._measure = quality
-        self._journal = context.journal
-        self._watch = context.stopwatch
-        self.lead = Lead(context.clock)
+    def __post_init__(self) -> None:
+        self._journal = self.context.journal
+        self._watch = self.context.stopwatch
+        self.lead = Lead(self.context.clock)
         """How early the next trial's preparation starts."""
         self._epoch_seconds = 0.0
         """Duration of the last epoch of any trial."""
@@ -118,11 +108,7 @@ class Trainer:
     @property
     def perfect(self) -> float:
         """The highest possible objective value."""
-        return self._measure.objective_value(self._measure.perfect)
-
-    def fits(self, graph: Graph, batch_size: int) -> bool:
-        """Return whether training ``graph`` with a batch size is estimated to fit in memory."""
-        return self.memory.fits(graph, batch_size)
+        return self.quality.objective_value(self.quality.perfect)
 
     def run(self, built: BuiltTrial, meanwhile: Callable[[], None] = lambda: None) -> TrialResult:
         """Train a trial to its end. Errors are returned in the result, not raised.
@@ -133,7 +119,7 @@ class Trainer:
         """
         trial, network = built.trial, built.network
         self._progress, self._predictions = trial.progress, None
-        keeps = keeps_best_epochs(self._context.config)
+        keeps = keeps_best_epochs(self.context.config)
         self._best_epoch = BestEpochSoFar(trial.beginning) if keeps else None
         started = self._started(built)
         if network is None or built.failure is not None:
@@ -161,14 +147,14 @@ class Trainer:
         self, built: BuiltTrial, network: Network, meanwhile: Callable[[], None]
     ) -> TrialResult:
         """Train a trial and return its weights unless the end of the run interrupts it."""
-        checkpoints = TrialCheckpoints(self._context, built.trial, self._checkpoints)
+        checkpoints = TrialCheckpoints(self.context, built.trial, self.checkpoints)
         interrupted, weights = False, None
         try:
             state, reason, weights = self._train(built, network, checkpoints, meanwhile)
         except TrialStopped:
-            state, reason = TrialState.STOPPED, self._context.stop.reason or ""
+            state, reason = TrialState.STOPPED, self.context.stop.reason or ""
             # The next attempt resumes a preempted trial, but not one that the run's end stopped.
-            interrupted = self._context.stop.interrupted
+            interrupted = self.context.stop.interrupted
             if interrupted:
                 checkpoints.store_held()
         finally:
@@ -199,19 +185,19 @@ class Trainer:
         Raises:
             TrialStopped: the run ends.
         """
-        trial, used, training = built.trial, built.used, self._context.config.training
-        steps = math.ceil(self._dataset.info.train_samples / used.batch_size)
+        trial, used, training = built.trial, built.used, self.context.config.training
+        steps = math.ceil(self.dataset.info.train_samples / used.batch_size)
         schedule, rate = Schedule(used, steps, trial.epoch_limit), used.learning_rate
         batches = built.batches
         end = self._epoch_end(built, network)
         for epoch in range(trial.progress.epochs + 1, trial.epoch_limit + 1):
             self._stop_if_requested()
-            began = self._context.clock.monotonic()
+            began = self.context.clock.monotonic()
             after_step = meanwhile if self._near_its_end(trial, epoch) else _nothing
             if epoch > trial.progress.epochs + 1:  # The first came with the trial.
-                batches = self._dataset.train(epoch, used.batch_size, trial.seed)
+                batches = self.dataset.train(epoch, used.batch_size, trial.seed)
 
-            credit = TrainingCredit(self._context, network, trial.name, epoch)
+            credit = TrainingCredit(self.context, network, trial.name, epoch)
             with self._watch.during(TimePhase.TRAIN), credit:
                 for step, batch in enumerate(self._timed(batches), (epoch - 1) * steps):
                     rate = schedule.rate(step, self._progress.losses)
@@ -220,7 +206,7 @@ class Trainer:
                     self._stop_if_requested()
                     after_step()
 
-            evaluation = EvaluationCredit(self._context, network, trial.name, epoch, self._measure)
+            evaluation = EvaluationCredit(self.context, network, trial.name, epoch, self.quality)
             with self._watch.during(TimePhase.EVALUATE), evaluation:
                 for batch in self._timed(self._validation(used.batch_size)):
                     network.evaluate_step(batch)
@@ -229,9 +215,9 @@ class Trainer:
                     after_step()
 
             evaluated = evaluation.evaluated(rate, credit.mean_loss)
-            value = self._measure.objective_value(evaluated.quality)
+            value = self.quality.objective_value(evaluated.quality)
             self._progress = self._progress.after(value, evaluated.validation_loss)
-            self._epoch_seconds = self._context.clock.monotonic() - began
+            self._epoch_seconds = self.context.clock.monotonic() - began
             self._journal.append(evaluated)
             self._record_baseline()
             self._predictions = evaluation.predictions
@@ -242,7 +228,7 @@ class Trainer:
             if epoch == trial.epoch_limit:
                 break  # The trial has ended: no checkpoint is needed.
             target = training.target
-            if target is not None and self._measure.reaches(evaluated.quality, target):
+            if target is not None and self.quality.reaches(evaluated.quality, target):
                 return TrialState.COMPLETED, f"the target, {target:g}, is reached", end.weights
             if self._progress.since_lowest >= training.patience:
                 reason = f"no lower validation loss in {training.patience} epochs"
@@ -255,13 +241,13 @@ class Trainer:
 
     def _validation(self, batch_size: int) -> Iterator[Batch]:
         """Return the batches of an evaluation, observed by the baseline if there is one."""
-        batches = self._dataset.validation(batch_size)
-        return batches if self._baseline is None else self._baseline.watched(batches)
+        batches = self.dataset.validation(batch_size)
+        return batches if self.baseline is None else self.baseline.watched(batches)
 
     def _record_baseline(self) -> None:
-        if self._baseline is not None:
-            self._journal.append(self._baseline.measured())
-            self._baseline = None
+        if self.baseline is not None:
+            self._journal.append(self.baseline.measured())
+            self.baseline = None
 
     def _near_its_end(self, trial: PlannedTrial, epoch: int) -> bool:
         """Return whether a trial that starts this epoch may end within the lead.
@@ -269,7 +255,7 @@ class Trainer:
         An epoch is assumed to last as long as the previous one of any trial. The first epoch of
         all is assumed to last no time, because preparing too early is better than too late.
         """
-        patience = self._context.config.training.patience - self._progress.since_lowest
+        patience = self.context.config.training.patience - self._progress.since_lowest
         epochs = min(trial.epoch_limit - epoch + 1, patience)
         return epochs <= 1 or epochs * self._epoch_seconds <= self.lead.seconds
 
@@ -283,7 +269,7 @@ class Trainer:
             yield batch
 
     def _stop_if_requested(self) -> None:
-        if self._context.stop.reason is not None:
+        if self.context.stop.reason is not None:
             raise TrialStopped
 
     def _started(self, built: BuiltTrial) -> TrialStarted:

@@ -88,7 +88,7 @@ class TrialLoop:
                 study,
                 name,
                 seed_of(self._context.config.seed, name, "hpo", 0),
-                trainer.fits,
+                trainer.memory.fits,
             ),
             knowledge=knowledge,
         )

@@ -74,17 +74,15 @@ class SlurmChoice(Choice):
         return settle_on_cluster(config, self.request.most, self.nodes, inside=inside)
 
 
+@dataclass(eq=False)
 class SlurmBackend(Backend):
     """Back end that launches through SLURM."""
 
     needs = (*COMMANDS, CONTROLLER)
 
-    def __init__(
-        self, client: SlurmClient | None = None, rate_limit: RateLimit = RATE_LIMIT
-    ) -> None:
-        """Create a back end; ``client`` overrides the client of a run's settings."""
-        self._client = client
-        self._rate_limit = rate_limit
+    client: SlurmClient | None = None
+    """Overrides the client of a run's settings."""
+    rate_limit: RateLimit = RATE_LIMIT
 
     def choose(self, request: Request) -> Choice:
         """Return the launcher; ``auto`` selects ``inside`` in a job, else ``slurm.mode``.
@@ -106,9 +104,9 @@ class SlurmBackend(Backend):
                 f"--launcher {asked}: there is no sbatch on the PATH; load your site's SLURM, "
                 "or use --launcher local"
             )
-        client = self._client or slurm_client(request.config.slurm)
+        client = self.client or slurm_client(request.config.slurm)
         try:
-            partitions = self._rate_limit.call(client.partitions)
+            partitions = self.rate_limit.call(client.partitions)
         except SchedulerError as error:
             return _without_answer(
                 request, f"{where} is installed, but SLURM does not answer ({error})"
@@ -121,7 +119,7 @@ class SlurmBackend(Backend):
         """Require that the allocation satisfies the request; return its nodes."""
         allocation = CurrentAllocation(SlurmClient(), job)
         try:
-            jobs = self._rate_limit.call(allocation.look)
+            jobs = self.rate_limit.call(allocation.look)
         except SchedulerError as error:
             raise UsageError(
                 f"--launcher inside: SLURM does not report the allocation ({error}); start its "
@@ -133,9 +131,9 @@ class SlurmBackend(Backend):
     def launcher(
         self, manifest: RunManifest, paths: RunPaths, launch: int, retry: Retry
     ) -> Launcher:
-        limit = self._rate_limit
+        limit = self.rate_limit
         if manifest.launcher in ARRAY:
-            client = self._client or slurm_client(manifest.config.slurm)
+            client = self.client or slurm_client(manifest.config.slurm)
             return ArrayLauncher(manifest, paths, client, limit, launch=launch, retry=retry)
         client = SlurmClient()
         allocation = (
@@ -159,7 +157,7 @@ class SlurmBackend(Backend):
         return launcher not in ARRAY or config.slurm.template is None
 
     def wait(self) -> None:
-        self._rate_limit.wait()
+        self.rate_limit.wait()
 
     def release(self, manifest: RunManifest) -> str | None:
         return release_jobs(manifest) if manifest.launcher == "allocation" else None

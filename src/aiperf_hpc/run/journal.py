@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from io import FileIO
 from pathlib import Path
 from typing import Self, TypeVar
@@ -53,39 +53,30 @@ def is_torn(tail: bytes) -> bool:
     return any(begin.startswith(written[: len(begin)]) for begin in RECORD_BEGINS)
 
 
+@dataclass(eq=False)
 class JournalWriter:
     """The only writer of a journal. It is thread-safe.
 
     It continues the file of an earlier writer. A torn last line is first moved to a separate file
     in the same folder, so that it is neither lost nor read as a record.
+
+    Raises:
+        JournalError: the journal cannot be opened.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        clock: Clock = SYSTEM,
-        retry: Retry = no_retry,
-        sync: Sync = to_stable_storage,
-        recorded: Callable[[float, float], None] = lambda utc, mono: None,
-    ) -> None:
-        """Open ``path`` and create its folder if necessary.
+    path: Path
+    """Path of the journal."""
+    _: KW_ONLY
+    clock: Clock = SYSTEM
+    """Clock of the records' times."""
+    retry: Retry = no_retry
+    """Retry policy; a BackoffRetry waits while the storage is full or unavailable."""
+    sync: Sync = to_stable_storage
+    """Function that flushes the file to stable storage."""
+    recorded: Callable[[float, float], None] = lambda utc, mono: None
+    """Callback with the UTC and the monotonic time of each stored record."""
 
-        Args:
-            path: path of the journal.
-            clock: clock of the records' times.
-            retry: retry policy; a BackoffRetry waits while the storage is full or unavailable.
-            sync: function that flushes the file to stable storage.
-            recorded: callback with the UTC and the monotonic time of each stored record.
-
-        Raises:
-            JournalError: the journal cannot be opened.
-        """
-        self.path = path
-        self._clock = clock
-        self._retry = retry
-        self._sync = sync
-        self._recorded = recorded
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._open = False
         self._begin()
@@ -93,7 +84,7 @@ class JournalWriter:
 
     def _begin(self) -> None:
         self._seq, self._file, self._hash = _try(
-            self._retry, lambda: _prepare(self.path, self._sync), self.path
+            self.retry, lambda: _prepare(self.path, self.sync), self.path
         )
 
     def append(self, event: AnyEvent) -> Record:
@@ -114,23 +105,23 @@ class JournalWriter:
         with self._lock:
             if not self._open:
                 raise JournalError(f"the journal {self.path} is closed")
-            utc, mono = self._clock.utc(), self._clock.monotonic()
+            utc, mono = self.clock.utc(), self.clock.monotonic()
             written = [
                 Record(seq=self._seq + number, utc=utc, mono=mono, event=event)
                 for number, event in enumerate(events)
             ]
             lines = b"".join(record.model_dump_json().encode() + b"\n" for record in written)
             try:
-                _try(self._retry, lambda: self._file.add(lines), self.path)
+                _try(self.retry, lambda: self._file.add(lines), self.path)
             except JournalError:
                 # Leave neither a torn line nor a complete one whose number the next record
                 # would repeat. If that fails too, the next append or writer does it.
                 with suppress(AIPerfError):
-                    _try(self._retry, self._file.cut, self.path)
+                    _try(self.retry, self._file.cut, self.path)
                 raise
             self._seq += len(written)
             self._hash.update(lines)
-            self._recorded(utc, mono)
+            self.recorded(utc, mono)
         return written
 
     @property
@@ -149,7 +140,7 @@ class JournalWriter:
         """
         with self._lock:
             before = self._file
-            _try(self._retry, lambda: write_whole(self.path, b"", self._sync), self.path)
+            _try(self.retry, lambda: write_whole(self.path, b"", self.sync), self.path)
             self._begin()
             before.close()  # Last, so that the new file has another inode number.
 

@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -63,26 +63,20 @@ class _Call:
     reason: str
 
 
+@dataclass(eq=False)
 class BackoffRetry:
     """Repeats an action after transient errors, until it succeeds or ``give_up`` returns True.
 
     It is thread-safe.
     """
 
-    def __init__(
-        self,
-        give_up: Callable[[], bool],
-        *,
-        clock: Clock = SYSTEM,
-    ) -> None:
-        """Create a retry policy.
+    give_up: Callable[[], bool]
+    """Called before each pause; True ends the waiting."""
+    _: KW_ONLY
+    clock: Clock = SYSTEM
+    """Clock of the pauses."""
 
-        Args:
-            give_up: called before each pause; True ends the waiting.
-            clock: clock of the pauses.
-        """
-        self._give_up = give_up
-        self._clock = clock
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._waited = 0.0
         """Total seconds of all finished waits."""
@@ -107,12 +101,12 @@ class BackoffRetry:
             return self._current()
 
     def _current(self) -> Wait | None:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         oldest = min(self._calls, key=lambda call: call.since, default=None)
         if oldest is None or oldest.since > now:
             return None
         seconds = now - min(oldest.since, self._began)
-        return Wait(self._clock.utc() - seconds, seconds, oldest.reason)
+        return Wait(self.clock.utc() - seconds, seconds, oldest.reason)
 
     def take(self) -> list[Wait]:
         """Return the waits that finished since the last call."""
@@ -128,15 +122,15 @@ class BackoffRetry:
                 try:
                     return action()
                 except OSError as error:
-                    if error.errno not in PASSING or self._give_up():
+                    if error.errno not in PASSING or self.give_up():
                         raise _failed(verb, what, error) from None
                     self._failed(call, str(_failed(verb, what, error)))
-                self._clock.wait(pause, self._give_up)
+                self.clock.wait(pause, self.give_up)
                 pause = min(2 * pause, LONGEST_PAUSE)
 
     @contextmanager
     def _under_way(self, reason: str) -> Iterator[_Call]:
-        call = _Call(self._clock.monotonic() + PROMPT_SECONDS, reason)
+        call = _Call(self.clock.monotonic() + PROMPT_SECONDS, reason)
         with self._lock:
             self._calls.append(call)
         try:
@@ -148,12 +142,12 @@ class BackoffRetry:
 
     def _failed(self, call: _Call, reason: str) -> None:
         with self._lock:
-            call.since = min(call.since, self._clock.monotonic())
+            call.since = min(call.since, self.clock.monotonic())
             call.reason = reason
 
     def _end(self, call: _Call) -> None:
         """Record the wait that ends with a call, unless other calls still wait."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         if call.since >= now:
             return
         if call.since < self._began:
@@ -161,7 +155,7 @@ class BackoffRetry:
             self._reason = call.reason
         if all(other.since >= now for other in self._calls):
             seconds = now - self._began
-            self._over.append(Wait(self._clock.utc() - seconds, seconds, self._reason))
+            self._over.append(Wait(self.clock.utc() - seconds, seconds, self._reason))
             self._waited += seconds
             self._began = math.inf
 

@@ -6,7 +6,7 @@ import gc
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from aiperf_hpc.run.journal import JournalReader, Problem, on_journals
@@ -39,27 +39,22 @@ class JournalSource:
     """The time from which its records do not count, UTC seconds, as far as that is known."""
 
 
+@dataclass(eq=False)
 class Tail:
     """The journals of a run with their read positions."""
 
-    def __init__(
-        self,
-        paths: RunPaths,
-        starts: Starts,
-        *,
-        replica: str | None = None,
-        retry: Retry = no_retry,
-    ) -> None:
-        """Create a tail with nothing read.
+    paths: RunPaths
+    """Paths of the run."""
+    starts: Starts
+    """The known starts of attempts; updated by this object."""
+    _: KW_ONLY
+    replica: str | None = None
+    """The one replica whose journals are read; all when not given. The primary's journal is read
+    either way."""
+    retry: Retry = no_retry
+    """Retry policy; a BackoffRetry waits while the storage is unavailable."""
 
-        Args:
-            paths: paths of the run.
-            starts: the known starts of attempts; updated by this object.
-            replica: the one replica whose journals are read; all when not given. The primary's
-                journal is read either way.
-            retry: retry policy; a BackoffRetry waits while the storage is unavailable.
-        """
-        self.starts = starts
+    def __post_init__(self) -> None:
         self.sources: dict[Path, JournalSource] = {}
         self.strays: list[Problem] = []
         """Journals outside the folders of attempts."""
@@ -67,16 +62,13 @@ class Tail:
         """Whether a record was applied that a start which was read later fences off."""
         self.replaced = False
         """Whether any attempt of a replica is known to have been replaced."""
-        self._paths = paths
-        self._only = replica
-        self._retry = retry
         self._sources_of: dict[str, list[JournalSource]] = {}
         self._known: set[str] = set()
         """The files that were found, journals or not."""
 
     def anew(self) -> Tail:
         """Return the same journals with nothing read, but with the known starts."""
-        return Tail(self._paths, self.starts, replica=self._only, retry=self._retry)
+        return Tail(self.paths, self.starts, replica=self.replica, retry=self.retry)
 
     def look(self, replica: str | None) -> Iterable[JournalSource]:
         """Return the journals that exist now, of one replica or of all.
@@ -100,14 +92,14 @@ class Tail:
         Raises:
             JournalError: the folders are unreadable.
         """
-        where = f"the journals of {self._paths.root}"
-        found = on_journals(self._retry, lambda: list(self._files(replica)), where, "look for")
+        where = f"the journals of {self.paths.root}"
+        found = on_journals(self.retry, lambda: list(self._files(replica)), where, "look for")
         return sorted((Path(p) for p in found if p not in self._known), key=journal_order)
 
     def add(self, other: Tail) -> None:
         """Add the journals of other replicas with their read positions."""
         for path, source in other.sources.items():
-            source.reader.retry = self._retry
+            source.reader.retry = self.retry
             self.sources[path] = source
         self.starts.update(other.starts)
         self.strays += other.strays
@@ -131,13 +123,13 @@ class Tail:
             yield record
 
     def _files(self, replica: str | None) -> Iterator[str]:
-        if replica is None and self._only is not None:
-            yield str(self._paths.primary_journal)
-        yield from self._paths.journal_files(replica or self._only)
+        if replica is None and self.replica is not None:
+            yield str(self.paths.primary_journal)
+        yield from self.paths.journal_files(replica or self.replica)
 
     def _add(self, path: Path) -> None:
-        if path == self._paths.primary_journal:
-            self.sources[path] = JournalSource(JournalReader(path, retry=self._retry), None)
+        if path == self.paths.primary_journal:
+            self.sources[path] = JournalSource(JournalReader(path, retry=self.retry), None)
             return
         try:
             incarnation = Incarnation.parse(path.parent.name)
@@ -148,7 +140,7 @@ class Tail:
             self.strays.append(Problem(path, 1, what))
             return
         name = path.parent.parent.name
-        source = JournalSource(JournalReader(path, retry=self._retry), name, incarnation)
+        source = JournalSource(JournalReader(path, retry=self.retry), name, incarnation)
         self.sources[path] = source
         self._sources_of.setdefault(name, []).append(source)
         self._put_fence(source, self.starts.get(name, {}))
