@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from aiperf_hpc.formatting import duration, percent, si
-from aiperf_hpc.ops_counter.contributions import Elasticity, elasticity, work_by_kind
-from aiperf_hpc.ops_counter.score import OperationsOf
+from aiperf_hpc.ops_counter.score import Elasticity, OperationsOf, elasticity, work_by_kind
 from aiperf_hpc.run.history import RunHistory
 from aiperf_hpc.run.history.presence import requested_nodes
 from aiperf_hpc.run.manifest import RunManifest

@@ -22,13 +22,14 @@ from tests.support.run_writer import (
 )
 
 from aiperf_hpc.cli import main
-from aiperf_hpc.ops_counter.contributions import (
+from aiperf_hpc.ops_counter.score import (
     UNTOLD,
     elasticity,
     kinds_of,
+    recorded,
+    score_at,
     work_by_kind,
 )
-from aiperf_hpc.ops_counter.score import recorded, score_at
 from aiperf_hpc.results.report.document import make_report
 from aiperf_hpc.results.report.html import render
 from aiperf_hpc.results.views.run_view import RunView

@@ -10,8 +10,7 @@ import pytest
 from tests.support.simulation import simulated_run
 
 from aiperf_hpc.cli import main
-from aiperf_hpc.ops_counter.contributions import elasticity
-from aiperf_hpc.ops_counter.score import recorded, score_at
+from aiperf_hpc.ops_counter.score import elasticity, recorded, score_at
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history.presence import presences, steps

@@ -22,12 +22,12 @@ from aiperf_hpc.objective import Objective
 from aiperf_hpc.replica.data.base import Batch, Pixels
 from aiperf_hpc.replica.engines.base import (
     Buffer,
+    FrameworkNetwork,
     NetworkState,
     OptimizerState,
     PendingChecksum,
     first_line,
 )
-from aiperf_hpc.replica.engines.network import FrameworkNetwork
 from aiperf_hpc.replica.engines.tensorflow.layers import STATISTICS_RATE
 from aiperf_hpc.replica.engines.tensorflow.steps import (
     COMPUTE,

@@ -22,8 +22,13 @@ from aiperf_hpc.morphism.weights.weight_file import Weights
 from aiperf_hpc.objective import Objective
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data.base import Batch
-from aiperf_hpc.replica.engines.base import Buffer, NetworkState, OptimizerState, PendingChecksum
-from aiperf_hpc.replica.engines.network import FrameworkNetwork
+from aiperf_hpc.replica.engines.base import (
+    Buffer,
+    FrameworkNetwork,
+    NetworkState,
+    OptimizerState,
+    PendingChecksum,
+)
 from aiperf_hpc.replica.engines.optimizers import regularization
 from aiperf_hpc.replica.engines.torch.compilation import LoadingBackend, forget_compiled_code
 from aiperf_hpc.replica.engines.torch.device import (
