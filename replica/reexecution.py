@@ -23,7 +23,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError, CheckpointError, DatasetError, reason_of
 from aiperf_hpc.extras import ENGINES
 from aiperf_hpc.graph import Graph
@@ -142,7 +141,9 @@ def execute(request: ExecutionRequest) -> ExecutionResult:
         DatasetError: the dataset cannot be read, or is not the run's.
         EngineError: the engine is missing.
     """
-    config, cores = _without_predictions(request.config), len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0))
+    training = request.config.training.model_copy(update={"keep_predictions": False})
+    config = request.config.model_copy(update={"training": training})
     engine = engine_for(config, cores)
     dataset = load_dataset(config.dataset, cores, engine.name)
     if dataset.info != request.dataset:
@@ -158,11 +159,6 @@ def execute(request: ExecutionRequest) -> ExecutionResult:
         cores=cores,
         epochs=tuple(_execute_epoch(bench, epoch) for epoch in request.epochs),
     )
-
-
-def _without_predictions(config: RunConfig) -> RunConfig:
-    training = config.training.model_copy(update={"keep_predictions": False})
-    return config.model_copy(update={"training": training})
 
 
 def _execute_epoch(bench: Bench, epoch: RecordedEpoch) -> EpochAgain:

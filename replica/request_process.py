@@ -36,15 +36,12 @@ def answer(
     parser.add_argument("--out", type=Path, required=True, help="the file or folder of results")
     options = parser.parse_args(arguments)
     try:
-        work(_request(sys.stdin.read(), kind), options.out)
+        try:
+            request = kind.model_validate_json(sys.stdin.read())
+        except ValidationError as error:
+            raise UsageError(f"standard input: {first_fault(error, 'the request')}") from None
+        work(request, options.out)
     except (AIPerfError, DeviceLostError) as error:
         sys.stderr.write(f"aiperf: {error}\n")
         return error.exit_status
     return 0
-
-
-def _request(text: str, kind: type[Request]) -> Request:
-    try:
-        return kind.model_validate_json(text)
-    except ValidationError as error:
-        raise UsageError(f"standard input: {first_fault(error, 'the request')}") from None

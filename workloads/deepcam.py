@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from aiperf_hpc.config import DeepCAMConfig, ModelConfig, RunConfig
-from aiperf_hpc.graph import Graph
+from aiperf_hpc.config import DeepCAMConfig, RunConfig
 from aiperf_hpc.objective import INTERSECTION_OVER_UNION, segmentation
 from aiperf_hpc.rules.rule import Findings, Found, Rule
-from aiperf_hpc.trial import DatasetInfo, Hyperparameters, ScheduleSettings
+from aiperf_hpc.trial import Hyperparameters, ScheduleSettings
 from aiperf_hpc.workloads.base import Definition, Workload
 from aiperf_hpc.workloads.networks.deepcam import INPUT, deepcam
 from aiperf_hpc.workloads.requirements import (
@@ -32,10 +31,6 @@ FREQUENCIES = (0.986267818390377, 0.0004578708870701058, 0.01327431072255291)
 """Fraction of the official pixels in each class. [deepcam/src/deepCam/train.py]"""
 WEIGHTS = tuple(frequency**-0.125 for frequency in FREQUENCIES)
 """Loss weights of the classes: 1.0017, 2.6146 and 1.7164."""
-
-
-def _network(model: ModelConfig, dataset: DatasetInfo) -> Graph:
-    return deepcam(dataset.input_shape(INPUT), CLASSES, model.deepcam)
 
 
 # Rules of the closed division.
@@ -169,7 +164,7 @@ WORKLOAD = Workload(
     ),
     objective=segmentation(*WEIGHTS),
     datasets=("deepcam", "weather_masks"),
-    network=_network,
+    network=lambda model, dataset: deepcam(dataset.input_shape(INPUT), CLASSES, model.deepcam),
     searchable=False,
     presets=("deepcam", "deepcam_cosine", "deepcam_laptop"),
     official={"output stride 16": partial(deepcam, OFFICIAL.shape, CLASSES, DeepCAMConfig())},

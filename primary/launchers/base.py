@@ -167,10 +167,6 @@ class ReplicaLauncher(Launcher):
         """Return whether a replica was requested to shut down."""
         return self._stopping or replica in self._released
 
-    def _may_restart(self, replica: str) -> bool:
-        """Return whether a replica that died is restarted."""
-        return not self._leaves(replica) and self._restarts[replica] < MOST_RESTARTS
-
 
 class LocalLauncher(ReplicaLauncher):
     """Runs every replica as a process on this machine, pinned to its part of the cores.
@@ -237,7 +233,8 @@ class LocalLauncher(ReplicaLauncher):
                 # Repeatedly: a replica that is still loading ignores the signal.
                 self._processes[replica].send_signal(STOP_SIGNAL)
             return ReplicaState(JobPhase.RUNNING, self._node)
-        if died(status) and self._may_restart(replica):
+        restarts = self._restarts[replica]
+        if died(status) and not self._leaves(replica) and restarts < MOST_RESTARTS:
             end_session(self._processes[replica].pid)
             self._restarts[replica] += 1
             self._start(replica)
@@ -248,8 +245,9 @@ class LocalLauncher(ReplicaLauncher):
 
     def ask_to_stop(self) -> None:
         self._stopping = True
-        for process in self._running():
-            process.send_signal(STOP_SIGNAL)
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.send_signal(STOP_SIGNAL)
 
     def kill(self) -> None:
         self._stopping = True
@@ -260,9 +258,6 @@ class LocalLauncher(ReplicaLauncher):
             if process.poll() is None:
                 end_session(process.pid)
                 process.wait()
-
-    def _running(self) -> list[subprocess.Popen[bytes]]:
-        return [process for process in self._processes.values() if process.poll() is None]
 
 
 ENGINE_BYTES = {"tensorflow": 512 * 2**20, "torch": 384 * 2**20, "simulated": 64 * 2**20}

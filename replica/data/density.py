@@ -102,7 +102,8 @@ def make_counts(targets: Doubles, size: int, part: int, sample: int) -> Counts:
     variance = float((power * weight).sum()) / (CELL**3 * cells)
     grown = field[..., None] * growth(universe.omega_m)
     expected = PARTICLES * np.exp(grown - variance * growth(universe.omega_m) ** 2 / 2.0)
-    scatter = rng.normal(_scatter_words(expected.size, part, sample), expected.size)
+    words = rng.halves(expected.size, Purpose.SCATTER, part, sample)
+    scatter = rng.normal(words, expected.size)
     found = np.rint(expected + np.sqrt(expected) * scatter.reshape(expected.shape))
     counts: Counts = np.clip(found, 0, _MOST).astype(np.int16)
     return counts
@@ -171,7 +172,3 @@ def _modes(size: int) -> tuple[NDArray[np.intp], Doubles]:
     half = np.arange(size // 2 + 1)
     squares = whole[:, None, None] ** 2 + whole[None, :, None] ** 2 + half[None, None, :] ** 2
     return squares, np.broadcast_to(mode_counts(size), squares.shape)
-
-
-def _scatter_words(cells: int, part: int, sample: int) -> NDArray[np.uint32]:
-    return rng.halves(cells, Purpose.SCATTER, part, sample)

@@ -40,10 +40,7 @@ class SimulatedDataset:
         for start in range(0, samples, batch_size):
             first, last = part.bounds(min(batch_size, samples - start))
             if first < last:
-                yield self._batch(last - first)
-
-    def _batch(self, size: int) -> Batch:
-        return _zeros((size, *self.info.input_shape("image")))
+                yield _zeros((last - first, *self.info.input_shape("image")))
 
 
 @lru_cache(maxsize=64)

@@ -102,7 +102,9 @@ class SimulatedNetwork:
         self._ceiling = ceiling(model, graph, used)
         start = hashlib.sha256(self._weights[min(self._weights)].tobytes()).hexdigest()
         self._noise = _generator(model.seed, graph.hash, used.model_dump_json(), start)
-        self._epoch = _epoch_in(state.optimizer_state)
+        before = state.optimizer_state
+        self._epoch = int(before[min(before)].flat[0]) if before else 0
+        """Number of epochs, with those before an interruption of the training."""
         self._state: OptimizerState = {}
         for _ in range(self._epoch):
             self._noise.standard_normal()
@@ -251,11 +253,6 @@ def ceiling(model: SimulationConfig, graph: Graph, used: Hyperparameters) -> flo
     if used.kernel_size is not None:
         reached -= _EFFECT["kernel"] * abs(used.kernel_size - best_kernel) / 2
     return min(1.0, max(1.0 / graph.shapes[graph.output.name][-1], reached))
-
-
-def _epoch_in(state: OptimizerState | None) -> int:
-    """Return the number of epochs before an interruption of the training."""
-    return int(state[min(state)].flat[0]) if state else 0
 
 
 def _generator(*parts: object) -> np.random.Generator:

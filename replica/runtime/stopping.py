@@ -91,7 +91,7 @@ class StopFlag:
     def install(self) -> None:
         """Handle SIGTERM, SIGINT and SIGUSR1 as stop requests in this process."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._received)
+            signal.signal(number, lambda got, _: self.interrupt(signal.Signals(got).name))
         # Only the primary sends this signal, to end the run.
         signal.signal(signal.SIGUSR1, lambda *_: self.ask("the primary requested it"))
 
@@ -103,9 +103,6 @@ class StopFlag:
         """Request a stop as a scheduler does that preempts the node."""
         self._signalled = self._requested is None
         self.ask(reason)
-
-    def _received(self, number: int, _: object) -> None:
-        self.interrupt(signal.Signals(number).name)
 
     @property
     def reason(self) -> str | None:

@@ -193,7 +193,7 @@ class Trainer:
         for epoch in range(trial.progress.epochs + 1, trial.epoch_limit + 1):
             self._stop_if_requested()
             began = self.context.clock.monotonic()
-            after_step = meanwhile if self._near_its_end(trial, epoch) else _nothing
+            after_step = meanwhile if self._near_its_end(trial, epoch) else lambda: None
             if epoch > trial.progress.epochs + 1:  # The first came with the trial.
                 batches = self.dataset.train(epoch, used.batch_size, trial.seed)
 
@@ -301,7 +301,3 @@ class Trainer:
             memory_estimate_bytes=self.memory.needed(candidate.graph, used.batch_size),
             notes=notes,
         )
-
-
-def _nothing() -> None:
-    """Do nothing."""

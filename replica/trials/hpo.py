@@ -183,7 +183,7 @@ class Hpo:
             constant_liar=False,
         )
         copy = optuna.create_study(sampler=sampler, direction="maximize")
-        distributions = _distributions(space)
+        distributions = {name: _distribution(each) for name, each in space.items()}
         for params, merit in _merits(trials):
             there = {n: v for n, v in params.items() if _inside(space, n, v)}
             if there:
@@ -239,10 +239,6 @@ def _dimensions(space: SpaceConfig) -> Space:
     """Return the dimensions that are searched."""
     found = {name: getattr(space, name) for name in SpaceConfig.model_fields}
     return {name: dimension for name, dimension in found.items() if dimension is not None}
-
-
-def _distributions(space: Space) -> dict[str, BaseDistribution]:
-    return {name: _distribution(dimension) for name, dimension in space.items()}
 
 
 def _distribution(dimension: Dimension) -> BaseDistribution:

@@ -153,9 +153,10 @@ class Bench:
         An optimiser that does not know suggests larger ones alone.
         """
         limit = training_bytes(self.initial, batch_size, "fp32") + 4096
-        self.rounds._trainer.memory = MemoryLimit(self.config, limit)
-        if not optimiser_knows:
-            self.rounds._planner._hpo.fits = lambda graph, size: size > batch_size
+        memory = self.rounds._trainer.memory = MemoryLimit(self.config, limit)
+        self.rounds._planner._hpo.fits = (
+            memory.fits if optimiser_knows else lambda graph, size: size > batch_size
+        )
 
     def allow_candidates(self, number: int) -> None:
         """Let so many candidates wait."""

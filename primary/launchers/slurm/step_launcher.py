@@ -423,7 +423,9 @@ class StepLauncher(SlurmLauncher):
         job = self._pool.job_at(place)
         # A step may start too late for its job, so that no replica uses the job's nodes.
         failed = end.refused or (job is not None and job.state == "NODE_FAIL")
-        failed &= (job is None or not job.held) and self._may_be_replaced()
+        # A job that ended because its only node failed may be replaced.
+        failed &= (job is None or not job.held) and self.queues
+        failed &= any(each.held for each in self._pool.jobs)
         if not failed and (job is None or not job.held):
             state = "no longer there" if job is None else job.state
             detail = f"{end.reason}; the allocation {place.job} is {state}"
@@ -442,10 +444,6 @@ class StepLauncher(SlurmLauncher):
             again = f"started again, {self._restarts[name]} of {MOST_RESTARTS}"
             return ReplicaState(JobPhase.REQUEUED, str(place), f"{end.reason}; {again}")
         return self._final(end)
-
-    def _may_be_replaced(self) -> bool:
-        """Return whether a job that ended because its only node failed may be replaced."""
-        return self.queues and any(job.held for job in self._pool.jobs)
 
     def ask_to_stop(self) -> None:
         self._stopping = True

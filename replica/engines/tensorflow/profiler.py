@@ -178,14 +178,10 @@ def own_times(spans: Iterable[Span]) -> Iterator[tuple[Span, int]]:
     """Yield each span of a track and its length minus that of directly nested spans."""
     open_spans: list[tuple[Span, int]] = []
     for span in sorted(spans, key=lambda s: (s.start, -s.length)):
-        while open_spans and _end(open_spans[-1][0]) <= span.start:
+        while open_spans and (last := open_spans[-1][0]).start + last.length <= span.start:
             yield open_spans.pop()
         if open_spans:
             outer, own = open_spans[-1]
             open_spans[-1] = (outer, own - span.length)
         open_spans.append((span, span.length))
     yield from reversed(open_spans)
-
-
-def _end(span: Span) -> int:
-    return span.start + span.length

@@ -192,7 +192,7 @@ def _proposed(layer: Proposals, rows: Tensor, truths: Tensor, *, training: bool)
         boxes = _best(layer, sample, anchors, layer.kept if training else layer.count)
         if training:
             boxes = _sampled(boxes, GroundTruth.of(truth).boxes, layer.count)
-        regions.append(_padded(boxes, layer.count))
+        regions.append(torch.cat([boxes, boxes.new_zeros((layer.count - len(boxes), BOX))]))
     return torch.stack(regions)
 
 
@@ -220,10 +220,6 @@ def _sampled(boxes: Tensor, truth: Tensor, count: int) -> Tensor:
     candidates, on = candidates[order], on[order]
     foreground = candidates[on][: count // FOREGROUND_SHARE]
     return torch.cat([foreground, candidates[~on][: count - len(foreground)]])
-
-
-def _padded(boxes: Tensor, count: int) -> Tensor:
-    return torch.cat([boxes, boxes.new_zeros((count - len(boxes), BOX))])
 
 
 Targets = Mapping[str, Tensor]

@@ -38,14 +38,11 @@ def named_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not (isinstance(error, RuntimeError | MemoryError) or _is_of_triton(error)):
+        # Triton's types are not RuntimeErrors.
+        package = type(error).__module__.partition(".")[0]
+        if not (isinstance(error, RuntimeError | MemoryError) or package == "triton"):
             raise
         raise _named(_cause(error)) from error
-
-
-def _is_of_triton(error: Exception) -> bool:
-    """Return whether an error is of one of Triton's types, which are not RuntimeErrors."""
-    return type(error).__module__.partition(".")[0] == "triton"
 
 
 def _cause(error: Exception) -> Exception:

@@ -71,7 +71,8 @@ def record(work: Callable[[], None], folder: Path) -> Recording:
     events: Any = profiler.events()
     if on_device and (launches := device_launches(events)):
         kernels = kernel_times(launches, OPERATOR_RULES)
-        return Recording(kernels, _device_seconds(events), "kernels", trace)
+        microseconds = sum(e.time_range.elapsed_us() for e in _device_events(events))
+        return Recording(kernels, float(microseconds) / 1e6, "kernels", trace)
     averages: Any = profiler.key_averages()
     launches = [Launch(r.key, r.key, r.count, r.self_cpu_time_total / 1e6) for r in averages]
     kernels = kernel_times(launches, OPERATOR_RULES)
@@ -81,10 +82,6 @@ def record(work: Callable[[], None], folder: Path) -> Recording:
 def _device_events(events: Iterable[Any]) -> list[Any]:
     on_device = (event for event in events if event.device_type.name != "CPU")
     return [event for event in on_device if not event.is_user_annotation]
-
-
-def _device_seconds(events: Iterable[Any]) -> float:
-    return float(sum(e.time_range.elapsed_us() for e in _device_events(events))) / 1e6
 
 
 def device_launches(events: Iterable[Any]) -> list[Launch]:

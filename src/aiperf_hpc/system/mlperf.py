@@ -43,7 +43,7 @@ def system_description(machine: MachineSummary) -> Description:
         "division": site.division,
         "status": site.status,
         "system_name": site.system_name,
-        **{name: _said(site, name) or found.get(name, "") for name in _HARDWARE},
+        **{n: getattr(site, n.replace("-", "_"), "") or found.get(n, "") for n in _HARDWARE},
         "cooling": site.cooling,
         "hw_notes": "; ".join(filter(None, [site.hw_notes, *_other_nodes(machine)])),
         "framework": found["framework"],
@@ -83,10 +83,6 @@ _HARDWARE: Final = (
 def unknown(description: Description) -> list[str]:
     """Return the names of the empty fields."""
     return [name for name, value in description.items() if not value]
-
-
-def _said(site: SiteDescription, name: str) -> str:
-    return str(getattr(site, name.replace("-", "_"), ""))
 
 
 def _of_machine(machine: MachineSummary, group: NodeGroup | None) -> Description:
