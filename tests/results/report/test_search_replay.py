@@ -176,7 +176,7 @@ def test_the_plot_shows_predictions_apart(predicted: RunWriter) -> None:
     plot = prediction_plot(replay(predicted).candidates)
     assert plot is not None
     assert "reached from 61% to 80%" in plot.description
-    assert "Diamonds: predicted" in plot.caption
+    assert "Diamonds: extrapolated" in plot.caption
     marks = {
         name: len(re.findall("<use ", group))
         for name in ("reached", "predicted")
@@ -219,7 +219,7 @@ def test_the_command(run: RunWriter, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert text.startswith("<svg")
     assert "var(--" not in text
     assert main(["search", "replay", root, "--plot", str(tmp_path / "a.png")]) == 2
-    assert "name a file that ends in .svg" in capsys.readouterr().err
+    assert "use a name that ends in .svg" in capsys.readouterr().err
     assert main(["search", "replay", str(tmp_path / "nothing")]) != 0
     assert "is not a run directory" in capsys.readouterr().err
 
