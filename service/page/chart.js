@@ -17,12 +17,12 @@ export function forgetCharts() {
  *
  * `series` are {label, points: [[x, y], ...]}, whose ys may be null; `x` and `y` are {end,
  * text(value), steps}: `steps` are the permitted distances of ticks. `id` identifies the chart in
- * its view, `stepped` draws a value until the next one.
+ * its view, `stepped` draws a value until the next one. A `y.start` makes the axis logarithmic.
  */
 export function chart({ id, label, series, x, y, width, height = 240, stepped = false }) {
   const inner = { width: Math.max(120, width - MARGIN.left - MARGIN.right), height: height - MARGIN.top - MARGIN.bottom };
   const across = (value) => MARGIN.left + (inner.width * value) / x.end;
-  const up = (value) => MARGIN.top + inner.height * (1 - value / y.end);
+  const up = (value) => MARGIN.top + inner.height * (1 - (y.start ? Math.log(value / y.start) / Math.log(y.end / y.start) : value / y.end));
   const right = MARGIN.left + inner.width;
   const bottom = MARGIN.top + inner.height;
   const known = series.map((each) => ({ ...each, points: each.points.filter(([, value]) => value !== null) }));
@@ -30,7 +30,7 @@ export function chart({ id, label, series, x, y, width, height = 240, stepped = 
   drawn.set(id, state);
   return h("div", { class: "plotted" },
     s("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label, tabindex: 0, "data-chart": id },
-      ticks(y.end, 4, y.steps).map((value) => [
+      (y.start ? decades(y.start, y.end) : ticks(y.end, 4, y.steps)).map((value) => [
         s("line", { class: "grid", x1: MARGIN.left, x2: right, y1: up(value), y2: up(value) }),
         s("text", { x: MARGIN.left - 8, y: up(value) + 4, "text-anchor": "end" }, y.text(value))]),
       ticks(x.end, Math.max(2, Math.floor(inner.width / LABEL_PIXELS)), x.steps).map((value) =>
@@ -105,6 +105,13 @@ export function end(values) {
 function ticks(last, most, steps = null) {
   const step = steps?.find((each) => last / each <= most) ?? even(last / most);
   return Array.from({ length: Math.floor(last / step + 1e-9) + 1 }, (_, place) => place * step);
+}
+
+/** Return 1, 2 and 5 times the powers of ten on a logarithmic axis. */
+function decades(start, last) {
+  const first = Math.floor(Math.log10(start));
+  const powers = Array.from({ length: Math.ceil(Math.log10(last)) - first + 1 }, (_, place) => 10 ** (first + place));
+  return powers.flatMap((power) => [power, 2 * power, 5 * power]).filter((value) => value >= start && value <= last);
 }
 
 function even(least) {

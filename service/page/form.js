@@ -98,8 +98,10 @@ function mark(form, errors) {
     element.removeAttribute("aria-describedby");
   }
   for (const [place, { where, message }] of errors.entries()) {
-    const element = form.elements[where.replace(/^body\./, "")];
-    if (!element) continue;
+    const path = where.split(".").slice(1);
+    while (path.length && !form.elements[path.join(".")]) path.pop(); // An item of a list has the list's field.
+    if (!path.length) continue;
+    const element = form.elements[path.join(".")];
     const id = `error-${place}`;
     element.setAttribute("aria-invalid", "true");
     element.setAttribute("aria-describedby", id);

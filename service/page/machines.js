@@ -7,6 +7,7 @@ import { clock, duration, number, percent, si, size, whole } from "./format.js";
 
 const ROWS = 64;
 const CELL = { least: 6, most: 18, area: 500_000 }; // Pixels of a node's square, and of all.
+const [CHART, GAP] = [356, 24]; // Least width of a chart, and between charts, as in the style sheet.
 const BYTE_STEPS = Array.from({ length: 60 }, (_, power) => 2 ** power);
 const COLUMNS = [["Host", "short"], ["Replicas"], ["Processors", "load"], ["Memory", "number"], ["Accelerators", "load"],
   ["Power", "number"], ["Last record", "number"]];
@@ -175,7 +176,8 @@ export function telemetry({ series, now }, context, width) {
   const [found] = series;
   if (!found?.points.length) return null;
   const { points, accelerators, host } = found;
-  const narrow = width < 760 ? width : Math.floor((width - 24) / 2);
+  const columns = Math.max(1, Math.floor((width + GAP) / (CHART + GAP)));
+  const chartWidth = Math.floor((width - GAP * (columns - 1)) / columns);
   const last = points.at(-1).to_seconds;
   const each = (values) => accelerators.map((name, place) => ({ label: name, points: points.map((point) => [point.to_seconds, point[values]?.[place] ?? null]) }));
   const one = (label, name) => ({ label, points: points.map((point) => [point.to_seconds, point[name]]) });
@@ -188,7 +190,7 @@ export function telemetry({ series, now }, context, width) {
   const devices = now.nodes[0]?.accelerators ?? [];
   return [
     h("div", { class: "charts" }, drawn.map(([title, lines, text, most, steps]) => h("div", {}, h("h3", {}, title), chart({
-      id: title, label: `${title} of ${host} until ${clock(last)}`, series: lines, width: narrow, height: 170,
+      id: title, label: `${title} of ${host} until ${clock(last)}`, series: lines, width: chartWidth, height: 170,
       x: { end: Math.max(1, last), text: clock, steps: [10, 60, 300, 900, 1800, 3600, 7200, 14400, 43200, 86400] },
       y: { end: most ?? end(lines.flatMap((line_) => line_.points.map(([, value]) => value))), text, steps } })))),
     devices.length ? table(`Accelerators of ${host}`, [["Accelerator", "short"], ["Utilization", "number"], ["Memory", "number"], ["Power", "number"], ["Temperature", "number"], ["Clock", "number"]],

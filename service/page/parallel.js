@@ -15,6 +15,7 @@ export function parallel({ trials, total, goal }, { run, status }, width) {
   const { metric } = status;
   const axes = [...Object.keys(rows[0].hyperparameters).map((name) => axis(name, rows, (row) => row.hyperparameters[name])),
     axis("parameters", rows, (row) => row.parameters), axis("depth", rows, (row) => row.depth)].filter(({ values }) => values.length > 1);
+  if (!axes.length) return null;
   axes.push(axis(metric, rows, (row) => row.best_quality, (value) => quality(value, metric)));
   const inner = Math.max(96 * (axes.length - 1), width - 2 * MARGIN.side);
   const across = (place) => MARGIN.side + (inner * place) / Math.max(1, axes.length - 1);

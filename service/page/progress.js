@@ -35,8 +35,10 @@ export function qualities(lines, metric, width, label) {
     return { label: name, points: steps.length ? [...steps, [answer.score.elapsed_seconds, steps.at(-1)[1]]] : [] };
   });
   const most = end(series.flatMap((each) => each.points.map(([, y]) => y)));
-  const text = error ? (y) => percent(y, most < 0.05 ? 1 : 0) : qualityText(answers, metric);
-  return chart({ id: "quality", label, series, x: time(lines), y: { end: most, text, exact: qualityText(answers, metric) }, width, height: 180, stepped: true });
+  const least = Math.min(...series.flatMap((each) => each.points.map(([, y]) => y)));
+  const start = error && most > 5 * least && least > 0 ? 0.8 * least : 0;
+  const text = error ? (y) => percent(y, y < 0.01 ? 2 : 0) : qualityText(answers, metric);
+  return chart({ id: "quality", label, series, x: time(lines), y: { start, end: most, text, exact: qualityText(answers, metric) }, width, height: 180, stepped: true });
 }
 
 function points({ curve, score }) {

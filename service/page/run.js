@@ -26,7 +26,7 @@ const PARTS = [
   { part: "score", path: ["score"], query: () => CURVE, seconds: 4, draw: progress, none: "There is no score yet." },
   { part: "time", path: ["time"], query: () => "", seconds: 4, draw: timeSplit, none: "The clock has not started." },
   { part: "trials", path: ["trials"], query: trialsQuery, seconds: 2, draw: trials, none: "No trial has started yet." },
-  { part: "parallel", path: ["trials"], query: () => "?sort=quality&descending=true&limit=500", seconds: 10, draw: parallel, none: "Fewer than two trials have been evaluated." },
+  { part: "parallel", path: ["trials"], query: () => "?sort=quality&descending=true&limit=500", seconds: 10, draw: parallel, none: "No hyperparameter differs between evaluated trials." },
   { part: "tree", path: ["tree"], query: (_, trial) => `?limit=200${trial === null ? "" : `&trial=${encodeURIComponent(trial)}`}`, seconds: 2, draw: tree, none: "No trial has started yet." },
   { part: "trial", path: null, query: () => "", seconds: 2, draw: trialDetail, none: "The trial is being read." },
   { part: "telemetry", path: null, query: ({ filters }) => `?points=240&host=${encodeURIComponent(filters.host)}`, seconds: 4, draw: telemetry, none: "The node has reported no telemetry." },

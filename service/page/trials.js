@@ -27,7 +27,7 @@ export function trials({ trials: rows, total, offset }, { run, status }, width, 
     si(row.train_samples * row.train_operations + row.validation_samples * row.validation_operations, ""), duration(row.seconds),
   ];
   return [
-    rows.length ? table("Trials", columns, rows.map(cells), "stack", { order, keys: rows.map(({ id }) => id) })
+    rows.length ? table("Trials", columns, rows.map(cells), "trials", { order, keys: rows.map(({ id }) => id) })
       : h("p", { class: "none" }, "No trial matches the filters."),
     pages(offset, rows.length, total),
   ];
