@@ -332,31 +332,31 @@ def test_nodes_have_a_map_and_telemetry_curves(page: Page, live: LiveRun) -> Non
 
 
 def test_runs_are_searched_selected_and_compared(page: Page, live: LiveRun) -> None:
-    for name in ("one", "two"):
+    for name in ("pair-a", "pair-b"):
         write_run(live.paths.root.parent / name, Plan(replicas=1, trials=2, hpo_trials=0))
     page.open()
-    for name in ("one", "two"):
+    for name in ("pair-a", "pair-b"):
         page.shows("table.runs", name)
     _click(page, "table.runs button[data-sort=name]")
     page.shows("table.runs [aria-sort=descending]", "Run")
     page.browser.evaluate(
-        "const search = document.querySelector('[name=search]'); search.value = 'o';"
+        "const search = document.querySelector('[name=search]'); search.value = 'PAIR';"
         "search.dispatchEvent(new Event('input', {bubbles: true}))"
     )
-    for name in ("one", "two"):
+    for name in ("pair-a", "pair-b"):
         _click(page, f"table.runs input[value={name}]")
     page.shows("[data-part=compare] a", "Compare 2 runs")
     _click(page, "[data-part=compare] a")
     page.shows("[data-part=verdict]", "omparable")
     page.shows("[data-part=figures]", "Score")
     assert page.count("svg[data-chart=score] path") == 2
-    expected = page.api("compare?run=one&run=two")["sides"][0]["figures"]["ops"]["mean"]
+    expected = page.api("compare?run=pair-a&run=pair-b")["sides"][0]["figures"]["ops"]["mean"]
     assert page.text("[data-part=figures] tbody td") == si(expected, "OPS")
     assert page.browser.complaints == []
 
 
 def test_the_documentation_sends_requests(page: Page, live: LiveRun) -> None:
-    page.browser.open(f"{page.url}/docs", width=DESK, scheme="light", policy=True)
+    page.open("docs")
     form = "form[data-path='/api/v1/runs/{run}/trials']"
     page.browser.evaluate(f"const form = document.querySelector({json.dumps(form)}); form"
         f".elements.run.value = {json.dumps(NAME)}; form.elements.limit.value = 5; 0")  # fmt: skip
