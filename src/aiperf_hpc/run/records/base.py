@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -25,9 +26,15 @@ all replicas are ready to train (docs/decisions/clock.md)."""
 
 
 class Event(Value):
-    """Base of what can be recorded."""
+    """Base of what can be recorded, whose type is its class's name in snake case."""
 
-    type: str
+    type: str = ""
+
+    def __init_subclass__(cls) -> None:
+        if "type" not in cls.__annotations__:
+            name = re.sub("(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+            cls.__annotations__["type"] = Literal[name]
+            cls.type = name
 
 
 class FileProblem(Event):
@@ -36,7 +43,6 @@ class FileProblem(Event):
     Written by a replica's trainer and by the primary, which reports a replica's missing journals.
     """
 
-    type: Literal["file_problem"] = "file_problem"
     file: str
     """The file's path below the run directory."""
     problem: str
@@ -46,7 +52,6 @@ class FileProblem(Event):
 class StorageWaited(Event):
     """The end of a time in which the writer waited for storage that was full or unavailable."""
 
-    type: Literal["storage_waited"] = "storage_waited"
     started_utc: Time
     seconds: Duration
     reason: str
@@ -63,7 +68,6 @@ class SystemDescribed(Event):
     A replica's first rank writes the records of all ranks.
     """
 
-    type: Literal["system_described"] = "system_described"
     rank: Count | None
     """The number of the rank; None for the primary."""
     description: RankDescription
@@ -72,5 +76,4 @@ class SystemDescribed(Event):
 class ClocksRead(Event):
     """The clocks of the writer's host: at the start of the process, every hour and at its end."""
 
-    type: Literal["clocks_read"] = "clocks_read"
     clocks: Clocks

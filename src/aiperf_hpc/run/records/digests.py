@@ -33,7 +33,6 @@ class JournalDigestsRecord(Event):
 class TrialSummary(Event):
     """A trial as search workers need it; a later summary of the same trial replaces it."""
 
-    type: Literal["trial_summary"] = "trial_summary"
     trial: str
     replica: Name
     graph: str
@@ -52,7 +51,6 @@ class TrialSummary(Event):
 class ProposalSummary(Event):
     """Another replica's proposal as search workers need it."""
 
-    type: Literal["proposal_summary"] = "proposal_summary"
     proposal: str
     replica: Name
     graph: str

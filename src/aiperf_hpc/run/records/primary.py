@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -19,7 +19,6 @@ class RunStarted(Event):
     If ``clock_starts`` is ``now``, the clock starts at the time of the first such record.
     """
 
-    type: Literal["run_started"] = "run_started"
     run_id: str
     nodes: Annotated[int, Field(ge=1, le=MOST_NODES)]
     hours: Annotated[Time, Field(gt=0, le=MOST_HOURS)]
@@ -40,7 +39,6 @@ class ClockStarted(Event):
     Written once in a run, and only if its ``clock_starts`` is not ``now``.
     """
 
-    type: Literal["clock_started"] = "clock_started"
     start_utc: Utc
     replica: Name
     """The replica whose node was granted first, or that was ready last."""
@@ -60,7 +58,6 @@ class ClockStarted(Event):
 class ReplicaLaunched(Event):
     """The launcher accepted a replica; ``job`` is the launcher's own name for it."""
 
-    type: Literal["replica_launched"] = "replica_launched"
     replica: Name
     job: str
 
@@ -71,7 +68,6 @@ class NodesRequested(Event):
     An additional replica counts only if this was recorded before it started.
     """
 
-    type: Literal["nodes_requested"] = "nodes_requested"
     nodes: Annotated[int, Field(ge=1, le=MOST_NODES)]
     reason: str
     """The origin of the request, e.g. ``--nodes 2-4``."""
@@ -80,7 +76,6 @@ class NodesRequested(Event):
 class NodesRefused(Event):
     """A request for nodes could not be satisfied; the run keeps its ``current_nodes``."""
 
-    type: Literal["nodes_refused"] = "nodes_refused"
     nodes: Annotated[int, Field(ge=1)]
     """The requested number of nodes."""
     current_nodes: Annotated[int, Field(ge=1, le=MOST_NODES)]
@@ -90,14 +85,12 @@ class NodesRefused(Event):
 class ReplicaReleased(Event):
     """The replica was requested to shut down cleanly or not to start, due to fewer nodes."""
 
-    type: Literal["replica_released"] = "replica_released"
     replica: Name
 
 
 class ReplicaExited(Event):
     """A replica's process exited; ``status`` is its exit status, negative for a signal."""
 
-    type: Literal["replica_exited"] = "replica_exited"
     replica: Name
     status: int
 
@@ -105,7 +98,6 @@ class ReplicaExited(Event):
 class JobState(Event):
     """The state of a replica's job changed, as reported by its launcher."""
 
-    type: Literal["job_state"] = "job_state"
     replica: Name
     phase: JobPhase
     node: str | None = None
@@ -120,7 +112,6 @@ class JobState(Event):
 class NodeChecked(Event):
     """The result of the primary's check of the node of a replica that started."""
 
-    type: Literal["node_checked"] = "node_checked"
     replica: Name
     host: str
     clock_ahead_seconds: Time | None
@@ -131,7 +122,6 @@ class NodeChecked(Event):
 class SchedulerState(Event):
     """The scheduler began or ceased to answer; while it does not, the state of jobs is unknown."""
 
-    type: Literal["scheduler_state"] = "scheduler_state"
     reachable: bool
     detail: str = ""
 
@@ -139,14 +129,12 @@ class SchedulerState(Event):
 class PrimaryFailed(Event):
     """The primary failed and ended the replicas; the run can be resumed."""
 
-    type: Literal["primary_failed"] = "primary_failed"
     reason: str
 
 
 class TakenOver(Event):
     """A command of ``aiperf`` continues the journal of a primary that died."""
 
-    type: Literal["taken_over"] = "taken_over"
     command: str
     host: str
     pid: int
@@ -155,13 +143,10 @@ class TakenOver(Event):
 class PrimaryHeartbeat(Event):
     """The primary is alive."""
 
-    type: Literal["primary_heartbeat"] = "primary_heartbeat"
-
 
 class DigestsRecorded(Event):
     """The primary recorded the digests of all journals, as far as it has read them."""
 
-    type: Literal["digests_recorded"] = "digests_recorded"
     digest: JournalDigest
     """The digest of ``journal_digests.jsonl`` itself, whose last record has these digests."""
 
@@ -169,7 +154,6 @@ class DigestsRecorded(Event):
 class Witnessed(Event):
     """An external witness signed a digest of the primary's journal."""
 
-    type: Literal["witnessed"] = "witnessed"
     url: str
     """The witness's URL."""
     key: str
@@ -180,7 +164,6 @@ class Witnessed(Event):
 class TimeStamped(Event):
     """A time-stamp authority stamped a digest of the primary's journal (RFC 3161)."""
 
-    type: Literal["time_stamped"] = "time_stamped"
     url: str
     """The authority's URL."""
     digest: JournalDigest
@@ -191,7 +174,6 @@ class TimeStamped(Event):
 class WitnessState(Event):
     """A witness or an authority began or ceased to answer; the run does not wait for it."""
 
-    type: Literal["witness_state"] = "witness_state"
     url: str
     reachable: bool
     detail: str = ""
@@ -200,12 +182,10 @@ class WitnessState(Event):
 class StopRequested(Event):
     """The replicas were requested to shut down cleanly."""
 
-    type: Literal["stop_requested"] = "stop_requested"
     reason: str
 
 
 class RunEnded(Event):
     """The clock of the run stops at this record's time."""
 
-    type: Literal["run_ended"] = "run_ended"
     reason: str

@@ -15,7 +15,6 @@ from aiperf_hpc.untrusted.bounds import Count, Name, Utc
 class ReplicaStarted(Event):
     """A replica started; it has not yet loaded a framework or data."""
 
-    type: Literal["replica_started"] = "replica_started"
     replica: Name
     pid: int
     engine: str
@@ -35,20 +34,16 @@ class ReplicaStarted(Event):
 class ReplicaReady(Event):
     """The replica is ready to train and waits for the run's clock."""
 
-    type: Literal["replica_ready"] = "replica_ready"
-
 
 class ClockSeen(Event):
     """The replica learned when the run's clock started."""
 
-    type: Literal["clock_seen"] = "clock_seen"
     start_utc: Utc
 
 
 class DatasetLoaded(Event):
     """The replica read its dataset."""
 
-    type: Literal["dataset_loaded"] = "dataset_loaded"
     dataset: DatasetInfo
     memory_limit_bytes: Count | None = None
     """Bytes that a training may use on each rank."""
@@ -66,7 +61,6 @@ class PeakMeasured(Event):
     A replica's first rank writes the records of all ranks.
     """
 
-    type: Literal["peak_measured"] = "peak_measured"
     rank: Count
     peak: DevicePeak
 
@@ -74,7 +68,6 @@ class PeakMeasured(Event):
 class TimeSpent(Event):
     """Wall seconds of the trainer by phase since the last such record of this file."""
 
-    type: Literal["time_spent"] = "time_spent"
     trial: str | None
     seconds: dict[TimePhase, Time]
 
@@ -86,14 +79,12 @@ class CompilerFailed(Event):
     rank's failure is recorded; each rank has a line in its log.
     """
 
-    type: Literal["compiler_failed"] = "compiler_failed"
     problem: str
 
 
 class RanksLost(Event):
     """Ranks no longer answer: the attempt of the replica ends, and with it the current trial."""
 
-    type: Literal["ranks_lost"] = "ranks_lost"
     ranks: tuple[int, ...]
     """The lost ranks; empty if all exist but wait for each other."""
     reason: str
@@ -102,7 +93,6 @@ class RanksLost(Event):
 class Heartbeat(Event):
     """The replica is alive. Telemetry of its processes on the host of its first rank."""
 
-    type: Literal["heartbeat"] = "heartbeat"
     phase: TimePhase
     cpu_percent: float
     """CPU use of all processes since the last heartbeat, in percent of one core."""
@@ -117,7 +107,6 @@ class Heartbeat(Event):
 class PrimaryDigestSeen(Event):
     """The digest of the primary's journal that the primary had published by then."""
 
-    type: Literal["primary_digest_seen"] = "primary_digest_seen"
     digest: JournalDigest
 
 
@@ -128,7 +117,6 @@ class TelemetryStarted(Event):
     writes it with its samples to a journal of its own.
     """
 
-    type: Literal["telemetry_started"] = "telemetry_started"
     equipment: Equipment
 
 
@@ -142,5 +130,4 @@ class TelemetrySampled(Event):
 class ReplicaEnded(Event):
     """The replica shut down cleanly."""
 
-    type: Literal["replica_ended"] = "replica_ended"
     reason: str

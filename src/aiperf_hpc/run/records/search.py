@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from aiperf_hpc.run.clocks import Time
 from aiperf_hpc.run.records.base import Event
 from aiperf_hpc.trial import Morphisms
@@ -13,7 +11,6 @@ from aiperf_hpc.untrusted.bounds import Name
 class SearchStarted(Event):
     """A search worker started."""
 
-    type: Literal["search_started"] = "search_started"
     replica: Name
     worker: int
     pid: int
@@ -23,7 +20,6 @@ class SearchStarted(Event):
 class Proposed(Event):
     """A candidate was stored: its graph, and the weights inherited from its parent."""
 
-    type: Literal["proposed"] = "proposed"
     proposal: Name
     graph: Name
     parent: str
@@ -39,7 +35,6 @@ class Proposed(Event):
 class SearchFailed(Event):
     """A candidate could not be made as intended; the worker continues."""
 
-    type: Literal["search_failed"] = "search_failed"
     reason: str
     lost_parent: str | None = None
     """The trial whose trained weights are missing or damaged; it can no longer be a parent."""
@@ -48,5 +43,4 @@ class SearchFailed(Event):
 class SearchEnded(Event):
     """The search worker shut down cleanly."""
 
-    type: Literal["search_ended"] = "search_ended"
     reason: str

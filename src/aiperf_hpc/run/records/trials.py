@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
@@ -20,7 +20,6 @@ class TrialStarted(Event):
     ``morphisms``, in order; a trial of the initial graph has neither.
     """
 
-    type: Literal["trial_started"] = "trial_started"
     trial: Name
     round: Number
     phase: RoundPhase
@@ -49,7 +48,6 @@ class TrialStarted(Event):
 class TrainingStarted(Event):
     """The trial's graph is built; the first step comes next."""
 
-    type: Literal["training_started"] = "training_started"
     trial: str
 
 
@@ -59,7 +57,6 @@ class Calibrated(Event):
     ``samples`` of it were executed forward, which is not credited, and are trained on next.
     """
 
-    type: Literal["calibrated"] = "calibrated"
     trial: str
     layers: tuple[str, ...]
     """The names of the fitted normalizations."""
@@ -69,7 +66,6 @@ class Calibrated(Event):
 class Progress(Event):
     """The samples executed since the trial's last progress record, which are credited."""
 
-    type: Literal["progress"] = "progress"
     trial: str
     epoch: Number
     train_samples: Count
@@ -79,7 +75,6 @@ class Progress(Event):
 class Evaluated(Event):
     """One epoch and its complete evaluation over the validation samples."""
 
-    type: Literal["evaluated"] = "evaluated"
     trial: str
     epoch: Number
     learning_rate: float
@@ -126,7 +121,6 @@ class BaselineMeasured(Event):
     replica that searches for no network, after its first evaluation.
     """
 
-    type: Literal["baseline_measured"] = "baseline_measured"
     metric: str
     """The name of the measure of quality."""
     sums: dict[str, Finite]
@@ -147,7 +141,6 @@ class BaselineMeasured(Event):
 class TrialEnded(Event):
     """A trial ended; ``predicted_accuracy`` is the extrapolation of the warm-up."""
 
-    type: Literal["trial_ended"] = "trial_ended"
     trial: str
     state: TrialState
     reason: str
@@ -159,7 +152,6 @@ class TrialEnded(Event):
 class PredictionsSaved(Event):
     """The predictions of a trial's last complete evaluation were stored in a file."""
 
-    type: Literal["predictions_saved"] = "predictions_saved"
     trial: str
     epoch: Number
     samples: Number
@@ -180,7 +172,6 @@ class BestEpochSaved(Event):
     Written after the end of the trial, so that no better evaluation follows.
     """
 
-    type: Literal["best_epoch_saved"] = "best_epoch_saved"
     trial: str
     epoch: Annotated[int, Field(ge=1)]
     start_checkpoint: SavedFile
@@ -192,14 +183,12 @@ class BestEpochSaved(Event):
 class BestEpochDeleted(Event):
     """The two checkpoints of a trial's best epoch were deleted to free space."""
 
-    type: Literal["best_epoch_deleted"] = "best_epoch_deleted"
     trial: str
 
 
 class CheckpointDeleted(Event):
     """A trial's trained weights were deleted; it can no longer be a parent."""
 
-    type: Literal["checkpoint_deleted"] = "checkpoint_deleted"
     trial: str
 
 
@@ -209,7 +198,6 @@ class StepTimes(Event):
     Wall seconds of all steps together, as the mean over the ranks.
     """
 
-    type: Literal["step_times"] = "step_times"
     trial: str
     collective: str
     ranks: Annotated[int, Field(ge=2)]
@@ -220,6 +208,5 @@ class StepTimes(Event):
 class ProposalRejected(Event):
     """A candidate could not be loaded; no trial will use it."""
 
-    type: Literal["proposal_rejected"] = "proposal_rejected"
     proposal: str
     reason: str
