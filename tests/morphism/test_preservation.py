@@ -28,7 +28,7 @@ from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.channels import channel_groups
 from aiperf_hpc.morphism.weights.weight_file import Weights, check_weights, initial_weights
 
-CHAINS, PARTS = 1000, 9
+CHAINS, PARTS = 1000, 18
 FP32_TOLERANCE = 1e-5
 ROUNDING = 2e-6
 """What rounding the children's weights to float32 changes, in fp64; no more."""
