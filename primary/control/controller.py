@@ -382,16 +382,7 @@ class Controller:
             self._known[replica] = state
             if state.phase is JobPhase.RUNNING:
                 self._preflight.expect(replica)
-            events.append(
-                JobState(
-                    replica=replica,
-                    phase=state.phase,
-                    node=state.node,
-                    detail=state.detail,
-                    submitted_utc=state.submitted_utc,
-                    started_utc=state.started_utc,
-                )
-            )
+            events.append(JobState(replica=replica, **JobState.fields_from(state)))
             if state.status is not None:
                 events.append(ReplicaExited(replica=replica, status=state.status))
         if events:

@@ -85,7 +85,7 @@ def _evaluated(trial: str, epoch: int, quality: float, data: DatasetInfo) -> Eva
         measure = "mean_absolute_error"
         sums = {"absolute_error": 4 * count * quality, "values": 4.0 * count}
     return run_writer.evaluated(
-        trial, correct=0, epoch=epoch, measure=measure, sums=sums, samples=count
+        trial, correct=0, epoch=epoch, metric=measure, sums=sums, samples=count
     )
 
 

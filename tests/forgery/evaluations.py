@@ -59,7 +59,7 @@ forgeries(
         "an evaluation without training": ("samples", removed("progress", validation_samples=0)),
         "an evaluation past the last epoch": ("evaluations", _past_the_last_epoch),
         "another measure":
-            ("evaluations", _evaluated(measure="mean_absolute_error", sums=ERROR)),
+            ("evaluations", _evaluated(metric="mean_absolute_error", sums=ERROR)),
         "a loss that is not a number": ("evaluations", _evaluated(validation_loss="NaN")),
         "an evaluation of another replicas trial": ("journals", _evaluated(trial="r1-t1")),
         "the best epoch first": ("evaluations", _the_best_epoch_first),

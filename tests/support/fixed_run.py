@@ -47,7 +47,7 @@ def fixed_run(
     run.replica(1, DatasetLoaded(dataset=dataset))
     run.replica(2, trial_started(phase=RoundPhase.FIXED))
     samples = dataset.validation_samples
-    result = evaluated(correct=0, measure=measure, sums=dict(sums), samples=samples)
+    result = evaluated(correct=0, metric=measure, sums=dict(sums), samples=samples)
     run.replica(3, result, *([trial_ended()] if ended else []))
     manifest = run_manifest(config, rules=RULES, commit="c")
     return RunEvidence(run.history(), manifest, ScorePoint(1.0, 1, None, None), 0.0)
