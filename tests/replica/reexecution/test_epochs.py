@@ -178,7 +178,7 @@ def test_what_cannot_be_executed_says_why(
 
 def test_a_checkpoint_that_was_exchanged_is_refused(torchs: Recorded) -> None:
     other = torchs.began.model_copy(update={"sha256": torchs.evaluated.sha256})
-    (again,) = execute(torchs.request(began=other)).epochs
+    (again,) = execute(torchs.request(start_checkpoint=other)).epochs
     assert "is not the file that was recorded" in again.failure
 
 
