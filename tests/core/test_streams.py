@@ -92,7 +92,7 @@ def mains() -> Iterator[str]:
 
 
 def test_there_are_as_many_entry_points_as_are_known() -> None:
-    assert len(list(mains())) == 14
+    assert len(list(mains())) == 13
 
 
 @pytest.mark.parametrize("module", list(mains()))
