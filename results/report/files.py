@@ -19,6 +19,8 @@ OUTSIDE = ("report/manifest.json", "report/manifest.json.sig", "annotations.json
 """The files of a run that its manifest does not name: itself and the signature of its bytes, which
 are made of it and which ``aiperf verify`` checks by themselves; and the tags and the note, which
 may change at any time and which nothing is computed from."""
+BEING_WRITTEN = ".annotations.json."
+"""Beginning of the name of annotations that are being written."""
 MOST_AT_ONCE = 16
 """Maximum number of files that are read and hashed concurrently: one per core, because reading and
 hashing release the GIL."""
@@ -64,7 +66,7 @@ def list_files(root: Path) -> Listing:
                     folders.append(f"{path}/")
                 elif not entry.is_file(follow_symlinks=False):
                     others.append(path)
-                elif path not in OUTSIDE:
+                elif path not in OUTSIDE and not path.startswith(BEING_WRITTEN):
                     files.append(path)
     return Listing(files=tuple(sorted(files)), others=tuple(sorted(map(ascii, others))))
 

@@ -40,9 +40,9 @@ class HyperparameterImportance(Value):
     evaluator: str = EVALUATOR
     """Method, with its source."""
     trials: int
-    """Number of HPO trials in rounds with several."""
+    """Number of HPO trials in rounds of at least two trials."""
     importances: dict[str, float] = {}
-    """Importance by hyperparameter in descending order, with sum 1 and four decimals."""
+    """Importance by hyperparameter, in descending order; normalized to 1, four decimals."""
     unavailable_reason: str = ""
     """Reason why there is none; empty if there is one."""
 
@@ -59,9 +59,11 @@ def importance_of(
     values = [value for each in rounds for value in _relative_qualities(each, measure)]
     if len(names) < 2:
         which = ", ".join(names) or "no hyperparameter"
-        reason = f"{which} varies within a round; importance compares at least two"
+        reason = f"{which} varies within a round; at least two hyperparameters must vary"
     elif count < MIN_TRIALS:
-        reason = f"{count} HPO trials in rounds with several; at least {MIN_TRIALS} are needed"
+        reason = (
+            f"{count} HPO trials in rounds of at least two trials; at least {MIN_TRIALS} are needed"
+        )
     elif len(set(values)) == 1:
         reason = "all HPO trials of a round have the same quality"
     else:
@@ -98,7 +100,7 @@ def _relative_qualities(trials: Sequence[TrialReport], measure: Measure) -> list
     qualities = (trial.best_quality for trial in trials)
     objectives = [measure.objective_value(q) for q in qualities if q is not None]
     mean = statistics.fmean(objectives)
-    return [objective - mean for objective in objectives]
+    return [round(objective - mean, 12) for objective in objectives]  # Equal ones are equal.
 
 
 def _importances(

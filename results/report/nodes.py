@@ -47,8 +47,8 @@ def _work(
     busy = [replica.time.train_evaluate_fraction for replica in replicas]
     return {
         "Replicas": f"{len(replicas):,}",
-        "Trials": f"{sum(replica.trials for replica in replicas):,}",
-        "OPS": si(done / elapsed, "OPS") if elapsed > 0.0 else NONE,
+        "Trials": f"{sum(replica.trials for replica in replicas):,}" if replicas else NONE,
+        "OPS": si(done / elapsed, "OPS") if replicas and elapsed > 0.0 else NONE,
         "Train and evaluate": percent(fmean(busy), 1) if busy else NONE,
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.earlier_names import HYPERPARAMETERS, SETTINGS
+from aiperf_hpc.earlier_names import DATASET, HYPERPARAMETERS, SETTINGS
 from aiperf_hpc.earlier_names import renamed as of_now
 from aiperf_hpc.objective import ACCURACY
 from aiperf_hpc.trial import DatasetInfo
@@ -57,8 +57,14 @@ RENAMED: Final = {
 }
 """Names of versions 1 and 2 and their present ones; a name that has several meanings is preceded
 by the key that contains it."""
-AS_WRITTEN: Final = frozenset({"datasets", "system", "versions"})
+AS_WRITTEN: Final = frozenset({"system", "versions"})
 """Keys whose values have names of their own."""
+ELSEWHERE: Final = {
+    "config": SETTINGS,
+    "datasets": DATASET,
+    "hyperparameters": HYPERPARAMETERS,
+}
+"""Earlier names of values that are recorded outside the report too."""
 
 
 def in_this_version(document: Any) -> Any:  # noqa: ANN401 -- whatever was written
@@ -68,7 +74,7 @@ def in_this_version(document: Any) -> Any:  # noqa: ANN401 -- whatever was writt
     accuracies of a dataset of labeled images.
 
     Raises:
-        ValueError: its configuration or a dataset is invalid.
+        ValueError: its configuration or a dataset is invalid, or it has a value by two names.
     """
     if not isinstance(document, dict) or document.get("schema_version") not in (1, 2):
         return document
@@ -80,17 +86,24 @@ def in_this_version(document: Any) -> Any:  # noqa: ANN401 -- whatever was writt
 
 
 def renamed(value: Any, inside: str) -> Any:  # noqa: ANN401 -- whatever was written
-    """Return parsed JSON, the value of the key ``inside``, with the present names of its keys."""
+    """Return parsed JSON, the value of the key ``inside``, with the present names of its keys.
+
+    Raises:
+        ValueError: it has a value by its earlier and its present name.
+    """
     if isinstance(value, list):
         return [renamed(each, inside) for each in value]
     if not isinstance(value, dict) or inside in AS_WRITTEN:
         return value
-    if inside in ("config", "hyperparameters"):
-        return of_now(value, SETTINGS if inside == "config" else HYPERPARAMETERS)
-    return {
+    if (names := ELSEWHERE.get(inside)) is not None:
+        return of_now(value, names)
+    present = {
         RENAMED.get(f"{inside}.{key}", RENAMED.get(key, key)): renamed(each, key)
         for key, each in value.items()
     }
+    if len(present) < len(value):
+        raise ValueError(f"{inside}: a value by its earlier and its present name")
+    return present
 
 
 def _with_metric(document: dict[str, Any]) -> dict[str, Any]:

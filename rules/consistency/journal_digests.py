@@ -134,6 +134,8 @@ def digests(run: Evidence) -> Findings:
 def _read(run: Evidence, own: Journal, found: _Digests) -> Iterator[str]:
     """Read the file of journal digests as far as it is confirmed by the primary's journal."""
     path = run.paths.journal_digests
+    if not path.exists():
+        path = run.paths.earlier_journal_digests
     try:
         with open_inside(run.paths.root, path) as file:
             content = file.read(min(own.digests[-1][1].bytes, os.fstat(file.fileno()).st_size))

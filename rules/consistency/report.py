@@ -56,8 +56,8 @@ def report(run: Evidence) -> Findings:
         if not isinstance(stated, dict):
             yield "report.json is not a report"
             return
-        # Absent in version 1.
-        unstated = {"resources": made["resources"]} if "nodes" in stated else {}
+        absent = stated.get("schema_version") == 1 and "resources" not in stated
+        unstated = {"resources": made["resources"]} if absent else {}
         stated = run.report.in_this_version(stated) | unstated
     except OSError as error:
         yield f"report.json cannot be read: {reason_of(error)}"

@@ -172,7 +172,7 @@ def importance_plot(importance: HyperparameterImportance | None) -> Plot | None:
 
 IMPORTANCE_MEANING = (
     "Importance for being among the best tenth of the trials, by quality relative to the mean of "
-    "the trial's round, which trains one candidate."
+    "its round, whose trials all train the same candidate."
 )
 """Meaning of the importance, in one sentence."""
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from aiperf_hpc.errors import RunDirectoryError, UsageError
+from aiperf_hpc.errors import RunDirectoryError, UsageError, reason_of
 from aiperf_hpc.run.paths import RunPaths, write_whole
 from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.bounds import in_words, message_of
@@ -59,7 +59,11 @@ class Annotations(Value):
 
 
 def read_annotations(paths: RunPaths) -> Annotations:
-    """Return the tags and the note of a run. Raises RunDirectoryError if their file is damaged."""
+    """Return the tags and the note of a run.
+
+    Raises:
+        RunDirectoryError: their file is damaged or cannot be read.
+    """
     try:
         return Annotations.model_validate_json(
             bytes_inside(paths.root, paths.annotations, MOST_BYTES)
@@ -69,6 +73,10 @@ def read_annotations(paths: RunPaths) -> Annotations:
     except (ValidationError, NotRegularError):
         raise RunDirectoryError(
             f"{paths.annotations} is damaged; remove it, which only removes the tags and the note"
+        ) from None
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{paths.annotations} cannot be read: {reason_of(error)}; make it readable"
         ) from None
 
 

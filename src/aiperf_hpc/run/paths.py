@@ -80,15 +80,10 @@ class RunPaths:
     primary_digest = _Below("primary", "journal_digest.json")
     """The latest digest of the primary's journal, for the replicas to record; no evidence."""
 
-    @property
-    def journal_digests(self) -> Path:
-        """The digests of all journals by the primary (``run/journal_digest.py``).
-
-        A run that an earlier version began continues its file of another name.
-        """
-        earlier = self.root / "primary" / "heads.jsonl"
-        return earlier if earlier.exists() else earlier.with_name("journal_digests.jsonl")
-
+    journal_digests = _Below("primary", "journal_digests.jsonl")
+    """The digests of all journals by the primary (``run/journal_digest.py``)."""
+    earlier_journal_digests = _Below("primary", "heads.jsonl")
+    """The same file in runs of earlier versions."""
     witness_token = _Below("primary", "witness-token")
     """The secret by which witnesses recognize the run; readable only by its primary."""
     peaks = _Below(PEAKS)

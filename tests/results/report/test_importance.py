@@ -43,11 +43,22 @@ def test_the_hyperparameter_that_decides_is_important_and_the_candidates_are_not
     )
 
 
+def test_rounding_is_no_importance() -> None:
+    same = [trial.model_copy(update={"best_quality": 0.1}) for trial in trials(20)]
+    found = importance_of(same, ACCURACY)
+    assert found is not None
+    assert found.importances == {}
+    assert found.unavailable_reason == "all HPO trials of a round have the same quality"
+
+
 @pytest.mark.parametrize(
     ("compared", "reason"),
     [
-        (trials(2), f"16 HPO trials in rounds with several; at least {MIN_TRIALS} are needed"),
-        (trials(20, kernels=1), "batch_size varies within a round; importance compares at least"),
+        (
+            trials(2),
+            f"16 HPO trials in rounds of at least two trials; at least {MIN_TRIALS} are needed",
+        ),
+        (trials(20, kernels=1), "batch_size varies within a round; at least two hyperparameters"),
         (trials(60, batches=1, kernels=1), "no hyperparameter varies within a round"),
     ],
 )

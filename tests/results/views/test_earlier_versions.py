@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from aiperf_hpc.results.report.document import Report
 from aiperf_hpc.results.views.earlier_versions import RENAMED, in_this_version
 from aiperf_hpc.results.views.run_summary import RunSummary
@@ -42,6 +44,16 @@ PRESENT = {
 def test_a_report_of_version_2_gets_the_present_names() -> None:
     assert in_this_version(EARLIER) == PRESENT
     assert in_this_version(PRESENT) is PRESENT
+
+
+def test_a_stored_format_gets_the_present_name() -> None:
+    report = {"schema_version": 2, "measure": "accuracy", "datasets": [{"stored": "raw"}]}
+    assert in_this_version(report)["datasets"] == [{"storage_format": "raw"}]
+
+
+def test_a_value_by_two_names_is_refused() -> None:
+    with pytest.raises(ValueError, match="by its earlier and its present name"):
+        in_this_version(EARLIER | {"violations": []})
 
 
 def test_present_names_are_fields_and_earlier_ones_are_none() -> None:
