@@ -85,7 +85,7 @@ class RepeatOptions:
     repeat: Annotated[int | None, value("N")] = None
     """Run N times in sequence and report the variation."""
     same_seed: bool = False
-    """With --repeat: one seed for all."""
+    """Use the same seed for all runs of --repeat."""
 
     def check(self, *, detach: bool) -> None:
         """Raise UsageError for options that conflict with ``--repeat``."""

@@ -81,7 +81,7 @@ class Execution:
     execute: Annotated[int | None, value("K", min=0)] = None
     """Re-execute K sampled trials, and the best."""
     seed: Annotated[str | None, value("TEXT")] = None
-    """Seed of the sampling. Default: the signature's, or new."""
+    """Seed for sampling. Default: from the signature, or random."""
     dataset: Annotated[str | None, value("DIR")] = None
     """Folder of the run's dataset on this machine."""
     time_limit: Annotated[float | None, value("SECONDS", min=1.0)] = None

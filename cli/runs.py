@@ -41,7 +41,7 @@ def list_runs(
     csv: Annotated[bool, flag("--csv", "Print CSV, numbers in base units.")] = False,
     tag: Annotated[
         list[str] | None,
-        option("--tag", "NAME", "Only the runs with this tag; may be repeated."),
+        option("--tag", "NAME", "List only runs with this tag; may be repeated."),
     ] = None,
 ) -> int:
     """List the runs in a folder, the latest first.
@@ -82,7 +82,7 @@ def annotate(
         list[str] | None, option("--untag", "NAME", "A tag to remove; may be repeated.")
     ] = None,
     note: Annotated[
-        str | None, option("--note", "TEXT", "A note on the run; an empty text removes it.")
+        str | None, option("--note", "TEXT", "A note on the run; an empty string removes it.")
     ] = None,
 ) -> int:
     """Change or show the tags and the note of a run.
