@@ -321,13 +321,13 @@ def test_nodes_have_a_map_and_telemetry_curves(page: Page, live: LiveRun) -> Non
         f" MouseEvent('click', {{clientX: box.left + {1.5 * cell}, clientY: box.top + 3,"
         " bubbles: true})) })(document.querySelector('canvas'))")  # fmt: skip
     page.shows("[data-part=node]", "node001")
-    page.shows("[data-part=telemetry]", "Temperature")
-    labels = page.browser.evaluate(
+    labels = (
         "[...document.querySelectorAll('[data-part=telemetry] svg.chart')]"
         ".map(each => each.ariaLabel.split(' until')[0])"
     )
-    assert labels == [f"{name} of node001" for name in
-                      ("Utilization", "Power", "Memory", "Temperature")]  # fmt: skip
+    expected = [f"{name} of node001" for name in
+                ("Utilization", "Power", "Memory", "Temperature")]  # fmt: skip
+    until(lambda: page.browser.evaluate(labels) == expected, lambda: page.browser.evaluate(labels))
     assert page.browser.complaints == []
 
 
