@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from aiperf_hpc.errors import ConfigError
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal_digest import JournalDigest
 from aiperf_hpc.run.manifest import RunManifest
-from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records.parsing import model_of
 from aiperf_hpc.telemetry.values import AcceleratorUse, NodeUse, Sample
 from aiperf_hpc.trial import ScheduleSettings
@@ -274,11 +272,3 @@ def test_a_record_with_both_names_of_a_field_is_none() -> None:
 def test_no_event_of_version_1_is_no_record(event: object) -> None:
     with pytest.raises(ValidationError):
         model_of(line(1, event))
-
-
-def test_an_earlier_runs_file_of_digests_is_continued(tmp_path: Path) -> None:
-    primary = tmp_path / "primary"
-    primary.mkdir()
-    assert RunPaths(tmp_path).journal_digests == primary / "journal_digests.jsonl"
-    (primary / "heads.jsonl").touch()
-    assert RunPaths(tmp_path).journal_digests == primary / "heads.jsonl"

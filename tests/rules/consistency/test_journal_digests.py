@@ -63,6 +63,13 @@ def test_a_resumed_primary_begins_its_heads_anew(tmp_path: Path) -> None:
     assert run.paths.journal_digests.read_text("utf-8").count('"new_primary":true') == 2
 
 
+def test_an_earlier_runs_file_has_another_name(run: RunPaths) -> None:
+    run.journal_digests.rename(run.root / "primary" / "heads.jsonl")
+    assert failures(run) == []
+    (run.root / "primary" / "heads.jsonl").unlink()
+    assert failures(run) != []
+
+
 def test_a_run_that_goes_on_is_what_was_seen_of_it_so_far(tmp_path: Path) -> None:
     run = HeadedRun(tmp_path / "run")
     run.turn()

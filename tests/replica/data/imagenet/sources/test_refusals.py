@@ -338,7 +338,7 @@ def test_parquet_without_its_package(source: Path, monkeypatch: pytest.MonkeyPat
 def test_an_image_in_parquet(content: bytes | None, message: str, source: Path) -> None:
     layouts.parquet(source)
     _rewrite(_train(source), lambda rows: _image(rows, 5, bytes=content))
-    with pytest.raises(DatasetError, match=rf"train-00000-of-00002.parquet, {message}"):
+    with pytest.raises(DatasetError, match=rf"(?m)train-00000-of-00002.parquet, {message}"):
         prepare_imagenet(source, source.parent / "x", Options(cores=1))
 
 
