@@ -86,7 +86,7 @@ def read_study(path: Path) -> Study:
     with restated(f"cannot read the study {path}", ConfigError):
         study = yaml_model(path, Study, MOST_BYTES)
     if (study.metric == "time_to_quality") != (study.quality is not None):
-        raise ConfigError(f"{path}: 'quality' goes with 'metric: time_to_quality', and it alone")
+        raise ConfigError(f"{path}: 'quality' and 'metric: time_to_quality' require each other")
     sibling = path.parent / study.config
     if sibling.is_file():
         study = study.model_copy(update={"config": str(sibling.resolve())})

@@ -56,9 +56,8 @@ class NetworkBuilder:
             request: network to build.
             built: called when it is built or has failed.
         """
-        beside = number > 0  # Nothing runs during the first build.
-        job = partial(self._build, request, beside=beside)
-        future = self._submit(job)
+        concurrent = number > 0  # Nothing trains during the first build.
+        future = self._submit(partial(self._build, request, concurrent=concurrent))
         future.add_done_callback(built)
         self._begun[number] = request, future
 
@@ -67,20 +66,19 @@ class NetworkBuilder:
         future.add_done_callback(_drop_frames)
         return future
 
-    def _build(self, request: BuildRequest, *, beside: bool) -> RankNetwork:
+    def _build(self, request: BuildRequest, *, concurrent: bool) -> RankNetwork:
         # A rank trains on shards.
         shard = {"batch_size": self._samples(request)}
         used = request.network.hyperparameters.model_copy(update=shard)
         own = replace(request.network, hyperparameters=used)
-        compiles = beside and request.warmup is not Warmup.NEVER
+        compiles = concurrent and request.warmup is not Warmup.NEVER
         if compiles and (problem := self._engine.compile_ahead(own)):
             self._uncompiled(problem)
         network = self._engine.build(own)
         with _closed_if_it_fails(network):
             for bucket in range(len(network.buckets)):
-                network.zeros(
-                    bucket
-                )  # Running out of memory on one rank during a step would hang all ranks.
+                # Running out of memory on one rank during a step would hang all ranks.
+                network.zeros(bucket)
             if request.warmup is Warmup.TAKEN and not self._engine.warms_alone:
                 network.warm(1, halves=True)
         return self._warm(network, request) if request.warmup is Warmup.BUILT else network

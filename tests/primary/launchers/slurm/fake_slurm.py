@@ -233,7 +233,7 @@ class StepCluster(FakeSlurm):
         return launcher
 
     def grants(self) -> StepLauncher:
-        """Return a launcher that has asked for a job, which is granted at once."""
+        """Return a launcher whose submitted job starts immediately."""
         self.salloc_status = 0
         launcher = self.allocating()
         launcher.start()
