@@ -23,6 +23,7 @@ from aiperf_hpc.formatting import duration, few, percent, si
 from aiperf_hpc.results.table import Table, number, reasons
 from aiperf_hpc.results.views.quantities import Quantity, View, quantities_in
 from aiperf_hpc.results.views.resources import Resources, counted
+from aiperf_hpc.rules.rule import Violation
 from aiperf_hpc.trial import Value
 
 SECONDS = {"s": 1.0, "min": 60.0}
@@ -56,14 +57,14 @@ class Card(Value):
     """Replicas, hosts and accelerators of the largest run."""
     framework: tuple[str, ...]
     runs: tuple[str, ...]
-    violations: tuple[str, ...]
+    violations: tuple[Violation, ...]
     """Reasons why runs are not official AIPerf results, one line per reason."""
     benchmarks: tuple[BenchmarkFigures, ...]
 
     @property
     def unofficial(self) -> str:
         """Text that lists the rules violated by its runs; empty if there are none."""
-        rules = dict.fromkeys(reason.partition(": ")[0] for reason in self.violations)
+        rules = dict.fromkeys(each.rule for each in self.violations)
         return f"{counted(len(rules), 'rule')} violated ({', '.join(rules)})" if rules else ""
 
 
@@ -130,10 +131,10 @@ def _workloads(entries: Sequence[Entry]) -> Iterator[_Runs]:
         yield _Runs(workload, frozenset(e.name for e in entries if e.benchmark == workload))
 
 
-def _violations(entries: Iterable[Entry]) -> Iterator[str]:
+def _violations(entries: Iterable[Entry]) -> Iterator[Violation]:
     for entry in entries:
         for log in entry.logs:
-            yield from (str(reason) for reason in log.settings.get("violations", ()))
+            yield from map(Violation.model_validate, log.settings.get("violations", ()))
 
 
 def _aiperf(source: _Source) -> Iterator[Figure]:

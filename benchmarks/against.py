@@ -41,7 +41,7 @@ used = Hyperparameters(batch_size=32, optimizer="sgd", learning_rate=0.01, momen
                        weight_decay=1e-4, label_smoothing=0.0, precision=precision)
 rng = np.random.default_rng(0)
 given = (graph, initial_weights(graph, rng), used)
-# Before networks to build had a type, an engine took their parts.
+# Earlier versions pass graph, weights and hyperparameters separately.
 given = [engines.NetworkState(*given)] if hasattr(engines, "NetworkState") else given
 network = load_engine(name, 2).build(*given)
 # Before batches had named arrays, a batch was images and labels.

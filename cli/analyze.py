@@ -128,7 +128,7 @@ def analyze(
     if logs:
         written.append(f"MLPerf HPC logs  {few([str(log) for log in logs])}")
     text = chain(lines(found, window_columns()), written)
-    say_result(analysis.document(found), text, as_json=output.json)
+    say_result(analysis.document(found) if output.json else "", text, as_json=output.json)
     return 0 if found.entries else 1
 
 

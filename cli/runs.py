@@ -61,6 +61,9 @@ def list_runs(
     if json and csv:
         raise UsageError("--json and --csv: leave one of them out")
     found = read_runs(folder)
+    damaged = [
+        f"{run.name}: {run.annotations_error}" for run in found.runs if run.annotations_error
+    ]
     having = tuple(run for run in found.runs if set(tag or ()) <= set(run.tags))
     found = found.model_copy(update={"runs": having})
     if json:
@@ -70,7 +73,7 @@ def list_runs(
         say(_csv(found, folder))
     else:
         _say_table(found, folder, " and ".join(tag or ()))
-    for line in _left_out(found):
+    for line in (*damaged, *_left_out(found)):
         sys.stderr.write(f"aiperf: {line}\n")
     return 0
 

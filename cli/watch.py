@@ -58,6 +58,8 @@ def _headline(name: str, status: RunStatus) -> str:
 
 def _lines(status: AnnotatedStatus) -> Iterator[str]:
     yield from status.lines()
+    if status.annotations_error:
+        yield f"problem: {status.annotations_error}"
     yield status.resources.summary
     if status.service_url is not None:
         yield where_served(status.service_url)

@@ -115,20 +115,20 @@ def resnet50(
     Raises:
         GraphError: a dimension is below 1.
     """
-    net, last = ResNetBuilder(Node("image", Input(input_shape))), "image"
+    net = ResNetBuilder(Node("image", Input(input_shape)))
     conv = partial(Conv2D, initial=version.initial)
     if stem == "imagenet":
-        last = net.conv_norm_relu("stem", last, conv(base_width, 7, 2))
-        last = net.add("stem_pool", MaxPool2D(3, 2, version.same), last)
+        net.conv_norm_relu("stem", net.last, conv(base_width, 7, 2))
+        net.add("stem_pool", MaxPool2D(3, 2, version.same))
     else:
-        last = net.conv_norm_relu("stem", last, conv(base_width, 3, 1))
+        net.conv_norm_relu("stem", net.last, conv(base_width, 3, 1))
     for stage, number in enumerate(blocks):
         width = base_width * 2**stage
         for block in range(number):
             stride = 2 if block == 0 and stage > 0 else 1
             strides = (1, stride) if version.strided_3x3 else (stride, 1)
             name = f"s{stage + 1}b{block + 1}"
-            last = net.bottleneck(name, last, width, strides, block == 0, conv)
+            net.bottleneck(name, net.last, width, strides, block == 0, conv)
     net.add("pool", GlobalAveragePool2D())
     net.add("logits", Dense(classes, version.initial))
     net.add("probabilities", Softmax())

@@ -34,7 +34,7 @@ from aiperf_hpc.workloads.requirements import (
 
 CLASSES = 1000
 """Classes of ImageNet."""
-SPARE = 1
+UNUSED = 1
 """Additional outputs in the benchmark's code, for a background class 0 in an earlier dataset."""
 
 
@@ -75,10 +75,10 @@ def _network_rule(config: RunConfig) -> Findings:
     chosen, official = config.model, ModelConfig()
     wanted = {name: getattr(official, name) for name in ("stem", "base_width", "blocks")}
     wrong = differing(chosen, "model", wanted)
-    spare = chosen.resnet50.unused_outputs
-    if spare not in (0, SPARE):
-        wrong.append(f"model.resnet50.unused_outputs is {spare}; 0 or 1 is required")
-    yield Found(f"{spare} spare outputs")
+    unused = chosen.resnet50.unused_outputs
+    if unused not in (0, UNUSED):
+        wrong.append(f"model.resnet50.unused_outputs is {unused}; 0 or 1 is required")
+    yield Found(f"{unused} unused outputs")
     yield from wrong
 
 
@@ -123,7 +123,7 @@ WORKLOAD = Workload(
     searchable=False,
     presets=("resnet50_v15", "resnet50_v15_1000", "resnet50_v15_laptop"),
     official={
-        "1,001 outputs, as in its code": partial(resnet50, IMAGE, CLASSES + SPARE, version=V1_5),
+        "1,001 outputs, as in its code": partial(resnet50, IMAGE, CLASSES + UNUSED, version=V1_5),
         "1,000 outputs": partial(resnet50, IMAGE, CLASSES, version=V1_5),
     },
     closed={

@@ -27,7 +27,7 @@ from aiperf_hpc.verification.audit import verify
 Announce = Callable[[str], None]
 """Called with the name of each run before it is verified."""
 NOBODY = "nobody"
-UNSIGNED = Violation(rule="signature", reason="nobody signed it; `aiperf sign` does")
+UNSIGNED = Violation(rule="signature", reason="the run is not signed; sign it with `aiperf sign`")
 
 
 class ExcludedRun(Value):

@@ -177,7 +177,7 @@ def _settings(view: RunView) -> dict[str, Any]:
         "versions": dict(manifest.versions),
         "commit": manifest.commit,
         "config": manifest.config.model_dump(mode="json"),
-        "violations": list(map(str, view.violations())),
+        "violations": [each.model_dump(mode="json") for each in view.violations()],
     }
 
 

@@ -332,7 +332,7 @@ def _breakdowns(breakdowns: Sequence[Breakdown]) -> Table:
         )
         for b in breakdowns
     )  # fmt: skip
-    title = "Milliseconds of a training step; share of communication, compute / communication"
+    title = "Milliseconds of a training step; fraction of communication, compute / communication"
     parts = tuple(str(part) for part in CommunicationPart)
     return Table((*columns, *parts), rows, title if rows else "")
 

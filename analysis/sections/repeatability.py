@@ -357,4 +357,4 @@ def _noise_table(name: str, noise: Noise) -> Table:
     rows = tuple((f.name, percent(f.fraction, 1), percent(f.deviation)) for f in noise.factors)
     cause = "sources of the variance of ln(OPS), with the machine by"
     title = f"{name}: {cause} {noise.machine_rate_source}"
-    return Table(("factor", "share", "deviation alone"), rows, title, words=(0,))
+    return Table(("factor", "fraction", "deviation alone"), rows, title, words=(0,))

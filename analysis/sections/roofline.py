@@ -408,7 +408,7 @@ def _characterization(work: RunWork, moved: Sequence[_Traffic]) -> Characterizat
 def tables(found: Rooflines) -> Iterator[Table]:
     """Yield the achieved and attainable rates of each network, and each worker's traffic."""
     yield from map(_table, found.runs)
-    yield _characterisations(found.runs)
+    yield _characterizations(found.runs)
     yield Table(missing=tuple(reasons(found.missing)))
 
 
@@ -455,7 +455,7 @@ def _ceilings_note(ceilings: Ceilings) -> str:
     return f"ceilings of a worker: {', '.join(parts)}"
 
 
-def _characterisations(runs: Sequence[RunRoofline]) -> Table:
+def _characterizations(runs: Sequence[RunRoofline]) -> Table:
     columns = ("run", "memory", "memory, fused", "network", "input", "input format")
     rows = tuple(
         (

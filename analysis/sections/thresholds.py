@@ -271,4 +271,4 @@ def _changed(row: AtThreshold) -> Iterator[str]:
         what = "faster" if change.by == "time" else "cheaper"
         yield f"at {row.threshold:g}: {change.ahead} is now {what} than {change.behind}"
     if row.reversed_pairs > 1:
-        yield f"at {row.threshold:g}: {row.reversed_pairs} pairs turned round by time"
+        yield f"at {row.threshold:g}: {row.reversed_pairs} pairs are reversed by time"

@@ -57,7 +57,7 @@ class Study(Value):
 
     @property
     def higher_is_better(self) -> bool:
-        """Whether the measure is a rate, not a time."""
+        """Whether the metric is a rate, not a time."""
         return self.metric != "time_to_quality"
 
 
@@ -86,7 +86,7 @@ def read_study(path: Path) -> Study:
     with restated(f"cannot read the study {path}", ConfigError):
         study = yaml_model(path, Study, MOST_BYTES)
     if (study.metric == "time_to_quality") != (study.quality is not None):
-        raise ConfigError(f"{path}: 'quality' and 'metric: time_to_quality' require each other")
+        raise ConfigError(f"{path}: set 'quality' if and only if 'metric' is 'time_to_quality'")
     sibling = path.parent / study.config
     if sibling.is_file():
         study = study.model_copy(update={"config": str(sibling.resolve())})

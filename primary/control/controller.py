@@ -18,7 +18,7 @@ from aiperf_hpc.primary.control.context import PrimaryContext, Timing
 from aiperf_hpc.primary.control.elasticity import Scaling
 from aiperf_hpc.primary.control.preflight import Preflight
 from aiperf_hpc.primary.control.run_clock import RunClock
-from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState
+from aiperf_hpc.primary.launchers.base import Launcher, ReplicaState, WaitLimit
 from aiperf_hpc.results.views.cached_view import rest_after
 from aiperf_hpc.run.clocks import Clocks
 from aiperf_hpc.run.liveness import Timekeeping
@@ -139,7 +139,7 @@ class Controller:
                 manifest.replicas,
                 self._clock,
                 grace=self._timing.lost,
-                wait_limit=self._launcher.wait_limit,
+                wait_limit=self._launcher.wait_limit or WaitLimit(),
             )
         if started.mono >= self._deadline:
             self._run.journal.append(RunEnded(reason=TIME_OVER))

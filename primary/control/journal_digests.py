@@ -10,7 +10,13 @@ from pathlib import Path
 
 from aiperf_hpc.run.history import RunHistory, no_collections
 from aiperf_hpc.run.journal import JournalWriter
-from aiperf_hpc.run.journal_digest import PREFIX, JournalDigest, combined_sha256, new_hash, publish
+from aiperf_hpc.run.journal_digest import (
+    PREFIX_DIGITS,
+    JournalDigest,
+    combined_sha256,
+    new_hash,
+    publish,
+)
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.records import DigestsRecorded, JournalDigestsRecord
 from aiperf_hpc.run.storage import Retry
@@ -89,7 +95,7 @@ class JournalDigests:
             new_primary=new_primary,
             new_journals=tuple(new),
             appended_bytes=tuple(grown),
-            digest_prefixes="".join(sha256[:PREFIX] for _, _, sha256 in digests),
+            digest_prefixes="".join(sha256[:PREFIX_DIGITS] for _, _, sha256 in digests),
             sha256=combined_sha256(digests),
         )
 

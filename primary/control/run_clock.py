@@ -43,11 +43,10 @@ class RunClock:
     grace: float
     """Seconds to wait for the scheduler's report after the first node's, or for the first node's
     after the scheduler's."""
-    wait_limit: WaitLimit | None = None
-    """Maximum seconds for which a node may wait for the others; None for no limit."""
+    wait_limit: WaitLimit = WaitLimit()
+    """Limit of the time for which a node may wait for the others."""
 
     def __post_init__(self) -> None:
-        self._wait_limit = self.wait_limit or WaitLimit()
         self._since: float | None = None
 
     def due(self, *, last: bool = False) -> ClockStarted | None:
@@ -83,12 +82,12 @@ class RunClock:
         first = _first("granted_utc", replicas)
         if self.starts == "first" or first is None:
             return None
-        if self.clock.utc() - first.utc < self._wait_limit.seconds:
+        if self.clock.utc() - first.utc < self.wait_limit.seconds:
             return None
-        ready, minutes = len(self.history.ready), self._wait_limit.seconds / 60.0
+        ready, minutes = len(self.history.ready), self.wait_limit.seconds / 60.0
         return (
             f"{ready} of {self.replicas} replicas were ready {minutes:.0f} min after the first "
-            f"node was granted; raise {self._wait_limit.setting}, or take --start-when first"
+            f"node was granted; raise {self.wait_limit.setting}, or take --start-when first"
         )
 
     def _patience_is_over(self) -> bool:

@@ -23,7 +23,7 @@ DEVICE_RULES: Rules = (
     (KernelCategory.COMMUNICATION, r"nccl|rccl|AllReduce|ncclDevKernel"),
     (KernelCategory.MEMORY_COPY, r"(?i)^mem(cpy|set)|copy_kernel|direct_copy|^CopyDevice"),
     (
-        KernelCategory.NORMALISATION,
+        KernelCategory.NORMALIZATION,
         r"batch_?norm|(^|[^a-z])bn_|layer_?norm|BatchNorm|bnorm|welford",
     ),
     (KernelCategory.POOLING, r"pool"),

@@ -56,8 +56,9 @@ class NetworkBuilder:
             request: network to build.
             built: called when it is built or has failed.
         """
-        concurrent = number > 0  # Nothing trains during the first build.
-        future = self._submit(partial(self._build, request, concurrent=concurrent))
+        # Nothing trains during the first build.
+        ahead = number > 0 and request.warmup is not Warmup.NEVER
+        future = self._submit(partial(self._build, request, compile_ahead=ahead))
         future.add_done_callback(built)
         self._begun[number] = request, future
 
@@ -66,13 +67,12 @@ class NetworkBuilder:
         future.add_done_callback(_drop_frames)
         return future
 
-    def _build(self, request: BuildRequest, *, concurrent: bool) -> RankNetwork:
+    def _build(self, request: BuildRequest, *, compile_ahead: bool) -> RankNetwork:
         # A rank trains on shards.
         shard = {"batch_size": self._samples(request)}
         used = request.network.hyperparameters.model_copy(update=shard)
         own = replace(request.network, hyperparameters=used)
-        compiles = concurrent and request.warmup is not Warmup.NEVER
-        if compiles and (problem := self._engine.compile_ahead(own)):
+        if compile_ahead and (problem := self._engine.compile_ahead(own)):
             self._uncompiled(problem)
         network = self._engine.build(own)
         with _closed_if_it_fails(network):

@@ -20,7 +20,7 @@ from typing import Final
 from aiperf_hpc.errors import AIPerfError, reason_of
 from aiperf_hpc.system.software import KERNEL_CACHES
 
-PREFIX: Final = f"aiperf-hpc-kernels-{os.uname().nodename}-"
+PREFIX: Final = f"aiperf-hpc-kernels-{os.uname().nodename}_"
 UNLOCKED_SECONDS: Final = 60.0
 """Age from which an unlocked folder is abandoned; a younger one may be about to be locked."""
 

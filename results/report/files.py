@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,8 +20,8 @@ OUTSIDE = ("report/manifest.json", "report/manifest.json.sig", "annotations.json
 """The files of a run that its manifest does not name: itself and the signature of its bytes, which
 are made of it and which ``aiperf verify`` checks by themselves; and the tags and the note, which
 may change at any time and which nothing is computed from."""
-BEING_WRITTEN = ".annotations.json."
-"""Beginning of the name of annotations that are being written."""
+BEING_WRITTEN = re.compile(r"\.annotations\.json\.[^/]+\.\d+\.\d+")
+"""Temporary names of ``annotations.json`` (``write_whole``), directly in the run directory."""
 MOST_AT_ONCE = 16
 """Maximum number of files that are read and hashed concurrently: one per core, because reading and
 hashing release the GIL."""
@@ -42,7 +43,7 @@ class Listing(Value):
     """Content of a run directory, by relative paths."""
 
     files: tuple[str, ...]
-    """Regular files, sorted, without those in ``OUTSIDE``."""
+    """Regular files, sorted, without those in ``OUTSIDE`` and ``BEING_WRITTEN``."""
     others: tuple[str, ...]
     """Entries that are neither folders nor regular files, or whose name is not valid text."""
 
@@ -66,7 +67,7 @@ def list_files(root: Path) -> Listing:
                     folders.append(f"{path}/")
                 elif not entry.is_file(follow_symlinks=False):
                     others.append(path)
-                elif path not in OUTSIDE and not path.startswith(BEING_WRITTEN):
+                elif path not in OUTSIDE and not BEING_WRITTEN.fullmatch(path):
                     files.append(path)
     return Listing(files=tuple(sorted(files)), others=tuple(sorted(map(ascii, others))))
 

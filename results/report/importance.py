@@ -55,7 +55,7 @@ def importance_of(
         return None
     rounds = _rounds(trials)
     count = sum(map(len, rounds))
-    names = {name for each in rounds for name in settings_of(each)}
+    names = {name for each in rounds for name in varying(each)}
     values = [value for each in rounds for value in _relative_qualities(each, measure)]
     if len(names) < 2:
         which = ", ".join(names) or "no hyperparameter"
@@ -73,11 +73,10 @@ def importance_of(
     return HyperparameterImportance(trials=count, unavailable_reason=reason)
 
 
-def settings_of(trials: Sequence[TrialReport]) -> dict[str, list[Setting]]:
-    """Return the values of each hyperparameter that varies, in the order of the trials."""
+def varying(trials: Sequence[TrialReport]) -> list[str]:
+    """Return the names of the hyperparameters that vary."""
     names = Hyperparameters.model_fields
-    found = {name: [setting_of(trial, name) for trial in trials] for name in names}
-    return {name: values for name, values in found.items() if len(set(values)) > 1}
+    return [name for name in names if len({setting_of(trial, name) for trial in trials}) > 1]
 
 
 def setting_of(trial: TrialReport, name: str) -> Setting:

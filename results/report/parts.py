@@ -14,7 +14,7 @@ from aiperf_hpc.results.views.time_split import TimeSplit, split_time
 from aiperf_hpc.results.views.trial_status import TrialStatus
 from aiperf_hpc.rules.rule import RuleResult
 from aiperf_hpc.rules.validity.settings import Declared, said
-from aiperf_hpc.run.history import ReplicaHistory, Trial
+from aiperf_hpc.run.history import ReplicaHistory
 from aiperf_hpc.trial import Hyperparameters, Machine, TimePhase, Value
 
 
@@ -63,6 +63,8 @@ class TrialReport(TrialStatus):
 
     operations: int
     """Operations credited until the report's time, from the counts of its graph."""
+    host: str | None = None
+    """Host of the first rank; None in reports of earlier versions."""
     training_started_seconds: float | None
     """Seconds from the run's start to its first step; None for a trial whose graph was never
     ready."""
@@ -114,10 +116,26 @@ def _replica_row(
 
 def trial_rows(view: RunView, end: float) -> tuple[TrialReport, ...]:
     """Return every trial in order of its start, with the operations credited until ``end``."""
-    trials, start = view.history.trials, view.history.origin_utc
-    return tuple(
-        _trial(status, trials[status.id], _credited(view, status), start, end)
-        for status in view.trials(end)
+    return tuple(_trial(view, status, end) for status in view.trials(end))
+
+
+def _trial(view: RunView, status: TrialStatus, end: float) -> TrialReport:
+    trial, start = view.history.trials[status.id], view.history.origin_utc
+    attempt = view.history.replicas[trial.replica].started_by(trial.started_utc)
+    training = trial.training_utc
+    return TrialReport(
+        **status.model_dump(),
+        operations=_credited(view, status),
+        host=None if attempt is None else attempt.machine.host,
+        training_started_seconds=(
+            None if training is None else training - (trial.started_utc if start is None else start)
+        ),
+        morphisms_text=in_words(status.morphisms),
+        hyperparameters=trial.started.hyperparameters,
+        first_epoch=trial.started.first_epoch,
+        qualities=tuple(each.quality for each in trial.evaluations if each.utc <= end),
+        phase_seconds=trial.seconds,
+        notes=trial.started.notes,
     )
 
 
@@ -129,25 +147,6 @@ def _credited(view: RunView, status: TrialStatus) -> int:
         return 0
     graph = view.counts[status.graph]
     return train * graph.training + validation * graph.forward
-
-
-def _trial(
-    status: TrialStatus, trial: Trial, operations: int, start: float | None, end: float
-) -> TrialReport:
-    training = trial.training_utc
-    return TrialReport(
-        **status.model_dump(),
-        operations=operations,
-        training_started_seconds=(
-            None if training is None else training - (trial.started_utc if start is None else start)
-        ),
-        morphisms_text=in_words(status.morphisms),
-        hyperparameters=trial.started.hyperparameters,
-        first_epoch=trial.started.first_epoch,
-        qualities=tuple(each.quality for each in trial.evaluations if each.utc <= end),
-        phase_seconds=trial.seconds,
-        notes=trial.started.notes,
-    )
 
 
 class KindOperations(Value):

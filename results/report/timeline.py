@@ -95,7 +95,7 @@ def lane(name: str, document: Report) -> Lane:
 
 PREPARATION = (TimePhase.START, TimePhase.SEARCH_WAIT, TimePhase.BUILD)
 """Phases that precede the first step of a trial, in order."""
-TRAINING = tuple(TimePhase(p) for p in PHASE_ORDER[:-1] if p not in PREPARATION)
+TRAINING = tuple(TimePhase(p) for p in PHASE_ORDER if p in set(TimePhase) - set(PREPARATION))
 """Phases after it, productive ones first."""
 LEAST_PHASE = 1.0
 """Thousandths of the elapsed time below which a phase of a trial is not drawn: one pixel."""
@@ -113,7 +113,8 @@ def _phase_bars(groups: Sequence[Sequence[TrialReport]], elapsed: float) -> dict
         step = first if first is not None else trial.started_seconds + trial.seconds
         begin = step - sum(trial.phase_seconds.get(phase, 0.0) for phase in PREPARATION)
         for phase in (*PREPARATION, *TRAINING):
-            left, width = 1000.0 * max(0.0, begin) / elapsed, 1000.0 * spent[phase] / elapsed
+            left = 1000.0 * max(0.0, begin) / elapsed
+            width = 1000.0 * (begin + spent[phase]) / elapsed - left
             if width >= LEAST_PHASE:
                 paths[phase] += f"M{left:.1f} 0h{width:.1f}v10h-{width:.1f}z"
             begin += spent[phase]

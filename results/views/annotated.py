@@ -9,27 +9,33 @@ from aiperf_hpc.run.annotations import Annotations, read_annotations
 from aiperf_hpc.run.paths import RunPaths
 
 
-class ListedRun(Annotations, RunSummary):
+class Annotated(Annotations):
+    """Tags and note of a run, or the reason why they cannot be read."""
+
+    annotations_error: str = ""
+    """Reason why the tags and the note cannot be read; empty if they can."""
+
+
+class ListedRun(Annotated, RunSummary):
     """Summary of a run in a list, with its tags and note."""
 
 
-class AnnotatedStatus(Annotations, RunStatus):
+class AnnotatedStatus(Annotated, RunStatus):
     """Current status of a run, with its tags and note."""
 
 
 def listed(summary: RunSummary, paths: RunPaths) -> ListedRun:
     """Return a summary with the present tags and note."""
-    return ListedRun(**{**dict(summary), **dict(_annotations(paths))})
+    return ListedRun(**{**dict(summary), **_annotations(paths)})
 
 
 def annotated_status(view: RunView) -> AnnotatedStatus:
     """Return the status of a run with its tags and note."""
-    return AnnotatedStatus(**dict(view.status()), **dict(_annotations(view.paths)))
+    return AnnotatedStatus(**dict(view.status()), **_annotations(view.paths))
 
 
-def _annotations(paths: RunPaths) -> Annotations:
-    """Return a run's annotations; if they cannot be read, the note says so: the run can."""
+def _annotations(paths: RunPaths) -> dict[str, object]:
     try:
-        return read_annotations(paths)
+        return dict(read_annotations(paths))
     except RunDirectoryError as error:
-        return Annotations(note=str(error)[:2000])
+        return {"annotations_error": str(error)}

@@ -74,10 +74,13 @@ def in_this_version(document: Any) -> Any:  # noqa: ANN401 -- whatever was writt
     accuracies of a dataset of labeled images.
 
     Raises:
-        ValueError: its configuration or a dataset is invalid, or it has a value by two names.
+        ValueError: a list, the configuration or a dataset is invalid, or a value has two names.
     """
     if not isinstance(document, dict) or document.get("schema_version") not in (1, 2):
         return document
+    for key in ("replicas", "datasets"):
+        if not isinstance(document.get(key, []), list):
+            raise ValueError(f"{key}: not a list")
     document = {**renamed(document, "report"), "schema_version": 3}
     if "resources" not in document:
         replicas = {"replicas": len(document.get("replicas", ()))}

@@ -267,7 +267,7 @@ def _lines(found: ModelsStatus, measure: str) -> Iterator[str]:
 
 def _what(found: ModelsStatus, measure: str) -> Iterator[str]:
     if not found.completed:
-        yield f"none of {found.started} has come to its end"
+        yield f"none of {found.started} has ended"
         return
     said = f"{found.completed} trained"
     if found.target is not None:

@@ -81,10 +81,10 @@ def not_kept(config: RunConfig, trial: Trial) -> str:
     if config.engine.name == "simulated":
         return "engine 'simulated' computed nothing that could be"
     if trial.ended is None:
-        return "nothing was kept: its replica was lost, or interrupted, before it was over"
+        return "nothing was saved: its replica was lost, or interrupted, before it was over"
     if config.retention.trials != "all":
-        return f"nothing was kept: retention.trials is {config.retention.trials}"
-    return "nothing was kept, or it was dropped for room"
+        return f"nothing was saved: retention.trials is {config.retention.trials}"
+    return "nothing was saved, or it was deleted to free space"
 
 
 def wrong_best_epoch(

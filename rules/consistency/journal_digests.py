@@ -19,7 +19,7 @@ from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.consistency.journal import Journal
 from aiperf_hpc.rules.rule import Checked, Findings
-from aiperf_hpc.run.journal_digest import PREFIX, Hash, digest_line, new_hash
+from aiperf_hpc.run.journal_digest import PREFIX_DIGITS, Hash, digest_line, new_hash
 from aiperf_hpc.run.records import JournalDigestsRecord
 from aiperf_hpc.run.records.parsing import model_of
 from aiperf_hpc.untrusted.bounds import MOST_COUNT
@@ -93,7 +93,7 @@ class _Digests:
         grew = sum(1 for more in event.appended_bytes if more)
         fits = (
             len(event.appended_bytes) == len(self._names)
-            and len(event.digest_prefixes) == PREFIX * grew
+            and len(event.digest_prefixes) == PREFIX_DIGITS * grew
         )
         if not fits or len(set(self._names)) != len(self._names):
             return False
@@ -106,8 +106,8 @@ class _Digests:
                 growth = self.growths[self._names[number]]
                 growth.numbers.append(len(self.times))
                 growth.sizes.append(self._sizes[number])
-                growth.digest_prefixes.append(event.digest_prefixes[at : at + PREFIX])
-                at += PREFIX
+                growth.digest_prefixes.append(event.digest_prefixes[at : at + PREFIX_DIGITS])
+                at += PREFIX_DIGITS
         self.times.append(utc)
         self.sums.append(event.sha256)
         return True
@@ -194,11 +194,11 @@ def _journal(
     apart = APART + _known_apart(run, path)
     whole = content.count(b"\n") <= len(times)
     made = prefixes(content, growth.sizes)
-    for number, size, mark in zip(
+    for number, size, digits in zip(
         growth.numbers, growth.sizes, growth.digest_prefixes, strict=True
     ):
         prefix = next(made, None)
-        if prefix is None or prefix.sha256[:PREFIX] != mark:
+        if prefix is None or prefix.sha256[:PREFIX_DIGITS] != digits:
             yield (
                 f"{name} is not what the primary had read by {_time(found, number)} "
                 f"(its first {size} bytes)"

@@ -86,12 +86,12 @@ def baselines(run: Evidence) -> Findings:
     A baseline depends only on the targets, which all replicas share. ``--execute`` measures it
     again.
     """
-    measure = run.objective.metric
+    metric = run.objective.metric
     baselines = list(_measured(run))
     yield Checked(len(baselines))
     for who, event in baselines:
-        if event.metric != measure:
-            yield f"{who} measured the {event.metric} of a baseline, the run has {measure}"
+        if event.metric != metric:
+            yield f"{who} evaluated a baseline by {event.metric}; the run's metric is {metric}"
         for wanted in {dataset.validation_samples for dataset in run.datasets}:
             if event.samples != wanted:
                 yield f"{who} measured a baseline on {event.samples} samples, there are {wanted}"

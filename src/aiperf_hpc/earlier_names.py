@@ -1,7 +1,8 @@
 """Present names of renamed settings and fields of records.
 
 A ``run.yaml`` of schema version 1 and records of version 1 are converted when they are read, so
-that no other module knows the earlier names.
+that no other module knows the earlier names. Descriptions of datasets, which have no version, are
+converted always.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ DATASET: Final[Mapping[str, str]] = {"stored": "storage_format"}
 def renamed(data: Any, names: Mapping[str, str], above: str = "") -> Any:  # noqa: ANN401 -- as read
     """Return plain data with the present names of its keys and values.
 
-    A mapping that has a key by both names is returned unchanged, so that its reader rejects it.
+    A mapping that has a key by both names is returned unchanged, so that a reader with fixed keys
+    rejects it.
 
     Args:
         data: data as read; only mappings are converted.

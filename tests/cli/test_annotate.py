@@ -97,10 +97,12 @@ def test_a_damaged_file_is_reported(
     run.annotations.write_text(content)
     with pytest.raises(RunDirectoryError, match=r"annotations\.json is damaged; remove it"):
         read_annotations(run)
-    for command in ("list", "status"):
-        assert "annotations.json is damaged; remove it" in " ".join(
-            printed(capsys, command, tmp_path if command == "list" else run.root, "--json").split()
-        )
+    assert main(["list", str(tmp_path), "--tag", "v100"]) == 0
+    assert "a: " in (said := capsys.readouterr().err)
+    assert "annotations.json is damaged; remove it" in said
+    status = printed(capsys, "status", run.root, "--json")
+    assert "annotations.json is damaged" in json.loads(status)["annotations_error"]
+    assert "problem: " in printed(capsys, "status", run.root)
     run.annotations.unlink()
     run.annotations.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(RunDirectoryError, match="is damaged"):
@@ -121,8 +123,12 @@ def test_no_report_or_manifest_includes_them(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in run.report.iterdir()} == before
     (run.root / ".annotations.json.node.1.2").write_text("{")  # Of a killed `aiperf annotate`.
     assert check_rule("files", run).failures == ()
-    (run.root / "replicas" / "annotations.json").write_text("{}")
-    assert "replicas/annotations.json" in check_rule("files", run).failures[0]
+    others = ("replicas/annotations.json", ".annotations.json.d/1.2", ".annotations.json.zip")
+    for name in others:
+        (run.root / name).parent.mkdir(exist_ok=True)
+        (run.root / name).write_text("{}")
+    failures = " ".join(check_rule("files", run).failures)
+    assert [name for name in others if name not in failures] == []
 
 
 def test_the_service_lists_them_as_they_are_now(tmp_path: Path) -> None:
@@ -138,9 +144,9 @@ def test_the_service_lists_them_as_they_are_now(tmp_path: Path) -> None:
             rows = client.get("/api/v1/runs").json()["runs"]
             assert {row["name"]: (row["tags"], row["note"]) for row in rows} == expected
         ended.annotations.write_text("{")
-        notes = {row["name"]: row["note"] for row in client.get("/api/v1/runs").json()["runs"]}
-        assert "is damaged; remove it" in notes["ended"]
-        assert notes["other"] == "other 1"
+        rows = {row["name"]: row for row in client.get("/api/v1/runs").json()["runs"]}
+        assert "is damaged; remove it" in rows["ended"]["annotations_error"]
+        assert rows["other"]["note"] == "other 1"
 
 
 def test_a_run_starts_with_its_tags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

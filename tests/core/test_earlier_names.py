@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from tests.support.official_run import IMAGENET
 from tests.support.run_writer import trial_started
 
 from aiperf_hpc.config import load_config
 from aiperf_hpc.earlier_names import RECORDS, SETTINGS, renamed
 from aiperf_hpc.errors import ConfigError
+from aiperf_hpc.replica.data.staging import Plan
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal_digest import JournalDigest
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.records.parsing import model_of
 from aiperf_hpc.telemetry.values import AcceleratorUse, NodeUse, Sample
-from aiperf_hpc.trial import ScheduleSettings
+from aiperf_hpc.trial import DatasetInfo, ScheduleSettings
 
 BASE: dict[str, Any] = {
     "dataset": {"name": "imagenet", "path": "/data"},
@@ -272,3 +274,16 @@ def test_a_record_with_both_names_of_a_field_is_none() -> None:
 def test_no_event_of_version_1_is_no_record(event: object) -> None:
     with pytest.raises(ValidationError):
         model_of(line(1, event))
+
+
+@pytest.mark.parametrize(
+    ("model", "data"),
+    [
+        (DatasetInfo, IMAGENET.model_dump(mode="json")),
+        (Plan, {"dataset": "imagenet", "source": "s", "names_sha256": ZEROS, "shards": [1, 1]}),
+    ],
+)
+def test_a_datasets_storage_format_is_read_by_its_earlier_name(
+    model: type[DatasetInfo | Plan], data: dict[str, Any]
+) -> None:
+    assert model.model_validate({**data, "stored": "raw"}).storage_format == "raw"

@@ -117,8 +117,8 @@ def service_url(run: CachedView) -> str:
     return said
 
 
-def url_that_it_answers(url: str) -> object:
-    """Return the service's own URL as its status has it: None until the status is read anew."""
+def url_in_status(url: str) -> object:
+    """Return the service's URL in its status, or None if the status predates the restart."""
     with urllib.request.urlopen(  # noqa: S310 -- our own server
         f"{url}/api/v1/status", timeout=PATIENCE_SECONDS
     ) as answer:
@@ -138,7 +138,7 @@ def test_one_of_three_resumes_replaces_the_replicas(live_run: Start, tmp_path: P
     run.wait_until(lambda h: all(len(r.starts) == 2 for r in h.replicas.values()))
     assert not [pid for pid in old if alive(pid)]
     assert service_url(run) == url
-    until(lambda: url_that_it_answers(url) == url)
+    until(lambda: url_in_status(url) == url)
     assert launched_again(run.history)
     run.wait_until(past_a_checkpoint)
     run.interrupt()

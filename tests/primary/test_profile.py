@@ -49,7 +49,7 @@ def test_steps_of_a_run_are_profiled(engine: str, run: Path, tmp_path: Path) -> 
     assert (found.steps, found.batch_size, found.data) == (2, 3, "synthetic")
     fractions = {each.category: each.fraction for each in found.categories}
     assert sum(fractions.values()) == pytest.approx(1.0, abs=1e-6)
-    assert {KernelCategory.CONVOLUTION, KernelCategory.GEMM, KernelCategory.NORMALISATION,
+    assert {KernelCategory.CONVOLUTION, KernelCategory.GEMM, KernelCategory.NORMALIZATION,
             KernelCategory.RELU, KernelCategory.ELEMENT_WISE} <= fractions.keys()  # fmt: skip
     assert found.steps_per_second > 0.0
     assert found.profiled_steps_per_second > 0.0

@@ -28,6 +28,7 @@ from aiperf_hpc.run.clocks import ClockReading
 from aiperf_hpc.run.journal import JournalReader, JournalWriter
 from aiperf_hpc.run.journal_digest import JournalDigest, Statement
 from aiperf_hpc.run.records import RECORD, AnyEvent, Evaluated, Record
+from aiperf_hpc.run.records.base import Event
 from aiperf_hpc.trial import (
     DatasetInfo,
     DevicePeak,
@@ -38,6 +39,17 @@ from aiperf_hpc.trial import (
     TrialState,
 )
 
+TYPES = """
+baseline_measured best_epoch_deleted best_epoch_saved calibrated checkpoint_deleted clock_seen
+clock_started clocks_read compiler_failed dataset_loaded digests_recorded evaluated file_problem
+heartbeat job_state journal_digests node_checked nodes_refused nodes_requested peak_measured
+predictions_saved primary_digest_seen primary_failed primary_heartbeat progress proposal_rejected
+proposal_summary proposed ranks_lost replica_ended replica_exited replica_launched replica_ready
+replica_released replica_started run_ended run_started scheduler_state search_ended search_failed
+search_started step_times stop_requested storage_waited system_described taken_over telemetry
+telemetry_started time_spent time_stamped training_started trial_ended trial_started trial_summary
+witness_state witnessed
+"""
 HEAD = JournalDigest(bytes=7, sha256="0" * 64)
 PEAK = DevicePeak(
     device="cuda:0", model="a", precision="tf32", rates={"convolution": 1e14},
@@ -298,3 +310,8 @@ def test_a_dataset_of_an_earlier_version_is_one_of_labelled_images() -> None:
 def test_an_event_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         evaluated(correct=1).samples = 2  # type: ignore[misc]
+
+
+def test_types_of_records_are_those_of_version_2() -> None:
+    """Journals have them, so that a class's new name must not change them."""
+    assert sorted(e.model_fields["type"].default for e in Event.__subclasses__()) == TYPES.split()

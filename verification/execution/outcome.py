@@ -237,9 +237,9 @@ def not_executable(run: Evidence, trial: Trial) -> str:
     wrong = wrong_best_epoch(run.paths, trial, kept, whole=False)
     if first := next(wrong, ""):
         return first
-    measure = workload_of(run.config).objective.metric
-    if trial.best is None or trial.best.measure.name != measure:
-        return f"it was not evaluated by the measure of its workload, {measure}"
+    metric = workload_of(run.config).objective.metric
+    if trial.best is None or trial.best.measure.name != metric:
+        return f"it was not evaluated by the metric of its workload, {metric}"
     try:
         run.graph(trial)
     except AIPerfError as error:

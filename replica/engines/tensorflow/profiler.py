@@ -26,7 +26,7 @@ OPERATOR_RULES: Rules = (
     (KernelCategory.COMMUNICATION, r"Nccl|Collective|Horovod|AllReduce"),
     (KernelCategory.CONVOLUTION, r"Conv\d?D|Convolution|DepthwiseConv"),
     (KernelCategory.GEMM, r"MatMul|Einsum|GemmCall"),
-    (KernelCategory.NORMALISATION, r"BatchNorm|LayerNorm|InstanceNorm"),
+    (KernelCategory.NORMALIZATION, r"BatchNorm|LayerNorm|InstanceNorm"),
     (KernelCategory.RELU, r"Relu"),
     (KernelCategory.POOLING, r"Pool"),
     (

@@ -30,7 +30,7 @@ OPERATOR_RULES: Rules = (
         r"^aten::(mm|bmm|addmm|baddbmm|matmul|linear|mv|addmv|dot|einsum|_addmm_activation|"
         r"mkl_linear|mkldnn_linear|_scaled_mm)|^mkldnn::_linear|^_Product$|attention",
     ),
-    (KernelCategory.NORMALISATION, r"^aten::.*(batch|layer|group|instance)_norm"),
+    (KernelCategory.NORMALIZATION, r"^aten::.*(batch|layer|group|instance)_norm"),
     (KernelCategory.RELU, r"^aten::(leaky_|p)?relu|^aten::threshold|^aten::clamp_min|^_Activation"),
     (KernelCategory.POOLING, r"^aten::.*pool"),
     (

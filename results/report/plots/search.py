@@ -17,7 +17,7 @@ from aiperf_hpc.objective import Measure
 from aiperf_hpc.results.report.importance import (
     HyperparameterImportance,
     setting_of,
-    settings_of,
+    varying,
 )
 from aiperf_hpc.results.report.parts import TrialReport
 from aiperf_hpc.results.report.plots.figure import (
@@ -125,7 +125,7 @@ def hyperparameters_plot(trials: Sequence[TrialReport], measure: Measure) -> Plo
     There is a panel for each hyperparameter with several values.
     """
     tuned = [t for t in trials if t.phase == RoundPhase.HPO and t.best_quality is not None]
-    names = list(settings_of(tuned))[:MOST_PANELS]
+    names = varying(tuned)[:MOST_PANELS]
     if not names:
         return None
     factor = 100.0 if measure.error is not None else 1.0

@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from aiperf_hpc.config.run import RunConfig
 from aiperf_hpc.earlier_names import SETTINGS
-from aiperf_hpc.errors import ConfigError, UsageError, did_you_mean
+from aiperf_hpc.errors import ConfigError, UsageError, did_you_mean, restated
 from aiperf_hpc.streams import cut
 from aiperf_hpc.untrusted.bounds import message_of
 from aiperf_hpc.untrusted.files import MOST_YAML_BYTES, parsed_yaml, text_of
@@ -79,10 +79,8 @@ def validate(values: Mapping[str, Any], where: str) -> RunConfig:
 
 
 def _read(path: Path) -> str:
-    try:
+    with restated(f"cannot read the configuration {path}", ConfigError, caught=UsageError):
         return text_of(path, MOST_YAML_BYTES)
-    except UsageError as error:
-        raise ConfigError(f"cannot read the configuration {path}: {error}") from None
 
 
 def _parse(text: str, where: str) -> dict[str, Any]:

@@ -165,7 +165,7 @@ class SearchConfig(Section):
     def _counts_trainings_of_one_network(self) -> SearchConfig:
         if self.max_trainings is not None and self.searches:
             raise ValueError(
-                f"max_trainings {self.max_trainings} is of method fixed, which trains one network; "
+                f"max_trainings {self.max_trainings} requires method fixed; "
                 f"method {self.method} searches for as long as the run lasts"
             )
         return self

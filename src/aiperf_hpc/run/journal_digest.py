@@ -22,7 +22,7 @@ from aiperf_hpc.trial import Value
 from aiperf_hpc.untrusted.bounds import SHA256
 from aiperf_hpc.untrusted.files import bytes_inside
 
-PREFIX: Final = 4
+PREFIX_DIGITS: Final = 4
 """Hexadecimal digits of a journal's digest that identify the journal."""
 LONGEST: Final = 1_000
 """Maximum size of a journal digest's file in bytes."""

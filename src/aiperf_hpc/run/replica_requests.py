@@ -108,7 +108,7 @@ class KernelCategory(StrEnum):
 
     CONVOLUTION = "convolution"
     GEMM = "GEMM"
-    NORMALISATION = "batch normalisation"
+    NORMALIZATION = "batch normalization"
     ELEMENT_WISE = "element-wise"
     RELU = "ReLU"
     POOLING = "pooling"

@@ -109,7 +109,7 @@ def test_a_run_that_breaks_a_rule_of_the_benchmark_has_no_rank(invalid: Path) ->
     assert found.valid == ()
     (entry,) = found.invalid
     assert "dataset: digits; ImageNet is required" in map(str, entry.violations)
-    assert str(entry.violations[-1]).startswith("signature: nobody signed it")
+    assert str(entry.violations[-1]).startswith("signature: the run is not signed")
 
 
 def test_the_page_shows_all_of_them_and_needs_nothing_else(ranking: Ranking) -> None:

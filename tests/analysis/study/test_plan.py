@@ -86,8 +86,8 @@ def test_a_configuration_beside_the_study_is_found_from_anywhere(tmp_path: Path)
         (FILE.replace("batch:", "../up:"), "letters, digits"),
         (FILE.replace("{training.batch_size: 96}", "{}"), "sets nothing"),
         (FILE + "metric: happiness\n", "metric: "),
-        (FILE + "metric: time_to_quality\n", "'quality' and 'metric: time_to_quality' require"),
-        (FILE + "quality: 0.9\n", "'quality' and 'metric: time_to_quality' require"),
+        (FILE + "metric: time_to_quality\n", "if and only if"),
+        (FILE + "quality: 0.9\n", "if and only if"),
         (FILE + "speed: 2\n", "speed: "),
     ],
 )

@@ -66,8 +66,8 @@ def recording(engine: RankEngine, tmp_path_factory: pytest.TempPathFactory) -> R
 COUNTED = {
     "torch": {
         "aten::convolution_backward": KernelCategory.CONVOLUTION,
-        "aten::native_batch_norm": KernelCategory.NORMALISATION,
-        "aten::native_batch_norm_backward": KernelCategory.NORMALISATION,
+        "aten::native_batch_norm": KernelCategory.NORMALIZATION,
+        "aten::native_batch_norm_backward": KernelCategory.NORMALIZATION,
         "aten::threshold_backward": KernelCategory.RELU,
         "aten::max_pool2d_with_indices": KernelCategory.POOLING,
         "aten::max_pool2d_with_indices_backward": KernelCategory.POOLING,
@@ -80,8 +80,8 @@ COUNTED = {
     "tensorflow": {
         "Conv2D": KernelCategory.CONVOLUTION,
         "Conv2DBackpropFilter": KernelCategory.CONVOLUTION,
-        "FusedBatchNormV3": KernelCategory.NORMALISATION,
-        "FusedBatchNormGradV3": KernelCategory.NORMALISATION,
+        "FusedBatchNormV3": KernelCategory.NORMALIZATION,
+        "FusedBatchNormGradV3": KernelCategory.NORMALIZATION,
         "ReluGrad": KernelCategory.RELU,
         "MaxPool": KernelCategory.POOLING,
         "MaxPoolGrad": KernelCategory.POOLING,
@@ -164,9 +164,9 @@ def test_an_engine_that_computes_nothing_has_no_profiler() -> None:
         ("cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>",
          KernelCategory.DATA_ARRANGEMENT),
         ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, 512, true, 1, true>",
-         KernelCategory.NORMALISATION),
+         KernelCategory.NORMALIZATION),
         ("void cudnn::bn_bw_1C11_singleread<float, 512, true, 1, 2, 14>",
-         KernelCategory.NORMALISATION),
+         KernelCategory.NORMALIZATION),
         ("ampere_sgemm_32x32_sliced1x4_tn", KernelCategory.GEMM),
         ("Cijk_Ailk_Bljk_SB_MT128x64x16_SE_1LDSB0", KernelCategory.GEMM),
         ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x64_16x6_nt_align4>",

@@ -323,7 +323,7 @@ def test_where_the_time_of_steps_went_is_the_mean_over_ranks() -> None:
         seconds = times.seconds
         assert seconds[StepPart.COMPUTE] >= 0.5  # The mean of 1.0 and nearly nothing.
         # Threads reduce a bucket when it is given: there the other rank waits.
-        assert seconds[StepPart.QUEUE] > 0
+        assert seconds[StepPart.QUEUE] >= 0.25  # The mean of nearly 1.0 and nothing.
         assert seconds[StepPart.COMPUTE] < sum(seconds.values()) <= elapsed
         assert team.engine.take_step_times("t2") is None
 

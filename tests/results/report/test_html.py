@@ -190,6 +190,14 @@ def test_each_node_has_a_row_with_its_work(small: Report) -> None:
     assert "Energy" not in row
 
 
+def test_a_trial_counts_on_the_host_that_trained_it(small: Report) -> None:
+    """Its replica may have restarted elsewhere since."""
+    first, *others = small.trials
+    moved = (first.model_copy(update={"host": "spare"}), *others)
+    table = node_table(small.model_copy(update={"trials": moved}))
+    assert [row[table.columns.index("Trials")] for row in table.rows] == ["4", "1"]
+
+
 def test_figures_are_downloaded_as_svg_and_csv(small: Report) -> None:
     links = {
         a["download"]: base64.b64decode(a["href"].partition(";base64,")[2]).decode()

@@ -56,6 +56,13 @@ def test_a_value_by_two_names_is_refused() -> None:
         in_this_version(EARLIER | {"violations": []})
 
 
+@pytest.mark.parametrize("key", ["replicas", "datasets"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_list_that_is_none_is_refused(key: str, version: int) -> None:
+    with pytest.raises(ValueError, match=f"{key}: not a list"):
+        in_this_version({"schema_version": version, key: 5})
+
+
 def test_present_names_are_fields_and_earlier_ones_are_none() -> None:
     schema = Report.model_json_schema()
     models = [schema, *schema["$defs"].values(), RunSummary.model_json_schema()]

@@ -76,7 +76,8 @@ def test_another_measure_and_other_samples_are_found(run: RunPaths) -> None:
     found = evidence(run, error)
     wanted = found.dataset.validation_samples
     assert list(check_rule("baseline", found).failures) == [
-        "r0, attempt 0.0, measured the mean_absolute_error of a baseline, the run has accuracy",
+        "r0, attempt 0.0, evaluated a baseline by mean_absolute_error; the run's metric "
+        "is accuracy",
         f"r0, attempt 0.0, measured a baseline on 3 samples, there are {wanted}",
         "r0, attempt 0.0, measured a baseline on 9 values, there must be 3",
     ]

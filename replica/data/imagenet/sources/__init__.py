@@ -15,7 +15,7 @@ from aiperf_hpc.replica.data.imagenet.sources.archives import has_archives, open
 from aiperf_hpc.replica.data.imagenet.sources.base import Image, ImageSource, entries
 from aiperf_hpc.replica.data.imagenet.sources.folders import (
     KAGGLE,
-    beside,
+    label_files_of,
     open_folders,
     open_kaggle,
 )
@@ -64,7 +64,7 @@ def _open_source(source: Path, options: Options) -> ImageSource:
         return open_parquet(parquet, options)
     if layouts:
         val = source / "val"
-        return open_folders(source / "train", val, beside(source, val), options)
+        return open_folders(source / "train", val, label_files_of(source, val), options)
     raise DatasetError(
         f"{source} holds no ImageNet: expected the official archives, train/<wnid>/*.JPEG and "
         f"val/, Kaggle's {KAGGLE}/, or Hugging Face's data/train-*.parquet"

@@ -63,7 +63,7 @@ class LabelFile(NamedTuple):
     read: Read
 
 
-def beside(source: Path, val: Path) -> list[LabelFile]:
+def label_files_of(source: Path, val: Path) -> list[LabelFile]:
     """Return the possible label files of a flat folder ``val`` in order of preference."""
     return [
         LabelFile(source / LABELS_FILE, read_lines),

@@ -24,8 +24,8 @@ class JournalDigestsRecord(Event):
     appended_bytes: tuple[int, ...]
     """Bytes appended to each journal since the previous record."""
     digest_prefixes: str
-    """The first ``PREFIX`` digits of the digest of each journal that has grown, concatenated: they
-    identify a journal that was changed."""
+    """The first ``PREFIX_DIGITS`` digits of the digest of each journal that has grown,
+    concatenated: they identify a journal that was changed."""
     sha256: str
     """SHA-256 over the digests of the journals that have grown (``run/journal_digest.py``)."""
 
