@@ -72,10 +72,10 @@ def validate(values: Mapping[str, Any], where: str) -> RunConfig:
         return RunConfig.model_validate(values)
     except ValidationError as error:
         found = error.errors(include_url=False)
-        said = [cut(_describe(each), MOST_SAID) for each in found[:MOST_ERRORS]]
+        texts = {_key(each): cut(_describe(each), MOST_SAID) for each in found[:MOST_ERRORS]}
         more = [f"and {len(found) - MOST_ERRORS} more"] * (len(found) > MOST_ERRORS)
-        faults = {".".join(map(str, each["loc"])): message_of(each) for each in found[:MOST_ERRORS]}
-        raise ConfigError(f"{where}: {'; '.join(said + more)}", faults) from None
+        faults = {key: text.removeprefix(f"{key}: ") for key, text in texts.items()}
+        raise ConfigError(f"{where}: {'; '.join([*texts.values(), *more])}", faults) from None
 
 
 def _read(path: Path) -> str:
@@ -109,9 +109,12 @@ def _assign(values: dict[str, Any], assignment: str) -> None:
     target[last] = value
 
 
+def _key(error: ErrorDetails) -> str:
+    return ".".join(map(str, error["loc"]))
+
+
 def _describe(error: ErrorDetails) -> str:
-    location = [part for part in error["loc"] if isinstance(part, str)]
-    key = ".".join(str(part) for part in error["loc"])
+    location, key = [part for part in error["loc"] if isinstance(part, str)], _key(error)
     if error["type"] == "extra_forbidden":
         present = SETTINGS.get(".".join(location))
         known = _keys(location[:-1])
