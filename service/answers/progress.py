@@ -45,6 +45,8 @@ class Score(Answer):
     """Name of the run."""
     final: bool
     """Whether the run has ended; before its end, `score` is the score at the last record."""
+    metric: str
+    """Name of the quality metric."""
     interval_hours: float
     """Interval between points in hours."""
     score: ScoreStatus
@@ -52,7 +54,7 @@ class Score(Answer):
     points: tuple[ScoreStatus, ...]
     """Score at every interval, and at the end of the run or the last record so far."""
     curve: tuple[ScoreStatus, ...] = ()
-    """The requested number of evenly spaced points."""
+    """Evenly spaced points: at least the requested number, less than twice as many."""
     best: tuple[BestPoint, ...] = ()
     """Evaluations that improved the best quality; only with ``curve``."""
 
@@ -61,7 +63,7 @@ class ScoreQuestion(Question):
     """Return the score so far and at every interval."""
 
     curve: int = Field(0, ge=0, le=CURVE_POINTS)
-    """Approximate number of further points for a plot."""
+    """Minimum number of further points for a plot."""
 
     def __call__(self, view: RunView) -> Score:
         fine = view.curve() if self.curve else []
@@ -69,6 +71,7 @@ class ScoreQuestion(Question):
         return Score(
             run_id=view.manifest.run_id,
             final=view.history.end_utc is not None,
+            metric=view.measure.name,
             interval_hours=view.manifest.config.score.interval_hours,
             score=ScoreStatus.of(view.final()),
             points=tuple(view.score()),
@@ -166,11 +169,15 @@ def time(view: RunView) -> Time:
 
 
 def _in_progress(view: RunView) -> float:
-    """Return the seconds of the current trials, at most one per replica at a time."""
+    """Return the seconds of the current trials up to their replica's last record, at most one per
+    replica at a time."""
     if view.history.end_utc is not None:
         return 0.0
     began: dict[str, float] = {}
     for trial in view.history.trials.values():
         if not trial.state.ended:
             began[trial.replica] = min(trial.started_utc, began.get(trial.replica, math.inf))
-    return sum(max(0.0, view.until - utc) for utc in began.values())
+    replicas = view.history.replicas
+    return sum(
+        max(0.0, min(view.until, replicas[name].last_utc) - utc) for name, utc in began.items()
+    )

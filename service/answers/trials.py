@@ -53,12 +53,14 @@ _ORDERS: Final[dict[TrialOrder, Callable[[Trial], Any]]] = {
     TrialOrder.ROUND: lambda trial: trial.started.round,
     TrialOrder.STATE: lambda trial: trial.state,
     TrialOrder.DEPTH: lambda trial: trial.started.depth,
-    TrialOrder.SECONDS: lambda trial: (trial.ended_utc or math.inf) - trial.started_utc,
 }
 
 
-def _order(key: TrialOrder) -> Callable[[Trial], Any]:
-    """Return the sort key of trials; keys without a row above are hyperparameters."""
+def _order(key: TrialOrder, until: float) -> Callable[[Trial], Any]:
+    """Return the sort key of trials, whose seconds are counted until a time; keys without a row
+    above are hyperparameters."""
+    if key is TrialOrder.SECONDS:
+        return lambda trial: min(trial.ended_utc or until, until) - trial.started_utc
     return _ORDERS.get(key) or (lambda trial: getattr(trial.started.hyperparameters, key) or 0.0)
 
 
@@ -101,7 +103,7 @@ class TrialsQuestion(PageQuestion):
     def __call__(self, view: RunView) -> Trials:
         found = [trial for trial in view.ordered_trials() if self._matches(trial)]
         if self.sort is not TrialOrder.STARTED or self.descending:
-            found.sort(key=_order(self.sort), reverse=self.descending)
+            found.sort(key=_order(self.sort, view.until), reverse=self.descending)
         page = found[self.offset : self.offset + self.limit]
         rows = zip(page, view.trial_statuses(page), strict=True)
         return Trials(

@@ -37,11 +37,18 @@ from aiperf_hpc.run.paths import RunPaths
 from aiperf_hpc.run.records import DatasetLoaded, PrimaryHeartbeat, TimeSpent, TrainingStarted
 from aiperf_hpc.service.answers.machines import TelemetryQuestion
 from aiperf_hpc.service.answers.progress import time
-from aiperf_hpc.service.answers.trials import InFlightQuestion, TrialProgress
+from aiperf_hpc.service.answers.trials import (
+    InFlightQuestion,
+    TrialOrder,
+    TrialProgress,
+    TrialsQuestion,
+)
 from aiperf_hpc.service.metrics import exposition
 from aiperf_hpc.service.problem import ProblemError
 from aiperf_hpc.service.runs import RunList
 from aiperf_hpc.trial import RoundPhase, TimePhase, TrialState
+
+HEARTBEAT = records.Heartbeat(phase=TimePhase.TRAIN, cpu_percent=0.0, memory_bytes=0)
 
 
 def test_time_is_told_by_phase_and_what_is_left_is_unrecorded(tmp_path: Path) -> None:
@@ -65,9 +72,34 @@ def test_the_time_of_the_trial_under_way_is_in_progress(tmp_path: Path) -> None:
     write_manifest(run.paths, Plan(replicas=2))
     run.primary(0.0, run_started())
     run.replica(40.0, replica_started(), trial_started())
+    run.replica(100.0, HEARTBEAT)
     run.primary(100.0, PrimaryHeartbeat())
     seconds = {phase.name: phase.seconds for phase in time(refreshed(run.paths)).phases}
     assert (seconds["in progress"], seconds["unrecorded"]) == (60.0, 140.0)
+
+
+def test_the_time_after_a_replica_exited_is_not_in_progress(tmp_path: Path) -> None:
+    run = RunWriter(tmp_path)
+    write_manifest(run.paths, Plan(replicas=1))
+    run.primary(0.0, run_started())
+    run.replica(40.0, replica_started(), trial_started())
+    run.replica(50.0, HEARTBEAT)
+    run.primary(60.0, records.ReplicaExited(replica="r0", status=-9))
+    run.primary(100.0, PrimaryHeartbeat())
+    seconds = {phase.name: phase.seconds for phase in time(refreshed(run.paths)).phases}
+    assert (seconds["in progress"], seconds["unrecorded"]) == (10.0, 90.0)
+
+
+def test_trials_are_sorted_by_their_seconds_so_far(tmp_path: Path) -> None:
+    run = RunWriter(tmp_path)
+    write_manifest(run.paths, Plan(replicas=1))
+    run.primary(0.0, run_started())
+    run.replica(1.0, replica_started(), trial_started("ended"))
+    run.replica(500.0, trial_ended("ended"))
+    run.replica(505.0, trial_started("open"))
+    run.primary(510.0, PrimaryHeartbeat())
+    found = TrialsQuestion(sort=TrialOrder.SECONDS)(refreshed(run.paths))
+    assert [each.id for each in found.trials] == ["open", "ended"]
 
 
 def test_a_run_that_has_not_started_has_no_time(tmp_path: Path) -> None:

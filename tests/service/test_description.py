@@ -78,9 +78,13 @@ def test_one_run_alone_is_described_too(tmp_path: Path) -> None:
 
 def test_the_documentation_page(client: TestClient, described: dict[str, Any]) -> None:
     answer = client.get("/docs")
-    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'")
+    assert "script-src 'self';" in policy
     elements = Page(answer.text).elements
     assert not {each.tag for each in elements} & {"img", "link", "iframe"}
+    (script,) = (each.attributes for each in elements if each.tag == "script")
+    assert script == {"type": "module", "src": "assets/try.js"}
     forms = {(a["data-method"], a["data-path"]) for tag, a, _ in elements if tag == "form"}
     streams = {name for name, _ in _operations(described) if name.endswith("/stream")}
     assert {" ".join(form) for form in forms} | streams == {n for n, _ in _operations(described)}
