@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from concurrent.futures import wait
+from functools import cached_property
 from pathlib import Path
 
 from aiperf_hpc.errors import AIPerfError, RunDirectoryError
@@ -106,7 +107,8 @@ class OneRun(Runs):
         return self.only if name == self.only.name else None
 
     def paths(self, name: str) -> RunPaths:
-        return self.find(name).live.uncached(lambda view: view.paths)
+        self.find(name)
+        return self._paths
 
     def find(self, name: str) -> ServedRun:
         if name != self.only.name:
@@ -121,10 +123,16 @@ class OneRun(Runs):
             return _list((), unreadable={self.only.name: str(error)})
         if row is None:
             return _list((), loading=(self.only.name,))
-        return _list((row.model_copy(update={"name": self.only.name}),))
+        row = row.model_copy(update={"name": self.only.name})
+        return _list((listed(row, self._paths),))
 
     def check(self) -> None:
         self.only.check()
+
+    @cached_property
+    def _paths(self) -> RunPaths:
+        # Read once, because the view may be busy with reading.
+        return self.only.live.uncached(lambda view: view.paths)
 
     def _being_served(self) -> Iterable[ServedRun]:
         return (self.only,)

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from aiperf_hpc.results.views.annotated import ListedRun, listed
 from aiperf_hpc.results.views.cached_view import CachedView, Text
 from aiperf_hpc.results.views.run_summary import LASTING, RunSummary
 from aiperf_hpc.results.views.run_view import RunView
@@ -118,9 +117,9 @@ class ServedRun:
         self._readers = readers
         self._opened = False
         self._opening: Future[None] | None = None
-        self._row: Future[ListedRun] | None = None
+        self._row: Future[RunSummary] | None = None
         self._row_asked_at = 0.0
-        self._last_row: ListedRun | None = None
+        self._last_row: RunSummary | None = None
         self._under_way: dict[object, Future[Any]] = {}
         self._recent: dict[object, tuple[bytes, float]] = {}
         """Latest answers, with the time of their data in monotonic seconds."""
@@ -171,7 +170,7 @@ class ServedRun:
             opening = self._opening = self._readers.opening.submit(self._open)
         return opening
 
-    def row(self) -> ListedRun | None:
+    def row(self) -> RunSummary | None:
         """Return the latest row of the run for a list, and request a new one; never blocks.
 
         Raises:
@@ -193,7 +192,7 @@ class ServedRun:
         still = work is not None and not self.goes_on
         if not still or time.monotonic() >= self._row_asked_at + STILL_SECONDS:
             self._row_asked_at = time.monotonic()
-            self._row = self._readers.answering.submit(lambda: self.live.ask(_row))
+            self._row = self._readers.answering.submit(lambda: self.live.ask(RunSummary.of))
         return self._last_row
 
     def check(self) -> None:
@@ -205,7 +204,7 @@ class ServedRun:
                 HTTPStatus.SERVICE_UNAVAILABLE, "loading", "the run's records are being read"
             )
         opening.result()
-        work = self._readers.answering.submit(lambda: self.live.ask(_row))
+        work = self._readers.answering.submit(lambda: self.live.ask(RunSummary.of))
         wait([work], self._readers.patience - (time.monotonic() - began))
         if work.done():
             work.result()
@@ -231,7 +230,7 @@ class ServedRun:
         self._loading_since = time.monotonic()
         try:
             with no_collections(keep_all=False):
-                self._last_row = self.live.ask(_row)
+                self._last_row = self.live.ask(RunSummary.of)
                 # A later collection of a large run, which has no cycles, would block all threads.
                 gc.freeze()
             self._renewal.enter_context(self.live.renewed())
@@ -251,10 +250,6 @@ class ServedRun:
             work.add_done_callback(lambda _: self._under_way.pop(key, None))
         left = seconds - (time.monotonic() - began)
         return work.result() if await _done(work, left) else None
-
-
-def _row(view: RunView) -> ListedRun:
-    return listed(RunSummary.of(view), view.paths)
 
 
 async def _done(work: Future[Any], seconds: float) -> bool:

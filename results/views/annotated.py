@@ -26,7 +26,7 @@ class AnnotatedStatus(Annotated, RunStatus):
 
 def listed(summary: RunSummary, paths: RunPaths) -> ListedRun:
     """Return a summary with the present tags and note."""
-    return ListedRun(**{**dict(summary), **_annotations(paths)})
+    return ListedRun(**dict(summary), **_annotations(paths))
 
 
 def annotated_status(view: RunView) -> AnnotatedStatus:
