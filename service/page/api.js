@@ -68,6 +68,38 @@ async function refusal(response) {
 }
 
 /**
+ * Return the functions of a view that call `look` while it is open, at an interval in milliseconds
+ * unless `look` returns another one.
+ */
+export function polling(frame, interval, look) {
+  let over = null;
+  async function again(signal) {
+    let pause = interval;
+    try {
+      pause = (await look(signal)) ?? interval;
+      if (!signal.aborted) frame.connection();
+    } catch (error) {
+      if (!signal.aborted) frame.connection(error);
+    }
+    if (!signal.aborted) setTimeout(again, pause, signal);
+  }
+  return {
+    open() {
+      if (over !== null) return;
+      over = new AbortController();
+      again(over.signal);
+    },
+    close() {
+      over?.abort();
+      over = null;
+    },
+    end() {
+      this.close();
+    },
+  };
+}
+
+/**
  * Listen to a stream of events until the returned function is called. If it ends or is silent for
  * long, connect again after the last event that came.
  *

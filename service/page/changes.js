@@ -1,7 +1,7 @@
 /** Changes by the reader: cancel, stop, resume. The service requires a token for each. */
 
 import { Refused, change, ofRun, text } from "./api.js";
-import { h, show, table } from "./dom.js";
+import { h, show, state, table } from "./dom.js";
 import { moment, number } from "./format.js";
 
 /** Changes that the page offers in a run's states. The service decides whether they are possible. */
@@ -25,11 +25,11 @@ export function queue({ queue: entries }) {
     : h("p", { class: "none" }, "There are no submissions.");
 }
 
-function row({ id, state, submission, submitted_utc: utc, run, reason }) {
+function row({ id, state: now, submission, submitted_utc: utc, run, reason }) {
   return [
-    id, h("span", { class: `chip ${state}` }, state), submission.preset, submission.nodes, submission.hours, moment(utc),
+    id, state(now), submission.preset, submission.nodes, submission.hours, moment(utc),
     run === null ? "–" : h("a", { href: `#/runs/${encodeURIComponent(run)}` }, run), reason || "–",
-    state === "queued" ? h("button", { type: "button", "data-path": `queue/${id}/cancel` }, `Cancel ${id}`) : "–",
+    now === "queued" ? h("button", { type: "button", "data-path": `queue/${id}/cancel` }, `Cancel ${id}`) : "–",
   ];
 }
 

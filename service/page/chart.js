@@ -4,7 +4,7 @@ import { h, s, show } from "./dom.js";
 
 const MARGIN = { left: 76, right: 16, top: 10, bottom: 30 };
 const LABEL_PIXELS = 84; // Minimum distance of two labels of the horizontal axis.
-export const KINDS = 8; // Series with a colour and dashes of their own.
+const KINDS = 8; // Series with a color and dashes of their own.
 const drawn = new Map(); // The charts of the view by their ids, for the cursor.
 
 /** Forget the charts of a view that was left. */

@@ -1,11 +1,11 @@
 /** Several runs side by side: their curves, figures and differences. */
 
-import { Refused, ofRun, text } from "./api.js";
+import { Refused, ofRun, polling, text } from "./api.js";
 import { h, show, table } from "./dom.js";
 import { percent, quantityText } from "./format.js";
 import { CURVE, qualities, qualityName, scores } from "./progress.js";
 
-const INTERVAL_MILLISECONDS = 5000;
+const [INTERVAL_MILLISECONDS, RETRY_MILLISECONDS] = [5000, 500];
 const DIFFERENCES = [["configuration", "Configuration"], ["hardware", "Machine"], ["versions", "Versions"]];
 
 /** Return the view that compares runs. */
@@ -13,33 +13,29 @@ export function compareView(main, frame, names) {
   main.replaceChildren(document.getElementById("compare-view").content.cloneNode(true));
   frame.title("Comparison", names.map((name) => h("span", {}, h("a", { href: `#/runs/${encodeURIComponent(name)}` }, name))));
   const part = (which) => main.querySelector(`[data-part=${which}]`);
-  let over = null;
   let latest = null;
 
   async function look(signal) {
-    let pause = INTERVAL_MILLISECONDS;
     try {
       const read = async (path) => JSON.parse(await text(path, signal));
       const query = new URLSearchParams(names.map((name) => ["run", name]));
       const found = { comparison: await read(`compare?${query}`), answers: [], quantities: (await read("quantities")).quantities };
       for (const name of names) found.answers.push(await read(ofRun(name, "score") + CURVE));
-      const { metric } = (await read("runs")).runs.find(({ name }) => name === names[0]) ?? { metric: "accuracy" };
-      if (signal.aborted) return;
-      frame.connection();
-      if (found.comparison === null || found.answers.includes(null)) pause = 500;
-      else latest = { ...found, metric };
+      if (found.comparison === null || found.answers.includes(null)) return RETRY_MILLISECONDS;
+      if (signal.aborted) return null;
+      latest = found;
       draw();
     } catch (error) {
-      if (signal.aborted) return;
-      if (error instanceof Refused && error.status !== 401) show(part("verdict"), h("p", { class: "note" }, error.message));
-      else frame.connection(error);
+      if (signal.aborted || !(error instanceof Refused) || error.status === 401) throw error;
+      show(part("verdict"), h("p", { class: "note" }, error.message));
     }
-    if (!signal.aborted) setTimeout(look, pause, signal);
+    return null;
   }
 
   function draw() {
     if (latest === null) return;
-    const { comparison, answers, quantities, metric } = latest;
+    const { comparison, answers, quantities } = latest;
+    const [{ metric }] = answers;
     const width = Math.max(260, Math.floor(part("curves").clientWidth));
     const lines = names.map((name, place) => ({ label: name, answer: answers[place], key: "ops" }));
     const quality = qualityName(answers, metric);
@@ -52,16 +48,7 @@ export function compareView(main, frame, names) {
 
   addEventListener("resize", draw);
   return {
-    address: names.join("/"),
-    open() {
-      if (over !== null) return;
-      over = new AbortController();
-      look(over.signal);
-    },
-    close() {
-      over?.abort();
-      over = null;
-    },
+    ...polling(frame, INTERVAL_MILLISECONDS, look),
     end() {
       this.close();
       removeEventListener("resize", draw);

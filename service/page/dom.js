@@ -111,9 +111,14 @@ function heading([text, name, sort], order) {
     h("button", { type: "button", class: "sort", "data-sort": sort }, text, h("span", { "aria-hidden": "true" }, arrow)));
 }
 
-/** Return the order after a click on a column's heading: a new column starts with `descending`. */
-export function reordered(order, sort, descending = true) {
-  return { sort, descending: order.sort === sort ? !order.descending : descending };
+/** Return the order after a click on a column's heading: a new column starts in descending order. */
+export function reordered(order, sort) {
+  return { sort, descending: order.sort !== sort || !order.descending };
+}
+
+/** Return a state as marked text. */
+export function state(text) {
+  return h("span", { class: `chip ${text.replaceAll(" ", "-")}` }, text);
 }
 
 /** Return a progress bar of a fraction from 0 to 1; null shows an unknown fraction. */

@@ -59,11 +59,10 @@ function field(path, schema, value) {
   const usual = typeof value === "string" ? value : JSON.stringify(value ?? null);
   const choices = schema.type === "boolean" ? [true, false] : schema.enum;
   const common = { name: `settings.${path}`, "data-type": schema.type ?? "any" };
-  const limits = { min: schema.minimum ?? schema.exclusiveMinimum, max: schema.maximum ?? schema.exclusiveMaximum };
   const number = ["integer", "number"].includes(schema.type) && !schema.nullable;
   return h("label", {}, path.split(".").at(-1),
     choices ? h("select", common, h("option", { value: "" }, `${usual} (preset)`), choices.map((each) => h("option", {}, String(each))))
-      : h("input", { ...common, placeholder: usual, ...(number ? { type: "number", step: schema.type === "integer" ? 1 : "any", ...limits } : {}) }),
+      : h("input", { ...common, placeholder: usual, type: number ? "number" : null }),
     schema.description ? h("small", {}, schema.description) : null);
 }
 
@@ -71,7 +70,7 @@ function field(path, schema, value) {
 function submission(form) {
   const found = { settings: {} };
   for (const element of form.elements) {
-    if (!element.name || element.value.trim() === "") continue;
+    if (!element.name || (element.value.trim() === "" && !element.validity.badInput)) continue;
     const path = element.name.split(".");
     const last = path.pop();
     let target = found;

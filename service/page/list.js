@@ -1,8 +1,8 @@
 /** The list of runs, with a search, filters and the selection for a comparison. */
 
-import { headlineQuantities, text } from "./api.js";
+import { headlineQuantities, polling, text } from "./api.js";
 import { obey, possible, queue, waiting } from "./changes.js";
-import { bar, h, reordered, show, table } from "./dom.js";
+import { bar, h, reordered, show, state, table } from "./dom.js";
 import { submitForm } from "./form.js";
 import { duration, metricLabel, moment, number, percent, quality, quantityText, whole } from "./format.js";
 
@@ -26,7 +26,6 @@ export function listView(main, frame) {
   let latest = null;
   let allowed = null;
   let quantities = null;
-  let over = null;
   obey(panel, inQueue("outcome"), frame);
   submitForm(panel.querySelector("#submit"), inQueue("outcome"), frame);
 
@@ -36,7 +35,7 @@ export function listView(main, frame) {
     const sought = filters.elements.search.value.trim().toLowerCase();
     const shown = latest.runs.filter((run) => (!state || run.state === state) && [run.name, run.workload, run.preset, run.dataset, run.note, ...run.tags].some((each) => each.toLowerCase().includes(sought)));
     const states = [...new Set(latest.runs.map((run) => run.state))].sort();
-    show(filters.elements.state, h("option", { value: "" }, "all"), states.map((each) => h("option", {}, each)));
+    show(filters.elements.state, h("option", { value: "", "data-key": "" }, "all"), states.map((each) => h("option", { "data-key": each }, each)));
     show(part, list({ ...latest, runs: sorted(shown, order) }, latest.runs.length, quantities, order, chosen));
     const names = [...chosen].filter((name) => latest.runs.some((run) => run.name === name));
     show(main.querySelector("[data-part=compare]"), names.length < 2 ? "Select runs to compare them."
@@ -44,20 +43,14 @@ export function listView(main, frame) {
   }
 
   async function look(signal) {
-    try {
-      const answer = JSON.parse(await text("runs", signal));
-      quantities ??= await headlineQuantities(signal);
-      if (signal.aborted) return;
-      frame.connection();
-      frame.title("Runs", number(answer.runs.length, "run"));
-      latest = answer;
-      draw();
-      allowed ??= await possible(signal);
-      if (allowed.includes("submit")) await lookAtQueue(signal);
-    } catch (error) {
-      if (!signal.aborted) frame.connection(error);
-    }
-    if (!signal.aborted) setTimeout(look, INTERVAL_MILLISECONDS, signal);
+    const answer = JSON.parse(await text("runs", signal));
+    quantities ??= await headlineQuantities(signal);
+    if (signal.aborted) return;
+    frame.title("Runs", number(answer.runs.length, "run"));
+    latest = answer;
+    draw();
+    allowed ??= await possible(signal);
+    if (allowed.includes("submit")) await lookAtQueue(signal);
   }
 
   async function lookAtQueue(signal) {
@@ -81,21 +74,7 @@ export function listView(main, frame) {
     order = reordered(order, button.dataset.sort);
     draw();
   });
-  return {
-    address: "list",
-    open() {
-      if (over !== null) return;
-      over = new AbortController();
-      look(over.signal);
-    },
-    close() {
-      over?.abort();
-      over = null;
-    },
-    end() {
-      this.close();
-    },
-  };
+  return polling(frame, INTERVAL_MILLISECONDS, look);
 }
 
 /** Return runs in an order; runs without a value are last. */
@@ -146,9 +125,4 @@ function rules(violated) {
 
 function placed({ replicas, hosts }) {
   return hosts ? `${whole(replicas)} on ${number(hosts, "host")}` : whole(replicas);
-}
-
-/** Return a run's state as marked text. */
-export function state(text) {
-  return h("span", { class: `chip ${text.replaceAll(" ", "-")}` }, text);
 }

@@ -103,11 +103,12 @@ function line(pen, stroke, parts) {
   pen.stroke();
 }
 
-/** Return the node at a click on the map. */
+/** Return the node at a click on the map; undefined outside the nodes. */
 export function nodeAt(canvas, event, nodes) {
   const box = canvas.getBoundingClientRect();
   const { cell, across } = canvas.dataset;
-  return nodes[Math.floor((event.clientX - box.left) / cell) + across * Math.floor((event.clientY - box.top) / cell)];
+  const column = Math.floor((event.clientX - box.left) / cell);
+  return column < across ? nodes[column + across * Math.floor((event.clientY - box.top) / cell)] : undefined;
 }
 
 /** Return the selected node in a sentence. */

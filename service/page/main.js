@@ -1,7 +1,7 @@
 /** The page: the view that its address names, and what the views share. */
 
 import { Refused, useToken } from "./api.js";
-import { inspect } from "./chart.js";
+import { forgetCharts, inspect } from "./chart.js";
 import { compareView } from "./compare.js";
 import { show } from "./dom.js";
 import { listView } from "./list.js";
@@ -12,6 +12,7 @@ const connection = document.getElementById("connection");
 const live = document.getElementById("live");
 const token = document.getElementById("token");
 let view = null;
+let shown = null; // The address of the view.
 let unread = false; // Whether reading requires a token.
 let unchanged = false; // Whether a change was refused because it requires a token.
 
@@ -60,11 +61,12 @@ function decoded(part) {
 function route() {
   if (location.hash && !location.hash.startsWith("#/")) return;
   const [kind, ...rest] = place();
-  const [address, make] = kind === "compare" ? [rest.join("/"), () => compareView(main, frame, rest)]
-    : kind === "runs" && rest.length ? [rest[0], () => runView(main, frame, rest[0])] : ["list", () => listView(main, frame)];
-  if (view === null || view.address !== address) {
+  const [address, make] = kind === "compare" ? [`compare/${rest.join("/")}`, () => compareView(main, frame, rest)]
+    : kind === "runs" && rest.length ? [`runs/${rest[0]}`, () => runView(main, frame, rest[0])] : ["", () => listView(main, frame)];
+  if (address !== shown) {
     view?.end();
-    view = make();
+    forgetCharts();
+    [shown, view] = [address, make()];
     if (!document.hidden) view.open();
   }
   view.select?.(rest[2] ?? null, rest[1] ?? null);

@@ -47,7 +47,7 @@ function axis(name, rows, read, text = null) {
   const [low, high] = [scaled(values[0]), scaled(values.at(-1))];
   const inner = HEIGHT - MARGIN.top - MARGIN.bottom;
   return {
-    title: capitalized(metricLabel(name)), values, numbers, read,
+    title: capitalized(metricLabel(name)), values, read,
     text: text ?? ((value) => (typeof value === "number" ? (Math.abs(value) >= 1e4 ? si(value, "") : figure(value)) : String(plain(value)))),
     up: (value) => MARGIN.top + inner * (1 - (high > low ? (scaled(plain(value)) - low) / (high - low) : 0.5)),
   };
@@ -58,11 +58,10 @@ function plain(value) {
 }
 
 /** Return the values that have a label: those at least 40 pixels apart. */
-function marks({ values, numbers, up }) {
-  const step = numbers ? Math.max(1, Math.floor(values.length / 40)) : 1;
+function marks({ values, up }) {
   let last = Infinity;
-  return values.filter((value, place) => {
-    const far = place % step === 0 && last - up(value) >= 40;
+  return values.filter((value) => {
+    const far = last - up(value) >= 40;
     if (far) last = up(value);
     return far;
   });

@@ -1,8 +1,7 @@
 /** The parts of a run's view: functions from the service's answers to elements. */
 
 import { hasToken } from "./api.js";
-import { bar, h, table } from "./dom.js";
-import { state } from "./list.js";
+import { bar, h, state, table } from "./dom.js";
 import { capitalized, duration, metricLabel, number, percent, quality, quantityText, si, whole } from "./format.js";
 
 const SHOWN_PROBLEMS = 20;
@@ -148,7 +147,7 @@ export function events({ events: latest }) {
   return h("ol", { class: "events", role: "list", tabindex: 0, "aria-label": "Events, latest first" }, [...latest].reverse().map((event) =>
     h("li", { "data-number": event.number, "data-key": event.number, class: event.kind },
       h("span", { class: "when" }, event.elapsed_seconds === null ? "" : duration(event.elapsed_seconds)),
-      h("span", { class: "who" }, event.component), h("span", {}, event.text))));
+      h("span", { class: "component" }, event.component), h("span", {}, event.text))));
 }
 
 /** Return links to the report's files. */

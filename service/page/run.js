@@ -2,7 +2,6 @@
 
 import { Refused, headlineQuantities, listen, ofRun, text } from "./api.js";
 import { obey, possible, runChanges } from "./changes.js";
-import { forgetCharts } from "./chart.js";
 import { h, reordered, show } from "./dom.js";
 import { machines, nodeAt, nodeText, nodesOf, paintMap, telemetry } from "./machines.js";
 import { parallel } from "./parallel.js";
@@ -90,11 +89,7 @@ export function runView(main, frame, name) {
   function drawMachines() {
     if (context.status === null) return;
     nodes = nodesOf(context.status);
-    const shown = hosts.value;
-    if (nodes.length !== hosts.options.length || nodes.some(({ host }, place) => hosts.options[place].value !== host)) {
-      show(hosts, nodes.map(({ host }) => h("option", {}, host)));
-      if (shown !== "") hosts.value = shown;
-    }
+    show(hosts, nodes.map(({ host }) => h("option", { "data-key": host }, host)));
     fill("machines", machines(context.status, nodes, coloring.value));
     main.querySelector("#map").hidden = nodes.length < 2;
     if (nodes.length > 1) paintMap(map, nodes, coloring.value, hosts.value);
@@ -206,11 +201,9 @@ export function runView(main, frame, name) {
   function filtered(form) {
     const filters = Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== ""));
     const each = named(form.dataset.of);
-    restart(each, { filters, offset: 0 });
-    if (each.part !== "events") return;
-    each.path = filters.kind ? ["events"] : null;
-    keep([]);
-    refresh(each);
+    const path = each.part === "events" ? (filters.kind ? ["events"] : null) : each.path;
+    restart(each, { filters, path, offset: 0 });
+    if (each.part === "events") keep([]);
   }
 
   for (const form of main.querySelectorAll("form[data-of]")) {
@@ -238,7 +231,6 @@ export function runView(main, frame, name) {
   addEventListener("resize", redraw);
 
   return {
-    address: name,
     open() {
       if (over !== null) return;
       over = new AbortController();
@@ -273,7 +265,6 @@ export function runView(main, frame, name) {
     end() {
       this.close();
       removeEventListener("resize", redraw);
-      forgetCharts();
     },
   };
 }

@@ -1,8 +1,7 @@
 /** The table of trials, which the service sorts, filters and pages. */
 
-import { h, table } from "./dom.js";
+import { h, state, table } from "./dom.js";
 import { capitalized, duration, figure, metricLabel, number, quality, si, whole } from "./format.js";
-import { state } from "./list.js";
 import { trialLink } from "./parts.js";
 
 const ROWS = 25;

@@ -328,6 +328,12 @@ def test_nodes_have_a_map_and_telemetry_curves(page: Page, live: LiveRun) -> Non
     expected = [f"{name} of node001" for name in
                 ("Utilization", "Power", "Memory", "Temperature")]  # fmt: skip
     until(lambda: page.browser.evaluate(labels) == expected, lambda: page.browser.evaluate(labels))
+    beside = (
+        "import('/assets/machines.js').then(({nodeAt}) => nodeAt("
+        "{getBoundingClientRect: () => ({left: 0, top: 0}), dataset: {cell: '10', across: '2'}},"
+        " {clientX: 25, clientY: 5}, ['a', 'b', 'c']))"
+    )
+    assert page.browser.evaluate(beside) is None
     assert page.browser.complaints == []
 
 
@@ -339,19 +345,72 @@ def test_runs_are_searched_selected_and_compared(page: Page, live: LiveRun) -> N
         page.shows("table.runs", name)
     _click(page, "table.runs button[data-sort=name]")
     page.shows("table.runs [aria-sort=descending]", "Run")
+    assert _names(page) == sorted(("pair-a", "pair-b", NAME), reverse=True)
     page.browser.evaluate(
         "const search = document.querySelector('[name=search]'); search.value = 'PAIR';"
         "search.dispatchEvent(new Event('input', {bubbles: true}))"
     )
+    until(lambda: _names(page) == ["pair-b", "pair-a"], lambda: _names(page))
     for name in ("pair-a", "pair-b"):
         _click(page, f"table.runs input[value={name}]")
     page.shows("[data-part=compare] a", "Compare 2 runs")
     _click(page, "[data-part=compare] a")
-    page.shows("[data-part=verdict]", "omparable")
+    compared = page.api("compare?run=pair-a&run=pair-b")
+    verdict = "Comparable" if compared["comparable"] else "Not comparable"
+    page.shows("[data-part=verdict] strong", verdict)
     page.shows("[data-part=figures]", "Score")
     assert page.count("svg[data-chart=score] path") == 2
-    expected = page.api("compare?run=pair-a&run=pair-b")["sides"][0]["figures"]["ops"]["mean"]
+    expected = compared["sides"][0]["figures"]["ops"]["mean"]
     assert page.text("[data-part=figures] tbody td") == si(expected, "OPS")
+    assert page.browser.complaints == []
+
+
+def _names(page: Page) -> list[str]:
+    """Return the names of the listed runs in their order on the page."""
+    script = "[...document.querySelectorAll('table.runs tbody a')].map(each => each.textContent)"
+    return [str(each) for each in page.browser.evaluate(script)]
+
+
+def test_a_run_opens_from_the_list_whatever_its_name(page: Page, live: LiveRun) -> None:
+    write_run(live.paths.root.parent / "list", Plan(replicas=1, trials=1, hpo_trials=0))
+    page.open()
+    page.shows("table.runs", "list")
+    page.browser.evaluate("location.hash = '#/runs/list'")
+    page.shows("h1", "list")
+    page.browser.evaluate("location.hash = '#/compare/list'")
+    page.shows("h1", "Comparison")
+    assert page.browser.complaints == []
+
+
+def test_a_selected_state_stays_selected_when_another_one_appears(
+    page: Page, live: LiveRun
+) -> None:
+    page.open()
+    states = "[name=state]"
+    page.shows(states, "allrunning")
+    page.browser.evaluate(f"document.querySelector('{states}').value = 'running'")
+    write_run(live.paths.root.parent / "over", Plan(replicas=1, trials=1, hpo_trials=0))
+    page.shows(states, "allendedrunning")
+    assert page.browser.evaluate(f"document.querySelector('{states}').value") == "running"
+
+
+def _select_kind(page: Page, kind: str) -> None:
+    page.browser.evaluate(
+        "(form => { form.elements.kind.value = KIND; form.dispatchEvent(new Event('change')) })"
+        "(document.querySelector('form[data-of=events]'))".replace("KIND", json.dumps(kind))
+    )
+
+
+def test_events_are_filtered_and_shown_again(page: Page, live: LiveRun) -> None:
+    page.open(RUN)
+    page.shows("ol.events", "the run started")
+    _select_kind(page, "replica")
+    until(lambda: page.count("ol.events li:not(.replica)") == 0, str)
+    assert page.count("ol.events li")
+    _select_kind(page, "")
+    trial = live.begin()
+    page.shows("ol.events li", trial)
+    page.shows("ol.events", "the run started")
     assert page.browser.complaints == []
 
 
@@ -603,6 +662,10 @@ def test_runs_are_submitted_and_cancelled_with_a_token_that_the_tab_keeps(
     page.shows("#queue [data-part=outcome]", "this cannot run")
     page.shows(f"[name='{batch_size}'] + .error", "greater than or equal to 1")
     assert page.browser.evaluate("document.activeElement.name") == batch_size
+    _fill(page, {batch_size: ""})
+    page.browser.call("Input.insertText", text="e")
+    _click(page, "#submit form button")
+    page.shows(f"[name='{batch_size}'] + .error", "should be a whole number")
 
 
 def test_a_run_is_stopped_and_one_whose_primary_died_is_resumed(
