@@ -68,7 +68,7 @@ def test_a_training_whose_end_was_lost_is_done_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["guided", "greedy"])
 def test_a_search_has_no_number_of_trainings(method: str) -> None:
     with pytest.raises(
-        ValidationError, match="max_trainings 2 is of method fixed, .* searches for"
+        ValidationError, match="max_trainings 2 requires method fixed; .* searches for"
     ):
         SearchConfig.model_validate({"method": method, "max_trainings": 2})
 
