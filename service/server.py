@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import errno
 import logging
+import math
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Literal, Self
+from typing import Any, Final, Self
 
 import uvicorn
 from fastapi import FastAPI
@@ -20,6 +21,7 @@ from fastapi import FastAPI
 from aiperf_hpc.errors import AIPerfError, UsageError, restated
 from aiperf_hpc.service.access import Policy
 from aiperf_hpc.service.app import create_app
+from aiperf_hpc.service.connection import MOST_CONNECTIONS, Connection
 from aiperf_hpc.service.endpoint import Endpoint
 from aiperf_hpc.service.run_queue import RunQueue
 from aiperf_hpc.service.runs import FolderOfRuns, Runs
@@ -28,6 +30,11 @@ SWITCH_SECONDS = 0.0001
 START_SECONDS = 10.0
 STOP_SECONDS = 5.0
 UNREAD_MILLISECONDS = 60_000
+BACKLOG: Final = 128
+"""Maximum number of connections that wait to be accepted, and that are accepted at once."""
+OUT_OF_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+REPORT_SECONDS: Final = 60.0
+"""Minimum interval of log lines on connections that cannot be accepted, in seconds."""
 
 
 def _quiet(_: str) -> None:
@@ -149,44 +156,69 @@ def _server(
     endpoint: Endpoint,
     log: Callable[[str], None],
     queue: RunQueue | None = None,
-) -> uvicorn.Server:
-    """Return a server that does not change the process's logging and output."""
+) -> Server:
     policy = Policy(endpoint.tokens(), endpoint.open_reading, endpoint.host)
     endpoint.check_tls()
     app = create_app(runs, policy, log, queue)
     logging.getLogger("uvicorn.error").addFilter(_worth_saying)
-    return _Server(quiet_config(app, endpoint), app.state.ending)
+    return Server(app, endpoint, log, ending=app.state.ending)
 
 
-def quiet_config(
-    app: FastAPI,
-    endpoint: Endpoint,
-    http: type[asyncio.Protocol] | Literal["h11"] = "h11",
-    most_connections: int | None = None,
-) -> uvicorn.Config:
-    """Return a server configuration that does not change the process's logging and output."""
-    return uvicorn.Config(
-        app,
-        loop="asyncio",
-        http=http,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        limit_concurrency=most_connections,
-        ssl_certfile=endpoint.certificate,
-        ssl_keyfile=endpoint.key,
-        timeout_graceful_shutdown=2,
-    )
+class Server(uvicorn.Server):
+    """A server that does not change the process's logging and output.
 
+    On shutdown it ends event streams, so that they do not delay it.
+    """
 
-class _Server(uvicorn.Server):
-    """A server that ends event streams on shutdown, so that they do not delay it."""
+    def __init__(
+        self,
+        app: FastAPI,
+        endpoint: Endpoint,
+        log: Callable[[str], None],
+        connection: type[Connection] = Connection,
+        ending: asyncio.Event | None = None,
+    ) -> None:
+        """Create a server.
 
-    def __init__(self, config: uvicorn.Config, ending: asyncio.Event) -> None:
+        Args:
+            app: application that answers requests.
+            endpoint: address and TLS files.
+            log: called with a line, at most once a minute, while connections cannot be accepted.
+            connection: class of the connections.
+            ending: set on shutdown.
+        """
+        config = uvicorn.Config(
+            app,
+            loop="asyncio",
+            http=connection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            backlog=BACKLOG,
+            ssl_certfile=endpoint.certificate,
+            ssl_keyfile=endpoint.key,
+            timeout_graceful_shutdown=2,
+        )
         super().__init__(config)
-        self._ending = ending
+        self._log = log
+        self._ending = ending or asyncio.Event()
+        self._reported = -math.inf
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._report)
+        await super().startup(sockets)
+
+    def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Report an error of the event loop; that no connection can be accepted, once a minute."""
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in OUT_OF_RESOURCES:
+            loop.default_exception_handler(context)
+        elif loop.time() - self._reported >= REPORT_SECONDS:
+            self._reported = loop.time()
+            self._log(f"service: connections cannot be accepted: {error.strerror}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._ending.set()
@@ -218,7 +250,7 @@ def listen(endpoint: Endpoint) -> socket.socket:
         # The connection is closed if the client does not acknowledge data within this time.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MILLISECONDS)
         listener.bind(address)
-        listener.listen(128)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise UsageError(_refused(host, port, error)) from None

@@ -12,19 +12,18 @@ from http import HTTPStatus
 from threading import Lock
 from typing import Annotated, Final
 
-import uvicorn
 from fastapi import FastAPI, Header, Query, Response
 from fastapi.responses import PlainTextResponse
 from pydantic import Field
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from aiperf_hpc import __version__
 from aiperf_hpc.run.journal_digest import JournalDigest, RunId, Statement
 from aiperf_hpc.service.access import BodyLimit
+from aiperf_hpc.service.connection import Connection
 from aiperf_hpc.service.endpoint import Endpoint
 from aiperf_hpc.service.problem import ProblemError, add_problem_handlers, problem_response
-from aiperf_hpc.service.server import listen, quiet_config, url_of
+from aiperf_hpc.service.server import Server, listen, url_of
 from aiperf_hpc.service.witness_server.log import WitnessLog
 from aiperf_hpc.trial import Value
 
@@ -36,7 +35,6 @@ MOST_LINES: Final = 1_000
 LONGEST_SECONDS: Final = 30.0
 """Maximum duration of a connection in seconds. A statement takes milliseconds, and a client that
 sends its request byte by byte would occupy a connection."""
-MOST_CONNECTIONS: Final = 500
 MOST_CLIENTS: Final = 10_000
 """Maximum number of tracked clients; the one with the oldest request is dropped first."""
 
@@ -182,11 +180,11 @@ def _add_routes(app: FastAPI, log: WitnessLog, name: str) -> None:
         return Statements(statements=tuple(log.of_run(run, after)))
 
 
-class _Brief(H11Protocol):
+class _Brief(Connection):
     """A connection with a maximum duration."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)  # type: ignore[arg-type]
+        super().connection_made(transport)
         self.loop.call_later(LONGEST_SECONDS, transport.close)
 
 
@@ -205,19 +203,20 @@ def serve(
         name: name of the witness.
         endpoint: address and TLS files.
         per_minute: maximum number of requests per client and minute.
-        announce: called with the URL once the server accepts requests.
+        announce: called with the URL once the server accepts requests, and with a line when
+            connections cannot be accepted.
 
     Raises:
         UsageError: the address is unavailable, or the TLS files are unusable.
     """
     endpoint.check_tls()
     listener = listen(endpoint)
-    server = make_server(create_app(log, name, RateLimit(per_minute)), endpoint)
+    server = make_server(create_app(log, name, RateLimit(per_minute)), endpoint, announce)
     with contextlib.suppress(KeyboardInterrupt):
         announce(url_of(listener, endpoint))
         server.run(sockets=[listener])
 
 
-def make_server(app: FastAPI, endpoint: Endpoint) -> uvicorn.Server:
-    """Return a server of a witness that does not change the process's logging and output."""
-    return uvicorn.Server(quiet_config(app, endpoint, _Brief, MOST_CONNECTIONS))
+def make_server(app: FastAPI, endpoint: Endpoint, announce: Callable[[str], None]) -> Server:
+    """Return the server of a witness."""
+    return Server(app, endpoint, announce, _Brief)

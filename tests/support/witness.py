@@ -24,7 +24,7 @@ def listening(
     endpoint = Endpoint(port=port)
     listener = listen(endpoint)
     log = WitnessLog(folder, most_bytes=10_000_000, utc=utc)
-    server = make_server(create_app(log, "w", RateLimit(100_000)), endpoint)
+    server = make_server(create_app(log, "w", RateLimit(100_000)), endpoint, print)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     until(lambda: server.started)
