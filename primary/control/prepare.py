@@ -20,7 +20,7 @@ from aiperf_hpc.errors import (
     GraphError,
     RunDirectoryError,
     UsageError,
-    reason_of,
+    restated,
 )
 from aiperf_hpc.formatting import size
 from aiperf_hpc.integrity.commit import source_commit
@@ -180,7 +180,8 @@ def make_run_directory(
     """
     require_writable(folder)
     _check_room(manifest, folder, dataset)
-    try:
+    cannot = f"cannot write the run directory {folder}"
+    with restated(cannot, RunDirectoryError, "; name another one with --run-dir", caught=OSError):
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise RunDirectoryError(f"the run directory {folder} is not empty; name a new one")
@@ -196,11 +197,6 @@ def make_run_directory(
         except BaseException:
             remove_run_directory(paths)
             raise
-    except OSError as error:
-        raise RunDirectoryError(
-            f"cannot write the run directory {folder}: {reason_of(error)}; "
-            "name another one with --run-dir"
-        ) from None
     return paths
 
 
@@ -230,10 +226,8 @@ def _check_room(manifest: RunManifest, folder: Path, dataset: DatasetInfo) -> No
     """
     config = manifest.config
     require_samples(config, dataset)
-    try:
+    with restated(f"dataset '{dataset.name}'", DatasetError, caught=GraphError):
         initial = initial_graph(config, dataset)
-    except GraphError as error:
-        raise DatasetError(f"dataset '{dataset.name}': {error}") from None
     files = manifest.most_replicas * (
         config.search.queue_depth + config.search.keep_checkpoints + 2
     )

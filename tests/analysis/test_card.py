@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.result_logs import unpacked
-from tests.support.run_factory import Plan, refreshed, write_run
+from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.analysis.analysis import analyze
 from aiperf_hpc.analysis.card import Card, Figure, lines, make_card
@@ -16,6 +16,7 @@ from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.analysis.training_log import ReadResult
 from aiperf_hpc.cli import main
 from aiperf_hpc.formatting import percent, si
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.paths import RunPaths
 
 
@@ -39,7 +40,7 @@ def figure(card: Card, benchmark: str, name: str) -> Figure:
 
 
 def test_the_best_run_stands_for_the_machine(runs: Path) -> None:
-    finals = [refreshed(RunPaths(runs / name)).final() for name in ("1", "2")]
+    finals = [RunView.read(RunPaths(runs / name)).final() for name in ("1", "2")]
     card = card_of(runs)
     best = max(range(2), key=lambda place: finals[place].ops)
     ops = figure(card, "AIPerf", "operations per second")

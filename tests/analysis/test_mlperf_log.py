@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from mlperf_logging.compliance_checker import mlp_compliance
 from tests.support import run_writer
-from tests.support.run_factory import refreshed
 from tests.support.run_manifest import run_manifest
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
@@ -21,6 +20,7 @@ from aiperf_hpc.analysis.readers.sources import read_sources
 from aiperf_hpc.analysis.sections.reference_convergence import reference_convergence
 from aiperf_hpc.config import load_config
 from aiperf_hpc.errors import UsageError
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.manifest import RULES
 from aiperf_hpc.run.paths import Incarnation, RunPaths
 from aiperf_hpc.run.records import DatasetLoaded, Evaluated, TrainingStarted
@@ -222,7 +222,7 @@ def test_the_reference_binds_neither_open_settings_nor_other_data(tmp_path: Path
 def test_a_report_divides_the_time_as_the_analysis_does(tmp_path: Path) -> None:
     """But for the network's building and staging, which lie before the run of MLPerf HPC."""
     root = write_run(tmp_path / "run", CURVES)
-    view = refreshed(RunPaths(root))
+    view = RunView.read(RunPaths(root))
     (entry,) = read_run(root).entries
     assert len(view.training_times(view.until)) == len(entry.logs) == 2
     for ours, log in zip(view.training_times(view.until), entry.logs, strict=True):

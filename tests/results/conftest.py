@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.support.reports import document_of
-from tests.support.run_factory import refreshed, write_run
+from tests.support.run_factory import write_run
 
 from aiperf_hpc.results.report.document import Report, make_report
 from aiperf_hpc.results.report.writer import write_report
@@ -25,7 +25,7 @@ def default_run(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
 @pytest.fixture(scope="session")
 def default_report(default_run: RunPaths) -> Report:
     """The report of that run."""
-    return make_report(refreshed(default_run))
+    return make_report(RunView.read(default_run))
 
 
 @pytest.fixture(scope="session")

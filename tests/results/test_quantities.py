@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from tests.support.run_factory import Plan, refreshed, write_run
+from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.analysis.analysis import analyze
 from aiperf_hpc.analysis.card import lines as card_lines
@@ -65,13 +65,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
 @pytest.fixture
 def text(run: RunPaths) -> str:
     """The value for people, as no other figure of the run is written."""
-    found = ROW.text_of(RunSummary.of(refreshed(run)))
-    assert found not in [row.text_of(RunSummary.of(refreshed(run))) for row in QUANTITIES]
+    found = ROW.text_of(RunSummary.of(RunView.read(run)))
+    assert found not in [row.text_of(RunSummary.of(RunView.read(run))) for row in QUANTITIES]
     return found
 
 
 def test_progress_status_and_the_end_of_a_run(run: RunPaths, text: str) -> None:
-    view = refreshed(run)
+    view = RunView.read(run)
     assert f"Throughput {text}" in status_line(view.status())
     (line,) = (each for each in summary_lines(view) if each.startswith("Throughput "))
     assert line.startswith(f"Throughput       {text}  (")
@@ -108,7 +108,7 @@ def test_the_list_as_csv(run: RunPaths, capsys: pytest.CaptureFixture[str]) -> N
     assert {Path(row["run"]).name for row in rows} == {"run", "other", "größe, 2"}
     assert "not listed: broken" in printed.err
     own = next(row for row in rows if Path(row["run"]).name == "run")
-    assert float(own[ROW.name]) == ROW.read(refreshed(run).status())
+    assert float(own[ROW.name]) == ROW.read(RunView.read(run).status())
     assert main(["list", "--csv", "--json"]) == 2
 
 
@@ -117,7 +117,7 @@ def test_the_files_of_a_report(run: RunPaths, text: str) -> None:
     assert json.loads(run.report_summary.read_bytes())["figures"][ROW.name] is not None
     result, value = (
         run.result_text.read_text("utf-8").splitlines(),
-        ROW.read(refreshed(run).status()),
+        ROW.read(RunView.read(run).status()),
     )
     assert value is not None
     heads, values = (
@@ -135,7 +135,7 @@ def test_the_service_and_its_page(run: RunPaths) -> None:
         described = client.get("/api/v1/quantities").json()["quantities"]
         (row,) = (each for each in described if each["name"] == ROW.name)
         assert (row["page"], row["unit"], row["format"]) == ("Throughput", "OPS", "si")
-        value = ROW.read(refreshed(run).status())
+        value = ROW.read(RunView.read(run).status())
         assert client.get("/api/v1/status").json()["figures"][ROW.name] == value
         (listed,) = client.get("/api/v1/runs").json()["runs"]
         assert listed["figures"][ROW.name] == value
@@ -145,7 +145,7 @@ def test_the_service_and_its_page(run: RunPaths) -> None:
 
 
 def test_the_ranking(run: RunPaths, text: str) -> None:
-    entry = RunDetails.of(refreshed(run))
+    entry = RunDetails.of(RunView.read(run))
     ranking = Ranking(valid=(), invalid=(entry,), excluded=(), foreign=())
     (_, table) = tables_of(ranking)
     assert table.rows[0][table.columns.index("Throughput")] == text

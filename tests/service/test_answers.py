@@ -15,7 +15,6 @@ from tests.support.run_factory import (
     Primary,
     Worker,
     initial_graph,
-    refreshed,
     write_manifest,
 )
 from tests.support.run_manifest import run_manifest
@@ -58,7 +57,7 @@ def test_time_is_told_by_phase_and_what_is_left_is_unrecorded(tmp_path: Path) ->
     run.replica(0.0, replica_started(), trial_started())
     run.replica(90.0, trial_ended(), TimeSpent(trial="t1", seconds={TimePhase.TRAIN: 60.0}))
     run.primary(100.0, PrimaryHeartbeat())
-    told = time(refreshed(run.paths))
+    told = time(RunView.read(run.paths))
     seconds = {phase.name: phase.seconds for phase in told.phases}
     fractions = {phase.name: phase.fraction for phase in told.phases}
     assert told.elapsed_seconds == 200.0, "of two replicas"
@@ -74,7 +73,7 @@ def test_the_time_of_the_trial_under_way_is_in_progress(tmp_path: Path) -> None:
     run.replica(40.0, replica_started(), trial_started())
     run.replica(100.0, HEARTBEAT)
     run.primary(100.0, PrimaryHeartbeat())
-    seconds = {phase.name: phase.seconds for phase in time(refreshed(run.paths)).phases}
+    seconds = {phase.name: phase.seconds for phase in time(RunView.read(run.paths)).phases}
     assert (seconds["in progress"], seconds["unrecorded"]) == (60.0, 140.0)
 
 
@@ -86,7 +85,7 @@ def test_the_time_after_a_replica_exited_is_not_in_progress(tmp_path: Path) -> N
     run.replica(50.0, HEARTBEAT)
     run.primary(60.0, records.ReplicaExited(replica="r0", status=-9))
     run.primary(100.0, PrimaryHeartbeat())
-    seconds = {phase.name: phase.seconds for phase in time(refreshed(run.paths)).phases}
+    seconds = {phase.name: phase.seconds for phase in time(RunView.read(run.paths)).phases}
     assert (seconds["in progress"], seconds["unrecorded"]) == (10.0, 90.0)
 
 
@@ -98,14 +97,14 @@ def test_trials_are_sorted_by_their_seconds_so_far(tmp_path: Path) -> None:
     run.replica(500.0, trial_ended("ended"))
     run.replica(505.0, trial_started("open"))
     run.primary(510.0, PrimaryHeartbeat())
-    found = TrialsQuestion(sort=TrialOrder.SECONDS)(refreshed(run.paths))
+    found = TrialsQuestion(sort=TrialOrder.SECONDS)(RunView.read(run.paths))
     assert [each.id for each in found.trials] == ["open", "ended"]
 
 
 def test_a_run_that_has_not_started_has_no_time(tmp_path: Path) -> None:
     run = RunWriter(tmp_path)
     write_manifest(run.paths, Plan())
-    assert time(refreshed(run.paths)).elapsed_seconds == 0.0
+    assert time(RunView.read(run.paths)).elapsed_seconds == 0.0
 
 
 def test_trainings_are_told_as_the_report_divides_them(tmp_path: Path) -> None:
@@ -122,7 +121,7 @@ def test_trainings_are_told_as_the_report_divides_them(tmp_path: Path) -> None:
         run.replica(begun + 2.0, TrainingStarted(trial=trial))
     run.replica(72.0, evaluated("t1", correct=90), trial_ended("t1"))
     run.primary(100.0, PrimaryHeartbeat())
-    (told,) = time(refreshed(run.paths)).trainings
+    (told,) = time(RunView.read(run.paths)).trainings
     assert (told.trial, told.reached, told.seconds) == ("t1", True, 66.0)
     assert (told.staging_seconds, told.compute_seconds, told.extra_seconds) == (4.0, 60.0, 2.0)
 
@@ -141,7 +140,7 @@ class _Run:
         self.trial = self.worker.begin(Grown(initial_graph(config)), RoundPhase.WARMUP, 1)
 
     def progress(self) -> TrialProgress:
-        view = refreshed(self.paths)
+        view = RunView.read(self.paths)
         now = self.worker.clock.now
         view._now = lambda: now  # type: ignore[method-assign]
         (progress,) = InFlightQuestion()(view).trials
@@ -173,7 +172,7 @@ def test_a_trial_tells_its_epoch_and_the_time_to_its_limit(tmp_path: Path) -> No
 def test_a_trial_that_is_over_is_not_in_flight(tmp_path: Path) -> None:
     run = _Run(tmp_path)
     run.worker.end(run.trial, TrialState.FAILED, "no memory")
-    answer = InFlightQuestion()(refreshed(run.paths))
+    answer = InFlightQuestion()(RunView.read(run.paths))
     assert (answer.total, answer.trials) == (0, ())
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from tests.service.serving import serving, serving_folder
-from tests.support.run_factory import Plan, refreshed, write_run
+from tests.support.run_factory import Plan, write_run
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.results.report.writer import write_report
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.service.problem import Problem
 from aiperf_hpc.service.runs import FolderOfRuns, OneRun, runs_in
 from aiperf_hpc.service.served_run import Readers
@@ -46,7 +47,7 @@ def test_runs_are_listed_and_served_by_their_names(tmp_path: Path) -> None:
 
 def test_a_run_that_ended_with_a_report_is_listed_without_its_records(tmp_path: Path) -> None:
     paths = write_run(tmp_path / "a", SMALL)
-    write_report(refreshed(paths))
+    write_report(RunView.read(paths))
     paths.replica_journal("r0").unlink()
     runs = FolderOfRuns(tmp_path)
     (row,) = runs.list().runs
@@ -55,7 +56,7 @@ def test_a_run_that_ended_with_a_report_is_listed_without_its_records(tmp_path: 
 
 
 def test_a_list_does_not_reread_ended_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_report(refreshed(write_run(tmp_path / "a", SMALL)))
+    write_report(RunView.read(write_run(tmp_path / "a", SMALL)))
     runs = FolderOfRuns(tmp_path, Readers(PATIENCE_SECONDS, PATIENCE_SECONDS))
     with serving(runs) as client:
         assert client.get("/api/v1/runs/a/status").status_code == 200
@@ -91,7 +92,7 @@ def test_a_damaged_run_among_others(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for name in ("good", "bad manifest", "torn"):
         write_run(tmp_path / name, SMALL)
     (tmp_path / "bad manifest" / "run.yaml").write_text("{")
-    journal = refreshed(write_run(tmp_path / "away", SMALL)).paths.replica_journal("r0")
+    journal = RunView.read(write_run(tmp_path / "away", SMALL)).paths.replica_journal("r0")
     with (tmp_path / "torn" / journal.relative_to(tmp_path / "away")).open("ab") as file:
         file.write(b"no record\n")
     with serving_folder(tmp_path) as client:

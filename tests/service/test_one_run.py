@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from fastapi.testclient import TestClient
 from tests.service.serving import serving
-from tests.support.run_factory import Plan, refreshed, write_manifest, write_run
+from tests.support.run_factory import Plan, write_manifest, write_run
 from tests.support.waiting import PATIENCE_SECONDS
 
 from aiperf_hpc.results.report.document import make_report
@@ -57,7 +57,7 @@ def test_status_is_what_the_view_says(tmp_path: Path) -> None:
     with _client(paths) as client:
         answer = client.get("/api/v1/status")
     assert answer.status_code == 200
-    expected = refreshed(paths).status()
+    expected = RunView.read(paths).status()
     got = RunStatus.model_validate(answer.json())
     unsteady = {"replicas": ()}  # seconds since a record
     assert got.model_copy(update=unsteady) == expected.model_copy(update=unsteady)
@@ -68,7 +68,7 @@ def test_score_is_what_the_view_says(tmp_path: Path) -> None:
     paths = write_run(tmp_path)
     with _client(paths) as client:
         answer = client.get("/api/v1/score").json()
-    view = refreshed(paths)
+    view = RunView.read(paths)
     assert answer["run_id"] == view.manifest.run_id
     assert answer["final"] is True
     assert answer["interval_hours"] == 0.02
@@ -78,7 +78,7 @@ def test_score_is_what_the_view_says(tmp_path: Path) -> None:
 
 def test_trials_by_state_and_replica(tmp_path: Path) -> None:
     paths = write_run(tmp_path)
-    everything = refreshed(paths).trials()
+    everything = RunView.read(paths).trials()
     with _client(paths) as client:
 
         def ids(**query: str | int) -> list[str]:
@@ -217,7 +217,7 @@ def test_a_run_that_may_no_longer_be_read_is_503(unprivileged: Path) -> None:
 def test_a_live_score_goes_by_the_records_and_needs_no_graph(tmp_path: Path) -> None:
     """Thousands of graphs are not read for it: the report and verify count them."""
     paths = write_run(tmp_path, Plan(replicas=1, trials=2, hpo_trials=0, failed=0))
-    counted = make_report(refreshed(paths)).score.ops
+    counted = make_report(RunView.read(paths)).score.ops
     for graph in paths.candidates.glob("*.json"):
         graph.unlink()
     with _client(paths) as client:

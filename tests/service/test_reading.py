@@ -11,7 +11,7 @@ import pytest
 import yaml
 from fastapi.testclient import TestClient
 from tests.service.serving import serving_folder
-from tests.support.run_factory import Plan, Primary, refreshed, write_manifest, write_run
+from tests.support.run_factory import Plan, Primary, write_manifest, write_run
 
 from aiperf_hpc.formatting import percent
 from aiperf_hpc.ops_counter.count import count
@@ -26,7 +26,7 @@ RUN = "/api/v1/runs/run"
 
 @pytest.fixture(scope="module")
 def view(tmp_path_factory: pytest.TempPathFactory) -> RunView:
-    view = refreshed(write_run(tmp_path_factory.mktemp("served") / "run"))
+    view = RunView.read(write_run(tmp_path_factory.mktemp("served") / "run"))
     write_report(view)
     return view
 
@@ -169,7 +169,7 @@ def test_a_request_to_stop_has_its_time(tmp_path: Path) -> None:
         asked = primary.clock.now
     (event,) = [
         each
-        for each in EventsQuestion(EventLog(), EventsQuery())(refreshed(paths)).events
+        for each in EventsQuestion(EventLog(), EventsQuery())(RunView.read(paths)).events
         if each.text == "the replicas were asked to stop: interrupted by the user"
     ]
     assert event.utc == asked
@@ -184,7 +184,7 @@ def test_the_exit_of_a_replica_has_its_time(tmp_path: Path) -> None:
         primary.write(ReplicaExited(replica="r0", status=9), after=30.0)
     (event,) = [
         each
-        for each in EventsQuestion(EventLog(), EventsQuery())(refreshed(paths)).events
+        for each in EventsQuestion(EventLog(), EventsQuery())(RunView.read(paths)).events
         if each.text == "exited with status 9"
     ]
     assert event.elapsed_seconds == pytest.approx(30.0)

@@ -35,7 +35,6 @@ from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.morphisms import Morphism, grow, resize_inserted
 from aiperf_hpc.morphism.resnet import resnet50
 from aiperf_hpc.ops_counter.count import count
-from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run import records
 from aiperf_hpc.run.graph_store import GraphStore
 from aiperf_hpc.run.journal import JournalWriter
@@ -455,8 +454,3 @@ def _resized(grown: Grown, kernel: int | None) -> Grown:
         return grown
     graph = grow(grown.graph, steps)
     return replace(grown, graph=graph, morphisms=(*grown.morphisms, *steps))
-
-
-def refreshed(paths: RunPaths) -> RunView:
-    """Return a view of a run that has read what was written so far."""
-    return RunView.read(paths)

@@ -14,7 +14,7 @@ from aiperf_hpc.errors import (
     UNSEEN_PYTHON_STATUS,
     UNSEEN_RUN_STATUS,
     ConfigError,
-    reason_of,
+    restated,
 )
 from aiperf_hpc.primary.launchers.base import WaitLimit
 from aiperf_hpc.run.manifest import RunManifest
@@ -112,12 +112,8 @@ def rank_options(slurm: SlurmConfig, replica: ReplicaConfig) -> list[str]:
 def _template(slurm: SlurmConfig) -> str:
     if slurm.template is None:
         return (resources.files("aiperf_hpc.deploy") / "slurm_array.sh").read_text("utf-8")
-    try:
+    with restated(f"cannot read slurm.template {slurm.template}", ConfigError):
         return slurm.template.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"cannot read slurm.template {slurm.template}: {reason_of(error)}"
-        ) from None
 
 
 def _fill(text: str, values: dict[str, str], where: str) -> str:

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.support.run_factory import Plan, refreshed, write_run
+from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.analysis.metric import NotMeasuredError
 from aiperf_hpc.analysis.study.plan import Study
 from aiperf_hpc.analysis.study.result import improvement, lines, make_result, measured
 from aiperf_hpc.cli.study import StudyFolder, conduct, read_result
 from aiperf_hpc.errors import AIPerfError, UsageError
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.run.records import TIME_OVER, TRAININGS_DONE
 
 STUDY = Study(
@@ -40,7 +41,7 @@ def test_a_factor_is_the_ratio_alone_and_within_all() -> None:
 
 
 def test_a_run_is_measured_by_its_own_records(tmp_path: Path) -> None:
-    view = refreshed(write_run(tmp_path / "run", Plan()))
+    view = RunView.read(write_run(tmp_path / "run", Plan()))
     final = view.final()
     assert measured(view, STUDY) == final.operations / final.elapsed
     trained = sum(execution.train_samples for execution in view.history.executions)

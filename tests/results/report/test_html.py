@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 from tests.support.pages import Attributes, Page
-from tests.support.run_factory import Plan, refreshed, write_run
+from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.formatting import si
 from aiperf_hpc.results.report import html, timeline
@@ -19,6 +19,7 @@ from aiperf_hpc.results.report.html import MOST_REPLICAS, render
 from aiperf_hpc.results.report.nodes import node_table
 from aiperf_hpc.results.report.parts import TrialReport
 from aiperf_hpc.results.report.timeline import LEAST_BAR
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.results.views.time_split import NetworkWait, network_wait
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import ReplicaHistory
@@ -33,7 +34,7 @@ PHONE = 320
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Report:
     return make_report(
-        refreshed(write_run(tmp_path_factory.mktemp("page"), Plan(replicas=1, trials=5)))
+        RunView.read(write_run(tmp_path_factory.mktemp("page"), Plan(replicas=1, trials=5)))
     )
 
 

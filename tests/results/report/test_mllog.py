@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mlperf_logging.compliance_checker import mlp_compliance, mlp_parser
 from mlperf_logging.package_checker.package_checker import check_training_result_files
-from tests.support.run_factory import Plan, refreshed, write_manifest, write_run
+from tests.support.run_factory import Plan, write_manifest, write_run
 
 from aiperf_hpc.analysis.options import Options
 from aiperf_hpc.analysis.readers.sources import read_sources
@@ -35,7 +35,7 @@ def test_mlperfs_parser_reads_every_line_and_the_run_is_in_it(default_run: RunPa
     lines, errors = mlp_parser.parse_file(str(default_run.result_log), ruleset=RULESET)
     text = default_run.result_log.read_text("utf-8")
     assert (errors, len(lines)) == ([], len(text.splitlines()))
-    final, view = refreshed(default_run).final(), refreshed(default_run)
+    final, view = RunView.read(default_run).final(), RunView.read(default_run)
     at = {line.key: line.timestamp for line in lines}
     assert at["run_stop"] - at["run_start"] == pytest.approx(1000 * final.elapsed, abs=1.0)
     values = _values(default_run.result_log)
@@ -60,7 +60,7 @@ def test_nodes_that_are_shares_of_accelerators_are_not_counted_twice(
         accelerators=tuple(Accelerator(vendor="V", model="A", index=n) for n in range(there))
     )
     machine = MachineSummary(nodes=(NodeGroup(count=2, hosts=("a", "b"), node=node),))
-    view = refreshed(default_run)
+    view = RunView.read(default_run)
     document = make_report(view).model_copy(update={"nodes_requested": 16, "system": machine})
     told = [line for line in mllog_text(view, document).splitlines() if "_node" in line]
     values = dict(_of_line(line) for line in told)
@@ -98,7 +98,7 @@ def test_our_own_analysis_reads_it_as_one_training(default_run: RunPaths, tmp_pa
     shutil.copy(default_run.result_log, tmp_path / "result_0.txt")
     (entry,) = read_sources([tmp_path], Options()).entries
     (training,) = entry.logs
-    final = refreshed(default_run).final()
+    final = RunView.read(default_run).final()
     assert training.run is not None
     assert training.run.seconds == pytest.approx(final.elapsed, abs=0.002)
     assert max(e.quality or 0.0 for e in training.evaluations) == pytest.approx(

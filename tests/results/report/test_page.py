@@ -16,7 +16,6 @@ from tests.support.reports import document_of, reported
 from tests.support.run_factory import (
     Plan,
     Worker,
-    refreshed,
     write_manifest,
     write_run,
 )
@@ -171,7 +170,7 @@ def test_a_run_without_an_evaluation(tmp_path: Path) -> None:
     assert document["score"]["error"] is None
     assert document["best"] is None
     assert len(parsed.named("figure")) == 1
-    lines = summary_lines(refreshed(paths))
+    lines = summary_lines(RunView.read(paths))
     assert "Regulated score  none: no evaluation was completed" in lines
 
 

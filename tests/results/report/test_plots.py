@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import matplotlib as mpl
 import pytest
-from tests.support.run_factory import Plan, refreshed, write_run
+from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.primary.allreduce import Curve, Measurement
 from aiperf_hpc.results.report.plots.allreduce import write_allreduce_plot
@@ -21,6 +21,7 @@ from aiperf_hpc.results.report.plots.scaling import Scale, scaling_plots, scalin
 from aiperf_hpc.results.report.plots.search import prediction_plot
 from aiperf_hpc.results.report.scaling import ScalingPoint
 from aiperf_hpc.results.report.search_replay import CandidateOutcome
+from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.results.views.score import ScoreStatus
 
 POINTS_A_LETTER = 5.0
@@ -275,7 +276,7 @@ def test_no_plot_of_nothing() -> None:
 def test_the_users_own_settings_change_no_plot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    view = refreshed(write_run(tmp_path, Plan(replicas=1)))
+    view = RunView.read(write_run(tmp_path, Plan(replicas=1)))
     expected = score_plots(view.score(), view.score())
     monkeypatch.setitem(mpl.rcParams, "font.size", 31.0)
     monkeypatch.setitem(mpl.rcParams, "axes.grid", True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.manifests import restate
 from tests.support.rules import check_rule
-from tests.support.run_factory import Plan, refreshed, write_run
+from tests.support.run_factory import Plan, write_run
 
 from aiperf_hpc.results.report.writer import summary_lines, write_report
 from aiperf_hpc.results.views.run_view import RunView
@@ -24,7 +24,7 @@ def run(default_run: RunPaths, tmp_path: Path) -> RunPaths:
 
 def test_the_result_line_has_the_score_beneath_its_names(default_run: RunPaths) -> None:
     lines = default_run.result_text.read_text("utf-8").splitlines()
-    score = refreshed(default_run).final()
+    score = RunView.read(default_run).final()
     names = next(line.split() for line in lines if line.startswith("T/V"))
     values = next(line.split() for line in lines if line.startswith("AIPERF  "))
     row = dict(zip(names, values, strict=True))
@@ -37,11 +37,11 @@ def test_the_result_line_has_the_score_beneath_its_names(default_run: RunPaths) 
 
 def test_every_rule_has_its_value_its_limit_and_what_came_of_it(default_run: RunPaths) -> None:
     text = default_run.result_text.read_text("utf-8")
-    duration = refreshed(default_run).final().elapsed / 3600
+    duration = RunView.read(default_run).final().elapsed / 3600
     assert re.search(rf"^duration +{duration:.6g} h +>= 1 h +\.\.\.\.\.\. FAILED$", text, re.M)
     assert re.search(r"^error +\d+\.\d\d% +<= 30% +\.\.\.\.\.\. PASSED$", text, re.M)
     assert re.search(r"^dataset +digits +ImageNet +\.\.\.\.\.\. FAILED$", text, re.M)
-    assert text.count("...... ") == len(refreshed(default_run).judgement().results)
+    assert text.count("...... ") == len(RunView.read(default_run).judgement().results)
     assert f"{text.count('...... PASSED')} rules passed," in text
     assert f"{text.count('...... FAILED')} rules failed." in text
 
@@ -55,7 +55,7 @@ def test_the_configuration_is_told_as_differences_from_a_preset(default_run: Run
 
 def test_the_last_line_is_for_grep_and_has_every_digit(default_run: RunPaths) -> None:
     (line,) = re.findall("^AIPERF RESULT: .*$", default_run.result_text.read_text("utf-8"), re.M)
-    score = refreshed(default_run).final()
+    score = RunView.read(default_run).final()
     assert line.startswith(f"AIPERF RESULT: INVALID ops={score.ops!r} ")
     assert line.endswith(
         " replicas=2 hosts=2 accelerators=0 division=none run=digits-2n-20250615T150640"
@@ -140,7 +140,7 @@ def test_what_people_name_their_run_and_system_makes_no_line_of_its_own(tmp_path
 
 
 def test_the_summary(default_run: RunPaths) -> None:
-    view = refreshed(default_run)
+    view = RunView.read(default_run)
     score = view.final()
     assert score.regulated is not None
     assert score.error is not None
@@ -160,7 +160,7 @@ def test_the_summary(default_run: RunPaths) -> None:
 
 
 def test_the_summary_of_a_run_without_a_report_names_none(tmp_path: Path) -> None:
-    lines = summary_lines(refreshed(write_run(tmp_path, Plan(trials=0, hpo_trials=0))))
+    lines = summary_lines(RunView.read(write_run(tmp_path, Plan(trials=0, hpo_trials=0))))
     assert lines[-1] == "Score            0 OPS  (0 operations/s)"
     assert "Trials           none" in lines
     assert not any(line.startswith("Report") for line in lines)

@@ -21,7 +21,6 @@ from tests.support.run_factory import (
     Grown,
     Plan,
     initial_graph,
-    refreshed,
     started_run,
     write_manifest,
     write_run,
@@ -216,7 +215,7 @@ def test_a_node_that_never_came_up_has_unrecorded_time(tmp_path: Path) -> None:
     plan = Plan(replicas=1, trials=1, hpo_trials=0, failed=0)
     paths = write_run(tmp_path, plan)
     write_manifest(paths, Plan(replicas=2))
-    report = make_report(refreshed(paths))
+    report = make_report(RunView.read(paths))
     assert report.time.elapsed_seconds == pytest.approx(2 * report.score.elapsed_seconds)
     assert report.time.phases["unrecorded"].fraction > 0.5
 
@@ -238,7 +237,7 @@ def test_samples_after_the_end_have_no_credit_and_are_a_problem(tmp_path: Path) 
         worker.train(trial, 2, 10.0)
         worker.evaluate(trial, 2, 359, 1.0)
         worker.spend(trial, {TimePhase.TRAIN: 20.0})
-    view = refreshed(paths)
+    view = RunView.read(paths)
     report, status = make_report(view), view.status()
     assert (status.score, status.best_accuracy) == (report.score, 200 / 360)
     assert report.score.error == pytest.approx(1 - 200 / 360)
@@ -396,7 +395,7 @@ def test_a_report_whose_writing_was_interrupted_is_written_again(
         with pytest.raises(RunDirectoryError, match=f"cannot write the report .*{file}: No space"):
             write_report(RunView(paths))
     write_report(RunView(paths))
-    assert differences(refreshed(paths)) == []
+    assert differences(RunView.read(paths)) == []
 
 
 def _lose_all_graphs(paths: RunPaths) -> None:
@@ -428,7 +427,7 @@ def test_lost_graphs_are_grown_again_which_the_report_and_verify_say(
     lose(paths)
     for each in (whole, paths):
         write_report(RunView(each))
-    found, expected = make_report(refreshed(paths)), make_report(refreshed(whole))
+    found, expected = make_report(RunView.read(paths)), make_report(RunView.read(whole))
     lost = found.problems.files
     assert lost
     for line in lost:
@@ -448,10 +447,10 @@ def test_lost_graphs_are_grown_again_which_the_report_and_verify_say(
 
 def test_the_status_says_that_stored_graphs_are_gone(tmp_path: Path) -> None:
     paths = write_run(tmp_path, Plan(replicas=1))
-    assert refreshed(paths).status().problems == ()
+    assert RunView.read(paths).status().problems == ()
     graphs = sorted(paths.candidates.glob("*.json"))
     _lose_all_graphs(paths)
-    (problem,) = refreshed(paths).status().problems
+    (problem,) = RunView.read(paths).status().problems
     assert problem == (
         f"the stored graph {graphs[0]} and {len(graphs) - 1} more are gone; "
         "the report grows lost graphs again"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.clock import START, Clock
-from tests.support.run_factory import Plan, Primary, refreshed, write_manifest, write_run
+from tests.support.run_factory import Plan, Primary, write_manifest, write_run
 
 from aiperf_hpc.cli import main
 from aiperf_hpc.cli.parameters import run_named
@@ -41,7 +41,7 @@ def runs(tmp_path: Path) -> Path:
     """Return a folder with runs in several states, and with what is none."""
     ended = write_run(tmp_path / "ended", PLAN)
     ended.report.mkdir()
-    ended.report_summary.write_text(RunSummary.of(refreshed(ended)).model_dump_json())
+    ended.report_summary.write_text(RunSummary.of(RunView.read(ended)).model_dump_json())
     begin(RunPaths(tmp_path / "series" / "1"), 1.0)
     write_manifest(RunPaths(tmp_path / "unstarted"), PLAN)
     for name in ("photographs", ".hidden", "damaged"):
@@ -68,8 +68,8 @@ def test_every_run_is_listed_the_latest_first_and_nothing_else(runs: Path) -> No
 def test_an_ended_run_is_its_reports_summary_and_no_journal_is_read(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = RunSummary.of(refreshed(RunPaths(runs / "ended")))
-    assert expected.score.ops == pytest.approx(refreshed(RunPaths(runs / "ended")).final().ops)
+    expected = RunSummary.of(RunView.read(RunPaths(runs / "ended")))
+    assert expected.score.ops == pytest.approx(RunView.read(RunPaths(runs / "ended")).final().ops)
     assert not expected.valid
     assert "dataset" in expected.violated_rules
     monkeypatch.setattr(RunView, "refresh", lambda self: pytest.fail(f"{self.paths.root} is read"))

@@ -18,7 +18,6 @@ from tests.support.run_factory import (
     Primary,
     Worker,
     initial_graph,
-    refreshed,
     started_run,
     write_manifest,
     write_run,
@@ -44,7 +43,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
 
 def test_a_run_that_has_not_started(tmp_path: Path) -> None:
     write_manifest(RunPaths(tmp_path), ONE)
-    view = refreshed(RunPaths(tmp_path))
+    view = RunView.read(RunPaths(tmp_path))
     status = view.status(START)
     assert status.state is RunState.STARTING
     assert status.elapsed_seconds == 0.0
@@ -67,7 +66,7 @@ def test_a_primary_whose_process_is_gone_from_this_machine_is_said_to_be(tmp_pat
     )
     with Primary(paths, ONE) as primary:
         primary.write(started)
-        view = refreshed(paths)
+        view = RunView.read(paths)
         status = view.status(START + 1.0)
         assert status.state is RunState.GONE
         assert status.reason.startswith(
@@ -114,7 +113,7 @@ def test_a_trial_from_its_start_to_its_end(tmp_path: Path) -> None:
     with started_run(tmp_path) as run:  # For 4 s.
         worker, paths = run.worker, run.paths
         trial = worker.begin(Grown(initial_graph(worker.config)), RoundPhase.WARMUP, 1)
-        (compiling,) = refreshed(paths).trials(run.now + 2.0)
+        (compiling,) = RunView.read(paths).trials(run.now + 2.0)
         assert compiling.state == TrialState.COMPILING
         assert compiling.started_seconds == pytest.approx(4.0)
         assert compiling.seconds == pytest.approx(2.0)
@@ -123,14 +122,14 @@ def test_a_trial_from_its_start_to_its_end(tmp_path: Path) -> None:
         worker.train(trial, 1, 10.0)
         worker.evaluate(trial, 1, 270, 2.0)
         worker.train(trial, 2, 10.0, halves=1)
-        (training,) = refreshed(paths).trials(run.now)
+        (training,) = RunView.read(paths).trials(run.now)
         assert training.state == TrialState.TRAINING
         assert training.epochs == 1
         assert training.train_samples == 1437 + 718
         assert training.validation_samples == 360
         assert training.best_accuracy == 270 / 360
         worker.end(trial, TrialState.STOPPED, "enough", predicted=0.8)
-    (ended,) = refreshed(paths).trials(run.now + 500.0)
+    (ended,) = RunView.read(paths).trials(run.now + 500.0)
     assert (ended.state, ended.reason) == (TrialState.STOPPED, "enough")
     assert ended.predicted_accuracy == 0.8
     assert ended.seconds == pytest.approx(3.0 + 10.0 + 2.0 + 5.0)
@@ -142,11 +141,11 @@ def test_candidates_in_stock_are_queued(tmp_path: Path) -> None:
         worker, graph = run.worker, initial_graph(run.worker.config)
         first = worker.begin(Grown(graph), RoundPhase.WARMUP, 1)
         grown = worker.propose(graph, first, np.random.default_rng(0))
-        status = refreshed(run.paths).status(run.now)
+        status = RunView.read(run.paths).status(run.now)
         assert status.trials_by_state == {"queued": 1, "compiling": 1}
         assert status.replicas[0].queue_length == 1
         worker.begin(grown, RoundPhase.WARMUP, 2)
-    status = refreshed(run.paths).status(run.now)
+    status = RunView.read(run.paths).status(run.now)
     assert status.trials_by_state == {"queued": 0, "compiling": 2}
     assert status.rounds == {"r0": 2}
 
@@ -157,7 +156,7 @@ def test_the_states_of_a_replica(tmp_path: Path) -> None:
     clock = Clock()
 
     def state(after: float = 0.0) -> str:
-        return refreshed(paths).status(clock.now + after).replicas[0].state
+        return RunView.read(paths).status(clock.now + after).replicas[0].state
 
     with Primary(paths, ONE, clock) as primary, Worker(paths, "r0", config, clock) as worker:
         primary.start()
@@ -169,7 +168,7 @@ def test_the_states_of_a_replica(tmp_path: Path) -> None:
         assert state(LAG_SECONDS + 1.0) == "ended"
         primary.write(records.ReplicaExited(replica="r0", status=-9))
         assert state() == "failed (-9)"
-    (replica,) = refreshed(paths).status(clock.now + 5.0).replicas
+    (replica,) = RunView.read(paths).status(clock.now + 5.0).replicas
     assert replica.host == "node000"
     assert replica.cpu_percent == 187.5
     assert replica.memory_bytes == 3 * 2**30
@@ -182,7 +181,7 @@ def test_a_schedulers_states_of_a_replica(tmp_path: Path) -> None:
     clock = Clock()
 
     def replica(after: float = 0.0) -> ReplicaStatus:
-        return refreshed(paths).status(clock.now + after).replicas[0]
+        return RunView.read(paths).status(clock.now + after).replicas[0]
 
     def job(phase: JobPhase, node: str | None = None, detail: str = "") -> None:
         primary.write(records.JobState(replica="r0", phase=phase, node=node, detail=detail))
@@ -200,7 +199,7 @@ def test_a_schedulers_states_of_a_replica(tmp_path: Path) -> None:
         primary.write(records.SchedulerState(reachable=False, detail="connect failure"))
         assert replica().state == TimePhase.TRAIN  # Its own records say that it is alive.
         assert replica(LAG_SECONDS + 1.0).state == "unknown"
-        assert refreshed(paths).status(clock.now).scheduler_problem == "connect failure"
+        assert RunView.read(paths).status(clock.now).scheduler_problem == "connect failure"
         primary.write(records.SchedulerState(reachable=True))
         assert replica(LAG_SECONDS + 1.0).state == "silent"
         job(JobPhase.LOST, "n1", "NODE_FAIL")
@@ -226,20 +225,20 @@ def test_replicas_that_are_not_alike_are_a_problem(tmp_path: Path) -> None:
         with Worker(paths, f"r{number}", config) as worker:
             other = {"sha256": "f" * 64} if number == 4 else {}
             worker.start(DATASET.model_copy(update=other))
-    assert refreshed(paths).status().problems == (
+    assert RunView.read(paths).status().problems == (
         f"the dataset's SHA-256 differs: {DATASET.sha256[:12]} on r0, r1, r2 and 2 more; "
         "ffffffffffff on r4",
     )
 
 
 def test_replicas_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    view = refreshed(write_run(tmp_path, Plan(replicas=11, trials=0, hpo_trials=0)))
+    view = RunView.read(write_run(tmp_path, Plan(replicas=11, trials=0, hpo_trials=0)))
     assert [r.id for r in view.status().replicas] == [f"r{n}" for n in range(11)]
 
 
 def test_the_best_is_the_best_until_then(tmp_path: Path) -> None:
     paths = write_run(tmp_path, Plan(replicas=1, trials=2, hpo_trials=0, failed=0))
-    view = refreshed(paths)
+    view = RunView.read(paths)
     everything = view.best(view.until)
     assert everything is not None
     assert everything == view.history.best
@@ -250,7 +249,7 @@ def test_the_best_is_the_best_until_then(tmp_path: Path) -> None:
 
 
 def test_score_at_every_interval_and_at_the_end(tmp_path: Path) -> None:
-    view = refreshed(write_run(tmp_path, Plan(replicas=1)))
+    view = RunView.read(write_run(tmp_path, Plan(replicas=1)))
     points = view.score()
     elapsed = view.final().elapsed
     step = 0.02 * 3600.0
