@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from aiperf_hpc.errors import AIPerfError, GraphError
 from aiperf_hpc.rules.consistency.evidence import Evidence
+from aiperf_hpc.rules.proposal import unlike_proposal
 from aiperf_hpc.rules.rule import Checked, Findings
 from aiperf_hpc.run.history import Proposal, Trial
 from aiperf_hpc.run.liveness import LISTING_SECONDS
@@ -77,19 +78,7 @@ def candidates(run: Evidence) -> Findings:
 
 def _proposed(run: Evidence, trial: Trial, proposal: Proposal) -> Iterator[str]:
     """A trial's graph is its proposal's, except for the size of inserted kernels."""
-    started, proposed = trial.started, proposal.proposed
-    if started.parent != proposed.parent:
-        yield f"it grew from {started.parent}, its proposal from {proposed.parent}"
-    own, further = started.morphisms[: len(proposed.morphisms)], len(proposed.morphisms)
-    kernel = started.hyperparameters.kernel_size
-    resized = all(
-        step.get("kind") == "kernel" and step.get("kernel") == kernel is not None
-        for step in started.morphisms[further:]
-    )
-    if own != proposed.morphisms or not resized:
-        yield f"it was not grown as {proposal.id} was"
-    elif len(started.morphisms) == further and started.graph != proposed.graph:
-        yield f"its graph is not that of {proposal.id}"
+    yield from unlike_proposal(trial.started, proposal)
     if proposal.utc > trial.started_utc + run.tolerance(run.history.replicas[trial.replica]):
         yield f"{proposal.id} was proposed {proposal.utc - trial.started_utc:.3f} s later"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.rules.consistency.evidence import Evidence
-from aiperf_hpc.rules.consistency.journal import Journal, RareRecord, name_of
+from aiperf_hpc.rules.consistency.journal import Journal, name_of
 from aiperf_hpc.rules.rule import Checked, Findings, Note
 from aiperf_hpc.run import records
 from aiperf_hpc.run.journal import MOST_LINE_BYTES, is_torn
@@ -36,12 +36,25 @@ OTHERS: Mapping[type[records.Event], tuple[str, ...]] = {
     records.TelemetryStarted: (TRAINER, RANK),
     records.TelemetrySampled: (TRAINER, RANK),
 }
-JOURNALS: Mapping[str, str] = {
-    r"journal\.jsonl": TRAINER,
-    r"search-\d+\.jsonl": SEARCH,
-    r"(telemetry|rank)-\d+\.jsonl": RANK,
+
+
+class Kind(NamedTuple):
+    """A kind of journals."""
+
+    writer: str
+    begins_with: str
+    """Description of the first record."""
+    first: type[records.Event]
+
+
+PRIMARYS: Final = Kind(PRIMARY, "the start of a run", records.RunStarted)
+JOURNALS: Mapping[str, Kind] = {
+    r"journal\.jsonl": Kind(TRAINER, "the start of a replica", records.ReplicaStarted),
+    r"search-\d+\.jsonl": Kind(SEARCH, "the start of a search worker", records.SearchStarted),
+    r"telemetry-\d+\.jsonl": Kind(RANK, "the start of a sampler", records.TelemetryStarted),
+    r"rank-\d+\.jsonl": Kind(RANK, "the lost ranks", records.RanksLost),
 }
-"""Writers of the journals in the folder of an attempt, by file name."""
+"""Journals in the folder of an attempt, by file name."""
 
 
 def writers(run: Evidence) -> Findings:
@@ -61,15 +74,16 @@ def writers(run: Evidence) -> Findings:
 
 
 def _wrong(run: Evidence, path: Path, journal: Journal) -> Iterator[str]:
-    writer = _writer(run, path)
-    if writer is None:
+    kinds = (kind for name, kind in JOURNALS.items() if re.fullmatch(name, path.name))
+    own = PRIMARYS if path == run.paths.primary_journal else next(kinds, None)
+    if own is None:
         yield "no process of a run has a journal of this name"
         return
     for kind, seq in journal.kinds.items():
-        if writer not in _writers_of(kind):
-            yield f"record {seq}: {name_of(kind)} is not {writer}'s to write"
+        if own.writer not in _writers_of(kind):
+            yield f"record {seq}: {name_of(kind)} is not {own.writer}'s to write"
     if journal.first is not None:
-        yield from _first(path, writer, journal.first)
+        yield from _first(path, own, journal.first.event)
     lives = len(journal.records_of(records.ReplicaStarted))
     if lives > 1:
         yield f"{lives} attempts of a replica in the journal of one"
@@ -80,37 +94,17 @@ def _writers_of(kind: type[records.Event]) -> tuple[str, ...]:
     return OTHERS.get(kind) or WRITERS[kind.__module__.rpartition(".")[2]]
 
 
-def _writer(run: Evidence, path: Path) -> str | None:
-    if path == run.paths.primary_journal:
-        return PRIMARY
-    return next((who for name, who in JOURNALS.items() if re.fullmatch(name, path.name)), None)
-
-
-def _first(path: Path, writer: str, first: RareRecord) -> Iterator[str]:
+def _first(path: Path, own: Kind, event: records.Event) -> Iterator[str]:
     """A journal begins with the identity of its writer."""
-    folder, event = path.parent, first.event
-    replica = folder.parent.name
-    match writer:
-        case "the primary":
-            if not isinstance(event, records.RunStarted):
-                yield "it does not begin with the start of a run"
-        case "a trainer":
-            if not isinstance(event, records.ReplicaStarted):
-                yield "it does not begin with the start of a replica"
-            elif event.replica != replica:
-                yield f"it is the journal of {event.replica}, in the folder of {replica}"
-        case "a search worker":
-            number = int(path.stem.partition("-")[2])
-            if not isinstance(event, records.SearchStarted):
-                yield "it does not begin with the start of a search worker"
-            elif (event.replica, event.worker) != (replica, number):
-                yield f"it is the journal of search worker {event.worker} of {event.replica}"
-        case _ if path.name.startswith("rank-"):
-            if not isinstance(event, records.RanksLost):
-                yield "it does not begin with the lost ranks"
-        case _:
-            if not isinstance(event, records.TelemetryStarted):
-                yield "it does not begin with the start of a sampler"
+    replica = path.parent.parent.name
+    if not isinstance(event, own.first):
+        yield f"it does not begin with {own.begins_with}"
+    elif isinstance(event, records.ReplicaStarted) and event.replica != replica:
+        yield f"it is the journal of {event.replica}, in the folder of {replica}"
+    elif isinstance(event, records.SearchStarted):
+        number = int(path.stem.partition("-")[2])
+        if (event.replica, event.worker) != (replica, number):
+            yield f"it is the journal of search worker {event.worker} of {event.replica}"
 
 
 def journals(run: Evidence) -> Findings:
@@ -135,29 +129,29 @@ def config(run: Evidence) -> Findings:
 
     Earlier versions of replicas and primaries did not record it.
     """
-    primaries, replicas = _stated_by_primaries(run), _stated_by_replicas(run)
-    yield Checked(sum(bool(each.sha256) for each in (*primaries, *replicas)))
+    primaries = [
+        (f"the primary of {utc_text(utc)}", event.manifest_sha256)
+        for utc, event in run.history.run_starts
+    ]
+    replicas = [
+        (f"{attempt},", started.manifest_sha256)
+        for attempt in run.attempts
+        for _, started in attempt.journal.records_of(ReplicaStarted)
+    ]
+    stated = [*primaries, *replicas]
+    yield Checked(sum(bool(sha256) for _, sha256 in stated))
     yield from _requested(run)
     yield from _engines(run)
     now = run.paths.manifest_digest()
-    for each in (*primaries, *replicas):
-        if each.sha256 not in ("", now):
-            yield f"run.yaml has SHA-256 {now[:12]}, {each.who} had {each.sha256[:12]}"
-    if not any(each.sha256 for each in (*primaries, *replicas)):
+    for who, sha256 in stated:
+        if sha256 not in ("", now):
+            yield f"run.yaml has SHA-256 {now[:12]}, {who} had {sha256[:12]}"
+    if not any(sha256 for _, sha256 in stated):
         yield Note("nobody stated the SHA-256 of run.yaml: it may be another than the run's")
         return
-    required = [*primaries, *(replicas if any(each.sha256 for each in replicas) else ())]
-    for each in required:
-        if not each.sha256:
-            yield f"{each.who} did not state the SHA-256 of run.yaml, as others did"
-
-
-class Stated(NamedTuple):
-    """The SHA-256 of ``run.yaml`` as recorded by one process."""
-
-    who: str
-    sha256: str
-    """Recorded SHA-256; empty if there is none."""
+    for who, sha256 in stated if any(sha256 for _, sha256 in replicas) else primaries:
+        if not sha256:
+            yield f"{who} did not state the SHA-256 of run.yaml, as others did"
 
 
 def _requested(run: Evidence) -> Iterator[str]:
@@ -177,19 +171,6 @@ def _engines(run: Evidence) -> Iterator[str]:
         used = {started.engine for _, started in attempt.journal.records_of(ReplicaStarted)}
         for other in sorted(used - {requested}):
             yield f"run.yaml asks for {requested}, {attempt}, had {other}"
-
-
-def _stated_by_primaries(run: Evidence) -> list[Stated]:
-    starts = run.history.run_starts
-    return [Stated(f"the primary of {utc_text(utc)}", e.manifest_sha256) for utc, e in starts]
-
-
-def _stated_by_replicas(run: Evidence) -> list[Stated]:
-    return [
-        Stated(f"{attempt},", started.manifest_sha256)
-        for attempt in run.attempts
-        for _, started in attempt.journal.records_of(ReplicaStarted)
-    ]
 
 
 def dataset(run: Evidence) -> Findings:

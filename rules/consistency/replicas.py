@@ -134,17 +134,13 @@ def _again(run: Evidence, replica: ReplicaHistory) -> Iterator[str]:
     if not again or _unseen(run):
         return
     first = min(replica.starts[life] for life in again)
-    deaths = [*(utc for utc, _ in replica.requeued), *_relaunched(run, replica)]
+    launches = run.primary.records_of(records.ReplicaLaunched)
+    relaunched = [utc for utc, event in launches if event.replica == replica.id][1:]
+    deaths = [*(utc for utc, _ in replica.requeued), *relaunched]
     if not any(utc <= first + run.tolerance(replica) for utc in deaths):
         yield f"{replica.id}, attempt {min(again)}: it was never requeued"
     elif len(deaths) < len(again):
         yield f"{replica.id} restarted {len(again)} times, but was requeued {len(deaths)} times"
-
-
-def _relaunched(run: Evidence, replica: ReplicaHistory) -> list[float]:
-    """Return the times at which the primary launched a removed replica again, UTC seconds."""
-    launched = run.primary.records_of(records.ReplicaLaunched)
-    return [utc for utc, event in launched if event.replica == replica.id][1:]
 
 
 def _unseen(run: Evidence) -> bool:

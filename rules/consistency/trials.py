@@ -15,8 +15,6 @@ from aiperf_hpc.run.records import TrialStarted
 from aiperf_hpc.system.summary import size
 from aiperf_hpc.trial import RoundPhase, TrialState
 
-Life = tuple[str, str]
-"""A replica, and the prefix of the trial names of one of its attempts."""
 RESUMED_FIELDS = ("round", "phase", "graph", "parent", "proposal", "morphisms", "epoch_limit")
 """Fields that a trial shares with the trial that it resumes or repeats in smaller batches."""
 HALVED = re.compile(
@@ -30,18 +28,18 @@ SHRUNK = "batch size {planned} does not fit in memory; {used} is used"
 def names(run: Evidence) -> Findings:
     """Trials and proposals are numbered, and their seeds follow from the run's seed and names."""
     yield Checked(len(run.trials))
-    lives: defaultdict[Life, dict[int, Trial]] = defaultdict(dict)
+    lives: defaultdict[str, dict[int, Trial]] = defaultdict(dict)
     for trial in run.begun:
         life = Identity(trial.replica, trial.incarnation).name
         before, _, number = trial.id.rpartition("-t")
         if before != life or not number.isdecimal():
             yield f"{trial.id} is not a name of a trial of {life}"
             continue
-        lives[trial.replica, life][int(number)] = trial
+        lives[life][int(number)] = trial
         wanted = _seed(run, trial, life, int(number))
         if trial.started.seed != wanted:
             yield f"{trial.id} has the seed {trial.started.seed}, from the run's follows {wanted}"
-    for (_, life), trials in lives.items():
+    for life, trials in lives.items():
         yield from _missing(life, trials)
         yield from _rounds(run, [trials[number] for number in sorted(trials)])
     for proposal in run.history.proposals.values():
@@ -134,11 +132,13 @@ def _wrong(run: Evidence, trial: Trial, before: Trial) -> Iterator[str]:
         yield "which is not of a previous attempt of its replica"
     if before.ended is not None:
         yield "which was not interrupted"
-    latest = [t for t in _earlier(run, trial) if t.started_utc > before.started_utc]
-    if latest:
-        yield f"although {latest[0].id} came after that"
-    if other := _other_field(before.started, trial.started):
-        yield f"but its {other} is another"
+    own = (run.history.trials[name] for name in run.history.replicas[trial.replica].trials)
+    for other in own:
+        if other.incarnation < trial.incarnation and other.started_utc > before.started_utc:
+            yield f"although {other.id} came after that"
+            break
+    if changed := _other_field(before.started, trial.started):
+        yield f"but its {changed} is another"
     first, last = before.started.first_epoch, run.trial_endings.evaluated.get(before.id, 0)
     if not first < trial.started.first_epoch <= last + 1:
         yield (
@@ -156,12 +156,6 @@ def _wrong(run: Evidence, trial: Trial, before: Trial) -> Iterator[str]:
 def _other_field(one: TrialStarted, other: TrialStarted) -> str | None:
     """Return the first of ``RESUMED_FIELDS`` that differs."""
     return next((n for n in RESUMED_FIELDS if getattr(one, n) != getattr(other, n)), None)
-
-
-def _earlier(run: Evidence, trial: Trial) -> list[Trial]:
-    """Return the trials of earlier attempts of a trial's replica."""
-    own = (run.history.trials[name] for name in run.history.replicas[trial.replica].trials)
-    return [other for other in own if other.incarnation < trial.incarnation]
 
 
 def halved_trial(trial: Trial) -> str | None:

@@ -59,22 +59,18 @@ def witnesses(run: Evidence) -> Findings:
     if own is None:
         return
     believed = False
-    for url, shown in _by_url(own).items():
+    by_url = defaultdict[str, list[WitnessAnswer]](list)
+    for each in own.answers:
+        by_url[each.answer.url].append(each)
+    for url, shown in by_url.items():
         found = _stated(run, shown)
         failures = [found.wrong] if found.wrong else list(_times(run, own, found))
         if found.trusted:
             believed = True
             failures += [] if found.wrong else _unseen(run, own, found)
-        yield from (f"{url}: {each}" for each in failures)
+        yield from (f"{url}: {failure}" for failure in failures)
     if (run.trusted.witnesses or run.trusted.authorities) and not believed:
         yield "no trusted witness has confirmed this run"
-
-
-def _by_url(own: Journal) -> dict[str, list[WitnessAnswer]]:
-    found = defaultdict[str, list[WitnessAnswer]](list)
-    for shown in own.answers:
-        found[shown.answer.url].append(shown)
-    return dict(found)
 
 
 def _stated(run: Evidence, shown: Sequence[WitnessAnswer]) -> Witness:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from aiperf_hpc.rules.proposal import unlike_proposal
 from aiperf_hpc.rules.rule import Each, Findings, Found
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.rules.validity.settings import CLOSED
@@ -17,8 +18,6 @@ RESNET50: Final = "5d8e832a7c608c926178ef7b6d47f5ba"
 LEAST_HPO_TRIALS: Final = 4
 """Number of trials of hyperparameter optimization that count as random in any configuration."""
 FIRST_HPO_ROUND: Final = 4
-RESIZED: Final = "kernel"
-"""Kind of the morphism that applies the kernel size chosen for a trial."""
 BATCH: Final[int] = CLOSED["training.batch_size"]
 BATCHES: Final = range(256, 448 + 1, 64)
 KERNELS: Final = (None, 3, 5, 7)
@@ -65,21 +64,10 @@ def proposals(run: RunEvidence) -> Findings:
     grown = [trial for trial in run.trials if trial.started.morphisms]
     yield Found(f"{len(grown):,} grown networks")
     for trial in grown:
-        started = trial.started
-        proposal = run.history.proposals.get(started.proposal or "")
+        proposal = run.history.proposals.get(trial.started.proposal or "")
         if proposal is None:
             yield Each(f"{trial.id} has a network that no record proposes")
-            continue
-        proposed = proposal.proposed
-        more = started.morphisms[len(proposed.morphisms) :]
-        same = (
-            started.parent == proposed.parent
-            and started.morphisms[: len(proposed.morphisms)] == proposed.morphisms
-            and all(step.get("kind") == RESIZED for step in more)
-            and (bool(more) or started.graph == proposed.graph)
-            and (not more or started.hyperparameters.kernel_size is not None)
-        )
-        if not same:
+        elif any(unlike_proposal(trial.started, proposal)):
             yield Each(f"{trial.id} trained another network than {proposal.id} proposed")
 
 

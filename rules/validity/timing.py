@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from statistics import median
@@ -82,7 +81,10 @@ def clocks(run: RunEvidence) -> Findings:
     """No clock was slowed or set: all clocks of a host ran equally, and hosts' clocks agree."""
     read = {"the primary": run.history.primary_clocks}
     read |= {each.id: each.clocks for each in run.replicas if each.started is not None}
-    drifts = {name: _drift(readings) for name, readings in read.items()}
+    drifts = {
+        name: max((_apart(one, other) for one, other in pairwise(readings)), default=0.0)
+        for name, readings in read.items()
+    }
     yield Found(f"{max(drifts.values()):.3f} s apart")
     for name, drift in drifts.items():
         if len(read[name]) < LEAST_READINGS:
@@ -95,12 +97,8 @@ def clocks(run: RunEvidence) -> Findings:
             yield from map(Each, each.checked.problems)
 
 
-def _drift(readings: Sequence[Clocks]) -> float:
-    """Return the maximum drift between two clocks of a host, in seconds per hour."""
-    return max((_apart(one, other) for one, other in pairwise(readings)), default=0.0)
-
-
 def _apart(one: Clocks, other: Clocks) -> float:
+    """Return the maximum drift between two clocks of a host, in seconds per hour."""
     monotonic, utc = other.monotonic - one.monotonic, other.utc - one.utc
     raw, boot = other.raw - one.raw, other.boot - one.boot
     unsure = one.spread_seconds + other.spread_seconds + BOOT_RESOLUTION

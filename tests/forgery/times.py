@@ -167,6 +167,9 @@ forgeries(
         "the run started again after its end":
             ("order", lambda run: run.primary.append(
                 like(run.primary[-1], {**run.primary[0]["event"]}, 1.0))),
+        "the run ended twice":
+            ("order", lambda run: run.primary.append(
+                like(run.primary[-1], {**run.primary[-1]["event"]}, 1.0))),
         "seconds below zero in a record":
             ("journals", event("dataset_loaded", staged_seconds=-30.0)),
         "no signs of life": ("signs", without("heartbeat")),

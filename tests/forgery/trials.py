@@ -18,6 +18,7 @@ from tests.forgery.forger import (
     of,
     removed,
     repeated,
+    settings,
 )
 
 from aiperf_hpc.run.records import TRAININGS_DONE
@@ -219,6 +220,10 @@ forgeries(
         "a trial without its end": ("states", removed("trial_ended", 2)),
         "an end by trainings that were not requested":
             ("trainings", event("replica_ended", reason=TRAININGS_DONE)),
+        "more trainings than requested":
+            ("trainings", settings("search", method="fixed", max_trainings=1)),
+        "a kernel size outside the search space":
+            ("rounds", _hyperparameters(where=HPO, kernel_size=9)),
         "records after the end of the run":
             ("writers", lambda run: run.primary.append(
                 like(run.primary[-1], {"type": "primary_heartbeat"}, 1.0))),

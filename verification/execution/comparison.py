@@ -48,7 +48,7 @@ class Tolerance:
 
     @property
     def parted(self) -> Tolerance:
-        """The tolerance for trainings that diverge from the recorded one at the first step."""
+        """The tolerance for training that diverges from the recorded one at the first step."""
         return replace(self, **_PARTED)
 
     def samples(self, samples: int) -> int:
@@ -106,10 +106,11 @@ class ReexecutedTrial(Value):
     checks: tuple[Check, ...]
 
 
-def not_executed(trial: str, selected_by: str, why: str, verdict: Verdict) -> ReexecutedTrial:
+def not_executed(trial: Trial, selected_by: str, why: str) -> ReexecutedTrial:
     """Return the result of a trial of which nothing could be compared."""
+    verdict = Verdict.NOT_EXECUTABLE if trial.best_epoch is None else Verdict.FAILED
     return ReexecutedTrial(
-        trial=trial, selected_by=selected_by, epoch=None, verdict=verdict, failure=why, checks=()
+        trial=trial.id, selected_by=selected_by, epoch=None, verdict=verdict, failure=why, checks=()
     )
 
 
@@ -119,7 +120,7 @@ def compared(
     """Return the result of a trial with all checks of its best epoch."""
     kept = trial.best_epoch
     if again.failure or kept is None:
-        return not_executed(trial.id, selected_by, again.failure, Verdict.FAILED)
+        return not_executed(trial, selected_by, again.failure)
     checks = tuple(_checks(run, trial, kept, result, again))
     failed = any(check.verdict is Verdict.FAILED for check in checks)
     return ReexecutedTrial(
@@ -144,7 +145,8 @@ def _checks(
     if before is not None and again.before is not None:
         yield from _evaluations(before, again.before, f"epoch {before.epoch}", tolerance)
     if again.train_loss is not None:
-        yield _training_loss(own, again.train_loss, tolerance)
+        what = f"epoch {own.epoch} trained again: loss"
+        yield _relative(what, own.train_loss, again.train_loss, tolerance.trained_loss)
     if again.after is not None:
         yield _trained_quality(own, again.after, tolerance)
     if again.seconds is not None:
@@ -199,11 +201,6 @@ def _baseline(run: Evidence, trial: Trial, again: EvaluationAgain) -> Iterator[C
     what = f"{measure.baseline}: {measure.label}"
     now = measure.quality(again.baseline, again.samples)
     yield _relative(what, recorded.quality, now, BASELINE_SHARE)
-
-
-def _training_loss(recorded: Evaluation, again: float, tolerance: Tolerance) -> Check:
-    what = f"epoch {recorded.epoch} trained again: loss"
-    return _relative(what, recorded.train_loss, again, tolerance.trained_loss)
 
 
 def _trained_quality(recorded: Evaluation, again: EvaluationAgain, tolerance: Tolerance) -> Check:

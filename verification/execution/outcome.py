@@ -94,7 +94,7 @@ def execute_again(run: Evidence, choice: Choice) -> Outcome:
     trials = tuple(
         compared(run, evaluated[name], why, result, again[name])
         if result is not None and name in again
-        else _not_executed(evaluated[name], why, reasons[name] or "no result was recorded")
+        else not_executed(evaluated[name], why, reasons[name] or "no result was recorded")
         for name, why in named.items()
     )
     return Outcome(
@@ -122,11 +122,6 @@ def _result(run: Evidence, choice: Choice, trials: list[Trial]) -> ExecutionResu
     return execute(
         ExecutionRequest(config=config, dataset=run.dataset, epochs=epochs), choice.seconds
     )
-
-
-def _not_executed(trial: Trial, drawn: str, why: str) -> ReexecutedTrial:
-    verdict = Verdict.NOT_EXECUTABLE if trial.best_epoch is None else Verdict.FAILED
-    return not_executed(trial.id, drawn, why, verdict)
 
 
 def table(outcome: Outcome) -> Iterator[str]:

@@ -18,16 +18,9 @@ from tests.support.run_writer import (
     trial_started,
 )
 
+from aiperf_hpc.rules.rule import RuleResult
 from aiperf_hpc.run import records
-from aiperf_hpc.run.records import (
-    AnyEvent,
-    ClockSeen,
-    ClockStarted,
-    ClockStarts,
-    JobState,
-    ReplicaReady,
-    RunStarted,
-)
+from aiperf_hpc.run.records import AnyEvent
 from aiperf_hpc.trial import JobPhase, TimePhase
 
 HOUR = 3600.0
@@ -35,74 +28,102 @@ STARTED = records.ReplicaStarted(replica="r0", pid=1, engine="torch", machine=MA
 BEAT = records.Heartbeat(phase=TimePhase.TRAIN, cpu_percent=1.0, memory_bytes=1)
 ENDED = records.ReplicaEnded(reason="the run's time is over")
 BY = ", answered by /lib/libfaster.so,"
+Step = tuple[str, float, AnyEvent]
+"""The writer of a record, its time in seconds since START, and the event."""
 
 
-def begins(starts: ClockStarts = "first") -> RunStarted:
-    return run_started().model_copy(update={"clock_starts": starts})
+def begins(starts: records.ClockStarts = "first") -> Step:
+    return "primary", 0.0, run_started().model_copy(update={"clock_starts": starts})
 
 
-def granted(replica: str, at: float) -> JobState:
-    """What SLURM says, in seconds since START; it took the jobs after 1 s."""
-    return JobState(
-        replica=replica, phase=JobPhase.RUNNING, submitted_utc=START + 1.0, started_utc=START + at
-    )
+def granted(replica: str, at: float, said: float) -> Step:
+    """SLURM's answer to the primary; it accepted the jobs after 1 s."""
+    times = {"submitted_utc": START + 1.0, "started_utc": START + at}
+    return "primary", said, records.JobState(replica=replica, phase=JobPhase.RUNNING, **times)
 
 
-def started(at: float = 600.0, *, submitted: float = 1.0, given: float = 600.0) -> ClockStarted:
-    return ClockStarted(
-        start_utc=START + at,
-        replica="r0",
-        submitted_utc=START + submitted,
-        granted_utc=START + given,
-    )
+def started(
+    at: float = 600.0, *, submitted: float = 1.0, given: float = 600.0, said: float = 610.0
+) -> Step:
+    times = {"start_utc": at, "submitted_utc": submitted, "granted_utc": given}
+    since = {name: START + seconds for name, seconds in times.items()}
+    return "primary", said, records.ClockStarted(replica="r0", **since)
 
 
-def seen(at: float = 600.0) -> ClockSeen:
-    return ClockSeen(start_utc=START + at)
+def came(replica: str, at: float, alive: float = 3.0) -> Step:
+    return replica, at, replica_started(replica).model_copy(update={"alive_seconds": alive})
 
 
-class Run:
-    """Two replicas, of which the first had its node after 600 s and the second after 700 s."""
-
-    def __init__(self, folder: Path) -> None:
-        self.writer = RunWriter(folder)
-        write_manifest(self.writer.paths, Plan(replicas=2))
-
-    def write(
-        self, *clocks: ClockStarted, starts: ClockStarts = "first", said: float = 610.0
-    ) -> None:
-        writer = self.writer
-        writer.primary(0.0, begins(starts))
-        writer.primary(605.0, granted("r0", 600.0))
-        writer.primary(said, *clocks)
-        writer.primary(705.0, granted("r1", 700.0))
-
-    def replica(self, name: str, at: float, *events: AnyEvent, alive: float = 3.0) -> None:
-        came = replica_started(name).model_copy(update={"alive_seconds": alive})
-        self.writer.replica(at, came, *events, name=name)
-
-    def wrong(self) -> list[str]:
-        return list(check_rule("clock", self.writer.paths).failures)
+def seen(replica: str, said: float, at: float = 600.0) -> Step:
+    return replica, said, records.ClockSeen(start_utc=START + at)
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return Run(tmp_path)
+def checked(folder: Path, *steps: Step) -> RuleResult:
+    """Write a run of two replicas; return the result of the rule on the start of its clock."""
+    writer = RunWriter(folder)
+    write_manifest(writer.paths, Plan(replicas=2))
+    for who, at, event in sorted(steps, key=lambda step: step[1]):
+        if who == "primary":
+            writer.primary(at, event)
+        else:
+            writer.replica(at, event, name=who)
+    return check_rule("clock", writer.paths)
 
 
-def test_a_clock_that_started_with_the_first_node_is_right(run: Run) -> None:
-    run.write(started())
-    run.replica("r0", 604.0, seen())
-    run.replica("r1", 704.0, seen())
-    assert run.wrong() == []
-    assert check_rule("clock", run.writer.paths).checked == 4
+R0, R1 = granted("r0", 600.0, 605.0), granted("r1", 700.0, 705.0)
+QUEUED = [begins(), R0, R1]
+ALL = [begins("all"), R0, R1]
+READY = records.ReplicaReady()
+STARTS: dict[str, tuple[list[Step], list[str]]] = {
+    "with the first node": (
+        [*QUEUED, started(), came("r0", 604.0), seen("r0", 604.0),
+         came("r1", 704.0), seen("r1", 704.0)],
+        []),
+    "with the run": ([begins("now"), R0, R1], []),
+    "twice": (
+        [begins("now"), R0, R1, started(said=706.0)],
+        ["a record starts the clock of a run whose clock started with it"]),
+    # The scheduler's time was moved with the clock's; the replica's own record was not.
+    "after the beginning of a replica": (
+        [*QUEUED, started(), came("r0", 500.0, alive=2.0)],
+        ["the clock started 102.000 s after r0, attempt 0.0, began"]),
+    "by another event, later": (
+        [*QUEUED, started(), came("r0", 604.0), ("primary", 800.0, begins("all")[2]),
+         started(790.0, said=800.0)],
+        ["a later primary records another event as the start of the clock",
+         "the clock started 2 times"]),
+    "never, as the run ended in the queue": (QUEUED, []),
+    "never, though samples were executed": (
+        [*QUEUED, came("r0", 604.0), ("r0", 604.0, trial_started()),
+         ("r0", 604.0, progress(train=1))],
+        ["samples were executed, and no record states when the clock started"]),
+    "as the replicas did not learn": (
+        [*QUEUED, started(), came("r0", 604.0), seen("r0", 604.0, 570.0), came("r1", 704.0),
+         ("r1", 704.0, trial_started("t2")), ("r1", 1400.0, progress("t2", train=1))],
+        ["r0, attempt 0.0: it learned of a clock that started 30.000 s earlier",
+         "r1, attempt 0.0: it worked and never learned of the clock's start"]),
+    "before all were ready": (
+        [*ALL, started(720.0, said=720.0), came("r0", 604.0), ("r0", 604.0, READY),
+         seen("r0", 604.0, 720.0), came("r1", 715.0), seen("r1", 715.0, 720.0)],
+        ["the clock started when 1 of 2 replicas were ready"]),
+    "when all were ready": (
+        [*ALL, started(720.0, said=720.0), came("r0", 604.0), ("r0", 604.0, READY),
+         came("r1", 715.0), ("r1", 716.0, READY)],
+        []),
+    "before the record of it": (
+        [*ALL, started(720.0, said=740.0), came("r0", 604.0), ("r0", 604.0, READY),
+         came("r1", 704.0), ("r1", 704.0, READY)],
+        ["the clock started 20.000 s before the record of it"]),
+}  # fmt: skip
 
 
-def test_a_clock_that_started_with_the_run_has_no_record_of_its_own(run: Run) -> None:
-    run.write(starts="now")
-    assert run.wrong() == []
-    run.writer.primary(706.0, started())
-    assert run.wrong() == ["a record starts the clock of a run whose clock started with it"]
+@pytest.mark.parametrize("case", STARTS)
+def test_a_clock_starts_once_with_the_recorded_event(tmp_path: Path, case: str) -> None:
+    steps, failures = STARTS[case]
+    result = checked(tmp_path, *steps)
+    assert list(result.failures) == failures
+    times = (isinstance(event, records.JobState | records.ReplicaStarted) for *_, event in steps)
+    assert result.checked == (0 if case in ("with the run", "twice") else sum(times))
 
 
 @pytest.mark.parametrize(
@@ -117,72 +138,17 @@ def test_a_clock_that_started_with_the_run_has_no_record_of_its_own(run: Run) ->
     ],
 )  # fmt: skip
 def test_a_clock_that_started_at_another_time_is_found(
-    run: Run, event: ClockStarted, said: list[str]
+    tmp_path: Path, event: Step, said: list[str]
 ) -> None:
-    run.write(event)
-    run.replica("r0", 604.0)
-    wrong = run.wrong()
+    wrong = checked(tmp_path, *QUEUED, event, came("r0", 604.0)).failures
     assert len(wrong) == len(said)
     assert all(part in line for part, line in zip(said, wrong, strict=True))
 
 
-def test_work_before_what_the_scheduler_is_said_to_have_given_is_found(run: Run) -> None:
-    """The scheduler's time was moved with the clock's; the replica's own record was not."""
-    run.write(started())
-    run.replica("r0", 500.0, alive=2.0)
-    assert run.wrong() == ["the clock started 102.000 s after r0, attempt 0.0, began"]
-
-
-def test_what_a_silent_scheduler_told_later_was_not_known(run: Run) -> None:
-    run.writer.primary(0.0, begins())
-    run.writer.primary(670.0, started(603.0, submitted=0.0, given=603.0))
-    run.writer.primary(900.0, granted("r0", 600.0))
-    run.replica("r0", 606.0)
-    assert run.wrong() == []
-
-
-def test_a_clock_starts_once_and_what_starts_it_stays(run: Run) -> None:
-    run.write(started())
-    run.replica("r0", 604.0)
-    run.writer.primary(800.0, begins("all"), started(790.0))
-    assert run.wrong() == [
-        "a later primary records another event as the start of the clock",
-        "the clock started 2 times",
-    ]  # fmt: skip
-
-
-def test_samples_without_a_clock_are_found(run: Run) -> None:
-    run.write()
-    assert run.wrong() == []  # It ended in the queue, say.
-    run.replica("r0", 604.0, trial_started(), progress(train=1))
-    assert run.wrong() == ["samples were executed, and no record states when the clock started"]
-
-
-def test_what_replicas_learned_of_the_clock_is_compared(run: Run) -> None:
-    run.write(started())
-    run.replica("r0", 604.0, seen(570.0))
-    run.replica("r1", 704.0, trial_started("t2"))
-    run.writer.replica(1400.0, progress("t2", train=1), name="r1")
-    assert run.wrong() == [
-        "r0, attempt 0.0: it learned of a clock that started 30.000 s earlier",
-        "r1, attempt 0.0: it worked and never learned of the clock's start",
-    ]
-
-
-def test_where_all_are_waited_for_all_have_to_be_ready(run: Run) -> None:
-    run.write(started(720.0), starts="all", said=720.0)
-    run.replica("r0", 604.0, ReplicaReady(), seen(720.0))
-    run.replica("r1", 715.0, seen(720.0))
-    assert run.wrong() == ["the clock started when 1 of 2 replicas were ready"]
-    run.writer.replica(716.0, ReplicaReady(), name="r1")
-    assert run.wrong() == []
-
-
-def test_where_all_are_waited_for_the_clock_starts_at_its_record(run: Run) -> None:
-    run.write(started(720.0), starts="all", said=740.0)
-    run.replica("r0", 604.0, ReplicaReady())
-    run.replica("r1", 704.0, ReplicaReady())
-    assert run.wrong() == ["the clock started 20.000 s before the record of it"]
+def test_what_a_silent_scheduler_told_later_was_not_known(tmp_path: Path) -> None:
+    late = started(603.0, submitted=0.0, given=603.0, said=670.0)
+    steps = [begins(), late, granted("r0", 600.0, 900.0), came("r0", 606.0)]
+    assert checked(tmp_path, *steps).passed
 
 
 def read(seconds: float, **off: float) -> AnyEvent:
@@ -193,50 +159,28 @@ def read(seconds: float, **off: float) -> AnyEvent:
     return clocks(**{name: value + off.get(name, 0.0) for name, value in values.items()})
 
 
-class Life:
-    """A replica's journal."""
-
-    def __init__(self, folder: Path) -> None:
-        self.writer = RunWriter(folder)
-        write_manifest(self.writer.paths, Plan(replicas=1))
-        self.at(0.0, STARTED)
-
-    def at(self, seconds: float, *events: AnyEvent) -> None:
-        self.writer.replica(seconds, *events)
-
-    def wrong(self) -> list[str]:
-        result = check_rule("timekeeping", self.writer.paths)
-        prefix = "replicas/r0/0.0/journal.jsonl, "
-        return [line.removeprefix(prefix) for line in (*result.failures, *result.notes)]
+def timekeeping(folder: Path, *steps: Step) -> tuple[list[str], int]:
+    """Write a replica's journal; return what the rule on its clocks found and how many it read."""
+    writer = RunWriter(folder)
+    write_manifest(writer.paths, Plan(replicas=1))
+    for _, at, event in (("r0", 0.0, STARTED), *steps):
+        writer.replica(at, event)
+    result = check_rule("timekeeping", writer.paths)
+    prefix = "replicas/r0/0.0/journal.jsonl, "
+    found = [line.removeprefix(prefix) for line in (*result.failures, *result.notes)]
+    return found, result.checked
 
 
-@pytest.fixture
-def life(tmp_path: Path) -> Life:
-    return Life(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "off",
-    [
-        {"raw": 0.9, "boot": 0.9, "ahead": 0.9},
-        {"utc": 50.0, "boot": 50.0, "ahead": 0.5},  # The machine was suspended.
-        {"raw": 4.6, "boot": 4.6, "spread_seconds": 4.0},  # The clocks were not read at once.
-    ],
-)
-def test_what_time_services_and_suspended_machines_do_is_no_fault(
-    life: Life, off: dict[str, float]
-) -> None:
-    life.at(0.0, read(0.0))
-    life.at(HOUR, BEAT)
-    # The record's own times are compared elsewhere.
-    life.at(HOUR + off.get("utc", 0.0), read(HOUR, **off))
-    wrong = [line for line in life.wrong() if "its times are" not in line]
-    assert wrong == []
+def told(at: float, *events: AnyEvent) -> list[Step]:
+    return [("r0", at, event) for event in events]
 
 
 @pytest.mark.parametrize(
     ("off", "said"),
     [
+        ({"raw": 0.9, "boot": 0.9, "ahead": 0.9}, None),
+        ({"utc": 50.0, "boot": 50.0, "ahead": 0.5}, None),  # The machine was suspended.
+        ({"raw": 4.6, "boot": 4.6, "spread_seconds": 4.0}, None),  # Not read at once.
         ({"raw": 4.6}, f"the monotonic clock ran 3600.000 s while the raw one ran 3604.600 s{BY}"),
         ({"boot": 4.6}, f"UTC ran 3600.000 s while the uptime advanced 3604.600 s{BY}"),
         ({"ahead": -4.6}, f"UTC moved -4.600 s against the file server's clock{BY}"),
@@ -244,45 +188,41 @@ def test_what_time_services_and_suspended_machines_do_is_no_fault(
          "the raw clock ran 3604.600 s while the uptime advanced 3595.400 s"),
     ],
 )  # fmt: skip
-def test_a_clock_that_ran_otherwise_is_found(life: Life, off: dict[str, float], said: str) -> None:
-    life.at(0.0, read(0.0))
-    life.at(HOUR, BEAT)
-    life.at(HOUR, read(HOUR, **off))
-    assert f"record 3: {said} since record 1" in life.wrong()
+def test_only_what_time_services_and_suspended_machines_do_is_no_fault(
+    tmp_path: Path, off: dict[str, float], said: str | None
+) -> None:
+    # The record's own times are compared elsewhere.
+    at = HOUR + (off.get("utc", 0.0) if said is None else 0.0)
+    steps = [*told(0.0, read(0.0)), *told(HOUR, BEAT), *told(at, read(HOUR, **off))]
+    found, _ = timekeeping(tmp_path, *steps)
+    wrong = [line for line in found if "its times are" not in line]
+    assert wrong == [] if said is None else f"record 3: {said} since record 1" in wrong
 
 
-def test_readings_of_two_lives_are_not_compared(life: Life) -> None:
-    life.at(0.0, read(0.0))
-    life.at(5.0, read(5.0), ENDED)
-    life.at(9.0, STARTED, read(9.0, raw=-1e6, boot=-1e6))
-    assert life.wrong() == []
+NEXT_DAY = 10.0 + 5 * HOUR
+UNREAD = [step for minute in range(0, 150, 5) for step in told(60.0 * minute, BEAT)]
+READINGS: dict[str, tuple[list[Step], list[str]]] = {
+    "two attempts are not compared": (
+        [*told(0.0, read(0.0)), *told(5.0, read(5.0), ENDED),
+         *told(9.0, STARTED, read(9.0, raw=-1e6, boot=-1e6))],
+        []),
+    "none at the end of a killed process, and none while one was suspended": (
+        [*told(0.0, read(0.0)), *told(10.0, BEAT), *told(NEXT_DAY, BEAT, read(NEXT_DAY))], []),
+    "left out": (
+        [*told(0.0, read(0.0)), *UNREAD, *told(2.5 * HOUR, ENDED),
+         *told(2.6 * HOUR, STARTED, BEAT, BEAT)],
+        ["record 0: its clocks were not recorded for 2 h 30 min 00 s",
+         "record 0: its clocks were not recorded when it ended",
+         "record 33: the clocks of this process were not recorded"]),
+    "of another time": (
+        told(7.0, read(7.0, utc=30.0, boot=30.0)),
+        ["record 1: its times are -30.000 s off those of the clocks in it"]),
+    "none by an earlier version": (told(HOUR, BEAT, BEAT, ENDED), []),
+}  # fmt: skip
 
 
-def test_a_killed_process_says_nothing_at_its_end_and_a_stopped_one_in_between(life: Life) -> None:
-    life.at(0.0, read(0.0))
-    life.at(10.0, BEAT)
-    life.at(10.0 + 5 * HOUR, BEAT, read(10.0 + 5 * HOUR))
-    assert life.wrong() == []
-
-
-def test_readings_that_were_left_out_are_missed(life: Life) -> None:
-    life.at(0.0, read(0.0))
-    for minute in range(0, 150, 5):
-        life.at(60.0 * minute, BEAT)
-    life.at(2.5 * HOUR, ENDED)
-    unread, unended = life.wrong()
-    assert unread == "record 0: its clocks were not recorded for 2 h 30 min 00 s"
-    assert unended == "record 0: its clocks were not recorded when it ended"
-    life.at(2.6 * HOUR, STARTED, BEAT, BEAT)
-    assert life.wrong()[-1] == "record 33: the clocks of this process were not recorded"
-
-
-def test_a_reading_of_another_time_is_found(life: Life) -> None:
-    life.at(7.0, read(7.0, utc=30.0, boot=30.0))
-    assert life.wrong() == ["record 1: its times are -30.000 s off those of the clocks in it"]
-
-
-def test_a_run_of_an_earlier_version_recorded_none(life: Life) -> None:
-    life.at(HOUR, BEAT, BEAT, ENDED)
-    assert life.wrong() == []
-    assert check_rule("timekeeping", life.writer.paths).checked == 0
+@pytest.mark.parametrize("case", READINGS)
+def test_clocks_are_read_from_start_to_end(tmp_path: Path, case: str) -> None:
+    steps, failures = READINGS[case]
+    readings = sum(isinstance(event, records.ClocksRead) for *_, event in steps)
+    assert timekeeping(tmp_path, *steps) == (failures, readings)

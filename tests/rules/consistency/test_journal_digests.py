@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,13 +30,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
 @pytest.fixture
 def run(written: RunPaths, tmp_path: Path) -> RunPaths:
     """Return a copy of the run, to be changed."""
-    paths = RunPaths(tmp_path / "run")
-    for path in written.root.rglob("*"):
-        if path.is_file():
-            copy = paths.root / path.relative_to(written.root)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(path.read_bytes())
-    return paths
+    return RunPaths(shutil.copytree(written.root, tmp_path / "run"))
 
 
 def evidence(paths: RunPaths) -> Evidence:
@@ -48,9 +43,8 @@ def failures(paths: RunPaths) -> list[str]:
 
 def test_a_run_whose_heads_were_taken_keeps_the_rule(written: RunPaths) -> None:
     assert failures(written) == []
-    assert (
-        check_rule("digests", written).checked == 5 + 2 * 4
-    )  # The primary's, and what each replica saw.
+    # The primary's, and what each replica saw.
+    assert check_rule("digests", written).checked == 5 + 2 * 4
 
 
 def test_a_resumed_primary_begins_its_heads_anew(tmp_path: Path) -> None:

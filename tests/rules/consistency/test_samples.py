@@ -56,45 +56,38 @@ def evidence(paths: RunPaths, *measured: BaselineMeasured, method: str = "fixed"
     return found
 
 
-def accuracy(correct: float, samples: int) -> BaselineMeasured:
-    return BaselineMeasured(metric="accuracy", sums={"correct": correct}, samples=samples)
+def accuracy(correct: float) -> BaselineMeasured:
+    return BaselineMeasured(metric="accuracy", sums={"correct": correct}, samples=360)
 
 
 def test_what_all_replicas_measured_alike_is_no_fault(run: RunPaths) -> None:
-    samples = evidence(run).dataset.validation_samples
-    found = evidence(run, accuracy(10, samples), accuracy(10, samples))
+    found = evidence(run, accuracy(10), accuracy(10))
     result = check_rule("baseline", found)
     assert (result.failures, result.checked) == ((), 2)
-    view = RunView.read(run)
-    assert view.baseline() is not None
+    assert RunView.read(run).baseline() is not None
 
 
-def test_another_measure_and_other_samples_are_found(run: RunPaths) -> None:
-    error = BaselineMeasured(
-        metric="mean_absolute_error", sums={"absolute_error": 1.0, "values": 9.0}, samples=3
-    )
-    found = evidence(run, error)
-    wanted = found.dataset.validation_samples
-    assert list(check_rule("baseline", found).failures) == [
-        "r0, attempt 0.0, evaluated a baseline by mean_absolute_error; the run's metric "
-        "is accuracy",
-        f"r0, attempt 0.0, measured a baseline on 3 samples, there are {wanted}",
-        "r0, attempt 0.0, measured a baseline on 9 values, there must be 3",
-    ]
-
-
-def test_replicas_that_measured_differently_are_found(run: RunPaths) -> None:
-    samples = evidence(run).dataset.validation_samples
-    found = evidence(run, accuracy(10, samples), accuracy(11, samples))
-    (said,) = check_rule("baseline", found).failures
-    assert said == "r1, attempt 0.0, measured another baseline than r0, attempt 0.0,"
-
-
-def test_a_run_that_searches_measures_none(run: RunPaths) -> None:
-    samples = evidence(run).dataset.validation_samples
-    found = evidence(run, accuracy(10, samples), method="greedy")
-    (said,) = check_rule("baseline", found).failures
-    assert said == "r0, attempt 0.0, measured a baseline, though a network was searched for"
+@pytest.mark.parametrize(
+    ("measured", "method", "failures"),
+    [
+        ([BaselineMeasured(metric="mean_absolute_error",
+                           sums={"absolute_error": 1.0, "values": 9.0}, samples=3)],
+         "fixed",
+         ["r0, attempt 0.0, evaluated a baseline by mean_absolute_error; the run's metric is "
+          "accuracy",
+          "r0, attempt 0.0, measured a baseline on 3 samples, there are 360",
+          "r0, attempt 0.0, measured a baseline on 9 values, there must be 3"]),
+        ([accuracy(10), accuracy(11)], "fixed",
+         ["r1, attempt 0.0, measured another baseline than r0, attempt 0.0,"]),
+        ([accuracy(10)], "greedy",
+         ["r0, attempt 0.0, measured a baseline, though a network was searched for"]),
+    ],
+)  # fmt: skip
+def test_another_baseline_is_found(
+    run: RunPaths, measured: list[BaselineMeasured], method: str, failures: list[str]
+) -> None:
+    found = evidence(run, *measured, method=method)
+    assert list(check_rule("baseline", found).failures) == failures
 
 
 def evaluations(measure: Measure) -> list[Evaluation]:

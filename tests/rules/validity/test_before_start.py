@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.support import official_run
 from tests.support.official_run import RELEASED, VERSION
@@ -20,7 +22,7 @@ from aiperf_hpc.rules.registry import (
     PRECISION,
     RELEASE,
 )
-from aiperf_hpc.rules.rule import Division
+from aiperf_hpc.rules.rule import Division, Rule
 from aiperf_hpc.rules.validity.dataset import Datasets
 from aiperf_hpc.rules.validity.precision import Environment, Precisions
 from aiperf_hpc.rules.validity.settings import declared
@@ -82,37 +84,28 @@ def test_no_variable_lowers_what_is_stated_or_uses_what_was_compiled_before(
     assert all(reason.startswith(name) for reason in check.failures)
 
 
-def test_what_is_preloaded_is_stated() -> None:
-    check = ENVIRONMENT.check(
-        Environment([{"LD_PRELOAD": "libtcmalloc.so", "OMP_NUM_THREADS": "8"}], "bf16")
-    )
-    assert (check.passed, check.found) == (True, "LD_PRELOAD=libtcmalloc.so")
-
-
-def test_what_nobody_told_is_no_environment() -> None:
-    untold = Environment([], "bf16", ["r0 did not record its variables"])
-    assert not ENVIRONMENT.check(untold).passed
-
-
-def test_fewer_than_sixteen_bits_are_refused() -> None:
-    assert PRECISION.check(Precisions(["fp32", "bf16", "fp16"])).passed
-    check = PRECISION.check(Precisions(["bf16", "fp8"], {"cuBLAS": "tf32"}))
-    assert (check.found, check.failures) == (
-        "bf16, fp8; cuBLAS tf32",
-        ("fp8; at least FP16 is required",),
-    )
-
-
-def test_a_clock_that_waits_for_all_nodes_is_not_official() -> None:
-    assert CLOCK_START.check("first").passed
-    assert CLOCK_START.check("all").failures == (
-        "all; loading and staging would lie outside the clock",
-    )
-
-
-def test_an_hour_is_to_be_asked_for() -> None:
-    assert HOURS.check(1.0).passed
-    assert HOURS.check(0.999).failures == ("0.999 h; at least 1 h is required",)
+@pytest.mark.parametrize(
+    ("rule", "planned", "found", "failures"),
+    [
+        (ENVIRONMENT,
+         Environment([{"LD_PRELOAD": "libtcmalloc.so", "OMP_NUM_THREADS": "8"}], "bf16"),
+         "LD_PRELOAD=libtcmalloc.so", []),
+        (ENVIRONMENT, Environment([], "bf16", ["r0 did not record its variables"]),
+         "no override", ["r0 did not record its variables"]),
+        (PRECISION, Precisions(["fp32", "bf16", "fp16"]), "bf16, fp16, fp32", []),
+        (PRECISION, Precisions(["bf16", "fp8"], {"cuBLAS": "tf32"}), "bf16, fp8; cuBLAS tf32",
+         ["fp8; at least FP16 is required"]),
+        (CLOCK_START, "first", "first", []),
+        (CLOCK_START, "all", "all", ["all; loading and staging would lie outside the clock"]),
+        (HOURS, 1.0, "1 h", []),
+        (HOURS, 0.999, "0.999 h", ["0.999 h; at least 1 h is required"]),
+    ],
+)  # fmt: skip
+def test_a_plan_states_what_was_found(
+    rule: Rule[Any], planned: object, found: str, failures: list[str]
+) -> None:
+    result = rule.check(planned)
+    assert (result.found, list(result.failures)) == (found, failures)
 
 
 def test_the_dataset_is_known_by_its_content() -> None:
