@@ -19,15 +19,15 @@ PLACES = {"inside": "inside the run", "outside": "outside the run", "both": "ins
 
 def entry_table(entry: Entry, of: EntryMetrics) -> Table:
     """Return the table of one entry: its metrics, missing metrics and problems."""
-    measures = _counted_by(entry.system.device)
+    metrics = _counted_by(entry.system.device)
     rows = tuple(
-        _row(metric, of.metrics[metric.name]) for metric in measures if metric.name in of.metrics
+        _row(metric, of.metrics[metric.name]) for metric in metrics if metric.name in of.metrics
     )
     return Table(
         ("", "", ""),
         rows,
         notes=tuple(f"! {note}" for note in notes_on(entry, of)),
-        missing=tuple(reasons(_missing(of, measures), most=len(METRICS))),
+        missing=tuple(reasons(_missing(of, metrics), most=len(METRICS))),
         words=(1, 2),
     )
 
@@ -66,12 +66,12 @@ def _counted_by(device: str) -> list[Metric]:
     return [metric.counted_by(device) for metric in METRICS]
 
 
-def _missing(of: EntryMetrics, measures: Sequence[Metric]) -> dict[str, str]:
+def _missing(of: EntryMetrics, metrics: Sequence[Metric]) -> dict[str, str]:
     """Return the reasons why metrics are missing, by their titles.
 
     A metric that qualifies another (its title begins with an ellipsis) is not reported as missing.
     """
-    titles = {m.name: m.title for m in measures if not m.title.startswith("…")}
+    titles = {m.name: m.title for m in metrics if not m.title.startswith("…")}
     return {titles[name]: reason for name, reason in of.missing.items() if name in titles}
 
 
@@ -112,13 +112,13 @@ def _entry_row(entry: Entry, of: EntryMetrics) -> tuple[str, ...]:
 
 def metrics_table(analysis: Analysis) -> Table:
     """Return all metrics that any entry has, one row per entry."""
-    measures = _counted_by(any_of(entry.system.device for entry in analysis.entries))
-    shown = [m for m in measures if any(m.name in of.metrics for of in analysis.metrics)]
+    metrics = _counted_by(any_of(entry.system.device for entry in analysis.entries))
+    shown = [m for m in metrics if any(m.name in of.metrics for of in analysis.metrics)]
     columns = (
         "entry", *(f"{m.title}, {m.unit}" if m.unit and not m.si else m.title for m in shown)
     )  # fmt: skip
     rows = tuple((of.entry, *(_cell(of, metric) for metric in shown)) for of in analysis.metrics)
-    return Table(columns, rows, missing=tuple(_missing_of_all(analysis.metrics, measures)))
+    return Table(columns, rows, missing=tuple(_missing_of_all(analysis.metrics, metrics)))
 
 
 def _cell(of: EntryMetrics, metric: Metric) -> str:
@@ -135,11 +135,11 @@ def _counting(of: EntryMetrics) -> int:
     return max((len(aggregate.scored) for aggregate in of.metrics.values()), default=0)
 
 
-def _missing_of_all(entries: Sequence[EntryMetrics], measures: Sequence[Metric]) -> Iterator[str]:
+def _missing_of_all(entries: Sequence[EntryMetrics], metrics: Sequence[Metric]) -> Iterator[str]:
     """Yield the reasons why metrics are missing, grouping entries with the same reason."""
     missing: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for of in entries:
-        for title, reason in _missing(of, measures).items():
+        for title, reason in _missing(of, metrics).items():
             missing[title][of.entry] = reason
     for title, why in missing.items():
         yield from (f"{title} of {note}" for note in reasons(why))
@@ -151,8 +151,8 @@ MAX_NOTES = 20
 
 def lines(analysis: Analysis, columns: int = WIDTH) -> Iterator[str]:
     """Yield the lines of an analysis: its entries with their metrics, then each section."""
-    for entry, measures in zip(analysis.entries, analysis.metrics, strict=True):
-        yield from _entry(entry, measures, columns)
+    for entry, metrics in zip(analysis.entries, analysis.metrics, strict=True):
+        yield from _entry(entry, metrics, columns)
         yield ""
     for section in SECTIONS if analysis.entries else ():
         yield section.title
@@ -165,11 +165,11 @@ def lines(analysis: Analysis, columns: int = WIDTH) -> Iterator[str]:
         yield f"not read: {unreadable.path}: {unreadable.reason}"
 
 
-def _entry(entry: Entry, measures: EntryMetrics, columns: int) -> Iterator[str]:
+def _entry(entry: Entry, metrics: EntryMetrics, columns: int) -> Iterator[str]:
     """Yield the lines of one entry: its description, and its table with the first problems."""
     yield entry.name
     yield from wrapped(", ".join(facts_of(entry)), columns)
-    table = entry_table(entry, measures)
+    table = entry_table(entry, metrics)
     if (more := len(table.notes) - MAX_NOTES) > 0:
         note = f"! and {more} more, all of them with --json"
         table = table._replace(notes=(*table.notes[:MAX_NOTES], note))

@@ -202,7 +202,7 @@ def run_here(name: str, figures: Figures, options: argparse.Namespace) -> None:
         sys.exit("gpu.py: the process that started this section has ended")
     with kernel_caches(options.folder, SECTIONS[name]):
         import torch
-        from gpu_sections import DRY, GPU, MEASURES
+        from gpu_sections import DRY, GPU, MEASUREMENTS
 
         from aiperf_hpc.replica.engines.torch.device import use_expandable_segments
 
@@ -215,7 +215,7 @@ def run_here(name: str, figures: Figures, options: argparse.Namespace) -> None:
         def lacks(what: str, number: int = 0) -> bool:
             return figures.lacks(name, what, number)
 
-        for row in MEASURES[name](DRY if options.dry_cpu else GPU, lacks):
+        for row in MEASUREMENTS[name](DRY if options.dry_cpu else GPU, lacks):
             figures.add({"section": name, **row})
 
 

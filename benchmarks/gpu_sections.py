@@ -470,7 +470,7 @@ def steady_rate(records: Iterable[Row], trials: set[str]) -> float | None:
     return samples / seconds if seconds else None
 
 
-MEASURES: dict[str, Callable[[Sizes, Lacks], Iterator[Row]]] = {
+MEASUREMENTS: dict[str, Callable[[Sizes, Lacks], Iterator[Row]]] = {
     "peaks": peaks,
     "448": lambda sizes, lacks: against(sizes, sizes.batches[0], lacks),
     "host": host,

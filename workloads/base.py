@@ -27,7 +27,7 @@ class Definition:
     data: str
     """Official data: samples, shapes, format and size."""
     target: str
-    """Target quality of a training and its measure."""
+    """Target quality of a training and its metric."""
     scoring: str
     """Metric for comparisons between machines."""
     source: str

@@ -10,7 +10,7 @@ from aiperf_hpc.config import ModelConfig, RunConfig
 from aiperf_hpc.errors import ConfigError, did_you_mean
 from aiperf_hpc.extras import ENGINES, Package, lacking, needed_by
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.objective import CLASSIFICATION, Measure, Objective
+from aiperf_hpc.objective import CLASSIFICATION, Objective, QualityMetric
 from aiperf_hpc.trial import DatasetInfo
 from aiperf_hpc.workloads import (
     automl,
@@ -83,13 +83,13 @@ def _of_its_parts(workload: Workload, config: RunConfig) -> Iterator[str]:
         )
 
 
-def _of_its_target(measure: Measure, target: float | None) -> Iterator[str]:
+def _of_its_target(metric: QualityMetric, target: float | None) -> Iterator[str]:
     """Yield messages for an impossible target."""
-    if target is not None and not measure.can_reach(target):
-        yield f"training.target={target:g}: no {measure.label} is better than {measure.perfect:g}"
+    if target is not None and not metric.can_reach(target):
+        yield f"training.target={target:g}: no {metric.label} is better than {metric.perfect:g}"
     if target is not None and target < 0.0:
         yield (
-            f"training.target={target:g}: no {measure.label} is below 0; give one that has to be "
+            f"training.target={target:g}: no {metric.label} is below 0; give one that has to be "
             "trained for, or null"
         )
 

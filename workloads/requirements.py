@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pydantic import BaseModel
 
 from aiperf_hpc.config import RunConfig
-from aiperf_hpc.objective import Measure
+from aiperf_hpc.objective import QualityMetric
 from aiperf_hpc.rules.rule import Findings, Found, Rule
 from aiperf_hpc.rules.validity.evidence import RunEvidence
 from aiperf_hpc.trial import DatasetInfo, TrialState
@@ -138,7 +138,7 @@ def epochs_rule(wanted: int) -> Rule[RunConfig]:
     return Rule("epochs", str(wanted), findings)
 
 
-def reached_rule(measure: Measure, target: float) -> Rule[RunEvidence]:
+def reached_rule(metric: QualityMetric, target: float) -> Rule[RunEvidence]:
     """Return the rule that all completed trainings, and at least one, reach the target quality.
 
     The quality of a training is that of its last epoch, whose network is the result.
@@ -147,7 +147,7 @@ def reached_rule(measure: Measure, target: float) -> Rule[RunEvidence]:
     def findings(run: RunEvidence) -> Findings:
         ended = [trial for trial in run.trials if trial.state is TrialState.COMPLETED]
         last = [trial.evaluations[-1].quality for trial in ended if trial.evaluations]
-        good = sum(measure.reaches(quality, target) for quality in last)
+        good = sum(metric.reaches(quality, target) for quality in last)
         yield Found(f"{good} of {len(ended)} trainings")
         if not good:
             yield f"no training has reached {target:g}"

@@ -145,7 +145,7 @@ def _problems(view: RunView) -> Iterator[str]:
 
 def _base(view: RunView) -> TrainingLog:
     """Return the fields common to all trainings of a run."""
-    config, measure = view.manifest.config, view.measure
+    config, metric = view.manifest.config, view.quality_metric
     weight = workload_of(config).valid_flops_on(config.dataset.name)
     # The dataset read by the replicas or, if they have read none yet, the planned one.
     read = (r.dataset for r in view.history.replicas.values() if r.dataset is not None)
@@ -155,8 +155,8 @@ def _base(view: RunView) -> TrainingLog:
         run=None,
         succeeded=None,
         quality=Quality(
-            name=measure.name,
-            higher_is_better=measure.goal == "maximize",
+            name=metric.name,
+            higher_is_better=metric.goal == "maximize",
             target=config.training.target,
             weighted_by=None if weight is None else weight.target,
         ),
@@ -201,7 +201,7 @@ def _search(view: RunView, peaks: tuple[Rates, ...]) -> TrainingLog:
     replicas, base = list(history.replicas.values()), _base(view)
     quality = base.quality
     if quality is not None:  # If the run has no target, AIPerf's rule on the error applies.
-        share = None if view.measure.error is None else 1.0 - MOST_ERROR
+        share = None if view.quality_metric.error is None else 1.0 - MOST_ERROR
         target = share if quality.target is None else quality.target
         quality = quality.model_copy(update={"target": target, "weighted_by": None})
     batches = {trial.started.hyperparameters.batch_size for trial in history.trials.values()}

@@ -260,7 +260,7 @@ def tables(found: Repeatability) -> Iterator[Table]:
 
 def _variations(of: Repetition, precision: float) -> Table:
     columns = (
-        "measure", "mean", "deviation", "CoV", f"CoV, {CONFIDENCE:.0%} interval",
+        "metric", "mean", "deviation", "CoV", f"CoV, {CONFIDENCE:.0%} interval",
         f"runs for ±{percent(precision, 1)}",
     )  # fmt: skip
     runs = f"{len(of.runs)} run{'s' * (len(of.runs) != 1)}"

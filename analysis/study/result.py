@@ -24,7 +24,7 @@ class SystemResult(Value):
     name: str
     factors: tuple[str, ...]
     values: tuple[float, ...]
-    """Values of its measured runs, in the unit of the measure."""
+    """Values of its measured runs, in the unit of the metric."""
     missing: tuple[str, ...]
     """Reasons why its other runs were not measured."""
 
@@ -55,7 +55,7 @@ class StudyResult(Value):
 
 
 def measured(view: RunView, study: Study) -> float:
-    """Return a finished run's value of the study's measure.
+    """Return a finished run's value of the study's metric.
 
     Returns:
         ``ops``: operations per second, the score. ``throughput``: training samples per second
@@ -82,7 +82,7 @@ def _time_to_quality(view: RunView, study: Study) -> float:
     assert aim is not None  # noqa: S101 -- the study's file was checked
     assert start is not None  # noqa: S101 -- the run has ended
     for evaluation in view.history.evaluations:
-        if view.measure.reaches(evaluation.quality, aim):
+        if view.quality_metric.reaches(evaluation.quality, aim):
             return evaluation.utc - start
     raise NotMeasuredError(f"no evaluation reached {aim:g}")
 
@@ -190,7 +190,7 @@ def improvement(
     Args:
         without: measurements of the system without the factor, all positive.
         having: measurements of the system with the factor, all positive.
-        higher_is_better: whether the measure is a rate, not a time.
+        higher_is_better: whether the metric is a rate, not a time.
 
     Raises:
         ValueError: a system has no measurement, or a nonpositive one.

@@ -1,9 +1,9 @@
-"""Baseline of a measure: the result of a trivial predictor on the validation samples.
+"""Baseline of a metric: the result of a trivial predictor on the validation samples.
 
 A trivial predictor reads no input, so that its result depends only on the targets. The targets are
 collected while a network is evaluated, on each rank for its own part, and no sample is read twice.
-Each measure names its predictor (``Measure.baseline``), and ``PREDICTORS`` defines how to compute
-its result.
+Each metric names its predictor (``QualityMetric.baseline``), and ``PREDICTORS`` defines how to
+compute its result.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Predictor:
     totals: Callable[[Targets, DatasetInfo], Totals]
     """Returns a batch's totals, which are summed over batches and ranks; zeros for no samples."""
     sums: Callable[[Totals], dict[str, float]]
-    """Returns the measure's sums from the totals of all samples."""
+    """Returns the metric's sums from the totals of all samples."""
 
 
 def _of_each_class(targets: Targets, info: DatasetInfo) -> Totals:
@@ -92,7 +92,7 @@ PREDICTORS: dict[str, Predictor] = {
         lambda boxes: {"average_precision": 0.0, "classes": float(np.count_nonzero(boxes))},
     ),
 }
-"""The trivial predictors, by the names of measures."""
+"""The trivial predictors, by the names of metrics."""
 
 
 class Baseline(Protocol):
@@ -117,7 +117,7 @@ class Tally:
 
     def __init__(self, objective: Objective, info: DatasetInfo) -> None:
         self._info = info
-        self._measure = objective.metric
+        self._metric = objective.metric
         self._predictor = PREDICTORS[objective.metric]
         self._nothing = {
             name: np.zeros((0, *(size or 1 for size in spec.shape)), spec.dtype)
@@ -146,9 +146,9 @@ class Tally:
         if samples != wanted:
             raise DatasetError(f"an evaluation had {samples} of {wanted} validation samples")
         sums = self._predictor.sums(self.totals[1:])
-        return BaselineMeasured(metric=self._measure, sums=sums, samples=samples)
+        return BaselineMeasured(metric=self._metric, sums=sums, samples=samples)
 
 
 def has_baseline(objective: Objective) -> bool:
-    """Return whether the objective's measure has a trivial predictor."""
+    """Return whether the objective's metric has a trivial predictor."""
     return objective.metric in PREDICTORS

@@ -41,7 +41,7 @@ def load_engine(
         settings: engine settings of the configuration; defaults if not given.
         clock: clock of a simulated engine.
         device: index of this rank's accelerator on the host.
-        objective: loss and measure of the networks.
+        objective: loss and metric of the networks.
         ranks: number of ranks that train one network together.
 
     Raises:

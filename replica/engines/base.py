@@ -20,7 +20,7 @@ from aiperf_hpc.errors import NonFiniteLossError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.weights.calibration import calibrate, transparent
 from aiperf_hpc.morphism.weights.weight_file import Array, Weights, check_weights
-from aiperf_hpc.objective import Measure, Objective
+from aiperf_hpc.objective import Objective, QualityMetric
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.trial import Hyperparameters
 
@@ -60,13 +60,13 @@ _BLOCK = 16
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSums:
-    """The loss and the parts of the measure over the evaluated samples."""
+    """The loss and the parts of the metric over the evaluated samples."""
 
     loss: float = 0.0
     """The sum of the samples' losses, without label smoothing."""
     samples: int = 0
     parts: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    """Parts of the objective's measure by name: sums, (), or rows, (samples,) or
+    """Parts of the objective's metric by name: sums, (), or rows, (samples,) or
     (samples, numbers). Empty without samples."""
     predictions: NDArray[np.int64] | None = None
     """The most probable class of each sample, (samples,), in the order of evaluation; None without
@@ -76,37 +76,37 @@ class EvaluationSums:
     def mean_loss(self) -> float:
         return self.loss / self.samples
 
-    def merged(self, other: EvaluationSums, measure: Measure) -> EvaluationSums:
+    def merged(self, other: EvaluationSums, metric: QualityMetric) -> EvaluationSums:
         """Return the combined sums over the samples of both operands."""
         if not (self.samples and other.samples):
             return self if self.samples else other
         pairs = {name: (self.parts[name], other.parts[name]) for name in self.parts}
-        join = np.concatenate if measure.rows else np.sum
+        join = np.concatenate if metric.rows else np.sum
         parts = {name: join(pair, axis=0) for name, pair in pairs.items()}
         known = [p for p in (self.predictions, other.predictions) if p is not None]
         predictions = np.concatenate(known) if known else None
         loss, samples = self.loss + other.loss, self.samples + other.samples
         return EvaluationSums(loss, samples, parts, predictions)
 
-    def sums(self, measure: Measure) -> dict[str, float]:
-        """Return the measure of all samples in its recorded form."""
-        if measure.summarize is not None:
+    def sums(self, metric: QualityMetric) -> dict[str, float]:
+        """Return the metric of all samples in its recorded form."""
+        if metric.summarize is not None:
             rows = {name: part.tolist() for name, part in self.parts.items()}
-            return measure.summarize(rows)
-        return {name: float(self.parts[name]) for name in measure.sums}
+            return metric.summarize(rows)
+        return {name: float(self.parts[name]) for name in metric.sums}
 
 
 def evaluated(
-    measure: Measure,
+    metric: QualityMetric,
     loss: float,
     samples: int,
     parts: Iterable[Any],
     predictions: NDArray[np.int64] | None = None,
 ) -> EvaluationSums:
-    """Return sums over samples from ``parts`` in the order of the measure's names."""
+    """Return sums over samples from ``parts`` in the order of the metric's names."""
     if not samples:
         return EvaluationSums()
-    named = zip(measure.parts, (np.asarray(part, np.float64) for part in parts), strict=True)
+    named = zip(metric.parts, (np.asarray(part, np.float64) for part in parts), strict=True)
     return EvaluationSums(loss, samples, dict(named), predictions)
 
 
@@ -194,7 +194,7 @@ class Engine(Protocol):
 
     @property
     def objective(self) -> Objective:
-        """Loss and measure of the engine's networks."""
+        """Loss and metric of the engine's networks."""
 
     @property
     def accelerators(self) -> tuple[str, ...]:
@@ -364,21 +364,21 @@ class FrameworkNetwork(RankNetwork, ABC):
         check_weights(state.graph, state.weights)
         self._graph = state.graph
         self._objective = objective
-        self._measure = objective.quality
+        self._metric = objective.quality
         self._transparent = transparent(state.graph, state.weights)
         self._steps = 0
         """Number of training steps since losses were last drained."""
         self._samples = 0
         """Number of samples evaluated since evaluations were last drained."""
         self._rows: list[Sequence[Any]] = []
-        """The measure's rows, one entry per batch."""
+        """The metric's rows, one entry per batch."""
         self._predicted: list[Any] = []
         """The most probable classes, one entry per batch."""
 
     @property
     def _sum_count(self) -> int:
-        """Running sums of an evaluation: the loss and the sums of the measure."""
-        return 1 + (0 if self._measure.rows else len(self._measure.sums))
+        """Running sums of an evaluation: the loss and the sums of the metric."""
+        return 1 + (0 if self._metric.rows else len(self._metric.sums))
 
     @abstractmethod
     def _restored(self, batch_size: int) -> AbstractContextManager[None]:
@@ -422,7 +422,7 @@ class FrameworkNetwork(RankNetwork, ABC):
         predicted = self._joined(self._predicted) if self._predicted else None
         samples, self._samples, self._rows, self._predicted = self._samples, 0, [], []
         return evaluated(
-            self._measure, _finite(loss, "validation"), samples, rows or sums, predicted
+            self._metric, _finite(loss, "validation"), samples, rows or sums, predicted
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiperf_hpc.errors import NonFiniteLossError
 from aiperf_hpc.morphism.weights.weight_file import Predictions
-from aiperf_hpc.objective import Measure
+from aiperf_hpc.objective import QualityMetric
 from aiperf_hpc.replica.context import ReplicaContext
 from aiperf_hpc.replica.engines.base import EvaluationSums, Network
 from aiperf_hpc.run.records import Evaluated, Progress
@@ -90,10 +90,15 @@ class EvaluationCredit(_Credit):
     """Credits validation samples and accumulates the evaluation's results."""
 
     def __init__(
-        self, context: ReplicaContext, network: Network, trial: str, epoch: int, measure: Measure
+        self,
+        context: ReplicaContext,
+        network: Network,
+        trial: str,
+        epoch: int,
+        metric: QualityMetric,
     ) -> None:
         super().__init__(context, network, trial, epoch)
-        self._measure = measure
+        self._metric = metric
         self._total = EvaluationSums()
 
     def evaluated(self, learning_rate: float, train_loss: float) -> Evaluated:
@@ -104,8 +109,8 @@ class EvaluationCredit(_Credit):
             learning_rate=learning_rate,
             train_loss=train_loss,
             validation_loss=self._total.mean_loss,
-            metric=self._measure.name,
-            sums=self._total.sums(self._measure),
+            metric=self._metric.name,
+            sums=self._total.sums(self._metric),
             samples=self._total.samples,
         )
 
@@ -116,7 +121,7 @@ class EvaluationCredit(_Credit):
         return None if classes is None else Predictions(self._trial, self._epoch, classes)
 
     def _drain(self, samples: int) -> None:
-        self._total = self._total.merged(self._network.drain_evaluation(), self._measure)
+        self._total = self._total.merged(self._network.drain_evaluation(), self._metric)
 
     def _progress(self, samples: int) -> Progress:
         return Progress(

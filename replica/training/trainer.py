@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from aiperf_hpc.clock import Clock
 from aiperf_hpc.errors import AIPerfError, EngineError, JournalError, without_frames
 from aiperf_hpc.morphism.weights.weight_file import Predictions, Weights
-from aiperf_hpc.objective import Measure
+from aiperf_hpc.objective import QualityMetric
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.ops_counter.memory import MemoryLimit
 from aiperf_hpc.replica.context import ReplicaContext
@@ -80,7 +80,7 @@ class Trainer:
     """The replica's context."""
     dataset: Dataset
     """Training and validation samples."""
-    quality: Measure
+    quality: QualityMetric
     """Metric of trained networks."""
     memory: MemoryLimit
     """Memory of a rank that a training may use."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from aiperf_hpc.objective import Measure
+from aiperf_hpc.objective import QualityMetric
 from aiperf_hpc.results.report.parts import TrialReport
 
 
@@ -31,10 +31,10 @@ class Architecture:
         """Trial whose weights it inherited first."""
         return self.trials[0].parent if self.parent is not None else None
 
-    def quality(self, measure: Measure) -> float | None:
+    def quality(self, metric: QualityMetric) -> float | None:
         """Return the best quality of its trials."""
         reached = [t.best_quality for t in self.trials if t.best_quality is not None]
-        return max(reached, key=measure.objective_value, default=None)
+        return max(reached, key=metric.objective_value, default=None)
 
     @property
     def operations(self) -> int:

@@ -14,7 +14,7 @@ from pydantic import model_validator
 from aiperf_hpc.config import RunConfig
 from aiperf_hpc.errors import AIPerfError
 from aiperf_hpc.formatting import utc_text
-from aiperf_hpc.objective import ACCURACY, MEASURES
+from aiperf_hpc.objective import ACCURACY, QUALITY_METRICS
 from aiperf_hpc.results.report.importance import HyperparameterImportance, importance_of
 from aiperf_hpc.results.report.incidents import (
     Problems,
@@ -226,7 +226,7 @@ def make_report(view: RunView) -> Report:
         "step": split_steps([t for r in history.replicas.values() for t in r.step_times]),
         "replicas": replica_rows(view, status, final.elapsed),
         "trials": trials,
-        "hyperparameter_importance": importance_of(trials, MEASURES[status.metric]),
+        "hyperparameter_importance": importance_of(trials, QUALITY_METRICS[status.metric]),
         "search": replay_search(view),
         "restarts": restarts_of(view),
         "telemetry": telemetry_report(view, end, final),

@@ -12,7 +12,7 @@ from jinja2 import Environment
 
 from aiperf_hpc import formatting
 from aiperf_hpc.config import differences, preset_of
-from aiperf_hpc.objective import MEASURES, Measure
+from aiperf_hpc.objective import QUALITY_METRICS, QualityMetric
 from aiperf_hpc.results.report import ancestry
 from aiperf_hpc.results.report.document import Report
 from aiperf_hpc.results.report.nodes import MOST_NODES, node_table
@@ -60,19 +60,19 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
         journals: paths of the run's journals, relative to its folder.
     """
     best = document.best.graph if document.best else None
-    measure = MEASURES[document.metric]
-    trials = _kept(document.trials, measure)
-    scale = _Scale.of(document.trials, measure)
+    metric = QUALITY_METRICS[document.metric]
+    trials = _kept(document.trials, metric)
+    scale = _Scale.of(document.trials, metric)
     shown = sorted(document.replicas, key=lambda r: r.time.train_evaluate_fraction)[:MOST_REPLICAS]
     names = {replica.id for replica in shown}
     lanes = [lane(r.id, document) for r in document.replicas if r.id in names]
     return (
-        _environment(measure)
+        _environment(metric)
         .get_template("report.html")
         .render(
             document=document,
             quantities=quantities_in(View.REPORT),
-            measure=measure,
+            metric=metric,
             plots=score_plots(fine, document.series),
             telemetry_plots=telemetry_plots(document.telemetry),
             queue=list(clock_lines(document.clock)),
@@ -81,9 +81,9 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
             scaling_plots=scaling_plots(document.scaling.points) if document.scaling else [],
             models=model_lines(document.models, document.metric),
             learning=learning_plot(
-                document.trials, document.best.trial if document.best else None, measure
+                document.trials, document.best.trial if document.best else None, metric
             ),
-            effects=hyperparameters_plot(document.trials, measure),
+            effects=hyperparameters_plot(document.trials, metric),
             importance=importance_plot(document.hyperparameter_importance),
             nodes=node_table(document),
             most_nodes=MOST_NODES,
@@ -117,15 +117,15 @@ def render(document: Report, fine: Sequence[ScoreStatus], journals: Sequence[str
 class _Scale:
     """Mapping of qualities to the color scale, which spans the qualities of the run's trials."""
 
-    measure: Measure
+    metric: QualityMetric
     worst: float
     best: float
 
     @classmethod
-    def of(cls, trials: Iterable[TrialReport], measure: Measure) -> _Scale:
+    def of(cls, trials: Iterable[TrialReport], metric: QualityMetric) -> _Scale:
         reached = [t.best_quality for t in trials if t.best_quality is not None]
-        ordered = sorted(reached, key=measure.objective_value) or [0.0, 1.0]
-        return cls(measure, ordered[0], ordered[-1])
+        ordered = sorted(reached, key=metric.objective_value) or [0.0, 1.0]
+        return cls(metric, ordered[0], ordered[-1])
 
     def colour(self, quality: float) -> str:
         span = self.best - self.worst
@@ -139,19 +139,19 @@ class _Scale:
         return [(self.colour(value), self._words(value)) for value in values]
 
     def _words(self, value: float) -> str:
-        if self.measure.error is not None:
+        if self.metric.error is not None:
             return formatting.percent(value, 1)
-        return formatting.quality(value, self.measure.name)
+        return formatting.quality(value, self.metric.name)
 
 
-def _kept(trials: Sequence[TrialReport], measure: Measure) -> list[TrialReport]:
+def _kept(trials: Sequence[TrialReport], metric: QualityMetric) -> list[TrialReport]:
     """Return the trials that the page shows: all, or the best ones with their ancestors."""
     if len(trials) <= MOST_ROWS:
         return list(trials)
 
     def worth(trial: TrialReport) -> float:
         quality = trial.best_quality
-        return -math.inf if quality is None else measure.objective_value(quality)
+        return -math.inf if quality is None else metric.objective_value(quality)
 
     by_id = {trial.id: trial for trial in trials}
     kept: set[str] = set()
@@ -201,14 +201,14 @@ def _machines(document: Report) -> list[MachineGroup]:
     ]
 
 
-def _environment(measure: Measure) -> Environment:
+def _environment(metric: QualityMetric) -> Environment:
     """Return the templates with the filters of this page."""
     environment = page_templates()
     environment.filters |= {
         "si": formatting.si,
         "exact": formatting.exact,
         "percent": formatting.percent,
-        "quality": lambda value: formatting.quality(value, measure.name),
+        "quality": lambda value: formatting.quality(value, metric.name),
         "duration": formatting.duration,
         "capital": lambda text: text[:1].upper() + text[1:],
         "size": formatting.size,

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from aiperf_hpc.objective import Measure
+from aiperf_hpc.objective import QualityMetric
 from aiperf_hpc.results.report.parts import TrialReport
 from aiperf_hpc.trial import Hyperparameters, RoundPhase, Value
 
@@ -48,7 +48,7 @@ class HyperparameterImportance(Value):
 
 
 def importance_of(
-    trials: Sequence[TrialReport], measure: Measure
+    trials: Sequence[TrialReport], metric: QualityMetric
 ) -> HyperparameterImportance | None:
     """Return the importance of the hyperparameters that vary, or None without HPO trials."""
     if all(trial.phase != RoundPhase.HPO for trial in trials):
@@ -56,7 +56,7 @@ def importance_of(
     rounds = _rounds(trials)
     count = sum(map(len, rounds))
     names = {name for each in rounds for name in varying(each)}
-    values = [value for each in rounds for value in _relative_qualities(each, measure)]
+    values = [value for each in rounds for value in _relative_qualities(each, metric)]
     if len(names) < 2:
         which = ", ".join(names) or "no hyperparameter"
         reason = f"{which} varies within a round; at least two hyperparameters must vary"
@@ -94,10 +94,10 @@ def _rounds(trials: Sequence[TrialReport]) -> list[list[TrialReport]]:
     return [own for own in rounds.values() if len(own) > 1]
 
 
-def _relative_qualities(trials: Sequence[TrialReport], measure: Measure) -> list[float]:
+def _relative_qualities(trials: Sequence[TrialReport], metric: QualityMetric) -> list[float]:
     """Return the objectives of a round's trials minus their mean."""
     qualities = (trial.best_quality for trial in trials)
-    objectives = [measure.objective_value(q) for q in qualities if q is not None]
+    objectives = [metric.objective_value(q) for q in qualities if q is not None]
     mean = statistics.fmean(objectives)
     return [round(objective - mean, 12) for objective in objectives]  # Equal ones are equal.
 

@@ -74,7 +74,7 @@ def _lines(document: Report, start: float, end: float, course: Course) -> Iterat
     yield event_line(start, START, "block_start", metadata=block)
     for epochs, each in course.best:
         at: Metadata = {"epoch_num": epochs, "trial": each.trial, "epoch_of_trial": each.epoch}
-        key = "eval_error" if each.measure.error is None else "eval_accuracy"
+        key = "eval_error" if each.quality_metric.error is None else "eval_accuracy"
         yield event_line(each.utc, POINT, key, each.quality, at)
     yield event_line(end, END, "block_stop", metadata=block)
     if document.final:

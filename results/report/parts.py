@@ -175,9 +175,9 @@ class GraphReport(Value):
     trial: str
     graph: str
     accuracy: float | None
-    """Best accuracy; None if the run has another measure."""
+    """Best accuracy; None if the run has another metric."""
     quality: float | None = None
-    """Best quality in the run's measure."""
+    """Best quality in the run's metric."""
     epoch: int
     parameters: int
     depth: int
@@ -239,7 +239,7 @@ def best_graph(view: RunView, end: float) -> GraphReport | None:
         **GraphReport.fields_from(best),
         **GraphReport.fields_from(counted),
         "quality": best.quality,
-        "accuracy": best.quality if best.measure is ACCURACY else None,
+        "accuracy": best.quality if best.quality_metric is ACCURACY else None,
         "by_kind": {
             kind: KindOperations(**KindOperations.fields_from(each))
             for kind, each in counted.by_kind.items()

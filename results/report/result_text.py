@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from aiperf_hpc.config import Difference, differences, preset_of
 from aiperf_hpc.formatting import duration, quality
-from aiperf_hpc.objective import MEASURES
+from aiperf_hpc.objective import QUALITY_METRICS
 from aiperf_hpc.results.report.document import Report
 from aiperf_hpc.results.report.system import title_of
 from aiperf_hpc.results.views.clock import clock_lines
@@ -144,7 +144,7 @@ def _reached(document: Report) -> Iterator[str]:
     """Yield the best quality with the baseline quality of a constant predictor."""
     if document.baseline is None:
         return
-    label = MEASURES[document.metric].label
+    label = QUALITY_METRICS[document.metric].label
     best = None if document.best is None else document.best.quality
     beside = quality(document.baseline.quality, document.metric)
     said = f"The best {label}: {quality(best, document.metric)}"

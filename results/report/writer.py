@@ -15,7 +15,7 @@ from aiperf_hpc.config import differences
 from aiperf_hpc.errors import RunDirectoryError, UsageError
 from aiperf_hpc.formatting import NAMED, duration, few, quality, si
 from aiperf_hpc.integrity.signatures import PrivateKey
-from aiperf_hpc.objective import MEASURES
+from aiperf_hpc.objective import QUALITY_METRICS
 from aiperf_hpc.results.report.document import Report, make_report
 from aiperf_hpc.results.report.html import render
 from aiperf_hpc.results.report.mllog import mllog_text
@@ -259,7 +259,7 @@ def _figure_lines(heading: str, quantity: Quantity, status: RunStatus) -> list[s
     lines = [f"{heading:<16} none{f': {status.error_unavailable_reason}' * quantity.needs_error}"]
     if quantity.name == "error" and status.best_quality is not None:
         best = quality(status.best_quality, status.metric)
-        lines.append(f"Quality          {best}, the best {MEASURES[status.metric].label}")
+        lines.append(f"Quality          {best}, the best {QUALITY_METRICS[status.metric].label}")
     return lines
 
 
@@ -334,5 +334,5 @@ def _baseline_lines(status: RunStatus) -> list[str]:
     if (found := status.baseline) is None:
         return []
     reached = quality(found.quality, status.metric)
-    label = MEASURES[status.metric].label
+    label = QUALITY_METRICS[status.metric].label
     return [f"Baseline         {reached}, the {label} of {found.predictor}"]

@@ -64,7 +64,7 @@ def _under_way(view: RunView, trial: Trial) -> TrialUnderWay:
         building=trial.state is TrialState.COMPILING,
         epochs=epochs_trained(trial, view.history.replicas[trial.replica].dataset).total,
         epoch_limit=trial.started.epoch_limit,
-        best="" if trial.best is None else quality(trial.best.quality, view.measure.name),
+        best="" if trial.best is None else quality(trial.best.quality, view.quality_metric.name),
         batch_size=trial.started.hyperparameters.batch_size,
     )
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from aiperf_hpc.formatting import duration, few, in_words, quality
-from aiperf_hpc.objective import MEASURES
+from aiperf_hpc.objective import QUALITY_METRICS
 from aiperf_hpc.results.views.quantities import View, quantities_in
 from aiperf_hpc.results.views.run_view import RunState, RunStatus
 from aiperf_hpc.run.history import Trial
@@ -61,7 +61,7 @@ def _chosen(parts: Mapping[str, Sequence[str]], chosen: Mapping[str, int]) -> di
 def status_parts(status: RunStatus) -> dict[str, Sequence[str]]:
     """Return the parts of the line in order, each from its long form to its shortest."""
     now, end = duration(status.elapsed_seconds), duration(status.hours * 3600)
-    label = MEASURES[status.metric].label
+    label = QUALITY_METRICS[status.metric].label
     best = quality(status.best_quality, status.metric)
     ended = sum(n for s, n in status.trials_by_state.items() if s in ("completed", "stopped early"))
     return {
@@ -135,7 +135,7 @@ def trial_line(trial: Trial) -> str:
     """Return an ended trial in one line."""
     started, best = trial.started, trial.best
     what = in_words(started.morphisms) or "initial network"
-    reached = "–" if best is None else quality(best.quality, best.measure.name)
+    reached = "–" if best is None else quality(best.quality, best.quality_metric.name)
     reason = f" ({trial.reason})" if trial.reason else ""
     parent = f"{started.parent} + " if started.parent else ""
     batch = f"batch {started.hyperparameters.batch_size}"
@@ -149,7 +149,7 @@ def short_trial_line(trial: Trial) -> str:
     """Return an ended trial in a shorter line, which begins with what matters most."""
     reached, detail = "", trial.reason
     if (best := trial.best) is not None:
-        reached = f"  {quality(best.quality, best.measure.name)} after"
+        reached = f"  {quality(best.quality, best.quality_metric.name)} after"
         reached += f" {len(trial.evaluations)} epochs"
         detail = in_words(trial.started.morphisms) or "initial network"
     return f"  {trial.id}  {trial.state}{reached}  {detail}"

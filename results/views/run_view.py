@@ -15,7 +15,7 @@ from typing import Literal, Self
 
 from aiperf_hpc.errors import JournalError, RunDirectoryError
 from aiperf_hpc.formatting import age
-from aiperf_hpc.objective import ACCURACY, MEASURES, Measure
+from aiperf_hpc.objective import ACCURACY, QUALITY_METRICS, QualityMetric
 from aiperf_hpc.ops_counter.score import Counts, ScorePoint, end_of, recorded, score_at
 from aiperf_hpc.results.views.clock import ClockStatus, clock_status, queue_reason
 from aiperf_hpc.results.views.energy import EnergyStatus
@@ -90,7 +90,7 @@ class BaselineStatus(Value):
     predictor: str
     """Description of the constant prediction."""
     quality: float
-    """Quality in the run's measure."""
+    """Quality in the run's metric."""
 
 
 class RunStatus(Value):
@@ -119,7 +119,7 @@ class RunStatus(Value):
     metric: str = ACCURACY.name
     """Name of the run's quality metric."""
     best_accuracy: float | None
-    """Highest accuracy that an evaluation observed; None if the run has another measure."""
+    """Highest accuracy that an evaluation observed; None if the run has another metric."""
     best_quality: float | None = None
     """Best quality that an evaluation observed."""
     baseline: BaselineStatus | None = None
@@ -306,8 +306,8 @@ class RunView:
             elapsed_seconds=elapsed,
             remaining_seconds=remaining,
             score=ScoreStatus.of(final),
-            metric=self.measure.name,
-            best_accuracy=best.quality if best and best.measure is ACCURACY else None,
+            metric=self.quality_metric.name,
+            best_accuracy=best.quality if best and best.quality_metric is ACCURACY else None,
             best_quality=None if best is None else best.quality,
             baseline=self.baseline(),
             error_unavailable_reason=self.error_unavailable_reason(until),
@@ -352,7 +352,7 @@ class RunView:
         """Return the models trained until a time (UTC seconds), or None for a run with a search."""
         config = self.manifest.config
         weight = workload_of(config).valid_flops_on(config.dataset.name)
-        return models_status(self.history, self.manifest, self.measure, weight, until)
+        return models_status(self.history, self.manifest, self.quality_metric, weight, until)
 
     def telemetry(self) -> TelemetryStatus:
         """Return the current telemetry of the nodes, including each accelerator."""
@@ -434,8 +434,8 @@ class RunView:
         return {"queued": queued, **states}
 
     @property
-    def measure(self) -> Measure:
-        """Quality measure of the run."""
+    def quality_metric(self) -> QualityMetric:
+        """Quality metric of the run."""
         return workload_of(self.manifest.config).objective.quality
 
     def training_times(self, until: float) -> tuple[TrainingTime, ...]:
@@ -451,7 +451,7 @@ class RunView:
         it."""
         for _, replica in sorted(self.history.replicas.items()):
             if (found := replica.baseline) is not None:
-                words = MEASURES[found.metric].baseline
+                words = QUALITY_METRICS[found.metric].baseline
                 return BaselineStatus(predictor=words, quality=found.quality)
         return None
 
@@ -459,6 +459,6 @@ class RunView:
         """Return why there is no error and no regulated score at a time; empty if there is one."""
         if self.best(until) is None:
             return "no evaluation was completed"
-        if self.measure.error is None:
-            return f"the {self.measure.label} is no share of the samples"
+        if self.quality_metric.error is None:
+            return f"the {self.quality_metric.label} is no share of the samples"
         return ""

@@ -15,7 +15,7 @@ from statistics import fmean, median
 from typing import Literal
 
 from aiperf_hpc.formatting import duration, quality, si
-from aiperf_hpc.objective import MEASURES, Measure
+from aiperf_hpc.objective import QUALITY_METRICS, QualityMetric
 from aiperf_hpc.ops_counter.score import Weight, quality_ratio, weighted
 from aiperf_hpc.run.history import ReplicaHistory, RunHistory, Trial
 from aiperf_hpc.run.manifest import RunManifest
@@ -114,7 +114,7 @@ def _in_epochs(trial: Trial) -> float:
 
 
 def _reaches(trial: Trial, target: float) -> bool:
-    return any(each.measure.reaches(each.quality, target) for each in trial.evaluations)
+    return any(each.quality_metric.reaches(each.quality, target) for each in trial.evaluations)
 
 
 MINUTE = 60.0
@@ -168,7 +168,7 @@ class ModelsStatus(Value):
 def models_status(
     history: RunHistory,
     manifest: RunManifest,
-    measure: Measure,
+    metric: QualityMetric,
     weight: Weight | None,
     until: float,
 ) -> ModelsStatus | None:
@@ -177,7 +177,7 @@ def models_status(
     Args:
         history: records of the run.
         manifest: manifest of the run.
-        measure: quality measure of the run.
+        metric: quality metric of the run.
         weight: HPC AI500's weighting of the quality, or None.
         until: end of the run or current time, UTC seconds.
     """
@@ -202,7 +202,7 @@ def models_status(
         median_seconds=median(each.seconds for each in reached) if reached else None,
         models_per_minute=len(good) / minutes if minutes > 0.0 else None,
         valid_flops=_valid_flops(
-            [begun[each.trial] for each in times], measure, weight, weak=manifest.replicas > 1
+            [begun[each.trial] for each in times], metric, weight, weak=manifest.replicas > 1
         ),
     )
 
@@ -228,11 +228,11 @@ def _operations(chain: Chain) -> int:
 
 
 def _valid_flops(
-    ended: Sequence[Chain], measure: Measure, weight: Weight | None, *, weak: bool
+    ended: Sequence[Chain], metric: QualityMetric, weight: Weight | None, *, weak: bool
 ) -> ValidFlopsStatus | None:
     if weight is None or _seconds(ended) <= 0.0:
         return None
-    higher = measure.goal == "maximize"
+    higher = metric.goal == "maximize"
     reached = [chain[-1].evaluations[-1].quality for chain in ended]
     seconds = [_seconds(ended if weak else [chain]) for chain in ended]
     rates = [_operations(c) / took for c, took in zip(ended, seconds, strict=True)]
@@ -253,25 +253,25 @@ def _valid_flops(
     )
 
 
-def model_lines(found: ModelsStatus | None, measure: str) -> list[str]:
+def model_lines(found: ModelsStatus | None, metric: str) -> list[str]:
     """Return the line on models for a terminal; empty for a run with a search."""
-    return [] if found is None else list(_lines(found, measure))
+    return [] if found is None else list(_lines(found, metric))
 
 
-def _lines(found: ModelsStatus, measure: str) -> Iterator[str]:
+def _lines(found: ModelsStatus, metric: str) -> Iterator[str]:
     yield ", ".join(_how(found))
-    yield "; ".join(_what(found, measure))
+    yield "; ".join(_what(found, metric))
     if found.valid_flops is not None:
-        yield _valid_flops_words(found.valid_flops, measure)
+        yield _valid_flops_words(found.valid_flops, metric)
 
 
-def _what(found: ModelsStatus, measure: str) -> Iterator[str]:
+def _what(found: ModelsStatus, metric: str) -> Iterator[str]:
     if not found.completed:
         yield f"none of {found.started} has ended"
         return
     said = f"{found.completed} trained"
     if found.target is not None:
-        said = f"{found.reached} of {found.completed} reached {quality(found.target, measure)}"
+        said = f"{found.reached} of {found.completed} reached {quality(found.target, metric)}"
     if found.median_seconds is not None:
         said += f", in {duration(found.median_seconds)} each (median)"
     yield said
@@ -288,9 +288,9 @@ def _how(found: ModelsStatus) -> Iterator[str]:
     yield f"{found.ranks_per_model} rank{'s' * (found.ranks_per_model > 1)}"
 
 
-def _valid_flops_words(found: ValidFlopsStatus, measure: str) -> str:
-    reached, target = quality(found.quality, measure), quality(found.target, measure)
+def _valid_flops_words(found: ValidFlopsStatus, metric: str) -> str:
+    reached, target = quality(found.quality, metric), quality(found.target, metric)
     return (
         f"valid FLOPS {si(found.vflops, 'VFLOPS')}, of {si(found.flops, 'FLOPS')}: each model's × "
-        f"(its {MEASURES[measure].label} / {target})^{found.exponent}, {reached} in the mean"
+        f"(its {QUALITY_METRICS[metric].label} / {target})^{found.exponent}, {reached} in the mean"
     )

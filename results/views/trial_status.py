@@ -96,7 +96,7 @@ def _status(
         "epochs": len(evaluations),
         "train_samples": trial.train_samples - late[0],
         "validation_samples": trial.validation_samples - late[1],
-        "best_accuracy": best.quality if best is not None and best.measure is ACCURACY else None,
+        "best_accuracy": best.quality if best and best.quality_metric is ACCURACY else None,
         "best_quality": None if best is None else best.quality,
         "predicted_accuracy": trial.ended.predicted_accuracy if trial.ended else None,
         "started_seconds": trial.started_utc - (history.origin_utc or trial.started_utc),

@@ -84,27 +84,27 @@ FORMULAS: Mapping[str, Callable[[Mapping[str, float], int], float]] = {
     "mean_absolute_error": lambda sums, _: sums["absolute_error"] / sums["values"],
     "mean_average_precision": lambda sums, _: sums["average_precision"] / sums["classes"],
 }
-"""Verification's own formula of each measure."""
+"""Verification's own formula of each metric."""
 ERRORS = ("mean_absolute_error",)
-"""Measures for which lower is better."""
+"""Metrics for which lower is better."""
 
 
 def quality(result: Evaluation) -> float:
     """Return the quality of an evaluation from its sums.
 
     Raises:
-        AIPerfError: verification has no formula for the measure.
+        AIPerfError: verification has no formula for the metric.
     """
-    name = result.measure.name
+    name = result.quality_metric.name
     if name not in FORMULAS:
-        raise AIPerfError(f"verify cannot recompute the measure '{name}'")
+        raise AIPerfError(f"verify cannot recompute the metric '{name}'")
     return FORMULAS[name](result.sums, result.samples)
 
 
 def best_quality(results: Iterable[Evaluation]) -> float | None:
-    """Return the best quality of evaluations by one measure, or None if there are none."""
+    """Return the best quality of evaluations by one metric, or None if there are none."""
     found = list(results)
-    better = min if any(each.measure.name in ERRORS for each in found) else max
+    better = min if any(each.quality_metric.name in ERRORS for each in found) else max
     return better((quality(each) for each in found), default=None)
 
 

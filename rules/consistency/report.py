@@ -142,7 +142,7 @@ def _result(run: Evidence, trial: Trial) -> Json:
     """Return the executed samples and results of a trial until the end."""
     train, validation = run.samples.get(trial.id, (0, 0))
     until = [e for e in trial.evaluations if e.utc <= run.end]
-    is_share = all(e.measure.name == "accuracy" for e in until)
+    is_share = all(e.quality_metric.name == "accuracy" for e in until)
     best = best_quality(until)
     return {
         "train_samples": train,

@@ -60,7 +60,7 @@ def _due(run: Evidence, sums: Mapping[str, float], samples: int) -> int | None:
 
 
 def evaluations(run: Evidence) -> Findings:
-    """Each epoch is evaluated once, in order, on the whole validation set, by the same measure."""
+    """Each epoch is evaluated once, in order, on the whole validation set, by the same metric."""
     yield Checked(sum(len(trial.evaluations) for trial in run.trials))
     wanted = run.objective.metric
     for trial in run.trials:
@@ -71,8 +71,9 @@ def evaluations(run: Evidence) -> Findings:
         for result in trial.evaluations:
             if run.datasets and result.samples != run.dataset.validation_samples:
                 yield f"{trial.id}, epoch {result.epoch}: {result.samples} samples evaluated"
-            if result.measure.name != wanted:
-                yield f"{trial.id}, epoch {result.epoch}: {result.measure.name}, not {wanted}"
+            if result.quality_metric.name != wanted:
+                name = result.quality_metric.name
+                yield f"{trial.id}, epoch {result.epoch}: {name}, not {wanted}"
             if (due := _due(run, result.sums, result.samples)) is not None:
                 what = f"{result.sums['values']:g} values of {result.samples} samples"
                 yield f"{trial.id}, epoch {result.epoch}: {what}, there must be {due}"
@@ -81,7 +82,7 @@ def evaluations(run: Evidence) -> Findings:
 
 
 def baselines(run: Evidence) -> Findings:
-    """Baselines use the run's measure and all validation samples, and are equal on all replicas.
+    """Baselines use the run's metric and all validation samples, and are equal on all replicas.
 
     A baseline depends only on the targets, which all replicas share. ``--execute`` measures it
     again.

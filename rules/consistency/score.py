@@ -43,8 +43,8 @@ def recount(run: Evidence) -> tuple[int, float, float | None]:
     results = [e for t in run.trials for e in t.evaluations if e.utc <= run.end]
     if not results:
         return operations, ops, None
-    if any(r.measure.name != "accuracy" for r in results):
-        return operations, ops, None  # No other measure has an error in (0, 1].
+    if any(r.quality_metric.name != "accuracy" for r in results):
+        return operations, ops, None  # No other metric has an error in (0, 1].
     best = max(results, key=quality)
     wrong = max(best.samples - best.sums["correct"], 1.0)
     return operations, ops, ops * math.log(best.samples / wrong)

@@ -162,7 +162,7 @@ def _reached(target: float | None, trial: Trial) -> bool:
     """Return whether a trial's last evaluation is the first one that reaches the target."""
     if target is None or not trial.evaluations:
         return False
-    found = [e.measure.reaches(quality(e), target) for e in trial.evaluations]
+    found = [e.quality_metric.reaches(quality(e), target) for e in trial.evaluations]
     return found[-1] and not any(found[:-1])
 
 

@@ -166,8 +166,8 @@ class TreeQuestion(Question):
         start = view.history.origin_utc
         nodes = sorted(found.values(), key=lambda t: (t.started_utc, t.id))
         return Tree(
-            metric=view.measure.name,
-            goal=view.measure.goal,
+            metric=view.quality_metric.name,
+            goal=view.quality_metric.goal,
             total=len(trials),
             nodes=tuple(_node(trial, start or trial.started_utc) for trial in nodes),
         )

@@ -151,7 +151,8 @@ def _happenings(view: RunView) -> Iterator[_Happening]:
         text = f"waited {duration(wait.seconds)} for storage: {wait.reason}"
         yield _Happening(wait.started_utc, EventKind.STORAGE, name, text)
     if (best := view.history.best) is not None:
-        text = f"the best so far: {quality(best.quality, best.measure.name)} {best.measure.name}"
+        metric = best.quality_metric.name
+        text = f"the best so far: {quality(best.quality, metric)} {metric}"
         yield _Happening(best.utc, EventKind.BEST, best.trial, text)
     for problem in (*map(str, view.history.problems), *view.history.file_problems):
         yield _Happening(None, EventKind.PROBLEM, "primary", problem)
@@ -206,8 +207,8 @@ def _result(trial: Trial) -> str:
         return ""
     if trial.best.error is not None:
         return f" with {percent(trial.best.error)} error"
-    measure = trial.best.measure
-    return f" with {quality(trial.best.quality, measure.name)} {measure.label}"
+    metric = trial.best.quality_metric
+    return f" with {quality(trial.best.quality, metric.name)} {metric.label}"
 
 
 def _because(why: str) -> str:

@@ -71,7 +71,7 @@ class ScoreQuestion(Question):
         return Score(
             run_id=view.manifest.run_id,
             final=view.history.end_utc is not None,
-            metric=view.measure.name,
+            metric=view.quality_metric.name,
             interval_hours=view.manifest.config.score.interval_hours,
             score=ScoreStatus.of(view.final()),
             points=tuple(view.score()),

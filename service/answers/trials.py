@@ -114,7 +114,7 @@ class TrialsQuestion(PageQuestion):
                 TrialRow(**dict(status), hyperparameters=trial.started.hyperparameters)
                 for trial, status in rows
             ),
-            goal=view.measure.goal,
+            goal=view.quality_metric.goal,
         )
 
     def _matches(self, trial: Trial) -> bool:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from aiperf_hpc.objective import MEASURES
+from aiperf_hpc.objective import QUALITY_METRICS
 from aiperf_hpc.trial import MorphismData
 
 NAMED = 3
@@ -49,9 +49,9 @@ def percent(share: float | None, digits: int = 2) -> str:
     return "–" if share is None else f"{100.0 * share:.{digits}f}%"
 
 
-def quality(value: float | None, measure: str) -> str:
-    """Return a quality in its measure's format: fractions as a percentage, a dash for None."""
-    if value is None or MEASURES[measure].error is not None:
+def quality(value: float | None, metric: str) -> str:
+    """Return a quality in its metric's format: fractions as a percentage, a dash for None."""
+    if value is None or QUALITY_METRICS[metric].error is not None:
         return percent(value)
     return f"{value:.4g}"
 

@@ -1,6 +1,6 @@
-"""The objective of a training: targets, loss function and quality measure.
+"""The objective of a training: targets, loss function and quality metric.
 
-Objectives are plain data. Each engine registers the functions that compute its losses and measures
+Objectives are plain data. Each engine registers the functions that compute its losses and metrics
 (``replica/engines/*/objectives.py``). The interpretation of the recorded sums is defined here, so
 that readers of a run's records need no engine.
 """
@@ -23,18 +23,18 @@ Sums = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """A quality measure and the sums that it is computed from.
+class QualityMetric:
+    """A quality metric and the sums that it is computed from.
 
     Sums are added over batches and ranks, so that the quality does not depend on how samples are
-    distributed. A measure that needs all samples at once (average precision, area under a curve)
+    distributed. A metric that needs all samples at once (average precision, area under a curve)
     has rows instead, one per sample, which are concatenated; ``summarize`` converts them to the
     recorded sums.
     """
 
     name: str
     label: str
-    """Name of the measure in tables and on axes."""
+    """Name of the metric in tables and on axes."""
     sums: tuple[str, ...]
     """Names of the recorded sums."""
     quality: Callable[[Sums, int], float]
@@ -45,7 +45,7 @@ class Measure:
     perfect: float
     """Best possible quality."""
     error: Callable[[Sums, int], float] | None = None
-    """Computes the error, in [0, 1], for the regulated score; None if the measure has none."""
+    """Computes the error, in [0, 1], for the regulated score; None if the metric has none."""
     resolution: Callable[[int], float] | None = None
     """Returns the smallest nonzero error for a number of samples."""
     baseline: str = ""
@@ -63,9 +63,9 @@ class Measure:
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", frozenset(self.sums))
 
-    def __reduce__(self) -> tuple[Callable[[str], Measure], tuple[str]]:
-        """Pickle the measure by its name in ``MEASURES``, because lambdas cannot be pickled."""
-        return measure_named, (self.name,)
+    def __reduce__(self) -> tuple[Callable[[str], QualityMetric], tuple[str]]:
+        """Pickle the metric by its name, because lambdas cannot be pickled."""
+        return quality_metric_named, (self.name,)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ def _no_sum_of_shares(sums: Sums, samples: int) -> str:
     return f"ratios of intersection to union add up to {found:g} over {samples} samples"
 
 
-ACCURACY = Measure(
+ACCURACY = QualityMetric(
     name="accuracy",
     label="accuracy",
     sums=("correct",),
@@ -136,7 +136,7 @@ ACCURACY = Measure(
 )
 """Top-1 accuracy: fraction of samples whose most probable class is the label."""
 
-MEAN_ABSOLUTE_ERROR = Measure(
+MEAN_ABSOLUTE_ERROR = QualityMetric(
     name="mean_absolute_error",
     label="mean absolute error",
     sums=("absolute_error", "values"),
@@ -149,7 +149,7 @@ MEAN_ABSOLUTE_ERROR = Measure(
 )
 """Mean of the absolute difference to the target, over all samples and their targets."""
 
-INTERSECTION_OVER_UNION = Measure(
+INTERSECTION_OVER_UNION = QualityMetric(
     name="intersection_over_union",
     label="IoU",
     sums=("intersection_over_union",),
@@ -196,7 +196,7 @@ def _of_length(length: int, numbers: list[float]) -> list[list[float]]:
     return [part for part in parts if part[-1] >= 0]
 
 
-MEAN_AVERAGE_PRECISION = Measure(
+MEAN_AVERAGE_PRECISION = QualityMetric(
     name="mean_average_precision",
     label="mean average precision at IoU 0.5",
     sums=("average_precision", "classes"),
@@ -211,7 +211,7 @@ MEAN_AVERAGE_PRECISION = Measure(
 )
 """Mean over classes of the precision averaged over 101 recall levels, as defined by COCO."""
 
-MEASURES: dict[str, Measure] = {
+QUALITY_METRICS: dict[str, QualityMetric] = {
     m.name: m
     for m in (
         ACCURACY,
@@ -220,22 +220,22 @@ MEASURES: dict[str, Measure] = {
         MEAN_AVERAGE_PRECISION,
     )
 }
-"""Measures by name."""
+"""Metrics by name."""
 
 
-def measure_named(name: str) -> Measure:
-    """Return a measure. Raises KeyError if the name is unknown."""
-    return MEASURES[name]
+def quality_metric_named(name: str) -> QualityMetric:
+    """Return a metric. Raises KeyError if the name is unknown."""
+    return QUALITY_METRICS[name]
 
 
-def unknown_measure(name: str) -> str:
-    """Return the error message for an unknown measure name."""
-    return f"no measure '{name}'; known: {', '.join(sorted(MEASURES))}"
+def unknown_metric(name: str) -> str:
+    """Return the error message for an unknown metric name."""
+    return f"no metric '{name}'; known: {', '.join(sorted(QUALITY_METRICS))}"
 
 
 def _known(name: str) -> str:
-    if name not in MEASURES:
-        raise ValueError(unknown_measure(name))
+    if name not in QUALITY_METRICS:
+        raise ValueError(unknown_metric(name))
     return name
 
 
@@ -245,11 +245,11 @@ class Objective(Value):
     kind: str
     """Kind of task in one word, such as classification or regression."""
     targets: dict[str, TensorSpec]
-    """Arrays of a sample that the loss and the measure read, by name."""
+    """Arrays of a sample that the loss and the metric read, by name."""
     loss: str
     """Name of the loss in the engines' tables."""
     metric: Annotated[str, AfterValidator(_known)]
-    """Name of the quality measure in ``MEASURES`` and in the engines' tables."""
+    """Name of the quality metric in ``QUALITY_METRICS`` and in the engines' tables."""
     dense: bool = False
     """Whether there is a target for every position of the output; the shape of a target is then
     that of the output without channels."""
@@ -259,9 +259,9 @@ class Objective(Value):
     """Whether evaluations also return the most probable class of every sample."""
 
     @property
-    def quality(self) -> Measure:
-        """Quality measure."""
-        return MEASURES[self.metric]
+    def quality(self) -> QualityMetric:
+        """Quality metric."""
+        return QUALITY_METRICS[self.metric]
 
 
 CLASSIFICATION = Objective(
@@ -290,7 +290,7 @@ def segmentation(*class_weights: float) -> Objective:
 
 
 def regression(*shape: int) -> Objective:
-    """Return the regression objective: mean squared error as loss, mean absolute error as measure.
+    """Return the regression objective: mean squared error, measured by the mean absolute error.
 
     Args:
         shape: shape of a sample's targets, equal to that of the network's output.

@@ -80,12 +80,12 @@ def write_run(
 
 def _evaluated(trial: str, epoch: int, quality: float, data: DatasetInfo) -> Evaluated:
     count = data.validation_samples
-    measure, sums = "intersection_over_union", {"intersection_over_union": quality * count}
+    metric, sums = "intersection_over_union", {"intersection_over_union": quality * count}
     if "mask" not in data.targets:
-        measure = "mean_absolute_error"
+        metric = "mean_absolute_error"
         sums = {"absolute_error": 4 * count * quality, "values": 4.0 * count}
     return run_writer.evaluated(
-        trial, correct=0, epoch=epoch, metric=measure, sums=sums, samples=count
+        trial, correct=0, epoch=epoch, metric=metric, sums=sums, samples=count
     )
 
 

@@ -129,11 +129,11 @@ def test_all_sections_fit_into_the_time_that_a_machine_is_lent(gpu: ModuleType) 
     assert all(0 < section.predicted < section.limit < 600 for section in gpu.SECTIONS.values())
 
 
-def test_every_section_has_a_measure_and_a_table(gpu: ModuleType) -> None:
+def test_every_section_has_a_measurement_and_a_table(gpu: ModuleType) -> None:
     from gpu_report import TABLES  # type: ignore[import-not-found]
-    from gpu_sections import MEASURES  # type: ignore[import-not-found]
+    from gpu_sections import MEASUREMENTS  # type: ignore[import-not-found]
 
-    assert list(gpu.SECTIONS) == list(MEASURES) == list(TABLES)
+    assert list(gpu.SECTIONS) == list(MEASUREMENTS) == list(TABLES)
 
 
 def test_compiled_kernels_are_kept_but_for_sections_that_measure_compilation(

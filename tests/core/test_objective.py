@@ -1,4 +1,4 @@
-"""Tests of measures: what follows from the sums that a run records."""
+"""Tests of metrics: what follows from the sums that a run records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiperf_hpc.objective import (
     INTERSECTION_OVER_UNION,
     MEAN_ABSOLUTE_ERROR,
     MEAN_AVERAGE_PRECISION,
-    MEASURES,
+    QUALITY_METRICS,
     Objective,
     average_precisions,
     detection,
@@ -84,12 +84,12 @@ def test_ratios_beyond_one_a_sample_are_refused(total: float) -> None:
 def test_an_objective_is_data_that_a_record_can_hold() -> None:
     for objective in (CLASSIFICATION, regression(2)):
         assert Objective.model_validate_json(objective.model_dump_json()) == objective
-        assert MEASURES[objective.metric] is objective.quality
+        assert QUALITY_METRICS[objective.metric] is objective.quality
     assert regression(2, 3).targets["values"].shape == (2, 3)
 
 
 def test_an_unknown_measure_is_named_with_those_that_there_are() -> None:
-    with pytest.raises(ValidationError, match="no measure 'bleu'; known: accuracy"):
+    with pytest.raises(ValidationError, match="no metric 'bleu'; known: accuracy"):
         Objective(kind="translation", targets={}, loss="softmax_cross_entropy", metric="bleu")
 
 

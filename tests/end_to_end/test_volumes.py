@@ -66,7 +66,7 @@ def test_a_regression_on_volumes(trained: Trained, engine: str) -> None:
         assert trial.reason == f"the target, {TARGET:g}, is reached"
         assert trial.started.phase is RoundPhase.FIXED
         last = trial.evaluations[-1]
-        assert last.measure.name == "mean_absolute_error"
+        assert last.quality_metric.name == "mean_absolute_error"
         assert last.quality <= TARGET < trial.evaluations[0].quality
         assert last.sums["values"] == 2 * last.samples == 128
     assert history.searchers == set()

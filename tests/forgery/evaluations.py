@@ -58,7 +58,7 @@ forgeries(
         "an epoch that was not evaluated": ("evaluations", removed("evaluated")),
         "an evaluation without training": ("samples", removed("progress", validation_samples=0)),
         "an evaluation past the last epoch": ("evaluations", _past_the_last_epoch),
-        "another measure":
+        "another metric":
             ("evaluations", _evaluated(metric="mean_absolute_error", sums=ERROR)),
         "a loss that is not a number": ("evaluations", _evaluated(validation_loss="NaN")),
         "an evaluation of another replicas trial": ("journals", _evaluated(trial="r1-t1")),

@@ -293,7 +293,7 @@ def test_an_evaluation_of_an_earlier_version_is_one_of_accuracy() -> None:
 
 def test_an_evaluation_by_an_unknown_measure_is_no_record() -> None:
     values = evaluated(correct=1).model_dump() | {"metric": "perplexity", "sums": {"loss": 1.0}}
-    with pytest.raises(ValidationError, match="no measure 'perplexity'"):
+    with pytest.raises(ValidationError, match="no metric 'perplexity'"):
         records.Evaluated.model_validate(values)
 
 

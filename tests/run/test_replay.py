@@ -33,7 +33,7 @@ from tests.support.run_writer import (
 from tests.support.telemetry import ACCELERATORS, equipment, sample
 
 from aiperf_hpc.errors import JournalError
-from aiperf_hpc.objective import MEASURES
+from aiperf_hpc.objective import QUALITY_METRICS
 from aiperf_hpc.run import records
 from aiperf_hpc.run.history import RunHistory, replay
 from aiperf_hpc.run.paths import RunPaths
@@ -321,6 +321,6 @@ def test_shares_keep_a_replicas_journals_together_and_in_order(tmp_path: Path) -
     assert [path for share in shares for path in share] == journals[1:]
 
 
-@pytest.mark.parametrize("name", sorted(MEASURES))
+@pytest.mark.parametrize("name", sorted(QUALITY_METRICS))
 def test_a_measure_is_the_same_in_another_process(name: str) -> None:
-    assert pickle.loads(pickle.dumps(MEASURES[name])) is MEASURES[name]  # noqa: S301
+    assert pickle.loads(pickle.dumps(QUALITY_METRICS[name])) is QUALITY_METRICS[name]  # noqa: S301

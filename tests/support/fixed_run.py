@@ -27,7 +27,7 @@ def fixed_run(
     root: Path,
     config: RunConfig,
     dataset: DatasetInfo,
-    measure: str,
+    metric: str,
     sums: Mapping[str, float],
     *,
     ended: bool = True,
@@ -38,8 +38,8 @@ def fixed_run(
         root: where its records go.
         config: what it was configured to be.
         dataset: what its replica loaded.
-        measure: the name of the measure of its quality.
-        sums: of that measure, over all validation samples.
+        metric: the name of its quality metric.
+        sums: of the metric, over all validation samples.
         ended: whether the training ended by itself.
     """
     run = RunWriter(root)
@@ -47,7 +47,7 @@ def fixed_run(
     run.replica(1, DatasetLoaded(dataset=dataset))
     run.replica(2, trial_started(phase=RoundPhase.FIXED))
     samples = dataset.validation_samples
-    result = evaluated(correct=0, metric=measure, sums=dict(sums), samples=samples)
+    result = evaluated(correct=0, metric=metric, sums=dict(sums), samples=samples)
     run.replica(3, result, *([trial_ended()] if ended else []))
     manifest = run_manifest(config, rules=RULES, commit="c")
     return RunEvidence(run.history(), manifest, ScorePoint(1.0, 1, None, None), 0.0)

@@ -9,7 +9,7 @@ import pytest
 from aiperf_hpc.config import RunConfig, load_config, preset_names
 from aiperf_hpc.errors import ConfigError, GraphError
 from aiperf_hpc.graph import Graph
-from aiperf_hpc.objective import MEASURES
+from aiperf_hpc.objective import QUALITY_METRICS
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.replica.data import dataset_names, load_dataset
 from aiperf_hpc.replica.engines.tensorflow import objectives as tensorflow_objectives
@@ -82,7 +82,7 @@ def test_official_networks_have_the_hashes_that_runs_have_stored() -> None:
 def test_every_workload_has_its_rows_in_its_engines_and_its_datasets(workload: Workload) -> None:
     assert set(workload.datasets) <= set(dataset_names())
     for objective in (workload.objective_on(dataset) for dataset in workload.datasets):
-        assert objective.metric in MEASURES
+        assert objective.metric in QUALITY_METRICS
         for engine in workload.engines:
             losses, qualities = ROWS[engine]
             assert objective.loss in losses

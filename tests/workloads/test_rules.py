@@ -94,7 +94,7 @@ FREE: Mapping[str, tuple[tuple[str, ...], ...]] = {
 
 
 def sums_of(dataset: DatasetInfo, quality: float) -> tuple[str, dict[str, float]]:
-    """Return the measure of a dataset's workload, and its sums for a quality."""
+    """Return the quality metric of a dataset's workload, and its sums for a quality."""
     samples = dataset.validation_samples
     if "values" in dataset.targets:
         values = 4.0 * samples
@@ -116,9 +116,9 @@ def evidence(
 ) -> RunEvidence:
     """Return a run of one training, by default on the official data and to the target."""
     dataset = OFFICIAL[workload].model_copy(update=dict(changed or {}))
-    measure, sums = sums_of(dataset, GOOD[workload] if quality is None else quality)
+    metric, sums = sums_of(dataset, GOOD[workload] if quality is None else quality)
     config = load_config(WORKLOADS[workload].presets[0], assignments)
-    return fixed_run(root, config, dataset, measure, sums, ended=ended)
+    return fixed_run(root, config, dataset, metric, sums, ended=ended)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from aiperf_hpc.graph import KINDS, Dropout, Graph
-from aiperf_hpc.objective import MEASURES
+from aiperf_hpc.objective import QUALITY_METRICS
 from aiperf_hpc.ops_counter.count import count
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.run.history import Evaluation, Trial
@@ -179,14 +179,14 @@ def _evaluations(
     recorded: Evaluation, again: EvaluationAgain, where: str, tolerance: Tolerance
 ) -> Iterator[Check]:
     """Yield the checks of the same weights on the same samples."""
-    if recorded.measure.name == "accuracy":
+    if recorded.quality_metric.name == "accuracy":
         most = tolerance.samples(recorded.samples)
         words = f"{most} samples" if most else "none"
         correct = round(recorded.sums["correct"]), round(again.sums["correct"])
         yield _check(f"{where}: correct of {recorded.samples}", *correct, most, words)
     else:
-        qualities = recorded.quality, recorded.measure.quality(again.sums, again.samples)
-        name = f"{where}: {recorded.measure.label}"
+        qualities = recorded.quality, recorded.quality_metric.quality(again.sums, again.samples)
+        name = f"{where}: {recorded.quality_metric.label}"
         yield _relative(name, *qualities, tolerance.loss)
     losses = recorded.validation_loss, again.loss
     yield _relative(f"{where}: validation loss", *losses, tolerance.loss)
@@ -197,17 +197,17 @@ def _baseline(run: Evidence, trial: Trial, again: EvaluationAgain) -> Iterator[C
     recorded = run.history.replicas[trial.replica].baseline
     if recorded is None or again.baseline is None:
         return
-    measure = MEASURES[recorded.metric]
-    what = f"{measure.baseline}: {measure.label}"
-    now = measure.quality(again.baseline, again.samples)
+    metric = QUALITY_METRICS[recorded.metric]
+    what = f"{metric.baseline}: {metric.label}"
+    now = metric.quality(again.baseline, again.samples)
     yield _relative(what, recorded.quality, now, BASELINE_SHARE)
 
 
 def _trained_quality(recorded: Evaluation, again: EvaluationAgain, tolerance: Tolerance) -> Check:
     """Compare the quality after the epoch: two trainings from one state end similarly."""
-    what = f"epoch {recorded.epoch} trained again: {recorded.measure.label}"
-    quality = recorded.measure.quality(again.sums, again.samples)
-    if recorded.measure.name != "accuracy":
+    what = f"epoch {recorded.epoch} trained again: {recorded.quality_metric.label}"
+    quality = recorded.quality_metric.quality(again.sums, again.samples)
+    if recorded.quality_metric.name != "accuracy":
         return _relative(what, recorded.quality, quality, tolerance.trained_loss)
     most = tolerance.trained_deviations * deviation(recorded.quality, recorded.samples)
     return _check(what, recorded.quality, quality, most, f"{most:.4f}")

@@ -233,7 +233,7 @@ def not_executable(run: Evidence, trial: Trial) -> str:
     if first := next(wrong, ""):
         return first
     metric = workload_of(run.config).objective.metric
-    if trial.best is None or trial.best.measure.name != metric:
+    if trial.best is None or trial.best.quality_metric.name != metric:
         return f"it was not evaluated by the metric of its workload, {metric}"
     try:
         run.graph(trial)

@@ -223,7 +223,7 @@ class TensorFlowNetwork(FrameworkNetwork):
         rows, predicted = self._call(Step.EVALUATE, *self._tensors(batch))
         self._samples += batch.size
         self._predicted += predicted
-        if self._measure.rows:
+        if self._metric.rows:
             self._rows.append(rows)
 
     @_named_errors()
@@ -320,7 +320,7 @@ def make_engine(
         cores: number of threads, if the engine computes on CPUs.
         device: index of the accelerator on the host, if there is any.
         settings: whether to compute on the CPU despite accelerators, and whether in TF32.
-        objective: loss and measure of the engine's networks.
+        objective: loss and metric of the engine's networks.
         ranks: number of ranks that train one network together; ignored by this engine.
     """
     del ranks

@@ -1,8 +1,8 @@
-"""Losses and measures of the ``tensorflow`` engine, by their names in an objective.
+"""Losses and metrics of the ``tensorflow`` engine, by their names in an objective.
 
 A loss is a function of the network's output and a batch's targets that returns the loss of each
-sample, (samples,). Training minimizes the mean. A measure returns the parts of its ``Measure`` in
-order: sums over the batch, (), or rows, (samples,).
+sample, (samples,). Training minimizes the mean. A metric returns the parts of its ``QualityMetric``
+in order: sums over the batch, (), or rows, (samples,).
 """
 
 from __future__ import annotations

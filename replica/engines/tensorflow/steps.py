@@ -90,7 +90,7 @@ class Steps:
         self.sizes = [math.prod(shape) for shape in graph.parameters.values()]
         self._used = used
         self._objective = objective
-        self._measure = objective.quality
+        self._metric = objective.quality
         self._loss_of = loss_of(objective)
         self._quality_of = QUALITIES[objective.metric]
         self._regularization = regularization(graph, used)
@@ -229,15 +229,15 @@ class Steps:
     def _evaluate(
         self, variables: Variables, inputs: Arrays, targets: Arrays
     ) -> tuple[Sequence[tf.Tensor], Sequence[tf.Tensor]]:
-        """Add to the running sums; return the measure's rows and requested predictions."""
+        """Add to the running sums; return the metric's rows and requested predictions."""
         output = self._outputs(variables, inputs)
         loss = tf.reduce_sum(self._loss_of(output, targets, 0.0))
         parts = self._quality_of(output, targets)
-        added = () if self._measure.rows else parts
+        added = () if self._metric.rows else parts
         sums = [tf.cast(value, tf.float64) for value in (loss, *added)]
         variables[EVALUATED].assign_add(tf.stack(sums))
         predicted = (tf.argmax(output, axis=-1),) if self._objective.predictions else ()
-        return parts if self._measure.rows else (), predicted
+        return parts if self._metric.rows else (), predicted
 
     def _checksum(self, variables: Variables) -> tf.Tensor:
         evaluated = self._optimizer_class.evaluated

@@ -226,7 +226,7 @@ Targets = Mapping[str, Tensor]
 Loss = Callable[[Tensor, Targets, float], Tensor]
 """Function of output, targets and label smoothing that returns the loss of each sample."""
 Quality = Callable[[Tensor, Targets], Sequence[Tensor]]
-"""Function of output and targets that returns the parts of a measure."""
+"""Function of output and targets that returns the parts of a metric."""
 
 ANCHORS = 256
 """Number of sampled anchors per sample for the first stage's loss."""

@@ -108,7 +108,7 @@ def make_engine(
         cores: number of threads, if the engine computes on CPUs.
         device: index of the accelerator on the host, if there is any.
         settings: kind of device, and whether to compile.
-        objective: loss and measure of the engine's networks.
+        objective: loss and metric of the engine's networks.
         ranks: number of ranks that train one network together.
 
     Raises:

@@ -113,7 +113,7 @@ class TorchNetwork(FrameworkNetwork):
         """Batch size of the compiled code; 0 without compiled code, None until the first batch."""
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
         self._evaluated = torch.zeros(self._sum_count, dtype=torch.float64, device=device)
-        """Running sums of the losses and the measure."""
+        """Running sums of the losses and the metric."""
         self._scaler = torch.amp.GradScaler(device.type, enabled=self._type is torch.float16)
         self._scaler.scale(torch.zeros((), device=device))  # Allocates its tensors.
         self._gradients: Tensor | None = None
@@ -360,7 +360,7 @@ class TorchNetwork(FrameworkNetwork):
         output = self._outputs(inputs, training=False)
         loss = self._loss_of(output, targets, 0.0).sum()
         parts = self._quality_of(output, targets)
-        if self._measure.rows:
+        if self._metric.rows:
             self._rows.append(parts)
             parts = ()
         if self._objective.predictions:

@@ -1,8 +1,8 @@
-"""Losses and measures of the ``torch`` engine, by their names in an objective.
+"""Losses and metrics of the ``torch`` engine, by their names in an objective.
 
 A loss is a function of the network's output and a batch's targets that returns the loss of each
-sample, (samples,). Training minimizes the mean. A measure returns the parts of its ``Measure`` in
-order: sums over the batch, (), or rows, (samples,).
+sample, (samples,). Training minimizes the mean. A metric returns the parts of its ``QualityMetric``
+in order: sums over the batch, (), or rows, (samples,).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ LOSSES_OF: dict[str, Callable[[Graph], Loss]] = {detection.__name__: detection}
 QUALITIES_OF: dict[str, Callable[[Graph], Quality]] = {
     mean_average_precision.__name__: mean_average_precision
 }
-"""Measures that depend on the network."""
+"""Metrics that depend on the network."""
 
 
 def loss_of(objective: Objective, graph: Graph) -> Loss:
@@ -107,5 +107,5 @@ def loss_of(objective: Objective, graph: Graph) -> Loss:
 
 
 def quality_of(name: str, graph: Graph) -> Quality:
-    """Return a measure by its name for a network; raises as ``loss_of``."""
+    """Return a metric by its name for a network; raises as ``loss_of``."""
     return QUALITIES_OF[name](graph) if name in QUALITIES_OF else QUALITIES[name]

@@ -36,18 +36,18 @@ MOST_STEPS = 300
 """Maximum number of drawn intervals; more are merged."""
 
 
-_MEASURES = (
+_METRICS = (
     ("ops", "OPS, the score", "OPS"),
     ("regulated", "Regulated score", "OPS"),
     ("error", "Validation error of the best trial", "%"),
 )
-"""The measures that have a plot: name, title and unit."""
+"""The metrics that have a plot: name, title and unit."""
 
 
 def score_plots(fine: Sequence[ScoreStatus], official: Sequence[ScoreStatus]) -> list[Plot]:
     """Return the plots of OPS, regulated score and error over time.
 
-    A measure without a final value is omitted, and so are operations if none were executed.
+    A metric without a final value is omitted, and so are operations if none were executed.
 
     Args:
         fine: closely spaced points of the curve, in order of time.
@@ -57,7 +57,7 @@ def score_plots(fine: Sequence[ScoreStatus], official: Sequence[ScoreStatus]) ->
         return []
     return [
         _score_plot(name, title, unit, fine, official)
-        for name, title, unit in _MEASURES
+        for name, title, unit in _METRICS
         if (last := getattr(official[-1], name)) is not None and (last > 0.0 or name == "error")
     ]
 

@@ -164,17 +164,17 @@ def scaling_study_plot(subject: str, scales: Sequence[Scale], name: str, devices
     return canvas.plot(f"Scaling of {subject}", caption, words)
 
 
-def _panel(axes: Axes, title: str, scales: Sequence[Scale], measure: str, growth: int) -> None:
-    """Draw a measure with the line of ideal scaling from the first entry that has the measure.
+def _panel(axes: Axes, title: str, scales: Sequence[Scale], metric: str, growth: int) -> None:
+    """Draw a metric with the line of ideal scaling from the first entry that has the metric.
 
     Args:
         axes: axes of the panel.
         title: title of the panel.
         scales: all entries.
-        measure: name of the entries' field; ``_deviation`` follows in the field of the deviation.
+        metric: name of the entries' field; ``_deviation`` follows in the field of the deviation.
         growth: exponent of the number of accelerators for ideal scaling.
     """
-    shown = ((s.accelerators, getattr(s, measure), getattr(s, f"{measure}_deviation") or 0.0)
+    shown = ((s.accelerators, getattr(s, metric), getattr(s, f"{metric}_deviation") or 0.0)
              for s in scales)  # fmt: skip
     known = [(n, value, deviation) for n, value, deviation in shown if value is not None]
     _title(axes, f"{title} (log scale)" if known else title)

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from aiperf_hpc.errors import UsageError
 from aiperf_hpc.formatting import percent, quality
-from aiperf_hpc.objective import Measure
+from aiperf_hpc.objective import QualityMetric
 from aiperf_hpc.results.report.importance import (
     HyperparameterImportance,
     setting_of,
@@ -43,20 +43,22 @@ MOST_CURVES = 60
 """Maximum number of curves; more would be indistinguishable."""
 
 
-def learning_plot(trials: Sequence[TrialReport], best: str | None, measure: Measure) -> Plot | None:
+def learning_plot(
+    trials: Sequence[TrialReport], best: str | None, metric: QualityMetric
+) -> Plot | None:
     """Return the learning curves of trials, or None if no trial was evaluated.
 
     Args:
         trials: all trials, of which at most ``MOST_CURVES`` are drawn, evenly sampled.
         best: trial whose curve is emphasized.
-        measure: quality measure of the run.
+        metric: quality metric of the run.
     """
     evaluated = [trial for trial in trials if trial.qualities]
     if not evaluated:
         return None
     shown = [evaluated[place] for place in evenly(len(evaluated), MOST_CURVES)]
     chosen = next((trial for trial in evaluated if trial.id == best), None)
-    factor = 100.0 if measure.error is not None else 1.0
+    factor = 100.0 if metric.error is not None else 1.0
     with drawing("learning", 1.35 * HEIGHT) as canvas:
         axes = canvas.axes(TALL)
         for trial in shown:
@@ -71,11 +73,11 @@ def learning_plot(trials: Sequence[TrialReport], best: str | None, measure: Meas
         drawn = [*shown, *([chosen] if chosen is not None else [])]
         axes.set_ylim(*_limits([factor * value for trial in drawn for value in trial.qualities]))
         axes.set_xlim(0.0, max(trial.first_epoch + len(trial.qualities) for trial in drawn))
-        label = f"{measure.label}, %" if factor > 1.0 else measure.label
+        label = f"{metric.label}, %" if factor > 1.0 else metric.label
         axes.set(xlabel="epoch of the trial", ylabel=label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     caption = _caption(drawn, evaluated, chosen)
-    return canvas.plot("Learning curves", caption, _words(drawn, measure))
+    return canvas.plot("Learning curves", caption, _words(drawn, metric))
 
 
 def _curve(trial: TrialReport, factor: float) -> tuple[list[int], list[float]]:
@@ -106,20 +108,20 @@ def _caption(
     return said
 
 
-def _words(drawn: Sequence[TrialReport], measure: Measure) -> str:
+def _words(drawn: Sequence[TrialReport], metric: QualityMetric) -> str:
     reached = sorted(
         (trial.best_quality for trial in drawn if trial.best_quality is not None),
-        key=measure.objective_value,
+        key=metric.objective_value,
     )
-    worst, best = (quality(value, measure.name) for value in (reached[0], reached[-1]))
-    return f"A line chart of {measure.label} by epoch: trials reached from {worst} to {best}."
+    worst, best = (quality(value, metric.name) for value in (reached[0], reached[-1]))
+    return f"A line chart of {metric.label} by epoch: trials reached from {worst} to {best}."
 
 
 MOST_PANELS, MOST_POINTS, MOST_VALUES = 4, 150, 10
 """Maximum numbers of panels, of points in each, and of values that are shown as categories."""
 
 
-def hyperparameters_plot(trials: Sequence[TrialReport], measure: Measure) -> Plot | None:
+def hyperparameters_plot(trials: Sequence[TrialReport], metric: QualityMetric) -> Plot | None:
     """Return the quality of HPO trials by hyperparameter, or None if no hyperparameter varies.
 
     There is a panel for each hyperparameter with several values.
@@ -128,7 +130,7 @@ def hyperparameters_plot(trials: Sequence[TrialReport], measure: Measure) -> Plo
     names = varying(tuned)[:MOST_PANELS]
     if not names:
         return None
-    factor = 100.0 if measure.error is not None else 1.0
+    factor = 100.0 if metric.error is not None else 1.0
     shown = [tuned[place] for place in evenly(len(tuned), MOST_POINTS)]
     reached = [factor * (trial.best_quality or 0.0) for trial in shown]
     with drawing("hyperparameters", 1.2 * HEIGHT) as canvas:
@@ -137,7 +139,7 @@ def hyperparameters_plot(trials: Sequence[TrialReport], measure: Measure) -> Plo
             axes = canvas.axes((0.062 + place * width, 0.19, width - 0.055, 0.74))
             _panel(axes, name, [setting_of(trial, name) for trial in shown], reached)
             if place == 0:
-                label = f"best {measure.label}"
+                label = f"best {metric.label}"
                 axes.set_ylabel(f"{label}, %" if factor > 1.0 else label)
     caption = (
         "A ring is a trial of the hyperparameter optimization; bars are medians. Trials differ in "

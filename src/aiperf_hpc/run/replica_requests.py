@@ -52,7 +52,7 @@ class EvaluationAgain(Value):
     loss: float
     """Mean loss over the samples."""
     sums: dict[str, float]
-    """Sums of the run's measure by name."""
+    """Sums of the run's metric by name."""
     samples: int
     baseline: dict[str, float] | None = None
     """Sums of a trivial predictor on the same samples; None if there is no such predictor."""

@@ -1,4 +1,4 @@
-"""The measures of repeatability, against scipy, other formulas and arithmetic by hand."""
+"""Statistics of repeated runs, against scipy, other formulas and arithmetic by hand."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_the_target_is_judged_by_evaluations_where_the_log_does_not_say() -> Non
 
 
 @pytest.mark.parametrize(
-    ("measure", "other", "reason"),
+    ("metric", "other", "reason"),
     [
         (parts.time_to_solution, {"run": None}, "no start of the run"),
         (parts.time_to_solution, {"run": Interval(started=5, ended=None)}, "no end of the run"),
@@ -144,10 +144,10 @@ def test_the_target_is_judged_by_evaluations_where_the_log_does_not_say() -> Non
     ],
 )
 def test_what_is_missing_is_said(
-    measure: Callable[[TrainingLog], float], other: dict[str, object], reason: str
+    metric: Callable[[TrainingLog], float], other: dict[str, object], reason: str
 ) -> None:
     with pytest.raises(NotMeasuredError, match=reason):
-        measure(log(**other))
+        metric(log(**other))
 
 
 def test_a_copy_of_a_log_is_measured_anew() -> None:

@@ -114,19 +114,19 @@ def test_a_page_stands_alone_and_names_each_thing_once(page: str) -> None:
 
 
 def test_every_metric_is_defined_with_its_source(page: str) -> None:
-    for measure in METRICS:
-        assert measure.source.split(",")[0] in page
-        assert measure.definition.replace("`", "") in unescape(page)
+    for metric in METRICS:
+        assert metric.source.split(",")[0] in page
+        assert metric.definition.replace("`", "") in unescape(page)
 
 
 def test_names_from_logs_are_text_and_no_markup(analysis: Analysis) -> None:
     entry = analysis.entries[0]
     hostile = entry.model_copy(update={"name": "<script>alert(1)</script>"})
-    measures = analysis.metrics[0].model_copy(update={"entry": hostile.name})
+    metrics = analysis.metrics[0].model_copy(update={"entry": hostile.name})
     changed = analysis.model_copy(
         update={
             "entries": (hostile, *analysis.entries[1:]),
-            "metrics": (measures, *analysis.metrics[1:]),
+            "metrics": (metrics, *analysis.metrics[1:]),
         }
     )
     text = render(changed)

@@ -239,7 +239,7 @@ IOU = Quality(name="eval_accuracy", higher_is_better=True, target=0.82)
 
 
 def published(exponent: int) -> dict[str, float]:
-    """The ranking's VPFLOPS by our measure."""
+    """The ranking's VPFLOPS by our formula."""
     top1 = IOU.model_copy(update={"target": TARGET})
     return {
         name: valid_flops(OPERATIONS / (60e15 * minutes), top1, achieved, exponent)

@@ -1,4 +1,4 @@
-"""What a predictor that has learnt nothing reaches, by the measures of networks."""
+"""What a predictor that has learnt nothing reaches, by the metrics of networks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.fakes import FakeDataset
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.objective import (
     CLASSIFICATION,
-    MEASURES,
+    QUALITY_METRICS,
     Objective,
     detection,
     regression,
@@ -39,8 +39,10 @@ def tallied(objective: Objective, *batches: Batch, info: DatasetInfo = INFO) -> 
     return tally
 
 
-def test_each_measure_says_what_its_predictor_predicts() -> None:
-    assert {name for name, measure in MEASURES.items() if measure.baseline} == PREDICTORS.keys()
+def test_each_metric_says_what_its_predictor_predicts() -> None:
+    assert {
+        name for name, metric in QUALITY_METRICS.items() if metric.baseline
+    } == PREDICTORS.keys()
 
 
 def test_the_most_frequent_class_is_that_of_all_batches() -> None:

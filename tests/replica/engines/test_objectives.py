@@ -1,4 +1,4 @@
-"""Tests of losses and measures in both engines, against PyTorch's and scikit-learn's own."""
+"""Tests of losses and metrics in both engines, against PyTorch's and scikit-learn's own."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from aiperf_hpc.objective import (
     CLASSIFICATION,
     INTERSECTION_OVER_UNION,
     MEAN_ABSOLUTE_ERROR,
-    MEASURES,
-    Measure,
+    QUALITY_METRICS,
     Objective,
+    QualityMetric,
     regression,
     segmentation,
 )
@@ -195,7 +195,7 @@ def test_integers_and_targets_of_any_length_with_a_mask_are_arrays_like_others(
         assert_descends(network, batch, weights, by_torch(output, given, 0.0).mean())
 
 
-AUC = Measure(
+AUC = QualityMetric(
     name="area_under_curve",
     label="area under the curve",
     sums=("area",),
@@ -206,12 +206,12 @@ AUC = Measure(
     rows=("score", "label"),
     summarize=lambda rows: {"area": float(roc_auc_score(rows["label"], rows["score"]))},
 )
-"""A measure that no sum over samples gives."""
+"""A metric that no sum over samples gives."""
 
 
 @pytest.fixture
 def auc(monkeypatch: pytest.MonkeyPatch) -> Objective:
-    monkeypatch.setitem(MEASURES, AUC.name, AUC)
+    monkeypatch.setitem(QUALITY_METRICS, AUC.name, AUC)
     monkeypatch.setitem(
         torch_objectives.QUALITIES,
         AUC.name,

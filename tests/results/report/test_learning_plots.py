@@ -11,13 +11,13 @@ import pytest
 from tests.results.report.test_plots import require_numbers, score, ticks
 from tests.support.reports import trial_report
 
-from aiperf_hpc.objective import ACCURACY, MEASURES, Measure
+from aiperf_hpc.objective import ACCURACY, QUALITY_METRICS, QualityMetric
 from aiperf_hpc.results.report.parts import TrialReport
 from aiperf_hpc.results.report.plots.over_time import interval_ops, score_plots
 from aiperf_hpc.results.report.plots.search import MOST_CURVES, hyperparameters_plot, learning_plot
 from aiperf_hpc.trial import Hyperparameters, RoundPhase
 
-LOSSES = MEASURES["mean_absolute_error"]
+LOSSES = QUALITY_METRICS["mean_absolute_error"]
 
 
 def trial(
@@ -80,10 +80,10 @@ def test_of_many_trials_some_are_drawn_and_the_caption_says_so() -> None:
 
 
 @pytest.mark.parametrize("qualities", [[0.0], [1.0], [0.5, 0.5 + 1e-6], [0.0, 1.0], [1e-7, 2e-7]])
-@pytest.mark.parametrize("measure", [ACCURACY, LOSSES], ids=lambda measure: measure.name)
-def test_all_axes_have_numbers(qualities: list[float], measure: Measure) -> None:
+@pytest.mark.parametrize("metric", [ACCURACY, LOSSES], ids=lambda metric: metric.name)
+def test_all_axes_have_numbers(qualities: list[float], metric: QualityMetric) -> None:
     trials = [trial("a", qualities), trial("b", qualities, batch_size=64)]
-    for plot in (learning_plot(trials, "a", measure), hyperparameters_plot(trials, measure)):
+    for plot in (learning_plot(trials, "a", metric), hyperparameters_plot(trials, metric)):
         assert plot is not None
         require_numbers(plot.svg)
 

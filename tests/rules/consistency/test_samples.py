@@ -1,4 +1,4 @@
-"""Measures recomputed from evaluations, and the baseline of a trivial predictor."""
+"""Metrics recomputed from evaluations, and the baseline of a trivial predictor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.clock import Clock
 from tests.support.rules import check_rule
 
 from aiperf_hpc.config import SearchConfig
-from aiperf_hpc.objective import MEASURES, Measure
+from aiperf_hpc.objective import QUALITY_METRICS, QualityMetric
 from aiperf_hpc.results.views.run_view import RunView
 from aiperf_hpc.rules.consistency.evidence import Evidence, best_quality, quality
 from aiperf_hpc.run.history import Evaluation
@@ -34,7 +34,7 @@ SUMS = {
         {"average_precision": 0.5, "classes": 4.0},
     ),
 }
-"""Sums of two evaluations on 10 samples by each measure, the better one first."""
+"""Sums of two evaluations on 10 samples by each metric, the better one first."""
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_another_baseline_is_found(
     assert list(check_rule("baseline", found).failures) == failures
 
 
-def evaluations(measure: Measure) -> list[Evaluation]:
+def evaluations(metric: QualityMetric) -> list[Evaluation]:
     return [
         Evaluation.of(
             float(epoch),
@@ -100,18 +100,18 @@ def evaluations(measure: Measure) -> list[Evaluation]:
                 learning_rate=0.1,
                 train_loss=1.0,
                 validation_loss=1.0,
-                metric=measure.name,
+                metric=metric.name,
                 sums=sums,
                 samples=10,
             ),
         )
-        for epoch, sums in enumerate(SUMS[measure.name], 1)
+        for epoch, sums in enumerate(SUMS[metric.name], 1)
     ]
 
 
-@pytest.mark.parametrize("measure", MEASURES.values(), ids=list(MEASURES))
-def test_each_measure_can_be_recomputed_and_its_best_found(measure: Measure) -> None:
-    found = evaluations(measure)
+@pytest.mark.parametrize("metric", QUALITY_METRICS.values(), ids=list(QUALITY_METRICS))
+def test_each_metric_can_be_recomputed_and_its_best_found(metric: QualityMetric) -> None:
+    found = evaluations(metric)
     assert [quality(each) for each in found] == [each.quality for each in found]
     assert best_quality(found) == best_quality(found[::-1]) == found[0].quality
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from aiperf_hpc.objective import MEASURES, Measure, Sums
+from aiperf_hpc.objective import QUALITY_METRICS, QualityMetric, Sums
 from aiperf_hpc.run import records
 from aiperf_hpc.run.paths import FIRST, Incarnation
 from aiperf_hpc.trial import TimePhase, TrialState
@@ -19,11 +19,11 @@ class Evaluation(NamedTuple):
     trial: str
     epoch: int
     validation_loss: float
-    measure: Measure
+    quality_metric: QualityMetric
     sums: Sums
     samples: int
     quality: float
-    """The quality by the run's measure."""
+    """The quality by the run's metric."""
     objective_value: float
     """Objective value to maximize: the quality, or its negative if lower is better."""
     train_loss: float = math.nan
@@ -32,30 +32,31 @@ class Evaluation(NamedTuple):
     @classmethod
     def of(cls, utc: float, event: records.Evaluated) -> Evaluation:
         """Return the evaluation of a record."""
-        measure = MEASURES[event.metric]
-        quality = measure.quality(event.sums, event.samples)
+        metric = QUALITY_METRICS[event.metric]
+        quality = metric.quality(event.sums, event.samples)
         return cls(
             utc,
             event.trial,
             event.epoch,
             event.validation_loss,
-            measure,
+            metric,
             event.sums,
             event.samples,
             quality,
-            measure.objective_value(quality),
+            metric.objective_value(quality),
             event.train_loss,
         )
 
     @property
     def error(self) -> float | None:
-        """The fraction of wrong samples; None if the measure is no fraction of samples."""
-        return None if self.measure.error is None else self.measure.error(self.sums, self.samples)
+        """The fraction of wrong samples; None if the metric is no fraction of samples."""
+        error = self.quality_metric.error
+        return None if error is None else error(self.sums, self.samples)
 
     @property
     def regulated_error(self) -> float | None:
         """The error for the regulated score, no less than the samples can show."""
-        return self.measure.regulated_error(self.sums, self.samples)
+        return self.quality_metric.regulated_error(self.sums, self.samples)
 
     def beats(self, other: Evaluation | None) -> bool:
         """Return whether its quality is better, or as good and it is earlier."""

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from aiperf_hpc.objective import ACCURACY, MEASURES, unknown_measure
+from aiperf_hpc.objective import ACCURACY, QUALITY_METRICS, unknown_metric
 from aiperf_hpc.run.clocks import Time
 from aiperf_hpc.run.records.base import Event
 from aiperf_hpc.trial import Hyperparameters, Morphisms, RoundPhase, StepPart, TrialState, Value
@@ -81,17 +81,17 @@ class Evaluated(Event):
     train_loss: float
     validation_loss: float
     metric: str = ACCURACY.name
-    """The name of the measure of quality."""
+    """The name of the quality metric."""
     sums: dict[str, Finite] = Field(default_factory=dict)
-    """The measure's sums over the validation samples, by its names."""
+    """The metric's sums over the validation samples, by its names."""
     samples: Number
     correct: Count | None = Field(None, exclude=True)
-    """The sum in records of versions whose only measure was accuracy; read into ``sums``."""
+    """The sum in records of versions whose only metric was accuracy; read into ``sums``."""
 
     # One validator, after the fields: one before them would have each line made a dict first, and
     # a large run has as many of these records as epochs.
     @model_validator(mode="after")
-    def _has_the_sums_of_its_measure(self) -> Self:
+    def _has_the_sums_of_its_metric(self) -> Self:
         values = self.__dict__  # The record is frozen for all other code.
         if (correct := values["correct"]) is not None:
             values["sums"] = {"correct": float(correct)}
@@ -101,41 +101,41 @@ class Evaluated(Event):
 
     @property
     def quality(self) -> float:
-        """The quality by the record's measure."""
-        return MEASURES[self.metric].quality(self.sums, self.samples)
+        """The quality by the record's metric."""
+        return QUALITY_METRICS[self.metric].quality(self.sums, self.samples)
 
 
 def _check_sums(name: str, sums: dict[str, float], samples: int) -> None:
-    """Raise ValueError unless a measure can have these sums over so many samples."""
-    measure = MEASURES.get(name)
-    if measure is None:
-        raise ValueError(unknown_measure(name))
-    if sums.keys() != measure.names or measure.impossible(sums, samples):
-        measure.check(sums, samples)  # Raises the error with its reason.
+    """Raise ValueError unless a metric can have these sums over so many samples."""
+    metric = QUALITY_METRICS.get(name)
+    if metric is None:
+        raise ValueError(unknown_metric(name))
+    if sums.keys() != metric.names or metric.impossible(sums, samples):
+        metric.check(sums, samples)  # Raises the error with its reason.
 
 
 class BaselineMeasured(Event):
     """The quality of a trivial predictor on the validation samples.
 
-    The measure names the predictor (``Measure.baseline``). Written once in each attempt of a
+    The metric names the predictor (``QualityMetric.baseline``). Written once in each attempt of a
     replica that searches for no network, after its first evaluation.
     """
 
     metric: str
-    """The name of the measure of quality."""
+    """The name of the quality metric."""
     sums: dict[str, Finite]
-    """The measure's sums over the validation samples, by its names."""
+    """The metric's sums over the validation samples, by its names."""
     samples: Number
 
     @model_validator(mode="after")
-    def _has_the_sums_of_its_measure(self) -> Self:
+    def _has_the_sums_of_its_metric(self) -> Self:
         _check_sums(self.metric, self.sums, self.samples)
         return self
 
     @property
     def quality(self) -> float:
-        """The quality by the record's measure."""
-        return MEASURES[self.metric].quality(self.sums, self.samples)
+        """The quality by the record's metric."""
+        return QUALITY_METRICS[self.metric].quality(self.sums, self.samples)
 
 
 class TrialEnded(Event):

@@ -1,4 +1,4 @@
-"""Tests of a measure that needs all samples at once, over several ranks."""
+"""Tests of a metric that needs all samples at once, over several ranks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import pytest
 from tests.replica.parallel import team as ranks
 from tests.replica.parallel.team import Quadratic, Team, build
 
-from aiperf_hpc.objective import CLASSIFICATION, MEASURES, Measure
+from aiperf_hpc.objective import CLASSIFICATION, QUALITY_METRICS, QualityMetric
 from aiperf_hpc.replica.data.base import Batch
 from aiperf_hpc.replica.engines.base import evaluated
 
-LABELS = Measure(
+LABELS = QualityMetric(
     name="median_label",
     label="median label",
     sums=("median",),
@@ -33,7 +33,7 @@ def evaluate(network: Quadratic, batch: Batch) -> None:
 def test_rows_of_all_ranks_and_batches_are_put_behind_each_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(MEASURES, LABELS.name, LABELS)
+    monkeypatch.setitem(QUALITY_METRICS, LABELS.name, LABELS)
     objective = CLASSIFICATION.model_copy(update={"metric": LABELS.name})
     monkeypatch.setattr(ranks.Engine, "objective", objective)
     monkeypatch.setattr(Quadratic, "evaluate_step", evaluate)
