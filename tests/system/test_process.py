@@ -41,6 +41,15 @@ def test_secrets_are_never_recorded_and_long_values_are_cut() -> None:
     assert found == {"SLURM_NODELIST": f"{'n' * MOST}…"}
 
 
+def test_what_the_rules_judge_is_recorded_in_any_case() -> None:
+    given = {
+        "LD_LIBRARY_PATH": "/opt/keys", "LD_PRELOAD": "/opt/keylib.so",
+        "NVIDIA_API_KEY": "hunter2", "PYTHONPATH": "/mine", "TRITON_F32_DEFAULT": "tf32",
+        "XLA_FLAGS": "x" * 5000,
+    }  # fmt: skip
+    assert recorded_variables(given) == given | {"NVIDIA_API_KEY": "(redacted)"}
+
+
 def test_a_job_of_slurm() -> None:
     job = job_of({
         "SLURM_JOB_ID": "4711", "SLURM_JOB_PARTITION": "booster", "SLURM_JOB_NUM_NODES": "16",

@@ -140,15 +140,18 @@ _REPORTS: dict[str, Callable[[ModuleType], dict[str, str]]] = {
 }
 
 
+LIBRARIES: Final[tuple[str, ...]] = (
+    "MKL_", "ONEDNN_", "DNNL_", "NVIDIA_", "CUBLAS", "CUDNN_", "MIOPEN_", "ROCBLAS_", "HIPBLAS",
+    "TF_", "XLA_", "PYTORCH_", "TORCH_", "TORCHINDUCTOR_", "TRITON_", "IPEX_", "ITEX_", "NVTE_",
+)  # fmt: skip
+"""Prefixes of variables that may change the number format in which a library computes."""
 PREFIXES: Final[tuple[str, ...]] = (
+    *LIBRARIES,
     "AIPERF_",
     # Threads and math libraries on the host.
-    "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "ONEDNN_", "DNNL_", "MALLOC_",
+    "OMP_", "GOMP_", "KMP_", "OPENBLAS_", "BLIS_", "MALLOC_",
     # Accelerators.
-    "CUDA_", "NVIDIA_", "CUBLAS_", "CUDNN_", "HIP_", "ROCR_", "ROCM_", "HSA_", "MIOPEN_",
-    "ASCEND_", "NPU_", "GPU_", "ROCBLAS_", "HIPBLAS", "ACL_",
-    # Frameworks.
-    "TF_", "XLA_", "PYTORCH_", "TORCH_", "TORCHINDUCTOR_", "IPEX_", "ITEX_", "NVTE_",
+    "CUDA_", "HIP_", "ROCR_", "ROCM_", "HSA_", "ASCEND_", "NPU_", "GPU_", "ACL_",
     # Communication.
     "NCCL_", "RCCL_", "HCCL_", "HOROVOD_", "GLOO_", "UCX_", "FI_", "PSM2_", "PSM3_",
     "OMPI_MCA_", "MPICH_", "MV2_", "I_MPI_",
@@ -158,9 +161,11 @@ PREFIXES: Final[tuple[str, ...]] = (
     *(each.prefix for each in SCHEDULERS),
 )  # fmt: skip
 """Prefixes of recorded variables. Others are not recorded, except ``NAMES``."""
-NAMES: Final[frozenset[str]] = frozenset({"LD_PRELOAD", "PYTHONHASHSEED"})
+LOADERS: Final = ("LD_AUDIT", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
+"""Variables that can replace the code of a process."""
+NAMES: Final[frozenset[str]] = frozenset({*LOADERS, "PYTHONHASHSEED"})
 """Further recorded variables."""
-FOREIGN: Final[tuple[str, ...]] = ("TF_VAR_", "TF_CLI_")
+FOREIGN: Final[tuple[str, ...]] = ("TF_VAR_", "TF_CLI_", "TF_TOKEN_", "TF_CLOUD_", "TF_REGISTRY_")
 """Prefixes of Terraform's variables, which are not TensorFlow's."""
 KERNEL_CACHES: Final[Mapping[str, str]] = {
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
@@ -180,21 +185,42 @@ Sources: PyTorch (torch/_inductor/runtime/cache_dir_utils.py, aten/src/ATen/cuda
 aten/src/ATen/cuda/tunable/README.md), Triton (python/triton/knobs.py), CUDA C++ Programming Guide
 (environment variables), MIOpen's documentation (kernel and performance databases), oneAPI DPC++
 (EnvironmentVariables.md), CANN (ASCEND_CACHE_PATH)."""
+CREDENTIALS: Final[re.Pattern[str]] = re.compile(r"://[^/\s]*@")
+"""Pattern of URLs with a user or password."""
 SECRET: Final[re.Pattern[str]] = re.compile(
-    "TOKEN|KEY|SECRET|PASSW|PASSPHRASE|JWT|CREDENTIAL|COOKIE|://[^/\\s]*@", re.IGNORECASE
+    f"TOKEN|KEY|SECRET|PASSW|PASSPHRASE|JWT|CREDENTIAL|COOKIE|{CREDENTIALS.pattern}", re.IGNORECASE
 )
-"""Patterns of secrets and of URLs with credentials; variables that match are not recorded."""
-MOST = 1000
+"""Patterns of secrets and of URLs with credentials."""
+REDACTED: Final = "(redacted)"
+"""Recorded value of a judged variable with a secret."""
+MOST: Final = 1000
 """Maximum length of a recorded value in characters; longer ones are truncated."""
+MOST_JUDGED: Final = 20_000
+"""Maximum length of the value of a judged variable."""
 
 
 def recorded_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables to record, by name; long values are truncated."""
-    return {
-        name: value if len(value) <= MOST else f"{value[:MOST]}…"
-        for name, value in sorted(environment.items())
-        if _matters(name) and not SECRET.search(f"{name}={value}")
-    }
+    """Return the variables to record, by name; long values are truncated.
+
+    Variables with potential secrets are left out. Those that the divisions' rules judge are always
+    recorded: redacted if the name is that of a secret or the value has credentials.
+    """
+    found = {}
+    for name, value in sorted(environment.items()):
+        if not _matters(name):
+            continue
+        judged = is_judged(name)
+        if judged and (SECRET.search(name) or CREDENTIALS.search(value)):
+            found[name] = REDACTED
+        elif judged or not SECRET.search(f"{name}={value}"):
+            most = MOST_JUDGED if judged else MOST
+            found[name] = value if len(value) <= most else f"{value[:most]}…"
+    return found
+
+
+def is_judged(name: str) -> bool:
+    """Return whether the divisions' rules judge a variable."""
+    return name in LOADERS or name.startswith(LIBRARIES)
 
 
 def _matters(name: str) -> bool:
