@@ -9,7 +9,6 @@ python benchmarks/synthetic_run.py FOLDER --replicas 4096        # about 1,000,0
 from __future__ import annotations
 
 import argparse
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from aiperf_hpc.config import validate
+from aiperf_hpc.datasets import PINNED
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.morphisms import MORPHISMS, Morphism
@@ -28,7 +28,6 @@ from aiperf_hpc.run.journal import JournalWriter
 from aiperf_hpc.run.manifest import RunManifest
 from aiperf_hpc.run.paths import RunPaths, seed_of
 from aiperf_hpc.trial import (
-    DatasetInfo,
     Hyperparameters,
     JobPhase,
     Machine,
@@ -41,14 +40,7 @@ START = 1_750_000_000.0
 NAME = "@"
 """The stand-in for the replica's name until a copy is written."""
 
-DATASET = DatasetInfo.of_labelled_images(
-    name="digits",
-    sha256=hashlib.sha256(b"digits").hexdigest(),
-    classes=10,
-    shape=(8, 8, 1),
-    train_samples=1437,
-    validation_samples=360,
-)
+DATASET = PINNED["digits"]
 EPOCHS = (6, 6, 7, 8, 8, 8)
 """The epochs of each replica's trials: three rounds of warm-up, then one of HPO."""
 WARMUP = 3

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.datasets import load_dataset_manifest, save_dataset_manifest
+from aiperf_hpc.datasets import PINNED, load_dataset_manifest, save_dataset_manifest
 from aiperf_hpc.errors import DatasetError, reason_of
 from aiperf_hpc.replica.data.arrays import ArrayDataset, Augmentation, Bytes, Normalization, Samples
 from aiperf_hpc.replica.data.sharded.dataset import load_array, prepared_folder
@@ -255,7 +255,8 @@ _FORMS = (
 _NAMES = frozenset(name for form in _FORMS for name in form.names)
 
 
-SHA256 = "013ba16d14ecc4829da62bf2af648ca30f600491ecb3e7f329c827db0dd17522"
+INFO = PINNED["cifar10"]
+SHA256 = INFO.sha256
 """SHA-256 of the official binary batches: ``cat data_batch_{1,2,3,4,5}.bin test_batch.bin |
 sha256sum``."""
 
@@ -336,16 +337,6 @@ def content_sha256(*parts: Samples) -> str:
             records[:, 1:] = images.transpose(0, 3, 1, 2).reshape(len(images), -1)
             digest.update(records.data)
     return digest.hexdigest()
-
-
-INFO = DatasetInfo.of_labelled_images(
-    name="cifar10",
-    sha256=SHA256,
-    classes=CLASSES,
-    shape=IMAGE_SHAPE,
-    train_samples=TRAIN_SAMPLES,
-    validation_samples=TEST_SAMPLES,
-)
 
 
 def _check_content(training: Samples, test: Samples, where: str) -> None:

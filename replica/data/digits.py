@@ -14,17 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf_hpc.config import DatasetConfig
-from aiperf_hpc.datasets import read_errors
+from aiperf_hpc.datasets import PINNED, read_errors
 from aiperf_hpc.errors import DatasetError
 from aiperf_hpc.replica.data import rng
 from aiperf_hpc.replica.data.arrays import ArrayDataset, Augmentation, Normalization, Samples
 from aiperf_hpc.replica.data.rng import Purpose
-from aiperf_hpc.trial import DatasetInfo
 
 VALIDATION_SAMPLES = 360
 """A fifth of the 1,797 samples; 1,437 remain for training."""
 
-SHA256 = "2f15a76928b08dfd9d5c5db343c26aa19b8aa7b69850811525a2ed8d75ff8991"
+SHA256 = PINNED["digits"].sha256
 """SHA-256 of the training images, training labels, validation images and validation labels,
 uint8."""
 
@@ -49,16 +48,8 @@ def load(config: DatasetConfig, cores: int) -> ArrayDataset:
             "dataset 'digits': the installed scikit-learn carries other digits than this "
             f"benchmark's (SHA-256 {digest}, not {SHA256}); install another version of it"
         )
-    info = DatasetInfo.of_labelled_images(
-        name="digits",
-        sha256=digest,
-        classes=10,
-        shape=(8, 8, 1),
-        train_samples=len(training.labels),
-        validation_samples=len(held_out.labels),
-    )
     augmentation = AUGMENTATION if config.augment else None
-    return ArrayDataset(info, training, held_out, NORMALIZATION, augmentation)
+    return ArrayDataset(PINNED["digits"], training, held_out, NORMALIZATION, augmentation)
 
 
 def content_sha256(training: Samples, held_out: Samples) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from aiperf_hpc.datasets import unlike_pinned
 from aiperf_hpc.formatting import utc_text
 from aiperf_hpc.rules.consistency.evidence import Evidence
 from aiperf_hpc.rules.consistency.journal import Journal, name_of
@@ -174,7 +175,7 @@ def _engines(run: Evidence) -> Iterator[str]:
 
 
 def dataset(run: Evidence) -> Findings:
-    """All replicas had the same dataset, with the configured name."""
+    """All replicas had the same dataset, with the configured name and its known content."""
     yield Checked(len(run.datasets))
     if len(run.datasets) != 1:
         names = [f"{d.name} {d.sha256[:12]}" for d in run.datasets]
@@ -185,3 +186,6 @@ def dataset(run: Evidence) -> Findings:
             yield f"run.yaml describes {expected.sha256[:12]}, replicas had {dataset.sha256[:12]}"
         if dataset.name != run.config.dataset.name:
             yield f"run.yaml asks for {run.config.dataset.name}, replicas had {dataset.name}"
+        if other := unlike_pinned(dataset):
+            named = f"{dataset.name} {dataset.sha256[:12]}"
+            yield f"{named} is recorded with another {', '.join(other)}"

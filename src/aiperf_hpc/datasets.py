@@ -35,6 +35,29 @@ ARCHIVES: Mapping[str, Mapping[str, str]] = {
 DIGESTS: Mapping[str, frozenset[str]] = {"imagenet": frozenset()}
 """Known SHA-256 of datasets prepared from these archives; none in this version."""
 
+PINNED: Mapping[str, DatasetInfo] = {
+    info.name: info
+    for info in (
+        DatasetInfo.of_labelled_images(
+            name="digits",
+            sha256="2f15a76928b08dfd9d5c5db343c26aa19b8aa7b69850811525a2ed8d75ff8991",
+            classes=10,
+            shape=(8, 8, 1),
+            train_samples=1437,
+            validation_samples=360,
+        ),
+        DatasetInfo.of_labelled_images(
+            name="cifar10",
+            sha256="013ba16d14ecc4829da62bf2af648ca30f600491ecb3e7f329c827db0dd17522",
+            classes=10,
+            shape=(32, 32, 3),
+            train_samples=50_000,
+            validation_samples=10_000,
+        ),
+    )
+}
+"""Datasets that have one content and one split, by name."""
+
 _ARCHIVES = TypeAdapter(dict[str, str])
 
 
@@ -117,6 +140,14 @@ def load_archives(folder: Path) -> dict[str, str]:
             return _ARCHIVES.validate_json(path.read_bytes()) if path.exists() else {}
     except ValidationError:
         raise DatasetError(f"dataset 'imagenet': {path} is damaged; prepare it again") from None
+
+
+def unlike_pinned(info: DatasetInfo) -> list[str]:
+    """Return the values in which a dataset differs from the pinned one of its name or SHA-256."""
+    for known in PINNED.values():
+        if info.name == known.name or info.sha256 == known.sha256:
+            return [name for name, value in known if getattr(info, name) != value]
+    return []
 
 
 def why_unofficial(info: DatasetInfo) -> str | None:

@@ -22,6 +22,8 @@ from tests.forgery.forger import (
 )
 from tests.support.nodes import node, rank
 
+from aiperf_hpc.datasets import PINNED
+
 
 def _dataset(**values: Any) -> Forge:  # noqa: ANN401 -- fields of a dataset
     return event("dataset_loaded", "dataset", REPLICAS, **values)
@@ -30,6 +32,11 @@ def _dataset(**values: Any) -> Forge:  # noqa: ANN401 -- fields of a dataset
 def _another_at_the_start(run: ForgedRun) -> None:
     dataset = {**event_of(run.trainer(), "dataset_loaded")["dataset"], "sha256": "1" * 64}
     run_yaml(dataset=dataset)(run)
+
+
+def _digits(sha256: str) -> Forge:
+    """Return a change that has all replicas state the name of the digits, of another size."""
+    return both(settings("dataset", name="digits"), _dataset(name="digits", sha256=sha256))
 
 
 forgeries(
@@ -49,6 +56,8 @@ forgeries(
             ("graphs", event("dataset_loaded", "dataset.inputs.image", REPLICAS,
                              shape=[64, 64, 3])),
         "a dataset that is not the one of the start": ("dataset", _another_at_the_start),
+        "more digits than there are": ("dataset", _digits(PINNED["digits"].sha256)),
+        "digits that nobody knows": ("dataset", _digits("0" * 64)),
         "no replica that loaded a dataset": ("graphs", without("dataset_loaded", REPLICAS)),
     },
 )  # fmt: skip

@@ -8,7 +8,6 @@ simulated, so that a run of hours takes a moment and is the same every time. ``P
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from tests.support.run_writer import (
 )
 
 from aiperf_hpc.config import RunConfig, validate
+from aiperf_hpc.datasets import PINNED
 from aiperf_hpc.errors import MorphismError
 from aiperf_hpc.graph import Graph
 from aiperf_hpc.morphism.operators.morphisms import Morphism, grow, resize_inserted
@@ -53,14 +53,7 @@ from aiperf_hpc.trial import (
 SEARCH_WAIT, BUILD, STORE = 0.5, 2.5, 0.4
 """Seconds of each trial before, at the beginning of and after its training."""
 
-DATASET = DatasetInfo.of_labelled_images(
-    name="digits",
-    sha256=hashlib.sha256(b"digits").hexdigest(),
-    classes=10,
-    shape=(8, 8, 1),
-    train_samples=1437,
-    validation_samples=360,
-)
+DATASET = PINNED["digits"]
 
 
 @dataclass(frozen=True)
